@@ -1,0 +1,66 @@
+"""bigclf: linear classifiers on sparse data larger than memory, each answer with a figure of how good it is.
+
+import bigclf
+
+ds = bigclf.convert("train.svm", "shards/")
+model = bigclf.fit(ds, algo="dcd", C=1.0, memory="256MB")
+model.save("model.bigclf")
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bigclf import errors as errors
+    from bigclf.catalogue import algorithms as algorithms
+    from bigclf.data.convert import convert as convert
+    from bigclf.data.dataset import Dataset as Dataset
+    from bigclf.estimators import LinearClassifier as LinearClassifier
+    from bigclf.metrics import evaluate as evaluate
+    from bigclf.metrics import predict as predict
+    from bigclf.model import Model as Model
+    from bigclf.model import load as load
+    from bigclf.training import fit as fit
+
+__version__ = "0.1.0"
+
+_PLACES = {
+    "fit": "bigclf.training",
+    "load": "bigclf.model",
+    "convert": "bigclf.data.convert",
+    "evaluate": "bigclf.metrics",
+    "predict": "bigclf.metrics",
+    "algorithms": "bigclf.catalogue",
+    "Dataset": "bigclf.data.dataset",
+    "Model": "bigclf.model",
+    "LinearClassifier": "bigclf.estimators",
+}
+
+__all__ = [
+    "Dataset",
+    "LinearClassifier",
+    "Model",
+    "__version__",
+    "algorithms",
+    "convert",
+    "errors",
+    "evaluate",
+    "fit",
+    "load",
+    "predict",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use, so that ``import bigclf`` and ``bigclf --help`` answer at once."""
+    if name == "errors":
+        return importlib.import_module("bigclf.errors")
+    if name not in _PLACES:
+        raise AttributeError(f"module 'bigclf' has no attribute {name!r}; it has {', '.join(__all__)}")
+    return getattr(importlib.import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

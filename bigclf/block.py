@@ -1,0 +1,158 @@
+"""Blocks: CSR rows in memory, what a kernel is called on, and the checks no kernel repeats."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import NamedTuple
+
+import numpy as np
+
+from bigclf.jit import kernel
+
+
+class Block(NamedTuple):
+    """m rows with nnz stored entries.
+
+    Attributes
+    ----------
+    indptr : int64 [m+1]; row i holds entries indptr[i]:indptr[i+1]; indptr[0] need not be 0.
+    indices : uint32 or uint64 [nnz]; strictly increasing in a row, less than the number of features.
+    values : float32 [nnz], or float32 [0] when every value is 1.
+    labels : float64 [m]; from a stream the code of the class (0, 1, ... in the order of ``classes``) or the
+        number to predict; inside a kernel the problem's target (-1, +1, or 0 for a row that takes no part).
+    weights : float64 [m]; row weights, at least 0.
+    norms : float64 [m]; squared Euclidean norms of the rows.
+    ids : int64 [m]; the row's place in its group's per-row arrays.
+    """
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    values: np.ndarray
+    labels: np.ndarray
+    weights: np.ndarray
+    norms: np.ndarray
+    ids: np.ndarray
+
+    @property
+    def n_rows(self) -> int:
+        return self.indptr.size - 1
+
+    @property
+    def nnz(self) -> int:
+        return int(self.indptr[-1] - self.indptr[0])
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(array.nbytes for array in self)
+
+
+ROW_BYTES = 8 * 5  # indptr, labels, weights, norms, ids
+
+
+class Counts(NamedTuple):
+    """What a kernel says of one call.
+
+    rows : rows visited; mistakes : of these, with y w.x <= 0 before the row was learned from (the progressive
+    error's numerator); updates : rows that changed the state; loss : sum of the losses before each row's update;
+    gap : for dual methods the sum of the rows' own duality gaps, each at the moment of its visit (0 otherwise).
+    """
+
+    rows: int
+    mistakes: int
+    updates: int
+    loss: float
+    gap: float
+
+
+def concatenate(blocks: list[Block]) -> Block:
+    """One block of the rows of several, in order."""
+    if len(blocks) == 1:
+        return blocks[0]
+    lengths = np.concatenate([np.diff(block.indptr) for block in blocks])
+    indptr = np.zeros(lengths.size + 1, np.int64)
+    np.cumsum(lengths, out=indptr[1:])
+    entries = [slice(block.indptr[0], block.indptr[-1]) for block in blocks]
+    binary = all(block.values.size == 0 for block in blocks)
+    return Block(
+        indptr,
+        np.concatenate([b.indices[e] for b, e in zip(blocks, entries, strict=True)]),
+        np.empty(0, np.float32)
+        if binary
+        else np.concatenate([explicit_values(b)[e] for b, e in zip(blocks, entries, strict=True)]),
+        *(np.concatenate([getattr(b, name) for b in blocks]) for name in ("labels", "weights", "norms", "ids")),
+    )
+
+
+def explicit_values(block: Block) -> np.ndarray:
+    """The values of a block, written out where they are implicit ones."""
+    return block.values if block.values.size else np.ones(block.indices.size, np.float32)
+
+
+def rows_of(block: Block, first: int, last: int) -> Block:
+    """Rows first:last as views of the same memory."""
+    per_row = (getattr(block, name)[first:last] for name in ("labels", "weights", "norms", "ids"))
+    return Block(block.indptr[first : last + 1], block.indices, block.values, *per_row)
+
+
+def as_unsigned(indices: np.ndarray) -> np.ndarray:
+    """The same memory read as unsigned: int32 as uint32, int64 as uint64 (a negative index becomes huge)."""
+    return indices.view(np.uint64 if indices.dtype.itemsize == 8 else np.uint32)
+
+
+OK, BAD_LENGTHS, BAD_ORDER, BAD_RANGE, BAD_VALUE, BAD_NORM = range(6)
+FAULTS = {
+    BAD_LENGTHS: ("indices", "the row lengths are not increasing or do not add up"),
+    BAD_ORDER: ("indices", "an index is not greater than the one before it (unsorted or duplicate)"),
+    BAD_RANGE: ("indices", "an index is negative or not less than the number of features ({n_features})"),
+    BAD_VALUE: ("values", "a value is NaN or infinite"),
+    BAD_NORM: ("values", "the squared norm of the row is not finite"),
+}
+
+
+@kernel
+def check_rows(indptr, indices, values, n_features, norms):  # type: ignore[no-untyped-def]
+    """Fill ``norms`` with the squared norm of each row; return (OK, -1) or (fault, first row at fault).
+
+    ``indices`` is unsigned and ``n_features`` of the same type. Kernels check no bounds, so no block reaches one
+    without having passed here.
+    """
+    binary = values.size == 0
+    for i in range(indptr.size - 1):
+        first, last = indptr[i], indptr[i + 1]
+        if first < 0 or last < first or last > indices.size:
+            return BAD_LENGTHS, i
+        norm = np.float64(0)
+        for p in range(first, last):
+            j = indices[p]
+            if j >= n_features:
+                return BAD_RANGE, i
+            if p > first and indices[p - 1] >= j:
+                return BAD_ORDER, i
+            if binary:
+                norm += 1.0
+            else:
+                v = np.float64(values[p])
+                if not np.isfinite(v):
+                    return BAD_VALUE, i
+                norm += v * v
+        if not np.isfinite(norm):
+            return BAD_NORM, i
+        norms[i] = norm
+    return OK, -1
+
+
+def writable(array: np.ndarray) -> np.ndarray:
+    """The same memory under the type every kernel is compiled for (numba tells read-only arrays apart).
+
+    Kernels write neither indices nor values, so memory that others own stays as it is.
+    """
+    if array.flags.writeable or array.size == 0:
+        return array if array.flags.writeable else np.empty(0, array.dtype)
+    holder = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
+    holder.owner = array  # type: ignore[attr-defined]  # the memory lives as long as the view
+    return np.frombuffer(holder, array.dtype)
+
+
+def alike(block: Block) -> Block:
+    """The block with every array of the one type that kernels are compiled for."""
+    return Block(*(writable(np.ascontiguousarray(array)) for array in block))

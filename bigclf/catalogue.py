@@ -1,0 +1,58 @@
+"""The methods as data: what ``bigclf.algorithms()`` returns and ``bigclf algorithms`` prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+UNBOUNDED = 1e30  # bounds from here on only keep numbers finite
+
+
+def algorithms() -> list[dict[str, Any]]:
+    """Every method with its name, title, paper, update in a line, parameters with defaults and bounds, losses,
+    biases, whether it certifies its answer, and how copies are combined.
+
+    Returns
+    -------
+    list of dicts of plain values, in the order of the table ``METHODS``.
+    """
+    from bigclf.methods import METHODS
+
+    return [describe(method) for method in METHODS.values()]
+
+
+def describe(method: Any) -> dict[str, Any]:
+    """One method of the table as a dict of plain values."""
+    return {
+        "name": method.name,
+        "title": method.title,
+        "paper": method.paper,
+        "update": method.formula,
+        "parameters": [_parameter(param) for param in method.params],
+        "losses": list(method.losses),
+        "bias": list(method.bias),
+        "penalties": list(method.penalties),
+        "multiclass": list(method.multiclass),
+        "row_weights": method.weight_meaning or method.row_weights,
+        "mixing": method.mixing,
+        "certificate": bool(method.certificate),
+    }
+
+
+def _parameter(param: Any) -> dict[str, Any]:
+    return {
+        "name": param.name,
+        "default": param.default,
+        "bounds": bounds_text(param),
+        "choices": list(param.choices) if param.choices else None,
+        "about": param.doc,
+    }
+
+
+def bounds_text(param: Any) -> str:
+    """The values a parameter takes: ``(0, inf)``, ``[0, 1]`` or its choices."""
+    if param.choices:
+        return " | ".join(str(choice) for choice in param.choices)
+    left = "(" if param.open_low or param.low == float("-inf") else "["
+    if param.high >= UNBOUNDED:
+        return f"{left}{param.low:g}, inf)"
+    return f"{left}{param.low:g}, {param.high:g}]"

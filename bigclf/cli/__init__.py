@@ -1,0 +1,72 @@
+"""The command line: one group of commands, one line for every error, exit codes that scripts can trust.
+
+====  ===========================================================================
+code  meaning
+====  ===========================================================================
+0     done
+1     any other failure: disk, memory budget, an error inside bigclf
+2     usage
+3     bad data, or a file that is no model
+4     stopped at its limits before the tolerance (the model is still written)
+5     cluster lost
+6     interrupted, and resumable: the last line says how
+====  ===========================================================================
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+import click
+
+from bigclf.cli import terminal
+
+COMMANDS = {  # in the order in which a person meets them; "module" or "module:attribute"
+    "demo": "demo",
+    "convert": "convert",
+    "inspect": "inspect",
+    "validate": "validate",
+    "fit": "fit",
+    "evaluate": "evaluate",
+    "predict": "predict",
+    "algorithms": "algorithms",
+    "run": "run",
+}
+
+
+class Program(click.Group):
+    """A group whose commands are imported when asked for and whose errors are one line each."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        return importlib.import_module(f"bigclf.cli.{COMMANDS[name]}").command
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with terminal.errors_as_lines(None):
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        if os.environ.get("NO_COLOR"):
+            ctx.color = False
+        with terminal.errors_as_lines(ctx), terminal.warnings_as_lines(), terminal.terminable():
+            return super().invoke(ctx)
+
+
+@click.group(
+    cls=Program,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Start with: bigclf demo",
+)
+@click.version_option(package_name=None, version=importlib.import_module("bigclf").__version__, prog_name="bigclf")
+def main() -> None:
+    """Linear classifiers on sparse data larger than memory.
+
+    Convert text to shards once, train within a memory budget you choose, and get a model that says how far it is
+    from the optimum. Results go to stdout, progress and messages to stderr; --json on every command that reports.
+    """

@@ -1,0 +1,73 @@
+"""``bigclf algorithms``: the methods there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from bigclf.cli import terminal
+
+
+@click.command("algorithms", short_help="List the methods.")
+@click.argument("names", nargs=-1)
+@terminal.json_option
+def command(names: tuple[str, ...], as_json: bool) -> None:
+    """The methods: what each is, its paper, its update and its parameters (all, or NAMES in full)."""
+    from bigclf.catalogue import algorithms
+
+    methods = {method["name"]: method for method in algorithms()}
+    for name in names:
+        if name not in methods:
+            raise click.UsageError(f"no method {name!r}; there are {', '.join(methods)}")
+    chosen = [methods[name] for name in names] or list(methods.values())
+    if as_json:
+        terminal.emit_json(chosen)
+    elif names:
+        for method in chosen:
+            _print_one(method)
+    else:
+        _print_table(chosen)
+
+
+def _print_table(methods: list[dict[str, Any]]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    table.add_column("name", style="bold green", no_wrap=True)
+    table.add_column("what it is", ratio=1)
+    for name in ("parameters", "losses", "says how good by"):
+        table.add_column(name)
+    for method in methods:
+        params = "\n".join(_default_text(param) for param in method["parameters"])
+        quality = "certified gap" if method["certificate"] else "progressive error"
+        table.add_row(method["name"], method["title"], params, "\n".join(method["losses"]), quality)
+    terminal.tables().print(table)
+    click.echo("More of one: " + click.style("bigclf algorithms NAME", bold=True))
+
+
+def _default_text(param: dict[str, Any]) -> str:
+    default = param["default"]
+    return param["name"] if default is None else f"{param['name']}={default:g}"
+
+
+def _print_one(method: dict[str, Any]) -> None:
+    terminal.heading(method["name"], method["title"])
+    terminal.facts(
+        [
+            ("update", method["update"]),
+            ("paper", method["paper"]),
+            ("losses", ", ".join(method["losses"])),
+            ("bias", ", ".join(str(bias) for bias in method["bias"])),
+            ("multiclass", ", ".join(method["multiclass"])),
+            ("row weights", method["row_weights"]),
+            ("copies are combined by", method["mixing"]),
+            ("says how good by", "a certified duality gap" if method["certificate"] else "progressive validation"),
+        ],
+        indent="  ",
+    )
+    for param in method["parameters"]:
+        bounds = f" in {param['bounds']}" if param["bounds"] else ""
+        click.echo(f"  {click.style(_default_text(param), bold=True)}{bounds}: {param['about']}")
+    click.echo()

@@ -1,0 +1,118 @@
+"""``bigclf convert``: raw text to shards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from bigclf.cli import terminal
+from bigclf.units import format_bytes, format_count, format_seconds
+
+
+@click.command("convert", short_help="Turn text into shards.")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.argument("out", metavar="OUT")
+@click.option("--format", "format", default="svmlight", show_default=True, help="What the source is.")
+@click.option("--chunk-nnz", type=click.IntRange(1, 2**27), default=500_000, show_default=True,
+              help="Non-zeros in a chunk (a Parquet row group).")  # fmt: skip
+@click.option("--shuffle/--no-shuffle", default=True, show_default=True, help="Rows in keyed random order.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Key of the shuffle.")
+@click.option("--memory", type=terminal.SIZE, default="1GB", show_default=True, help="What conversion may allocate.")
+@click.option("--workers", type=click.IntRange(1), help="Processes that parse  [default: one a core]")
+@click.option("--on-bad-rows", type=click.Choice(["error", "skip", "quarantine"]), default="error", show_default=True,
+              help="What to do with a row that cannot be used.")  # fmt: skip
+@click.option("--max-bad-fraction", type=click.FloatRange(0, 1), default=0.01, show_default=True,
+              help="More bad rows than this are an error all the same.")  # fmt: skip
+@click.option("--index-base", type=click.IntRange(0, 1), default=1, show_default=True, help="Smallest feature index.")
+@click.option("--n-features", type=click.IntRange(1), help="Number of features  [default: the largest index seen]")
+@terminal.overwrite_option
+@terminal.json_option
+def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -> None:
+    """Turn SOURCE files (plain, .gz or .bz2) into shards in the directory OUT.
+
+    The rows are shuffled in bounded memory, and the shards' bytes depend on sources, options and seed only: not on
+    the number of workers, the memory or the hour.
+    """
+    dataset = convert_showing(list(sources), out, **options)
+    if as_json:
+        terminal.emit_json({**describe(dataset), "report": getattr(dataset, "report", {})})
+    else:
+        print_converted(dataset, out)
+
+
+def convert_showing(sources: list[str], out: str, **options: Any) -> Any:
+    """``bigclf.convert`` with its progress on stderr."""
+    from bigclf.data.convert import convert
+    from bigclf.progress import TerminalProgress
+
+    progress = TerminalProgress("converting")
+    try:
+        with terminal.usage_errors():
+            return convert(sources if len(sources) > 1 else sources[0], out, progress=progress, **options)
+    finally:
+        progress.stop()
+
+
+def describe(dataset: Any) -> dict[str, Any]:
+    """The facts of a dataset as plain values."""
+    classes, counts = dataset.classes.tolist(), dataset.class_counts.tolist()
+    return {
+        "rows": dataset.n_rows,
+        "features": dataset.n_features,
+        "nnz": dataset.nnz,
+        "chunks": dataset.n_chunks,
+        "files": len(dataset.files),
+        "classes": [{"label": label, "rows": count} for label, count in zip(classes, counts, strict=True)],
+        "binary_values": bool(dataset.binary),
+        "weighted": bool(dataset.weighted),
+        "index_bytes": dataset.index_width,
+        "largest_row_nnz": dataset.max_row_nnz,
+        "largest_row_norm": float(dataset.max_norm) ** 0.5,
+        "bytes_on_disk": sum(mark.size for mark in dataset.fingerprints),
+        "bytes_in_memory": bytes_in_memory(dataset),
+        "digest": dataset.digest,
+        "warnings": list(dataset.warnings),
+    }
+
+
+def bytes_in_memory(dataset: Any) -> int:
+    """Bytes of the rows decoded: indices, float32 values unless binary, and 8 bytes a row for where it begins."""
+    return int(dataset.nnz * (dataset.index_width + (0 if dataset.binary else 4)) + 8 * dataset.n_rows)
+
+
+def print_converted(dataset: Any, out: str) -> None:
+    report = getattr(dataset, "report", None) or {}
+    seconds = report.get("seconds")
+    terminal.heading(
+        f"{format_count(dataset.n_rows)} rows, {format_count(dataset.n_features)} features, "
+        f"{format_count(dataset.nnz)} non-zeros",
+        f"in {format_seconds(seconds)}" if seconds else "",
+    )
+    bad, rounding = report.get("bad_rows"), report.get("largest_relative_rounding")
+    read, written = report.get("bytes_in"), report.get("bytes_out")
+    terminal.facts(
+        [
+            ("shards", f"{out}  ({len(dataset.files)} files, {dataset.n_chunks:,} chunks)"),
+            ("bytes", f"{format_bytes(read)} -> {format_bytes(written)}" if read and written else None),
+            ("classes", class_text(dataset)),
+            ("values", "all 1, left out" if dataset.binary else None),
+            ("rounded", f"by at most {rounding:.1e} of a value (stored as float32)" if rounding else None),
+            ("bad rows", terminal.poor(f"{bad:,}") if bad else None),
+        ],
+        indent="  ",
+    )
+    print_warnings(dataset)
+    click.echo(f"  next: {click.style(f'bigclf fit {out} -o model.bigclf', bold=True)}")
+
+
+def class_text(dataset: Any, most: int = 6) -> str:
+    """``-1: 24,720 rows · 1: 7,841 rows``, the first few."""
+    pairs = list(zip(dataset.classes.tolist(), dataset.class_counts.tolist(), strict=True))
+    shown = " · ".join(f"{label}: {count:,} rows" for label, count in pairs[:most])
+    return shown + (f" · and {len(pairs) - most:,} more" if len(pairs) > most else "")
+
+
+def print_warnings(dataset: Any) -> None:
+    for text in dataset.warnings:
+        terminal.say("warning:", text, "yellow")

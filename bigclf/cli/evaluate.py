@@ -1,0 +1,102 @@
+"""``bigclf evaluate``: how good a model is on data it has not seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from bigclf.cli import terminal
+from bigclf.units import format_count, format_seconds
+
+
+@click.command("evaluate", short_help="Measure a model on labelled data.")
+@click.argument("model", metavar="MODEL")
+@click.argument("data", nargs=-1, required=True, metavar="DATA...")
+@terminal.memory_option
+@click.option("-o", "--output", metavar="FILE", help="Also write the figures to FILE as JSON.")
+@terminal.overwrite_option
+@terminal.json_option
+def command(
+    model: str, data: tuple[str, ...], memory: str | None, output: str | None, overwrite: bool, as_json: bool
+) -> None:
+    """Accuracy, AUC, F1 and the confusion of MODEL on the labelled shards DATA."""
+    from bigclf.metrics import evaluate
+    from bigclf.model import load
+    from bigclf.progress import TerminalProgress
+
+    if output:
+        refuse_existing(output, overwrite)
+    progress = TerminalProgress("evaluating")
+    try:
+        where = list(data) if len(data) > 1 else data[0]
+        result = evaluate(load(model), where, memory=memory or "1GB", progress=progress)
+    finally:
+        progress.stop()
+    if output:
+        write_json(output, result.to_dict())
+    if as_json:
+        terminal.emit_json(result.to_dict())
+    else:
+        print_evaluation(result)
+
+
+def refuse_existing(path: str, overwrite: bool) -> None:
+    from bigclf.data import files
+    from bigclf.errors import RunError
+
+    if files.exists(path) and not overwrite:
+        raise RunError(f"{path}: exists; add --overwrite to replace it")
+
+
+def write_json(path: str, value: Any) -> None:
+    import json
+
+    from bigclf.data import files
+
+    files.make_directory(files.parent_directory(path))
+    files.publish_text(path, json.dumps(terminal.plain(value), indent=2, ensure_ascii=False) + "\n")
+
+
+NAMES = {"auc": "AUC", "log_loss": "log loss"}
+
+
+def print_evaluation(result: Any, most: int = 20) -> None:
+    rate = f", {format_count(result.n / result.seconds)} rows/s" if result.seconds > 0 else ""
+    terminal.heading(f"accuracy {100 * result.accuracy:.2f} %", f"{result.n:,} rows in "
+                     f"{format_seconds(result.seconds)}{rate}")  # fmt: skip
+    missing = [(NAMES.get(name, name), f"none: {why}") for name, why in result.missing.items()]
+    terminal.facts([*figures(result), *missing], indent="  ")
+    if len(result.classes) <= most:
+        _print_classes(result)
+    for note in result.notes:
+        terminal.say("note:", note, "yellow")
+
+
+def figures(result: Any) -> list[tuple[str, Any]]:
+    """The figures of an evaluation that are a number each, as text."""
+    bound = f" ± {result.auc_bound:.1e}" if result.auc_bound else ""
+    return [
+        ("AUC", None if result.auc is None else f"{result.auc:.5f}{bound}"),
+        ("log loss", None if result.log_loss is None else f"{result.log_loss:.5f}"),
+        ("F1, mean of classes", f"{result.macro_f1:.4f}"),
+    ]
+
+
+def _print_classes(result: Any) -> None:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    table.add_column("class", style="bold")
+    for name in ("rows", "precision", "recall", "F1"):
+        table.add_column(name, justify="right")
+    confusion = result.confusion if result.confusion and len(result.classes) <= 8 else None
+    for label in result.classes if confusion else ():
+        table.add_column(f"→ {label}", justify="right", style="dim")
+    for k, label in enumerate(result.classes):
+        row = result.f1[k]
+        cells = [f"{count:,}" for count in confusion[k]] if confusion else []
+        ratios = (f"{row[name]:.4f}" for name in ("precision", "recall", "f1"))
+        table.add_row(str(label), f"{row['rows']:,}", *ratios, *cells)
+    terminal.tables().print(table)

@@ -1,0 +1,246 @@
+"""``bigclf fit``: shards to a model that says how good it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from bigclf.cli import terminal
+from bigclf.cli.inspect import certificate_text, parameters_text
+from bigclf.errors import BigclfError, Interrupted, RunError
+from bigclf.progress import quality_text
+from bigclf.units import format_bytes, format_count, format_seconds
+
+
+@click.command("fit", short_help="Train a model.")
+@click.argument("data", nargs=-1, required=True, metavar="DATA...")
+@click.option("-o", "--output", "model", required=True, metavar="MODEL", help="Where the model goes.")
+@click.option("--algo", default="dcd", show_default=True, help="The method: see `bigclf algorithms`.")
+@click.option("--C", "C", type=float, help="Price of a unit of loss (LIBLINEAR's C).")
+@click.option("--loss", help="The loss, for methods that have several.")
+@click.option("--penalty", help="The penalty, for methods that have several.")
+@click.option("--bias", type=click.Choice(["feature", "free", "none"]), help="The constant term  [default: feature]")
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the method by its name.")
+@click.option("--multiclass", help="How more than two classes are learned.")
+@click.option("--class-weight", metavar="balanced|CLASS=W,...", help="Weights of the classes.")
+@click.option("--dtype", type=click.Choice(["float64", "float32"]), help="Type of the weights  [default: float64]")
+@terminal.memory_option
+@click.option("--tol", type=click.FloatRange(0, min_open=True), help="Stop at this relative gap (certifying methods).")
+@click.option("--epochs", type=click.IntRange(1), help="Stop after so many epochs.")
+@click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Stop after this time.")
+@click.option("--seed", type=int, help="Seed of every random choice  [default: 0]")
+@click.option("--validate", metavar="DATA", help="Shards to measure the model on as it is trained.")
+@click.option("--init", metavar="MODEL", help="A model to start from.")
+@click.option("--run-dir", metavar="DIR", help="Where checkpoints and history are kept  [default: MODEL.run, removed at"
+              " the end]")  # fmt: skip
+@click.option("--resume", is_flag=True, help="Go on with the run in the run directory, if there is one.")
+@click.option("--checkpoint-every", type=click.FloatRange(0), metavar="SECONDS", help="Time between checkpoints.")
+@click.option("--workers", help="Processes, or the address of a cluster; never changes the result.")
+@click.option("--groups", type=click.IntRange(1), help="Virtual workers; changes the result, and is recorded.")
+@click.option("--threads", type=click.IntRange(1), help="Cores inside one visit.")
+@click.option("--local-dir", metavar="DIR", help="Where caches may lie.")
+@click.option("--columns", metavar="ROLE=NAME,...", help="Names of the columns label, indices, values, weight.")
+@terminal.overwrite_option
+@terminal.json_option
+@click.pass_context
+def command(ctx: click.Context, data: tuple[str, ...], model: str, as_json: bool, **options: Any) -> None:
+    """Train a model on the shards DATA (a directory, a glob or files).
+
+    Exit code 4: stopped at its limits before the tolerance; the model is written all the same.
+    """
+    overwrite, resume = options.pop("overwrite"), options["resume"]
+    own_directory = options["run_dir"] is None
+    run_dir = options["run_dir"] = options["run_dir"] or f"{model}.run"
+    prepare(model, run_dir, overwrite=overwrite, resume=resume)
+    keywords = fit_keywords(ctx, options)
+    again = terminal.command_line(ctx, resume=True)
+    try:
+        with terminal.resumable(again):
+            trained = fit_showing(list(data), keywords)
+            trained.save(model)
+    except (click.UsageError, BigclfError) as error:
+        if own_directory and not isinstance(error, Interrupted) and not has_checkpoint(run_dir):
+            clear_run(run_dir)
+        raise
+    if own_directory:
+        clear_run(run_dir)
+    if as_json:
+        terminal.emit_json(summary(trained, model))
+    else:
+        print_fit(trained, model)
+    if stopped_early(trained):
+        ctx.exit(terminal.LIMITS)
+
+
+def prepare(model: str, run_dir: str, *, overwrite: bool, resume: bool) -> None:
+    """Refuse what would destroy a model or an unfinished run; clear the way when that is wanted.
+
+    Raises
+    ------
+    RunError : the output exists, its directory cannot be written, or an earlier run lies there.
+    """
+    from bigclf.data import files
+
+    if files.is_directory(model):
+        raise RunError(f"{model}: a directory; name the file that the model goes to")
+    has_run = files.exists(files.join(run_dir, "run.json"))
+    if files.exists(model) and not overwrite and not (resume and has_run):
+        raise RunError(f"{model}: exists; add --overwrite to replace it")
+    directory = files.parent_directory(model)
+    files.make_directory(directory)
+    files.probe_writable(directory)
+    if has_run and not resume:
+        if not overwrite:
+            raise RunError(f"{run_dir}: an earlier run; --resume goes on with it, --overwrite starts afresh")
+        clear_run(run_dir)
+
+
+def clear_run(directory: str) -> None:
+    """Remove what a run wrote into its directory, and the directory when nothing else is in it."""
+    from bigclf.data import files
+
+    for name in files.list_directory(directory):
+        if name in RUN_FILES or name.startswith(("state-", "rows-")):
+            files.remove(files.join(directory, name))
+    if not files.list_directory(directory):
+        files.remove_tree(directory)
+
+
+def has_checkpoint(directory: str) -> bool:
+    from bigclf.data import files
+
+    return any(name.startswith("state-") for name in files.list_directory(directory))
+
+
+RUN_FILES = ("run.json", "history.jsonl", "lease", "model.bigclf")
+_TEXT_TO_VALUE = {"params", "columns", "class_weight", "workers", "bias"}
+
+
+def fit_keywords(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
+    """What was said on the command line as keywords of ``bigclf.fit``; what was not said is left to its defaults."""
+    keywords = {name: value for name, value in options.items() if value is not None and name not in _TEXT_TO_VALUE}
+    if not options["resume"]:
+        del keywords["resume"]
+    if ctx.get_parameter_source("bias") is not ParameterSource.DEFAULT:
+        keywords["bias"] = None if options["bias"] == "none" else options["bias"]
+    if options["workers"]:
+        keywords["workers"] = int(options["workers"]) if options["workers"].isdecimal() else options["workers"]
+    if options["columns"]:
+        keywords["columns"] = {
+            role: str(name)
+            for role, name in terminal.pairs_option(tuple(options["columns"].split(",")), "--columns").items()
+        }
+    if weight := options["class_weight"]:
+        keywords["class_weight"] = (
+            weight if weight == "balanced" else terminal.pairs_option(tuple(weight.split(",")), "--class-weight")
+        )
+    params = terminal.pairs_option(options["params"], "--param")
+    for name in params:
+        if name in keywords or name in options:
+            option = "--" + name.replace("_", "-")
+            raise click.BadParameter(f"{name!r} has an option of its own: {option}", param_hint="--param")
+    return {**keywords, **params}
+
+
+def fit_showing(data: list[str], keywords: dict[str, Any]) -> Any:
+    """``bigclf.fit`` with its progress; what is wrong with its arguments is a usage error."""
+    from bigclf.training import fit
+
+    with terminal.usage_errors():
+        if "init" in keywords:
+            from bigclf.model import load
+
+            keywords = {**keywords, "init": load(keywords["init"])}
+        return fit(data if len(data) > 1 else data[0], **keywords)
+
+
+def stopped_early(model: Any) -> bool:
+    """True when limits stopped a run that had a tolerance to reach."""
+    result = model.result_
+    if result is None or result.converged:
+        return False
+    return result.certificate is not None or result.stopped == "seconds"
+
+
+def summary(model: Any, path: str) -> dict[str, Any]:
+    """What ``--json`` prints of a training."""
+    result = model.result_
+    return {
+        "model": path,
+        "method": model.method,
+        "converged": result.converged,
+        "stopped": result.stopped,
+        "reads": result.reads,
+        "epochs": result.epochs,
+        "seconds": result.seconds,
+        "certificate": result.certificate,
+        "progressive": result.progressive,
+        "memory": result.memory,
+        "history": result.history,
+        "facts": model.facts,
+    }
+
+
+def print_fit(model: Any, path: str) -> None:
+    result = model.result_
+    method = dict(model.method)
+    name = method.pop("name", "?")
+    how_long = f"{plural(result.reads, 'read')}, {plural(result.epochs, 'epoch')}, {format_seconds(result.seconds)}"
+    terminal.heading(f"{path}", f"{name} in {how_long}")
+    terminal.facts(
+        [
+            ("quality", quality(model)),
+            ("by read" if result.reads >= result.epochs else "by epoch", trace_text(result.history)),
+            ("weights", f"{model.coef_.shape[0]} x {model.n_features:,}"),
+            ("parameters", parameters_text(method)),
+            ("memory", memory_text(result.memory)),
+        ],
+        indent="  ",
+    )
+    if stopped_early(model):
+        click.echo(
+            "  " + terminal.poor(f"not converged: stopped at its limit of {result.stopped}")
+            + "; give it more, or a larger --tol"
+        )  # fmt: skip
+    click.echo(f"  next: {click.style(f'bigclf evaluate {path} TEST_DATA', bold=True)}")
+
+
+def quality(model: Any) -> str | None:
+    """The figure that says how good the answer is, in colour."""
+    result = model.result_
+    colour = terminal.poor if stopped_early(model) else terminal.good
+    if text := certificate_text(result.certificate):
+        return colour(text)
+    if result.progressive:
+        return colour(progressive_text(result.progressive))
+    return None
+
+
+def progressive_text(progressive: dict[str, Any]) -> str:
+    rows = progressive.get("rows")
+    over = f" over {format_count(rows)} rows" if rows else ""
+    return f"{100 * progressive['error']:.2f} % wrong, each row judged before it was learned from{over}"
+
+
+def trace_text(history: list[dict[str, Any]], most: int = 6) -> str:
+    """The figure of quality read by read, ends kept: ``3.1e-01 → 4.0e-02 → … → 9.1e-04``."""
+    certified = [record for record in history if record.get("gap") is not None]
+    texts = [text.split(" ", 1)[1] for record in certified or history if (text := quality_text(record))]
+    if len(texts) > most:
+        texts = [*texts[:3], "…", *texts[-2:]]
+    return " → ".join(texts) if len(texts) > 1 else ""
+
+
+def memory_text(memory: dict[str, Any] | None) -> str | None:
+    """What training itself planned and took, and what interpreter and libraries take besides."""
+    if not memory or "planned" not in memory:
+        return None
+    base = memory.get("base", 0)
+    planned, peak = (format_bytes(max(memory.get(key, 0) - base, 0)) for key in ("planned", "peak"))
+    return f"{planned} planned, {peak} at the peak, beside {format_bytes(base)} of interpreter and libraries"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"

@@ -1,0 +1,228 @@
+"""``bigclf inspect``: what is in data, a model or a run directory."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from bigclf.cli import terminal
+from bigclf.cli.convert import class_text, describe, print_warnings
+from bigclf.errors import DataError
+from bigclf.units import format_bytes, format_count, format_seconds
+
+
+@click.command("inspect", short_help="Say what is in data, a model or a run.")
+@click.argument("things", nargs=-1, required=True, metavar="DATA|MODEL|RUN")
+@terminal.json_option
+def command(things: tuple[str, ...], as_json: bool) -> None:
+    """What is in shards, a model or a run directory, with what one should know before training."""
+    kind, facts, show = look(list(things))
+    if as_json:
+        terminal.emit_json({"kind": kind, **facts})
+    else:
+        show()
+
+
+def look(things: list[str]) -> tuple[str, dict[str, Any], Any]:
+    """What the paths name (``data``, ``model`` or ``run``), its facts, and a function that prints them."""
+    from bigclf.data import files
+
+    if len(things) == 1 and files.exists(files.join(things[0], "run.json")):
+        run = read_run(things[0])
+        return "run", run, lambda: _print_run(things[0], run)
+    if len(things) == 1 and files.exists(things[0]) and not files.is_directory(things[0]) and not _parquet(things[0]):
+        return _model(things[0])
+    from bigclf.data.dataset import Dataset
+
+    dataset = Dataset(things if len(things) > 1 else things[0])
+    return "data", describe(dataset), lambda: _print_data(dataset)
+
+
+def _parquet(path: str) -> bool:
+    from bigclf.data import files
+
+    with files.open_binary(path) as file:
+        start = file.read(4)
+    return start in (b"PAR1", b"") or path.endswith(".parquet")
+
+
+# Data
+
+
+def _print_data(dataset: Any) -> None:
+    told = describe(dataset)
+    terminal.heading("data", f"{format_count(dataset.n_rows)} rows, {format_count(dataset.n_features)} features")
+    terminal.facts(
+        [
+            ("rows", f"{dataset.n_rows:,}"),
+            ("features", f"{dataset.n_features:,}  ({dataset.features.get('kind', '?')})"),
+            ("non-zeros", f"{dataset.nnz:,}  ({dataset.nnz / max(dataset.n_rows, 1):.1f} a row, "
+                          f"at most {dataset.max_row_nnz:,})"),
+            ("values", "all 1" if dataset.binary else "float32"),
+            ("largest norm of a row", f"{told['largest_row_norm']:.4g}"),
+            ("classes", f"{len(dataset.classes):,}:  {class_text(dataset)}"),
+            ("row weights", "yes" if dataset.weighted else None),
+            ("files", f"{len(dataset.files):,}, {format_bytes(told['bytes_on_disk'])} on disk"),
+            ("chunks", f"{dataset.n_chunks:,}"),
+            ("decoded", f"{format_bytes(told['bytes_in_memory'])}, if all were in memory"),
+        ],
+        indent="  ",
+    )  # fmt: skip
+    print_warnings(dataset)
+
+
+# A model
+
+
+def _model(path: str) -> tuple[str, dict[str, Any], Any]:
+    from bigclf.model import load
+
+    model = load(path)
+    facts = {
+        "n_features": model.n_features,
+        "classes": model.classes_.tolist(),
+        "dtype": str(model.coef_.dtype),
+        "nonzero_weights": int(sum((weights != 0).sum() for weights in model.coef_)),
+        "intercept": model.intercept_.tolist(),
+        "features": model.features,
+        "method": model.method,
+        "certificate": model.certificate,
+        "facts": model.facts,
+    }
+    return "model", facts, lambda: _print_model(path, facts)
+
+
+def _print_model(path: str, told: dict[str, Any]) -> None:
+    method = dict(told["method"])
+    terminal.heading(path, f"a model by {method.pop('name', '?')}")
+    classes = [str(label) for label in told["classes"]]
+    rows = 1 if len(classes) == 2 else len(classes)
+    terminal.facts(
+        [
+            ("classes", f"{len(classes)}:  {', '.join(classes[:8])}{' ...' if len(classes) > 8 else ''}"),
+            ("weights", f"{rows} x {told['n_features']:,} {told['dtype']}, {told['nonzero_weights']:,} not zero"),
+            ("quality", certificate_text(told["certificate"])),
+            ("parameters", parameters_text(method)),
+            ("features", told["features"].get("kind")),
+            *_training_facts(told["facts"]),
+        ],
+        indent="  ",
+    )
+
+
+def _training_facts(facts: dict[str, Any]) -> list[tuple[str, Any]]:
+    """How it was trained: what a person asks first, then whatever else is short."""
+    facts = dict(facts)
+    rows, nnz, stopped = facts.pop("n_rows", None), facts.pop("nnz", None), facts.pop("stopped", None)
+    parts = [f"{facts.pop(name):,} {name}" for name in ("reads", "epochs") if name in facts]
+    if "seconds" in facts:
+        parts.append(format_seconds(facts.pop("seconds")))
+    progressive = facts.pop("progressive", None) or {}
+    facts.pop("converged", None)
+    rest = [(name, _short(value)) for name, value in facts.items() if not isinstance(value, (dict, list))]
+    return [
+        ("trained on", f"{rows:,} rows, {nnz:,} non-zeros" if rows is not None and nnz is not None else None),
+        ("in", ", ".join(parts)),
+        ("stopped by", stopped),
+        ("progressive error", f"{100 * progressive['error']:.2f} %" if "error" in progressive else None),
+        *rest,
+    ]
+
+
+def certificate_text(certificate: dict[str, Any] | None) -> str | None:
+    """``certified: within 9.1e-04 of the optimum (objective 11433.81)``."""
+    if not certificate:
+        return None
+    gap = certificate.get("gap")
+    primal = certificate.get("primal")
+    objective = f" (objective {primal:,.4f})" if isinstance(primal, (int, float)) else ""
+    return None if gap is None else f"certified: within {gap:.1e} of the optimum, relative{objective}"
+
+
+def parameters_text(method: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={_short(value)}" for name, value in method.items() if value is not None)
+
+
+def _short(value: Any, most: int = 90) -> str:
+    text = value if isinstance(value, str) else f"{value:.6g}" if isinstance(value, float) else json.dumps(
+        terminal.plain(value), ensure_ascii=False
+    )  # fmt: skip
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+# A run
+
+
+def read_run(directory: str) -> dict[str, Any]:
+    """``run.json`` and the history of a run directory.
+
+    Raises
+    ------
+    DataError : one of them is damaged.
+    """
+    from bigclf.data import files
+
+    path = files.join(directory, "run.json")
+    try:
+        run = json.loads(files.read_text(path))
+    except ValueError as error:
+        raise DataError(f"not readable as JSON: {error}", file=path) from None
+    path = files.join(directory, "history.jsonl")
+    lines = files.read_text(path).splitlines() if files.exists(path) else []
+    return {"run": run, "history": [record for line in lines if (record := _record(line)) is not None]}
+
+
+def _record(line: str) -> dict[str, Any] | None:
+    try:
+        return json.loads(line)
+    except ValueError:  # the line that a kill cut short
+        return None
+
+
+def _print_run(directory: str, told: dict[str, Any], most: int = 12) -> None:
+    from rich import box
+    from rich.table import Table
+
+    run, history = told["run"], told["history"]
+    identity, plan = run.get("identity", {}), run.get("plan", {})
+    epochs = history[-1].get("epoch", "?") if history else 0
+    terminal.heading(directory, f"a run by {identity.get('method', '?')}, {epochs} epochs")
+    data = identity.get("data", {})
+    terminal.facts(
+        [
+            ("parameters", parameters_text({"loss": identity.get("loss"), **identity.get("settings", {})})),
+            ("data", f"{data['n_rows']:,} rows, {data['nnz']:,} non-zeros" if "nnz" in data else None),
+            ("limits", parameters_text({**run.get("limits", {}), "tol": identity.get("tol")})),
+            ("plan", parameters_text({k: v for k, v in plan.items() if not isinstance(v, (list, dict))})),
+            ("versions", parameters_text(run.get("versions", {}))),
+            ("processor", run.get("cpu")),
+            ("started", run.get("started")),
+        ],
+        indent="  ",
+    )
+    if not history:
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    columns = [name for name in ("epoch", "seconds", "rows", "bytes_read", "objective", "gap", "error", "mistakes")
+               if any(record.get(name) is not None for record in history)]  # fmt: skip
+    for name in columns:
+        table.add_column(name.replace("_", " "), justify="right")
+    for record in history[-most:]:
+        table.add_row(*(_cell(name, record.get(name)) for name in columns))
+    terminal.tables().print(table)
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if name == "seconds":
+        return format_seconds(value)
+    if name == "bytes_read":
+        return format_bytes(value)
+    if name == "gap":
+        return f"{value:.2e}"
+    if name == "error":
+        return f"{100 * value:.2f} %"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4f}"

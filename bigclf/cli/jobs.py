@@ -1,0 +1,346 @@
+"""Job files: one YAML file, one experiment that anyone can repeat.
+
+A job either states ``data``, ``method``, ``limits``, ``run`` and ``outputs``, or lists ``steps`` of bigclf commands:
+
+    data:    {source: "${BIGCLF_DATA}/a9a/a9a.gz", train: a9a/train, test: a9a/test}
+    method:  {algo: dcd, loss: hinge, C: 1, bias: none}
+    limits:  {memory: 256MB, tol: 1e-3}
+    run:     {dir: a9a/run, groups: 1, seed: 0}
+    outputs: {model: a9a/model.bigclf, evaluation: a9a/test.json}
+
+    steps:
+      - convert: {sources: "${BIGCLF_DATA}/a9a/a9a.gz", out: a9a/train}
+      - fit: {data: a9a/train, output: a9a/model.bigclf, algo: pa1, params: {C: 0.1}}
+
+Both become the same thing: a list of command lines, all checked before the first one runs. Nothing in a job is
+executed but those commands; aliases, tags and unknown keys are errors with their line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import click
+import yaml
+
+from bigclf.errors import BigclfError
+
+MAX_BYTES = 1_000_000
+MAX_DEPTH = 20
+COMMANDS = ("convert", "validate", "inspect", "fit", "evaluate", "predict")
+KEYS: dict[str, tuple[str, ...] | None] = {  # None: any key, because methods name their own parameters
+    "data": ("source", "train", "test_source", "test", "convert", "columns"),
+    "method": None,
+    "limits": ("memory", "tol", "epochs", "max_seconds"),
+    "run": ("dir", "seed", "groups", "workers", "threads", "checkpoint_every", "local_dir"),
+    "outputs": ("model", "evaluation", "predictions", "scores", "proba"),
+    "steps": None,
+    "name": None,
+}
+_PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "timestamp")}
+_NAME = re.compile(r"\$(?:\$|\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\})")
+
+
+class JobError(BigclfError):
+    """A job file that cannot be understood; the message begins with the file and the line."""
+
+    exit_code = 2
+
+
+class Step(NamedTuple):
+    """One command of a job: its name, its words, the line it came from and the lines of its keys."""
+
+    command: str
+    words: list[str]
+    line: int | None
+    lines: dict[str, int]
+
+
+class Job:
+    """A job file, read and checked key by key.
+
+    Attributes
+    ----------
+    table : the content with environment names expanded and overrides applied.
+    """
+
+    def __init__(self, text: str, path: str = "job", environ: dict[str, str] | None = None) -> None:
+        self.path = path
+        self._lines: dict[tuple[Any, ...], int] = {}
+        self._seen: set[int] = set()
+        self._environ = dict(os.environ) if environ is None else environ
+        self.table = self._read(text)
+        self._check_keys()
+
+    def fail(self, message: str, *place: Any) -> JobError:
+        """An error at the line of ``place`` (a path of keys), or of the nearest key above it."""
+        while place and place not in self._lines:
+            place = place[:-1]
+        line = self._lines.get(place)
+        return JobError(f"{self.path}, line {line}: {message}" if line else f"{self.path}: {message}")
+
+    # Reading
+
+    def _read(self, text: str) -> dict[str, Any]:
+        try:
+            node = yaml.compose(text, Loader=yaml.SafeLoader)
+            table = self._value(node, ()) if node is not None else None
+        except yaml.MarkedYAMLError as error:
+            line = error.problem_mark.line + 1 if error.problem_mark else "?"
+            raise JobError(f"{self.path}, line {line}: not readable as YAML: {error.problem}") from None
+        except (yaml.YAMLError, RecursionError) as error:
+            raise JobError(f"{self.path}: not readable as YAML: {error}") from None
+        if not isinstance(table, dict) or not table:
+            raise JobError(f"{self.path}: a job is a table with the keys {', '.join(KEYS)}")
+        return table
+
+    def _value(self, node: yaml.Node, place: tuple[Any, ...]) -> Any:
+        line = self._lines.setdefault(place, node.start_mark.line + 1)
+        if len(place) > MAX_DEPTH:
+            raise JobError(f"{self.path}, line {line}: nested too deeply")
+        if id(node) in self._seen:
+            raise JobError(f"{self.path}, line {line}: aliases (*name) have no place in a job file")
+        self._seen.add(id(node))
+        if isinstance(node, yaml.MappingNode) and node.tag.endswith(":map"):
+            return self._mapping(node, place)
+        if isinstance(node, yaml.SequenceNode) and node.tag.endswith(":seq"):
+            return [self._value(item, (*place, k)) for k, item in enumerate(node.value)]
+        if node.tag not in _PLAIN_TAGS:
+            raise JobError(f"{self.path}, line {line}: the tag {node.tag} has no place in a job file")
+        value = _scalar(node)
+        return self._expand(value, place) if isinstance(value, str) else value
+
+    def _mapping(self, node: yaml.MappingNode, place: tuple[Any, ...]) -> dict[str, Any]:
+        table: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key, line = key_node.value, key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode) or key == "<<":
+                raise JobError(f"{self.path}, line {line}: a key must be plain text")
+            if key in table:
+                raise JobError(f"{self.path}, line {line}: {key!r} appears twice")
+            self._lines[(*place, key)] = line
+            table[key] = self._value(value_node, (*place, key))
+        return table
+
+    def _expand(self, text: str, place: tuple[Any, ...]) -> str:
+        """``${NAME}``, ``${NAME:-default}`` and ``$$`` in ``text``."""
+
+        def value(match: re.Match[str]) -> str:
+            name, default = match.groups()
+            if name is None:
+                return "$"
+            if name not in self._environ and default is None:
+                raise self.fail(f"the environment has no {name}; set it, or write ${{{name}:-default}}", *place)
+            return self._environ.get(name) or default or ""
+
+        return _NAME.sub(value, text)
+
+    # Checking
+
+    def _check_keys(self) -> None:
+        for key, section in self.table.items():
+            if key not in KEYS:
+                raise self.fail(f"unknown key {key!r}; a job has {', '.join(KEYS)}", key)
+            if key not in ("name", "steps") and not isinstance(section, dict):
+                raise self.fail(f"{key!r} must be a table of keys and values", key)
+            for name in section if KEYS[key] is not None else ():
+                if name not in (KEYS[key] or ()):
+                    raise self.fail(f"unknown key '{key}.{name}'; {key} has {', '.join(KEYS[key] or ())}", key, name)
+        if "steps" in self.table:
+            self._check_steps()
+        elif "train" not in self.table.get("data", {}):
+            raise self.fail("says nothing to do: give data.train (shards), or steps", "data")
+
+    def _check_steps(self) -> None:
+        clash = [key for key in ("data", "method", "limits", "outputs") if key in self.table]
+        if clash:
+            raise self.fail(f"has both 'steps' and {clash[0]!r}; write one or the other", clash[0])
+        steps = self.table["steps"]
+        if not isinstance(steps, list) or not steps:
+            raise self.fail("'steps' must be a list of commands", "steps")
+        for k, step in enumerate(steps):
+            if not isinstance(step, dict) or len(step) != 1 or not isinstance(next(iter(step.values())), dict):
+                raise self.fail("a step is one command and its table of options", "steps", k)
+            if (name := next(iter(step))) not in COMMANDS:
+                raise self.fail(f"unknown command {name!r}; a step is one of {', '.join(COMMANDS)}", "steps", k, name)
+
+    # Changing
+
+    def override(self, assignments: tuple[str, ...]) -> None:
+        """Apply ``path.to.key=value`` texts; ``model.`` is another word for ``method.``"""
+        for text in assignments:
+            path, equals, value = text.partition("=")
+            if not equals:
+                raise JobError(f"--set {text}: write path.to.key=value")
+            keys: list[Any] = [int(key) if key.isdecimal() else key for key in path.split(".")]
+            if keys[0] == "model":
+                keys[0] = "method"
+            self._assign(keys, yaml.safe_load(value) if value else None, text)
+        self._check_keys()
+
+    def _assign(self, keys: list[Any], value: Any, text: str) -> None:
+        table: Any = self.table
+        for key in keys[:-1]:
+            if isinstance(table, dict):
+                table = table.setdefault(key, {})
+            elif isinstance(table, list) and isinstance(key, int) and key < len(table):
+                table = table[key]
+            else:
+                raise JobError(f"--set {text}: there is no {key!r} in the job")
+        if not isinstance(table, dict):
+            raise JobError(f"--set {text}: {'.'.join(map(str, keys[:-1]))!r} is no table")
+        table[keys[-1]] = value
+
+    # What it stands for
+
+    @property
+    def run_dir(self) -> str | None:
+        run = self.table.get("run", {})
+        if run.get("dir"):
+            return str(run["dir"])
+        return None if "steps" in self.table else f"{self._model()}.run"
+
+    def _model(self) -> str:
+        return str(self.table.get("outputs", {}).get("model") or "model.bigclf")
+
+    def resolved(self) -> str:
+        """The job as YAML, with nothing left to look up."""
+        return yaml.safe_dump(self.table, sort_keys=False, allow_unicode=True)
+
+    def steps(self, exists: Callable[[str], bool]) -> list[Step]:
+        """The commands of the job; shards that ``exists`` are not made again.
+
+        Raises
+        ------
+        JobError : a key that its command does not have.
+        """
+        if "steps" in self.table:
+            return [
+                self._step(name, options, ("steps", k, name))
+                for k, step in enumerate(self.table["steps"])
+                for name, options in step.items()
+            ]
+        return list(self._section_steps(exists))
+
+    def _section_steps(self, exists: Callable[[str], bool]) -> Iterator[Step]:
+        data, outputs = self.table["data"], self.table.get("outputs", {})
+        memory = self.table.get("limits", {}).get("memory")
+        for source, shards in (("source", "train"), ("test_source", "test")):
+            if data.get(source):
+                if not data.get(shards):
+                    raise self.fail(f"data.{source} needs data.{shards}: where its shards go", "data", source)
+                if not exists(str(data[shards])):
+                    options = {"sources": data[source], "out": data[shards], "memory": memory}
+                    options |= data.get("convert") or {}
+                    yield self._step("convert", options, ("data", "convert"))
+        yield self._step("fit", self._fit_options(), ("method",))
+        model, test = self._model(), data.get("test")
+        for key in ("evaluation", "predictions"):
+            if outputs.get(key) and not test:
+                raise self.fail(f"outputs.{key} needs data.test", "outputs", key)
+        if test:
+            options = {"model": model, "data": test, "memory": memory, "output": outputs.get("evaluation")}
+            yield self._step("evaluate", options, ("outputs",))
+        if outputs.get("predictions"):
+            options = {"model": model, "data": test, "output": outputs["predictions"]}
+            flags = {key: outputs[key] for key in ("scores", "proba") if key in outputs}
+            yield self._step("predict", {**options, **flags}, ("outputs",))
+
+    def _fit_options(self) -> dict[str, Any]:
+        from bigclf.cli.fit import command
+
+        run = {key: value for key, value in self.table.get("run", {}).items() if key != "dir"}
+        data = self.table["data"]
+        known = {param.name for param in command.params} - {"data", "model", "params"}
+        given = dict(self.table.get("method", {}))
+        if "bias" in given:
+            given["bias"] = given["bias"] or "none"
+        options = {key: value for key, value in given.items() if key in known}
+        options["params"] = {key: value for key, value in given.items() if key not in known}
+        if data.get("columns"):
+            options["columns"] = ",".join(f"{role}={name}" for role, name in data["columns"].items())
+        limits = self.table.get("limits", {})
+        return {"data": data["train"], "output": self._model(), **options, **limits, **run, "run_dir": self.run_dir}
+
+    def _step(self, name: str, options: dict[str, Any], place: tuple[Any, ...]) -> Step:
+        from bigclf.cli import main
+
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        words: list[str] = []
+        lines: dict[str, int] = {}
+        for key, value in options.items():
+            param = _param(command, key)
+            if param is None:
+                names = ", ".join(sorted(_key(param) for param in command.params))
+                raise self.fail(f"unknown key {key!r} of {name}; it has {names}", *place, key)
+            if (line := self._line_of(key, place)) is not None:
+                lines[param.name or key] = line
+            words += _words(param, value)
+        return Step(name, words, self._lines.get(place), lines)
+
+    def _line_of(self, key: str, place: tuple[Any, ...]) -> int | None:
+        for section in (place, ("method",), ("limits",), ("run",), ("outputs",), ("data",), ("data", "convert")):
+            if (*section, key) in self._lines:
+                return self._lines[(*section, key)]
+        return None
+
+
+def read_job(path: str) -> Job:
+    """The job file at ``path``.
+
+    Raises
+    ------
+    JobError : missing, too large, or not a job.
+    """
+    from bigclf.data import files
+
+    if not files.exists(path) or files.is_directory(path):
+        raise JobError(f"{path}: no such job file")
+    if files.file_size(path) > MAX_BYTES:
+        raise JobError(f"{path}: larger than {MAX_BYTES:,} bytes; that is no job file")
+    try:
+        text = files.read_text(path)
+    except UnicodeDecodeError:
+        raise JobError(f"{path}: not text in UTF-8") from None
+    return Job(text, path)
+
+
+def _scalar(node: yaml.Node) -> Any:
+    if node.tag.endswith(":timestamp"):  # a date is text here
+        return node.value
+    return yaml.constructor.SafeConstructor().construct_object(node)
+
+
+def _param(command: click.Command, key: str) -> click.Parameter | None:
+    """The parameter of ``command`` that a job calls ``key``: its long option, or its name."""
+    wanted = key.replace("-", "_")
+    return next((param for param in command.params if wanted in (_key(param), param.name)), None)
+
+
+def _key(param: click.Parameter) -> str:
+    if isinstance(param, click.Option):
+        return param.opts[-1].lstrip("-").replace("-", "_")
+    return param.name or ""
+
+
+def _words(param: click.Parameter, value: Any) -> list[str]:
+    """``value`` as words of a command line: tables become NAME=VALUE, lists repeat, null is left out."""
+    if value is None:
+        return []
+    if isinstance(param, click.Option) and param.is_flag:
+        if value not in (True, False):
+            return [f"{param.opts[-1]}={value}"]  # click says that a flag takes no value
+        return [(param.opts if value else param.secondary_opts)[-1]] if value or param.secondary_opts else []
+    items = [f"{name}={_text(item)}" for name, item in value.items()] if isinstance(value, dict) else value
+    items = items if isinstance(items, list) else [items]
+    if isinstance(param, click.Option):
+        return [f"{param.opts[-1]}={_text(item)}" for item in items]
+    return [_text(item) for item in items]
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,66 @@
+"""``bigclf predict``: shards in, shards out."""
+
+from __future__ import annotations
+
+import click
+
+from bigclf.cli import terminal
+from bigclf.units import format_bytes, format_count, format_seconds
+
+
+@click.command("predict", short_help="Predict the class of every row.")
+@click.argument("model", metavar="MODEL")
+@click.argument("data", nargs=-1, required=True, metavar="DATA...")
+@click.option("-o", "--output", "out", required=True, metavar="OUT", help="Directory for the predictions.")
+@click.option("--scores", is_flag=True, help="Also the decision values.")
+@click.option("--proba", is_flag=True, help="Also the probabilities (models with a loss that gives them).")
+@click.option("--unseen", type=click.Choice(["ignore", "error"]), default="ignore", show_default=True,
+              help="Features that the model does not know.")  # fmt: skip
+@terminal.overwrite_option
+@terminal.json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    model: str,
+    data: tuple[str, ...],
+    out: str,
+    scores: bool,
+    proba: bool,
+    unseen: str,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Predict the class of every row of the shards DATA; labels are not needed.
+
+    OUT gets a Parquet file for each input file. Run it again after an interruption: finished files are kept.
+    """
+    from bigclf.metrics import predict
+    from bigclf.model import load
+    from bigclf.progress import TerminalProgress
+
+    progress = TerminalProgress("predicting")
+    try:
+        with terminal.resumable(terminal.command_line(ctx)):
+            result = predict(
+                load(model), list(data) if len(data) > 1 else data[0], out,
+                scores=scores, proba=proba, unseen=unseen, overwrite=overwrite, progress=progress,
+            )  # fmt: skip
+    finally:
+        progress.stop()
+    if as_json:
+        terminal.emit_json(result)
+        return
+    terminal.heading(f"{format_count(result['rows'])} predictions", f"in {format_seconds(result['seconds'])}")
+    terminal.facts(
+        [
+            ("files", f"{out}: {result['written']:,} written" + (f", {result['kept']:,} kept" * bool(result["kept"]))),
+            ("bytes", format_bytes(result["bytes"])),
+            ("columns", columns_text(result["columns"])),
+        ],
+        indent="  ",
+    )
+
+
+def columns_text(columns: list[str], most: int = 8) -> str:
+    more = f" ... {columns[-1]} ({len(columns)} in all)" if len(columns) > most else ""
+    return ", ".join(columns[:most]) + more

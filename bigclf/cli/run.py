@@ -1,0 +1,114 @@
+"""``bigclf run``: a job file from its first step to its last."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from typing import Any
+
+import click
+
+from bigclf.cli import terminal
+from bigclf.cli.jobs import Job, JobError, Step, read_job
+
+
+@click.command("run", short_help="Run a job file.")
+@click.argument("job", metavar="JOB.yaml")
+@click.option("--set", "changes", multiple=True, metavar="PATH=VALUE", help="Change a key: --set method.C=10")
+@click.option("--resume", is_flag=True, help="Go on with a run that was interrupted.")
+@click.option("--dry-run", is_flag=True, help="Print the resolved job and its commands, run nothing.")
+@terminal.overwrite_option
+@terminal.json_option
+@click.pass_context
+def command(
+    ctx: click.Context, job: str, changes: tuple[str, ...], resume: bool, dry_run: bool, overwrite: bool, as_json: bool
+) -> None:
+    """Run a job file: data, method, limits, run and outputs; or steps of bigclf commands.
+
+    Everything is checked before the first step. Shards that exist already are used as they are.
+    """
+    from bigclf.data import files
+
+    read = read_job(job)
+    read.override(changes)
+    flags = {"resume": resume, "overwrite": overwrite, "as_json": as_json}
+    steps = [(step, make_context(ctx, read, step, flags)) for step in read.steps(files.exists)]
+    if resume:
+        steps = [(step, inner) for step, inner in steps if not _is_converted(step, inner)]
+    if dry_run:
+        _print_plan(read, [inner for _, inner in steps])
+        return
+    keep_resolved(read)
+    with terminal.resumable(terminal.command_line(ctx, resume=True, overwrite=False)):
+        results = [run_step(step, inner, as_json) for step, inner in steps]
+    if as_json:
+        terminal.emit_json({"job": read.table, "steps": results})
+    if any(result["exit_code"] == terminal.LIMITS for result in results):
+        ctx.exit(terminal.LIMITS)
+
+
+def make_context(ctx: click.Context, job: Job, step: Step, flags: dict[str, bool]) -> click.Context:
+    """The step's command with its words parsed and checked; nothing runs yet.
+
+    Raises
+    ------
+    JobError : what the command line would call a usage error, with the line in the job.
+    """
+    from bigclf.cli import main
+
+    command = main.get_command(ctx, step.command)
+    assert command is not None
+    words = list(step.words)
+    for param in command.params:
+        wanted = flags.get(param.name or "")
+        if param.name == "overwrite" and step.command == "evaluate":
+            wanted = wanted or flags["resume"]  # its figures are made anew; all other steps keep what is finished
+        if isinstance(param, click.Option) and param.is_flag and wanted:
+            words.append(param.opts[-1])
+    try:
+        return command.make_context(step.command, words, parent=ctx.parent)
+    except click.UsageError as error:
+        wrong = getattr(error, "param", None)
+        line = step.lines.get(wrong.name or "", step.line) if wrong is not None else step.line
+        place = f"{job.path}, line {line}" if line else job.path
+        raise JobError(f"{place}: {step.command}: {error.format_message()}") from None
+
+
+def _is_converted(step: Step, inner: click.Context) -> bool:
+    """True when the shards of the step are there: they appear whole or not at all."""
+    from bigclf.data import files
+
+    return step.command == "convert" and files.exists(inner.params["out"])
+
+
+def run_step(step: Step, inner: click.Context, quiet: bool) -> dict[str, Any]:
+    """Run one command; its result as plain values when ``quiet``, else printed under a line that names it."""
+    if not quiet:
+        click.echo(click.style(f"\n── {step.command} ", fg="cyan", bold=True) + click.style("─" * 40, dim=True))
+    output, code = io.StringIO(), 0
+    with contextlib.redirect_stdout(output) if quiet else contextlib.nullcontext(), inner:
+        try:
+            inner.command.invoke(inner)
+        except click.exceptions.Exit as end:
+            code = end.exit_code
+    if code not in (0, terminal.LIMITS):
+        raise click.exceptions.Exit(code)
+    text = output.getvalue()
+    return {"command": step.command, "exit_code": code, "result": json.loads(text) if text.strip() else None}
+
+
+def keep_resolved(job: Job) -> None:
+    """Leave the job as it was run in its run directory."""
+    from bigclf.data import files
+
+    if job.run_dir:
+        files.make_directory(job.run_dir)
+        files.publish_text(files.join(job.run_dir, "job.yaml"), job.resolved())
+
+
+def _print_plan(job: Job, contexts: list[click.Context]) -> None:
+    click.echo(job.resolved().rstrip())
+    click.echo()
+    for inner in contexts:
+        click.echo(click.style("$ ", dim=True) + terminal.command_line(inner))

@@ -1,0 +1,272 @@
+"""What all commands share: how errors, warnings and facts look, and how a command line is written down again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import os
+import shlex
+import signal
+import threading
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from bigclf.errors import BigclfError, Interrupted
+
+USAGE, INTERRUPTED, LIMITS, BAD_DATA = 2, 6, 4, 3
+_RESUME = "bigclf.resume"
+
+
+# Errors, warnings, signals
+
+
+@contextlib.contextmanager
+def errors_as_lines(ctx: click.Context | None) -> Iterator[None]:
+    """Turn whatever is raised inside into one ``error:`` line and the exit code it stands for."""
+    try:
+        yield
+    except (click.exceptions.Exit, BrokenPipeError):
+        raise
+    except (KeyboardInterrupt, click.Abort, Interrupted) as stop:
+        _say_interrupted(stop)
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    except Exception as error:
+        if debugging():
+            raise
+        text, code = _describe(error)
+        if isinstance(error, click.exceptions.NoArgsIsHelpError):
+            click.echo(text, err=True)
+        else:
+            say("error:", text, "red")
+        raise click.exceptions.Exit(code) from None
+    finally:
+        _resume_lines.clear()
+
+
+def _describe(error: Exception) -> tuple[str, int]:
+    if isinstance(error, click.ClickException):
+        return _usage_text(error), error.exit_code
+    if isinstance(error, BigclfError):
+        hint = "; text becomes shards by `bigclf convert`" if "not a Parquet file" in str(error) else ""
+        return str(error) + hint, error.exit_code
+    if isinstance(error, MemoryError):
+        return "out of memory: give a smaller --memory or close other programs", 1
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        return f"{place}{error.strerror or error}", 1
+    return (
+        f"{type(error).__name__}: {error} (unexpected: set BIGCLF_DEBUG=1 to see where, and please report it)",
+        1,
+    )
+
+
+def _usage_text(error: click.ClickException) -> str:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error.format_message()
+    ctx = getattr(error, "ctx", None)
+    hint = f" (see {ctx.command_path} --help)" if ctx else ""
+    return error.format_message().rstrip(" .\n") + hint
+
+
+_resume_lines: list[str] = []
+
+
+def _say_interrupted(stop: BaseException) -> None:
+    reason = str(stop).partition(";")[0]  # what follows is advice for Python's callers
+    reason = f" ({reason})" if reason else ""
+    how = f"; go on with:  {_resume_lines[0]}" if _resume_lines else "; nothing partial was left behind"
+    say("interrupted" + reason, how, "yellow", joint="")
+
+
+@contextlib.contextmanager
+def resumable(line: str) -> Iterator[None]:
+    """While inside, an interruption prints ``line`` as the command that goes on from there."""
+    _resume_lines.append(line)
+    yield  # an exception leaves the line behind for errors_as_lines to print
+    _resume_lines.pop()
+
+
+@contextlib.contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Python's warnings and the package's log as one ``warning:`` line each, without the place in our sources."""
+
+    def show(message: Warning | str, *_args: Any, **_kwargs: Any) -> None:
+        say("warning:", str(message), "yellow")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = show  # type: ignore[assignment]
+        handler = _Lines(logging.WARNING)
+        logging.getLogger("bigclf").addHandler(handler)
+        try:
+            yield
+        finally:
+            logging.getLogger("bigclf").removeHandler(handler)
+
+
+class _Lines(logging.Handler):
+    """What the package logs, as ``warning:`` lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say("warning:", record.getMessage(), "yellow")
+
+
+@contextlib.contextmanager
+def usage_errors() -> Iterator[None]:
+    """What Python's callers get as TypeError or ValueError about their arguments is a usage error here."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if debugging():
+            raise
+        raise click.UsageError(str(error), click.get_current_context(silent=True)) from error
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM as Ctrl-C, so that everything half-written is removed on the way out."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: Any) -> None:
+        raise KeyboardInterrupt("terminated")
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def say(word: str, text: str, colour: str, joint: str = " ") -> None:
+    """One line on stderr, its first word in colour."""
+    text = " ".join(text.split("\n")) if text else ""
+    click.echo(click.style(word, fg=colour, bold=True) + joint + text, err=True)
+
+
+# Results
+
+
+def emit_json(result: Any) -> None:
+    """One JSON value on stdout; NaN and infinities as null, numpy as plain numbers and lists."""
+    click.echo(json.dumps(plain(result), indent=2, ensure_ascii=False))
+
+
+def plain(value: Any) -> Any:
+    """``value`` in the types JSON knows."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, (str, int)) or value is None:
+        return value
+    return plain(value.tolist()) if hasattr(value, "tolist") else str(value)
+
+
+def facts(pairs: Iterable[tuple[str, Any]], indent: str = "") -> None:
+    """Aligned ``name   value`` lines on stdout; a pair without a value is left out."""
+    shown = [(name, str(value)) for name, value in pairs if value not in (None, "")]
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, value in shown:
+        click.echo(f"{indent}{click.style(name.ljust(width), dim=True)}  {value}")
+
+
+def heading(text: str, note: str = "") -> None:
+    click.echo(click.style(text, bold=True) + (click.style(f"  {note}", dim=True) if note else ""))
+
+
+def good(text: str) -> str:
+    return click.style(text, fg="green", bold=True)
+
+
+def poor(text: str) -> str:
+    return click.style(text, fg="yellow", bold=True)
+
+
+def tables() -> Any:
+    """A ``rich`` console on stdout, as wide as the terminal and never narrower than 100 when piped."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=max(console.width, 110))
+
+
+# Parameters
+
+
+class Size(click.ParamType):
+    """A size in bytes such as ``256MB``; kept as text, refused when it is none."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from bigclf.units import parse_bytes
+
+        try:
+            parse_bytes(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return value
+
+
+SIZE = Size()
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout instead of text.")
+memory_option = click.option("--memory", type=SIZE, help="What bigclf may allocate for data, state and caches.")
+overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what is already there.")
+
+
+def pairs_option(text: tuple[str, ...] | str, option: str) -> dict[str, Any]:
+    """``NAME=VALUE`` texts as a table, values read as YAML scalars (numbers, true, null, text)."""
+    import yaml
+
+    table = {}
+    for item in (text,) if isinstance(text, str) else text:
+        name, equals, value = item.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"write NAME=VALUE, not {item!r}", param_hint=option)
+        table[name] = number_or(yaml.safe_load(value) if value else "")
+    return table
+
+
+def number_or(value: Any) -> Any:
+    """``1e-3`` is text for YAML 1.1 (it wants 1.0e-3): read it as the number everyone means."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            return float(value)
+    return value
+
+
+def command_line(ctx: click.Context, **changed: Any) -> str:
+    """The command line that ``ctx`` was made from, with parameters set or changed, ready to be pasted."""
+    words = ctx.command_path.split()
+    for param in ctx.command.params:
+        given = ctx.get_parameter_source(param.name or "") in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+        if param.name in changed or given:
+            words += _words(param, changed.get(param.name, ctx.params.get(param.name or "")))
+    return shlex.join(words)
+
+
+def _words(param: click.Parameter, value: Any) -> list[str]:
+    """One parameter as words of a command line."""
+    values = list(value) if isinstance(value, (tuple, list)) else [value]
+    if isinstance(param, click.Argument):
+        return [str(item) for item in values]
+    assert isinstance(param, click.Option)
+    if param.is_flag:
+        names = param.opts if value else param.secondary_opts
+        return [names[-1]] if names else []
+    return [word for item in values if item is not None for word in (param.opts[-1], str(item))]
+
+
+def debugging() -> bool:
+    """True when ``BIGCLF_DEBUG`` asks for tracebacks instead of error lines."""
+    return bool(os.environ.get("BIGCLF_DEBUG"))

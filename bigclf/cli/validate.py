@@ -1,0 +1,147 @@
+"""``bigclf validate``: read and check every byte, in a process of its own that a damaged file may crash."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from bigclf.cli import terminal
+from bigclf.errors import BigclfError, DataError
+from bigclf.units import format_bytes, format_count, format_seconds
+
+MOST_FAULTS = 100
+
+
+@click.command("validate", short_help="Read and check every byte of shards.")
+@click.argument("data", nargs=-1, required=True, metavar="DATA...")
+@click.option("--columns", metavar="ROLE=NAME,...", help="Names of the columns label, indices, values, weight.")
+@terminal.json_option
+@click.pass_context
+def command(ctx: click.Context, data: tuple[str, ...], columns: str | None, as_json: bool) -> None:
+    """Read and check every byte of the shards DATA: checksums, schema, indices, values and labels."""
+    names = terminal.pairs_option(tuple(columns.split(",")), "--columns") if columns else None
+    report = validate(list(data), names)
+    if as_json:
+        terminal.emit_json(report)
+    else:
+        _print(report)
+    for fault in report["faults"]:
+        terminal.say("error:", fault, "red")
+    if report["faults"]:
+        ctx.exit(terminal.BAD_DATA)
+
+
+def _print(report: dict[str, Any]) -> None:
+    verdict = terminal.good("good") if not report["faults"] else click.style("damaged", fg="red", bold=True)
+    rate = report["bytes"] / max(report["seconds"], 1e-9)
+    terminal.heading(verdict, f"{report['files']:,} files, {format_bytes(report['bytes'])} in "
+                     f"{format_seconds(report['seconds'])} ({format_bytes(rate)}/s)")  # fmt: skip
+    terminal.facts(
+        [
+            ("rows", f"{format_count(report['rows'])} checked"),
+            ("non-zeros", f"{format_count(report['nnz'])} checked"),
+            ("faults", f"{len(report['faults']):,}" if report["faults"] else None),
+        ],
+        indent="  ",
+    )
+    for text in report["warnings"]:
+        terminal.say("warning:", text, "yellow")
+
+
+def validate(data: list[str], columns: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Check shards in a child process.
+
+    Parameters
+    ----------
+    data : paths, directories or globs.
+    columns : names of foreign columns, or None.
+
+    Returns
+    -------
+    dict : files, rows, nnz, bytes, seconds, warnings, and ``faults`` (one text a faulty row group; at most 100).
+
+    Raises
+    ------
+    DataError : the data cannot be opened at all, or a file crashed its reader.
+    """
+    import multiprocessing
+
+    from bigclf.progress import TerminalProgress
+
+    progress = TerminalProgress("checking")
+    started = time.perf_counter()
+    context = multiprocessing.get_context("spawn")  # a child that has nothing of ours to lose
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_check_all, args=(theirs, data, columns), daemon=True)
+    child.start()
+    theirs.close()
+    place, report = "", None
+    try:
+        while report is None:
+            kind, content = ours.recv()
+            if kind == "start":
+                progress.start(content)
+            elif kind == "at":
+                place = content
+            elif kind == "done":
+                progress.advance(*content)
+            elif kind == "error":
+                raise content
+            else:
+                report = content
+    except EOFError:
+        child.join()
+        raise DataError(
+            f"reading it crashed the reader (code {child.exitcode}): the file is damaged or hostile; do not use it",
+            file=place or data[0],
+        ) from None
+    finally:
+        progress.stop()
+        child.kill()
+        child.join()
+    return {**report, "seconds": time.perf_counter() - started}
+
+
+def _check_all(pipe: Any, data: list[str], columns: dict[str, Any] | None) -> None:
+    """In the child: open, decode every row group, tell where we are before each."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and ends us
+    try:
+        pipe.send(("report", _check(pipe, data, columns)))
+    except BigclfError as error:
+        pipe.send(("error", error))
+    except MemoryError:
+        pipe.send(("error", DataError("needs more memory than there is", file=data[0])))
+
+
+def _check(pipe: Any, data: list[str], columns: dict[str, Any] | None) -> dict[str, Any]:
+    import numpy as np
+
+    from bigclf.data.dataset import Dataset
+
+    pipe.send(("at", data[0]))
+    dataset = Dataset(data if len(data) > 1 else data[0], columns=columns)
+    pipe.send(("start", {"n_rows": dataset.n_rows, "task": "rows"}))
+    rows = nnz = 0
+    faults: list[str] = []
+    for file, row_group in np.unique(np.column_stack([dataset.chunks.file, dataset.chunks.row_group]), axis=0):
+        pipe.send(("at", f"{dataset.files[file]}, row group {row_group}"))
+        try:
+            block = dataset.decode(int(file), int(row_group))
+            rows, nnz = rows + block.n_rows, nnz + block.nnz
+            pipe.send(("done", (block.n_rows, block.n_bytes)))
+        except DataError as error:
+            faults.append(str(error))
+            if len(faults) == MOST_FAULTS:
+                break
+    return {
+        "files": len(dataset.files),
+        "rows": rows,
+        "nnz": nnz,
+        "bytes": sum(mark.size for mark in dataset.fingerprints),
+        "warnings": list(dataset.warnings),
+        "faults": faults,
+    }

@@ -1,0 +1,1 @@
+"""Data on disk: shards, what is known of them, and how other formats become shards."""

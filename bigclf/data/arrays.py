@@ -1,0 +1,183 @@
+"""Rows that are already in memory, behind the same facts and the same ``decode`` as a dataset of files."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from bigclf.block import FAULTS, OK, Block, as_unsigned, check_rows, rows_of
+from bigclf.data.facts import Chunks
+from bigclf.errors import DataError
+
+
+class Arrays:
+    """A matrix with its labels.
+
+    Parameters
+    ----------
+    X : numpy [rows, features], scipy sparse, pandas DataFrame or pyarrow Table of numbers. A CSR matrix of float32
+        with sorted indices is used where it lies, without a copy.
+    y : [rows] labels: ints, floats, strings or bools, of one kind.
+    sample_weight : [rows] at least 0, or None.
+    target_nnz : rows are cut into chunks of about so many non-zeros.
+
+    Raises
+    ------
+    DataError : naming the row, for NaN or infinite values, labels or weights; ValueError for shapes that differ.
+    """
+
+    files: list[str] = []
+    warnings: list[str] = []
+    layout = None
+
+    def __init__(self, X: Any, y: Any, sample_weight: Any = None, target_nnz: int = 500_000) -> None:
+        indptr, indices, values, self.n_features = csr_arrays(X)
+        labels = label_array(y)
+        self.n_rows = indptr.size - 1
+        if labels.size != self.n_rows:
+            raise ValueError(f"X has {self.n_rows} rows and y has {labels.size} labels")
+        self.classes, codes, self.class_counts = np.unique(labels, return_inverse=True, return_counts=True)
+        weights = np.ones(self.n_rows) if sample_weight is None else weight_array(sample_weight, self.n_rows)
+        self.weighted = sample_weight is not None
+        self.weight_sum = float(weights.sum())
+        norms = np.empty(self.n_rows)
+        indices = as_unsigned(indices)
+        check(indptr, indices, values, self.n_features, norms)
+        ids = np.arange(self.n_rows)
+        self._block = Block(indptr, indices, values, codes.astype(np.float64), weights, norms, ids)
+        self.nnz = int(indptr[-1] - indptr[0])
+        self.binary = values.size == 0
+        self.index_width = indices.dtype.itemsize
+        lengths = np.diff(indptr)
+        self.max_row_nnz = int(lengths.max(initial=0))
+        self.max_norm = float(norms.max(initial=0.0))
+        self.features: dict[str, Any] = {"kind": "given", "version": 1}
+        self.chunks = cut(indptr, target_nnz)
+        self.max_group_rows = int(self.chunks.rows.max(initial=0))
+        self.max_group_nnz = int(self.chunks.nnz.max(initial=0))
+        self.sorted_labels = bool((np.diff(codes) != 0).sum() + 1 == self.classes.size > 1)
+
+    @property
+    def n_chunks(self) -> int:
+        return int(self.chunks.file.size)
+
+    @property
+    def digest(self) -> str:
+        """Hex over every byte of the rows: what a resumed run compares."""
+        digest = hashlib.blake2b(digest_size=16)
+        for array in (*self._block, self.classes.astype(str)):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    def whole(self) -> Block:
+        """All rows as one block, without a copy."""
+        return self._block
+
+    def decode(self, file: int, row_group: int) -> Block:
+        """The rows of one chunk (row group = chunk) as views."""
+        first = int(self.chunks.row0[row_group])
+        return rows_of(self._block, first, first + int(self.chunks.rows[row_group]))
+
+    def check_unchanged(self) -> None:
+        """Arrays in memory are taken to stay as they are."""
+
+
+def cut(indptr: np.ndarray, target_nnz: int) -> Chunks:
+    """A chunk table of runs of rows with about ``target_nnz`` entries each."""
+    n_rows = indptr.size - 1
+    n_chunks = max(1, min(n_rows, -(-int(indptr[-1] - indptr[0]) // target_nnz)))
+    edges = np.searchsorted(indptr, np.linspace(indptr[0], indptr[-1], n_chunks + 1)[1:-1])
+    row0 = np.unique(np.concatenate([[0], edges, [n_rows]])) if n_rows else np.zeros(1, np.int64)
+    first = row0[:-1].astype(np.int64)
+    zero = np.zeros(first.size, np.int32)
+    return Chunks(
+        file=zero,
+        row_group=np.arange(first.size, dtype=np.int32),
+        first=np.zeros(first.size, np.int64),
+        rows=np.diff(row0).astype(np.int64),
+        nnz=np.diff(indptr[row0]).astype(np.int64),
+        row0=first,
+    )
+
+
+def check(indptr: np.ndarray, indices: np.ndarray, values: np.ndarray, n_features: int, norms: np.ndarray) -> None:
+    """Fill ``norms``; DataError naming the first bad row."""
+    fault, row = check_rows(indptr, indices, values, indices.dtype.type(n_features), norms)
+    if fault != OK:
+        column, text = FAULTS[fault]
+        raise DataError(text.format(n_features=n_features), row=int(row), column=column)
+
+
+def csr_arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """indptr int64, indices int32 or int64, values float32, number of features, of anything tabular."""
+    import scipy.sparse
+
+    if isinstance(X, scipy.sparse.spmatrix | scipy.sparse.sparray):
+        if X.ndim != 2:
+            raise ValueError(f"X must have two dimensions, not {X.ndim}")
+        matrix = X.tocsr()
+        if not matrix.has_canonical_format:
+            matrix = matrix.copy()
+            matrix.sum_duplicates()
+    else:
+        if hasattr(X, "to_pandas"):  # a pyarrow Table
+            X = X.to_pandas()
+        dense = np.asarray(X)
+        if dense.dtype.kind not in "biuf":
+            dense = dense.astype(np.float64)
+        if dense.ndim != 2:
+            raise ValueError(f"X must have two dimensions (rows, features), not {dense.ndim}")
+        matrix = scipy.sparse.csr_matrix(dense)
+    values = matrix.data
+    if values.dtype.kind == "c":
+        raise ValueError("Complex data not supported")
+    if values.dtype != np.float32:
+        with np.errstate(over="ignore"):
+            narrow = values.astype(np.float32)
+        if values.dtype.kind == "f" and np.any(np.isinf(narrow) & np.isfinite(values)):
+            row = int(np.searchsorted(matrix.indptr, np.argmax(np.isinf(narrow)), side="right")) - 1
+            raise DataError("a value is beyond the range of float32", row=row, column="values")
+        values = narrow
+    indices = matrix.indices
+    if indices.dtype.kind != "i" or indices.dtype.itemsize not in (4, 8):
+        indices = indices.astype(np.int64)
+    return matrix.indptr.astype(np.int64), indices, values, int(matrix.shape[1])
+
+
+def label_array(y: Any) -> np.ndarray:
+    """Labels as a numpy array of one kind; DataError naming the row of a missing one, SchemaError for mixed kinds."""
+    labels = np.asarray(y)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels.ravel()
+    if labels.ndim != 1:
+        raise ValueError(f"y must have one dimension, not shape {labels.shape}")
+    if labels.dtype.kind == "O":
+        kinds = {type(label) for label in labels}
+        for row, label in enumerate(labels):
+            if label is None or label != label:
+                raise DataError("a label is missing (None or NaN)", row=row, column="label")
+        families = {str if issubclass(k, str) else bool if issubclass(k, bool | np.bool_) else float for k in kinds}
+        if len(families) > 1:
+            raise DataError(f"labels of mixed types: {', '.join(sorted(k.__name__ for k in kinds))}", column="label")
+        labels = np.array(labels.tolist())
+    if labels.dtype.kind == "f":
+        bad = np.flatnonzero(~np.isfinite(labels))
+        if bad.size:
+            raise DataError("a label is NaN or infinite", row=int(bad[0]), column="label")
+    return labels
+
+
+def weight_array(sample_weight: Any, n_rows: int) -> np.ndarray:
+    """float64 [rows]; DataError naming the row of a weight that is negative, NaN or infinite."""
+    weights = np.asarray(sample_weight, np.float64)
+    if weights.shape != (n_rows,):
+        raise ValueError(f"sample_weight.shape == {weights.shape}, expected ({n_rows},)!")
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if bad.size:
+        message = f"a weight is negative, NaN or infinite ({weights[bad[0]]})"
+        raise DataError(message, row=int(bad[0]), column="weight")
+    if n_rows and not weights.any():
+        raise DataError("every row weight is zero", column="weight")
+    return weights

@@ -1,0 +1,468 @@
+"""Other formats into shards, once: parsed in parallel, shuffled by key, in bounded memory."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import errno
+import functools
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from bigclf.data import files
+from bigclf.data.convert import pieces
+from bigclf.data.convert import shuffle as merging
+from bigclf.data.convert.parsed import Options
+from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, TARGET_NNZ, Dataset
+from bigclf.data.facts import MAX_FLOAT_CLASSES
+from bigclf.errors import DataError, MemoryBudgetError, RunError
+from bigclf.units import format_bytes, parse_bytes
+
+SHARD_NNZ = 2**23
+LEAST_MEMORY = 96_000_000  # bytes a process needs to parse a piece and to write a chunk
+WORTH_A_PROCESS = 2**26  # bytes of text that take as long to parse as a process to start
+PARSED_PIECE = 2**24  # bytes a piece becomes, about
+MAX_CHUNK_NNZ = 2**27
+QUARANTINE = "_bigclf_quarantine.txt"
+BAD_ROWS = ("error", "skip", "quarantine")
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+
+
+def convert(
+    source: Any,
+    out: files.PathLike,
+    *,
+    format: str = "svmlight",
+    chunk_nnz: int = TARGET_NNZ,
+    shuffle: bool = True,
+    seed: int = 0,
+    memory: float | str = "1GB",
+    workers: int | None = None,
+    on_bad_rows: str = "error",
+    max_bad_fraction: float = 0.01,
+    overwrite: bool = False,
+    index_base: int = 1,
+    n_features: int | None = None,
+    shard_nnz: int = SHARD_NNZ,
+    progress: Any = None,
+) -> Dataset:
+    """Convert text files to shards.
+
+    Parameters
+    ----------
+    source : path, directory, glob or list of them; plain, gzip, bzip2 or xz.
+    out : directory to make; it appears when all is done, or not at all.
+    format : one of ``pieces.FORMATS``.
+    chunk_nnz : entries a chunk.
+    shuffle : put the rows in a random order that depends on ``seed``, the source's contents and nothing else.
+    memory : bytes to allocate, over all processes and besides what interpreter and libraries take.
+    workers : processes; None: one a core, as far as the memory goes.
+    on_bad_rows : "error" stops at the first; "skip" leaves them out; "quarantine" also keeps them in
+        ``_bigclf_quarantine.txt``, with file, line and reason.
+    max_bad_fraction : of all rows; more is an error all the same.
+    overwrite : replace shards that are there.
+    index_base : the first feature's number in the text, 0 or 1.
+    n_features : columns; None takes the largest index.
+    shard_nnz : entries a file, about.
+    progress : object with start(plan), advance(rows, bytes) and stop().
+
+    Returns
+    -------
+    Dataset : its ``report`` has rows, nnz, seconds, bytes_in, bytes_out, largest_relative_rounding, bad_rows (how
+        many) and bad_examples.
+
+    Raises
+    ------
+    DataError : with file and line. MemoryBudgetError : if ``memory`` is too small. RunError : if ``out`` exists or
+        the disk is full.
+    """
+    _check_choices(format, on_bad_rows, index_base, chunk_nnz, shard_nnz, max_bad_fraction)
+    total = parse_bytes(memory)
+    sources = [pieces.look_at(path, number) for number, path in enumerate(files.expand(source))]
+    workers = _workers(workers, total, sources)
+    with _building(out, overwrite) as directory, _Converter(directory, workers, total, progress) as converter:
+        job = pieces.Job(
+            format,
+            Options(index_base, n_features),
+            seed if shuffle else None,
+            converter.scratch,
+            converter.room // 4,
+            on_bad_rows == "error",
+            max(converter.room // 8, 2**24),
+        )
+        converter.parse(sources, job, keep_bad=on_bad_rows == "quarantine")
+        converter.check(sources, max_bad_fraction)
+        converter.write(converter.plan(job, chunk_nnz, shard_nnz))
+    dataset = Dataset(out)
+    dataset.report = converter.report(dataset)
+    dataset.warnings += converter.warnings(index_base)
+    return dataset
+
+
+def _check_choices(
+    format: str, on_bad_rows: str, index_base: int, chunk_nnz: int, shard_nnz: int, max_bad_fraction: float
+) -> None:
+    if format not in pieces.FORMATS:
+        raise ValueError(f"format must be one of {', '.join(pieces.FORMATS)}, not {format!r}")
+    if on_bad_rows not in BAD_ROWS:
+        raise ValueError(f"on_bad_rows must be one of {', '.join(BAD_ROWS)}, not {on_bad_rows!r}")
+    if index_base not in (0, 1):
+        raise ValueError(f"index_base must be 0 or 1, not {index_base!r}")
+    if not 0 <= max_bad_fraction <= 1:
+        raise ValueError(f"max_bad_fraction must be from 0 to 1, not {max_bad_fraction!r}")
+    _check_sizes(chunk_nnz, shard_nnz)
+
+
+def _check_sizes(chunk_nnz: int, shard_nnz: int) -> None:
+    if not 1 <= chunk_nnz <= MAX_CHUNK_NNZ:
+        raise ValueError(f"chunk_nnz must be from 1 to 2^27, not {chunk_nnz!r}")
+    if shard_nnz < 1:
+        raise ValueError(f"shard_nnz must be at least 1, not {shard_nnz!r}")
+
+
+def _workers(asked: int | None, total: int, sources: list[pieces.Source]) -> int:
+    """Processes to use: as asked or one a core, as far as memory and pieces go.
+
+    Raises
+    ------
+    MemoryBudgetError : if there is not enough memory for them.
+    """
+    streamed = any(source.compressed for source in sources)
+    each = 2 * LEAST_MEMORY if streamed and asked != 1 else LEAST_MEMORY  # decompressed text on its way
+    if asked is None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        text = sum(source.size * (4 if source.compressed else 1) for source in sources)
+        asked = max(1, min(cores, text // WORTH_A_PROCESS, total // each))
+        each = LEAST_MEMORY if asked == 1 else each
+    if asked < 1:
+        raise ValueError(f"workers must be at least 1, not {asked!r}")
+    _require(total, asked * each, f"converting with {asked} process{'es' if asked > 1 else ''}")
+    return asked
+
+
+def _require(total: int, needed: int, what: str) -> None:
+    if total < needed:
+        raise MemoryBudgetError(
+            f"memory={format_bytes(total)} is too little for {what}; memory={format_bytes(needed)} would do"
+        )
+
+
+class _Converter:
+    """The two passes of a conversion and what they found."""
+
+    def __init__(self, directory: str, workers: int, total: int, progress: Any) -> None:
+        self.directory, self.workers, self.progress = directory, workers, progress
+        self.room = total // workers
+        self.scratch = files.join(directory, "runs")
+        files.make_directory(self.scratch)
+        self.totals, self.runs = merging.Totals(), list[merging.Run]()
+        self.pieces = list[tuple[int, int, int, int]]()
+        self.n_bad, self.examples, self.n_bytes = 0, list[str](), 0
+        self.started = time.monotonic()
+        self.pool = _pool(workers)
+
+    def __enter__(self) -> _Converter:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self.pool is not None:
+            self.pool.shutdown(wait=True, kill_workers=error[0] is not None)
+        if self.progress is not None:
+            self.progress.stop()
+
+    def parse(self, sources: list[pieces.Source], job: pieces.Job, keep_bad: bool) -> None:
+        """First pass: parse every piece, spill its rows in order of their keys."""
+        if self.progress is not None:
+            self.progress.start({"task": "parse", "bytes": sum(s.size for s in sources), "workers": self.workers})
+        tasks = (task for s in sources for task in pieces.tasks_of(s, self._pieces_a_task(s), job.max_line))
+        lines: collections.Counter[int] = collections.Counter()
+        for task, done in _in_order(self.pool, functools.partial(pieces.run_task, job), tasks, self.workers + 1):
+            for bad in done.bad:
+                self._note_bad(task.source, bad._replace(line=bad.line + lines[task.source.number]), job, keep_bad)
+            lines[task.source.number] += done.n_lines
+            self.totals.add(done.totals)
+            self.runs += done.runs
+            self.pieces += done.pieces
+            self.n_bytes += done.n_bytes
+            if self.progress is not None:
+                self.progress.advance(done.totals.n_rows, done.n_bytes)
+
+    def _pieces_a_task(self, source: pieces.Source) -> int:
+        """Enough to fill a run, few enough to keep all workers busy to the end."""
+        room = max(1, self.room // (4 * PARSED_PIECE))
+        if source.compressed:
+            return max(1, room // 2)
+        return min(room, max(1, source.n_pieces // (4 * self.workers)))
+
+    def _note_bad(self, source: pieces.Source, bad: pieces.Bad, job: pieces.Job, keep: bool) -> None:
+        if job.stop_at_bad:
+            raise DataError(bad.reason, file=source.path, line=bad.line)
+        self.n_bad += 1
+        if len(self.examples) < 10:
+            self.examples.append(f"{source.path}, line {bad.line}: {bad.reason}")
+        if keep:
+            with files.open_binary(files.join(self.directory, QUARANTINE), "ab") as file:
+                name = files.base_name(source.path).encode("utf-8", "replace")
+                file.write(b"# %s, line %d: %s\n%s\n" % (name, bad.line, bad.reason.encode(), bad.text))
+
+    def check(self, sources: list[pieces.Source], max_bad_fraction: float) -> None:
+        """Refuse what cannot become a dataset, and sources that changed while they were read."""
+        for source in sources:
+            if files.status(source.path) != (source.size, source.mtime_ns):
+                raise DataError("the file changed while it was converted; convert it again", file=source.path)
+        n_rows = self.totals.n_rows + self.n_bad
+        if self.n_bad > max_bad_fraction * n_rows:
+            raise DataError(f"{self.n_bad:,} of {n_rows:,} rows are bad, more than the {max_bad_fraction:.3g} that "
+                            f"max_bad_fraction allows; the first: {self.examples[0]}")  # fmt: skip
+        if n_rows == 0:
+            raise DataError("there are no rows", file=sources[0].path if len(sources) == 1 else None)
+        if len(self.totals.labels) > MAX_FLOAT_CLASSES and not _integral(self.totals.labels):
+            raise DataError(f"more than {MAX_FLOAT_CLASSES:,} distinct labels that are not whole numbers: this looks "
+                            "like a regression target, which classifiers cannot learn")  # fmt: skip
+
+    def plan(self, job: pieces.Job, chunk_nnz: int, shard_nnz: int) -> merging.Plan:
+        """What the second pass is to do."""
+        bounds = self._bounds(shuffled=job.seed is not None, shard_nnz=shard_nnz)
+        codes = np.array(sorted(self.totals.labels), np.float64)
+        classes = codes.astype(np.int64) if _integral(self.totals.labels) else codes
+        return _plan(self, bounds, codes, classes, job.options.n_features, None, chunk_nnz)
+
+    def write(self, plan: merging.Plan) -> None:
+        """Second pass: each shard collects its range of keys from all runs."""
+        shards = range(len(plan.bounds) - 1)
+        for _ in _in_order(self.pool, functools.partial(merging.write_shard, plan), shards, 2 * self.workers):
+            pass
+        files.remove_tree(self.scratch)
+        Dataset(self.directory).write_manifest(self.directory)
+
+    def _bounds(self, shuffled: bool, shard_nnz: int) -> list[int]:
+        """Ranges of keys that become shards: even ones, or groups of consecutive pieces of about equal size."""
+        cost = [nnz + merging.ROW_COST * rows for _, _, rows, nnz in self.pieces]
+        if shuffled:
+            return merging.even_bounds(_shard_count(sum(cost), shard_nnz))
+        bounds, held = [0], 0
+        for (source, piece, _, _), size in zip(self.pieces, cost, strict=True):
+            if held and held + size > shard_nnz:
+                bounds.append((source << (pieces.PIECE_BITS + pieces.ROW_BITS)) + (piece << pieces.ROW_BITS))
+                held = 0
+            held += size
+        return [*bounds, 2**64]
+
+    def report(self, dataset: Dataset) -> dict[str, Any]:
+        return {
+            "rows": self.totals.n_rows,
+            "nnz": self.totals.nnz,
+            "seconds": time.monotonic() - self.started,
+            "bytes_in": self.n_bytes,
+            "bytes_out": sum(f.size for f in dataset.fingerprints),
+            "largest_relative_rounding": self.totals.rounding,
+            "bad_rows": self.n_bad,
+            "bad_examples": self.examples,
+        }
+
+    def warnings(self, index_base: int) -> list[str]:
+        found = []
+        if index_base == 0 and self.totals.min_index > 0:
+            found.append("no row has index 0: if the text counts features from 1, convert it with index_base=1")
+        if self.n_bad:
+            found.append(f"{self.n_bad:,} bad rows were left out; the first: {self.examples[0]}")
+        return found
+
+
+def _integral(labels: Iterable[float]) -> bool:
+    return all(label == round(label) and abs(label) < 2**53 for label in labels)
+
+
+def _pool(workers: int) -> Any:
+    """Processes, or None for this one alone.
+
+    loky's (it comes with joblib) start afresh and import no ``__main__``, so scripts need no guard, and they notice
+    the death of a worker.
+    """
+    _compile()
+    if workers == 1:
+        return None
+    from joblib.externals.loky import ProcessPoolExecutor
+
+    return ProcessPoolExecutor(workers)
+
+
+def _compile() -> None:
+    """Compile the kernels once, here, so that workers find them in the cache."""
+    from bigclf.block import check_rows
+    from bigclf.jit import compiling
+
+    bounds, indices, values = np.array([0, 1]), np.zeros(1, np.uint32), np.ones(1, np.float32)
+    with compiling():
+        for source in (indices, values):
+            merging.take_rows(bounds[:1], bounds[1:], np.zeros(1, np.int64), source, source.copy())
+        check_rows(bounds, indices, values, np.uint32(1), np.empty(1))
+
+
+def _in_order(
+    pool: Any, function: Callable[[_A], _B], items: Iterable[_A], in_flight: int
+) -> Iterator[tuple[_A, _B]]:
+    """(item, function(item)) in the order of the items, ``in_flight`` of them under way in the pool's processes."""
+    if pool is None:
+        yield from ((item, function(item)) for item in items)
+        return
+    waiting: collections.deque[tuple[_A, Any]] = collections.deque()
+    for item in items:
+        waiting.append((item, pool.submit(function, item)))
+        if len(waiting) >= in_flight:
+            yield _first_of(waiting)
+    while waiting:
+        yield _first_of(waiting)
+
+
+def _first_of(waiting: collections.deque[tuple[_A, Any]]) -> tuple[_A, Any]:
+    """Wait for the item that was submitted first.
+
+    Raises
+    ------
+    RunError : if a process died.
+    """
+    from concurrent.futures.process import BrokenProcessPool
+
+    item, future = waiting.popleft()
+    try:
+        return item, future.result()
+    except BrokenProcessPool as error:
+        raise RunError("a process of the conversion died, perhaps for want of memory; use fewer workers") from error
+
+
+def write_shards(
+    blocks: Iterable[Any],
+    out: files.PathLike,
+    *,
+    classes: Any,
+    n_features: int | None = None,
+    shuffle_rows: bool = False,
+    seed: int = 0,
+    chunk_nnz: int = TARGET_NNZ,
+    shard_nnz: int = SHARD_NNZ,
+    features: Mapping[str, Any] | None = None,
+    memory: float | str = "256MB",
+    overwrite: bool = False,
+) -> Dataset:
+    """Write rows from memory as shards, in their order or shuffled.
+
+    Parameters
+    ----------
+    blocks : blocks, or tuples (indptr, indices, values or None, labels[, weights]); labels are class codes.
+    out : directory to make.
+    classes : [K] ascending; bools, ints, floats or strings.
+    n_features : columns; None takes the largest index plus one.
+    memory : bytes to allocate besides the blocks, about.
+
+    Raises
+    ------
+    DataError : if a block is not what it should be. RunError : if ``out`` exists or the disk is full.
+    """
+    total = parse_bytes(memory)
+    _check_sizes(chunk_nnz, shard_nnz)
+    _require(total, LEAST_MEMORY, "writing shards")
+    classes = np.asarray(classes)
+    with _building(out, overwrite) as directory, _Converter(directory, 1, total, None) as converter:
+        prefix = files.join(converter.scratch, "rows")
+        spiller = merging.Spiller(prefix, seed if shuffle_rows else None, total // 4)
+        for slab in map(merging.as_slab, blocks):
+            first = spiller.totals.n_rows
+            spiller.add(np.arange(first, first + slab.n_rows, dtype=np.uint64), slab)
+        spiller.flush()
+        converter.totals, converter.runs = spiller.totals, spiller.runs
+        _check_codes(spiller.totals.labels, classes)
+        bounds = _row_bounds(spiller.totals, shard_nnz, shuffle_rows)
+        codes = np.arange(classes.size, dtype=np.float64)
+        converter.write(_plan(converter, bounds, codes, classes, n_features, features, chunk_nnz))
+    return Dataset(out)
+
+
+def _check_codes(codes: Iterable[float], classes: np.ndarray) -> None:
+    wrong = [code for code in codes if not (0 <= code < classes.size and code == int(code))]
+    if wrong:
+        last = classes.size - 1
+        raise DataError(f"labels must be codes of the {classes.size} classes, 0 to {last}, not {wrong[0]:g}")
+    if classes.size and (classes[1:] <= classes[:-1]).any():
+        raise DataError("classes must ascend and differ")
+
+
+def _row_bounds(totals: merging.Totals, shard_nnz: int, shuffled: bool) -> list[int]:
+    """Ranges of keys that become shards, of about equally many rows."""
+    n_shards = _shard_count(totals.nnz + merging.ROW_COST * totals.n_rows, shard_nnz)
+    if shuffled:
+        return merging.even_bounds(n_shards)
+    return [s * totals.n_rows // n_shards for s in range(n_shards)] + [2**64]
+
+
+def _plan(
+    converter: _Converter,
+    bounds: list[int],
+    codes: np.ndarray,
+    classes: np.ndarray,
+    n_features: int | None,
+    features: Mapping[str, Any] | None,
+    chunk_nnz: int,
+) -> merging.Plan:
+    """The plan of the second pass."""
+    totals = converter.totals
+    return merging.Plan(
+        converter.runs,
+        bounds,
+        converter.directory,
+        codes,
+        classes,
+        totals.max_index + 1 if n_features is None else n_features,
+        8 if totals.max_index >= 2**31 else 4,
+        totals.binary,
+        totals.weighted,
+        features,
+        chunk_nnz,
+        converter.room,
+    )
+
+
+def _shard_count(cost: int, shard_nnz: int) -> int:
+    return max(1, round(cost / shard_nnz))
+
+
+@contextlib.contextmanager
+def _building(out: files.PathLike, overwrite: bool) -> Iterator[str]:
+    """Yield a hidden directory beside ``out`` that takes its name when all went well and is removed otherwise."""
+    _check_free(out, overwrite)
+    files.make_directory(files.parent_directory(out))
+    beside = files.temporary_name(files.absolute(out))
+    files.make_directory(beside)
+    try:
+        yield beside
+        _check_free(out, overwrite)
+        files.publish_directory(beside, files.absolute(out))
+    except BaseException as error:
+        free = files.free_bytes(beside)
+        files.remove_tree(beside)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            reason = os.strerror(error.errno)
+            raise RunError(
+                f"{os.fspath(out)}: {reason.lower()} ({format_bytes(free)} were free); make room or name another "
+                "directory; nothing was left behind"
+            ) from error
+        raise
+
+
+def _check_free(out: files.PathLike, overwrite: bool) -> None:
+    """Refuse an output that is there already; only directories of shards are ever replaced."""
+    name = os.fspath(out)
+    if files.exists(name) and not files.is_directory(name):
+        raise RunError(f"{name!r} is a file; name a directory for the shards")
+    there = files.list_directory(name)
+    if there and not overwrite:
+        raise RunError(f"{name!r} exists and is not empty; name another directory or pass overwrite (--overwrite)")
+    ours = {MANIFEST, CHUNK_TABLE, QUARANTINE}
+    strange = [entry for entry in there if entry not in ours and not entry.startswith("part-")]
+    if strange:
+        raise RunError(f"{name!r} holds {strange[0]!r}, which bigclf did not write; it is not overwritten")

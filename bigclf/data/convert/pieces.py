@@ -1,0 +1,216 @@
+"""Source text in pieces that do not depend on who reads them: piece k owns the lines that begin in its 16 MiB."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from bigclf.data import files
+from bigclf.data.convert import svmlight
+from bigclf.data.convert.parsed import BadRow, Options, Parsed, as_slab
+from bigclf.data.convert.shuffle import Run, Spiller, Totals
+from bigclf.errors import DataError
+
+PIECE = 2**24  # bytes of decompressed text
+BLOCK = 2**21  # bytes parsed at a time
+SOURCE_BITS, PIECE_BITS, ROW_BITS = 20, 20, 24
+BOM = b"\xef\xbb\xbf"
+
+FORMATS: dict[str, Callable[[bytes, Options], Parsed]] = {"svmlight": svmlight.parse}
+COMPRESSIONS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+
+
+class Source(NamedTuple):
+    """A source file: its number among all, whether it is compressed, its size and time of change when first seen."""
+
+    path: str
+    number: int
+    compressed: bool
+    size: int
+    mtime_ns: int
+
+    @property
+    def n_pieces(self) -> int:
+        return -(-self.size // PIECE)
+
+
+class Task(NamedTuple):
+    """Consecutive pieces for one worker: to be read from the source's byte range, or texts read already.
+
+    Attributes
+    ----------
+    first, last : the pieces first <= k < last.
+    texts : of a compressed source, (piece, its whole lines).
+    """
+
+    source: Source
+    first: int
+    last: int
+    texts: list[tuple[int, bytes]] | None
+
+
+class Job(NamedTuple):
+    """What all tasks share."""
+
+    format: str
+    options: Options
+    seed: int | None
+    scratch: str
+    room: int
+    stop_at_bad: bool
+    max_line: int
+
+
+class Bad(NamedTuple):
+    """A line that is no row: 1-based line (of its task, later of its file), reason, text."""
+
+    line: int
+    reason: str
+    text: bytes
+
+
+class Done(NamedTuple):
+    """What came of a task: sorted runs, totals, (source, piece, rows, nnz) of each piece, lines and bytes read, bad
+    lines."""
+
+    runs: list[Run]
+    totals: Totals
+    pieces: list[tuple[int, int, int, int]]
+    n_lines: int
+    n_bytes: int
+    bad: list[Bad]
+
+
+def look_at(path: str, number: int) -> Source:
+    """Find out how the file is compressed, by its first bytes.
+
+    Raises
+    ------
+    DataError : for a compression that is not known, or too many or too large files.
+    """
+    with files.open_binary(path) as file:
+        start = file.read(6)
+    size, mtime_ns = files.status(path)
+    if start.startswith(b"\x28\xb5\x2f\xfd"):
+        raise DataError("zstd-compressed text is not read; decompress it, or use gzip, bzip2 or xz", file=path)
+    if start.startswith(b"PAR1"):
+        raise DataError("this is a Parquet file already; open it with Dataset, no conversion is needed", file=path)
+    if number >= 2**SOURCE_BITS or size > PIECE * 2**PIECE_BITS:
+        raise DataError("more than a million files, or a file of more than 16 TiB; convert in parts", file=path)
+    return Source(path, number, any(start.startswith(mark) for mark in COMPRESSIONS), size, mtime_ns)
+
+
+def tasks_of(source: Source, pieces_a_task: int, max_line: int) -> Iterator[Task]:
+    """Tasks over all pieces of ``source``; a compressed one is decompressed here, as the tasks are asked for."""
+    if not source.compressed:
+        for first in range(0, source.n_pieces, pieces_a_task):
+            yield Task(source, first, min(first + pieces_a_task, source.n_pieces), None)
+        return
+    texts = list[tuple[int, bytes]]()
+    for piece, text in _decompressed(source, max_line):
+        texts.append((piece, text))
+        if len(texts) == pieces_a_task:
+            yield Task(source, texts[0][0], piece + 1, texts)
+            texts = []
+    if texts:
+        yield Task(source, texts[0][0], texts[-1][0] + 1, texts)
+
+
+def _decompressed(source: Source, max_line: int) -> Iterator[tuple[int, bytes]]:
+    """(piece, its whole lines) in order; a piece in which no line begins is left out."""
+    with files.open_binary(source.path) as file:
+        start = file.read(6)
+        file.seek(0)
+        opener = next(opener for mark, opener in COMPRESSIONS.items() if start.startswith(mark))
+        try:
+            stream = io.BufferedReader(opener(file, "rb"), 2**20)
+            position = 0
+            while text := _whole_lines(stream, PIECE - position % PIECE, max_line, source.path):
+                yield position // PIECE, text
+                position += len(text)
+        except (EOFError, OSError, zlib.error, lzma.LZMAError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise DataError(f"cannot be decompressed ({error}); copy the file again", file=source.path) from error
+
+
+def _whole_lines(file: Any, size: int, max_line: int, path: str) -> bytes:
+    """The next ``size`` bytes and the rest of the line they end in."""
+    text = file.read(size)
+    if text and not text.endswith(b"\n"):
+        rest = file.readline(max_line)
+        if len(rest) >= max_line and not rest.endswith(b"\n"):
+            message = f"a line of more than {max_line:,} bytes; allow more memory, if this is text at all"
+            raise DataError(message, file=path)
+        text += rest
+    return text
+
+
+def _blocks(task: Task, max_line: int) -> Iterator[tuple[int, bytes]]:
+    """(piece, whole lines) of a task, a few MiB at a time, in order."""
+    if task.texts is not None:
+        for piece, text in task.texts:
+            stream = io.BytesIO(text)
+            while block := _whole_lines(stream, BLOCK, max_line, task.source.path):
+                yield piece, block
+        return
+    with files.open_binary(task.source.path) as file:
+        position = _first_line(file, task.first * PIECE)
+        end = task.last * PIECE
+        while position < end:
+            size = min(BLOCK, PIECE - position % PIECE)
+            block = _whole_lines(file, size, max_line, task.source.path)
+            if not block:
+                return
+            yield position // PIECE, block
+            position += len(block)
+
+
+def _first_line(file: BinaryIO, start: int) -> int:
+    """Go to the first line that begins at or after ``start``; return its place."""
+    if start:
+        file.seek(start - 1)
+        while (part := file.readline(BLOCK)) and not part.endswith(b"\n"):
+            pass
+    return file.tell()
+
+
+def run_task(job: Job, task: Task) -> Done:
+    """Parse the pieces of a task and spill their rows in key order."""
+    parse = FORMATS[job.format]
+    spiller = Spiller(files.join(job.scratch, f"{task.source.number}-{task.first}"), job.seed, job.room)
+    pieces: dict[int, list[int]] = {}
+    bad = list[Bad]()
+    n_lines = n_bytes = 0
+    for piece, text in _blocks(task, job.max_line):
+        mark = len(BOM) if n_bytes == 0 and task.first == 0 and text.startswith(BOM) else 0
+        parsed = parse(text[mark:] if mark else text, job.options)
+        bad += [_located(text, mark, found, n_lines) for found in parsed.bad]
+        if bad and job.stop_at_bad:
+            break
+        slab, rounding = as_slab(parsed)
+        so_far = pieces.setdefault(piece, [0, 0])
+        first = (task.source.number << (PIECE_BITS + ROW_BITS)) + (piece << ROW_BITS) + so_far[0]
+        spiller.add(np.arange(first, first + slab.n_rows, dtype=np.uint64), slab)
+        spiller.totals.rounding = max(spiller.totals.rounding, rounding)
+        so_far[0] += slab.n_rows
+        so_far[1] += slab.indices.size
+        n_lines += text.count(b"\n")
+        n_bytes += len(text)
+    spiller.flush()
+    counted = [(task.source.number, piece, rows, nnz) for piece, (rows, nnz) in pieces.items()]
+    return Done(spiller.runs, spiller.totals, counted, n_lines, n_bytes, bad)
+
+
+def _located(text: bytes, mark: int, bad: BadRow, n_lines: int) -> Bad:
+    start = bad.offset + mark
+    end = text.find(b"\n", start)
+    line = n_lines + text.count(b"\n", 0, start) + 1
+    return Bad(line, bad.reason, text[start : end if end >= 0 else len(text)].rstrip(b"\r"))

@@ -1,0 +1,391 @@
+"""A dataset: Parquet files and what is known of them without reading them again."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import hashlib
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bigclf.block import Block
+from bigclf.data import files, shards
+from bigclf.data.facts import (
+    Chunks,
+    Facts,
+    Header,
+    check_alike,
+    chunk_table,
+    cut_lines,
+    gather,
+    in_threads,
+    is_sorted,
+    largest_group,
+    read_header,
+    table_digest,
+)
+from bigclf.data.shards import Layout, Rows
+from bigclf.errors import DataError
+from bigclf.units import format_bytes, format_count
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+TARGET_NNZ = 500_000
+MANIFEST, CHUNK_TABLE = "_bigclf_manifest.json", "_bigclf_chunks.parquet"
+MANIFEST_VERSION = 1
+Line = tuple[int, int, int, int]  # a chunk: row group, first row, rows, nnz
+
+
+class Known(NamedTuple):
+    """All that is known of a dataset but its files."""
+
+    facts: Facts
+    layout: Layout
+    features: dict[str, Any]
+    chunks: Chunks
+
+
+class Dataset:
+    """Rows in Parquet files: described, not loaded.
+
+    Parameters
+    ----------
+    data : path, directory, glob or list of them.
+    columns : names for what other programs call differently: {"label": ..., "indices": ..., "values": ...,
+        "weight": ...}; a dot leads into a struct column.
+    target_nnz : row groups of more than twice as many non-zeros are cut into chunks of about as many (never those
+        of our own shards).
+    label : "class", the only kind of label yet.
+    need_labels : False accepts files without labels (for prediction): no classes, and labels NaN in blocks.
+
+    Attributes
+    ----------
+    files : list of paths; fingerprints : their fingerprints.
+    n_rows, n_features, nnz, n_chunks : int.
+    classes : [K] ascending, in the label's own type; class_counts : int64 [K].
+    binary : whether every value is 1 (then blocks hold no values).
+    index_width : bytes of an index, the same in all blocks: 4 or 8.
+    weighted : whether rows have weights of their own; weight_sum : their sum.
+    max_row_nnz, max_norm : entries and squared norm of the longest row.
+    max_group_rows, max_group_nnz : rows and entries of the largest row group, what ``decode`` has to hold.
+    sorted_labels : whether equal labels stand together far more than by chance.
+    features : how the features were made.
+    digest : hex; the same only for the same files, columns and cut.
+    warnings : what a user should know before training.
+    report : figures of the conversion that made the files; else empty.
+    chunks : the chunk table.
+
+    Raises
+    ------
+    DataError, SchemaError : naming the file when one is missing, damaged or differs from the others.
+
+    Of files that bigclf did not write, what is missing is gathered in one read and kept in the user's cache.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        *,
+        columns: Mapping[str, str] | None = None,
+        target_nnz: int = TARGET_NNZ,
+        label: str = "class",
+        need_labels: bool = True,
+    ) -> None:
+        if label != "class":
+            raise ValueError(f"label must be 'class', not {label!r}")
+        self.files: list[str] = files.expand(data)
+        self.columns, self.target_nnz, self._need_labels = dict(columns or {}), int(target_nnz), need_labels
+        self.fingerprints = in_threads(files.fingerprint, self.files)
+        self.digest = self._digest()
+        self.report: dict[str, Any] = {}
+        self._handles = threading.local()
+        self._take(self._remembered() or self._described())
+
+    # What is known of it
+
+    def _digest(self) -> str:
+        known = [list(f) for f in self.fingerprints], sorted(self.columns.items()), self.target_nnz, self._need_labels
+        return hashlib.blake2b(json.dumps(known).encode(), digest_size=16).hexdigest()
+
+    def _take(self, known: Known) -> None:
+        """Set the attributes."""
+        facts, chunks = known.facts, known.chunks
+        self.n_rows, self.nnz, self.n_features = facts.n_rows, facts.nnz, facts.n_features
+        self.binary, self.index_width, self.weighted = facts.binary, facts.index_width, facts.weighted
+        self.weight_sum, self.max_row_nnz, self.max_norm = facts.weight_sum, facts.max_row_nnz, facts.max_norm
+        ordered = sorted(facts.counts)
+        self.classes = np.array(ordered, dtype=facts.label_dtype or np.float64)
+        self.class_counts = np.array([facts.counts[c] for c in ordered], np.int64)
+        self.features, self.layout, self.chunks = known.features, known.layout, chunks
+        self.sorted_labels = is_sorted(self.class_counts, facts.label_changes)
+        self.max_group_rows, self.max_group_nnz = largest_group(chunks)
+        self.warnings = self._warnings()
+        self._known = known
+
+    @property
+    def n_chunks(self) -> int:
+        return int(self.chunks.file.size)
+
+    def _warnings(self) -> list[str]:
+        found = []
+        if self.sorted_labels:
+            found.append("the labels are sorted: equal labels stand together; online methods learn badly from such "
+                         "an order, shuffle the rows (bigclf convert does)")  # fmt: skip
+        same = Counter((f.size, f.footer) for f in self.fingerprints)
+        twice = [path for path, f in zip(self.files, self.fingerprints, strict=True) if same[f.size, f.footer] > 1]
+        if twice:
+            found.append(f"{len(twice)} files have the same content as another, {twice[0]!r} for one")
+        return found
+
+    def _described(self) -> Known:
+        """All facts from the footers; of files that are not ours, from one read, whose result is kept."""
+        read = functools.partial(read_header, columns=self.columns, need_labels=self._need_labels)
+        headers = in_threads(read, self.files)
+        for header in headers:
+            check_alike(header, headers[0])
+        self.layout = next((h.layout for h in headers if h.layout.values), headers[0].layout)
+        self.binary = False  # until all values have been seen
+        gathered = self._gathered(headers)
+        total, tables = Facts(), []
+        for number, header in enumerate(headers):
+            parts = gathered.get(number) or [(header.facts(), header.chunk_lines())]
+            for facts, _ in parts:
+                total.add(facts)
+            tables.append([line for _, lines in parts for line in lines])
+        known = Known(total, self.layout, headers[0].features, chunk_table(tables))
+        if gathered:
+            self._remember(known)
+        return known
+
+    def _gathered(self, headers: list[Header]) -> dict[int, list[tuple[Facts, list[Line]]]]:
+        """Facts and chunks of each row group of each file that is not ours; one read."""
+        foreign = [(f, g) for f, h in enumerate(headers) if not h.footer for g in range(max(len(h.group_rows), 1))]
+
+        def gather_one(place: tuple[int, int]) -> tuple[Facts, list[Line]]:
+            file, group = place
+            header = headers[file]
+            if not header.group_rows:
+                return Facts(label_dtype=header.label_dtype), []
+            rows = self._read(file, group)
+            facts = gather(rows, header.label_dtype, header.layout, header.path, group)
+            return facts, cut_lines(rows.indptr, group, self.target_nnz)
+
+        found: dict[int, list[tuple[Facts, list[Line]]]] = {}
+        for (file, _), result in zip(foreign, in_threads(gather_one, foreign), strict=True):
+            found.setdefault(file, []).append(result)
+        return found
+
+    # Manifest and chunk table
+
+    def _remembered(self) -> Known | None:
+        """What a manifest beside the files or in the cache says, if it speaks of exactly these files."""
+        for directory, prefix in self._places():
+            try:
+                manifest = shards.unsealed(files.read_text(files.join(directory, prefix + MANIFEST)))
+                if manifest["version"] != MANIFEST_VERSION or not self._matches(manifest["files"]):
+                    continue
+                table = shards.read_table(files.join(directory, prefix + CHUNK_TABLE), list(Chunks._fields))
+                chunks = Chunks(*(table[name] for name in Chunks._fields))
+                if table_digest(chunks) == manifest["chunks"]:
+                    return Known(Facts.from_json(manifest), Layout(*manifest["layout"]), manifest["features"], chunks)
+            except (OSError, ValueError, KeyError, TypeError, DataError):
+                continue  # missing or damaged: made anew
+        return None
+
+    def _places(self) -> Iterator[tuple[str, str]]:
+        directories = {files.parent_directory(path) for path in self.files}
+        if len(directories) == 1 and not self.columns:
+            yield directories.pop(), ""
+        yield files.cache_directory("manifests"), self.digest
+
+    def _matches(self, listed: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether the manifest lists these files by name, size and footer (a copy has another time of change)."""
+        mine = [(files.base_name(p), f.size, f.footer) for p, f in zip(self.files, self.fingerprints, strict=True)]
+        return mine == [(entry["name"], entry["size"], entry["footer"]) for entry in listed]
+
+    def _remember(self, known: Known) -> None:
+        with contextlib.suppress(OSError):  # no room: gathered again next time
+            self._write(files.cache_directory("manifests"), self.digest, known)
+
+    def write_manifest(self, directory: str) -> None:
+        """Write manifest and chunk table into ``directory``, where the files lie."""
+        self._write(directory, "", self._known)
+
+    def _write(self, directory: str, prefix: str, known: Known) -> None:
+        listed = [
+            {"name": files.base_name(path), **fingerprint._asdict()}
+            for path, fingerprint in zip(self.files, self.fingerprints, strict=True)
+        ]
+        manifest = {
+            "version": MANIFEST_VERSION,
+            "files": listed,
+            "features": known.features,
+            "layout": list(known.layout),
+            "chunks": table_digest(known.chunks),
+            **known.facts.as_json(),
+        }
+        shards.write_table(files.join(directory, prefix + CHUNK_TABLE), known.chunks._asdict())
+        files.publish_bytes(files.join(directory, prefix + MANIFEST), shards.sealed(manifest, indent=1))
+
+    # Reading
+
+    def decode(self, file: int, row_group: int) -> Block:
+        """A whole row group with every check done; any thread may call this at any time.
+
+        Returns
+        -------
+        Block : labels are class codes, ids the row numbers in the whole dataset.
+
+        Raises
+        ------
+        DataError : with file, row group, row and column of the first fault.
+        """
+        path = self.files[file]
+        rows = self._read(file, row_group)
+        layout = self.layout
+        norms = shards.checked_norms(rows, self.n_features, layout, path, row_group)
+        indices = rows.indices
+        if indices.dtype.itemsize < self.index_width:
+            indices = indices.astype(np.uint64)
+        values = rows.values
+        if not self.binary and values.size == 0:
+            values = np.ones(indices.size, np.float32)
+        weights = np.ones(rows.n_rows) if rows.weights is None else rows.weights
+        first = self._row_number(file, row_group)
+        ids = np.arange(first, first + rows.n_rows, dtype=np.int64)
+        labels = self._codes(rows.labels, rows.n_rows, path, row_group)
+        return Block(rows.indptr, indices, values, labels, weights, norms, ids)
+
+    def _read(self, file: int, row_group: int, tries: int = 3) -> Rows:
+        """Rows of a row group; an input/output error is given two more tries."""
+        path = self.files[file]
+        for left in reversed(range(tries)):
+            try:
+                handle = self._handle(file)
+                return shards.read_rows(handle, row_group, self._layout_in(handle), path)
+            except DataError as error:
+                self._forget(file)
+                if not left or getattr(error.__cause__, "errno", None) != errno.EIO:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _handle(self, file: int) -> pq.ParquetFile:
+        """This thread's open file, its fingerprint compared with the one first seen."""
+        opened: dict[int, pq.ParquetFile] = self._handles.__dict__.setdefault("opened", {})
+        if file not in opened:
+            while len(opened) >= 4:
+                opened.pop(next(iter(opened)))
+            path = self.files[file]
+            self._check_file(file)
+            if files.fingerprint(path) != self.fingerprints[file]:
+                raise DataError("the file was replaced since it was first read; open the dataset again", file=path)
+            opened[file] = shards.open_parquet(path)
+        return opened[file]
+
+    def _forget(self, file: int) -> None:
+        self._handles.__dict__.get("opened", {}).pop(file, None)
+
+    def _layout_in(self, handle: pq.ParquetFile) -> Layout:
+        """The columns to read: no values where all are 1."""
+        values = self.layout.values
+        if values is None or self.layout.kind is not None:  # a dense Spark vector is nothing but values
+            return self.layout
+        left_out = self.binary or not shards.has_column(handle.schema_arrow, values)
+        return self.layout._replace(values=None) if left_out else self.layout
+
+    def _codes(self, labels: Any, n_rows: int, path: str, row_group: int) -> np.ndarray:
+        """Codes of the classes float64 [m], NaN where the files have no labels."""
+        if labels is None:
+            return np.full(n_rows, np.nan)
+        codes = class_codes(labels, self.classes)
+        unknown = np.flatnonzero(codes < 0)
+        if unknown.size:
+            row = int(unknown[0])
+            message = f"the label {labels[row].as_py()!r} is not among the {self.classes.size} classes of the dataset"
+            raise DataError(message, file=path, row_group=row_group, row=row, column=self.layout.label)
+        return codes.astype(np.float64)
+
+    def _row_number(self, file: int, row_group: int) -> int:
+        """Number in the whole dataset of a row group's first row."""
+        chunk = np.searchsorted(self._group_keys, (file << 32) + row_group)
+        return int(self.chunks.row0[chunk]) if chunk < self.n_chunks else self.n_rows
+
+    @functools.cached_property
+    def _group_keys(self) -> np.ndarray:
+        return (self.chunks.file.astype(np.int64) << 32) + self.chunks.row_group
+
+    def check_unchanged(self) -> None:
+        """Compare the status of every file with the fingerprint first taken.
+
+        Raises
+        ------
+        DataError : naming the file that changed and how.
+        """
+        for number in range(len(self.files)):
+            self._check_file(number)
+
+    def _check_file(self, number: int) -> None:
+        change = files.has_changed(self.files[number], self.fingerprints[number])
+        if change:
+            message = f"{change} since it was first read; open the dataset again"
+            raise DataError(message, file=self.files[number])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_handles"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._handles = threading.local()
+
+    def __repr__(self) -> str:
+        size = sum(f.size for f in self.fingerprints)
+        density = self.nnz / self.n_rows if self.n_rows else 0.0
+        shown = ", ".join(f"{c} ({n:,})" for c, n in zip(self.classes[:8], self.class_counts[:8], strict=True))
+        lines = {
+            "files": f"{len(self.files):,}, {format_bytes(size)}, {self.n_chunks:,} chunks",
+            "rows": format_count(self.n_rows),
+            "features": format_count(self.n_features),
+            "non-zeros": f"{format_count(self.nnz)}, {density:.1f} a row" + (", all 1" if self.binary else ""),
+            "classes": f"{self.classes.size:,}: {shown}" + (", ..." if self.classes.size > 8 else ""),
+        }
+        return "\n".join(["Dataset", *(f"  {name:<10}{text}" for name, text in lines.items())])
+
+
+def require_trainable(dataset: Dataset) -> None:
+    """Refuse data nothing can be learned from.
+
+    Raises
+    ------
+    DataError : for zero rows, one class only, or row weights that are all zero.
+    """
+    place = dataset.files[0] if len(dataset.files) == 1 else None
+    if dataset.n_rows == 0:
+        raise DataError(f"there are no rows in {len(dataset.files)} file(s)", file=place)
+    if dataset.classes.size < 2:
+        only = dataset.classes[0].item()
+        message = f"every one of the {dataset.n_rows:,} rows has the label {only!r}; training needs two classes"
+        raise DataError(message, file=place, column=dataset.layout.label)
+    if dataset.weighted and dataset.weight_sum == 0:
+        raise DataError("every row weight is zero", file=place, column=dataset.layout.weight)
+
+
+def class_codes(labels: Any, classes: np.ndarray) -> np.ndarray:
+    """Place int64 [m] in the ascending ``classes`` of each of the Arrow ``labels``, -1 for one that is not there."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if classes.dtype.kind == "U":
+        found = pc.index_in(labels, value_set=pa.array(classes.tolist(), labels.type))
+        return found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    values = labels.to_numpy(zero_copy_only=False)
+    if classes.size == 0:
+        return np.full(values.size, -1)
+    codes = np.minimum(np.searchsorted(classes, values), classes.size - 1)
+    return np.where(classes[codes] == values, codes, -1)

@@ -1,0 +1,277 @@
+"""What is known of rows without reading them again: facts of row groups, files and datasets, and the chunk table.
+
+Our own shards say it in their footers; of other people's files it is gathered in one read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from bigclf.data import shards
+from bigclf.data.footer import Footer
+from bigclf.data.shards import Layout, Rows
+from bigclf.errors import DataError, MemoryBudgetError, SchemaError
+from bigclf.units import format_bytes
+
+MAX_FLOAT_CLASSES = 100_000
+GIVEN = {"kind": "given", "version": 1}
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+
+
+class Chunks(NamedTuple):
+    """The chunk table, in file order, one entry a chunk (c of them; none is empty).
+
+    Attributes
+    ----------
+    file, row_group : int32 [c].
+    first : int64 [c]; first row inside the row group.
+    rows, nnz : int64 [c].
+    row0 : int64 [c]; number in the whole dataset of its first row.
+    """
+
+    file: np.ndarray
+    row_group: np.ndarray
+    first: np.ndarray
+    rows: np.ndarray
+    nnz: np.ndarray
+    row0: np.ndarray
+
+
+@dataclasses.dataclass
+class Facts:
+    """What is known of some rows: of a row group, a file or the whole dataset."""
+
+    n_rows: int = 0
+    nnz: int = 0
+    n_features: int = 0
+    label_dtype: str = ""  # numpy's name, "str" for text, "" when there are no labels
+    counts: Counter[Any] = dataclasses.field(default_factory=Counter)
+    label_changes: int = 0  # rows whose label is not that of the row before
+    binary: bool = True
+    index_width: int = 4
+    weighted: bool = False
+    weight_sum: float = 0.0
+    max_row_nnz: int = 0
+    max_norm: float = 0.0
+
+    def add(self, other: Facts) -> None:
+        """Take in what is known of further rows."""
+        for name in ("n_rows", "nnz", "label_changes", "weight_sum"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("n_features", "index_width", "max_row_nnz", "max_norm", "weighted"):
+            setattr(self, name, max(getattr(self, name), getattr(other, name)))
+        self.binary = self.binary and other.binary
+        self.label_dtype = _wider(self.label_dtype, other.label_dtype)
+        self.counts.update(other.counts)
+        if self.label_dtype.startswith("float") and len(self.counts) > MAX_FLOAT_CLASSES:
+            raise DataError(f"more than {MAX_FLOAT_CLASSES:,} distinct labels that are not whole numbers: this looks "
+                            "like a regression target, which classifiers cannot learn")  # fmt: skip
+
+    def as_json(self) -> dict[str, Any]:
+        classes = sorted(self.counts)
+        return {
+            **{f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "counts"},
+            "classes": classes,
+            "class_counts": [self.counts[c] for c in classes],
+        }
+
+    @staticmethod
+    def from_json(facts: Mapping[str, Any]) -> Facts:
+        known = {f.name: facts[f.name] for f in dataclasses.fields(Facts) if f.name != "counts"}
+        return Facts(**known, counts=Counter(dict(zip(facts["classes"], facts["class_counts"], strict=True))))
+
+
+def _wider(a: str, b: str) -> str:
+    """The label type that holds both; the kinds are known to agree."""
+    return a or b if "str" in (a, b) or not (a and b) else np.result_type(a, b).name
+
+
+class Header(NamedTuple):
+    """What a file says of itself.
+
+    Attributes
+    ----------
+    path : the file.
+    layout : where the rows stand.
+    types : kinds of its columns, as ``shards.check_types`` gives them.
+    label_dtype : as in ``Facts``.
+    footer : what bigclf wrote into the footer; None for other people's files.
+    group_rows : rows of each row group.
+    """
+
+    path: str
+    layout: Layout
+    types: dict[str, str]
+    label_dtype: str
+    footer: dict[str, Any] | None
+    group_rows: list[int]
+
+    @property
+    def features(self) -> dict[str, Any]:
+        return self.footer["features"] if self.footer else dict(GIVEN)
+
+    def facts(self) -> Facts:
+        """Facts of one of our own shards."""
+        assert self.footer is not None
+        told = self.footer
+        names = ("n_rows", "nnz", "n_features", "label_changes", "binary", "weight_sum", "max_row_nnz", "max_norm")
+        return Facts(
+            **{name: told[name] for name in names},
+            label_dtype=self.label_dtype,
+            counts=Counter(dict(zip(told["classes"], told["class_counts"], strict=True))),
+            index_width=8 if self.types["indices"] == "int64" else 4,
+            weighted=self.layout.weight is not None,
+        )
+
+    def chunk_lines(self) -> list[tuple[int, int, int, int]]:
+        """Chunks of one of our own shards: (row group, first row, rows, nnz)."""
+        assert self.footer is not None
+        groups = enumerate(zip(self.group_rows, self.footer["chunks"], strict=True))
+        return [(g, 0, rows, nnz) for g, (rows, nnz) in groups]
+
+
+def read_header(path: str, columns: Mapping[str, str], need_labels: bool) -> Header:
+    """Open ``path`` and find out what it says of itself.
+
+    Raises
+    ------
+    DataError, SchemaError : if the file is damaged, columns are missing or their types unusable.
+    """
+    claims = shards.claims(path)
+    footer = None if columns else shards.read_facts(claims, path)
+    if footer is None:
+        _refuse_too_large(claims, path)
+    with shards.open_parquet(path) as file:
+        schema = file.schema_arrow
+    layout = shards.find_layout(schema, columns, path, need_labels)
+    types = shards.check_types(schema, layout, path)
+    groups = [group.n_rows for group in claims.groups]
+    return Header(path, layout, types, shards.label_dtype(schema, layout), footer, groups)
+
+
+def _refuse_too_large(claims: Footer, path: str) -> None:
+    """Refuse a row group that would not fit this machine once decompressed."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for g, group in enumerate(claims.groups):
+        if group.n_bytes > memory // 2:
+            raise MemoryBudgetError(
+                f"{path}, row group {g}: {format_bytes(group.n_bytes)} decompressed, and this machine has "
+                f"{format_bytes(memory)} of memory; write smaller row groups"
+            )
+
+
+def check_alike(header: Header, first: Header) -> None:
+    """Refuse files whose columns do not go together; widths of numbers may differ.
+
+    Raises
+    ------
+    SchemaError : naming both files and the column.
+    """
+    for role in ("label", "weight", "values"):
+        mine, its = getattr(header.layout, role), getattr(first.layout, role)
+        if role == "values" and header.footer and first.footer:
+            continue  # our own shards leave the values out where all are 1
+        if mine != its:
+            has = f"has no column {its!r}" if mine is None else f"has the column {mine!r}"
+            message = f"{has}, unlike {first.path}; every file needs the same columns"
+            raise SchemaError(message, file=header.path, column=mine or its)
+    mine, its = header.types.get("label"), first.types.get("label")
+    if mine != its:
+        message = f"labels are {mine} here and {its} in {first.path}; write them in one type"
+        raise SchemaError(message, file=header.path, column=header.layout.label)
+
+
+def gather(rows: Rows, label_dtype: str, layout: Layout, path: str, row_group: int) -> Facts:
+    """Facts of one row group, all its numbers checked.
+
+    Raises
+    ------
+    DataError : with the place of the first fault.
+    """
+    norms = shards.checked_norms(rows, 2**63, layout, path, row_group)
+    counts, changes = _count_labels(rows.labels)
+    lengths = np.diff(rows.indptr)
+    return Facts(
+        n_rows=rows.n_rows,
+        nnz=rows.indices.size,
+        n_features=int(rows.indices.max()) + 1 if rows.indices.size else 0,
+        label_dtype=label_dtype,
+        counts=counts,
+        label_changes=changes,
+        binary=bool((rows.values == 1).all()),
+        index_width=rows.indices.dtype.itemsize,
+        weighted=rows.weights is not None,
+        weight_sum=float(rows.n_rows if rows.weights is None else rows.weights.sum()),
+        max_row_nnz=int(lengths.max(initial=0)),
+        max_norm=float(norms.max(initial=0)),
+    )
+
+
+def _count_labels(labels: Any) -> tuple[Counter[Any], int]:
+    """How often each label occurs, and how many differ from the one before."""
+    if labels is None or len(labels) == 0:
+        return Counter(), 0
+    encoded = labels.dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    counts = np.bincount(codes, minlength=len(encoded.dictionary))
+    found = dict(zip(encoded.dictionary.to_pylist(), counts.tolist(), strict=True))
+    return Counter(found), int(np.count_nonzero(np.diff(codes)))
+
+
+def cut_lines(indptr: np.ndarray, row_group: int, target_nnz: int) -> list[tuple[int, int, int, int]]:
+    """Chunks of a row group: itself, or with over twice ``target_nnz`` entries pieces of about as many."""
+    m, nnz = indptr.size - 1, int(indptr[-1])
+    pieces = max(1, round(nnz / target_nnz)) if nnz > 2 * target_nnz else 1
+    marks = np.arange(1, pieces) * (nnz / pieces)
+    cuts = np.unique(np.concatenate(([0], np.searchsorted(indptr[:m], marks), [m])))
+    bounds = zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)
+    return [(row_group, a, b - a, int(indptr[b] - indptr[a])) for a, b in bounds]
+
+
+def is_sorted(counts: np.ndarray, changes: int) -> bool:
+    """Whether neighbours differ less than a quarter as often as in random order."""
+    n = float(counts.sum())
+    expected = n - float((counts / n * counts).sum()) if n else 0.0
+    return expected >= 16 and changes < expected / 4
+
+
+def largest_group(chunks: Chunks) -> tuple[int, int]:
+    """Rows of the longest row group and entries of the fullest."""
+    if chunks.file.size == 0:
+        return 0, 0
+    starts = np.flatnonzero(np.r_[True, (np.diff(chunks.file) != 0) | (np.diff(chunks.row_group) != 0)])
+    return int(np.add.reduceat(chunks.rows, starts).max()), int(np.add.reduceat(chunks.nnz, starts).max())
+
+
+def chunk_table(tables: Iterable[list[tuple[int, int, int, int]]]) -> Chunks:
+    """Chunk table of files whose chunks are given as (row group, first row, rows, nnz)."""
+    lines = [(number, *line) for number, table in enumerate(tables) for line in table if line[2]]
+    array = np.array(lines, np.int64).reshape(-1, 5)
+    rows = array[:, 3]
+    file, row_group = (np.ascontiguousarray(array[:, k], np.int32) for k in (0, 1))
+    first, nnz = (np.ascontiguousarray(array[:, k]) for k in (2, 4))
+    return Chunks(file, row_group, first, np.ascontiguousarray(rows), nnz, np.cumsum(rows) - rows)
+
+
+def table_digest(chunks: Chunks) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for column in chunks:
+        digest.update(np.ascontiguousarray(column).tobytes())
+    return digest.hexdigest()
+
+
+def in_threads(function: Callable[[_A], _B], items: Sequence[_A]) -> list[_B]:
+    """[function(item) ...] in order, some at a time; the first error in order is raised."""
+    if len(items) <= 1:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(min(len(items), 8, os.cpu_count() or 1)) as pool:
+        return list(pool.map(function, items))

@@ -1,0 +1,700 @@
+"""Shards: the Parquet files that bigclf writes, and how rows are read from these and from other people's.
+
+A shard has one row per example: ``label``, ``indices: list<int32|int64>`` (0-based, strictly increasing in a row),
+``values: list<float32>`` (left out when every value is 1), optionally ``weight: float32``. A row group is a chunk.
+Pages are zstd-compressed and carry checksums. What is known of the file stands in its footer under ``bigclf``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bigclf.block import as_unsigned, check_rows
+from bigclf.data import files
+from bigclf.data.footer import Footer, check, parse
+from bigclf.errors import BigclfError, DataError, SchemaError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+FORMAT_VERSION = 1
+KEY = b"bigclf"
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+class Rows(NamedTuple):
+    """One row group, its structure checked, its numbers not yet.
+
+    Attributes
+    ----------
+    indptr : int64 [m+1], from 0.
+    indices : uint32 or uint64 [nnz].
+    values : float32 [nnz], or float32 [0] when the file has none (all are 1).
+    labels : Arrow array [m] without nulls, or None.
+    weights : float64 [m], or None.
+    """
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    values: np.ndarray
+    labels: Any
+    weights: np.ndarray | None
+
+    @property
+    def n_rows(self) -> int:
+        return self.indptr.size - 1
+
+
+class Layout(NamedTuple):
+    """Where the rows stand in a file: names of columns; a dot leads into a struct; None where there is none."""
+
+    indices: str
+    values: str | None
+    label: str | None
+    weight: str | None
+    kind: str | None = None  # of a Spark vector: the field that tells sparse (0) from dense (1)
+
+    @property
+    def columns(self) -> list[str]:
+        return [name for name in self if name is not None]
+
+
+# Opening
+
+
+def claims(path: str) -> Footer:
+    """What the footer of the Parquet file at ``path`` claims; refused if the file cannot hold it.
+
+    Raises
+    ------
+    DataError : if it is not a complete Parquet file.
+    """
+    size, data = files.read_footer(path)
+    footer = parse(data, path)
+    check(footer, path, size)
+    return footer
+
+
+def open_parquet(path: str) -> pq.ParquetFile:
+    """Parquet file at ``path`` with page checksums verified; its claims are to have been checked.
+
+    Raises
+    ------
+    DataError : if it is damaged.
+    """
+    import pyarrow.parquet as pq
+
+    with translated(path):
+        return pq.ParquetFile(
+            files.open_arrow(path),
+            page_checksum_verification=True,
+            pre_buffer=False,
+            arrow_extensions_enabled=False,
+            thrift_string_size_limit=100_000_000,
+            thrift_container_size_limit=10_000_000,
+        )
+
+
+@contextlib.contextmanager
+def translated(path: str, row_group: int | None = None) -> Iterator[None]:
+    """Turn what pyarrow raises while reading into a DataError with the place."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (BigclfError, MemoryError):
+        raise
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EIO):
+            raise
+        reason = " ".join(str(error).split())
+        hint = "not supported by this reader" if isinstance(error, NotImplementedError) else "damaged; copy it again"
+        raise DataError(f"{hint}: {reason}", file=path, row_group=row_group) from error
+
+
+# Layout: which columns hold the rows
+
+LIST_NAMES = (("indices", "values"), ("features.indices", "features.values"), ("index", "value"))
+LABEL_NAMES = ("label", "target", "y", "class")
+WEIGHT_NAMES = ("weight", "sample_weight")
+
+
+def find_layout(schema: pa.Schema, columns: Mapping[str, str] | None, path: str, need_label: bool = True) -> Layout:
+    """The columns that hold the rows: those named in ``columns``, else the first usual names that are there.
+
+    Raises
+    ------
+    SchemaError : if a column is missing.
+    """
+    given = dict(columns or {})
+    unknown = set(given) - {"label", "indices", "values", "weight"}
+    if unknown:
+        raise SchemaError(f"columns= knows label, indices, values and weight, not {', '.join(sorted(unknown))}")
+    for name in given.values():
+        if _field(schema, name) is None:
+            raise SchemaError(f"there is no such column; the file has {_listed(schema)}", file=path, column=name)
+    indices, values = _list_columns(schema, given, path)
+    kind = "features.type" if indices == "features.indices" and _field(schema, "features.type") is not None else None
+    label = given.get("label") or _first(schema, LABEL_NAMES)
+    if label is None and need_label:
+        advice = f'name it with columns={{"label": ...}}; the file has {_listed(schema)}'
+        raise SchemaError(f"there is no label column; {advice}", file=path, column="label")
+    return Layout(indices, values, label, given.get("weight") or _first(schema, WEIGHT_NAMES), kind)
+
+
+def _list_columns(schema: pa.Schema, given: dict[str, str], path: str) -> tuple[str, str | None]:
+    if "indices" in given:
+        return given["indices"], given.get("values")
+    for indices, values in LIST_NAMES:
+        if _field(schema, indices) is not None:
+            return indices, given.get("values") or _first(schema, (values,))
+    advice = f'name it with columns={{"indices": ..., "values": ...}}; the file has {_listed(schema)}'
+    raise SchemaError(f"there is no list column of feature indices; {advice}", file=path, column="indices")
+
+
+def _first(schema: pa.Schema, names: tuple[str, ...]) -> str | None:
+    return next((name for name in names if _field(schema, name) is not None), None)
+
+
+def _field(schema: pa.Schema, name: str) -> pa.Field | None:
+    """The column ``name``, or the field of a struct column that a dot leads to."""
+    import pyarrow as pa
+
+    if name in schema.names:
+        return schema.field(name)
+    outer, _, inner = name.partition(".")
+    if not inner or outer not in schema.names or not pa.types.is_struct(schema.field(outer).type):
+        return None
+    struct = schema.field(outer).type
+    index = struct.get_field_index(inner)
+    return None if index < 0 else struct.field(index)
+
+
+def _listed(schema: pa.Schema) -> str:
+    return ", ".join(schema.names[:20]) + (", ..." if len(schema.names) > 20 else "")
+
+
+def check_types(schema: pa.Schema, layout: Layout, path: str) -> dict[str, str]:
+    """What the columns hold: {"label": kind, "indices": "int32"|"int64"}; kind is bool, int, float or str.
+
+    Raises
+    ------
+    SchemaError : if a type cannot be used.
+    """
+    import pyarrow as pa
+
+    found = {}
+    for role in ("indices", "values"):
+        name = getattr(layout, role)
+        if name is None:
+            continue
+        item = _item_type(_type(schema, name, path))
+        wanted, test = ("integers", pa.types.is_integer) if role == "indices" else ("numbers", _is_number)
+        if item is None or not test(item):
+            message = f"must hold a list of {wanted} in each row, not {_type(schema, name, path)}"
+            raise SchemaError(message, file=path, column=name)
+        found[role] = str(item)
+    found["indices"] = "int64" if found["indices"] in ("int64", "uint64", "uint32") else "int32"
+    if layout.label is not None:
+        found["label"] = _label_kind(_type(schema, layout.label, path), layout.label, path)
+    if layout.weight is not None and not _is_number(_type(schema, layout.weight, path)):
+        raise SchemaError("row weights must be numbers", file=path, column=layout.weight)
+    return found
+
+
+def _type(schema: pa.Schema, name: str, path: str) -> pa.DataType:
+    field = _field(schema, name)
+    if field is None:
+        raise SchemaError(f"there is no such column; the file has {_listed(schema)}", file=path, column=name)
+    return field.type
+
+
+def _item_type(type_: pa.DataType) -> pa.DataType | None:
+    import pyarrow as pa
+
+    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return type_.value_type if any(test(type_) for test in tests) else None
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_integer(type_) or pa.types.is_floating(type_)
+
+
+def _label_kind(type_: pa.DataType, name: str, path: str) -> str:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+    tests = {
+        "bool": pa.types.is_boolean,
+        "int": pa.types.is_integer,
+        "float": pa.types.is_floating,
+        "str": lambda t: pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_string_view(t),
+    }
+    for kind, test in tests.items():
+        if test(type_):
+            return kind
+    raise SchemaError(f"labels must be booleans, integers, numbers or strings, not {type_}", file=path, column=name)
+
+
+def has_column(schema: pa.Schema, name: str) -> bool:
+    """Whether ``name``, which may lead into a struct, is there."""
+    return _field(schema, name) is not None
+
+
+def label_dtype(schema: pa.Schema, layout: Layout) -> str:
+    """numpy's name of the labels' type, "str" for text, "" where there are none."""
+    import pyarrow as pa
+
+    if layout.label is None:
+        return ""
+    type_ = _type(schema, layout.label, "")
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+    kind = _label_kind(type_, layout.label, "")
+    return kind if kind == "str" else np.dtype(type_.to_pandas_dtype()).name
+
+
+# Reading rows
+
+
+def read_rows(file: pq.ParquetFile, row_group: int, layout: Layout, path: str) -> Rows:
+    """One row group as arrays: no nulls, indices and values of equal lengths, values in float32's range.
+
+    Raises
+    ------
+    DataError : with the place of the first fault.
+    """
+    with translated(path, row_group):
+        table = file.read_row_group(row_group, columns=layout.columns, use_threads=False)
+        table.validate()
+        group = _Group(table, layout, path, row_group)
+        del table
+        return group.rows()
+
+
+class _Group:
+    """The columns of one row group on their way to ``Rows``."""
+
+    def __init__(self, table: pa.Table, layout: Layout, path: str, row_group: int) -> None:
+        self.table, self.layout = table, layout
+        self.place: dict[str, Any] = {"file": path, "row_group": row_group}
+
+    def rows(self) -> Rows:
+        layout = self.layout
+        if layout.kind is not None:
+            indptr, indices, values = self.vectors()
+        else:
+            indptr, indices = self.lists(layout.indices)
+            values = np.empty(0, np.float32)
+            if layout.values is not None:
+                ends, values = self.lists(layout.values)
+                self.check_lengths(indptr, ends)
+        values = self.as_float32(indptr, values)
+        labels = None if layout.label is None else self.column(layout.label)
+        return Rows(indptr, self.as_index(indptr, indices), values, self.decoded(labels), self.weights())
+
+    def column(self, name: str, nulls: bool = False) -> pa.Array:
+        """The column as one array; a null is an error unless allowed."""
+        import pyarrow as pa
+
+        outer, _, inner = (name, "", "") if name in self.table.column_names else name.partition(".")
+        column = self.table.column(outer)
+        if inner:
+            self.check_nulls(column, outer)
+            column = pa.chunked_array([chunk.field(inner) for chunk in column.chunks], column.type.field(inner).type)
+        array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        if isinstance(array, pa.ChunkedArray):
+            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
+        if not nulls:
+            self.check_nulls(array, name)
+        return array
+
+    def check_nulls(self, array: Any, name: str) -> None:
+        if array.null_count:
+            row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
+            raise DataError("null; every row needs a value here (a null list is not an empty row)",
+                            **self.place, row=row, column=name)  # fmt: skip
+
+    def lists(self, name: str, nulls: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Row bounds int64 [m+1], from 0, and the elements of a list column."""
+        import pyarrow as pa
+
+        array = self.column(name, nulls)
+        if pa.types.is_fixed_size_list(array.type):
+            indptr = np.arange(len(array) + 1, dtype=np.int64) * array.type.list_size
+            items = array.flatten()
+        else:
+            offsets = array.offsets.to_numpy()
+            items = array.values.slice(offsets[0], offsets[-1] - offsets[0])
+            indptr = offsets.astype(np.int64) - offsets[0]
+            if array.null_count:  # Arrow lets a null list span elements; Parquet readers leave it empty
+                items = array.flatten()
+                lengths = array.value_lengths().fill_null(0).to_numpy()
+                indptr = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+        if items.null_count:
+            entry = int(np.flatnonzero(items.is_null().to_numpy(zero_copy_only=False))[0])
+            raise DataError("a null inside the list", **self.place, row=_row_of(indptr, entry), column=name)
+        return indptr, items.to_numpy(zero_copy_only=False)
+
+    def check_lengths(self, indptr: np.ndarray, ends: np.ndarray) -> None:
+        if not np.array_equal(indptr, ends):
+            row = int(np.flatnonzero(np.diff(indptr) != np.diff(ends))[0])
+            counts = f"{indptr[row + 1] - indptr[row]} indices but {ends[row + 1] - ends[row]} values"
+            raise DataError(counts, **self.place, row=row, column=self.layout.values)
+
+    def vectors(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Spark's vectors: type 0 sparse (indices, values), type 1 dense (values only)."""
+        assert self.layout.kind is not None and self.layout.values is not None
+        dense = self.column(self.layout.kind).to_numpy(zero_copy_only=False) == 1
+        ends, sparse = self.lists(self.layout.indices, nulls=True)
+        indptr, values = self.lists(self.layout.values)
+        lengths = np.diff(indptr)
+        given = np.where(dense, lengths, np.diff(ends))
+        self.check_lengths(np.concatenate(([0], np.cumsum(given))), indptr)
+        if not dense.any():
+            return indptr, sparse, values
+        indices = np.arange(values.size, dtype=np.int64) - np.repeat(indptr[:-1], lengths)
+        indices[np.repeat(~dense, lengths)] = sparse[np.repeat(~dense, np.diff(ends))]
+        return indptr, indices.astype(np.int32), values
+
+    def as_index(self, indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        """Unsigned 32 or 64 bits; what was negative becomes huge and is found by the check of the range."""
+        if indices.dtype == np.uint64 and indices.size and int(indices.max()) >= 2**63:
+            row = _row_of(indptr, int(np.argmax(indices >= 2**63)))
+            raise DataError("an index is not less than 2^63", **self.place, row=row, column=self.layout.indices)
+        wide = indices.dtype.itemsize == 8 or indices.dtype == np.uint32
+        return as_unsigned(np.ascontiguousarray(indices, dtype=np.int64 if wide else np.int32))
+
+    def as_float32(self, indptr: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """The values as float32; a finite one beyond its range is an error."""
+        if values.dtype == np.float32:
+            return np.ascontiguousarray(values)
+        with np.errstate(over="ignore"):
+            narrow = values.astype(np.float32)
+        over = np.isinf(narrow) & np.isfinite(values)
+        if over.any():
+            entry = int(np.argmax(over))
+            message = f"the value {values[entry]:g} is beyond the range of float32 ({FLOAT32_MAX:.3g}); rescale it"
+            raise DataError(message, **self.place, row=_row_of(indptr, entry), column=self.layout.values)
+        return narrow
+
+    def decoded(self, labels: pa.Array | None) -> pa.Array | None:
+        """Plain values of a dictionary-encoded column; NaN is an error."""
+        import pyarrow as pa
+
+        if labels is None:
+            return None
+        if pa.types.is_dictionary(labels.type):
+            labels = labels.dictionary_decode()
+            self.check_nulls(labels, self.layout.label or "")
+        if pa.types.is_floating(labels.type):
+            self.check_finite(labels.to_numpy(), self.layout.label, "label")
+        return labels
+
+    def weights(self) -> np.ndarray | None:
+        """Row weights as float64: finite and not negative."""
+        if self.layout.weight is None:
+            return None
+        weights = self.column(self.layout.weight).to_numpy(zero_copy_only=False).astype(np.float64)
+        self.check_finite(weights, self.layout.weight, "weight")
+        if weights.size and weights.min() < 0:
+            row = int(np.argmax(weights < 0))
+            message = f"the weight {weights[row]:g} is negative"
+            raise DataError(message, **self.place, row=row, column=self.layout.weight)
+        return weights
+
+    def check_finite(self, numbers: np.ndarray, column: str | None, what: str) -> None:
+        bad = ~np.isfinite(numbers)
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise DataError(f"the {what} is {numbers[row]}", **self.place, row=row, column=column)
+
+
+def _row_of(indptr: np.ndarray, entry: int) -> int:
+    """The row that holds ``entry``."""
+    return int(np.searchsorted(indptr, entry, side="right")) - 1
+
+
+def checked_norms(rows: Rows, n_features: int, layout: Layout, path: str, row_group: int) -> np.ndarray:
+    """Squared norms float64 [m] of rows whose indices and values have been checked.
+
+    Raises
+    ------
+    DataError : naming the first row with an index that is negative, not below ``n_features``, unsorted or repeated,
+        or with a value that is not finite.
+    """
+    from bigclf.block import FAULTS, OK
+
+    norms = np.empty(rows.n_rows, np.float64)
+    limit = rows.indices.dtype.type(min(n_features, 2 ** (8 * rows.indices.dtype.itemsize - 1)))
+    fault, row = check_rows(rows.indptr, rows.indices, rows.values, limit, norms)
+    if fault != OK:
+        column, message = FAULTS[fault]
+        name = layout.indices if column == "indices" else layout.values
+        message = message.format(n_features=f"{int(limit):,}")
+        raise DataError(message, file=path, row_group=row_group, row=int(row), column=name)
+    return norms
+
+
+# What a footer says
+
+
+def read_facts(footer: Footer, path: str) -> dict[str, Any] | None:
+    """What bigclf wrote into the footer of one of its own shards; None for other people's files.
+
+    Raises
+    ------
+    DataError : if it is damaged, contradicts the file or is of a newer format.
+    """
+    text = footer.pairs.get(KEY)
+    if text is None:
+        return None
+    try:
+        facts = unsealed(text)
+    except ValueError as error:
+        raise DataError(f"the facts in the footer are damaged ({error}); copy the file again", file=path) from None
+    if facts["version"] > FORMAT_VERSION:
+        raise DataError(f"written in shard format {facts['version']}, this program reads up to {FORMAT_VERSION}; "
+                        "install a newer bigclf", file=path)  # fmt: skip
+    if facts["n_rows"] != footer.n_rows or len(facts["chunks"]) != len(footer.groups):
+        raise DataError("the facts in the footer contradict the file; copy the file again", file=path)
+    return facts
+
+
+def sealed(facts: Mapping[str, Any], indent: int | None = None) -> bytes:
+    """``facts`` as JSON with a checksum of themselves."""
+    return json.dumps({**facts, "checksum": _checksum(facts)}, sort_keys=True, indent=indent).encode()
+
+
+def unsealed(text: bytes | str) -> dict[str, Any]:
+    """What ``sealed`` was given.
+
+    Raises
+    ------
+    ValueError : if a byte is not what it was.
+    """
+    facts = json.loads(text)
+    if not isinstance(facts, dict) or facts.pop("checksum", None) != _checksum(facts):
+        raise ValueError("the checksum does not match")
+    return facts
+
+
+def _checksum(facts: Mapping[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+# Writing
+
+
+class ShardWriter:
+    """Writes one shard, a row group a call, seen complete or not at all.
+
+    Parameters
+    ----------
+    path : where the shard appears when the ``with`` block ends well.
+    n_features : number of columns of the data the shard belongs to.
+    classes : [K] ascending, in the label's own type (bool, int64, float64 or str); labels are given as codes.
+    index_width : 4 or 8, bytes of an index.
+    binary : leave the values out: each is 1.
+    weighted : write the column ``weight``.
+    features : how the features were made.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        n_features: int,
+        classes: np.ndarray,
+        index_width: int = 4,
+        binary: bool = False,
+        weighted: bool = False,
+        features: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.classes, self.n_features, self.index_width = np.asarray(classes), int(n_features), index_width
+        self.binary, self.weighted = binary, weighted
+        self.features = dict(features or {"kind": "given", "version": 1})
+        self.schema = shard_schema(self.classes, index_width, binary, weighted)
+        self.chunks: list[int] = []
+        self.counts = np.zeros(self.classes.size, np.int64)
+        self.n_rows = self.max_row_nnz = self.label_changes = 0
+        self.max_norm = self.weight_sum = 0.0
+        self._content = hashlib.blake2b(digest_size=16)
+        self._path = path
+        self._file: Any = None
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> ShardWriter:
+        with contextlib.ExitStack() as stack:
+            sink = stack.enter_context(files.open_arrow(stack.enter_context(files.publishing(self._path)), "wb"))
+            self._file = parquet_writer(sink, self.schema)
+            self._open = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        with self._open:
+            if error[1] is not None:
+                with contextlib.suppress(Exception):
+                    self._file.close()
+                raise error[1]
+            self._file.add_key_value_metadata({KEY.decode(): sealed(self.footer()).decode()})
+            self._file.close()
+
+    def write(
+        self,
+        indptr: np.ndarray,
+        indices: np.ndarray,
+        values: np.ndarray,
+        codes: np.ndarray,
+        weights: np.ndarray | None = None,
+    ) -> None:
+        """Write a chunk: rows as in ``Block`` (indptr from 0), ``codes`` of their classes [m], ``weights`` [m]."""
+        arrays = self._as_stored(indptr, indices, values, codes, weights)
+        self._note(indptr, arrays)
+        for array in (indptr, codes, *(arrays[name] for name in arrays if name != "label")):
+            self._content.update(np.ascontiguousarray(array).data)
+        self._file.write_table(self._table(indptr, arrays), row_group_size=max(indptr.size - 1, 1))
+
+    def _as_stored(self, indptr, indices, values, codes, weights) -> dict[str, np.ndarray]:  # type: ignore[no-untyped-def]
+        arrays = {
+            "label": self.classes[codes.astype(np.int64)],
+            "indices": np.ascontiguousarray(indices, np.uint64 if self.index_width == 8 else np.uint32),
+        }
+        arrays["indices"] = arrays["indices"].view(np.int64 if self.index_width == 8 else np.int32)
+        if not self.binary:
+            arrays["values"] = values if values.size else np.ones(indices.size, np.float32)
+        if self.weighted:
+            arrays["weight"] = np.ones(indptr.size - 1, np.float32) if weights is None else weights.astype(np.float32)
+        self.counts += np.bincount(codes.astype(np.int64), minlength=self.classes.size)
+        self.label_changes += int(np.count_nonzero(np.diff(codes)))
+        return arrays
+
+    def _note(self, indptr: np.ndarray, arrays: dict[str, np.ndarray]) -> None:
+        """Take down what the footer will say; a row that no reader would accept is an error here already."""
+        values = arrays.get("values", np.empty(0, np.float32))
+        rows = Rows(indptr, as_unsigned(arrays["indices"]), values, None, None)
+        layout = Layout("indices", "values", None, None)
+        norms = checked_norms(rows, self.n_features, layout, "to be written", len(self.chunks))
+        self.chunks.append(int(indptr[-1]))
+        self.n_rows += rows.n_rows
+        if rows.n_rows:
+            self.max_row_nnz = max(self.max_row_nnz, int(np.diff(indptr).max()))
+            self.max_norm = max(self.max_norm, float(norms.max()))
+        self.weight_sum += float(arrays["weight"].sum(dtype=np.float64)) if self.weighted else rows.n_rows
+
+    def _table(self, indptr: np.ndarray, arrays: dict[str, np.ndarray]) -> pa.Table:
+        import pyarrow as pa
+
+        offsets = pa.array(indptr.astype(np.int32))
+        columns = []
+        for field in self.schema:
+            array = arrays[field.name]
+            if field.name in ("indices", "values"):
+                columns.append(pa.ListArray.from_arrays(offsets, pa.array(array), type=field.type))
+            else:
+                columns.append(pa.array(array, type=field.type))
+        return pa.Table.from_arrays(columns, schema=self.schema)
+
+    def footer(self) -> dict[str, Any]:
+        """What the file's own metadata says of it."""
+        from bigclf import __version__
+
+        present = np.flatnonzero(self.counts)
+        return {
+            "version": FORMAT_VERSION,
+            "writer": __version__,
+            "n_features": self.n_features,
+            "n_rows": self.n_rows,
+            "nnz": sum(self.chunks),
+            "sorted": True,
+            "binary": self.binary,
+            "features": self.features,
+            "classes": self.classes[present].tolist(),
+            "class_counts": self.counts[present].tolist(),
+            "label_changes": self.label_changes,
+            "max_row_nnz": self.max_row_nnz,
+            "max_norm": self.max_norm,
+            "weight_sum": self.weight_sum,
+            "chunks": self.chunks,
+            "content": self._content.hexdigest(),
+        }
+
+
+def shard_schema(classes: np.ndarray, index_width: int, binary: bool, weighted: bool) -> pa.Schema:
+    """Arrow schema of a shard; nothing in it may be null."""
+    import pyarrow as pa
+
+    def listed(item: pa.DataType) -> pa.DataType:
+        return pa.list_(pa.field("element", item, nullable=False))
+
+    label = pa.string() if classes.dtype.kind == "U" else pa.from_numpy_dtype(classes.dtype)
+    fields = [("label", label), ("indices", listed(pa.int64() if index_width == 8 else pa.int32()))]
+    fields += [] if binary else [("values", listed(pa.float32()))]
+    fields += [("weight", pa.float32())] if weighted else []
+    return pa.schema([pa.field(name, type_, nullable=False) for name, type_ in fields])
+
+
+ENCODINGS = {"indices.list.element": "DELTA_BINARY_PACKED", "values.list.element": "BYTE_STREAM_SPLIT"}
+
+
+def parquet_writer(file: Any, schema: pa.Schema) -> pq.ParquetWriter:
+    """Writer to an Arrow file or a path, of zstd pages with checksums.
+
+    Delta-coded indices and byte-split values are both smaller and faster to write and to read than plain ones
+    (5.1 against 5.9 bytes and 14 against 16 ns a non-zero on skewed text-like rows; 0.9 against 2.3 bytes and
+    8 against 11 ns on positional k-mers).
+    """
+    import pyarrow.parquet as pq
+
+    lists = {f"{name}.list.element" for name in schema.names}
+    return pq.ParquetWriter(
+        file,
+        schema,
+        compression="zstd",
+        write_page_checksum=True,
+        use_dictionary=[name for name in schema.names if name == "label"],
+        write_statistics=[name for name in schema.names if name not in ("indices", "values")],
+        column_encoding={name: encoding for name, encoding in ENCODINGS.items() if name in lists},
+    )
+
+
+# Plain tables: chunk tables, scores
+
+
+def write_table(path: str, columns: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> None:
+    """Publish a Parquet file of plain columns: name -> array [n]."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table(dict(columns)).replace_schema_metadata(dict(metadata) if metadata else None)
+    with files.publishing(path) as beside, files.open_arrow(beside, "wb") as sink:
+        pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+
+
+def read_table(path: str, columns: list[str] | None = None) -> dict[str, np.ndarray]:
+    """The columns of a Parquet file: name -> array [n].
+
+    Raises
+    ------
+    DataError : if the file is missing or damaged.
+    """
+    claims(path)
+    with open_parquet(path) as file, translated(path):
+        table = file.read(columns=columns, use_threads=False)
+        return {name: table.column(name).to_numpy() for name in table.column_names}
+
+
+def read_metadata(path: str) -> dict[str, str]:
+    """The key-value metadata of a Parquet file."""
+    return {k.decode(): v.decode() for k, v in claims(path).pairs.items() if k != b"ARROW:schema"}

@@ -1,0 +1,172 @@
+"""From chunks to blocks: what a visit sees of the data.
+
+``Stream.blocks`` yields one block for each list of chunks it is given, in that order, while threads read ahead. Chunks
+come from the raw store where they are in it, else they are decoded (with every check) and put there. A block is valid
+until the next one is taken: its memory is used again.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from bigclf.block import Block, alike, concatenate, rows_of
+from bigclf.data.store import Buffer, RawStore
+
+RELEASE_EVERY = 4  # decodes between two times that Arrow gives back what it holds: it keeps several times what it needs
+
+
+class Stream:
+    """Blocks of a source, read ahead.
+
+    Parameters
+    ----------
+    source : Dataset or Arrays.
+    place : int64 [chunk], the place of each chunk's first row in its group's per-row arrays.
+    store : raw store, or None.
+    threads : readers; they never change the blocks.
+    buffers : blocks in memory at a time (at least 2); rows, nnz : size of the largest.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        place: np.ndarray,
+        *,
+        store: RawStore | None = None,
+        threads: int = 1,
+        buffers: int = 3,
+        rows: int = 0,
+        nnz: int = 0,
+    ) -> None:
+        self.source, self.place, self.store, self.threads, self.ahead = source, place, store, threads, buffers
+        self.bytes_decoded = self.bytes_stored = self._decoded = 0
+        self._shape = rows, nnz, source.index_width, source.binary
+        self._free: queue.SimpleQueue[Buffer] = queue.SimpleQueue()
+        self._made = 0
+        self._last: tuple[tuple[int, int], Block] | None = None
+        self._locks: dict[tuple[int, int], threading.Lock] = {}
+        self._guard = threading.Lock()
+        keys = np.stack([source.chunks.file, source.chunks.row_group])
+        same = (keys[:, 1:] == keys[:, :-1]).all(axis=0)
+        self._cut = np.concatenate([same, [False]]) | np.concatenate([[False], same])  # chunks that share a row group
+
+    def blocks(self, units: Sequence[np.ndarray]) -> Iterator[Block]:
+        """One block a unit (an array of chunk numbers), in order."""
+        waiting: deque[Future[tuple[Block, Buffer | None]]] = deque()
+        todo = iter(units)
+        pool = ThreadPoolExecutor(self.threads, thread_name_prefix="bigclf-read")
+        try:
+            for unit in todo:
+                waiting.append(pool.submit(self._make, unit))
+                if len(waiting) >= self.ahead:
+                    break
+            while waiting:
+                block, buffer = waiting.popleft().result()
+                yield block
+                if buffer is not None:
+                    self._free.put(buffer)
+                unit = next(todo, None)
+                if unit is not None:
+                    waiting.append(pool.submit(self._make, unit))
+        finally:
+            if self._decoded:
+                self._decoded = 0
+                release_unused()
+            for future in waiting:
+                future.cancel()
+            pool.shutdown(wait=True, cancel_futures=True)
+            for future in waiting:
+                if future.done() and not future.cancelled() and not future.exception():
+                    buffer = future.result()[1]
+                    if buffer is not None:
+                        self._free.put(buffer)
+
+    def load(self, chunks: np.ndarray) -> Block:
+        """All the chunks as one block that stays."""
+        if hasattr(self.source, "whole") and chunks.size == self.source.n_chunks:
+            return alike(self.source.whole())
+        rows, nnz = int(self.source.chunks.rows[chunks].sum()), int(self.source.chunks.nnz[chunks].sum())
+        buffer = Buffer(rows, nnz, self.source.index_width, self.source.binary)
+        row = entry = 0
+        for chunk, block in zip(chunks, self.blocks([np.array([c]) for c in chunks]), strict=True):
+            m, n, a = block.n_rows, block.nnz, int(block.indptr[0])
+            buffer.indices[entry : entry + n] = block.indices[a : a + n]
+            if not self.source.binary:
+                buffer.values[entry : entry + n] = block.values[a : a + n]
+            buffer.lengths[row : row + m], buffer.codes[row : row + m] = np.diff(block.indptr), block.labels
+            buffer.norms[row : row + m], buffer.weights[row : row + m] = block.norms, block.weights
+            buffer.ids[row : row + m] = np.arange(self.place[chunk], self.place[chunk] + m)
+            row, entry = row + m, entry + n
+        return buffer.block(row, entry)
+
+    def _make(self, unit: np.ndarray) -> tuple[Block, Buffer | None]:
+        """A block of the unit's chunks, and the buffer it lies in."""
+        if self.store is not None and all(self.store.has(chunk) for chunk in unit):
+            buffer = self._buffer()
+            block = self.store.read(unit, buffer)
+            if block is not None:
+                rows = self.source.chunks.rows
+                block.ids[:] = np.concatenate([np.arange(self.place[c], self.place[c] + rows[c]) for c in unit])
+                self.bytes_stored += block.n_bytes
+                return block, buffer
+            self._free.put(buffer)
+        return alike(concatenate([self._decode(int(chunk)) for chunk in unit])), None
+
+    def _buffer(self) -> Buffer:
+        """A free buffer; one is made while fewer than ``ahead`` + 1 are."""
+        with self._guard:
+            if self._free.empty() and self._made <= self.ahead:
+                self._made += 1
+                return Buffer(*self._shape)
+        return self._free.get()
+
+    def _decode(self, chunk: int) -> Block:
+        """A checked chunk from its file; it goes into the raw store, if there is one, on the way."""
+        chunks = self.source.chunks
+        first, rows = int(chunks.first[chunk]), int(chunks.rows[chunk])
+        block = self._row_group(int(chunks.file[chunk]), int(chunks.row_group[chunk]), bool(self._cut[chunk]))
+        if rows != block.n_rows:
+            block = rows_of(block, first, first + rows)
+        block = block._replace(ids=np.arange(self.place[chunk], self.place[chunk] + rows))
+        if self.store is not None:
+            self.store.write(chunk, block)
+        return block
+
+    def _row_group(self, file: int, row_group: int, shared: bool) -> Block:
+        """A decoded row group; the last one that several chunks share stays at hand."""
+        if not shared:
+            return self._counted(self.source.decode(file, row_group))
+        key = file, row_group
+        with self._guard:
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
+            last = self._last
+            if last is None or last[0] != key:
+                last = self._last = key, self._counted(self.source.decode(file, row_group))
+            return last[1]
+
+    def _counted(self, block: Block) -> Block:
+        self.bytes_decoded += block.n_bytes
+        self._decoded += 1
+        if self._decoded % RELEASE_EVERY == 0:
+            release_unused()
+        return block
+
+    def close(self) -> None:
+        if self.store is not None:
+            self.store.remember()
+            self.store.close()
+
+
+def release_unused() -> None:
+    """Let Arrow's allocator give memory that it no longer needs back to the system."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()

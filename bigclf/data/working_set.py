@@ -1,0 +1,209 @@
+"""The working set: rows that still matter, kept in memory across blocks (Chang and Roth, KDD 2011).
+
+An arena of fixed size holds copies of rows gathered from earlier blocks. A row's score is minus its distance to being
+provably stuck at an end of its box (0: inside it), as the kernel left it on the last visit. A row enters when its
+score is above a threshold; when the arena is full the lowest scores leave until four fifths are used, which sets the
+threshold anew. Their dual variables stay where all rows' do, so nothing is lost but a copy.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bigclf.block import Block
+from bigclf.jit import inlined, kernel
+
+KEEP = 0.8
+TIE = 1e-6  # spread of the pseudo-random part of a key, which decides among equal scores
+
+
+@inlined
+def key_of(score, row):  # type: ignore[no-untyped-def]
+    """The score less a small hash of the row: among equals chance decides, the same chance in every run."""
+    z = np.uint64(row) * np.uint64(0x9E3779B97F4A7C15)
+    return score - TIE * (np.float64(z >> np.uint64(40)) / 16777216.0)
+
+
+@kernel
+def append_rows(block, rows, first, scores, threshold, arena, kept_scores, used, member):  # type: ignore[no-untyped-def]
+    """Copy rows[first:] whose key is above the threshold; return the place of the first that found no room.
+
+    ``used`` [2] holds the arena's rows and entries; ``member`` [row] whether a row is in it.
+    """
+    n, entries = used[0], used[1]
+    binary = arena.values.size == 0
+    for k in range(first, rows.size):
+        i = rows[k]
+        r = block.ids[i]
+        if member[r] or key_of(scores[i], r) <= threshold:
+            continue
+        a, length = block.indptr[i], block.indptr[i + 1] - block.indptr[i]
+        if entries + length > arena.indices.size or n >= arena.labels.size:
+            used[0], used[1] = n, entries
+            return k
+        for p in range(length):
+            arena.indices[entries + p] = block.indices[a + p]
+            if not binary:
+                arena.values[entries + p] = block.values[a + p]
+        arena.labels[n], arena.weights[n], arena.norms[n], arena.ids[n] = (
+            block.labels[i],
+            block.weights[i],
+            block.norms[i],
+            r,
+        )
+        kept_scores[n] = scores[i]
+        member[r] = True
+        n += 1
+        entries += length
+        arena.indptr[n] = entries
+    used[0], used[1] = n, entries
+    return rows.size
+
+
+@kernel
+def fill_keys(ids, scores, keys):  # type: ignore[no-untyped-def]
+    for i in range(keys.size):
+        keys[i] = key_of(scores[i], ids[i])
+
+
+@kernel
+def keep_rows(arena, kept_scores, keys, threshold, used, member):  # type: ignore[no-untyped-def]
+    """Move the rows whose key is above the threshold to the front, in place and in order."""
+    n, entries = 0, 0
+    binary = arena.values.size == 0
+    for i in range(used[0]):
+        if keys[i] <= threshold:
+            member[arena.ids[i]] = False
+            continue
+        a, length = arena.indptr[i], arena.indptr[i + 1] - arena.indptr[i]
+        for p in range(length):
+            arena.indices[entries + p] = arena.indices[a + p]
+            if not binary:
+                arena.values[entries + p] = arena.values[a + p]
+        arena.labels[n], arena.weights[n], arena.norms[n], arena.ids[n] = (
+            arena.labels[i],
+            arena.weights[i],
+            arena.norms[i],
+            arena.ids[i],
+        )
+        kept_scores[n] = kept_scores[i]
+        n += 1
+        entries += length
+        arena.indptr[n] = entries  # never above indptr[i + 1], which has been read
+    used[0], used[1] = n, entries
+
+
+@kernel
+def fill_rows(block, slots, arena):  # type: ignore[no-untyped-def]
+    """Copy each row i with slots[id of i] >= 0 to that row of the arena, whose indptr is already laid out."""
+    binary = arena.values.size == 0
+    for i in range(block.indptr.size - 1):
+        n = slots[block.ids[i]]
+        if n < 0:
+            continue
+        a, to = block.indptr[i], arena.indptr[n]
+        for p in range(block.indptr[i + 1] - a):
+            arena.indices[to + p] = block.indices[a + p]
+            if not binary:
+                arena.values[to + p] = block.values[a + p]
+        arena.labels[n], arena.weights[n], arena.norms[n] = block.labels[i], block.weights[i], block.norms[i]
+
+
+class Members(NamedTuple):
+    """What is written to a checkpoint: in the arena's order ids and lengths int64, scores float64; threshold [1]."""
+
+    ids: np.ndarray
+    lengths: np.ndarray
+    scores: np.ndarray
+    threshold: np.ndarray
+
+
+class WorkingSet:
+    """An arena for ``rows`` rows with ``nnz`` entries of a group with ``group_rows`` rows."""
+
+    def __init__(self, rows: int, nnz: int, index_width: int, binary: bool, group_rows: int) -> None:
+        self.arena = Block(
+            np.zeros(rows + 1, np.int64),
+            np.empty(nnz, np.uint64 if index_width == 8 else np.uint32),
+            np.empty(0 if binary else nnz, np.float32),
+            np.empty(rows),
+            np.empty(rows),
+            np.empty(rows),
+            np.empty(rows, np.int64),
+        )
+        self.scores = np.empty(rows)
+        self.used = np.zeros(2, np.int64)
+        self.member = np.zeros(group_rows, np.bool_)
+        self.threshold = -np.inf
+        self.generation = 0  # grows when rows move: orders drawn before are void
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.used[0])
+
+    def admit(self, block: Block, rows: np.ndarray, scores: np.ndarray) -> None:
+        """Take in those of the block's ``rows`` whose score earns it; a row larger than the arena stays outside."""
+        first = 0
+        while True:
+            first = append_rows(
+                block, rows, first, scores, self.threshold, self.arena, self.scores, self.used, self.member
+            )
+            if first >= rows.size:
+                return
+            if not self._compact():
+                first += 1
+
+    def _compact(self) -> bool:
+        """Let the lowest keys go until ``KEEP`` of the arena is used; False if that frees nothing."""
+        n, before = self.n_rows, self.used.copy()
+        keys = np.empty(n)
+        fill_keys(self.arena.ids[:n], self.scores[:n], keys)
+        best = np.argsort(-keys, kind="stable")
+        entries = np.cumsum(np.diff(self.arena.indptr[: n + 1])[best])
+        fits = min(np.searchsorted(entries, KEEP * self.arena.indices.size, side="right"), int(KEEP * self.scores.size))
+        self.threshold = float(keys[best[fits]]) if fits < n else self.threshold
+        keep_rows(self.arena, self.scores, keys, self.threshold, self.used, self.member)
+        self.generation += 1
+        return bool((self.used < before).any())
+
+    def members(self) -> Members:
+        """The set's rows, for a checkpoint; the bytes are gathered again from them."""
+        n = self.n_rows
+        lengths = np.diff(self.arena.indptr[: n + 1])
+        return Members(self.arena.ids[:n].copy(), lengths, self.scores[:n].copy(), np.array([self.threshold]))
+
+    def expect(self, members: Members) -> None:
+        """Lay out the arena for the rows of a checkpoint, in the order they stood in; ``fill`` brings their bytes."""
+        n = members.ids.size
+        self.arena.ids[:n], self.scores[:n] = members.ids, members.scores
+        np.cumsum(members.lengths, out=self.arena.indptr[1 : n + 1])
+        self.used[:] = n, self.arena.indptr[n]
+        self.member[members.ids] = True
+        self.threshold = float(members.threshold[0])
+        self._slots = np.full(self.member.size, -1, np.int32)
+        self._slots[members.ids] = np.arange(n)
+
+    def fill(self, block: Block) -> None:
+        """Copy the expected rows that stand in the block to their places."""
+        fill_rows(block, self._slots, self.arena)
+
+    def block(self) -> Block:
+        """The rows of the arena as a block (views)."""
+        n, entries = int(self.used[0]), int(self.used[1])
+        a = self.arena
+        return Block(
+            a.indptr[: n + 1],
+            a.indices[:entries],
+            a.values[: entries if a.values.size else 0],
+            a.labels[:n],
+            a.weights[:n],
+            a.norms[:n],
+            a.ids[:n],
+        )
+
+
+def bytes_of(rows: int, nnz: int, index_width: int, binary: bool) -> int:
+    """What the arena of a ``WorkingSet`` allocates (the flags of the group's rows not counted)."""
+    return nnz * (index_width + (0 if binary else 4)) + rows * 8 * 6 + 8

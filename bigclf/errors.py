@@ -1,0 +1,94 @@
+"""Every error bigclf raises on purpose: what is wrong, where, and what to do about it.
+
+``exit_code`` is what the command line returns for the error (see the README's table of exit codes).
+"""
+
+from __future__ import annotations
+
+
+class BigclfError(Exception):
+    """Base of all errors that bigclf raises on purpose."""
+
+    exit_code = 1
+
+
+class DataError(BigclfError):
+    """Data that cannot be used, with its place.
+
+    Parameters
+    ----------
+    message : what is wrong and what to do.
+    file : path of the file, if one is to blame.
+    row_group : 0-based Parquet row group inside ``file``.
+    row : 0-based row inside ``row_group`` (inside ``file`` for formats without row groups).
+    line : 1-based line of a text file.
+    column : name of the column.
+    """
+
+    exit_code = 3
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: object = None,
+        row_group: int | None = None,
+        row: int | None = None,
+        line: int | None = None,
+        column: str | None = None,
+    ) -> None:
+        self.message, self.file, self.row_group = message, None if file is None else str(file), row_group
+        self.row, self.line, self.column = row, line, column
+        parts = (
+            ("", self.file),
+            ("row group ", row_group),
+            ("row ", row),
+            ("line ", line),
+            ("column ", column),
+        )
+        place = ", ".join(f"{name}{value}" for name, value in parts if value is not None)
+        super().__init__(f"{place}: {message}" if place else message)
+
+    def __reduce__(self):  # type: ignore[no-untyped-def]  # travels between processes with its place
+        place = dict(
+            file=self.file, row_group=self.row_group, row=self.row, line=self.line, column=self.column
+        )
+        return _rebuild, (type(self), self.message, place)
+
+
+def _rebuild(kind: type[DataError], message: str, place: dict[str, object]) -> DataError:
+    return kind(message, **place)  # type: ignore[arg-type]
+
+
+class SchemaError(DataError):
+    """Columns or types that are missing, unusable or differ between files."""
+
+
+class MemoryBudgetError(BigclfError):
+    """The work does not fit ``memory=``; the message holds the numbers and the budget that would do."""
+
+
+class RunError(BigclfError):
+    """A run that cannot start, go on or be resumed."""
+
+
+class Interrupted(RunError):
+    """A run stopped by a signal after its last checkpoint; it can be resumed."""
+
+    exit_code = 6
+
+
+class ClusterError(BigclfError):
+    """The cluster was lost, or none came."""
+
+    exit_code = 5
+
+
+class ModelFormatError(BigclfError):
+    """A file that is not a bigclf model, is damaged, or is newer than this program."""
+
+    exit_code = 3
+
+
+class ConvergenceWarning(UserWarning):
+    """A run stopped at its limits before its tolerance; the gap it reached is in the message."""

@@ -1,0 +1,217 @@
+"""The one place that knows numba: options, the cache directory, and the small inlined helpers of every kernel.
+
+A kernel is decorated with ``@kernel``. With ``NUMBA_DISABLE_JIT=1`` everything here and above runs as plain Python.
+Cached machine code lives in a directory named by a digest of the package's sources, because numba itself only
+watches the file a kernel stands in and would run old helpers after an edit to this file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+PACKAGE = Path(__file__).parent
+
+
+@functools.cache
+def sources_digest() -> str:
+    """Hex digest of the sources of this package (names and contents)."""
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def cache_home() -> Path:
+    """``$BIGCLF_CACHE_DIR``, else the user's cache directory, else (not writable) a temporary one."""
+    home = os.environ.get("BIGCLF_CACHE_DIR")
+    path = Path(home) if home else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bigclf"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if os.access(path, os.W_OK):
+            return path
+    except OSError:
+        pass
+    path = Path(tempfile.gettempdir()) / f"bigclf-{os.getuid()}"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def kernel_cache() -> Path:
+    """Directory of the compiled kernels of exactly these sources."""
+    return cache_home() / "kernels" / sources_digest()
+
+
+if "NUMBA_CACHE_DIR" not in os.environ:  # before numba is imported: it reads the name once
+    os.environ["NUMBA_CACHE_DIR"] = str(kernel_cache())
+
+import numba  # noqa: E402
+import numpy as np  # noqa: E402
+from numba.core import cgutils, types  # noqa: E402
+from numba.extending import intrinsic  # noqa: E402
+
+INTERPRETED = bool(numba.config.DISABLE_JIT)
+
+
+def kernel(function: _F) -> _F:
+    """Compile without Python's lock, without fast-math (it changes bits), cached on disk.
+
+    Reference counting is off: numba counts every array of a block for each row of a loop, which costs five times
+    the work on rows of 14 entries (107 ns a row against 29). So a kernel creates no arrays; ``routine`` may.
+    """
+    return numba.njit(nogil=True, cache=True, error_model="numpy", _nrt=False)(function)
+
+
+def routine(function: _F) -> _F:
+    """As ``kernel``, for compiled code that creates arrays and has no loop over rows to lose time in."""
+    return numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+
+
+def inlined(function: _F) -> _F:
+    """For the small helpers inside a row's loop: pasted into the kernel before it is typed."""
+    return numba.njit(nogil=True, error_model="numpy", inline="always")(function)
+
+
+@contextlib.contextmanager
+def compiling() -> Iterator[None]:
+    """Let one process a host compile at a time (several over one cache have crashed: numba #4807)."""
+    import fcntl
+
+    directory = Path(os.environ["NUMBA_CACHE_DIR"])
+    directory.mkdir(parents=True, exist_ok=True)
+    with open(directory / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@intrinsic
+def _prefetch(typing, array, index):  # type: ignore[no-untyped-def]
+    """llvm.prefetch of array[index] for reading, into every cache level."""
+    import llvmlite.ir as ir
+
+    def build(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        data = cgutils.create_struct_proxy(signature.args[0])(context, builder, arguments[0]).data
+        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
+        word = ir.IntType(32)
+        form = ir.FunctionType(ir.VoidType(), [pointer.type, word, word, word])
+        function = cgutils.get_or_insert_function(builder.module, form, "llvm.prefetch.p0")
+        builder.call(function, [pointer, word(0), word(3), word(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, index), build
+
+
+if INTERPRETED:
+
+    def prefetch(array: np.ndarray, index: int) -> None:
+        """Nothing: a hint to the processor has no meaning in the interpreter."""
+
+else:
+
+    @inlined
+    def prefetch(array, index):  # type: ignore[no-untyped-def]
+        """Ask for the cache line of array[index], which need not exist."""
+        _prefetch(array, index)
+
+
+AHEAD = 4  # rows between the prefetch and the use of a row
+
+
+@inlined
+def prefetch_ahead(block, order, k):  # type: ignore[no-untyped-def]
+    """Ask for the indices and values of the row ``AHEAD`` places on, a cache line (16 four-byte entries) at a time."""
+    if k + AHEAD < order.size:
+        i = order[k + AHEAD]
+        p, end = block.indptr[i], block.indptr[i + 1]
+        while p < end:
+            prefetch(block.indices, p)
+            prefetch(block.values, p)
+            p += 16
+
+
+@inlined
+def dot(block, i, weights):  # type: ignore[no-untyped-def]
+    """w . x_i, accumulated in float64 in the order of the entries (a binary block stores no values)."""
+    total = np.float64(0)
+    if block.values.size > 0:
+        for p in range(block.indptr[i], block.indptr[i + 1]):
+            total += weights[block.indices[p]] * block.values[p]
+    else:
+        for p in range(block.indptr[i], block.indptr[i + 1]):
+            total += weights[block.indices[p]]
+    return total
+
+
+@inlined
+def axpy(a, block, i, weights):  # type: ignore[no-untyped-def]
+    """w += a x_i"""
+    if block.values.size > 0:
+        for p in range(block.indptr[i], block.indptr[i + 1]):
+            weights[block.indices[p]] += a * block.values[p]
+    else:
+        for p in range(block.indptr[i], block.indptr[i + 1]):
+            weights[block.indices[p]] += a
+
+
+@kernel
+def inner(a, b):  # type: ignore[no-untyped-def]
+    """a . b in float64, in the order of the entries: no BLAS, whose bits depend on threads and processor."""
+    total = np.float64(0)
+    for j in range(a.size):
+        total += np.float64(a[j]) * np.float64(b[j])
+    return total
+
+
+@kernel
+def next_random(state):  # type: ignore[no-untyped-def]
+    """SplitMix64 (Steele, Lea, Flood 2014): the next 64 bits of the stream in ``state[0]``."""
+    state[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = state[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@kernel
+def shuffle(order, first, last, state):  # type: ignore[no-untyped-def]
+    """Fisher-Yates over order[first:last]; 32 random bits a step, so for less than 2^32 entries."""
+    for k in range(last - 1, first, -1):
+        span = np.uint64(k - first + 1)
+        j = first + np.int64(((next_random(state) >> np.uint64(32)) * span) >> np.uint64(32))
+        order[k], order[j] = order[j], order[k]
+
+
+@routine
+def shuffle_runs(members, run, state, order):  # type: ignore[no-untyped-def]
+    """Fill ``order`` with ``members``: runs of ``run`` neighbours in random order, each shuffled inside.
+
+    Neighbours in memory stay near each other in time, which is worth two to three times the speed of a full
+    permutation on short rows; with ``run`` 1 or at least ``members.size`` it is a full permutation.
+    """
+    n = members.size
+    if run <= 1 or run >= n:
+        order[:n] = members
+        shuffle(order, 0, n, state)
+        return
+    runs = np.arange((n + run - 1) // run)
+    shuffle(runs, 0, runs.size, state)
+    k = 0
+    for r in runs:
+        first = k
+        for i in range(r * run, min(n, (r + 1) * run)):
+            order[k] = members[i]
+            k += 1
+        shuffle(order, first, k, state)
+
+
+def random_state(*key: int) -> np.ndarray:
+    """uint64[1], the stream of numbers that belongs to ``key`` (seed, epoch, group, ...)."""
+    digest = hashlib.blake2b(repr(tuple(int(k) for k in key)).encode(), digest_size=8).digest()
+    return np.frombuffer(digest, np.uint64).copy()

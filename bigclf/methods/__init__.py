@@ -1,0 +1,232 @@
+"""The learning algorithms: what a method is, and the table of them.
+
+A method is a file with its kernels and a line in ``METHODS``; the command line, the table that ``bigclf algorithms``
+prints, the laws in the tests, mixing and checkpoints follow by themselves.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigclf import losses
+from bigclf.methods import dual_coordinate_descent as dcd
+from bigclf.methods import passive_aggressive as pa
+from bigclf.methods import perceptron
+from bigclf.mixing import mix_mean
+
+
+@dataclass(frozen=True)
+class Param:
+    """A number the user sets: name, default, bounds (``open_low``: the lower bound itself is refused), meaning."""
+
+    name: str
+    default: Any
+    low: float
+    high: float
+    doc: str
+    open_low: bool = False
+    integer: bool = False
+    choices: tuple[str, ...] = ()
+
+    def check(self, value: Any) -> Any:
+        """The value as float or int; ValueError naming the parameter and its bounds otherwise."""
+        if value is None and self.default is None:
+            return None
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise ValueError(f"{self.name} must be a number {self.bounds}, not {value!r}") from None
+        inside = number > self.low if self.open_low else number >= self.low
+        if not (inside and number <= self.high):  # also refuses NaN
+            raise ValueError(f"{self.name}={value!r} is outside its bounds: {self.bounds}")
+        if self.integer and number != int(number):
+            raise ValueError(f"{self.name}={value!r} must be a whole number")
+        return int(number) if self.integer else number
+
+    @property
+    def bounds(self) -> str:
+        """Such as ``0 < C <= 1e+30``."""
+        return f"{self.low:g} {'<' if self.open_low else '<='} {self.name} <= {self.high:g}"
+
+
+@dataclass(frozen=True)
+class Method:
+    """One learning algorithm, as data and plain functions.
+
+    Attributes
+    ----------
+    shared : (number of features, dtype) -> NamedTuple of arrays that all rows share.
+    rows : NamedTuple type of the per-row arrays (float64 [row] each, zero at the start), or None.
+    bind : settings (resolved parameters, ``loss``, ``bias`` as 1.0 or 0.0) -> NamedTuple the kernel reads.
+    update : loss code -> kernel ``(block, order, shared, rows, params, scores) -> Counts``.
+    certify : loss code -> kernel ``(block, shared, rows, params, dual_weights) -> (primal, dual)``, or None.
+    weights : shared -> the model's weights [feature + 1], bias last.
+    mix : how copies are combined (``bigclf.mixing``), or None: the method then runs with one group only.
+    row_weights : "any" weights, or "binary" when only 0 and 1 have a meaning.
+    shuffles : visit the rows of a block in random order within an epoch.
+    """
+
+    name: str
+    title: str
+    paper: str
+    formula: str
+    shared: Callable[[int, Any], tuple]  # type: ignore[type-arg]
+    bind: Callable[[dict[str, Any]], tuple]  # type: ignore[type-arg]
+    update: Callable[[int], Callable[..., Any]]
+    params: tuple[Param, ...] = ()
+    losses: tuple[str, ...] = ()
+    rows: type | None = None
+    certify: Callable[[int], Callable[..., Any]] | None = None
+    weights: Callable[[Any], np.ndarray] = lambda shared: shared.weights
+    mix: Callable[..., Any] | None = mix_mean
+    mixing: str = "mean by rows"
+    row_weights: str = "any"
+    weight_meaning: str = ""
+    epochs: int = 5
+    tol: float | None = None
+    bias: tuple[str, ...] = ("feature", "none")
+    multiclass: tuple[str, ...] = ("binary", "one-vs-rest")
+    working_set: bool = False
+    penalties: tuple[str, ...] = ()
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def certificate(self) -> bool:
+        """Whether an answer comes with a duality gap, so that ``tol`` has a meaning."""
+        return self.certify is not None
+
+    def loss_code(self, loss: str | None) -> int:
+        """The compile-time constant of a loss (0 for a method that is its own loss)."""
+        return losses.LOSSES[loss] if loss is not None else 0
+
+
+def zeros(kind: type, n_features: int, dtype: Any) -> Any:
+    """A state whose one array is ``weights``."""
+    return kind(np.zeros(n_features + 1, dtype))
+
+
+def averaged_zeros(n_features: int, dtype: Any) -> perceptron.Averaged:
+    n = n_features + 1
+    return perceptron.Averaged(np.zeros(n, dtype), np.zeros(n), np.zeros(1, np.int64))
+
+
+C = Param("C", 1.0, 0.0, 1e30, "price of a unit of loss; larger fits the rows closer", open_low=True)
+
+
+@functools.cache
+def _passive_aggressive(slack: int) -> Callable[..., Any]:
+    return pa.passive_aggressive(slack)
+
+
+def _pa(name: str, title: str, formula: str, slack: int, params: tuple[Param, ...], row_weights: str) -> Method:
+    return Method(
+        name=name,
+        title=title,
+        paper="Crammer, Dekel, Keshet, Shalev-Shwartz, Singer, JMLR 2006",
+        formula=formula,
+        params=params,
+        shared=functools.partial(zeros, pa.Shared),
+        bind=lambda settings: pa.Params(settings.get("C", 1.0), settings["bias"]),
+        update=lambda loss: _passive_aggressive(slack),
+        row_weights=row_weights,
+        weight_meaning="multiplies C" if params else "0 or 1 only",
+    )
+
+
+_METHODS = (
+    Method(
+        name="dcd",
+        title="dual coordinate descent (linear SVM), certified, in memory or out of core",
+        paper="Hsieh et al., ICML 2008; Yu et al., KDD 2010; Chang and Roth, KDD 2011",
+        formula="a_i <- clip(a_i - (y_i w.x_i - 1 + D a_i) / (||x_i||^2 + D), 0, U);  w <- w + (change) y_i x_i",
+        params=(
+            C,
+            Param("working_set", None, 0.0, 1.0, "share of the data kept as the working set (none: what fits)"),
+            Param("inner_rounds", 60, 0, 10_000, "most rounds over the rows that matter after a read", integer=True),
+        ),
+        losses=("hinge", "squared_hinge"),
+        penalties=("l2",),
+        shared=functools.partial(zeros, dcd.Shared),
+        rows=dcd.Rows,
+        bind=lambda settings: dcd.Params(settings["C"], settings["bias"]),
+        update=functools.cache(dcd.descend),
+        certify=functools.cache(dcd.measure),
+        mix=None,
+        mixing="one group",
+        weight_meaning="multiplies C",
+        epochs=10_000,
+        tol=1e-3,
+        working_set=True,
+    ),
+    Method(
+        name="perceptron",
+        title="perceptron",
+        paper="Rosenblatt 1958; bound: Block, Novikoff 1962",
+        formula="y w.x <= 0:  w <- w + y x",
+        shared=functools.partial(zeros, perceptron.Shared),
+        bind=lambda settings: perceptron.Params(settings["bias"]),
+        update=lambda loss: perceptron.perceptron,
+        weight_meaning="multiplies the step",
+    ),
+    Method(
+        name="averaged_perceptron",
+        title="averaged perceptron",
+        paper="Collins, EMNLP 2002; Freund and Schapire 1999",
+        formula="y w.x <= 0:  w <- w + y x;  the answer is the mean of w over all steps",
+        shared=averaged_zeros,
+        bind=lambda settings: perceptron.Params(settings["bias"]),
+        update=lambda loss: perceptron.averaged_perceptron,
+        weights=perceptron.average,
+        mix=perceptron.mix_averaged,
+        mixing="mean by rows; averages over all steps",
+        weight_meaning="multiplies the step",
+    ),
+    _pa("pa", "passive-aggressive, hard", "w <- w + (l / ||x||^2) y x", pa.HARD, (), "binary"),
+    _pa("pa1", "passive-aggressive I", "w <- w + min(C, l / ||x||^2) y x", pa.LINEAR, (C,), "any"),
+    _pa("pa2", "passive-aggressive II", "w <- w + (l / (||x||^2 + 1/(2C))) y x", pa.SQUARED, (C,), "any"),
+)
+
+METHODS: dict[str, Method] = {method.name: method for method in _METHODS}
+
+
+class Setting(NamedTuple):
+    """A method with everything it needs decided: ``loss`` code and name, parameters for the kernel, the settings."""
+
+    method: Method
+    loss: str | None
+    settings: dict[str, Any]
+
+
+def resolve(algo: str, loss: str | None, penalty: str | None, bias: str | None, given: dict[str, Any]) -> Setting:
+    """Check what the user set against the method's own list; nothing is ignored in silence.
+
+    Raises
+    ------
+    ValueError : unknown method, loss, penalty or bias, or a number out of its bounds (named).
+    TypeError : a parameter that would have no effect, naming the methods on which it has one.
+    """
+    if algo not in METHODS:
+        raise ValueError(f"unknown algo {algo!r}; there are: {', '.join(METHODS)}")
+    method = METHODS[algo]
+    own = {param.name: param for param in method.params}
+    for name in given:
+        if name not in own:
+            others = [m.name for m in METHODS.values() if any(p.name == name for p in m.params)]
+            where = f"it has an effect with {', '.join(others)}" if others else "no method has it"
+            has = f"; {algo} takes {', '.join(own)}" if own else f"; {algo} takes none"
+            raise TypeError(f"{name} has no effect with algo={algo!r}: {where}{has}")
+    settings = {param.name: param.check(given.get(param.name, param.default)) for param in method.params}
+    if loss is not None and loss not in method.losses:
+        has = f"it has {', '.join(method.losses)}" if method.losses else "it is its own loss"
+        raise (ValueError if method.losses else TypeError)(f"loss={loss!r} has no meaning with algo={algo!r}: {has}")
+    if penalty is not None and penalty not in (method.penalties or ("l2",)):
+        raise ValueError(f"penalty={penalty!r} is not available with algo={algo!r}: it has {method.penalties}")
+    if (bias or "none") not in method.bias:
+        raise ValueError(f"bias={bias!r} is not available with algo={algo!r}: it has {', '.join(method.bias)}")
+    settings["bias"] = 1.0 if bias == "feature" else 0.0
+    return Setting(method, loss or (method.losses[0] if method.losses else None), settings)

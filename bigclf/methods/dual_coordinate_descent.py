@@ -1,0 +1,108 @@
+"""Dual coordinate descent for the linear support vector machine (Hsieh et al., ICML 2008, Algorithm 1).
+
+    min_w  1/2 ||w||^2 + sum_i C_i loss(y_i w.x_i)                                   (primal, P)
+    max_a  sum_i -C_i loss*(-a_i/C_i) - 1/2 ||sum_i a_i y_i x_i||^2,  0 <= a_i <= U_i   (dual, D)
+
+Out of core it is block minimisation (Yu et al., KDD 2010) with a working set of the rows that still matter
+(selective block minimisation: Chang and Roth, KDD 2011), and every read yields the exact duality gap of the
+weights at its start.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bigclf.block import Counts
+from bigclf.jit import AHEAD, axpy, dot, kernel, prefetch, prefetch_ahead
+from bigclf.losses import dual_diagonal, dual_upper, dual_value, loss_value
+
+
+class Shared(NamedTuple):
+    """weights : float64 or float32 [feature + 1], the last one the bias."""
+
+    weights: np.ndarray
+
+
+class Rows(NamedTuple):
+    """alpha : float64 [row], the dual variables."""
+
+    alpha: np.ndarray
+
+
+class Params(NamedTuple):
+    """C : price of a unit of loss, times the row's weight; bias : value of the constant feature (1.0 or 0.0)."""
+
+    C: float
+    bias: float
+
+
+def descend(loss: int):  # type: ignore[no-untyped-def]
+    """Kernel of one pass over the rows of ``order``; ``scores`` gets minus the distance to being provably stuck."""
+
+    @kernel
+    def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
+        weights, alpha = shared.weights, rows.alpha
+        last = weights.size - 1
+        mistakes, updates, total, gap = 0, 0, np.float64(0), np.float64(0)
+        for k in range(order.size):
+            prefetch_ahead(block, order, k)
+            if k + AHEAD < order.size:
+                prefetch(alpha, block.ids[order[k + AHEAD]])
+            i = order[k]
+            r, y = block.ids[i], block.labels[i]
+            c = params.C * block.weights[i]
+            a, diagonal, upper = alpha[r], dual_diagonal(loss, c), dual_upper(loss, c)
+            m = y * (dot(block, i, weights) + params.bias * weights[last])
+            mistakes += m <= 0
+            # the row's own gap: C loss(m) + C loss*(-a/C) + a m >= 0
+            total += c * loss_value(loss, m)
+            gap += c * loss_value(loss, m) - dual_value(loss, a, c) + a * m
+            # a' = clip(a - G / Q, 0, U),  G = m - 1 + D a,  Q = ||x||^2 + D
+            q = block.norms[i] + params.bias * params.bias
+            new = upper
+            if q + diagonal > 0:
+                new = min(max(a - (m - 1 + diagonal * a) / (q + diagonal), 0.0), upper)
+            if new != a:
+                alpha[r] = new
+                axpy((new - a) * y, block, i, weights)
+                weights[last] += params.bias * (new - a) * y
+                m += (new - a) * q
+                updates += 1
+            if new <= 0:
+                scores[i] = min(1 - m, 0.0)
+            elif new >= upper:
+                scores[i] = min(m - 1, 0.0)
+            else:
+                scores[i] = 0.0
+        return Counts(order.size, mistakes, updates, total, gap)
+
+    return update
+
+
+def measure(loss: int):  # type: ignore[no-untyped-def]
+    """Kernel that adds a block's part of the certificate: both sums are exact whatever the precision of w.
+
+    P needs the loss of w0 on every row; D needs v = sum_i a_i y_i x_i, made anew in float64, and the rows' terms.
+    """
+
+    @kernel
+    def certify(block, shared, rows, params, dual_weights):  # type: ignore[no-untyped-def]
+        weights, alpha = shared.weights, rows.alpha
+        last = weights.size - 1
+        primal, dual = np.float64(0), np.float64(0)
+        for i in range(block.indptr.size - 1):
+            y = block.labels[i]
+            c = params.C * block.weights[i]
+            if y == 0 or c == 0:
+                continue
+            primal += c * loss_value(loss, y * (dot(block, i, weights) + params.bias * weights[last]))
+            a = alpha[block.ids[i]]
+            if a != 0:
+                dual += dual_value(loss, a, c)
+                axpy(a * y, block, i, dual_weights)
+                dual_weights[last] += params.bias * a * y
+        return primal, dual
+
+    return certify

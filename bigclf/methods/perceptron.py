@@ -1,0 +1,99 @@
+"""The perceptron (Rosenblatt 1958) and its average (Collins, EMNLP 2002).
+
+On a mistake, m = y w.x <= 0:  w <- w + y x.   Rows of norm at most R that some unit vector separates by gamma cause
+at most (R/gamma)^2 mistakes in all, in any order and however often they are shown (Block, Novikoff 1962).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bigclf.block import Counts
+from bigclf.jit import axpy, dot, kernel, prefetch_ahead
+from bigclf.mixing import mean
+
+
+class Shared(NamedTuple):
+    """weights : [feature + 1], the last one the bias."""
+
+    weights: np.ndarray
+
+
+class Averaged(NamedTuple):
+    """weights : [feature + 1]; drift : float64 [feature + 1], sum over updates of (t-1) y x; steps : int64 [1], t."""
+
+    weights: np.ndarray
+    drift: np.ndarray
+    steps: np.ndarray
+
+
+class Params(NamedTuple):
+    """bias : value of the constant feature (1.0 or 0.0)."""
+
+    bias: float
+
+
+@kernel
+def perceptron(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
+    """One pass over the rows of ``order``; a row's weight multiplies its step."""
+    weights = shared.weights
+    last = weights.size - 1
+    mistakes, loss = 0, np.float64(0)
+    for k in range(order.size):
+        prefetch_ahead(block, order, k)
+        i = order[k]
+        y = block.labels[i]
+        m = y * (dot(block, i, weights) + params.bias * weights[last])
+        if m <= 0:
+            step = block.weights[i] * y
+            axpy(step, block, i, weights)
+            weights[last] += params.bias * step
+            mistakes += 1
+            loss -= m
+    return Counts(order.size, mistakes, mistakes, loss, 0.0)
+
+
+@kernel
+def averaged_perceptron(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
+    """The same steps; drift keeps what turns the last weights into the mean over all steps, in O(non-zeros)."""
+    weights, drift, steps = shared.weights, shared.drift, shared.steps
+    last = weights.size - 1
+    mistakes, loss = 0, np.float64(0)
+    for k in range(order.size):
+        prefetch_ahead(block, order, k)
+        i = order[k]
+        steps[0] += 1
+        y = block.labels[i]
+        m = y * (dot(block, i, weights) + params.bias * weights[last])
+        if m <= 0:
+            step = block.weights[i] * y
+            axpy(step, block, i, weights)
+            weights[last] += params.bias * step
+            late = (steps[0] - 1) * step
+            axpy(late, block, i, drift)
+            drift[last] += params.bias * late
+            mistakes += 1
+            loss -= m
+    return Counts(order.size, mistakes, mistakes, loss, 0.0)
+
+
+def average(shared: Averaged) -> np.ndarray:
+    """(1/T) sum_t w_t = w_T - drift / T, float64 [feature + 1]."""
+    return shared.weights - shared.drift / max(1, int(shared.steps[0]))
+
+
+def mix_averaged(start: Averaged, copies: Sequence[Averaged], shares: Sequence[float]) -> Averaged:
+    """Weights mix by their mean; the average stays the mean over every step that any copy took, each counted once.
+
+    The sum of the weights over t steps is S = t w - drift, so S = S_0 + sum_k (S_k - S_0).
+    """
+    if len(copies) == 1:
+        return copies[0]
+    weights = mean([copy.weights for copy in copies], shares)
+    steps = start.steps + sum(copy.steps - start.steps for copy in copies)
+    base = start.steps * start.weights - start.drift
+    total = base + sum(copy.steps * copy.weights - copy.drift - base for copy in copies)
+    return Averaged(weights, steps * weights - total, steps)

@@ -1,0 +1,473 @@
+"""The model: weights, classes, how the features were made, how it was trained and how good it is.
+
+Its file is a safetensors file: tensors ``weights`` and ``bias`` and, in the header, one JSON text with everything
+else and a checksum for each tensor. Nothing in it is ever executed, and reading allocates no more than its size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import struct
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from bigclf.block import Block
+from bigclf.data import files
+from bigclf.data.shards import sealed, unsealed
+from bigclf.errors import ModelFormatError
+from bigclf.jit import dot, kernel
+
+FORMAT, VERSION = "bigclf-model", 1
+PROBABILITY_LOSSES = ("logistic",)
+_DTYPES: dict[str, np.dtype] = {"F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
+_MAX_HEADER = 100_000_000  # bytes; the limit of the safetensors library itself
+
+
+@kernel
+def score_rows(block, weights, bias, scores):  # type: ignore[no-untyped-def]
+    """scores[i, k] = w_k . x_i + b_k for weights [K, d], bias [K], scores float64 [m, K]."""
+    for i in range(block.indptr.size - 1):
+        for k in range(bias.size):
+            scores[i, k] = dot(block, i, weights[k]) + bias[k]
+
+
+class Model:
+    """A linear classifier.
+
+    Parameters
+    ----------
+    weights : float64 or float32 [K, d]; one row for two classes (positive for the greater), else one a class.
+    bias : float64 [K].
+    classes : [2] or [K], ascending, in the type of the labels (int, float, bool or str).
+    features : how the features were made (the ``features`` of the shards).
+    method : ``name`` of the method, its ``loss`` and every parameter it was trained with.
+    certificate : ``primal``, ``dual``, ``gap`` (relative) and ``reads``, or None for a method without one.
+    facts : whatever else is known of the training (rows, seconds, seed, versions, progressive error ...).
+
+    Attributes
+    ----------
+    coef_, intercept_, classes_ : the arrays above.
+    result_ : the ``Result`` of the training, or None for a model that was loaded.
+    """
+
+    def __init__(
+        self,
+        weights: np.ndarray,
+        bias: np.ndarray,
+        classes: np.ndarray,
+        features: dict[str, Any] | None = None,
+        method: dict[str, Any] | None = None,
+        certificate: dict[str, Any] | None = None,
+        facts: dict[str, Any] | None = None,
+    ) -> None:
+        self.coef_ = _floats(weights)
+        self.intercept_ = np.asarray(bias, np.float64)
+        self.classes_ = _class_array(classes)
+        self.features = features or {"kind": "given", "version": 1}
+        self.method, self.certificate, self.facts = dict(method or {}), certificate, dict(facts or {})
+        self.result_: Any = None
+        self._check()
+
+    def _check(self) -> None:
+        n_classes = self.classes_.size
+        rows = 1 if n_classes == 2 else n_classes
+        if n_classes < 2:
+            raise ValueError(f"a model needs two classes or more, not {n_classes}")
+        if self.coef_.ndim != 2 or self.coef_.shape[0] != rows or self.intercept_.shape != (rows,):
+            raise ValueError(
+                f"{n_classes} classes need weights [{rows}, features] and bias [{rows}], "
+                f"not {list(self.coef_.shape)} and {list(self.intercept_.shape)}"
+            )
+        if not (self.classes_[:-1] < self.classes_[1:]).all():
+            raise ValueError("the classes must ascend and differ")
+        if not (np.isfinite(self.intercept_).all() and all(np.isfinite(w).all() for w in self.coef_)):
+            raise ValueError("a weight is NaN or infinite")
+
+    @property
+    def n_features(self) -> int:
+        return int(self.coef_.shape[1])
+
+    @property
+    def binary(self) -> bool:
+        return self.classes_.size == 2
+
+    # Predicting
+
+    def decision_function(self, X: Any, *, unseen: str | None = None) -> np.ndarray:
+        """w . x + b for every row.
+
+        Parameters
+        ----------
+        X : numpy, scipy sparse or pandas [n, d]; or shards: a path, directory, glob, list of them, or Dataset.
+        unseen : what to do with features the model does not know: ``"error"`` (default for arrays), or ``"ignore"``
+            (default for shards) with a warning that counts them.
+
+        Returns
+        -------
+        float64 [n] for two classes (positive for the greater), else float64 [n, K].
+
+        Raises
+        ------
+        ValueError : an array that has other features than the model, or NaN or infinite entries.
+        DataError : shards that cannot be read.
+        """
+        if is_stored(X):
+            scores, skipped = self._score_shards(X, unseen or "ignore")
+        else:
+            scores, skipped = self._score_array(X, unseen or "error")
+        if skipped:
+            warnings.warn(unseen_text(skipped, self.n_features), stacklevel=2)
+        return scores[:, 0] if self.binary else scores
+
+    def predict(self, X: Any, *, unseen: str | None = None) -> np.ndarray:
+        """The class of every row, [n] in the type of the training labels (``X``, ``unseen``: ``decision_function``).
+
+        A decision value of zero is the positive class; of equal values the smallest class wins.
+        """
+        return self.classes_[self.codes(self.decision_function(X, unseen=unseen))]
+
+    @property
+    def predict_proba(self) -> Any:
+        """Probabilities float64 [n, classes]; only after training with a loss that models them.
+
+        Raises
+        ------
+        AttributeError : the loss gives no probabilities.
+        """
+        if reason := self.no_probabilities():
+            raise AttributeError(reason)
+        return self._predict_proba
+
+    def _predict_proba(self, X: Any, *, unseen: str | None = None) -> np.ndarray:
+        return self.probabilities(self.decision_function(X, unseen=unseen))
+
+    def no_probabilities(self) -> str | None:
+        """Why the model has no ``predict_proba``, or None when it has."""
+        loss = self.method.get("loss")
+        if loss in PROBABILITY_LOSSES:
+            return None
+        return f"probabilities come from models trained with loss='logistic'; this one has loss={loss!r}"
+
+    def codes(self, scores: np.ndarray) -> np.ndarray:
+        """Positions in ``classes_`` for decision values [n] or [n, K]."""
+        return (scores >= 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
+
+    def probabilities(self, scores: np.ndarray) -> np.ndarray:
+        """Probabilities [n, classes] for decision values of a logistic model."""
+        positive = np.exp(-np.logaddexp(0, -scores))  # 1 / (1 + exp(-s)) without overflow
+        if scores.ndim == 1:
+            return np.column_stack([np.exp(-np.logaddexp(0, scores)), positive])
+        if self.method.get("multiclass") == "multinomial":
+            positive = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return positive / positive.sum(axis=1, keepdims=True)
+
+    def score_block(self, block: Block) -> tuple[np.ndarray, int]:
+        """Decision values float64 [m, K] of a checked block, and how many entries had features not in the model."""
+        block, skipped = _known(block, self.n_features)
+        scores = np.empty((block.n_rows, self.intercept_.size))
+        score_rows(block, self.coef_, self.intercept_, scores)
+        return scores, skipped
+
+    def _score_shards(self, data: Any, unseen: str) -> tuple[np.ndarray, int]:
+        from bigclf.data.dataset import Dataset
+
+        rows = data if isinstance(data, Dataset) else Dataset(data, need_labels=False)
+        scores, skipped, first = np.empty((rows.n_rows, self.intercept_.size)), 0, 0
+        for place in dict.fromkeys(zip(rows.chunks.file.tolist(), rows.chunks.row_group.tolist(), strict=True)):
+            block = rows.decode(*place)
+            m = block.n_rows
+            scores[first : first + m], more = self.score_block(block)
+            first, skipped = first + m, skipped + more
+            if skipped and unseen == "error":
+                raise ValueError(unseen_text(skipped, self.n_features) + "; and unseen='error'")
+        return scores, skipped
+
+    def _score_array(self, X: Any, unseen: str) -> tuple[np.ndarray, int]:
+        import scipy.sparse
+
+        X = _matrix(X)
+        sparse, skipped, d = scipy.sparse.issparse(X), 0, X.shape[1]
+        if (not sparse and d < self.n_features) or (d != self.n_features and unseen == "error"):
+            raise ValueError(f"X has {d} features, but the model is expecting {self.n_features} features as input")
+        if not np.isfinite(X.data if sparse else X).all():
+            raise ValueError("Input X contains NaN or infinity; the model needs finite numbers")
+        if d > self.n_features:
+            skipped = int(X.indptr[-1] - np.count_nonzero(X.indices < self.n_features)) if sparse else 0
+            X = X[:, : self.n_features]
+        scores = X @ self.coef_[:, : X.shape[1]].T
+        return np.asarray(scores, np.float64) + self.intercept_, skipped
+
+    def digest(self) -> str:
+        """Hex over weights, bias and classes: the same only for models that predict the same."""
+        digest = hashlib.blake2b(repr((self.coef_.shape, self.classes_.tolist())).encode(), digest_size=16)
+        digest.update(np.ascontiguousarray(self.coef_).data)
+        digest.update(self.intercept_.data)
+        return digest.hexdigest()
+
+    # The file
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to ``path``, which holds the old file or the whole new one, never a part."""
+        from safetensors.numpy import save_file
+
+        tensors = {"weights": np.ascontiguousarray(self.coef_), "bias": self.intercept_}
+        header = {
+            "format": FORMAT,
+            "version": VERSION,
+            "classes": {"type": _type_name(self.classes_), "values": self.classes_.tolist()},
+            "features": self.features,
+            "method": self.method,
+            "certificate": self.certificate,
+            "facts": self.facts,
+            "checksums": {name: _checksum(tensor) for name, tensor in tensors.items()},
+        }
+        text = sealed(json.loads(json.dumps(header, default=_plain))).decode()
+        with files.publishing(os.fspath(path)) as beside:
+            save_file(tensors, beside, metadata={"bigclf": text})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Model:
+        """Read a model.
+
+        Raises
+        ------
+        ModelFormatError : not a bigclf model, damaged, or written by a newer bigclf.
+        """
+        name = os.fspath(path)
+        if not files.exists(name):
+            raise ModelFormatError(f"{name}: no such file; nearest directory is {files.nearest_directory(name)}")
+        if files.is_directory(name):
+            raise ModelFormatError(f"{name}: a directory; a model is one file")
+        data = files.read_bytes(name)
+        try:
+            return cls._from_bytes(data)
+        except ModelFormatError as error:
+            raise ModelFormatError(f"{name}: {error}") from None
+
+    @classmethod
+    def _from_bytes(cls, data: bytes) -> Model:
+        tensors, metadata = read_tensors(data)
+        header = _header(metadata)
+        for name in ("weights", "bias"):
+            if name not in tensors:
+                raise ModelFormatError(f"not a complete model: tensor {name!r} is missing")
+            if tensors[name].dtype.kind != "f":
+                raise ModelFormatError(f"not a usable model: tensor {name!r} holds no floating-point numbers")
+            if header["checksums"].get(name) != _checksum(tensors[name]):
+                raise ModelFormatError(f"damaged: the checksum of tensor {name!r} does not match; copy the file again")
+        try:
+            classes = _stored_classes(header["classes"])
+            rest = (header["features"], header["method"], header["certificate"], header["facts"])
+            return cls(tensors["weights"], tensors["bias"], classes, *rest)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise ModelFormatError(f"not a usable model: {error}") from None
+
+    def __repr__(self) -> str:
+        name = self.method.get("name", "?")
+        gap = f", certified gap {self.certificate['gap']:.1e}" if self.certificate else ""
+        return f"<Model {name}: {self.classes_.size} classes, {self.n_features:,} features{gap}>"
+
+
+load = Model.load
+
+
+def is_stored(X: Any) -> bool:
+    """True for what names shards: a path, a list of paths or a Dataset."""
+    if isinstance(X, (str, os.PathLike)):
+        return True
+    if isinstance(X, (list, tuple)):
+        return bool(X) and all(isinstance(item, (str, os.PathLike)) for item in X)
+    return hasattr(X, "decode") and hasattr(X, "fingerprints")
+
+
+def unseen_text(count: int, n_features: int) -> str:
+    return f"{count:,} entries have features that the model does not know (it has {n_features:,}); they count as zero"
+
+
+def _known(block: Block, n_features: int) -> tuple[Block, int]:
+    """The block without entries of features >= n_features, and how many those were."""
+    first, last = int(block.indptr[0]), int(block.indptr[-1])
+    indices = block.indices[first:last]
+    if indices.size == 0 or indices.max() < n_features:
+        return block, 0
+    keep = indices < n_features
+    indptr = np.concatenate([[0], np.cumsum(keep)])[block.indptr - first].astype(np.int64)
+    values = block.values[first:last][keep] if block.values.size else block.values
+    return block._replace(indptr=indptr, indices=indices[keep], values=values), int(keep.size - indptr[-1])
+
+
+def _matrix(X: Any) -> Any:
+    """A numpy array or a scipy CSR matrix of numbers, [n, d]."""
+    import scipy.sparse
+
+    if scipy.sparse.issparse(X):
+        return X.tocsr()
+    if hasattr(X, "sparse") and hasattr(X, "iloc"):  # a pandas frame of sparse columns
+        return X.sparse.to_coo().tocsr()
+    X = np.asarray(X)
+    if X.ndim != 2:
+        raise ValueError(f"Expected 2D array, got {X.ndim}D array instead. Reshape your data: one row per example")
+    return X if X.dtype.kind in "fiub" else X.astype(np.float64)
+
+
+def _floats(array: np.ndarray) -> np.ndarray:
+    array = np.asarray(array)
+    return array if array.dtype in (np.float64, np.float32) else array.astype(np.float64)
+
+
+# -- classes in JSON -----------------------------------------------------------------------------------------------
+
+_TYPE_NAME = re.compile(r"bool|object|<U\d{1,6}|u?int(8|16|32|64)|float(16|32|64)")
+
+
+def _class_array(classes: Any) -> np.ndarray:
+    classes = np.asarray(classes)
+    if classes.dtype.kind == "T":  # numpy's variable-width strings
+        classes = classes.astype(object)
+    if not _TYPE_NAME.fullmatch(_type_name(classes)) or classes.ndim != 1:
+        raise ValueError(f"classes must be ints, floats, bools or strings, [K]; not {classes.dtype}")
+    if classes.dtype == object and not all(isinstance(name, str) for name in classes):
+        raise ValueError("classes of mixed types: labels must all be strings, or all numbers")
+    return classes
+
+
+def _type_name(classes: np.ndarray) -> str:
+    return classes.dtype.str if classes.dtype.kind == "U" else classes.dtype.name
+
+
+def _stored_classes(stored: dict[str, Any]) -> np.ndarray:
+    kind, values = stored["type"], stored["values"]
+    if not isinstance(values, list) or not isinstance(kind, str) or not _TYPE_NAME.fullmatch(kind):
+        raise ValueError(f"classes of type {kind!r}")
+    expected = str if kind[0] in "<o" else bool if kind == "bool" else (int, float)
+    if not all(isinstance(value, expected) for value in values):
+        raise ValueError(f"a class is not of type {kind}")
+    if kind[0] == "<":  # its width comes from the values: the header cannot ask for more memory than it holds
+        return np.array(values, dtype=str)
+    return np.array(values, dtype=kind)
+
+
+# Safetensors, read with suspicion
+
+_MAGIC = (
+    (b"PK\x03\x04", "a zip archive (perhaps a PyTorch or numpy .npz file)"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"PAR1", "a Parquet file: data, not a model"),
+    (b"\x93NUMPY", "a numpy .npy file"),
+    (b"\x1f\x8b", "a gzip file"),
+    (b"\x78", "zlib-compressed (perhaps a joblib file, which is a pickle)"),
+    (b"solver_type", "a LIBLINEAR text model"),
+)
+_PICKLE = re.compile(rb"\x80[\x01-\x05]|c[a-z_]|[(\]})][a-z(\]}0-9.]")  # by protocol number; protocol 0 has none
+
+
+def read_tensors(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """The float tensors (views of ``data``) and the metadata of a safetensors file, every number in it checked.
+
+    Raises
+    ------
+    ModelFormatError : lengths, offsets, shapes, types or names that do not fit the file.
+    """
+    header = _safetensors_header(data)
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+        raise ModelFormatError("damaged header: metadata must be text")
+    start = 8 + struct.unpack("<Q", data[:8])[0]
+    end, tensors = 0, {}
+    for name, first, last, dtype, shape in sorted(_tensor_entries(header), key=lambda entry: entry[1:3]):
+        if first != end or last > len(data) - start:
+            raise ModelFormatError(f"damaged: tensor {name!r} overlaps another or lies outside the file")
+        tensors[name] = np.frombuffer(data, dtype, (last - first) // dtype.itemsize, start + first).reshape(shape)
+        end = last
+    if end != len(data) - start:
+        raise ModelFormatError("damaged: the file is shorter or longer than its header says; copy it again")
+    return {name: np.require(tensor, requirements="A") for name, tensor in tensors.items()}, metadata
+
+
+def _safetensors_header(data: bytes) -> dict[str, Any]:
+    _refuse_other_formats(data)
+    length = struct.unpack("<Q", data[:8])[0] if len(data) >= 8 else None
+    if length is None or length > min(len(data) - 8, _MAX_HEADER):
+        raise ModelFormatError("not a bigclf model, or cut short: the header is longer than the file")
+    try:
+        header = json.loads(data[8 : 8 + length].decode(), object_pairs_hook=_no_duplicates)
+    except (ValueError, RecursionError) as error:
+        raise ModelFormatError(f"not a bigclf model, or damaged: unreadable header ({error})") from None
+    if not isinstance(header, dict):
+        raise ModelFormatError("not a bigclf model: its header is no table")
+    return header
+
+
+def _refuse_other_formats(data: bytes) -> None:
+    for magic, what in _MAGIC:
+        if data.startswith(magic) and data[8:9] != b"{":
+            raise ModelFormatError(f"not a bigclf model but {what}")
+    if _PICKLE.match(data[:2]) and data[8:9] != b"{":
+        raise ModelFormatError(
+            "not a bigclf model but a pickle, which could run any code and is never opened; "
+            "save models with model.save(path)"
+        )
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ModelFormatError("damaged header: a name appears twice")
+    return table
+
+
+def _tensor_entries(header: dict[str, Any]) -> Iterator[tuple[str, int, int, np.dtype, tuple[int, ...]]]:
+    for name, entry in header.items():
+        try:
+            dtype, shape, (first, last) = _DTYPES[entry["dtype"]], tuple(entry["shape"]), entry["data_offsets"]
+        except (KeyError, TypeError, ValueError):
+            raise ModelFormatError(f"damaged header: tensor {name!r} has no known type, shape and place") from None
+        numbers = (*shape, first, last)
+        if not all(type(number) is int and 0 <= number < 2**63 for number in numbers) or last < first:
+            raise ModelFormatError(f"damaged header: tensor {name!r} has impossible numbers")
+        if _product(shape) * dtype.itemsize != last - first:
+            raise ModelFormatError(f"damaged header: tensor {name!r} has a shape that does not match its length")
+        yield name, first, last, dtype, shape
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    size = 1  # in Python's integers, which do not wrap round
+    for n in shape:
+        size *= n
+    return size
+
+
+def _header(metadata: dict[str, str]) -> dict[str, Any]:
+    try:
+        header = json.loads(metadata["bigclf"])
+        known = header["format"] == FORMAT and isinstance(header["checksums"], dict)
+    except (KeyError, TypeError, ValueError, RecursionError):
+        known = False
+    if not known:
+        raise ModelFormatError("a safetensors file, but not a bigclf model")
+    if type(header.get("version")) is not int or not 1 <= header["version"] <= VERSION:
+        raise ModelFormatError(
+            f"written in model format {header.get('version')}, newer than this bigclf reads ({VERSION}); "
+            "upgrade bigclf to use it"
+        )
+    try:
+        return unsealed(metadata["bigclf"])
+    except ValueError as error:
+        raise ModelFormatError(f"damaged: of the header, {error}; copy the file again") from None
+
+
+def _checksum(tensor: np.ndarray) -> str:
+    return hashlib.blake2b(np.ascontiguousarray(tensor).data, digest_size=16).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """numpy scalars and arrays as JSON knows them."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} has no place in a model's header")

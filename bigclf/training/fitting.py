@@ -1,0 +1,573 @@
+"""``fit``: from what a person says to a run, and from its outcome to a model."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import platform
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bigclf.block import Block, alike, check_rows
+from bigclf.data import files
+from bigclf.data.arrays import Arrays
+from bigclf.data.dataset import Dataset, require_trainable
+from bigclf.data.store import RawStore
+from bigclf.data.stream import Stream
+from bigclf.errors import ConvergenceWarning, DataError, Interrupted, RunError
+from bigclf.jit import compiling, random_state, shuffle_runs
+from bigclf.methods import Setting, resolve
+from bigclf.model import Model, load
+from bigclf.training.memory import PeakMemory, anonymous_bytes
+from bigclf.training.plan import Plan, make_plan
+from bigclf.training.problems import Problem, class_weight_array, make_problems
+from bigclf.training.run import Run
+from bigclf.training.run_directory import VERSION, RunDirectory
+from bigclf.units import parse_bytes
+
+log = logging.getLogger("bigclf")
+
+
+@dataclass
+class Result:
+    """How a run went.
+
+    Attributes
+    ----------
+    history : a record (dict) an epoch: epoch, seconds, reads, rows, updates, mistakes, error, and for certified
+        methods objective, dual, gap (of the weights at the start of the read), rounds, working_set_rows.
+    certificate : primal, dual, gap and the read that proved it, or None for a method that has none; of several
+        problems the sums of primal and dual, the worst gap, and ``problems`` with each one's.
+    progressive : rows, mistakes, error of the first epoch, each row judged before it was learned from.
+    plan : as in ``run.json``; memory : bytes ``base`` (interpreter and libraries), ``planned``, ``peak`` (anonymous).
+    stopped : "tolerance", "epochs" or "seconds"; converged : whether it was the first.
+    """
+
+    history: list[dict[str, Any]]
+    certificate: dict[str, Any] | None
+    progressive: dict[str, Any]
+    plan: dict[str, Any]
+    converged: bool
+    reads: int
+    epochs: int
+    seconds: float
+    memory: dict[str, int]
+    stopped: str
+    mistakes: int = 0
+    bytes_read: int = 0
+    warnings: list[str] = field(default_factory=list)
+
+
+def fit(
+    data: Any,
+    y: Any = None,
+    *,
+    algo: str = "dcd",
+    loss: str | None = None,
+    penalty: str = "l2",
+    C: float | None = None,
+    bias: str | None = "feature",
+    sample_weight: Any = None,
+    class_weight: Any = None,
+    multiclass: str = "auto",
+    dtype: str = "float64",
+    memory: int | str = "2GB",
+    tol: float | None = None,
+    epochs: int | None = None,
+    max_seconds: float | None = None,
+    seed: int = 0,
+    init: Model | None = None,
+    validate: Any = None,
+    workers: Any = None,
+    groups: int | None = None,
+    threads: int | None = None,
+    run_dir: Any = None,
+    resume: bool = False,
+    checkpoint_every: float = 60,
+    local_dir: Any = None,
+    columns: dict[str, str] | None = None,
+    on_bad_rows: str = "error",
+    on_change: str = "error",
+    opportunistic: bool = False,
+    callbacks: Sequence[Callable[[dict[str, Any]], None]] = (),
+    progress: Any = None,
+    segments: int | None = None,
+    **params: Any,
+) -> Model:
+    """Train a linear classifier.
+
+    Parameters
+    ----------
+    data : path, directory or glob of Parquet, or ``Dataset``; or a matrix [rows, features] (numpy, scipy sparse,
+        pandas, pyarrow), then ``y`` [rows] holds its labels.
+    algo : name of the method (``bigclf.algorithms()``); ``loss``, ``C`` and ``params`` are its own.
+    bias : "feature" (a constant 1, regularised, LIBLINEAR's -B 1) or None.
+    sample_weight : [rows] at least 0, for matrices; shards bring theirs in the column ``weight``.
+    class_weight : None, "balanced" or {label: weight}.
+    multiclass : "auto" or "one-vs-rest" (K problems over one read of each block).
+    dtype : of the weights while training, "float64" or "float32"; certificates are float64 always.
+    memory : bytes for data, state and caches, as a number or like "256MB"; interpreter and libraries come on top.
+    tol : relative duality gap at which to stop (dcd: 1e-3); epochs, max_seconds : limits (None: the method's own).
+    groups : virtual workers whose weights are mixed after each epoch; threads : readers, which never change bits.
+    run_dir : directory for checkpoints (at most every ``checkpoint_every`` seconds) and history; ``resume`` goes on.
+    local_dir : keep the raw store there for later runs; None: a nameless file on local disk for this run.
+    columns : names in Parquet that bigclf did not write: {"label": ..., "indices": ..., "values": ..., "weight": ...}.
+    validate : Dataset or glob to evaluate on after each epoch (accuracy, into the history).
+    init : model to start from (methods without dual variables).
+    segments : parts of an epoch between which a run commits (None: by size).
+    callbacks : called with each record of the history; progress : True, False or None (a bar on a terminal only).
+
+    Returns
+    -------
+    Model : with ``result_`` (``Result``).
+
+    Raises
+    ------
+    TypeError, ValueError : a parameter that has no effect or is out of its bounds.
+    DataError, SchemaError : data that cannot be used, with file, row group and row.
+    MemoryBudgetError : the budget is too small, with the one that would do.
+    RunError, Interrupted : a run directory in use or of another run; a signal.
+    """
+    setting = resolve(algo, loss, penalty, bias, params | ({} if C is None else {"C": C}))
+    options = _checked(setting, locals())
+    with PeakMemory() as peak:
+        source = open_source(data, y, sample_weight, columns)
+        require_usable(source, setting)
+        weights = class_weight_array(class_weight, source.classes, source.class_counts)
+        problems = make_problems(source.classes, weights, setting)
+        warm(problems[0], source, dtype)
+        peak.base = peak.peak = anonymous_bytes()
+        plan = make_plan(
+            source, problems, memory=options["memory"], dtype=dtype, seed=seed, groups=groups or 1,
+            threads=threads or 2, in_memory=isinstance(source, Arrays), segments=segments,
+            reads=options["epochs"] + (options["tol"] is not None),
+        )  # fmt: skip
+        log.info("plan: %s", plan)
+        model = _train(source, problems, plan, options, peak)
+    for record in source.warnings:
+        log.warning("%s", record)
+    return model
+
+
+def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
+    """What a person said, checked; limits filled in with the method's own."""
+    method = setting.method
+    if given["multiclass"] not in ("auto", "one-vs-rest"):
+        raise ValueError(f'multiclass must be "auto" or "one-vs-rest", not {given["multiclass"]!r}')
+    if given["dtype"] not in ("float64", "float32"):
+        raise ValueError(f'dtype must be "float64" or "float32", not {given["dtype"]!r}')
+    if given["on_bad_rows"] != "error":
+        raise ValueError('on_bad_rows must be "error" when training; convert can skip or quarantine bad rows')
+    if given["on_change"] != "error":
+        raise ValueError('on_change must be "error"')
+    if given["workers"] not in (None, 1):
+        raise ValueError("workers must be None: a run uses this process")
+    if given["opportunistic"]:
+        raise ValueError("opportunistic=True has no effect: every decision here is made from counts")
+    tol, epochs = given["tol"], given["epochs"]
+    if tol is not None and not method.certificate:
+        raise TypeError(f"tol has no effect with algo={method.name!r}: it has no certificate; set epochs=")
+    if tol is not None and not 0 <= float(tol) < 1:
+        raise ValueError(f"tol must be at least 0 and less than 1, not {tol!r}")
+    if epochs is not None and (int(epochs) != epochs or epochs < 1):
+        raise ValueError(f"epochs must be a whole number of at least 1, not {epochs!r}")
+    for name in ("groups", "threads", "segments"):
+        if given[name] is not None and (int(given[name]) != given[name] or given[name] < 1):
+            raise ValueError(f"{name} must be a whole number of at least 1, not {given[name]!r}")
+    if given["groups"] and given["groups"] > 1 and method.mix is None:
+        raise ValueError(f"groups={given['groups']} is not available with algo={method.name!r}: it runs with one group")
+    if given["max_seconds"] is not None and not given["max_seconds"] > 0:
+        raise ValueError(f"max_seconds must be more than 0, not {given['max_seconds']!r}")
+    if given["init"] is not None and method.rows is not None:
+        raise TypeError(f"init has no effect with algo={method.name!r}: its answer comes from dual variables")
+    if int(given["seed"]) != given["seed"] or given["seed"] < 0:
+        raise ValueError(f"seed must be a whole number of at least 0, not {given['seed']!r}")
+    if given["resume"] and given["run_dir"] is None:
+        raise ValueError("resume=True needs run_dir=")
+    names = ("bias", "class_weight", "max_seconds", "seed", "init", "validate", "run_dir", "resume",
+             "checkpoint_every", "local_dir", "callbacks", "progress")  # fmt: skip
+    options = {name: given[name] for name in names}
+    options["memory"] = parse_bytes(given["memory"])
+    options["tol"] = (method.tol if tol is None else float(tol)) if method.certificate else None
+    options["epochs"] = method.epochs if epochs is None else int(epochs)
+    return options
+
+
+def open_source(data: Any, y: Any, sample_weight: Any, columns: dict[str, str] | None) -> Any:
+    """The rows behind ``data``: a dataset of files or arrays in memory.
+
+    Raises
+    ------
+    TypeError : labels for files that bring their own, none for a matrix, or ``sample_weight`` for files.
+    """
+    stored = isinstance(data, Dataset | str) or hasattr(data, "__fspath__") or _is_list_of_paths(data)
+    if stored:
+        for name, value in (("y", y), ("sample_weight", sample_weight)):
+            if value is not None:
+                raise TypeError(f"{name} has no effect with files: they hold the columns label and weight themselves")
+        return data if isinstance(data, Dataset) and not columns else Dataset(data, columns=columns)
+    if isinstance(data, Arrays):
+        return data
+    if y is None:
+        raise TypeError("a matrix needs its labels: fit(X, y)")
+    if columns is not None:
+        raise TypeError("columns has no effect with a matrix: it names the columns of Parquet files")
+    return Arrays(data, y, sample_weight)
+
+
+def _is_list_of_paths(data: Any) -> bool:
+    return isinstance(data, list | tuple) and bool(data) and all(isinstance(d, str) or hasattr(d, "__fspath__") for d in data)
+
+
+def require_usable(source: Any, setting: Setting) -> None:
+    """Refuse data this method cannot learn from; DataError."""
+    if isinstance(source, Arrays):
+        if source.n_rows == 0:
+            raise DataError("there are no rows")
+        if source.classes.size < 2:
+            raise DataError(f"every row has the label {source.classes[0].item()!r}; training needs two classes or more")
+    else:
+        require_trainable(source)
+    if setting.method.row_weights == "binary" and source.weighted and not _zero_or_one(source):
+        raise DataError(
+            f"algo={setting.method.name!r} takes row weights of 0 and 1 only (pa1 and pa2 take any)", column="weight"
+        )
+
+
+def _zero_or_one(source: Any) -> bool:
+    chunks = source.chunks
+    places = {*zip(chunks.file.tolist(), chunks.row_group.tolist(), strict=True)}
+    return all(np.isin(source.decode(*place).weights, (0.0, 1.0)).all() for place in sorted(places))
+
+
+def warm(problem: Problem, source: Any, dtype: str) -> None:
+    """Compile (or load) the kernels of a run on no rows at all, one process a host at a time."""
+    method = problem.setting.method
+    indices = np.empty(0, np.uint64 if source.index_width == 8 else np.uint32)
+    floats, numbers = np.empty(0), np.empty(0, np.int64)
+    block = alike(Block(np.zeros(1, np.int64), indices, np.empty(0, np.float32), floats, floats, floats, numbers))
+    shared = method.shared(1, dtype)
+    rows = method.rows(*(np.zeros(1) for _ in method.rows._fields)) if method.rows else ()
+    code, params = method.loss_code(problem.setting.loss), method.bind(problem.setting.settings)
+    with compiling():
+        check_rows(block.indptr, block.indices, block.values, block.indices.dtype.type(1), floats)
+        shuffle_runs(numbers, 1, random_state(0), numbers)
+        method.update(code)(block, numbers, shared, rows, params, floats)
+        if method.certify is not None:
+            method.certify(code)(block, shared, rows, params, np.zeros(2))
+        if method.working_set:
+            from bigclf.data.working_set import WorkingSet
+
+            held = WorkingSet(1, 1, source.index_width, source.binary, 1)
+            held.admit(block, numbers, floats)
+            held._compact()
+            held.expect(held.members())
+            held.fill(block)
+
+
+def _train(source: Any, problems: list[Problem], plan: Plan, options: dict[str, Any], peak: PeakMemory) -> Model:
+    """Hold the run directory, the signals and the screen while the run goes."""
+    with contextlib.ExitStack() as stack:
+        directory = RunDirectory(options["run_dir"]) if options["run_dir"] is not None else None
+        limits = {name: options[name] for name in ("epochs", "max_seconds")}
+        if directory is not None:
+            directory.acquire()
+            stack.callback(directory.release)
+            before = directory.begin(_asked(source, problems, plan, options), options["resume"])
+            finished = _finished(directory, limits) if before else None
+            if finished is not None:
+                return finished
+        stream = stack.enter_context(contextlib.closing(_stream(source, plan, options["local_dir"])))
+        screen = _screen(options["progress"])
+        screen.start(plan.as_json() | {"n_rows": source.n_rows * len(plan.groups) // len(plan.groups),
+                                       "method": problems[0].setting.method.name})  # fmt: skip
+        stack.callback(screen.stop)
+        history: list[dict[str, Any]] = []
+
+        def watch(record: dict[str, Any]) -> None:
+            if options["validate"] is not None:
+                record["validation"] = _validation(run, source, options["validate"])
+            history.append(record)
+            if directory is not None:
+                directory.record(record)
+            screen.epoch(record)
+            for callback in options["callbacks"]:
+                callback(record)
+
+        stopping = stack.enter_context(_signals())
+        run = Run(
+            source, problems, plan, stream, tol=options["tol"], epochs=options["epochs"],
+            max_seconds=options["max_seconds"], directory=directory, checkpoint_every=options["checkpoint_every"],
+            watch=watch, progress=screen, stopping=stopping,
+        )  # fmt: skip
+        if options["init"] is not None:
+            _start_from(run, options["init"], source)
+        if directory is not None and options["resume"]:
+            saved = directory.newest(len(plan.groups))
+            if saved is not None:
+                run.restore(saved)
+                _extend(run)
+                history += directory.history(run.epoch if run.segment else run.epoch - 1)
+            else:
+                directory.history(0)
+        try:
+            run.go()
+        except Interrupted as error:
+            raise _with_advice(error, directory) from None
+        result = _result(run, plan, history, peak, source)
+        model = _model(run, source, result, options)
+        if directory is not None:
+            if history:
+                directory.record(history[-1], now=True)
+            model.facts["limits"] = limits
+            model.save(directory.file("model.bigclf"))
+    if not result.converged:
+        _warn(result, options)
+    return model
+
+
+def _extend(run: Run) -> None:
+    """A run that stopped at its limits goes on when it is given further ones."""
+    if run.stopped == "epochs" and run.epoch <= run.epochs or run.stopped == "seconds":
+        run.stopped = ""
+    if run.stopped == "tolerance" and run.tol is None and run.epoch <= run.epochs:
+        run.stopped = ""
+
+
+def _with_advice(error: Interrupted, directory: RunDirectory | None) -> Interrupted:
+    if directory is None:
+        return Interrupted(f"{error}; nothing was written down (no run directory was given)")
+    return Interrupted(f"{error}; resume it with run_dir={directory.path!r}, resume=True")
+
+
+def _asked(source: Any, problems: list[Problem], plan: Plan, options: dict[str, Any]) -> dict[str, Any]:
+    """``run.json``: the identity, which a resumed run must share, and what else there is to know."""
+    import numba
+    import pyarrow
+
+    import bigclf
+
+    setting = problems[0].setting
+    identity = {
+        "method": setting.method.name,
+        "loss": setting.loss,
+        "settings": setting.settings,
+        "bias": options["bias"],
+        "class_weights": problems[0].class_weights.tolist(),
+        "tol": options["tol"],
+        "data": {"digest": source.digest, "n_rows": source.n_rows, "n_features": source.n_features, "nnz": source.nnz},
+        "plan": plan.same_bits(),
+    }
+    return {
+        "version": VERSION,
+        "identity": identity,
+        "limits": {name: options[name] for name in ("epochs", "max_seconds")},
+        "plan": plan.as_json(),
+        "files": [{"path": p, **f._asdict()} for p, f in zip(source.files, getattr(source, "fingerprints", []), strict=True)],
+        "versions": {
+            "bigclf": bigclf.__version__,
+            "numpy": np.__version__,
+            "numba": numba.__version__,
+            "pyarrow": pyarrow.__version__,
+            "python": platform.python_version(),
+        },
+        "cpu": cpu_type(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def cpu_type() -> str:
+    """Name of the processor as LLVM knows it: the same bits are promised on the same type."""
+    import llvmlite.binding
+
+    return str(llvmlite.binding.get_host_cpu_name())
+
+
+def _finished(directory: RunDirectory, limits: dict[str, Any]) -> Model | None:
+    """The model of a run that ended, if it may not go on under these limits."""
+    path = directory.file("model.bigclf")
+    if not files.exists(path):
+        return None
+    model = load(path)
+    if model.facts.get("stopped") == "tolerance" and model.certificate or model.facts.get("limits") == limits:
+        held = json.loads(json.dumps(model.facts))
+        model.result_ = Result(
+            directory.history(), model.certificate, held.get("progressive", {}), held.get("plan", {}),
+            bool(held["converged"]), held["reads"], held["epochs"], held["seconds"], held.get("memory", {}), held["stopped"],
+        )  # fmt: skip
+        return model
+    return None
+
+
+def _stream(source: Any, plan: Plan, local_dir: Any) -> Stream:
+    """The way to the rows: read ahead, through a raw store where data are read more than once from files."""
+    chunks = source.chunks
+    place = np.concatenate([chunks.row0[a:b] - chunks.row0[a] for a, b in plan.groups]) if plan.groups else chunks.row0
+    store = None
+    if isinstance(source, Dataset) and plan.store_bytes:
+        store = _store(source, local_dir)
+    entry = source.index_width + (0 if source.binary else 4)
+    size = max(plan.block_bytes, int((chunks.nnz * entry + chunks.rows * 48).max(initial=0)))
+    rows, nnz = size // 48 + 1, size // max(1, entry) + 1
+    return Stream(source, place, store=store, threads=plan.threads, buffers=plan.buffers, rows=rows, nnz=nnz)
+
+
+def _store(source: Any, local_dir: Any) -> RawStore | None:
+    try:
+        if local_dir is not None:
+            files.make_directory(local_dir)
+        directory = files.scratch_directory(local_dir)
+        room = int(files.free_bytes(directory) * 0.8)
+        return RawStore(source, directory, keep=local_dir is not None, limit=room)
+    except OSError as error:
+        log.warning("no raw store (%s): the shards are decoded in every read", error)
+        return None
+
+
+class _Silent:
+    """A screen that shows nothing."""
+
+    def start(self, plan: dict[str, Any]) -> None: ...
+
+    def advance(self, rows: int, nbytes: int) -> None: ...
+
+    def epoch(self, record: dict[str, Any]) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def _screen(progress: Any) -> Any:
+    if progress is False:
+        return _Silent()
+    if progress in (None, True):
+        from bigclf.progress import TerminalProgress
+
+        return TerminalProgress()
+    return progress
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[Callable[[], str | None]]:
+    """The first SIGINT or SIGTERM asks the run to stop at the end of its segment; the second one is as usual."""
+    said: list[str] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    before: dict[int, Any] = {}
+
+    def note(number: int, frame: Any) -> None:
+        said.append(signal.Signals(number).name)
+        for again, handler in before.items():
+            signal.signal(again, handler)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, note)
+    try:
+        yield lambda: said[0] if said else None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _start_from(run: Run, init: Model, source: Any) -> None:
+    """Begin with the weights of a model of the same shape."""
+    if init.coef_.shape != (len(run.problems), source.n_features) or not np.array_equal(init.classes_, source.classes):
+        raise ValueError(
+            f"init has weights {list(init.coef_.shape)} for classes {init.classes_.tolist()}, the data need "
+            f"{[len(run.problems), source.n_features]} for {source.classes.tolist()}"
+        )
+    for number, learners in enumerate(run.learners):
+        for learner in learners:
+            learner.shared.weights[:-1] = init.coef_[number]
+            learner.shared.weights[-1] = init.intercept_[number] * run.problems[number].setting.settings["bias"]
+
+
+def _weights(run: Run) -> np.ndarray:
+    """float64 [problem, feature + 1] of the answer: what the certificates speak of, else the method's own."""
+    method = run.method
+    return np.stack([
+        status.weights if status.weights is not None else method.weights(learners[0].shared)
+        for status, learners in zip(run.status, run.learners, strict=True)
+    ]).astype(np.float64, copy=False)  # fmt: skip
+
+
+def _validation(run: Run, source: Any, data: Any) -> dict[str, float]:
+    from bigclf.metrics import evaluate
+
+    weights = _weights(run)
+    bias = weights[:, -1] * run.problems[0].setting.settings["bias"]
+    found = evaluate(Model(weights[:, :-1], bias, source.classes), data)
+    return {"accuracy": float(found.accuracy)}
+
+
+def _result(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMemory, source: Any) -> Result:
+    certificate = None
+    if run.tol is not None:
+        each = [
+            {"name": problem.name, "primal": status.primal, "dual": status.dual, "gap": status.gap, "read": status.reads}
+            for problem, status in zip(run.problems, run.status, strict=True)
+        ]
+        certificate = {
+            "primal": sum(c["primal"] for c in each),
+            "dual": sum(c["dual"] for c in each),
+            "gap": max(c["gap"] for c in each),
+            "read": max(c["read"] for c in each),
+        }
+        if len(each) > 1:
+            certificate["problems"] = each
+    first = [status.progressive for status in run.status]
+    rows = sum(tally.rows for tally in first)
+    mistakes = sum(tally.mistakes for tally in first)
+    return Result(
+        history=history,
+        certificate=certificate,
+        progressive={"rows": rows, "mistakes": mistakes, "error": mistakes / max(1, rows)},
+        plan=plan.as_json(),
+        converged=run.stopped == "tolerance",
+        reads=run.reads,
+        epochs=run.epoch - 1,
+        seconds=run.seconds,
+        memory={"base": peak.base, "planned": peak.base + plan.memory["planned"], "peak": max(peak.peak, anonymous_bytes())},
+        stopped=run.stopped,
+        mistakes=sum(status.total.mistakes for status in run.status),
+        bytes_read=run.bytes_read,
+        warnings=list(source.warnings),
+    )
+
+
+def _model(run: Run, source: Any, result: Result, options: dict[str, Any]) -> Model:
+    import bigclf
+
+    setting = run.problems[0].setting
+    weights = _weights(run)
+    bias = weights[:, -1] * setting.settings["bias"]
+    method = {"name": setting.method.name, "loss": setting.loss, **setting.settings, "bias": options["bias"]}
+    facts = {
+        "version": bigclf.__version__, "n_rows": source.n_rows, "nnz": source.nnz, "data": source.digest,
+        "seed": options["seed"], "tol": options["tol"], "converged": result.converged, "stopped": result.stopped,
+        "reads": result.reads, "epochs": result.epochs, "seconds": result.seconds, "progressive": result.progressive,
+        "memory": result.memory, "plan": result.plan,
+    }  # fmt: skip
+    model = Model(weights[:, :-1], bias, source.classes, source.features, method, result.certificate, facts)
+    model.result_ = result
+    return model
+
+
+def _warn(result: Result, options: dict[str, Any]) -> None:
+    limit = {"epochs": f"epochs={options['epochs']}", "seconds": f"max_seconds={options['max_seconds']}"}[result.stopped]
+    if result.certificate is not None:
+        reached = f"the relative gap is {result.certificate['gap']:.2e}, asked was {options['tol']:g}"
+    else:
+        reached = f"{result.epochs} epochs were done"
+    warnings.warn(f"not converged: stopped at {limit}; {reached}", ConvergenceWarning, stacklevel=4)
+
+
+__all__ = ["Result", "RunError", "fit"]

@@ -1,0 +1,291 @@
+"""The run directory: what a run writes down so that it can be looked at, resumed and trusted.
+
+``run.json`` (what was asked, the plan, the data's fingerprint), ``history.jsonl`` (a record an epoch), ``lease`` (who
+is at work), and checkpoints: ``rows-<group>-<epoch>-<segment>.safetensors`` for per-row state, then
+``state-<epoch>-<segment>.safetensors`` with everything else, written last and naming the row files with their
+checksums. Each is written beside, synced and renamed; a damaged one is passed over for the one before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from bigclf.data import files
+from bigclf.errors import ModelFormatError, RunError
+from bigclf.model import read_tensors
+
+log = logging.getLogger("bigclf")
+VERSION = 1
+STATE = re.compile(r"state-(\d{8})-(\d{6})\.safetensors")
+LEASE_SECONDS = 60.0
+HEARTBEAT_SECONDS = 10.0
+HISTORY_SECONDS = 0.1  # at most ten records a second
+KEPT = 2
+
+
+class Checkpoint:
+    """A committed state: ``arrays`` without a row axis, ``rows`` of each group, ``facts`` (JSON)."""
+
+    def __init__(self, arrays: dict[str, np.ndarray], rows: list[dict[str, np.ndarray]], facts: dict[str, Any]) -> None:
+        self.arrays, self.rows, self.facts = arrays, rows, facts
+
+
+class RunDirectory:
+    """A run's directory, held by one process at a time.
+
+    Raises
+    ------
+    RunError : the directory cannot be written, another process holds it, or it belongs to another run.
+    """
+
+    def __init__(self, path: Any) -> None:
+        self.path = files.absolute(path)
+        files.make_directory(self.path)
+        files.probe_writable(self.path)
+        self._held: threading.Event | None = None
+        self._last_record = 0.0
+        self._pending: list[dict[str, Any]] = []
+        self.failed_writes = 0
+
+    def file(self, name: str) -> str:
+        return files.join(self.path, name)
+
+    # Who is at work
+
+    def acquire(self) -> None:
+        """Take the lease; a dead process's is taken over at once if it was on this host, else when it is old."""
+        owner = self._owner()
+        if owner is not None:
+            age = time.time() - owner["heartbeat"]
+            same_host = owner["host"] == socket.gethostname()
+            alive = _is_running(owner["pid"], owner["started"]) if same_host else age < LEASE_SECONDS
+            mine = same_host and owner["pid"] == os.getpid() and self._held is not None
+            if alive and not mine:
+                raise RunError(
+                    f"{self.path} is in use by process {owner['pid']} on {owner['host']} "
+                    f"(last sign of life {age:.0f} s ago); wait for it or use another run directory"
+                )
+        self._beat()
+        self._held = threading.Event()
+        threading.Thread(target=self._beat_on, args=(self._held,), daemon=True).start()
+
+    def release(self) -> None:
+        """Give the lease back; safe to call twice."""
+        if self._held is not None:
+            self._held.set()
+            self._held = None
+            with contextlib.suppress(OSError):
+                files.remove(self.file("lease"))
+
+    def _owner(self) -> dict[str, Any] | None:
+        try:
+            owner = json.loads(files.read_text(self.file("lease")))
+            return {name: owner[name] for name in ("host", "pid", "started", "heartbeat")}
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def _beat(self) -> None:
+        owner = {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid()),
+                 "heartbeat": time.time()}  # fmt: skip
+        files.publish_text(self.file("lease"), json.dumps(owner))
+
+    def _beat_on(self, stop: threading.Event) -> None:
+        while not stop.wait(HEARTBEAT_SECONDS):
+            with contextlib.suppress(OSError):
+                self._beat()
+
+    # What was asked
+
+    def begin(self, asked: dict[str, Any], resume: bool) -> dict[str, Any] | None:
+        """Write ``run.json``, or on resume compare it; returns what an earlier start had written, if anything.
+
+        Raises
+        ------
+        RunError : the directory holds a run and ``resume`` was not said, or it holds another run (with the differences).
+        """
+        if not files.exists(self.file("run.json")):
+            files.publish_text(self.file("run.json"), json.dumps(asked, indent=1))
+            return None
+        if not resume:
+            raise RunError(f"{self.path} holds a run already; resume it (resume=True, --resume) or use another directory")
+        try:
+            before: dict[str, Any] = json.loads(files.read_text(self.file("run.json")))
+        except ValueError as error:
+            raise RunError(f"{self.file('run.json')} is damaged: {error}; use another run directory") from None
+        if before.get("version", 0) > VERSION:
+            raise RunError(f"{self.path} was written by a newer bigclf (run format {before['version']})")
+        lines = differences(before.get("identity", {}), json.loads(json.dumps(asked["identity"])))
+        if lines:
+            raise RunError(f"{self.path} holds another run; it differs in: " + "; ".join(lines))
+        return before
+
+    # History
+
+    def record(self, record: dict[str, Any], now: bool = False) -> None:
+        """Add a record to ``history.jsonl``, at most ten a second (others are dropped, the last one never)."""
+        moment = time.monotonic()
+        if not now and moment - self._last_record < HISTORY_SECONDS:
+            self._pending = [record]
+            return
+        records = ([] if self._pending and self._pending[0] is record else self._pending * now) + [record]
+        self._pending, self._last_record = [], moment
+        self._try("history", lambda: files.append_line(self.file("history.jsonl"), "\n".join(map(json.dumps, records))))
+
+    def history(self, up_to: int | None = None) -> list[dict[str, Any]]:
+        """The records, of epochs ``up_to`` (the file is cut there)."""
+        if not files.exists(self.file("history.jsonl")):
+            return []
+        records = []
+        for line in files.read_text(self.file("history.jsonl")).splitlines():
+            with contextlib.suppress(ValueError):  # a line cut short by a kill
+                records.append(json.loads(line))
+        if up_to is not None:
+            records = [record for record in records if record.get("epoch", 0) <= up_to]
+            text = "".join(json.dumps(record) + "\n" for record in records)
+            self._try("history", lambda: files.publish_text(self.file("history.jsonl"), text))
+        return records
+
+    # Checkpoints
+
+    def save(self, checkpoint: Checkpoint, epoch: int, segment: int) -> bool:
+        """Write a checkpoint; a disk that is full costs the new one, never an old one, and is retried after pruning."""
+        for attempt in range(2):
+            try:
+                self._write(checkpoint, epoch, segment)
+                self.prune(KEPT)
+                return True
+            except OSError as error:
+                self.failed_writes += 1
+                log.warning("checkpoint not written: %s; the last one stays", error)
+                self._remove_orphans()
+                if attempt == 0:
+                    self.prune(1)
+        return False
+
+    def _write(self, checkpoint: Checkpoint, epoch: int, segment: int) -> None:
+        named = {}
+        for group, rows in enumerate(checkpoint.rows):
+            if rows:
+                name = f"rows-{group:05d}-{epoch:08d}-{segment:06d}.safetensors"
+                named[name] = self._publish(name, rows, {})
+        facts = checkpoint.facts | {"rows_files": named, "epoch": epoch, "segment": segment}
+        self._publish(f"state-{epoch:08d}-{segment:06d}.safetensors", checkpoint.arrays, facts)
+
+    def _publish(self, name: str, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> str:
+        """Write one file; returns the digest over its tensors' digests, which is also kept in it."""
+        from safetensors.numpy import save_file
+
+        arrays = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
+        sums = {key: _checksum(array) for key, array in arrays.items()}
+        metadata = {"bigclf-run": json.dumps({"version": VERSION, "sums": sums, "facts": facts})}
+        with files.publishing(self.file(name)) as beside:
+            save_file(arrays, beside, metadata)
+        return _digest(sums)
+
+    def checkpoints(self) -> list[str]:
+        """Names of the state files, newest first."""
+        return sorted((n for n in files.list_directory(self.path) if STATE.fullmatch(n)), reverse=True)
+
+    def newest(self, groups: int) -> Checkpoint | None:
+        """The newest checkpoint that is whole; damaged ones are passed over with a warning."""
+        for name in self.checkpoints():
+            try:
+                arrays, facts, _ = self._load(name)
+                rows: list[dict[str, np.ndarray]] = [{} for _ in range(groups)]
+                for file, digest in facts["rows_files"].items():
+                    held, _, found = self._load(file)
+                    if found != digest:
+                        raise ModelFormatError(f"{file} is not the one that {name} names")
+                    rows[int(file.split("-")[1])] = held
+                return Checkpoint(arrays, rows, facts)
+            except (OSError, ModelFormatError, KeyError, ValueError) as error:
+                log.warning("checkpoint %s passed over: %s", name, error)
+        return None
+
+    def _load(self, name: str) -> tuple[dict[str, np.ndarray], dict[str, Any], str]:
+        arrays, metadata = read_tensors(files.read_bytes(self.file(name)))
+        header = json.loads(metadata["bigclf-run"])
+        if header["version"] > VERSION:
+            raise RunError(f"{self.file(name)} was written by a newer bigclf (run format {header['version']})")
+        sums = {key: _checksum(array) for key, array in arrays.items()}
+        if sums != header["sums"]:
+            raise ModelFormatError(f"{name}: a checksum does not agree with the bytes")
+        return arrays, header["facts"], _digest(sums)
+
+    def prune(self, keep: int) -> None:
+        """Keep the newest ``keep`` checkpoints and their row files."""
+        for name in self.checkpoints()[keep:]:
+            with contextlib.suppress(OSError):
+                files.remove(self.file(name))
+        self._remove_orphans()
+
+    def _remove_orphans(self) -> None:
+        """Row files that no state file goes with, and what a killed writer left beside."""
+        kept = {match.groups() for name in self.checkpoints() if (match := STATE.fullmatch(name))}
+        for name in files.list_directory(self.path):
+            orphan = name.startswith("rows-") and tuple(name.split(".")[0].split("-")[2:]) not in kept
+            if orphan or (name.startswith(".") and ".tmp" in name):
+                with contextlib.suppress(OSError):
+                    files.remove(self.file(name))
+
+    def _try(self, what: str, write: Any) -> None:
+        try:
+            write()
+        except OSError as error:
+            self.failed_writes += 1
+            log.warning("%s not written: %s", what, error)
+
+
+def differences(before: Any, now: Any, name: str = "") -> Iterator[str] | list[str]:
+    """``path: before -> now`` for every leaf in which two JSON values differ."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        found: list[str] = []
+        for key in sorted({*before, *now}):
+            found += differences(before.get(key), now.get(key), f"{name}.{key}" if name else key)
+        return found
+    return [] if before == now else [f"{name}: {_short(before)} -> {_short(now)}"]
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _checksum(array: np.ndarray) -> str:
+    return hashlib.blake2b(memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b"", digest_size=16).hexdigest()
+
+
+def _digest(sums: dict[str, str]) -> str:
+    return hashlib.blake2b(json.dumps(sorted(sums.items())).encode(), digest_size=16).hexdigest()
+
+
+def _started(pid: int) -> float:
+    import psutil
+
+    try:
+        return float(psutil.Process(pid).create_time())
+    except psutil.Error:
+        return 0.0
+
+
+def _is_running(pid: int, started: float) -> bool:
+    """Whether that very process lives (its number may have been given to another)."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return abs(process.create_time() - started) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

@@ -1,0 +1,57 @@
+"""Numbers for people: sizes, counts and times, read and written."""
+
+from __future__ import annotations
+
+import re
+
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgtp]?)(i?)b?\s*", re.IGNORECASE)
+
+
+def parse_bytes(size: float | str) -> int:
+    """Bytes in ``size``: a number, or text such as ``256MB`` (powers of 1000) or ``1GiB`` (of 1024).
+
+    Raises
+    ------
+    ValueError : if ``size`` is not a positive size.
+    """
+    if isinstance(size, str):
+        match = _SIZE.fullmatch(size)
+        if match is None:
+            raise ValueError(f"{size!r} is not a size; write for instance 256MB, 2GB or 1GiB")
+        number, power, binary = match.groups()
+        return parse_bytes(float(number) * (1024 if binary else 1000) ** _POWERS[power.lower()])
+    if isinstance(size, bool) or not 1 <= size < 2**63:
+        raise ValueError(f"a size must be at least one byte and less than 2^63, not {size!r}")
+    return int(size)
+
+
+def format_bytes(size: float) -> str:
+    """``size`` bytes with three figures and a unit of 1000: ``1.22 GB``."""
+    return f"{_scaled(size, ('', 'k', 'M', 'G', 'T', 'P'))}B" if abs(size) >= 1000 else f"{size:.0f} B"
+
+
+def format_count(count: float) -> str:
+    """``count`` in full with thousands apart below a million, above it with three figures: ``119 M``."""
+    return _scaled(count, ("", "k", "M", "G", "T", "P")) if abs(count) >= 1e6 else f"{count:,.0f}"
+
+
+def format_seconds(seconds: float) -> str:
+    """``seconds`` in the units a person would use: ``12 ms``, ``3.4 s``, ``2 min 05 s``, ``1 h 03 min``."""
+    if seconds < 0.9995:
+        return f"{1000 * seconds:.3g} ms" if seconds >= 0.001 else f"{1e6 * seconds:.0f} us"
+    if seconds < 99.5:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60:,} h {minutes % 60:02d} min"
+
+
+def _scaled(number: float, prefixes: tuple[str, ...]) -> str:
+    """Three figures of ``number`` and the prefix of its power of 1000, a space between."""
+    power = 0
+    while abs(number) >= 999.5 and power < len(prefixes) - 1:
+        number, power = number / 1000, power + 1
+    digits = 2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0
+    return f"{number:.{digits}f} {prefixes[power]}"

@@ -1,0 +1,55 @@
+"""What every test shares: a private cache, the marks, and the way to the data sets.
+
+The cache directory (manifests, compiled kernels) is made for the session and removed after it, so that tests neither
+use nor touch the user's; subprocesses inherit it. It is named before anything imports numba, which reads it once.
+"""
+
+import os
+import shutil
+import tempfile
+import warnings
+from pathlib import Path
+
+import pytest
+
+CACHE = tempfile.mkdtemp(prefix="bigclf-tests-")
+os.environ["BIGCLF_CACHE_DIR"] = CACHE
+os.environ.pop("NUMBA_DISABLE_JIT", None)
+
+
+
+def pytest_unconfigure(config):
+    shutil.rmtree(CACHE, ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items):
+    """What was asked for with -m but cannot run here says why."""
+    for item in items:
+        if "data" in item.keywords and not os.environ.get("BIGCLF_DATA"):
+            item.add_marker(pytest.mark.skip(reason="needs the data sets: BIGCLF_DATA names their folder"))
+        if "root" in item.keywords and os.geteuid() != 0:
+            item.add_marker(pytest.mark.skip(reason="needs root"))
+
+
+@pytest.fixture(scope="session")
+def data_set():
+    """name -> path below $BIGCLF_DATA. With the folder named, a set that is missing is a failure."""
+    folder = Path(os.environ["BIGCLF_DATA"])
+
+    def find(name):
+        path = folder / name
+        if not path.exists():
+            pytest.fail(f"BIGCLF_DATA is set, but there is no {name} in it")
+        return path
+
+    return find
+
+
+@pytest.fixture
+def quiet():
+    """Runs that are cut short on purpose warn of it; here that is no news."""
+    from bigclf.errors import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield

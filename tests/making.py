@@ -1,0 +1,123 @@
+"""Small data, blocks, states and shards for tests, and the table of cases that the laws are checked on."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+import bigclf
+from bigclf.block import Block, alike
+from bigclf.data.arrays import Arrays
+from bigclf.data.convert import write_shards
+from bigclf.methods import METHODS, resolve
+
+PACKAGE = Path(bigclf.__file__).parent
+HERE = Path(__file__).parent
+
+
+class Case(NamedTuple):
+    """A method with a loss: what the laws are checked on."""
+
+    algo: str
+    loss: str | None
+
+    @property
+    def method(self):
+        return METHODS[self.algo]
+
+    @property
+    def kernel(self):
+        return self.method.update(self.method.loss_code(self.loss))
+
+    @property
+    def certify(self):
+        return self.method.certify(self.method.loss_code(self.loss))
+
+    def params(self, bias=None, **given):
+        return self.method.bind(resolve(self.algo, self.loss, None, bias, given).settings)
+
+    def state(self, n_features, n_rows, dtype="float64"):
+        rows = self.method.rows
+        return self.method.shared(n_features, dtype), rows(*(np.zeros(n_rows) for _ in rows._fields)) if rows else ()
+
+
+CASES = [Case(m.name, loss) for m in METHODS.values() for loss in m.losses or (None,)]
+NAMES = [case.algo + (f"-{case.loss}" if case.loss else "") for case in CASES]
+
+
+def random_rows(n_rows=120, n_features=30, density=0.2, seed=0, noise=0.1, binary=False):
+    """CSR float32 [rows, features] and labels -1/+1 that a linear rule explains but for some noise."""
+    rng = np.random.default_rng(seed)
+    x = sp.random(n_rows, n_features, density, "csr", np.float32, random_state=rng, data_rvs=rng.standard_normal)
+    x.sort_indices()
+    if binary:
+        x.data[:] = 1
+    scores = x @ rng.standard_normal(n_features) + noise * rng.standard_normal(n_rows)
+    return x, np.where(scores > np.median(scores), 1, -1)
+
+
+def separable_rows(n_rows=60, n_features=8, seed=0, least=0.1):
+    """Dense float32 rows, labels, a unit vector u and the margin gamma > 0 by which it separates them."""
+    rng = np.random.default_rng(seed)
+    u = rng.standard_normal(n_features)
+    u /= np.linalg.norm(u)
+    x = rng.standard_normal((4 * n_rows, n_features)).astype(np.float32)
+    x = x[np.abs(x.astype(float) @ u) > least][:n_rows]
+    y = np.where(x.astype(float) @ u > 0, 1, -1)
+    y[0], x[0] = -y[1], -x[1]  # both classes
+    return x, y, u, float((y * (x.astype(float) @ u)).min())
+
+
+def block_of(x, y, weights=None):
+    """The rows as a kernel sees them: labels -1/+1, arrays of the types that kernels are compiled for."""
+    block = Arrays(x, y, weights).whole()
+    return alike(block._replace(labels=np.asarray(y, np.float64)))
+
+
+def learn(case, block, n_features, order=None, state=None, dtype="float64", bias=None, **given):
+    """One pass of the kernel: (shared, rows, counts, scores)."""
+    shared, rows = state or case.state(n_features, block.n_rows, dtype)
+    order = np.arange(block.n_rows) if order is None else order
+    scores = np.zeros(block.n_rows)
+    counts = case.kernel(block, order, shared, rows, case.params(bias, **given), scores)
+    return shared, rows, counts, scores
+
+
+def all_arrays(shared, rows=()):
+    return {**shared._asdict(), **(rows._asdict() if rows else {})}
+
+
+def shards_of(out, x, y, weights=None, **options):
+    """The rows as a dataset of shards in the order they have; small chunks."""
+    classes, codes = np.unique(y, return_inverse=True)
+    options = {"chunk_nnz": 500, "n_features": x.shape[1], **options}
+    return write_shards([(x.indptr, x.indices, x.data, codes, weights)], out, classes=classes, **options)
+
+
+def dense(block: Block, n_features):
+    """The block's rows, float64 [rows, features]."""
+    x = np.zeros((block.n_rows, n_features))
+    for i in range(block.n_rows):
+        entries = slice(block.indptr[i], block.indptr[i + 1])
+        x[i, block.indices[entries].astype(int)] = block.values[entries] if block.values.size else 1.0
+    return x
+
+
+def environment(**more):
+    """The environment of a subprocess that imports this bigclf and these tests."""
+    path = os.pathsep.join([str(PACKAGE.parent), str(HERE), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path, **more}
+
+
+def run_python(code, *arguments, check=True, timeout=300, **env):
+    """Run Python code in a subprocess; its standard output. A failure shows its standard error."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, *map(str, arguments)],
+        env=environment(**env), capture_output=True, text=True, timeout=timeout, check=False,
+    )  # fmt: skip
+    assert not check or done.returncode == 0, done.stderr
+    return done.stdout

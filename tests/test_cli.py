@@ -1,0 +1,373 @@
+"""Golden command lines: what they print, what they leave, and the exit codes that scripts trust."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from bigclf.cli import COMMANDS, main
+
+TEXT = "".join(
+    f"{'+1' if k % 3 else '-1'} {k % 5 + 1}:{0.5 + k % 7 / 8} {k % 3 + 6}:1{' 9:0.25' if k % 2 else ''}\n"
+    for k in range(300)
+)
+
+
+def bigclf(*words, code=0, env=None):
+    """Run in this process; (stdout, stderr)."""
+    result = CliRunner(env=env).invoke(main, [str(word) for word in words], prog_name="bigclf", catch_exceptions=False)
+    assert result.exit_code == code, (words, result.exit_code, result.stdout, result.stderr)
+    return result.stdout, result.stderr
+
+
+def error_of(*words, code):
+    """The one error line."""
+    out, err = bigclf(*words, code=code)
+    lines = [line for line in err.splitlines() if line.startswith("error:")]
+    assert len(lines) == 1 and out == "" and "Traceback" not in err
+    return lines[0]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Text, its shards and a model."""
+    path = tmp_path_factory.mktemp("cli")
+    (path / "a.svm").write_text(TEXT)
+    bigclf("convert", path / "a.svm", path / "shards", "--workers", 1)
+    bigclf("fit", path / "shards", "-o", path / "model", "--tol", "1e-4")
+    return path
+
+
+def test_help_answers_at_once_and_names_every_command():
+    started = time.perf_counter()
+    done = subprocess.run([sys.executable, "-m", "bigclf", "--help"], capture_output=True, text=True, timeout=30)
+    seconds = time.perf_counter() - started
+    assert done.returncode == 0 and all(f"  {name} " in done.stdout for name in COMMANDS)
+    assert seconds < 1.5  # half a second on a quiet machine
+    heavy = "import sys, bigclf.cli; print([m for m in ('numpy', 'numba', 'pyarrow', 'rich') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, timeout=30)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name):
+    out, _ = bigclf(name, "--help")
+    assert out.startswith(f"Usage: bigclf {name}") and len(out.splitlines()) > 5
+
+
+def test_no_arguments_show_the_help():
+    _, err = bigclf(code=2)
+    assert err.startswith("Usage: bigclf") and "Start with: bigclf demo" in err and len(err.splitlines()) > 15
+
+
+def test_the_package_answers_at_once_and_has_what_it_promises():
+    import bigclf as package
+
+    code = "import sys, bigclf; dir(bigclf); print([m for m in ('numpy', 'numba', 'pyarrow') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+    assert all(getattr(package, name) is not None for name in package.__all__)
+    assert package.errors.BigclfError and callable(package.fit) and {"fit", "load"} <= set(dir(package))
+    with pytest.raises(AttributeError, match="it has Dataset"):
+        _ = package.nothing
+
+
+def test_version():
+    import bigclf as package
+
+    assert package.__version__ in bigclf("--version")[0]
+
+
+# Each command does its work
+
+
+def test_convert_tells_what_it_made(place, tmp_path):
+    out, err = bigclf("convert", place / "a.svm", tmp_path / "s", "--workers", 1, "--no-shuffle")
+    assert "300 rows, 9 features" in out and "-1: 100 rows · 1: 200 rows" in out and "next: " in out and err == ""
+    told = json.loads(bigclf("convert", place / "a.svm", tmp_path / "s", "--overwrite", "--json", "--workers", 1)[0])
+    assert told["rows"] == 300 and told["features"] == 9 and told["report"]["bad_rows"] == 0
+    assert told["classes"] == [{"label": -1, "rows": 100}, {"label": 1, "rows": 200}]
+
+
+def test_inspect_data_model_and_run(place, tmp_path):
+    assert "300" in bigclf("inspect", place / "shards")[0]
+    data = json.loads(bigclf("inspect", place / "shards", "--json")[0])
+    assert data["kind"] == "data" and data["nnz"] == 750 and data["warnings"] == []
+    out = bigclf("inspect", place / "model")[0]
+    assert "a model by dcd" in out and "certified: within" in out
+    model = json.loads(bigclf("inspect", place / "model", "--json")[0])
+    assert model["kind"] == "model" and model["classes"] == [-1, 1] and model["certificate"]["gap"] <= 1e-4
+    bigclf("fit", place / "shards", "-o", tmp_path / "m", "--run-dir", tmp_path / "run", "--algo", "pa1")
+    assert "a run by pa1, 5 epochs" in bigclf("inspect", tmp_path / "run")[0]
+    run = json.loads(bigclf("inspect", tmp_path / "run", "--json")[0])
+    assert run["kind"] == "run" and run["history"][-1]["epoch"] == 5
+
+
+def test_validate_says_good(place):
+    out, err = bigclf("validate", place / "shards")
+    assert out.startswith("good") and err == ""
+    told = json.loads(bigclf("validate", place / "shards", "--json")[0])
+    assert told["rows"] == 300 and told["faults"] == []
+
+
+def test_fit_tells_how_good_and_leaves_only_the_model(place, tmp_path):
+    out, err = bigclf("fit", place / "shards", "-o", tmp_path / "deep" / "m", "--C", "0.5", "--bias", "none")
+    assert "certified: within" in out and "next: bigclf evaluate" in out and err == ""
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["m"]
+    told = json.loads(bigclf("fit", place / "shards", "-o", tmp_path / "m", "--json", "--seed", 3)[0])
+    assert told["converged"] and told["certificate"]["gap"] <= 1e-3 and told["history"]
+
+
+def test_fit_online(place, tmp_path):
+    out, _ = bigclf("fit", place / "shards", "-o", tmp_path / "m", "--algo", "pa1", "--param", "C=0.5", code=2)
+    out, _ = bigclf("fit", place / "shards", "-o", tmp_path / "m", "--algo", "pa1", "--C", "0.5", "--epochs", 2)
+    assert "wrong, each row judged before it was learned from" in out
+
+
+def test_fit_that_stops_at_its_limits_writes_the_model_and_says_4(place, tmp_path):
+    out, err = bigclf("fit", place / "shards", "-o", tmp_path / "m", "--tol", "1e-9", "--epochs", 1, code=4)
+    assert "not converged" in out and err.startswith("warning: not converged") and (tmp_path / "m").exists()
+
+
+def test_evaluate(place, tmp_path):
+    out, _ = bigclf("evaluate", place / "model", place / "shards", "-o", tmp_path / "e.json")
+    assert out.startswith("accuracy ") and "AUC" in out and "precision" in out
+    told = json.loads(bigclf("evaluate", place / "model", place / "shards", "--json")[0])
+    kept = json.loads((tmp_path / "e.json").read_text())
+    assert told["n"] == 300 and {**told, "seconds": 0} == {**kept, "seconds": 0}
+
+
+def test_predict_and_predict_again(place, tmp_path):
+    out, _ = bigclf("predict", place / "model", place / "shards", "-o", tmp_path / "p", "--scores")
+    assert "row, label, prediction, score" in out
+    out, _ = bigclf("predict", place / "model", place / "shards", "-o", tmp_path / "p", "--scores", "--json")
+    told = json.loads(out)
+    assert told["written"] == 0 and told["kept"] == 1 and told["columns"] == ["row", "label", "prediction", "score"]
+
+
+def test_algorithms():
+    out, _ = bigclf("algorithms")
+    assert "dcd" in out and "certified gap" in out and "progressive error" in out
+    told = json.loads(bigclf("algorithms", "--json")[0])
+    assert {"dcd", "perceptron", "pa", "pa1", "pa2"} <= {method["name"] for method in told}
+    out, _ = bigclf("algorithms", "dcd")
+    assert "Hsieh" in out and "C=1" in out
+
+
+def test_warnings_of_the_data_are_lines(tmp_path):
+    (tmp_path / "a.svm").write_text("-1 1:1 2:2\n" * 200 + "1 2:1 3:1\n" * 200)
+    bigclf("convert", tmp_path / "a.svm", tmp_path / "s", "--workers", 1, "--no-shuffle")
+    _, err = bigclf("fit", tmp_path / "s", "-o", tmp_path / "m")
+    assert err.startswith("warning: the labels are sorted") and len(err.splitlines()) == 1
+
+
+def test_labels_come_back_as_they_were(tmp_path):
+    from bigclf.data.convert import write_shards
+    from bigclf.data.shards import read_table
+
+    block = (np.arange(41), np.arange(40) % 4, np.full(40, 0.5, np.float32), np.arange(40) % 4 % 2)
+    for number, classes in enumerate((["ham", "spam"], [False, True], [0.5, 1.5])):
+        write_shards([block], tmp_path / f"s{number}", classes=classes)
+        bigclf("fit", tmp_path / f"s{number}", "-o", tmp_path / f"m{number}")
+        assert json.loads(bigclf("inspect", tmp_path / f"m{number}", "--json")[0])["classes"] == classes
+        bigclf("predict", tmp_path / f"m{number}", tmp_path / f"s{number}", "-o", tmp_path / f"p{number}")
+        table = read_table(str(tmp_path / f"p{number}" / "part-00000.parquet"))
+        assert table["prediction"].tolist() == table["label"].tolist() == [classes[k % 4 % 2] for k in range(40)]
+
+
+# Errors are one line and a code
+
+
+def test_usage_errors_are_2(place, tmp_path):
+    m = tmp_path / "m"
+    assert "No such command" in error_of("fitt", code=2)
+    assert "--bogus" in error_of("fit", "x", "-o", m, "--bogus", code=2)
+    assert "no effect" in error_of("fit", place / "shards", "-o", m, "--algo", "pa", "--C", 2, code=2)
+    assert "tol has no effect" in error_of("fit", place / "shards", "-o", m, "--algo", "pa1", "--tol", "0.1", code=2)
+    assert "unknown algo" in error_of("fit", place / "shards", "-o", m, "--algo", "nope", code=2)
+    assert "outside its bounds" in error_of("fit", place / "shards", "-o", m, "--C", "-1", code=2)
+    assert "no effect" in error_of("fit", place / "shards", "-o", m, "--param", "r=1", code=2)
+    assert "not a size" in error_of("fit", place / "shards", "-o", m, "--memory", "lots", code=2)
+    assert "option of its own" in error_of("fit", place / "shards", "-o", m, "--param", "C=1", code=2)
+    assert "no method" in error_of("algorithms", "nope", code=2)
+    assert "format must be" in error_of("convert", place / "a.svm", m, "--format", "xml", code=2)
+    assert not m.exists() and list(tmp_path.iterdir()) == []
+
+
+def test_bad_data_is_3(place, tmp_path):
+    assert "nearest directory" in error_of("fit", tmp_path / "no" / "*.parquet", "-o", tmp_path / "m", code=3)
+    (tmp_path / "bad.svm").write_text("1 1:0.5\nx y z\n")
+    line = error_of("convert", tmp_path / "bad.svm", tmp_path / "out", "--workers", 1, code=3)
+    assert "bad.svm" in line and "line 2" in line and not (tmp_path / "out").exists()
+    (tmp_path / "empty.parquet").write_bytes(b"")
+    assert "empty" in error_of("inspect", tmp_path / "empty.parquet", code=3)
+    assert "PAR1" in error_of("evaluate", place / "model", place / "a.svm", code=3)
+    (tmp_path / "pickle").write_bytes(b"\x80\x04\x95")
+    assert "pickle" in error_of("evaluate", tmp_path / "pickle", place / "shards", code=3)
+    assert "no such file" in error_of("predict", tmp_path / "none", place / "shards", "-o", tmp_path / "p", code=3)
+
+
+def test_validate_names_every_damaged_row_group(place, tmp_path):
+    import shutil
+
+    shutil.copytree(place / "shards", tmp_path / "s")
+    (shard,) = (tmp_path / "s").glob("part-*")
+    data = bytearray(shard.read_bytes())
+    data[60] ^= 255
+    shard.write_bytes(data)
+    out, err = bigclf("validate", tmp_path / "s", code=3)
+    assert out.startswith("damaged") and err.startswith("error: ") and shard.name in err and "row group 0" in err
+
+
+def test_a_crash_of_the_reader_is_survived(monkeypatch, place):
+    from bigclf.cli import validate
+
+    monkeypatch.setattr(validate, "_check_all", _crash)
+    assert "crashed the reader" in error_of("validate", place / "shards", code=3)
+
+
+def _crash(pipe, data, columns):
+    pipe.send(("at", "x.parquet, row group 3"))
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def test_other_failures_are_1(place, tmp_path):
+    assert "exists" in error_of("fit", place / "shards", "-o", place / "model", code=1)
+    assert "exists" in error_of("convert", place / "a.svm", place / "shards", code=1)
+    assert "memory" in error_of("fit", place / "shards", "-o", tmp_path / "m", "--memory", "1kB", code=1)
+    assert "directory" in error_of("fit", place / "shards", "-o", tmp_path, code=1)
+    (tmp_path / "keep").write_text("")
+    assert "not empty" in error_of("demo", "--dir", tmp_path, code=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["keep"]
+
+
+def test_an_unfinished_run_is_not_trampled_on(place, tmp_path):
+    words = ("fit", place / "shards", "-o", tmp_path / "m", "--algo", "pa1")
+    bigclf(*words, "--run-dir", tmp_path / "m.run")
+    (tmp_path / "m").unlink()
+    assert "--resume goes on" in error_of(*words, code=1)
+    bigclf(*words, "--overwrite")
+    assert not (tmp_path / "m.run").exists()
+
+
+def test_nothing_but_the_run_is_removed_from_its_directory(place, tmp_path):
+    (tmp_path / "m.run").mkdir()
+    (tmp_path / "m.run" / "mine").write_text("")
+    bigclf("fit", place / "shards", "-o", tmp_path / "m", "--algo", "pa1")
+    assert [path.name for path in (tmp_path / "m.run").iterdir()] == ["mine"]
+
+
+def test_a_run_that_cannot_begin_leaves_nothing(place, tmp_path):
+    error_of("fit", place / "shards", "-o", tmp_path / "m", "--init", place / "a.svm", "--algo", "pa1", code=3)
+    error_of("fit", place / "shards", "-o", tmp_path / "m", "--init", place / "model", code=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_debug_shows_the_traceback(place, tmp_path):
+    from bigclf.errors import DataError
+
+    with pytest.raises(DataError):
+        bigclf("inspect", tmp_path / "none", env={"BIGCLF_DEBUG": "1"})
+
+
+def test_interrupted_is_6_and_the_line_it_prints_goes_on(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [" ".join(f"{j + 1}:{x:.3f}" for j, x in enumerate(row)) for row in rng.random((3000, 20))]
+    (tmp_path / "a.svm").write_text("\n".join(f"{rng.choice((-1, 1))} {row}" for row in rows))
+    bigclf("convert", tmp_path / "a.svm", tmp_path / "s", "--workers", 1)
+    words = ["fit", "s", "-o", "m", "--algo", "pa1", "--epochs", "2000000", "--checkpoint-every", "0.2"]
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before = set(tmp_path.glob("m.run/state-*"))
+        child = subprocess.Popen(
+            [sys.executable, "-m", "bigclf", *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": os.getcwd()},
+        )  # fmt: skip
+        deadline = time.time() + 60
+        while set(tmp_path.glob("m.run/state-*")) <= before and time.time() < deadline and child.poll() is None:
+            time.sleep(0.1)
+        child.send_signal(number)
+        _, err = child.communicate(timeout=60)
+        assert child.returncode == 6, err
+        assert err.splitlines()[-1].endswith(
+            "; go on with:  bigclf fit s --output m --algo pa1 --epochs 2000000 --resume --checkpoint-every 0.2"
+        )
+        words = err.splitlines()[-1].split("bigclf ", 1)[1].split()
+    assert not (tmp_path / "m").exists()
+
+
+# Jobs
+
+
+def test_run_does_all_of_a_job(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WHERE", str(place))
+    (tmp_path / "job.yaml").write_text(
+        "data: {source: '${WHERE}/a.svm', train: train, test: '${WHERE}/shards', convert: {workers: 1}}\n"
+        "method: {algo: dcd, C: 1, bias: none}\nlimits: {tol: 1e-3}\nrun: {dir: run}\n"
+        "outputs: {model: m, evaluation: e.json, predictions: p}\n"
+    )
+    out, _ = bigclf("run", "job.yaml", "--dry-run", "--set", "model.C=3")
+    assert "$ bigclf convert" in out and "--C=3" in out.replace("--C 3", "--C=3") and not (tmp_path / "train").exists()
+    out, _ = bigclf("run", "job.yaml")
+    steps = [line.split()[1] for line in out.splitlines() if line.startswith("──")]
+    assert steps == ["convert", "fit", "evaluate", "predict"]
+    assert json.loads((tmp_path / "e.json").read_text())["n"] == 300
+    assert str(place) in (tmp_path / "run" / "job.yaml").read_text()
+    assert "exists" in error_line(bigclf("run", "job.yaml", code=1)[1])
+    bigclf("run", "job.yaml", "--resume")
+    told = json.loads(bigclf("run", "job.yaml", "--overwrite", "--json", "--set", "method.C=2")[0])
+    assert [step["command"] for step in told["steps"]] == ["fit", "evaluate", "predict"]
+    assert told["steps"][0]["result"]["method"]["C"] == 2.0
+
+
+def error_line(err):
+    return next(line for line in err.splitlines() if line.startswith("error:"))
+
+
+def test_a_job_that_stops_early_goes_on_and_says_4(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text(
+        f"data: {{train: '{place}/shards', test: '{place}/shards'}}\nlimits: {{tol: 1e-9, epochs: 1}}\n"
+    )
+    out, _ = bigclf("run", "job.yaml", code=4)
+    assert "accuracy" in out
+
+
+def test_a_bad_job_runs_nothing(place, tmp_path):
+    (tmp_path / "job.yaml").write_text(
+        f"steps:\n- convert: {{sources: '{place}/a.svm', out: '{tmp_path}/s'}}\n"
+        "- fit: {data: s, output: m, tool: 1}\n"
+    )
+    assert "line 3: unknown key 'tool' of fit" in error_of("run", tmp_path / "job.yaml", code=2)
+    assert not (tmp_path / "s").exists()
+
+
+# The demo
+
+
+def test_demo_small(tmp_path):
+    out, _ = bigclf("demo", "--dir", tmp_path / "d", "--rows", 3000, "--memory", "256MB")
+    for words in ("Make train", "Convert train", "Train dcd", "Test dcd", "Predict", "gap by read", "try next"):
+        assert words in out
+    told = json.loads(bigclf("demo", "--dir", tmp_path / "d", "--rows", 3000, "--memory", "256MB", "--json")[0])
+    assert told["dcd"]["certificate"]["gap"] <= 1e-3 and 0.5 < told["dcd"]["test"]["auc"] <= 1
+    bigclf("run", tmp_path / "d" / "job.yaml")
+
+
+def test_the_demos_text_is_its_rows(tmp_path):
+    from sklearn.datasets import load_svmlight_file
+
+    from bigclf.cli import demo_data
+
+    rng = np.random.default_rng([0, 1, 0])
+    rows = demo_data.make_rows(500, demo_data.separator(2000, 0), rng)
+    nnz = demo_data.write_text(str(tmp_path / "a.svm"), 500, 2000, 0, 1)
+    X, y = load_svmlight_file(str(tmp_path / "a.svm"), n_features=2000, zero_based=False)
+    assert nnz == X.nnz == rows.indices.size and (y == rows.y).all() and 0.3 < (y > 0).mean() < 0.7
+    assert (X.indptr == rows.indptr).all() and (X.indices == rows.indices).all()
+    np.testing.assert_allclose(X.data, rows.levels / 1000)

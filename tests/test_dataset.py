@@ -1,0 +1,584 @@
+"""Datasets: what is known of files, what a decoded row group holds, and every way in which data can be wrong."""
+
+import contextlib
+import os
+import pickle
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+
+from bigclf.data import facts, files, footer, shards
+from bigclf.data.convert import write_shards
+from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, Dataset, require_trainable
+from bigclf.errors import DataError, MemoryBudgetError, SchemaError
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("BIGCLF_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+
+
+ROWS = {"label": [1, -1, 1], "indices": [[0, 4], [], [1, 2, 3]], "values": [[1.0, 2.0], [], [3.0, 4.0, 5.0]]}
+
+
+def table(index=None, value=None, label=None, **columns):
+    """A table of ROWS with columns replaced (None: left out) and types as asked."""
+    data = {**ROWS, **columns}
+    types = {"indices": pa.list_(index or pa.int32()), "values": pa.list_(value or pa.float32()), "label": label}
+    return pa.table({k: pa.array(v, types.get(k)) for k, v in data.items() if v is not None})
+
+
+def write(path, *args, **kwargs):
+    made = args[0] if args else table(**kwargs)
+    pq.write_table(made, path)
+    return str(path)
+
+
+def matrix(dataset):
+    """All rows of a dataset as (CSR float64, labels in their own type, weights, ids)."""
+    groups = dict.fromkeys(zip(dataset.chunks.file.tolist(), dataset.chunks.row_group.tolist(), strict=True))
+    blocks = [dataset.decode(f, g) for f, g in groups]
+    rows = []
+    for b in blocks:
+        values = b.values if b.values.size else np.ones(b.indices.size)
+        shape = b.n_rows, dataset.n_features
+        rows.append(sp.csr_matrix((values.astype(float), b.indices.astype(np.int64), b.indptr), shape=shape))
+    labels = dataset.classes[np.concatenate([b.labels for b in blocks]).astype(int)]
+    weights, ids = (np.concatenate([getattr(b, name) for b in blocks]) for name in ("weights", "ids"))
+    return sp.vstack(rows).tocsr(), labels, weights, ids
+
+
+def random_rows(m=300, d=50, seed=0, binary=False):
+    rng = np.random.default_rng(seed)
+    x = sp.random(m, d, 0.1, "csr", np.float32, random_state=rng)
+    x.sort_indices()
+    if binary:
+        x.data[:] = 1
+    return x, rng.integers(0, 2, m).astype(float)
+
+
+def write_own(out, x, codes, classes=(-1, 1), **options):
+    return write_shards([(x.indptr, x.indices, x.data, codes)], out, classes=classes, n_features=x.shape[1], **options)
+
+
+# What is known
+
+
+def test_own_shards_are_known_by_manifest_footers_or_both(tmp_path):
+    x, codes = random_rows()
+    ds = write_own(tmp_path / "s", x, codes, chunk_nnz=300, shard_nnz=1500)
+    assert len(ds.files) > 1 and ds.n_chunks > len(ds.files)
+    assert (ds.n_rows, ds.n_features, ds.nnz) == (300, 50, x.nnz)
+    assert ds.classes.tolist() == [-1, 1] and ds.class_counts.tolist() == np.bincount(codes.astype(int)).tolist()
+    assert ds.max_row_nnz == np.diff(x.indptr).max() and not ds.binary and ds.index_width == 4
+    assert ds.max_norm == pytest.approx(x.multiply(x).sum(1).max(), rel=1e-6)
+    os.remove(tmp_path / "s" / MANIFEST)
+    again = Dataset(tmp_path / "s" / "*.parquet")
+    assert repr(again) == repr(ds) and again.digest == ds.digest and again.max_norm == ds.max_norm
+    for a, b in zip(again.chunks, ds.chunks, strict=True):
+        np.testing.assert_array_equal(a, b)
+    part = Dataset(ds.files[1:])
+    assert part.n_rows < ds.n_rows and part.chunks.row0[0] == 0
+
+
+def test_decode_gives_back_what_was_written(tmp_path):
+    x, codes = random_rows()
+    ds = write_own(tmp_path / "s", x, codes, chunk_nnz=300, shard_nnz=1500)
+    got, labels, weights, ids = matrix(ds)
+    assert abs(got - x).max() == 0
+    np.testing.assert_array_equal(labels, np.where(codes == 1, 1, -1))
+    np.testing.assert_array_equal(weights, np.ones(300))
+    np.testing.assert_array_equal(ids, np.arange(300))
+    block = ds.decode(0, 0)
+    assert block.indices.dtype == np.uint32 and block.values.dtype == np.float32 and block.labels.dtype == np.float64
+    np.testing.assert_allclose(block.norms, x[: block.n_rows].multiply(x[: block.n_rows]).sum(1).A1, rtol=1e-6)
+
+
+def test_decode_from_many_threads(tmp_path):
+    x, codes = random_rows(2000)
+    ds = write_own(tmp_path / "s", x, codes, chunk_nnz=400, shard_nnz=4000)
+    groups = list(zip(ds.chunks.file.tolist(), ds.chunks.row_group.tolist(), strict=True)) * 3
+    with ThreadPoolExecutor(8) as pool:
+        blocks = list(pool.map(lambda g: ds.decode(*g), groups))
+    assert sum(b.nnz for b in blocks) == 3 * x.nnz
+
+
+@pytest.mark.parametrize(
+    "classes", [[False, True], [-1, 1], [0.5, 1.5], ["ham", "sp\u00e4m"]], ids=["bool", "int", "float", "str"]
+)
+def test_labels_come_back_in_their_own_type(tmp_path, classes):
+    """Fault 75."""
+    x, codes = random_rows(binary=True)
+    ds = write_own(tmp_path / "s", x, codes, classes)
+    assert ds.classes.tolist() == classes
+    assert ds.binary and ds.decode(0, 0).values.size == 0
+    os.remove(tmp_path / "s" / MANIFEST)
+    assert Dataset(ds.files).classes.dtype == ds.classes.dtype
+    foreign = table().drop_columns(["label"]).append_column("y", pa.array([classes[1], *classes]))
+    assert Dataset(write(tmp_path / "f.parquet", foreign)).classes.tolist() == classes
+
+
+def test_foreign_files_are_read_once_and_remembered(tmp_path, monkeypatch):
+    path = write(tmp_path / "f.parquet", value=pa.float64())
+    first = Dataset(path)
+    monkeypatch.setattr(facts, "gather", lambda *a: pytest.fail("read again"))
+    monkeypatch.setattr("bigclf.data.dataset.gather", lambda *a: pytest.fail("read again"))
+    again = Dataset(path)
+    assert repr(first) == repr(again) and again.n_features == 5 and again.nnz == 5
+    assert sorted(os.listdir(tmp_path)) == ["f.parquet"]
+
+
+def test_damaged_manifest_is_made_anew(tmp_path):
+    x, codes = random_rows()
+    ds = write_own(tmp_path / "s", x, codes)
+    for name in (MANIFEST, CHUNK_TABLE):
+        text = bytearray((tmp_path / "s" / name).read_bytes())
+        text[len(text) // 2] ^= 1
+        (tmp_path / "s" / name).write_bytes(text)
+        assert repr(Dataset(tmp_path / "s")) == repr(ds)
+
+
+def test_large_foreign_row_groups_are_cut(tmp_path):
+    m = 1000
+    data = pa.table({"label": [0, 1] * (m // 2), "indices": [[1, 2, 3]] * m, "values": [[1.0, 2.0, 3.0]] * m})
+    pq.write_table(data, tmp_path / "f.parquet", row_group_size=500)
+    ds = Dataset(tmp_path / "f.parquet", target_nnz=400)
+    assert ds.n_chunks == 8 and ds.chunks.rows.sum() == m and ds.chunks.nnz.sum() == 3 * m
+    assert ds.chunks.row0.tolist() == np.cumsum([0, *ds.chunks.rows[:-1]]).tolist()
+    assert ds.chunks.first.tolist()[:4] == (ds.chunks.row0[:4]).tolist() and ds.chunks.first[4] == 0
+    assert ds.max_group_nnz == 1500 and ds.decode(0, 1).ids[0] == 500
+
+
+@pytest.mark.parametrize(
+    "make",
+    [pa.large_list, lambda t: pa.list_(t, 2), pa.list_],
+    ids=["large", "fixed size", "list"],
+)
+def test_all_kinds_of_lists(tmp_path, make):
+    data = pa.table(
+        {
+            "label": [0, 1],
+            "indices": pa.array([[0, 3], [1, 2]], make(pa.int64())),
+            "values": pa.array([[1.0, 2.0], [3.0, 4.0]], make(pa.float64())),
+        }
+    )
+    ds = Dataset(write(tmp_path / "f.parquet", data))
+    assert matrix(ds)[0].toarray().tolist() == [[1, 0, 0, 2], [0, 3, 4, 0]]
+    assert ds.index_width == 8 and ds.decode(0, 0).indices.dtype == np.uint64
+
+
+def test_spark_vectors_sparse_and_dense(tmp_path):
+    lists = [("indices", pa.list_(pa.int32())), ("values", pa.list_(pa.float64()))]
+    vector = pa.struct([("type", pa.int8()), ("size", pa.int32()), *lists])
+    vectors = [
+        {"type": 0, "size": 3, "indices": [0, 2], "values": [1.0, 2.0]},
+        {"type": 1, "size": None, "indices": None, "values": [3.0, 4.0, 5.0]},
+    ]
+    data = pa.table({"label": [0.0, 1.0], "features": pa.array(vectors, vector)})
+    ds = Dataset(write(tmp_path / "f.parquet", data))
+    assert matrix(ds)[0].toarray().tolist() == [[1, 0, 2], [3, 4, 5]]
+
+
+def test_columns_may_have_other_names(tmp_path):
+    data = table().rename_columns(["klasse", "idx", "val"])
+    path = write(tmp_path / "f.parquet", data.append_column("importance", pa.array([1, 2, 0])))
+    with pytest.raises(SchemaError, match=r"no list column of feature indices.*klasse"):
+        Dataset(path)
+    names = {"label": "klasse", "indices": "idx", "values": "val", "weight": "importance"}
+    ds = Dataset(path, columns=names)
+    assert ds.weighted and ds.weight_sum == 3 and matrix(ds)[2].tolist() == [1, 2, 0]
+    with pytest.raises(SchemaError, match=r"no such column.*klasse"):
+        Dataset(path, columns={**names, "label": "missing"})
+
+
+def test_labels_are_optional_for_prediction(tmp_path):
+    path = write(tmp_path / "f.parquet", table().drop_columns(["label"]))
+    with pytest.raises(SchemaError, match="no label column"):
+        Dataset(path)
+    ds = Dataset(path, need_labels=False)
+    assert ds.n_rows == 3 and ds.classes.size == 0 and np.isnan(ds.decode(0, 0).labels).all()
+
+
+def test_empty_shards_and_row_groups_count_as_nothing(tmp_path):
+    """Fault 55."""
+    write(tmp_path / "a.parquet", table().slice(0, 0))
+    write(tmp_path / "b.parquet")
+    with pq.ParquetWriter(tmp_path / "c.parquet", table().schema) as file:
+        for part in (table(), table().slice(0, 0), table().slice(1, 1)):
+            file.write_table(part)
+    ds = Dataset(tmp_path)
+    assert ds.n_rows == 7 and ds.nnz == 10 and matrix(ds)[0].shape == (7, 5)
+    assert ds.chunks.row0.tolist() == [0, 3, 6]
+
+
+def test_mixed_widths_are_widened(tmp_path):
+    """Fault 53."""
+    write(tmp_path / "a.parquet", index=pa.int32(), value=pa.float32())
+    write(tmp_path / "b.parquet", index=pa.int64(), value=pa.float64(), label=pa.int8(), extra=["x", "y", "z"])
+    ds = Dataset(tmp_path)
+    assert ds.index_width == 8 and ds.decode(0, 0).indices.dtype == ds.decode(1, 0).indices.dtype == np.uint64
+    assert ds.classes.dtype == np.int64 and abs(matrix(ds)[0][:3] - matrix(ds)[0][3:]).max() == 0
+
+
+def test_sorted_labels_and_repeated_files_are_warned_of(tmp_path):
+    x, codes = random_rows(binary=True)
+    ds = write_own(tmp_path / "s", x, np.sort(codes))
+    assert ds.sorted_labels and "sorted" in ds.warnings[0]
+    assert not write_own(tmp_path / "t", x, codes).warnings
+    shutil.copy(ds.files[0], tmp_path / "s" / "part-copy.parquet")
+    assert "same content" in Dataset(tmp_path / "s").warnings[1]
+
+
+def test_a_dataset_travels_between_processes(tmp_path):
+    x, codes = random_rows()
+    ds = write_own(tmp_path / "s", x, codes)
+    ds.decode(0, 0)
+    copy = pickle.loads(pickle.dumps(ds))
+    np.testing.assert_array_equal(copy.decode(0, 0).indices, ds.decode(0, 0).indices)
+
+
+@pytest.mark.parametrize("name", ["a b", "100%", "a*b", "[x]", "new\nline", os.fsdecode(b"latin-\xe9")])
+def test_any_name_will_do(tmp_path, name):
+    """Fault 60."""
+    x, codes = random_rows()
+    ds = write_own(os.path.join(tmp_path, name), x, codes)
+    assert ds.files == [os.path.join(tmp_path, name, "part-00000.parquet")]
+    assert ds.decode(0, 0).nnz == x.nnz and Dataset(ds.files).n_rows == 300
+
+
+# What is refused: files
+
+
+def broken(name, path):
+    whole = path.read_bytes()
+    damage = {
+        "empty": b"",
+        "not parquet": b"label,indices\n1,2\n" * 50,
+        "truncated": whole[:-100],
+        "cut short": whole[:10],
+        "footer length": whole[:-8] + (2**31 - 1).to_bytes(4, "little") + b"PAR1",
+    }
+    path.write_bytes(damage[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("empty", "0 bytes"),
+        ("not parquet", "not a Parquet file"),
+        ("truncated", "not complete"),
+        ("cut short", "not complete"),
+        ("footer length", "footer claims"),
+    ],
+)
+def test_files_that_are_no_parquet(tmp_path, name, message):
+    """Faults 42 and 43."""
+    write(tmp_path / "a.parquet")
+    write(tmp_path / "b.parquet")
+    broken(name, tmp_path / "b.parquet")
+    with pytest.raises(DataError, match=message) as caught:
+        Dataset(tmp_path)
+    assert caught.value.file == str(tmp_path / "b.parquet")
+
+
+def test_a_flipped_bit_is_an_error_or_changes_nothing(tmp_path):
+    """Fault 44: wherever the bit is, the same rows come back or an error that names the file."""
+    x, codes = random_rows(60)
+    ds = write_own(tmp_path / "s", x, codes)
+    want = matrix(ds)
+    path, whole = ds.files[0], files.read_bytes(ds.files[0])
+    rng = np.random.default_rng(1)
+    detected = 0
+    for place in rng.choice(len(whole), 150, replace=False):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << rng.integers(8)
+        files.publish_bytes(path, bytes(damaged))
+        try:
+            got = matrix(Dataset(path))
+        except DataError as error:
+            assert path in str(error)
+            detected += 1
+        else:
+            assert abs(got[0] - want[0]).max() == 0, place
+            np.testing.assert_array_equal(got[1], want[1])
+    assert detected > 75
+
+
+def test_a_flipped_bit_in_a_page_names_the_row_group(tmp_path):
+    x, codes = random_rows(3000)
+    ds = write_own(tmp_path / "s", x, codes, chunk_nnz=5000)
+    column = pq.ParquetFile(ds.files[0]).metadata.row_group(1).column(2)
+    with open(ds.files[0], "r+b") as file:
+        file.seek(column.data_page_offset + column.total_compressed_size // 2)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 16]))
+    opened = Dataset(ds.files)
+    opened.decode(0, 0)
+    with pytest.raises(DataError, match="damaged") as caught:
+        opened.decode(0, 1)
+    assert caught.value.file == ds.files[0] and caught.value.row_group == 1
+
+
+@pytest.mark.parametrize(
+    ("false", "message"),
+    [
+        ({"n_values": 2**40}, "too many"),
+        ({"n_values": -1}, "claims -1 values"),
+        ({"n_values": 2}, "claims 2 values in 3 rows"),
+        ({"n_values": 2**31 - 1}, "damaged or hostile"),
+        ({"n_bytes": 2**40}, "outside the file"),
+        ({"first": -5}, "outside the file"),
+    ],
+)
+def test_absurd_footers_are_refused_before_reading(tmp_path, false, message):
+    """Faults 46 and 48."""
+    path = write(tmp_path / "f.parquet")
+    column = shards.claims(path).groups[0].columns[1]
+    footer.check_column(column, 3, path, files.file_size(path), 0)
+    with pytest.raises(DataError, match=message):
+        footer.check_column(column._replace(**false), 3, path, files.file_size(path), 0)
+
+
+def test_a_row_group_larger_than_the_machine(tmp_path, monkeypatch):
+    """Faults 47 and 49."""
+    path = write(tmp_path / "f.parquet")
+    real = shards.claims(path)
+    bomb = real._replace(groups=[real.groups[0]._replace(n_bytes=2**50)])
+    monkeypatch.setattr(shards, "claims", lambda path: bomb)
+    with pytest.raises(MemoryBudgetError, match=r"row group 0: 1\.13 PB decompressed"):
+        Dataset(path)
+
+
+def test_footers_are_read_as_pyarrow_reads_them(tmp_path):
+    path = str(tmp_path / "f.parquet")
+    pq.write_table(pa.concat_tables([table(weight=[1.0, 2.0, 3.0])] * 7), path, row_group_size=5)
+    mine, its = shards.claims(path), pq.ParquetFile(path).metadata
+    assert mine.n_rows == its.num_rows == 21 and len(mine.groups) == its.num_row_groups
+    for g, group in enumerate(mine.groups):
+        real = its.row_group(g)
+        assert (group.n_rows, group.n_bytes) == (real.num_rows, real.total_byte_size)
+        for c, column in enumerate(group.columns):
+            chunk = real.column(c)
+            first = chunk.dictionary_page_offset or chunk.data_page_offset
+            assert column == (chunk.path_in_schema, chunk.num_values, first, chunk.total_compressed_size)
+
+
+def test_a_damaged_footer_is_an_error_and_no_crash(tmp_path):
+    """Fault 45 in small: bytes of the footer replaced at random, of a file without our checksum."""
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.concat_tables([table()] * 20), path, row_group_size=30)
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    start = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    for _ in range(200):
+        damaged = bytearray(whole)
+        for place in rng.integers(start, len(whole) - 8, rng.integers(1, 4)):
+            damaged[place] = rng.integers(256)
+        path.write_bytes(damaged)
+        with contextlib.suppress(DataError):
+            matrix(Dataset(path))
+
+
+def test_a_newer_format_is_refused(tmp_path, monkeypatch):
+    x, codes = random_rows(binary=True)
+    monkeypatch.setattr(shards, "FORMAT_VERSION", 2)
+    ds = write_own(tmp_path / "s", x, codes)
+    os.remove(tmp_path / "s" / MANIFEST)
+    monkeypatch.setattr(shards, "FORMAT_VERSION", 1)
+    with pytest.raises(DataError, match=r"shard format 2.*newer bigclf"):
+        Dataset(ds.files)
+
+
+@pytest.mark.parametrize("how", ["written", "deleted", "replaced"])
+def test_files_that_change_after_opening(tmp_path, how):
+    """Fault 57; a new file (58) is not looked at."""
+    x, codes = random_rows()
+    ds = write_own(tmp_path / "s", x, codes, shard_nnz=2000)
+    write_own(tmp_path / "t", x[::-1], codes, shard_nnz=2000)
+    shutil.copy(ds.files[0], tmp_path / "s" / "part-99999.parquet")
+    ds.check_unchanged()
+    if how == "written":
+        os.utime(ds.files[1], ns=(0, 0))
+    elif how == "deleted":
+        os.remove(ds.files[1])
+    else:
+        os.replace(tmp_path / "t" / os.path.basename(ds.files[1]), ds.files[1])
+    for look in (ds.check_unchanged, lambda: ds.decode(1, 0)):
+        with pytest.raises(DataError) as caught:
+            look()
+        assert caught.value.file == ds.files[1]
+
+
+def test_an_input_output_error_is_tried_again(tmp_path, monkeypatch):
+    """Fault 37."""
+    x, codes = random_rows()
+    ds = write_own(tmp_path / "s", x, codes)
+    real, failures = pq.ParquetFile.read_row_group, [1, 1]
+
+    def failing(self, *args, **kwargs):
+        if failures:
+            failures.pop()
+            raise OSError(5, "Input/output error")
+        return real(self, *args, **kwargs)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", failing)
+    assert ds.decode(0, 0).nnz > 0
+    failures += [1, 1, 1]
+    with pytest.raises(DataError, match="Input/output") as caught:
+        ds.decode(0, 0)
+    assert caught.value.row_group == 0
+
+
+# What is refused: schemas
+
+
+@pytest.mark.parametrize(
+    ("change", "message", "column"),
+    [
+        ({"label": ["a", "b", "a"]}, "str here and int in", "label"),
+        ({"label": [0.5, 1.5, 0.5]}, "float here and int in", "label"),
+        ({"values": None}, "no column 'values', unlike", "values"),
+        ({"weight": [1.0, 1.0, 1.0]}, "has the column 'weight', unlike", "weight"),
+        ({"label": None}, "no label column", "label"),
+        ({"indices": None}, "no list column", "indices"),
+    ],
+)
+def test_files_that_do_not_go_together(tmp_path, change, message, column):
+    """Faults 53 and 54: the error names both files."""
+    write(tmp_path / "a.parquet")
+    columns = {k: v for k, v in {**ROWS, **change}.items() if v is not None}
+    pq.write_table(pa.table(columns), tmp_path / "b.parquet")
+    with pytest.raises(SchemaError, match=message) as caught:
+        Dataset(tmp_path)
+    assert caught.value.file == str(tmp_path / "b.parquet") and caught.value.column == column
+    if "unlike" in message or "here and" in message:
+        assert "a.parquet" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"indices": [0, 1, 2]}, "list of integers"),
+        ({"indices": [[0.5], [], [1.0]]}, "list of integers"),
+        ({"values": [["a"], [], ["b"]]}, "list of numbers"),
+        ({"label": [[1], [2], [3]]}, "booleans, integers"),
+        ({"weight": ["a", "b", "c"]}, "weights must be numbers"),
+    ],
+)
+def test_types_that_cannot_be_used(tmp_path, change, message):
+    pq.write_table(pa.table({**ROWS, **change}), tmp_path / "f.parquet")
+    with pytest.raises(SchemaError, match=message):
+        Dataset(tmp_path / "f.parquet")
+
+
+# What is refused: values
+
+NAN, INF = float("nan"), float("inf")
+BAD_VALUES = {
+    "nan value": ({"values": [[1.0, 2.0], [], [3.0, NAN, 5.0]]}, "NaN or infinite", "values"),
+    "infinite value": ({"values": [[1.0, 2.0], [], [INF, 1.0, 5.0]]}, "NaN or infinite", "values"),
+    "beyond float32": ({"values": [[1.0, 2.0], [], [3.0, 1e300, 5.0]]}, "beyond the range of float32", "values"),
+    "negative index": ({"indices": [[0, 4], [], [-1, 2, 3]]}, "negative", "indices"),
+    "unsorted": ({"indices": [[0, 4], [], [1, 3, 2]]}, "unsorted or duplicate", "indices"),
+    "duplicate": ({"indices": [[0, 4], [], [1, 3, 3]]}, "unsorted or duplicate", "indices"),
+    "lengths": ({"values": [[1.0, 2.0], [], [3.0, 4.0]]}, "3 indices but 2 values", "values"),
+    "null list": ({"indices": [[0, 4], [], None], "values": [[1.0, 2.0], [], []]}, "null", "indices"),
+    "null values": ({"values": [[1.0, 2.0], [], None]}, "null", "values"),
+    "null index": ({"indices": [[0, 4], [], [1, None, 3]]}, "null inside", "indices"),
+    "null value": ({"values": [[1.0, 2.0], [], [3.0, None, 5.0]]}, "null inside", "values"),
+    "null label": ({"label": [1, -1, None]}, "null", "label"),
+    "nan label": ({"label": [1.0, -1.0, NAN]}, "label is nan", "label"),
+    "null weight": ({"weight": [1.0, 1.0, None]}, "null", "weight"),
+    "nan weight": ({"weight": [1.0, 1.0, NAN]}, "weight is nan", "weight"),
+    "negative weight": ({"weight": [1.0, 1.0, -2.0]}, "weight -2 is negative", "weight"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_VALUES)
+def test_bad_values_are_named_with_their_place(tmp_path, name):
+    """Faults 62 to 70 and 77, in the second row group of the second file, at its third row."""
+    change, message, column = BAD_VALUES[name]
+    columns = {"weight": [1.0] * 3} if "weight" in change else {}
+    types = {"indices": pa.list_(pa.int64()), "values": pa.list_(pa.float64())}
+    for path, bad in ((tmp_path / "a.parquet", {}), (tmp_path / "b.parquet", change)):
+        good = {**ROWS, **columns}
+        if name == "nan label":
+            good["label"] = [1.0, -1.0, 1.0]
+        parts = [pa.table({k: pa.array(v, types.get(k)) for k, v in {**good, **p}.items()}) for p in ({}, bad)]
+        parts[1] = parts[1].cast(parts[0].schema)
+        with pq.ParquetWriter(path, parts[0].schema) as file:
+            for part in parts:
+                file.write_table(part)
+    with pytest.raises(DataError, match=message) as caught:
+        Dataset(tmp_path)
+    error = caught.value
+    place = error.file, error.row_group, error.row, error.column
+    assert place == (str(tmp_path / "b.parquet"), 1, 2, column)
+
+
+def test_index_beyond_the_features_of_our_own_shards(tmp_path):
+    """Fault 65: the footers are believed when opening, the rows are not when decoding."""
+    x, codes = random_rows(binary=True)
+    ds = write_own(tmp_path / "s", x, codes)
+    ds.n_features = 20
+    with pytest.raises(DataError, match=r"not less than the number of features \(20\)") as caught:
+        ds.decode(0, 0)
+    assert caught.value.row_group == 0 and caught.value.column == "indices"
+
+
+def test_a_label_that_is_not_among_the_classes(tmp_path):
+    x, codes = random_rows(binary=True)
+    ds = write_own(tmp_path / "s", x, codes)
+    ds.classes = np.array([-1, 0])
+    with pytest.raises(DataError, match="label 1 is not among the 2 classes") as caught:
+        ds.decode(0, 0)
+    assert caught.value.row == int(np.argmax(codes))
+
+
+def test_int32_wrap_around_is_found(tmp_path):
+    """Fault 67: 2^31 + 5 stored in 32 bits is negative; in 64 bits or unsigned it is an index."""
+    wrapped = np.array([2**31 + 5], np.uint32).view(np.int32).tolist()
+    one = {"label": [1], "values": [[1.0]]}
+    pq.write_table(pa.table({**one, "indices": pa.array([wrapped], pa.list_(pa.int32()))}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="negative"):
+        Dataset(tmp_path / "a.parquet")
+    pq.write_table(pa.table({**one, "indices": pa.array([[2**31 + 5]], pa.list_(pa.uint32()))}), tmp_path / "b.parquet")
+    assert Dataset(tmp_path / "b.parquet").n_features == 2**31 + 6
+
+
+def test_too_many_distinct_float_labels(tmp_path):
+    m = 100_001
+    data = {"label": np.random.default_rng(0).random(m), "indices": pa.array([[]] * m, pa.list_(pa.int32()))}
+    pq.write_table(pa.table(data), tmp_path / "f.parquet")
+    with pytest.raises(DataError, match="regression target"):
+        Dataset(tmp_path / "f.parquet")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"label": [7, 7, 7]}, "every one of the 3 rows has the label 7"),
+        ({"label": [], "indices": [], "values": []}, "no rows"),
+        ({"weight": [0.0, 0.0, 0.0]}, "every row weight is zero"),
+    ],
+)
+def test_data_nothing_can_be_learned_from(tmp_path, change, message):
+    """Fault 74."""
+    types = {"indices": pa.list_(pa.int32()), "values": pa.list_(pa.float32()), "label": pa.int64()}
+    data = pa.table({k: pa.array(v, types.get(k)) for k, v in {**ROWS, **change}.items()})
+    ds = Dataset(write(tmp_path / "f.parquet", data))
+    with pytest.raises(DataError, match=message):
+        require_trainable(ds)
+
+
+def test_all_empty_rows_are_data(tmp_path):
+    """Fault 72: no features at all is no reason to fail."""
+    data = {"label": [0, 1], "indices": pa.array([[], []], pa.list_(pa.int32()))}
+    ds = Dataset(write(tmp_path / "f.parquet", pa.table(data)))
+    require_trainable(ds)
+    assert ds.n_features == 0 and ds.nnz == 0 and ds.decode(0, 0).n_rows == 2

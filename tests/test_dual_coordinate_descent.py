@@ -1,0 +1,279 @@
+"""Dual coordinate descent: optimality, the certificate, weights, and the bits of a loop anyone can read."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from making import Case, block_of, dense, learn, random_rows, shards_of
+from sklearn.svm import LinearSVC
+
+from bigclf.jit import random_state, shuffle_runs
+from bigclf.training import fit
+from bigclf.training.run_directory import RunDirectory
+
+LOSSES = ("hinge", "squared_hinge")
+every_loss = pytest.mark.parametrize("loss", LOSSES)
+biases = pytest.mark.parametrize("bias", [None, "feature"], ids=["no bias", "bias"])
+D = 30
+
+
+def loss_of(loss, m):
+    slack = np.maximum(0.0, 1.0 - m)
+    return slack if loss == "hinge" else slack**2
+
+
+def primal(x, y, w, loss, c):
+    """1/2 ||w||^2 + sum_i C_i loss(y_i w.x_i), with numpy's own sums."""
+    return 0.5 * w @ w + (c * loss_of(loss, y * (x @ w))).sum()
+
+
+def dual(x, y, alpha, loss, c):
+    """sum_i (alpha_i - D_i alpha_i^2 / 2) - 1/2 ||sum_i alpha_i y_i x_i||^2 (Hsieh et al. 2008, problem 2)."""
+    v = x.T @ (alpha * y)
+    extra = 0.0 if loss == "hinge" else (alpha**2 / (4 * c)).sum()
+    return alpha.sum() - extra - 0.5 * v @ v
+
+
+def extended(x, bias):
+    x = x.toarray().astype(float) if sp.issparse(x) else np.asarray(x, float)
+    return np.hstack([x, np.full((x.shape[0], 1), 1.0 if bias else 0.0)])
+
+
+def optimum(x, y, loss, C=1.0, weights=None, bias=None):
+    """The optimal objective, by scikit-learn's LinearSVC run to its end."""
+    machine = LinearSVC(loss=loss, C=C, dual=True, tol=1e-10, max_iter=10**6, fit_intercept=bool(bias))
+    machine.fit(x.astype(np.float64), y, sample_weight=weights)
+    w = np.append(machine.coef_[0], machine.intercept_[0] if bias else 0.0)
+    c = C * (np.ones(len(y)) if weights is None else weights)
+    return primal(extended(x, bias), y, w, loss, c)
+
+
+def alphas(directory):
+    """The dual variables that the run's last checkpoint holds."""
+    return RunDirectory(directory).newest(1).rows[0]["0.0.rows.alpha"]
+
+
+# The optimum
+
+
+@every_loss
+@biases
+@pytest.mark.parametrize("C", [0.1, 1.0, 10.0])
+def test_the_solution_fulfils_the_optimality_conditions(loss, bias, C):
+    """0 < alpha_i < U_i only where the gradient is 0; alpha_i = 0 only where it is >= 0; alpha_i = U_i only <= 0."""
+    case = Case("dcd", loss)
+    x, y = random_rows(80, D, noise=1.0)
+    block = block_of(x, y)
+    state, rng = case.state(D, 80), np.random.default_rng(0)
+    for _ in range(3000):
+        *_, counts, _ = learn(case, block, D, rng.permutation(80), state, bias=bias, C=C)
+        if counts.updates == 0:
+            break
+    (shared,), (alpha,) = state
+    rows = extended(x, bias)
+    np.testing.assert_allclose(shared, rows.T @ (alpha * y), atol=1e-10)  # w is what the dual variables say
+    gradient = y * (rows @ shared) - 1 + (0.0 if loss == "hinge" else alpha / (2 * C))
+    upper = C if loss == "hinge" else np.inf
+    inside = (alpha > 0) & (alpha < upper)
+    assert 5 < inside.sum() < 80 and (alpha >= 0).all() and (alpha <= upper).all()
+    assert np.abs(gradient[inside]).max() < 1e-8
+    assert gradient[alpha == 0].min(initial=0) > -1e-8 and gradient[alpha == upper].max(initial=0) < 1e-8
+
+
+@every_loss
+@biases
+@pytest.mark.parametrize("C", [0.03, 1.0, 20.0])
+def test_the_objective_is_scikit_learn_s(loss, bias, C):
+    x, y = random_rows(150, D, noise=1.0)
+    model = fit(x, y, loss=loss, bias=bias, C=C, tol=1e-9, progress=False)
+    best = optimum(x, y, loss, C, bias=bias)
+    w = np.append(model.coef_[0], model.intercept_[0])
+    assert primal(extended(x, bias), y, w, loss, C) == pytest.approx(best, rel=1e-6, abs=0)
+    assert model.result_.certificate["primal"] == pytest.approx(best, rel=1e-6, abs=0)
+    assert bias or model.intercept_[0] == 0
+
+
+@every_loss
+def test_the_gap_is_never_negative_and_falls_to_the_tolerance(loss):
+    x, y = random_rows(200, D, noise=1.0)
+    model = fit(x, y, loss=loss, tol=1e-8, inner_rounds=0, progress=False)
+    records = [r for r in model.result_.history if "gap" in r]
+    gaps = [record["gap"] for record in records]
+    assert model.result_.converged and model.result_.certificate["gap"] <= 1e-8
+    assert all(0 <= b <= a for a, b in zip(gaps, gaps[1:], strict=False))
+    best = optimum(x, y, loss, bias="feature")
+    for record in records:
+        assert record["dual"] <= best * (1 + 1e-9) and record["objective"] >= best * (1 - 1e-9)
+        assert record["gap"] == pytest.approx((record["objective"] - record["dual"]) / record["objective"], abs=1e-15)
+
+
+@every_loss
+@biases
+@pytest.mark.parametrize("tol", [0.1, 1e-3, 1e-7])
+def test_the_certificate_recomputed_from_the_model_and_the_dual_variables(loss, bias, tol, tmp_path):
+    x, y = random_rows(150, D, noise=1.0, seed=3)
+    weights = np.random.default_rng(0).choice([0.5, 1.0, 3.0], 150)
+    model = fit(x, y, sample_weight=weights, loss=loss, bias=bias, tol=tol, run_dir=tmp_path, progress=False)
+    rows, alpha = extended(x, bias), alphas(tmp_path)
+    told = model.result_.certificate
+    w = np.append(model.coef_[0], model.intercept_[0])
+    assert told["primal"] == pytest.approx(primal(rows, y, w, loss, weights), rel=1e-12)
+    assert told["dual"] >= dual(rows, y, alpha, loss, weights) * (1 - 1e-12)  # the best one that was seen
+    if tol == 1e-7:
+        assert told["dual"] == pytest.approx(dual(rows, y, alpha, loss, weights), rel=1e-7)
+    assert told["gap"] == pytest.approx((told["primal"] - told["dual"]) / told["primal"], rel=1e-9, abs=1e-15)
+    assert told["gap"] <= tol and told["dual"] <= optimum(x, y, loss, 1.0, weights, bias) * (1 + 1e-9)
+
+
+@every_loss
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), C=st.floats(0.01, 100), bias=st.sampled_from([None, "feature"]))
+def test_the_certificate_kernel_s_sums_are_those_of_numpy(loss, seed, C, bias):
+    """At any w and any feasible alpha, not only where a run has been."""
+    case, rng = Case("dcd", loss), np.random.default_rng(seed)
+    x, y = random_rows(20, 6, 0.5, seed=seed)
+    weights = rng.choice([0.0, 0.5, 2.0], 20)
+    weights[0] = 1.0
+    block = block_of(x, y, weights)
+    shared, rows = case.state(6, 20)
+    w = rng.standard_normal(7)
+    shared.weights[:] = w
+    rows.alpha[:] = rng.uniform(0, 1, 20) * C * weights * rng.integers(0, 2, 20)
+    v = np.zeros(7)
+    loss_sum, dual_sum = case.certify(block, shared, rows, case.params(bias, C=C), v)
+    matrix, there = np.hstack([dense(block, 6), np.full((20, 1), 1.0 if bias else 0.0)]), weights > 0
+    c = C * weights[there]
+    expected = primal(matrix[there], y[there], w, loss, c) - 0.5 * w @ w
+    assert loss_sum == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    np.testing.assert_allclose(v, matrix.T @ (rows.alpha * y), rtol=1e-12, atol=1e-12)
+    both = dual(matrix[there], y[there], rows.alpha[there], loss, c)
+    assert dual_sum - 0.5 * v @ v == pytest.approx(both, rel=1e-10, abs=1e-10 * (1 + abs(both) + v @ v))
+
+
+@every_loss
+def test_each_visit_raises_the_dual_objective(loss):
+    case, (x, y) = Case("dcd", loss), random_rows(40, 10, noise=1.0)
+    block, state = block_of(x, y), case.state(10, 40)
+    rows, before = extended(x, None), 0.0
+    for i in [*range(40), *range(40)]:
+        learn(case, block, 10, np.array([i]), state)
+        after = dual(rows, y, state[1].alpha, loss, 1.0)
+        assert after >= before - 1e-12
+        before = after
+    assert before > 1
+
+
+@every_loss
+def test_scores_say_how_far_a_row_is_from_being_stuck(loss):
+    """At an end of its box the margin's distance from the kink, as a negative number; inside the box 0."""
+    case, (x, y) = Case("dcd", loss), random_rows(60, 12)
+    block, state = block_of(x, y), case.state(12, 60)
+    for _ in range(30):
+        *_, scores = learn(case, block, 12, None, state)
+    (w,), (alpha,) = state
+    margin = y * (extended(x, None) @ w)
+    slack = np.where(alpha == 0, np.minimum(1 - margin, 0), 0.0)
+    if loss == "hinge":
+        slack = np.where(alpha == 1, np.minimum(margin - 1, 0), slack)
+    np.testing.assert_allclose(scores, slack, atol=0.05)  # w went on a little after each row's visit
+    assert (scores <= 0).all() and (scores < -0.1).any() and (scores == 0).any()
+
+
+# Rows that are special
+
+
+def test_empty_rows_cost_c_each_and_say_so(tmp_path):
+    """Hinge, no bias: an empty row's loss is 1 whatever w is, so its dual variable is C (w8a has 4,203 such rows)."""
+    x, y = random_rows(60, D)
+    padded = sp.vstack([x, sp.csr_matrix((5, D), dtype=np.float32)]).tocsr()
+    labels = np.concatenate([y, [1, -1, 1, -1, 1]])
+    model = fit(padded, labels, bias=None, C=0.7, tol=1e-9, run_dir=tmp_path / "a", progress=False)
+    np.testing.assert_array_equal(alphas(tmp_path / "a")[60:], 0.7)
+    without = fit(x, y, bias=None, C=0.7, tol=1e-9, progress=False)
+    extra = model.result_.certificate["primal"] - without.result_.certificate["primal"]
+    assert extra == pytest.approx(5 * 0.7, rel=1e-7)
+    model = fit(padded, labels, bias=None, C=0.7, loss="squared_hinge", run_dir=tmp_path / "b", progress=False)
+    np.testing.assert_allclose(alphas(tmp_path / "b")[60:], 2 * 0.7)
+
+
+@every_loss
+@biases
+def test_a_row_of_weight_k_counts_k_times(loss, bias):
+    x, y = random_rows(60, D, noise=1.0)
+    times = np.random.default_rng(0).integers(0, 4, 60)
+    repeated = np.repeat(np.arange(60), times)
+    options = dict(loss=loss, bias=bias, tol=1e-13, progress=False)
+    weighted = fit(x, y, sample_weight=times.astype(float), **options)
+    copied = fit(x[repeated], y[repeated], **options)
+    primals = [model.result_.certificate["primal"] for model in (weighted, copied)]
+    assert primals[0] == pytest.approx(primals[1], rel=1e-9)
+    # P is strongly convex: ||w - w*||^2 <= 2 gap, so weights agree to the root of what the objectives do
+    np.testing.assert_allclose(weighted.coef_, copied.coef_, atol=1e-5)
+    assert abs(fit(x, y, **options).result_.certificate["primal"] - primals[0]) > 1
+
+
+@every_loss
+def test_class_weights_multiply_c_by_class(loss):
+    x, y = random_rows(90, D, noise=1.0)
+    y = np.where(np.arange(90) < 60, -1, y)
+    options = dict(loss=loss, tol=1e-9, progress=False)
+    by_class = fit(x, y, class_weight={-1: 0.5, 1: 3.0}, **options)
+    by_row = fit(x, y, sample_weight=np.where(y == 1, 3.0, 0.5), **options)
+    np.testing.assert_array_equal(by_class.coef_, by_row.coef_)
+    n, positive = 90, (y == 1).sum()
+    balanced = np.where(y == 1, n / (2 * positive), n / (2 * (n - positive)))
+    even = fit(x, y, class_weight="balanced", **options)
+    assert even.result_.certificate["primal"] == pytest.approx(optimum(x, y, loss, 1.0, balanced, "feature"), rel=1e-6)
+    assert np.abs(even.coef_ - fit(x, y, **options).coef_).max() > 0.01
+
+
+def test_rows_and_classes_weigh_together():
+    x, y = random_rows(90, D)
+    rows = np.random.default_rng(0).choice([0.5, 2.0], 90)
+    both = fit(x, y, sample_weight=rows, class_weight={1: 3.0}, tol=1e-9, progress=False)
+    product = fit(x, y, sample_weight=rows * np.where(y == 1, 3.0, 1.0), tol=1e-9, progress=False)
+    np.testing.assert_array_equal(both.coef_, product.coef_)
+
+
+# The bits
+
+
+def plain_loop(x, y, loss, C, bias, epochs, seed):
+    """Dual coordinate descent as one would write it down: the same arithmetic in the same order, w at the end."""
+    w, alpha, order = [0.0] * (x.shape[1] + 1), [0.0] * len(y), np.empty(len(y), np.int64)
+    for epoch in range(1, epochs + 1):
+        shuffle_runs(np.arange(len(y)), 1, random_state(seed, 2, epoch, 0, 0, 0, 1), order)
+        for i in order.tolist():
+            row = x.indices[x.indptr[i] : x.indptr[i + 1]].tolist()
+            values = x.data[x.indptr[i] : x.indptr[i + 1]].astype(float).tolist()
+            product = norm = 0.0
+            for j, v in zip(row, values, strict=True):
+                product, norm = product + w[j] * v, norm + v * v
+            m, d, upper = y[i] * (product + bias * w[-1]), *((0.0, C) if loss == "hinge" else (0.5 / C, np.inf))
+            q = norm + bias * bias + d
+            new = min(max(alpha[i] - (m - 1 + d * alpha[i]) / q, 0.0), upper) if q > 0 else upper
+            step, alpha[i] = (new - alpha[i]) * y[i], new
+            for j, v in zip(row, values, strict=True):
+                w[j] += step * v
+            w[-1] += bias * step
+    return np.array(w), np.array(alpha)
+
+
+@every_loss
+@biases
+def test_one_block_without_a_working_set_gives_the_bits_of_a_plain_loop(loss, bias, tmp_path, quiet):
+    x, y = random_rows(2000, 80, 0.15, noise=1.0)
+    model = fit(x, y, loss=loss, bias=bias, C=0.3, tol=0, working_set=0, epochs=4, seed=11, run_dir=tmp_path, progress=False)
+    w, alpha = plain_loop(x, y.tolist(), loss, 0.3, 1.0 if bias else 0.0, 4, 11)
+    np.testing.assert_array_equal(model.coef_[0], w[:-1])
+    assert model.intercept_[0] == w[-1]
+    np.testing.assert_array_equal(alphas(tmp_path), alpha)
+    assert model.result_.reads == 1 and 0 < (alpha > 0).sum() < 2000
+
+
+def test_the_plain_loop_s_bits_come_from_shards_too(tmp_path, quiet):
+    x, y = random_rows(500, 40, 0.15, noise=1.0)
+    shards_of(tmp_path / "shards", x, y)
+    model = fit(tmp_path / "shards", bias=None, tol=0, working_set=0, epochs=3, progress=False)
+    np.testing.assert_array_equal(model.coef_[0], plain_loop(x, y.tolist(), "hinge", 1.0, 0.0, 3, 0)[0][:-1])

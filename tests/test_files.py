@@ -1,0 +1,135 @@
+"""Paths: what is found, what is published, what is known again."""
+
+import os
+
+import pytest
+
+from bigclf.data import files
+from bigclf.errors import DataError, RunError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("b.parquet", "a.parquet", "_SUCCESS", ".a.crc"):
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "sub.parquet").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("form", ["directory", "glob", "pathlib", "list"])
+def test_expand_ignores_hidden_files_and_directories(folder, form):
+    """Fault 42: Spark's _SUCCESS and .crc files and directories matched by a glob are no data."""
+    data = {
+        "directory": str(folder),
+        "glob": str(folder / "*"),
+        "pathlib": folder,
+        "list": [folder / "a.parquet", folder / "b.*"],
+    }[form]
+    assert files.expand(data) == [str(folder / "a.parquet"), str(folder / "b.parquet")]
+
+
+@pytest.mark.parametrize("missing", ["nowhere/*.parquet", "none*.parquet", "empty"])
+def test_expand_names_the_nearest_directory(tmp_path, missing):
+    """Fault 56."""
+    (tmp_path / "empty").mkdir()
+    nearest = tmp_path / missing if missing == "empty" else tmp_path
+    with pytest.raises(DataError, match="no data file matches") as caught:
+        files.expand(str(tmp_path / missing))
+    assert repr(str(nearest)) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["with space", "100%", "a*b", "new\nline", "[x]", os.fsdecode(b"latin-\xe9")])
+def test_expand_takes_any_file_name(tmp_path, name):
+    """Fault 60."""
+    path = os.path.join(tmp_path, name)
+    with open(path, "wb") as file:
+        file.write(b"x")
+    assert files.expand(path) == [path]
+    assert files.expand(tmp_path) == [path]
+
+
+def test_symbolic_links_in_a_circle_match_nothing(tmp_path):
+    """Fault 59."""
+    os.symlink(tmp_path / "b", tmp_path / "a")
+    os.symlink(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(DataError, match="no data file"):
+        files.expand(tmp_path / "*")
+
+
+def test_publishing_leaves_all_or_nothing(tmp_path):
+    path = tmp_path / "x"
+    files.publish_text(path, "old")
+    with pytest.raises(KeyError), files.publishing(path) as beside:
+        with open(beside, "w") as file:
+            file.write("new, half")
+        raise KeyError
+    assert path.read_text() == "old"
+    files.publish_bytes(path, b"new")
+    assert path.read_text() == "new"
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_publish_directory_replaces_a_full_one(tmp_path):
+    for name in ("new", "out"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    files.publish_directory(tmp_path / "new", tmp_path / "out")
+    assert os.listdir(tmp_path) == ["out"]
+    assert os.listdir(tmp_path / "out") == ["new"]
+
+
+def test_has_changed_says_what(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"12345")
+    known = files.Fingerprint(*files.status(path), footer="")
+    assert files.has_changed(path, known) is None
+    os.utime(path, ns=(1, 1))
+    assert "written" in files.has_changed(path, known)
+    path.write_bytes(b"1234")
+    assert "5 bytes and now has 4" in files.has_changed(path, known)
+    path.unlink()
+    assert "gone" in files.has_changed(path, known)
+
+
+def test_probe_writable(tmp_path):
+    """Fault 36."""
+    files.probe_writable(tmp_path)
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(RunError, match="No such file or directory"):
+        files.probe_writable(tmp_path / "missing")
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match="cannot make"):
+        files.make_directory(tmp_path / "file" / "below")
+
+
+def test_unlinked_file_has_no_name(tmp_path):
+    descriptor = files.unlinked_file(tmp_path)
+    try:
+        os.pwrite(descriptor, b"abc", 0)
+        files.drop_cache(descriptor, 0, 3)
+        assert os.pread(descriptor, 3, 0) == b"abc"
+        assert os.listdir(tmp_path) == []
+    finally:
+        os.close(descriptor)
+
+
+def test_scratch_directory_is_on_a_disk(tmp_path, monkeypatch):
+    assert files.scratch_directory(tmp_path / "mine") == str(tmp_path / "mine")
+    monkeypatch.setattr(files.tempfile, "gettempdir", lambda: "/proc" if os.path.isdir("/proc") else "/tmp")
+    assert os.access(files.scratch_directory(), os.W_OK)
+    mounts = "disk / ext4 rw 0 0\nshm /dev/shm tmpfs rw 0 0\nodd /a\\040b ramfs rw 0 0\n"
+    monkeypatch.setattr(files, "read_text", lambda path: mounts)
+    assert files._in_memory("/dev/shm")
+    assert files._in_memory("/dev/shm/x")
+    assert files._in_memory("/a b/c")
+    assert not files._in_memory("/dev/shmoo")
+
+
+def test_append_line_and_sizes(tmp_path):
+    path = tmp_path / "log"
+    files.append_line(path, "one")
+    files.append_line(path, "zwei\u00fc")
+    assert files.read_text(path) == "one\nzwei\u00fc\n"
+    assert files.file_size(path) == len(path.read_bytes())
+    assert files.free_bytes(tmp_path / "not" / "there") > 0
+    assert files.list_directory(tmp_path / "none") == []

@@ -1,0 +1,428 @@
+"""Laws that every method obeys: a new line in ``METHODS`` is tested here before anyone writes a test for it."""
+
+import importlib
+import json
+import os
+import pkgutil
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from making import CASES, NAMES, Case, all_arrays, block_of, learn, random_rows, run_python, separable_rows, shards_of
+
+import bigclf
+from bigclf.block import as_unsigned, concatenate, rows_of
+from bigclf.jit import random_state, shuffle_runs
+from bigclf.methods import METHODS, resolve
+from bigclf.training import fit
+
+D = 30
+every_case = pytest.mark.parametrize("case", CASES, ids=NAMES)
+every_method = pytest.mark.parametrize("method", METHODS.values(), ids=list(METHODS))
+biases = pytest.mark.parametrize("bias", [None, "feature"], ids=["no bias", "bias"])
+
+
+def weighted(n, seed=1):
+    return np.random.default_rng(seed).choice([0.5, 1.0, 2.0], n)
+
+
+# A kernel is its own Python source
+
+
+def passes(case, x, y, weights, dtype, wide, implicit):
+    """Two passes in a shuffled order, and the certificate: every number that comes out."""
+    block = block_of(x, y, weights)
+    if wide:
+        block = block._replace(indices=block.indices.astype(np.uint64))
+    if implicit:
+        block = block._replace(values=np.empty(0, np.float32))
+    order = np.empty(block.n_rows, np.int64)
+    state, found = None, {}
+    for epoch in range(2):
+        shuffle_runs(np.arange(block.n_rows), 7, random_state(3, epoch), order)
+        shared, rows, counts, scores = learn(case, block, D, order, state, dtype, "feature")
+        state = shared, rows
+        found |= {f"counts{epoch}": np.array(counts, float), f"scores{epoch}": scores, f"order{epoch}": order.copy()}
+    if case.method.certify:
+        dual_weights = np.zeros(D + 1)
+        found["certificate"] = np.array(case.certify(block, shared, rows, case.params("feature"), dual_weights))
+        found["dual_weights"] = dual_weights
+    return found | all_arrays(shared, rows)
+
+
+def every_number():
+    """{case, type of weights, wide indices, implicit values, name: numbers}: once compiled and once interpreted."""
+    found = {}
+    for case in CASES:
+        for variant in (("float64", False, False), ("float64", False, True), ("float32", True, False)):
+            x, y = random_rows(60, D, binary=variant[2])
+            weights = weighted(60) if case.method.row_weights == "any" else None
+            for name, array in passes(case, x, y, weights, *variant).items():
+                found["/".join(map(str, (*case, *variant, name)))] = array
+    return found
+
+
+INTERPRETED = """
+import sys, numpy as np, test_laws
+assert test_laws.interpreting()
+np.savez(sys.argv[1], **test_laws.every_number())
+"""
+
+
+def interpreting():
+    from bigclf.jit import INTERPRETED
+
+    return INTERPRETED
+
+
+def test_a_kernel_equals_its_own_python_source(tmp_path):
+    run_python(INTERPRETED, tmp_path / "found.npz", NUMBA_DISABLE_JIT="1")
+    expected, found = np.load(tmp_path / "found.npz"), every_number()
+    assert not interpreting() and set(expected.files) == set(found) and len(found) > 100
+    for name, array in found.items():
+        tolerance = 1e-5 if "float32" in name else 1e-12
+        np.testing.assert_allclose(array, expected[name], rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+# Symmetries
+
+
+@every_case
+@biases
+@pytest.mark.parametrize("seed", range(3))
+def test_permuting_feature_ids_permutes_the_weights(case, bias, seed):
+    x, y = random_rows(80, D, seed=seed)
+    places = np.random.default_rng(seed).permutation(D)
+    moved = sp.csr_matrix((x.data.copy(), places[x.indices], x.indptr.copy()), shape=x.shape)
+    moved.sort_indices()
+    shared, rows, counts, scores = learn(case, block_of(x, y), D, bias=bias)
+    shared2, rows2, counts2, scores2 = learn(case, block_of(moved, y), D, bias=bias)
+    weights, weights2 = case.method.weights(shared), case.method.weights(shared2)
+    assert np.any(weights[:-1] != 0) and counts.mistakes == counts2.mistakes
+    np.testing.assert_allclose(weights2[places], weights[:-1], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose([weights2[-1], *scores2], [weights[-1], *scores], rtol=1e-9, atol=1e-9)
+
+
+@every_case
+@biases
+@settings(max_examples=25, deadline=None)
+@given(cut=st.integers(0, 60), seed=st.integers(0, 5))
+def test_two_blocks_give_what_one_gives(case, bias, cut, seed):
+    x, y = random_rows(60, D, seed=seed)
+    block = block_of(x, y)
+    whole, rows, counts, scores = learn(case, block, D, bias=bias)
+    state, sums, all_scores = case.state(D, 60), [], []
+    for part in (rows_of(block, 0, cut), rows_of(block, cut, 60)):
+        shared, halves, found, part_scores = learn(case, part, D, None, state, bias=bias)
+        sums.append(found)
+        all_scores.append(part_scores)
+    for name, array in all_arrays(whole, rows).items():
+        np.testing.assert_array_equal(all_arrays(shared, halves)[name], array, err_msg=name)
+    np.testing.assert_array_equal(np.concatenate(all_scores), scores)
+    assert [a + b for a, b in zip(*[s[:3] for s in sums], strict=True)] == list(counts[:3])
+
+
+@every_case
+def test_half_blocks_concatenated_are_the_block(case):
+    x, y = random_rows(40, D)
+    block = block_of(x, y)
+    joined = concatenate([rows_of(block, 0, 13), rows_of(block, 13, 13), rows_of(block, 13, 40)])
+    for first, second in zip(learn(case, block, D)[:2], learn(case, joined, D)[:2], strict=True):
+        for a, b in zip(first, second, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@every_case
+@biases
+def test_an_empty_block_changes_nothing(case, bias):
+    x, y = random_rows(40, D)
+    block = block_of(x, y)
+    shared, rows, *_ = learn(case, block, D, bias=bias)
+    before = {name: array.copy() for name, array in all_arrays(shared, rows).items()}
+    *_, counts, _ = learn(case, rows_of(block, 7, 7), D, None, (shared, rows), bias=bias)
+    assert tuple(counts) == (0, 0, 0, 0.0, 0.0)
+    for name, array in all_arrays(shared, rows).items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+@every_case
+def test_empty_rows_change_no_weight_where_there_is_no_bias(case):
+    x, y = random_rows(40, D)
+    padded = sp.vstack([sp.csr_matrix((2, D)), x[:20], sp.csr_matrix((1, D)), x[20:]]).tocsr().astype(np.float32)
+    labels = np.concatenate([[1, -1], y[:20], [1], y[20:]])
+    shared, rows, *_ = learn(case, block_of(x, y), D)
+    shared2, rows2, counts, scores = learn(case, block_of(padded, labels), D)
+    np.testing.assert_array_equal(shared2.weights, shared.weights)
+    assert counts.rows == 43 and np.isfinite(scores).all()
+    if rows:  # an empty row's loss is C whatever w is: its dual variable stands at the price of that
+        expected = resolve("dcd", case.loss, None, None, {}).settings["C"] * (1 if case.loss == "hinge" else 2)
+        np.testing.assert_array_equal(rows2.alpha[[0, 1, 22]], expected)
+
+
+# Row weights, separable data, mixing
+
+
+@every_case
+@biases
+def test_a_row_of_weight_zero_is_as_if_it_were_not_there(case, bias, quiet):
+    x, y = random_rows(90, D)
+    weights = np.ones(90)
+    weights[[0, 5, 44, 89]] = 0
+    there = weights > 0
+    options = dict(algo=case.algo, loss=case.loss, bias=bias, epochs=3, progress=False)
+    with_zeros, without = fit(x, y, sample_weight=weights, **options), fit(x[there], y[there], **options)
+    np.testing.assert_array_equal(with_zeros.coef_, without.coef_)
+    np.testing.assert_array_equal(with_zeros.intercept_, without.intercept_)
+    assert with_zeros.result_.certificate == without.result_.certificate
+    assert np.any(fit(x, y, **options).coef_ != without.coef_)
+
+
+@every_case
+@biases
+@pytest.mark.parametrize("seed", range(3))
+def test_separable_data_end_without_mistakes(case, bias, seed, quiet):
+    x, y, *_ = separable_rows(seed=seed, least=0.2)
+    options = {"tol": 0, "C": 1000} if case.method.certificate else {}
+    model = fit(x, y, algo=case.algo, loss=case.loss, bias=bias, epochs=300, progress=False, **options)
+    assert model.result_.history[0]["mistakes"] > 0
+    assert model.result_.history[-1]["mistakes"] == 0
+    if case.algo != "averaged_perceptron":  # whose answer remembers the mistakes
+        np.testing.assert_array_equal(model.predict(x), y)
+
+
+mixing_methods = pytest.mark.parametrize("name", [m.name for m in METHODS.values() if m.mix])
+
+
+@mixing_methods
+@pytest.mark.parametrize("shares", [(1.0,), (0.25, 0.75), (0.2, 0.3, 0.5)], ids=len)
+def test_mixing_equal_copies_gives_the_same_answer(name, shares):
+    case = Case(name, None)
+    x, y = random_rows(50, D)
+    start, _ = case.state(D, 0)
+    copy = learn(case, block_of(x, y), D)[0]
+    mixed = case.method.mix(start, [copy] * len(shares), shares)
+    np.testing.assert_allclose(mixed.weights, copy.weights, rtol=1e-12)
+    np.testing.assert_allclose(case.method.weights(mixed), case.method.weights(copy), rtol=1e-12, atol=1e-15)
+    assert mixed.weights.dtype == copy.weights.dtype
+
+
+@mixing_methods
+def test_copies_that_did_not_move_mix_to_where_they_began(name):
+    case = Case(name, None)
+    x, y = random_rows(50, D)
+    start = learn(case, block_of(x, y), D)[0]
+    mixed = case.method.mix(start, [start, start], (0.5, 0.5))
+    for array, other in zip(mixed, start, strict=True):
+        np.testing.assert_allclose(array, other, rtol=1e-12)
+
+
+@mixing_methods
+def test_mixed_weights_are_the_mean_by_shares(name):
+    case = Case(name, None)
+    x, y = random_rows(50, D)
+    start, _ = case.state(D, 0)
+    a, b = (learn(case, block_of(x[part], y[part]), D)[0] for part in (slice(0, 25), slice(25, 50)))
+    mixed = case.method.mix(start, [a, b], (0.25, 0.75))
+    assert np.any(a.weights != b.weights)
+    np.testing.assert_allclose(mixed.weights, 0.25 * a.weights + 0.75 * b.weights, rtol=1e-13)
+
+
+# Compiled code
+
+
+COMPILED = """
+import json, sys, warnings, numpy as np
+warnings.simplefilter("ignore")
+from test_laws import dispatchers, fits, specialised
+fits(sys.argv[1], int(sys.argv[2]))
+print(json.dumps({
+    "signatures": {name: len(d.signatures) for name, d in dispatchers().items()},
+    "misses": {name: sum(d.stats.cache_misses.values()) for name, d in dispatchers().items()},
+    "hits": sum(sum(d.stats.cache_hits.values()) for d in dispatchers().values()),
+}))
+"""
+
+
+def specialised():
+    """The kernels of every method and loss."""
+    found = {name: case.kernel for case, name in zip(CASES, NAMES, strict=True)}
+    return found | {f"{n} certificate": c.certify for c, n in zip(CASES, NAMES, strict=True) if c.method.certify}
+
+
+def dispatchers():
+    """Every compiled function of the package that is called from Python, by name; small inlined helpers left out."""
+    from numba.core.dispatcher import Dispatcher
+
+    found = dict(specialised())
+    for module in pkgutil.walk_packages(bigclf.__path__, "bigclf."):
+        if module.name != "bigclf.__main__":
+            for name, value in vars(importlib.import_module(module.name)).items():
+                if isinstance(value, Dispatcher) and value.targetoptions.get("inline") != "always":
+                    found.setdefault(f"{value.py_func.__module__}.{name}", value)
+    return found
+
+
+def fits(directory, width):
+    """Train every method from arrays of every kind and from shards, in memory and streamed."""
+    x, y = random_rows(300, D)
+    fixed, binary = x.copy(), x.copy()
+    binary.data[:] = 1
+    for matrix in (x, fixed, binary):  # a copy made by scipy would be narrow again
+        matrix.indices, matrix.indptr = (a.astype(f"int{8 * width}") for a in (matrix.indices, matrix.indptr))
+    for array in (fixed.data, fixed.indices, fixed.indptr, frozen := y.copy()):
+        array.setflags(write=False)
+    for case in CASES:
+        options = dict(algo=case.algo, loss=case.loss, epochs=2, progress=False)
+        for matrix in (x, fixed, binary):
+            fit(matrix, frozen, sample_weight=np.ones(300), **options)
+            fit(matrix, y.astype(float), **options)
+        if width == 4:
+            for memory in ("2GB", "20MB"):
+                fit(f"{directory}/*.parquet", memory=memory, **options)
+
+
+@pytest.mark.parametrize("width", [4, 8], ids=["int32", "int64"])
+def test_each_kernel_is_compiled_for_one_signature_only(tmp_path, width):
+    shards_of(tmp_path / "shards", *random_rows(300, D))
+    signatures = json.loads(run_python(COMPILED, tmp_path / "shards", width))["signatures"]
+    assert {name for name, n in signatures.items() if n > 1} == set()
+    assert set(specialised()) <= {name for name, n in signatures.items() if n == 1}
+
+
+def test_a_second_process_compiles_nothing(tmp_path):
+    shards_of(tmp_path / "shards", *random_rows(300, D))
+    run_python(COMPILED, tmp_path / "shards", 4)
+    before = cached_files()
+    found = json.loads(run_python(COMPILED, tmp_path / "shards", 4))
+    assert cached_files() == before and before
+    assert found["hits"] >= len(specialised()) and set(found["misses"].values()) == {0}
+
+
+def cached_files():
+    """Every file of compiled code with its time of change."""
+    directory = os.environ["NUMBA_CACHE_DIR"]
+    return {
+        os.path.join(root, name): os.stat(os.path.join(root, name)).st_mtime_ns
+        for root, _, names in os.walk(directory)
+        for name in names
+        if name.endswith((".nbc", ".nbi"))
+    }
+
+
+def object_code(dispatcher):
+    """The machine code of a compiled function as it lies in numba's cache, symbols included."""
+    cache = dispatcher._cache._cache_file
+    names = cache._load_index().values()
+    assert names
+    code = b""
+    for name in names:
+        with open(cache._data_path(name), "rb") as file:
+            code += file.read()
+    return code
+
+
+def test_no_kernel_counts_references():
+    """Counting the arrays of a block for every row costs five times the work: see ``jit.kernel``."""
+    from numba.core.dispatcher import Dispatcher
+
+    x, y = random_rows(20, D)
+    for case in CASES:
+        fit(x, y, algo=case.algo, loss=case.loss, epochs=1, progress=False, tol=0.5 if case.method.certify else None)
+    shuffle_runs(np.arange(9), 3, random_state(0), np.empty(9, np.int64))
+    assert b"NRT_" in object_code(shuffle_runs)  # it creates an array: the symbol is where it is looked for
+    kernels = {n: d for n, d in dispatchers().items() if d.targetoptions.get("_nrt") is False and d.signatures}
+    assert set(specialised()) <= set(kernels)
+    for name, dispatcher in kernels.items():
+        assert isinstance(dispatcher, Dispatcher) and b"NRT_" not in object_code(dispatcher), name
+
+
+# Parameters
+
+
+@every_method
+def test_numbers_out_of_bounds_are_refused_by_name(method):
+    for param in method.params:
+        wrong = [np.nextafter(param.low, -np.inf) if not param.open_low else param.low, "many", float("nan"), [1]]
+        if np.isfinite(param.high):
+            wrong.append(np.nextafter(param.high, np.inf) * (1 + 1e-9) + 1e-9)
+        if param.integer:
+            wrong.append(param.low + 0.5)
+        for value in wrong:
+            with pytest.raises(ValueError, match=param.name):
+                resolve(method.name, None, None, None, {param.name: value})
+        for value in (param.default, param.high):
+            assert resolve(method.name, None, None, None, {param.name: value}).settings[param.name] == value
+
+
+@every_method
+def test_a_parameter_without_effect_is_refused_naming_the_methods_that_have_it(method):
+    own = {param.name for param in method.params}
+    for other in METHODS.values():
+        for param in other.params:
+            if param.name not in own:
+                having = [m.name for m in METHODS.values() if any(p.name == param.name for p in m.params)]
+                with pytest.raises(TypeError, match=f"{param.name}.*{method.name}.*{', '.join(having)}"):
+                    resolve(method.name, None, None, None, {param.name: param.default})
+    with pytest.raises(TypeError, match="no method has it"):
+        resolve(method.name, None, None, None, {"learning_speed": 1})
+
+
+@every_method
+def test_what_a_method_does_not_have_is_refused_by_name(method):
+    for name, value in (("loss", "huber"), ("penalty", "l7"), ("bias", "free")):
+        if name == "bias" and value in method.bias:
+            continue
+        choice = {"loss": None, "penalty": None, "bias": None, name: value}
+        with pytest.raises((ValueError, TypeError), match=f"{name}='{value}'"):
+            resolve(method.name, given={}, **choice)
+
+
+def test_every_method_says_what_it_is():
+    for name, method in METHODS.items():
+        assert name == method.name and method.title and method.paper and method.weight_meaning and method.mixing
+        assert "<-" in method.formula and all(param.doc for param in method.params)
+    with pytest.raises(ValueError, match="pa7.*dcd"):
+        resolve("pa7", None, None, None, {})
+
+
+# Save, load, continue
+
+
+@every_case
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_run_taken_up_again_equals_one_that_never_stopped(case, dtype, tmp_path, quiet):
+    x, y = random_rows(150, D)
+    options = dict(algo=case.algo, loss=case.loss, dtype=dtype, progress=False)
+    options |= {"tol": 0, "inner_rounds": 2} if case.method.certificate else {}
+    straight = fit(x, y, epochs=7, run_dir=tmp_path / "straight", **options)
+    fit(x, y, epochs=3, run_dir=tmp_path / "parts", **options)
+    resumed = fit(x, y, epochs=7, run_dir=tmp_path / "parts", resume=True, **options)
+    assert resumed.result_.epochs == straight.result_.epochs == 7
+    assert straight.digest() == resumed.digest()
+    epochs = [record["epoch"] for record in resumed.result_.history]  # the file keeps at most ten a second
+    assert epochs == sorted(set(epochs)) and epochs[-1] == 7
+
+
+@every_case
+def test_the_same_call_gives_the_same_bits_and_the_seed_matters(case, quiet):
+    x, y = random_rows(150, D)
+    options = dict(algo=case.algo, loss=case.loss, epochs=3, progress=False)
+    assert fit(x, y, **options).digest() == fit(x, y, **options).digest() != fit(x, y, seed=1, **options).digest()
+
+
+@every_case
+def test_weights_of_half_the_width_learn_the_same(case, quiet):
+    """float32 weights: 24 bits, so a few parts in a million after some hundred updates."""
+    x, y = random_rows(150, D)
+    options = dict(algo=case.algo, loss=case.loss, epochs=2, progress=False)
+    wide, narrow = (fit(x, y, dtype=dtype, **options).coef_ for dtype in ("float64", "float32"))
+    assert np.any(wide != narrow)
+    np.testing.assert_allclose(narrow, wide, rtol=1e-3, atol=1e-4)
+
+
+def test_indices_are_read_where_they_lie():
+    for kind in (np.int32, np.int64):
+        indices = np.array([0, 5, 7], kind)
+        assert np.shares_memory(as_unsigned(indices), indices) and as_unsigned(indices).dtype.kind == "u"

@@ -1,0 +1,133 @@
+"""Each passive-aggressive step solves its quadratic programme (Crammer et al., JMLR 2006, equations 3, 6 and 7)."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from making import Case, block_of, learn, random_rows, separable_rows
+from scipy.optimize import minimize
+
+from bigclf.training import fit
+
+KINDS = ("pa", "pa1", "pa2")
+every_kind = pytest.mark.parametrize("algo", KINDS)
+
+
+def step(algo, w, x, y, bias=None, weight=1.0, C=1.0):
+    """The kernel's weights after one row; ``w`` [features + 1]."""
+    case = Case(algo, None)
+    shared = case.method.shared(x.size, "float64")
+    shared.weights[:] = w
+    given = {} if algo == "pa" else {"C": C}
+    block = block_of(np.vstack([x, x]), [y, y], [weight, weight])
+    *_, counts, _ = learn(case, block, x.size, np.array([0]), (shared, ()), bias=bias, **given)
+    return shared.weights, counts
+
+
+def solved(algo, w, x, y, C):
+    """min 1/2 ||v - w||^2 (+ C s, + C s^2)  with  y v.x >= 1 - s, s >= 0 (PA: s = 0), by sequential least squares."""
+    n = x.size
+    slack = 0.0 if algo == "pa" else 1.0
+    power = {"pa": 1, "pa1": 1, "pa2": 2}[algo]
+
+    def cost(z):
+        return 0.5 * ((z[:n] - w) ** 2).sum() + slack * C * z[n] ** power
+
+    def slope(z):
+        return np.append(z[:n] - w, slack * C * power * z[n] ** (power - 1))
+
+    limits = [
+        {"type": "ineq", "fun": lambda z: y * (z[:n] @ x) - 1 + slack * z[n], "jac": lambda z: np.append(y * x, slack)},
+        {"type": "ineq", "fun": lambda z: z[n], "jac": lambda z: np.append(np.zeros(n), 1.0)},
+    ]
+    start = np.append(w, max(0.0, 1 - y * (w @ x)))
+    found = minimize(cost, start, jac=slope, constraints=limits, method="SLSQP", options={"ftol": 1e-16, "maxiter": 500})
+    return found.x[:n]
+
+
+@every_kind
+@pytest.mark.parametrize("bias", [None, "feature"])
+def test_a_step_equals_the_solution_of_its_programme(algo, bias):
+    rng = np.random.default_rng(7)
+    moved = 0
+    for _ in range(40):
+        n = int(rng.integers(1, 6))
+        x = rng.standard_normal(n).astype(np.float32)
+        w, y, C = rng.standard_normal(n + 1), int(rng.choice([-1, 1])), float(10 ** rng.uniform(-2, 1))
+        extended = np.append(x.astype(float), 1.0) if bias else x.astype(float)
+        before = w if bias else w[:n]
+        after, counts = step(algo, w, x, y, bias, C=C)
+        expected = solved(algo, before, extended, y, C)
+        np.testing.assert_allclose(after[: before.size], expected, rtol=0, atol=1e-8)
+        moved += counts.updates
+    assert 10 < moved < 40  # some rows were satisfied already and left the weights alone
+
+
+@every_kind
+@settings(max_examples=150, deadline=None)
+@given(
+    x=st.lists(st.floats(-4, 4, width=32), min_size=1, max_size=6),
+    w=st.lists(st.floats(-4, 4), min_size=6, max_size=6),
+    y=st.sampled_from([-1, 1]),
+    C=st.floats(1e-3, 1e3),
+    weight=st.floats(0.01, 100),
+)
+def test_a_step_fulfils_the_optimality_conditions(algo, x, w, y, C, weight):
+    """With the multiplier tau of y v.x >= 1 - s:  v = w + tau y x, and of tau and the slack s what each kind asks."""
+    x, w, weight = np.array(x, np.float32), np.array(w[: len(x)]), 1.0 if algo == "pa" else weight
+    after, counts = step(algo, np.append(w, 0.0), x, y, C=C, weight=weight)
+    v, x = after[:-1], x.astype(float)
+    norm, loss = x @ x, max(0.0, 1 - y * (w @ x))
+    if norm < 1e-6 or loss == 0:
+        if norm == 0 or loss == 0:
+            np.testing.assert_array_equal(v, w)
+            assert counts.updates == 0
+        return
+    tau = y * ((v - w) @ x) / norm
+    np.testing.assert_allclose(v, w + tau * y * x, atol=1e-9 * (1 + np.abs(v).max()))
+    s = 1 - y * (v @ x)  # what is left of the loss
+    price, tiny = C * weight, 1e-9 * (1 + tau + loss + norm)
+    assert tau >= -tiny and s >= -1e-9 * (1 + norm * tau)
+    if algo == "pa":
+        assert abs(s) <= 1e-9 * (1 + norm * tau)
+    elif algo == "pa1":  # tau <= C, and slack only where the price is paid in full
+        assert tau <= price * (1 + 1e-9) + tiny and (abs(s) <= 1e-9 * (1 + norm * tau) or tau == pytest.approx(price))
+    else:  # the slope of C s^2
+        assert tau == pytest.approx(2 * price * s, rel=1e-6, abs=1e-6)
+
+
+def test_slack_at_a_high_price_is_no_slack_at_all():
+    x, y = random_rows(80, 20)
+    hard = fit(x, y, algo="pa", epochs=2, progress=False).coef_
+    np.testing.assert_allclose(fit(x, y, algo="pa1", C=1e12, epochs=2, progress=False).coef_, hard, rtol=1e-12)
+    np.testing.assert_allclose(fit(x, y, algo="pa2", C=1e12, epochs=2, progress=False).coef_, hard, rtol=1e-6)
+    assert np.abs(fit(x, y, algo="pa1", C=0.01, epochs=2, progress=False).coef_ - hard).max() > 0.1
+
+
+@pytest.mark.parametrize("algo", ["pa1", "pa2"])
+def test_a_row_s_weight_multiplies_c(algo):
+    x, y = random_rows(80, 20)
+    heavy = fit(x, y, algo=algo, C=0.05, sample_weight=np.full(80, 4.0), epochs=2, progress=False)
+    np.testing.assert_array_equal(heavy.coef_, fit(x, y, algo=algo, C=0.2, epochs=2, progress=False).coef_)
+
+
+def test_hard_steps_take_weights_of_0_and_1_only():
+    from bigclf.errors import DataError
+
+    x, y = random_rows(30, 10)
+    with pytest.raises(DataError, match="0 and 1 only.*pa1 and pa2"):
+        fit(x, y, algo="pa", sample_weight=np.full(30, 0.5), progress=False)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_squared_losses_stay_below_their_bound(seed):
+    """Separable by u with margin 1: the sum of squared losses of PA is at most R^2 ||u||^2 (Theorem 2)."""
+    x, y, u, gamma = separable_rows(seed=seed)
+    case = Case("pa", None)
+    block, state, total = block_of(x, y), case.state(8, 0), 0.0
+    for _ in range(20):
+        for i in range(len(y)):
+            *_, counts, _ = learn(case, block, 8, np.array([i]), state)
+            total += counts.loss**2
+    limit = (x.astype(float) ** 2).sum(axis=1).max() / gamma**2
+    assert 1 < total <= limit

@@ -1,0 +1,39 @@
+"""Sizes, counts and times as people write and read them."""
+
+import pytest
+
+from bigclf.units import format_bytes, format_count, format_seconds, parse_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("256MB", 256_000_000), ("1GiB", 2**30), ("1.5 kB", 1500), (" 2g ", 2 * 10**9), ("10", 10), (77, 77)],
+)
+def test_parse_bytes(text, size):
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "-1", "1 XB", "0", 0, True, float("nan"), "1e9GB?"])
+def test_parse_bytes_refuses(text):
+    with pytest.raises(ValueError, match="size"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1.00 kB"), (1_220_000_000, "1.22 GB"), (999_999, "1.00 MB")]
+)
+def test_format_bytes(size, text):
+    assert format_bytes(size) == text
+
+
+@pytest.mark.parametrize(("n", "text"), [(32561, "32,561"), (119_100_000, "119 M"), (1_272_569, "1.27 M")])
+def test_format_count(n, text):
+    assert format_count(n) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.012, "12 ms"), (3.41, "3.41 s"), (125, "2 min 05 s"), (3780, "1 h 03 min"), (5e-6, "5 us")],
+)
+def test_format_seconds(seconds, text):
+    assert format_seconds(seconds) == text
