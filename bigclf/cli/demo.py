@@ -15,7 +15,7 @@ from bigclf.cli.convert import bytes_in_memory
 from bigclf.errors import RunError
 from bigclf.units import format_bytes, format_count, format_seconds, parse_bytes
 
-TIMES_THE_BUDGET = 3  # how much larger than its budget the training data is, decoded
+TIMES_THE_BUDGET = 2.5  # how much larger than its budget the training data is, decoded
 BYTES_PER_ENTRY, ENTRIES_PER_ROW, TEXT_PER_ENTRY = 8, 79, 12.2
 N_FEATURES, SEED, TEST_SHARE = 100_000, 0, 0.05
 TOL, C, ONLINE_C = 1e-3, 1.0, 0.1
@@ -349,16 +349,19 @@ def _sizes(told: dict[str, Any]) -> Any:
     data, budget = told["train"]["bytes_in_memory"], told["memory"]
     memory = told["dcd"]["memory"] or {}
     lines: list[tuple[str, int, str, str]] = [
-        ("data", data, "cyan", f"{data / budget:.1f} times the budget"),
+        ("data", data, "cyan", f"decoded: {data / budget:.1f} times the budget"),
         ("budget", budget, "white", ""),
     ]
+    text = told.get("train_convert", {}).get("text_bytes")
+    if text:
+        lines.insert(0, ("text", text, "cyan", f"{text / budget:.1f} times the budget"))
     if memory.get("peak"):
         base = memory.get("base", 0)
         beside = f"in training, beside {format_bytes(base)} of interpreter and libraries"
         lines.append(("peak", max(memory["peak"] - base, 0), "green", beside))
     grid = _grid()
     for name, size, colour, note in lines:
-        line = Text(_bar(size / max(data, budget)), style=colour)
+        line = Text(_bar(size / max(size for _, size, _, _ in lines)), style=colour)
         line.append(f"  {note}" if note else "", style="dim")
         grid.add_row(name, format_bytes(size), line)
     return grid

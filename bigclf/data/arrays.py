@@ -11,6 +11,8 @@ from bigclf.block import FAULTS, OK, Block, as_unsigned, check_rows, rows_of
 from bigclf.data.facts import Chunks
 from bigclf.errors import DataError
 
+TARGET_NNZ = 500_000
+
 
 class Arrays:
     """A matrix with its labels.
@@ -21,7 +23,7 @@ class Arrays:
         with sorted indices is used where it lies, without a copy.
     y : [rows] labels: ints, floats, strings or bools, of one kind.
     sample_weight : [rows] at least 0, or None.
-    target_nnz : rows are cut into chunks of about so many non-zeros.
+    least_chunks : rows are cut into at least so many chunks, where there are as many rows.
 
     Raises
     ------
@@ -29,10 +31,11 @@ class Arrays:
     """
 
     files: list[str] = []
+    fingerprints: list[Any] = []
     warnings: list[str] = []
     layout = None
 
-    def __init__(self, X: Any, y: Any, sample_weight: Any = None, target_nnz: int = 500_000) -> None:
+    def __init__(self, X: Any, y: Any, sample_weight: Any = None, least_chunks: int = 1) -> None:
         indptr, indices, values, self.n_features = csr_arrays(X)
         labels = label_array(y)
         self.n_rows = indptr.size - 1
@@ -54,7 +57,7 @@ class Arrays:
         self.max_row_nnz = int(lengths.max(initial=0))
         self.max_norm = float(norms.max(initial=0.0))
         self.features: dict[str, Any] = {"kind": "given", "version": 1}
-        self.chunks = cut(indptr, target_nnz)
+        self.chunks = cut(indptr, least_chunks)
         self.max_group_rows = int(self.chunks.rows.max(initial=0))
         self.max_group_nnz = int(self.chunks.nnz.max(initial=0))
         self.sorted_labels = bool((np.diff(codes) != 0).sum() + 1 == self.classes.size > 1)
@@ -84,10 +87,10 @@ class Arrays:
         """Arrays in memory are taken to stay as they are."""
 
 
-def cut(indptr: np.ndarray, target_nnz: int) -> Chunks:
-    """A chunk table of runs of rows with about ``target_nnz`` entries each."""
+def cut(indptr: np.ndarray, least: int) -> Chunks:
+    """A chunk table of runs of rows with about ``TARGET_NNZ`` entries each, or ``least`` of them."""
     n_rows = indptr.size - 1
-    n_chunks = max(1, min(n_rows, -(-int(indptr[-1] - indptr[0]) // target_nnz)))
+    n_chunks = max(1, min(n_rows, max(least, -(-int(indptr[-1] - indptr[0]) // TARGET_NNZ))))
     edges = np.searchsorted(indptr, np.linspace(indptr[0], indptr[-1], n_chunks + 1)[1:-1])
     row0 = np.unique(np.concatenate([[0], edges, [n_rows]])) if n_rows else np.zeros(1, np.int64)
     first = row0[:-1].astype(np.int64)

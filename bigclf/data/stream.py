@@ -7,6 +7,7 @@ until the next one is taken: its memory is used again.
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 from collections import deque
@@ -72,8 +73,7 @@ class Stream:
                 yield block
                 if buffer is not None:
                     self._free.put(buffer)
-                unit = next(todo, None)
-                if unit is not None:
+                for unit in itertools.islice(todo, 1):
                     waiting.append(pool.submit(self._make, unit))
         finally:
             if self._decoded:

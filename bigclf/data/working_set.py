@@ -162,7 +162,8 @@ class WorkingSet:
         fill_keys(self.arena.ids[:n], self.scores[:n], keys)
         best = np.argsort(-keys, kind="stable")
         entries = np.cumsum(np.diff(self.arena.indptr[: n + 1])[best])
-        fits = min(np.searchsorted(entries, KEEP * self.arena.indices.size, side="right"), int(KEEP * self.scores.size))
+        fits = int(np.searchsorted(entries, KEEP * self.arena.indices.size, side="right"))
+        fits = min(fits, int(KEEP * self.scores.size))
         self.threshold = float(keys[best[fits]]) if fits < n else self.threshold
         keep_rows(self.arena, self.scores, keys, self.threshold, self.used, self.member)
         self.generation += 1

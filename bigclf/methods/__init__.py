@@ -80,7 +80,7 @@ class Method:
     update: Callable[[int], Callable[..., Any]]
     params: tuple[Param, ...] = ()
     losses: tuple[str, ...] = ()
-    rows: type | None = None
+    rows: Any = None
     certify: Callable[[int], Callable[..., Any]] | None = None
     weights: Callable[[Any], np.ndarray] = lambda shared: shared.weights
     mix: Callable[..., Any] | None = mix_mean

@@ -139,7 +139,7 @@ def fit(
     setting = resolve(algo, loss, penalty, bias, params | ({} if C is None else {"C": C}))
     options = _checked(setting, locals())
     with PeakMemory() as peak:
-        source = open_source(data, y, sample_weight, columns)
+        source = open_source(data, y, sample_weight, columns, groups or 1)
         require_usable(source, setting)
         weights = class_weight_array(class_weight, source.classes, source.class_counts)
         problems = make_problems(source.classes, weights, setting)
@@ -201,7 +201,7 @@ def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def open_source(data: Any, y: Any, sample_weight: Any, columns: dict[str, str] | None) -> Any:
+def open_source(data: Any, y: Any, sample_weight: Any, columns: dict[str, str] | None, groups: int = 1) -> Any:
     """The rows behind ``data``: a dataset of files or arrays in memory.
 
     Raises
@@ -220,11 +220,13 @@ def open_source(data: Any, y: Any, sample_weight: Any, columns: dict[str, str] |
         raise TypeError("a matrix needs its labels: fit(X, y)")
     if columns is not None:
         raise TypeError("columns has no effect with a matrix: it names the columns of Parquet files")
-    return Arrays(data, y, sample_weight)
+    return Arrays(data, y, sample_weight, least_chunks=groups)
 
 
 def _is_list_of_paths(data: Any) -> bool:
-    return isinstance(data, list | tuple) and bool(data) and all(isinstance(d, str) or hasattr(d, "__fspath__") for d in data)
+    if not isinstance(data, list | tuple) or not data:
+        return False
+    return all(isinstance(item, str) or hasattr(item, "__fspath__") for item in data)
 
 
 def require_usable(source: Any, setting: Setting) -> None:
@@ -371,7 +373,7 @@ def _asked(source: Any, problems: list[Problem], plan: Plan, options: dict[str, 
         "identity": identity,
         "limits": {name: options[name] for name in ("epochs", "max_seconds")},
         "plan": plan.as_json(),
-        "files": [{"path": p, **f._asdict()} for p, f in zip(source.files, getattr(source, "fingerprints", []), strict=True)],
+        "files": [{"path": p, **f._asdict()} for p, f in zip(source.files, source.fingerprints, strict=True)],
         "versions": {
             "bigclf": bigclf.__version__,
             "numpy": np.__version__,
@@ -401,7 +403,8 @@ def _finished(directory: RunDirectory, limits: dict[str, Any]) -> Model | None:
         held = json.loads(json.dumps(model.facts))
         model.result_ = Result(
             directory.history(), model.certificate, held.get("progressive", {}), held.get("plan", {}),
-            bool(held["converged"]), held["reads"], held["epochs"], held["seconds"], held.get("memory", {}), held["stopped"],
+            bool(held["converged"]), held["reads"], held["epochs"], held["seconds"], held.get("memory", {}),
+            held["stopped"],
         )  # fmt: skip
         return model
     return None
@@ -461,7 +464,7 @@ def _signals() -> Iterator[Callable[[], str | None]]:
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return
-    before: dict[int, Any] = {}
+    before: dict[signal.Signals, Any] = {}
 
     def note(number: int, frame: Any) -> None:
         said.append(signal.Signals(number).name)
@@ -509,11 +512,11 @@ def _validation(run: Run, source: Any, data: Any) -> dict[str, float]:
 
 
 def _result(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMemory, source: Any) -> Result:
-    certificate = None
+    certificate: dict[str, Any] | None = None
     if run.tol is not None:
-        each = [
-            {"name": problem.name, "primal": status.primal, "dual": status.dual, "gap": status.gap, "read": status.reads}
-            for problem, status in zip(run.problems, run.status, strict=True)
+        each: list[dict[str, Any]] = [
+            {"name": p.name, "primal": s.primal, "dual": s.dual, "gap": s.gap, "read": s.reads}
+            for p, s in zip(run.problems, run.status, strict=True)
         ]
         certificate = {
             "primal": sum(c["primal"] for c in each),
@@ -535,7 +538,11 @@ def _result(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMemor
         reads=run.reads,
         epochs=run.epoch - 1,
         seconds=run.seconds,
-        memory={"base": peak.base, "planned": peak.base + plan.memory["planned"], "peak": max(peak.peak, anonymous_bytes())},
+        memory={
+            "base": peak.base,
+            "planned": peak.base + plan.memory["planned"],
+            "peak": max(peak.peak, anonymous_bytes()),
+        },
         stopped=run.stopped,
         mistakes=sum(status.total.mistakes for status in run.status),
         bytes_read=run.bytes_read,
@@ -562,7 +569,7 @@ def _model(run: Run, source: Any, result: Result, options: dict[str, Any]) -> Mo
 
 
 def _warn(result: Result, options: dict[str, Any]) -> None:
-    limit = {"epochs": f"epochs={options['epochs']}", "seconds": f"max_seconds={options['max_seconds']}"}[result.stopped]
+    limit = f"epochs={options['epochs']}" if result.stopped == "epochs" else f"max_seconds={options['max_seconds']}"
     if result.certificate is not None:
         reached = f"the relative gap is {result.certificate['gap']:.2e}, asked was {options['tol']:g}"
     else:

@@ -139,6 +139,7 @@ def make_plan(
     # scratch: order, scores, and the problem's view of labels and weights, a block's rows each
     view = 8 * 5
     weights = (source.n_features + 1) * 8
+    parts["model"] = 2 * k * weights
     resident = {"data": 0 if in_memory else data, "scratch": group_rows * view}
     if certified:
         resident["certificate"] = (k + 1) * weights
@@ -151,7 +152,9 @@ def make_plan(
         shape["run"] = run_length(source)
         shape["threads"] = min(threads, DECODERS)
     else:
-        shape = _streamed(source, problems, parts, memory, wanted, group_rows, chunk_bytes, longest, decoding, view, weights)
+        shape = _streamed(
+            source, problems, parts, memory, wanted, group_rows, chunk_bytes, longest, decoding, view, weights
+        )
         shape["threads"] = min(threads, shape["threads"])
     predicted = source.nnz * k * SECONDS_A_NONZERO
     parts["slack"] = SLACK_BYTES
@@ -260,8 +263,9 @@ def run_length(source: Any) -> int:
 
 
 def group_edges(nnz: np.ndarray, groups: int) -> list[tuple[int, int]]:
-    """Cut the chunks into ``groups`` runs of about as many non-zeros; never more groups than chunks."""
-    groups = max(1, min(groups, nnz.size))
+    """Cut the chunks into ``groups`` runs of about as many non-zeros; ValueError when there are fewer chunks."""
+    if groups > nnz.size:
+        raise ValueError(f"groups={groups} is more than the data have chunks ({nnz.size})")
     total = np.concatenate([[0], np.cumsum(nnz)])
     edges = np.searchsorted(total, np.linspace(0, total[-1], groups + 1)[1:-1])
     edges = np.clip(edges, np.arange(1, groups), nnz.size - np.arange(groups - 1, 0, -1))

@@ -22,7 +22,8 @@ from bigclf.training.run_directory import Checkpoint, RunDirectory
 from bigclf.training.visit import Learner, Scratch, Tally
 
 log = logging.getLogger("bigclf")
-NEAR = 3.0  # in memory a certificate costs as much as an epoch: one is made when the estimate is this near the tolerance
+NEAR = 3.0  # in memory a certificate costs an epoch: one is made when the estimate is this near the tolerance
+MOST_OPTIMISM = 100.0
 SELDOM = 50  # ... or after so many epochs without one
 GRACE_SECONDS = 20.0  # what a run that was told to stop may take to reach the end of its segment
 
@@ -41,6 +42,7 @@ class Status:
         self.since_certificate = 0
         self.certify_next = False
         self.estimate = 1.0
+        self.optimism = 1.0  # how many times the certified gap was the estimate of the same weights
         self.progressive, self.total = Tally(), Tally()
         self.reads = 0  # the read that certified the answer
 
@@ -189,7 +191,10 @@ class Run:
     def _accept(self, number: int, learner: Learner) -> None:
         status = self.status[number]
         assert learner.start is not None and self.tol is not None
-        status.accept(*learner.certificate(), learner.start[0].weights, self.reads)
+        primal, dual = learner.certificate()
+        status.accept(primal, dual, learner.start[0].weights, self.reads)
+        if primal > 0 and status.estimate > 0:
+            status.optimism = min(MOST_OPTIMISM, max(1.0, (primal - dual) / primal / status.estimate))
         status.since_certificate = 0
         gap = status.gap
         status.done = gap is not None and gap <= self.tol
@@ -228,7 +233,8 @@ class Run:
     def _go_on(self, learner: Learner, view: Block, scores: np.ndarray) -> None:
         """More rounds over the rows that matter, before the next read."""
         if self.plan.rounds and self.tol is not None:
-            rounds = learner.inner_rounds(view, scores, self.tol, self._scratch, self._idle)
+            aim = self.tol / self.status[learner.number].optimism
+            rounds = learner.inner_rounds(view, scores, aim, self._scratch, self._idle)
             self.rounds = max(self.rounds, rounds)
 
     def _end_epoch(self) -> None:
@@ -411,12 +417,12 @@ class Run:
                         learners[group].gather(block)
 
 
-_FACTS = ("primal", "dual", "done", "since_certificate", "certify_next", "estimate", "reads")
+_FACTS = ("primal", "dual", "done", "since_certificate", "certify_next", "estimate", "optimism", "reads")
 
 
 def _status_facts(status: Status) -> dict[str, Any]:
     facts = {name: getattr(status, name) for name in _FACTS}
-    for name in ("primal", "dual", "estimate"):  # JSON has no infinity; hexadecimal keeps every bit
+    for name in ("primal", "dual", "estimate", "optimism"):  # JSON has no infinity; hexadecimal keeps every bit
         facts[name] = float(facts[name]).hex()
     return facts | {
         "progressive": status.progressive.array().tolist(),
@@ -428,7 +434,7 @@ def _restored_status(facts: dict[str, Any], weights: np.ndarray | None) -> Statu
     status = Status()
     for name in _FACTS:
         setattr(status, name, facts[name])
-    for name in ("primal", "dual", "estimate"):
+    for name in ("primal", "dual", "estimate", "optimism"):
         setattr(status, name, float.fromhex(facts[name]))
     status.progressive, status.total = Tally.of(np.array(facts["progressive"])), Tally.of(np.array(facts["total"]))
     status.weights = None if weights is None else weights.copy()

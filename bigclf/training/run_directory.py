@@ -113,13 +113,13 @@ class RunDirectory:
 
         Raises
         ------
-        RunError : the directory holds a run and ``resume`` was not said, or it holds another run (with the differences).
+        RunError : the directory holds a run and ``resume`` was not said, or another run (the differences are named).
         """
         if not files.exists(self.file("run.json")):
             files.publish_text(self.file("run.json"), json.dumps(asked, indent=1))
             return None
         if not resume:
-            raise RunError(f"{self.path} holds a run already; resume it (resume=True, --resume) or use another directory")
+            raise RunError(f"{self.path} holds a run already; resume it (resume=True, --resume) or use another one")
         try:
             before: dict[str, Any] = json.loads(files.read_text(self.file("run.json")))
         except ValueError as error:
@@ -264,7 +264,8 @@ def _short(value: Any) -> str:
 
 
 def _checksum(array: np.ndarray) -> str:
-    return hashlib.blake2b(memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b"", digest_size=16).hexdigest()
+    content = memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b""
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def _digest(sums: dict[str, str]) -> str:

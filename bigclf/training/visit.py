@@ -145,7 +145,9 @@ class Learner:
 
     # Between reads
 
-    def inner_rounds(self, view: Block, scores: np.ndarray, tol: float, scratch: Scratch, idle: Callable[[], None]) -> int:
+    def inner_rounds(
+        self, view: Block, scores: np.ndarray, tol: float, scratch: Scratch, idle: Callable[[], None]
+    ) -> int:
         """More rounds over the rows that matter, until their own gap is small beside what it is to be.
 
         ``view`` holds the rows in memory: the working set, or all rows of a resident group with the scores of the

@@ -1,0 +1,126 @@
+"""The frame: the README's commands, links and table of methods are true, and the version is one.
+
+As a program:  python tests/test_frame.py                   writes the README's table of methods anew
+               python tests/test_frame.py --command NAME    prints the README's set-up command that ends in NAME
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import bigclf
+
+TOP = Path(__file__).parent.parent
+README = TOP / "README.md"
+BEGIN, END = "<!-- methods: made by tests/test_frame.py -->\n", "<!-- end of methods -->\n"
+
+
+def methods_table():
+    """The table of methods as Markdown, from ``bigclf.algorithms()``."""
+    lines = ["| `--algo` | what it is | update | parameters | losses | says how good by |", "| --- " * 6 + "|"]
+    for method in bigclf.algorithms():
+        parameters = ", ".join(f"`{p['name']}`" for p in method["parameters"]) or "none"
+        losses = ", ".join(f"`{loss}`" for loss in method["losses"]) or "its own"
+        quality = "certificate" if method["certificate"] else "progressive error"
+        update = method["update"].replace("|", r"\|")
+        what = f"{method['title']} ({method['paper']})"
+        lines.append(f"| `{method['name']}` | {what} | `{update}` | {parameters} | {losses} | {quality} |")
+    return "\n".join(lines) + "\n"
+
+
+def commands(kind="sh"):
+    """The lines of the README's code blocks of a kind, comments left out."""
+    blocks = re.findall(rf"^```{kind}\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
+    lines = [re.sub(r"\s+#.*", "", line) for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def setup_command(name):
+    """The one command that makes the environment and ends in ``name``."""
+    (found,) = [line for line in commands() if line.startswith("python3 -m venv") and line.endswith(name)]
+    return found
+
+
+def test_two_commands_do_all_the_set_up():
+    for name in ("demo", "pytest"):
+        assert setup_command(name).startswith("python3 -m venv .venv && .venv/bin/")
+
+
+def test_ci_runs_the_readmes_test_command():
+    assert "tests/test_frame.py --command pytest" in (TOP / ".ci" / "run").read_text()
+
+
+def test_every_bigclf_command_in_the_readme_parses():
+    import click
+
+    from bigclf.cli import main
+
+    seen = set()
+    for line in commands():
+        words = line.split()
+        if words[0] != "bigclf":
+            continue
+        seen.add(words[1])
+        command = main.get_command(click.Context(main), words[1])
+        assert command is not None, line
+        command.make_context(words[1], words[2:])
+    assert seen == set(main.list_commands(click.Context(main)))
+
+
+def test_python_in_the_readme_compiles():
+    for block in re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL):
+        compile(block, "README.md", "exec")
+
+
+def test_links_and_named_files_exist():
+    for document in (README, TOP / "CONTRIBUTING.md", TOP / "jobs" / "README.md"):
+        text = document.read_text()
+        for target in re.findall(r"\]\(([^)#]+)\)", text):
+            assert target.startswith("https://") or (document.parent / target).exists(), (document.name, target)
+        for name in re.findall(r"`((?:bigclf|jobs|tests)/[\w/.]+)`", text):
+            assert (TOP / name).exists() or "<" in name, (document.name, name)
+
+
+def test_table_of_methods_is_current():
+    assert BEGIN + methods_table() + END in README.read_text(), "run python tests/test_frame.py"
+
+
+def test_exit_codes_agree_with_the_command_line():
+    import bigclf.cli
+
+    told = dict(re.findall(r"^\| (\d) \| (.*?) \|$", README.read_text(), re.MULTILINE))
+    known = dict(re.findall(r"^(\d) {5}(.*)$", bigclf.cli.__doc__, re.MULTILINE))
+    assert told.keys() == known.keys() and len(told) == 7
+    assert all(told[code].split(",")[0].split(" ")[0] == known[code].split(",")[0].split(" ")[0] for code in told)
+
+
+def test_version_agrees():
+    from importlib.metadata import PackageNotFoundError, version
+
+    assert re.fullmatch(r"\d+\.\d+\.\d+", bigclf.__version__)
+    program = "import sys; from bigclf.cli import main; sys.argv = ['bigclf', '--version']; main()"
+    said = subprocess.run([sys.executable, "-c", program], cwd=TOP, capture_output=True, text=True, check=True).stdout
+    assert bigclf.__version__ in said
+    try:
+        assert version("bigclf") == bigclf.__version__
+    except PackageNotFoundError:
+        pass  # run from a checkout that is not installed
+
+
+def test_typed_and_licensed():
+    assert (TOP / "bigclf" / "py.typed").exists()
+    assert (TOP / "LICENSE").read_text().startswith("BSD 3-Clause License")
+
+
+def rewrite():
+    """Put the table of methods of today into the README."""
+    head, rest = README.read_text().split(BEGIN)
+    README.write_text(head + BEGIN + methods_table() + END + rest.split(END)[1])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--command"]:
+        print(setup_command(sys.argv[2]))
+    else:
+        rewrite()

@@ -1,0 +1,152 @@
+"""The working set: who is let in, who leaves when it is full, and that its bytes can be gathered again."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from making import block_of, dense, random_rows
+
+from bigclf.block import rows_of
+from bigclf.data.working_set import KEEP, TIE, WorkingSet, bytes_of
+
+D = 20
+
+
+def rows_and_scores(n=100, seed=0, weights=True):
+    x, y = random_rows(n, D, seed=seed)
+    rng = np.random.default_rng(seed)
+    block = block_of(x, y, rng.choice([0.5, 1.0, 2.0], n) if weights else None)
+    return block, -rng.permutation(n) / n  # scores in steps of 1/n, far apart beside the random part of a key
+
+
+def set_of(rows, nnz, n=100):
+    return WorkingSet(rows, nnz, 4, False, n)
+
+
+def same_rows(held, block, ids):
+    """Whether ``held`` has exactly the rows ``ids`` of the block, each with all that belongs to it."""
+    np.testing.assert_array_equal(held.ids, ids)
+    for name in ("labels", "weights", "norms"):
+        np.testing.assert_array_equal(getattr(held, name), getattr(block, name)[ids])
+    np.testing.assert_array_equal(dense(held, D), dense(block, D)[ids])
+
+
+def test_with_room_for_all_everyone_asked_for_is_let_in_in_order():
+    block, scores = rows_and_scores()
+    held = set_of(100, block.nnz)
+    asked = np.array([3, 4, 50, 7, 99])
+    held.admit(block, asked, scores)
+    same_rows(held.block(), block, asked)
+    np.testing.assert_array_equal(held.scores[:5], scores[asked])
+    assert held.n_rows == 5 and held.member.nonzero()[0].tolist() == sorted(asked)
+    held.admit(block, np.array([50, 8]), scores)  # once is enough
+    assert held.block().ids.tolist() == [*asked, 8]
+
+
+def test_a_full_arena_keeps_the_best_and_remembers_how_good_they_were():
+    block, scores = rows_and_scores()
+    held = set_of(30, block.nnz)
+    held.admit(block, np.arange(100), scores)
+    ids = held.block().ids
+    assert int(KEEP * 30) <= held.n_rows <= 30 and -1 < held.threshold < 0 and held.generation > 0
+    kept, left = scores[ids], np.delete(scores, ids)
+    assert left.max() <= kept.min() + TIE  # nobody outside is better than anybody inside
+    same_rows(held.block(), block, ids)
+    np.testing.assert_array_equal(np.flatnonzero(held.member), np.sort(ids))
+    before = ids.tolist()
+    held.admit(block, np.arange(100), np.full(100, held.threshold - 2 * TIE))  # not good enough
+    assert held.block().ids.tolist() == before
+
+
+def test_entries_fill_the_arena_as_rows_do():
+    block, scores = rows_and_scores()
+    held = set_of(100, block.nnz // 4)
+    held.admit(block, np.arange(100), scores)
+    assert 0.6 * block.nnz / 4 < held.used[1] <= block.nnz // 4 and held.used[1] == held.block().nnz
+    same_rows(held.block(), block, held.block().ids)
+
+
+def test_a_row_larger_than_the_arena_stays_outside():
+    block, _ = rows_and_scores()
+    longest = int(np.diff(block.indptr).max())
+    held = set_of(100, longest - 1)
+    held.admit(block, np.arange(100), np.zeros(100))
+    assert 0 < held.n_rows and np.diff(held.block().indptr).max() < longest
+
+
+def test_rows_that_became_stuck_leave_first():
+    block, scores = rows_and_scores()
+    held = set_of(30, block.nnz)
+    held.admit(block, np.arange(30), scores * 0)
+    held.scores[:30] = np.where(np.arange(30) < 12, -5.0, 0.0)  # as the kernel would have left them
+    held.admit(block, np.arange(30, 36), scores * 0)
+    ids = held.block().ids
+    assert {*range(12, 36)} <= set(ids.tolist())
+    assert (ids < 12).sum() == KEEP * 30 - 18  # room for so many of the others was left when the six came
+
+
+def test_among_equals_chance_decides_the_same_way_every_time():
+    block, _ = rows_and_scores()
+    found = []
+    for _ in range(2):
+        held = set_of(40, block.nnz)
+        held.admit(block, np.arange(100), np.zeros(100))
+        found.append(held.block().ids.tolist())
+    assert found[0] == found[1]
+    assert max(found[0]) > 60 and not {*range(30)} <= set(found[0])  # not simply those that came first, nor the last
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    capacity=st.integers(2, 60),
+    entries=st.integers(1, 300),
+    cuts=st.lists(st.integers(0, 60), max_size=3),
+)
+def test_whatever_comes_the_arena_is_a_valid_block_of_the_rows_it_names(seed, capacity, entries, cuts):
+    block, scores = rows_and_scores(60, seed)
+    held = set_of(capacity, entries, 60)
+    edges = [0, *sorted(cuts), 60]
+    for a, b in zip(edges, edges[1:], strict=False):
+        held.admit(rows_of(block, a, b), np.arange(b - a), scores[a:b])
+    now = held.block()
+    assert held.n_rows <= capacity and now.nnz <= entries and now.indptr[0] == 0 and (np.diff(now.indptr) >= 0).all()
+    assert np.unique(now.ids).size == now.ids.size == held.member.sum()
+    same_rows(now, block, now.ids)
+    np.testing.assert_array_equal(held.scores[: held.n_rows], scores[now.ids])
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 100])
+def test_gathered_again_after_a_checkpoint_the_bytes_are_the_same(pieces):
+    block, scores = rows_and_scores()
+    held = set_of(40, block.nnz // 2)
+    held.admit(block, np.arange(100), scores)
+    again = set_of(40, block.nnz // 2)
+    again.expect(held.members())
+    edges = np.linspace(0, 100, pieces + 1).round().astype(int)
+    for a, b in reversed([*zip(edges, edges[1:], strict=False)]):  # in whatever order the data come
+        again.fill(rows_of(block, a, b))
+    for array, other in zip(again.block(), held.block(), strict=True):
+        assert array.tobytes() == other.tobytes() and array.size
+    assert again.threshold == held.threshold and again.used.tolist() == held.used.tolist()
+    np.testing.assert_array_equal(again.scores[:40][: held.n_rows], held.scores[: held.n_rows])
+    for one in (held, again):  # and it goes on in the same way
+        one.admit(block, np.arange(100), np.zeros(100))
+    assert again.block().ids.tolist() == held.block().ids.tolist()
+
+
+def test_implicit_values_and_wide_indices():
+    x, y = random_rows(50, D)
+    block = block_of(x, y)
+    block = block._replace(indices=block.indices.astype(np.uint64), values=np.empty(0, np.float32))
+    held = WorkingSet(20, 200, 8, True, 50)
+    held.admit(block, np.arange(50), -np.arange(50.0))
+    assert held.block().values.size == 0 and held.block().indices.dtype == np.uint64
+    np.testing.assert_array_equal(dense(held.block(), D), dense(block, D)[held.block().ids])
+
+
+@pytest.mark.parametrize(("width", "binary"), [(4, False), (8, False), (4, True)])
+def test_the_arena_takes_the_bytes_the_plan_counts(width, binary):
+    held = WorkingSet(123, 4567, width, binary, 1000)
+    taken = sum(array.nbytes for array in held.arena) + held.scores.nbytes
+    assert taken == bytes_of(123, 4567, width, binary)
