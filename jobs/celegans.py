@@ -21,7 +21,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from bigclf.data.convert import write_shards
-from bigclf.units import format_bytes, format_count, format_seconds
+from bigclf.units import format_bytes, format_seconds
 
 BLOCK_NNZ = 2_000_000
 LABELS = {b"-1": -1, b"1": 1, b"+1": 1}
@@ -131,11 +131,9 @@ def main() -> None:
         memory=given.memory,
         overwrite=given.overwrite,
     )
-    on_disk = sum(mark.size for mark in dataset.fingerprints)
-    print(
-        f"{given.out}: {dataset.n_rows:,} rows, {dataset.n_features:,} features, {format_count(dataset.nnz)} non-zeros, "
-        f"{format_bytes(on_disk)} in {len(dataset.files)} files, {format_seconds(time.perf_counter() - started)}"
-    )
+    size = format_bytes(sum(mark.size for mark in dataset.fingerprints))
+    print(f"{given.out}: {dataset.n_rows:,} rows, {dataset.n_features:,} features, {dataset.nnz:,} non-zeros, "
+          f"{size} in {len(dataset.files)} files, {format_seconds(time.perf_counter() - started)}")  # fmt: skip
 
 
 if __name__ == "__main__":

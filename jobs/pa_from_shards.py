@@ -30,7 +30,8 @@ import bigclf
 def online_learner(C: float) -> Any:
     """scikit-learn's PA-I: a step rule of its SGD since 1.8, a class of its own before."""
     if tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 8):
-        return SGDClassifier(loss="hinge", penalty=None, learning_rate="pa1", eta0=C, fit_intercept=False, shuffle=False)
+        rule = dict(loss="hinge", penalty=None, learning_rate="pa1", eta0=C)
+        return SGDClassifier(fit_intercept=False, shuffle=False, **rule)
     from sklearn.linear_model import PassiveAggressiveClassifier
 
     return PassiveAggressiveClassifier(C=C, fit_intercept=False, shuffle=False)
@@ -55,7 +56,8 @@ def csr(table: Any, n_features: int) -> scipy.sparse.csr_matrix:
         values = table["values"].chunk(0).flatten().to_numpy()
     else:
         values = np.ones(entries.size, np.float32)
-    return scipy.sparse.csr_matrix((values, entries, indices.offsets.to_numpy()), (len(indices), n_features), copy=False)
+    lists = (values, entries, indices.offsets.to_numpy())
+    return scipy.sparse.csr_matrix(lists, (len(indices), n_features), copy=False)
 
 
 def with_bigclf(shards: str, facts: Any, C: float, memory: str) -> Any:

@@ -1,10 +1,11 @@
 """The stream: every row once, in an order that is a function of the plan, the epoch and the group, and nothing else."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from making import dense, random_rows, shards_of
 
@@ -99,7 +100,7 @@ def test_all_chunks_loaded_are_one_block(rows, dataset):
 
 
 def test_arrays_stream_without_a_copy(rows):
-    source = Arrays(*rows, target_nnz=500)
+    source = Arrays(*rows, least_chunks=7)
     assert source.n_chunks > 5
     stream = stream_of(source)
     x, ids, _ = seen(stream, [np.array([c]) for c in range(source.n_chunks)])
@@ -154,6 +155,7 @@ def test_a_row_group_that_was_cut_is_decoded_once_for_its_neighbours(rows, tmp_p
 
 
 @settings(max_examples=60, deadline=None)
+@example(sizes=[1, 100, 1, 1, 1], groups=3, block=1, epoch=1, segments=1, sequential=True, shared=1)
 @given(
     sizes=st.lists(st.integers(1, 200), min_size=1, max_size=40),
     groups=st.integers(1, 6),
@@ -166,17 +168,19 @@ def test_a_row_group_that_was_cut_is_decoded_once_for_its_neighbours(rows, tmp_p
 def test_the_blocks_of_all_groups_and_segments_cover_every_chunk_once(
     sizes, groups, block, epoch, segments, sequential, shared
 ):
-    from dataclasses import replace
-
     nnz = np.array(sizes, np.int64)
     numbers = np.arange(nnz.size)
     chunks = Chunks(numbers * 0, numbers // shared, numbers * 0, nnz, nnz, np.cumsum(nnz) - nnz)
     plan = some_plan()
+    if groups > nnz.size:
+        with pytest.raises(ValueError, match=f"groups={groups}"):
+            group_edges(nnz, groups)
+        return
     edges = group_edges(nnz, groups)
     plan = replace(
         plan, groups=edges, block_bytes=block, segments=segments, sequential=sequential, by_row_group=shared > 1
     )
-    assert 1 <= len(edges) <= min(groups, nnz.size)
+    assert len(edges) == groups
     assert [edges[0][0], *(b for _, b in edges)] == [a for a, _ in edges] + [nnz.size]
     found = []
     for group, (first, last) in enumerate(edges):
@@ -218,9 +222,10 @@ def test_with_a_working_set_blocks_come_in_the_order_of_the_files(dataset):
 
 
 @settings(max_examples=50, deadline=None)
-@given(lengths=st.lists(st.integers(0, 9), max_size=50), target=st.integers(1, 40))
-def test_arrays_are_cut_into_chunks_that_cover_every_row_once(lengths, target):
+@given(lengths=st.lists(st.integers(0, 9), max_size=50), least=st.integers(1, 9))
+def test_arrays_are_cut_into_chunks_that_cover_every_row_once(lengths, least):
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    chunks = cut(indptr, target)
+    chunks = cut(indptr, least)
     assert chunks.rows.sum() == len(lengths) and chunks.nnz.sum() == indptr[-1] and (chunks.rows > 0).all()
+    assert chunks.rows.size >= min(least, len(lengths))
     assert chunks.row0.tolist() == [0, *np.cumsum(chunks.rows)[:-1].tolist()][: chunks.rows.size]

@@ -383,8 +383,8 @@ def class_codes(labels: Any, classes: np.ndarray) -> np.ndarray:
 
     if classes.dtype.kind == "U":
         found = pc.index_in(labels, value_set=pa.array(classes.tolist(), labels.type))
-        return found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    values = labels.to_numpy(zero_copy_only=False)
+        return shards.as_numpy(found.fill_null(-1)).astype(np.int64)
+    values = shards.as_numpy(labels)
     if classes.size == 0:
         return np.full(values.size, -1)
     codes = np.minimum(np.searchsorted(classes, values), classes.size - 1)

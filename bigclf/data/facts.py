@@ -221,7 +221,7 @@ def _count_labels(labels: Any) -> tuple[Counter[Any], int]:
     if labels is None or len(labels) == 0:
         return Counter(), 0
     encoded = labels.dictionary_encode()
-    codes = encoded.indices.to_numpy()
+    codes = shards.as_numpy(encoded.indices)
     counts = np.bincount(codes, minlength=len(encoded.dictionary))
     found = dict(zip(encoded.dictionary.to_pylist(), counts.tolist(), strict=True))
     return Counter(found), int(np.count_nonzero(np.diff(codes)))

@@ -335,17 +335,17 @@ class _Group:
             indptr = np.arange(len(array) + 1, dtype=np.int64) * array.type.list_size
             items = array.flatten()
         else:
-            offsets = array.offsets.to_numpy()
+            offsets = as_numpy(array.offsets)
             items = array.values.slice(offsets[0], offsets[-1] - offsets[0])
             indptr = offsets.astype(np.int64) - offsets[0]
             if array.null_count:  # Arrow lets a null list span elements; Parquet readers leave it empty
                 items = array.flatten()
-                lengths = array.value_lengths().fill_null(0).to_numpy()
+                lengths = as_numpy(array.value_lengths().fill_null(0))
                 indptr = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
         if items.null_count:
             entry = int(np.flatnonzero(items.is_null().to_numpy(zero_copy_only=False))[0])
             raise DataError("a null inside the list", **self.place, row=_row_of(indptr, entry), column=name)
-        return indptr, items.to_numpy(zero_copy_only=False)
+        return indptr, as_numpy(items)
 
     def check_lengths(self, indptr: np.ndarray, ends: np.ndarray) -> None:
         if not np.array_equal(indptr, ends):
@@ -356,7 +356,7 @@ class _Group:
     def vectors(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Spark's vectors: type 0 sparse (indices, values), type 1 dense (values only)."""
         assert self.layout.kind is not None and self.layout.values is not None
-        dense = self.column(self.layout.kind).to_numpy(zero_copy_only=False) == 1
+        dense = as_numpy(self.column(self.layout.kind)) == 1
         ends, sparse = self.lists(self.layout.indices, nulls=True)
         indptr, values = self.lists(self.layout.values)
         lengths = np.diff(indptr)
@@ -399,14 +399,14 @@ class _Group:
             labels = labels.dictionary_decode()
             self.check_nulls(labels, self.layout.label or "")
         if pa.types.is_floating(labels.type):
-            self.check_finite(labels.to_numpy(), self.layout.label, "label")
+            self.check_finite(as_numpy(labels), self.layout.label, "label")
         return labels
 
     def weights(self) -> np.ndarray | None:
         """Row weights as float64: finite and not negative."""
         if self.layout.weight is None:
             return None
-        weights = self.column(self.layout.weight).to_numpy(zero_copy_only=False).astype(np.float64)
+        weights = as_numpy(self.column(self.layout.weight)).astype(np.float64)
         self.check_finite(weights, self.layout.weight, "weight")
         if weights.size and weights.min() < 0:
             row = int(np.argmax(weights < 0))
@@ -692,7 +692,25 @@ def read_table(path: str, columns: list[str] | None = None) -> dict[str, np.ndar
     claims(path)
     with open_parquet(path) as file, translated(path):
         table = file.read(columns=columns, use_threads=False)
-        return {name: table.column(name).to_numpy() for name in table.column_names}
+        return {name: as_numpy(table.column(name).combine_chunks()) for name in table.column_names}
+
+
+def as_numpy(array: pa.Array) -> np.ndarray:
+    """Values of an array of numbers or bools without nulls, a view where there can be one.
+
+    ``Array.to_numpy`` would import pandas wherever that is installed: 30 MB and half a second.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_boolean(array.type):
+        return as_numpy(array.cast(pa.uint8())).astype(np.bool_)
+    if array.null_count or not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
+        return array.to_numpy(zero_copy_only=False)
+    name = str(array.type)
+    dtype = np.dtype({"halffloat": "float16", "float": "float32", "double": "float64"}.get(name, name))
+    if not len(array):
+        return np.empty(0, dtype)
+    return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
 
 
 def read_metadata(path: str) -> dict[str, str]:

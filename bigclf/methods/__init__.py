@@ -68,7 +68,7 @@ class Method:
     weights : shared -> the model's weights [feature + 1], bias last.
     mix : how copies are combined (``bigclf.mixing``), or None: the method then runs with one group only.
     row_weights : "any" weights, or "binary" when only 0 and 1 have a meaning.
-    shuffles : visit the rows of a block in random order within an epoch.
+    epochs : most epochs of a certified method, fewest of an online one, where the user says nothing.
     """
 
     name: str

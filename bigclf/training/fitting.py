@@ -24,7 +24,7 @@ from bigclf.data.store import RawStore
 from bigclf.data.stream import Stream
 from bigclf.errors import ConvergenceWarning, DataError, Interrupted, RunError
 from bigclf.jit import compiling, random_state, shuffle_runs
-from bigclf.methods import Setting, resolve
+from bigclf.methods import Method, Setting, resolve
 from bigclf.model import Model, load
 from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.plan import Plan, make_plan
@@ -34,6 +34,7 @@ from bigclf.training.run_directory import VERSION, RunDirectory
 from bigclf.units import parse_bytes
 
 log = logging.getLogger("bigclf")
+VISITS, MOST_EPOCHS = 1_000_000, 100
 
 
 @dataclass
@@ -115,7 +116,8 @@ def fit(
     multiclass : "auto" or "one-vs-rest" (K problems over one read of each block).
     dtype : of the weights while training, "float64" or "float32"; certificates are float64 always.
     memory : bytes for data, state and caches, as a number or like "256MB"; interpreter and libraries come on top.
-    tol : relative duality gap at which to stop (dcd: 1e-3); epochs, max_seconds : limits (None: the method's own).
+    tol : relative duality gap at which to stop (dcd: 1e-3); epochs, max_seconds : limits. epochs=None is 10,000 for
+        a certified method; for an online one about a million visits to rows, but at least 5 epochs and at most 100.
     groups : virtual workers whose weights are mixed after each epoch; threads : readers, which never change bits.
     run_dir : directory for checkpoints (at most every ``checkpoint_every`` seconds) and history; ``resume`` goes on.
     local_dir : keep the raw store there for later runs; None: a nameless file on local disk for this run.
@@ -141,6 +143,7 @@ def fit(
     with PeakMemory() as peak:
         source = open_source(data, y, sample_weight, columns, groups or 1)
         require_usable(source, setting)
+        options["epochs"] = options["epochs"] or default_epochs(setting.method, source.n_rows)
         weights = class_weight_array(class_weight, source.classes, source.class_counts)
         problems = make_problems(source.classes, weights, setting)
         warm(problems[0], source, dtype)
@@ -197,8 +200,15 @@ def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
     options = {name: given[name] for name in names}
     options["memory"] = parse_bytes(given["memory"])
     options["tol"] = (method.tol if tol is None else float(tol)) if method.certificate else None
-    options["epochs"] = method.epochs if epochs is None else int(epochs)
+    options["epochs"] = None if epochs is None else int(epochs)
     return options
+
+
+def default_epochs(method: Method, n_rows: int) -> int:
+    """The method's own limit; an online method goes over few rows more often, to about a million visits."""
+    if method.certificate:
+        return method.epochs
+    return min(MOST_EPOCHS, max(method.epochs, -(-VISITS // max(1, n_rows))))
 
 
 def open_source(data: Any, y: Any, sample_weight: Any, columns: dict[str, str] | None, groups: int = 1) -> Any:

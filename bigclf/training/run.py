@@ -319,6 +319,7 @@ class Run:
         now = time.monotonic()
         if self._asked_to_stop is None:
             self._asked_to_stop = now
+            log.warning("%s: stopping at the end of the segment, in %d s at most", self.stopping(), GRACE_SECONDS)
         elif now - self._asked_to_stop > GRACE_SECONDS:
             raise Interrupted(self._interrupted())
 

@@ -1,0 +1,143 @@
+"""Imports only point down, and each dangerous tool has one place: read from the source, not from what it says."""
+
+import ast
+
+import pytest
+from making import PACKAGE
+
+LAYERS = {
+    "errors": 0, "units": 0,
+    "jit": 1, "progress": 1,
+    "block": 2, "losses": 2, "penalties": 2, "mixing": 2,
+    "methods": 3, "data": 3,
+    "model": 4,
+    "metrics": 5,
+    "training": 6, "catalogue": 6,
+    "estimators": 7, "cli": 7, "report": 7,
+}  # fmt: skip
+ANYTHING = {"__init__", "__main__"}  # the package's own front
+
+
+def sources():
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def part_of(path):
+    """The name in LAYERS that a file belongs to."""
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def imports(path):
+    """(module, line, imported when the file is) for every import anywhere in the file."""
+    tree = ast.parse(path.read_text())
+    top = {id(node) for node in tree.body}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                yield name.name, node.lineno, id(node) in top
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
+            module = node.module or ""
+            yield module, node.lineno, id(node) in top
+            if module == "bigclf":  # from bigclf import losses
+                for name in node.names:
+                    yield f"bigclf.{name.name}", node.lineno, id(node) in top
+
+
+def uses(path, module):
+    return [line for name, line, _ in imports(path) if name == module or name.startswith(module + ".")]
+
+
+def where(path):
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def test_every_file_has_its_layer():
+    assert len(sources()) > 30
+    assert {part_of(path) for path in sources()} - set(LAYERS) <= ANYTHING
+
+
+@pytest.mark.parametrize("path", sources(), ids=where)
+def test_an_import_only_points_down(path):
+    part = part_of(path)
+    if part in ANYTHING:
+        return
+    for module, line, _ in imports(path):
+        pieces = module.split(".")
+        if pieces[0] != "bigclf" or len(pieces) == 1 or pieces[1] not in LAYERS:
+            continue
+        target = pieces[1]
+        down = LAYERS[target] < LAYERS[part] or target == part
+        assert down, f"{where(path)}:{line}: {part} imports {target}"
+
+
+@pytest.mark.parametrize(
+    ("module", "places"),
+    [
+        ("pyarrow", ("data/", "training/fitting.py")),  # training only writes down its version
+        ("numba", ("jit.py", "training/fitting.py")),  # the same
+        ("llvmlite", ("jit.py", "training/fitting.py")),  # the name of the processor
+        ("dask", ()),
+        ("distributed", ()),
+        ("safetensors", ("model.py", "training/run_directory.py")),
+        ("click", ("cli/",)),
+        ("rich", ("cli/", "progress.py")),
+        ("yaml", ("cli/",)),
+        ("pickle", ()),
+        ("glob", ("data/files.py",)),
+        ("pathlib", ("data/files.py", "jit.py")),
+        ("tempfile", ("data/files.py", "jit.py")),
+        ("shutil", ("data/files.py",)),
+    ],
+)
+def test_a_tool_is_used_where_it_belongs_only(module, places):
+    for path in sources():
+        lines = uses(path, module)
+        assert not lines or where(path).startswith(places or ("nowhere",)), f"{where(path)}:{lines[0]} imports {module}"
+
+
+def test_of_numba_others_use_the_version_only():
+    text = (PACKAGE / "training/fitting.py").read_text()
+    tree = ast.parse(text)
+    for module in ("numba", "pyarrow"):
+        attributes = {
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == module
+        }
+        assert attributes <= {"__version__"}
+
+
+HARMLESS = {"fspath", "PathLike", "environ", "getenv", "getpid", "kill", "close", "sysconf", "cpu_count",
+            "sched_getaffinity", "strerror"}  # fmt: skip
+TOUCHING = ("data/files.py", "jit.py", "training/memory.py")
+
+
+@pytest.mark.parametrize("path", [p for p in sources() if where(p) not in TOUCHING], ids=where)
+def test_one_module_touches_paths(path):
+    """Nobody else opens a file or asks the system about a path; a number, a name or the environment is no path."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        place = f"{where(path)}:{getattr(node, 'lineno', 0)}"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id != "open", f"{place}: open()"
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
+            assert node.attr in HARMLESS, f"{place}: os.{node.attr}"
+
+
+@pytest.mark.parametrize("path", sources(), ids=where)
+def test_nothing_is_run_from_a_string_and_nothing_unpickled(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+            assert not (isinstance(node.func, ast.Name) and name in ("eval", "exec")), f"{where(path)}:{node.lineno}"
+            unsafe = [k for k in node.keywords if k.arg == "allow_pickle" and getattr(k.value, "value", True)]
+            assert not unsafe and name not in ("unsafe_load", "full_load"), f"{where(path)}:{node.lineno}"
+
+
+def test_heavy_libraries_wait_until_they_are_needed():
+    """``import bigclf`` and the command line's help load none of them."""
+    from making import run_python
+
+    code = "import sys, bigclf, bigclf.cli; print(*sorted({m.split('.')[0] for m in sys.modules}))"
+    loaded = set(run_python(code).split())
+    assert "click" in loaded and not loaded & {"numba", "pyarrow", "sklearn", "scipy", "pandas", "dask", "numpy"}

@@ -1,0 +1,70 @@
+"""The memory promise under a control group that counts the page cache: 256 MB of budget live under 512 MB."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bigclf.data.convert import write_shards
+
+LIMIT = 512 * 2**20
+POSITIONS, CODES, ROWS = 500, 64, 80_000  # 40 M non-zeros: 320 MB in memory
+
+
+@contextlib.contextmanager
+def memory_group(limit):
+    """The file that takes the processes of a control group of ``limit`` bytes (version 1 or 2)."""
+    groups = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
+    old, root = "memory" in groups, Path("/sys/fs/cgroup")
+    parent = root / "memory" / groups["memory"].lstrip("/") if old else root / groups.get("", "/").lstrip("/")
+    group = parent / f"bigclf-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / ("memory.limit_in_bytes" if old else "memory.max")).write_text(str(limit))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        pytest.skip(f"no memory control group can be made here: {error}")
+    try:
+        yield group / "cgroup.procs"
+    finally:
+        group.rmdir()
+
+
+def rows(block_rows=4000):
+    """Blocks of one-hot rows of unit length, labels by planted weights."""
+    rng = np.random.default_rng(0)
+    planted = rng.normal(size=POSITIONS * CODES)
+    starts = np.arange(POSITIONS, dtype=np.int32) * CODES
+    for _ in range(ROWS // block_rows):
+        indices = starts + rng.integers(0, CODES, (block_rows, POSITIONS), dtype=np.int32)
+        labels = (planted[indices].sum(axis=1) > 0).astype(float)
+        values = np.full(indices.size, POSITIONS**-0.5, np.float32)
+        yield np.arange(block_rows + 1) * POSITIONS, indices.ravel(), values, labels
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("working_set", [(), ("--param", "working_set=0")], ids=["working set", "none"])
+def test_256_mb_live_under_512_mb_of_memory_and_page_cache(tmp_path, working_set):
+    shards = write_shards(rows(), tmp_path / "shards", classes=[-1, 1], shuffle_rows=True)
+    assert shards.nnz * 8 > 256e6
+    words = ["fit", str(tmp_path / "shards"), "-o", str(tmp_path / "m"), "--bias", "none", "--memory", "256MB"]
+    words += ["--tol", "1e-2", "--epochs", "30", "--json", *working_set]
+    with memory_group(LIMIT) as members:
+
+        def join():
+            members.write_text(str(os.getpid()))
+
+        program = [sys.executable, "-m", "bigclf", *words]
+        done = subprocess.run(program, preexec_fn=join, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    memory = told["memory"]
+    assert told["certificate"]["gap"] <= 1e-2
+    assert memory["planned"] - memory["base"] <= 256e6
+    assert memory["peak"] <= max(1.1 * memory["planned"], memory["planned"] + 20e6)
