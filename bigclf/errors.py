@@ -50,9 +50,7 @@ class DataError(BigclfError):
         super().__init__(f"{place}: {message}" if place else message)
 
     def __reduce__(self):  # type: ignore[no-untyped-def]  # travels between processes with its place
-        place = dict(
-            file=self.file, row_group=self.row_group, row=self.row, line=self.line, column=self.column
-        )
+        place = dict(file=self.file, row_group=self.row_group, row=self.row, line=self.line, column=self.column)
         return _rebuild, (type(self), self.message, place)
 
 

@@ -264,7 +264,8 @@ def plain_loop(x, y, loss, C, bias, epochs, seed):
 @biases
 def test_one_block_without_a_working_set_gives_the_bits_of_a_plain_loop(loss, bias, tmp_path, quiet):
     x, y = random_rows(2000, 80, 0.15, noise=1.0)
-    model = fit(x, y, loss=loss, bias=bias, C=0.3, tol=0, working_set=0, epochs=4, seed=11, run_dir=tmp_path, progress=False)
+    limits = dict(tol=0, working_set=0, epochs=4, seed=11, run_dir=tmp_path, progress=False)
+    model = fit(x, y, loss=loss, bias=bias, C=0.3, **limits)
     w, alpha = plain_loop(x, y.tolist(), loss, 0.3, 1.0 if bias else 0.0, 4, 11)
     np.testing.assert_array_equal(model.coef_[0], w[:-1])
     assert model.intercept_[0] == w[-1]

@@ -41,8 +41,8 @@ def solved(algo, w, x, y, C):
         {"type": "ineq", "fun": lambda z: z[n], "jac": lambda z: np.append(np.zeros(n), 1.0)},
     ]
     start = np.append(w, max(0.0, 1 - y * (w @ x)))
-    found = minimize(cost, start, jac=slope, constraints=limits, method="SLSQP", options={"ftol": 1e-16, "maxiter": 500})
-    return found.x[:n]
+    exact = {"ftol": 1e-16, "maxiter": 500}
+    return minimize(cost, start, jac=slope, constraints=limits, method="SLSQP", options=exact).x[:n]
 
 
 @every_kind

@@ -110,6 +110,7 @@ def test_arrays_stream_without_a_copy(rows):
     stream.close()
 
 
+@pytest.mark.timeout(30)
 def test_a_reader_that_stops_early_leaves_no_thread_behind(dataset, tmp_path):
     stream = stream_of(dataset, store=RawStore(dataset, str(tmp_path)), threads=2)
     units = [np.array([chunk]) for chunk in range(dataset.n_chunks)]

@@ -114,9 +114,9 @@ def test_a_working_set_takes_the_share_that_was_asked_for(shards):
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 @pytest.mark.parametrize("given", [{}, {"working_set": 0}, {"working_set": 0.05}, {"segments": 5}], ids=str)
 def test_streamed_and_resident_runs_agree_within_their_gaps(rows, shards, loss, given, quiet):
-    tol = 0.01 if given.get("working_set") == 0 else 1e-3
-    resident = fit(*rows, loss=loss, tol=1e-6, **options())
-    streamed = fit(shards, loss=loss, tol=tol, memory=SMALL, epochs=60, **given, **options())
+    tol, C = 0.01 if given.get("working_set") == 0 else 1e-3, 0.01
+    resident = fit(*rows, loss=loss, C=C, tol=1e-6, **options())
+    streamed = fit(shards, loss=loss, C=C, tol=tol, memory=SMALL, epochs=60, **given, **options())
     assert resident.result_.plan["resident"] and not streamed.result_.plan["resident"]
     assert (streamed.result_.plan["set_rows"] > 0) == (given.get("working_set") != 0)
     a, b = resident.result_.certificate, streamed.result_.certificate
@@ -125,7 +125,7 @@ def test_streamed_and_resident_runs_agree_within_their_gaps(rows, shards, loss, 
     assert b["primal"] - a["primal"] <= tol * b["primal"]
     w = np.append(streamed.coef_[0], streamed.intercept_[0])
     slack = np.maximum(0, 1 - rows[1] * (rows[0].astype(float) @ w[:-1] + w[-1]))
-    assert b["primal"] == pytest.approx(0.5 * w @ w + (slack if loss == "hinge" else slack**2).sum(), rel=1e-11)
+    assert b["primal"] == pytest.approx(0.5 * w @ w + C * (slack if loss == "hinge" else slack**2).sum(), rel=1e-11)
     assert streamed.result_.reads == streamed.result_.epochs >= 2
 
 
@@ -180,17 +180,17 @@ def test_one_against_the_rest_shares_each_read(classes3, monkeypatch, quiet):
     x, y, made = classes3
     calls, real = [], Dataset.decode
     monkeypatch.setattr(Dataset, "decode", lambda self, f, g: calls.append((f, g)) or real(self, f, g))
-    model = fit(made, tol=1e-3, memory="22MB", **options())
+    model = fit(made, tol=0.01, memory="19MB", **options())
     assert not model.result_.plan["resident"] and model.result_.reads >= 2
     assert len(calls) == made.n_chunks == len(set(calls))  # the first read decodes, later ones find the raw store
     assert model.coef_.shape == (3, D) and model.classes_.tolist() == ["ant", "bee", "cow"]
     told = model.result_.certificate
     assert [p["name"] for p in told["problems"]] == ["ant", "bee", "cow"]
-    assert told["gap"] == max(p["gap"] for p in told["problems"]) <= 1e-3
+    assert told["gap"] == max(p["gap"] for p in told["problems"]) <= 0.01
     assert told["primal"] == pytest.approx(sum(p["primal"] for p in told["problems"]))
     for k, name in enumerate(model.classes_):
         alone = fit(x, np.where(y == name, 1, -1), tol=1e-6, **options()).result_.certificate["primal"]
-        assert alone <= told["problems"][k]["primal"] * (1 + 1e-9) <= alone * (1 + 2e-3)
+        assert alone <= told["problems"][k]["primal"] * (1 + 1e-9) <= alone * 1.011
     assert (model.predict(x) == y).mean() > 0.8
 
 
@@ -211,7 +211,8 @@ def test_every_epoch_has_its_record(shards, quiet):
     model = fit(shards, algo="pa2", epochs=4, memory=SMALL, callbacks=(seen.append,), **options())
     assert [r["epoch"] for r in seen] == [1, 2, 3, 4] and seen == model.result_.history
     for record in seen:
-        assert record["rows"] == 4000 and record["error"] == record["mistakes"] / 4000 and record["reads"] == record["epoch"]
+        assert record["rows"] == 4000 and record["error"] == record["mistakes"] / 4000
+        assert record["reads"] == record["epoch"]
     assert model.result_.progressive == {"rows": 4000, "mistakes": seen[0]["mistakes"], "error": seen[0]["error"]}
     assert [r["bytes_read"] for r in seen] == sorted(r["bytes_read"] for r in seen)
 
@@ -273,7 +274,8 @@ def test_what_a_run_writes_down(shards, tmp_path, quiet):
     assert 1 <= len(states) <= 2 and len(states) == len([n for n in names if n.startswith("rows-")])
     assert not [n for n in names if n.startswith(".")]
     told = json.loads((tmp_path / "run/run.json").read_text())
-    assert told["version"] == 1 and told["identity"]["method"] == "dcd" and told["plan"] == json.loads(json.dumps(model.result_.plan))
+    assert told["version"] == 1 and told["identity"]["method"] == "dcd"
+    assert told["plan"] == json.loads(json.dumps(model.result_.plan))
     assert told["identity"]["data"]["digest"] == shards.digest and len(told["files"]) == len(shards.files)
     assert {"numpy", "numba", "bigclf", "python"} <= set(told["versions"]) and told["cpu"]
     history = [json.loads(line) for line in (tmp_path / "run/history.jsonl").read_text().splitlines()]
@@ -357,7 +359,7 @@ def test_a_directory_that_cannot_be_written_is_refused_before_the_first_read(sha
 SHAPES = {
     "dcd": dict(algo="dcd", tol=0, epochs=4, segments=3, memory=SMALL, working_set=0.1, inner_rounds=3),
     "pa2": dict(algo="pa2", epochs=4, segments=3, memory=SMALL, groups=2),
-    "classes": dict(algo="dcd", loss="squared_hinge", tol=0.002, segments=2, memory="22MB"),
+    "classes": dict(algo="dcd", loss="squared_hinge", tol=0.01, segments=2, memory="19MB", epochs=12),
     "in memory": dict(algo="dcd", tol=0, epochs=6, inner_rounds=2),
 }
 every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=list(SHAPES))
@@ -407,8 +409,8 @@ def run(directory, at=None):
         stop = at
         try:
             model = fit(shards, run_dir=directory, resume=True, checkpoint_every=0, progress=False, threads=1, **shape)
-            os.write(writer, json.dumps([model.digest(), count, model.result_.certificate and model.result_.certificate["gap"],
-                                         model.result_.epochs]).encode())
+            gap = model.result_.certificate and model.result_.certificate["gap"]
+            os.write(writer, json.dumps([model.digest(), count, gap, model.result_.epochs]).encode())
         except BaseException as error:
             os.write(writer, json.dumps(["error: " + repr(error), count, None, 0]).encode())
         os._exit(0)
@@ -443,10 +445,10 @@ def test_killed_at_any_moment_and_resumed_it_gives_the_bits_of_the_undisturbed_r
     whole, found = told["whole"], told["found"]
     assert len(found) == 10 and made.n_chunks > 5 and told["total"] > 30
     assert [kills[0] for k, kills, _ in found] == [signal.SIGKILL if k <= told["total"] else 0 for k, *_ in found]
-    assert {tuple([a[0], a[2], a[3]]) for _, _, a in found} == {(whole[0], whole[2], whole[3])}, (whole, found)
+    assert {(a[0], a[2], a[3]) for _, _, a in found} == {(whole[0], whole[2], whole[3])}, (whole, found)
 
 
-def stopped_run(data, directory, shape, after, monkeypatch=None):
+def stopped_run(data, directory, shape, after):
     """A run that gets SIGTERM in epoch ``after``."""
 
     def ask(record):
@@ -472,7 +474,8 @@ def test_sigterm_ends_a_run_with_a_checkpoint_that_is_taken_up(shards, classes3,
     assert RunDirectory(tmp_path / "run").checkpoints() and not (tmp_path / "run/lease").exists()
     resumed = fit(data, run_dir=tmp_path / "run", resume=True, **shape, **options())
     assert resumed.digest() == whole.digest() and resumed.result_.certificate == whole.result_.certificate
-    assert resumed.result_.progressive == whole.result_.progressive and resumed.result_.mistakes == whole.result_.mistakes
+    assert resumed.result_.progressive == whole.result_.progressive
+    assert resumed.result_.mistakes == whole.result_.mistakes
 
 
 def test_without_a_run_directory_an_interrupted_run_says_that_nothing_is_kept(shards):

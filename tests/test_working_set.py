@@ -71,7 +71,7 @@ def test_a_row_larger_than_the_arena_stays_outside():
     longest = int(np.diff(block.indptr).max())
     held = set_of(100, longest - 1)
     held.admit(block, np.arange(100), np.zeros(100))
-    assert 0 < held.n_rows and np.diff(held.block().indptr).max() < longest
+    assert held.n_rows > 0 and np.diff(held.block().indptr).max() < longest
 
 
 def test_rows_that_became_stuck_leave_first():

@@ -70,9 +70,11 @@ class Stream:
                     break
             while waiting:
                 block, buffer = waiting.popleft().result()
-                yield block
-                if buffer is not None:
-                    self._free.put(buffer)
+                try:
+                    yield block
+                finally:  # also when nobody asks for more
+                    if buffer is not None:
+                        self._free.put(buffer)
                 for unit in itertools.islice(todo, 1):
                     waiting.append(pool.submit(self._make, unit))
         finally:

@@ -9,62 +9,30 @@ import platform
 import signal
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from bigclf.block import Block, alike, check_rows
 from bigclf.data import files
 from bigclf.data.arrays import Arrays
-from bigclf.data.dataset import Dataset, require_trainable
+from bigclf.data.dataset import Dataset
 from bigclf.data.store import RawStore
 from bigclf.data.stream import Stream
-from bigclf.errors import ConvergenceWarning, DataError, Interrupted, RunError
-from bigclf.jit import compiling, random_state, shuffle_runs
+from bigclf.errors import Interrupted
 from bigclf.methods import Method, Setting, resolve
 from bigclf.model import Model, load
 from bigclf.training.memory import PeakMemory, anonymous_bytes
+from bigclf.training.outcome import Result, model_of, result_of, validation, warn_of_limits
 from bigclf.training.plan import Plan, make_plan
 from bigclf.training.problems import Problem, class_weight_array, make_problems
 from bigclf.training.run import Run
 from bigclf.training.run_directory import VERSION, RunDirectory
+from bigclf.training.sources import open_source, require_usable, warm
 from bigclf.units import parse_bytes
 
 log = logging.getLogger("bigclf")
 VISITS, MOST_EPOCHS = 1_000_000, 100
-
-
-@dataclass
-class Result:
-    """How a run went.
-
-    Attributes
-    ----------
-    history : a record (dict) an epoch: epoch, seconds, reads, rows, updates, mistakes, error, and for certified
-        methods objective, dual, gap (of the weights at the start of the read), rounds, working_set_rows.
-    certificate : primal, dual, gap and the read that proved it, or None for a method that has none; of several
-        problems the sums of primal and dual, the worst gap, and ``problems`` with each one's.
-    progressive : rows, mistakes, error of the first epoch, each row judged before it was learned from.
-    plan : as in ``run.json``; memory : bytes ``base`` (interpreter and libraries), ``planned``, ``peak`` (anonymous).
-    stopped : "tolerance", "epochs" or "seconds"; converged : whether it was the first.
-    """
-
-    history: list[dict[str, Any]]
-    certificate: dict[str, Any] | None
-    progressive: dict[str, Any]
-    plan: dict[str, Any]
-    converged: bool
-    reads: int
-    epochs: int
-    seconds: float
-    memory: dict[str, int]
-    stopped: str
-    mistakes: int = 0
-    bytes_read: int = 0
-    warnings: list[str] = field(default_factory=list)
 
 
 def fit(
@@ -211,80 +179,6 @@ def default_epochs(method: Method, n_rows: int) -> int:
     return min(MOST_EPOCHS, max(method.epochs, -(-VISITS // max(1, n_rows))))
 
 
-def open_source(data: Any, y: Any, sample_weight: Any, columns: dict[str, str] | None, groups: int = 1) -> Any:
-    """The rows behind ``data``: a dataset of files or arrays in memory.
-
-    Raises
-    ------
-    TypeError : labels for files that bring their own, none for a matrix, or ``sample_weight`` for files.
-    """
-    stored = isinstance(data, Dataset | str) or hasattr(data, "__fspath__") or _is_list_of_paths(data)
-    if stored:
-        for name, value in (("y", y), ("sample_weight", sample_weight)):
-            if value is not None:
-                raise TypeError(f"{name} has no effect with files: they hold the columns label and weight themselves")
-        return data if isinstance(data, Dataset) and not columns else Dataset(data, columns=columns)
-    if isinstance(data, Arrays):
-        return data
-    if y is None:
-        raise TypeError("a matrix needs its labels: fit(X, y)")
-    if columns is not None:
-        raise TypeError("columns has no effect with a matrix: it names the columns of Parquet files")
-    return Arrays(data, y, sample_weight, least_chunks=groups)
-
-
-def _is_list_of_paths(data: Any) -> bool:
-    if not isinstance(data, list | tuple) or not data:
-        return False
-    return all(isinstance(item, str) or hasattr(item, "__fspath__") for item in data)
-
-
-def require_usable(source: Any, setting: Setting) -> None:
-    """Refuse data this method cannot learn from; DataError."""
-    if isinstance(source, Arrays):
-        if source.n_rows == 0:
-            raise DataError("there are no rows")
-        if source.classes.size < 2:
-            raise DataError(f"every row has the label {source.classes[0].item()!r}; training needs two classes or more")
-    else:
-        require_trainable(source)
-    if setting.method.row_weights == "binary" and source.weighted and not _zero_or_one(source):
-        raise DataError(
-            f"algo={setting.method.name!r} takes row weights of 0 and 1 only (pa1 and pa2 take any)", column="weight"
-        )
-
-
-def _zero_or_one(source: Any) -> bool:
-    chunks = source.chunks
-    places = {*zip(chunks.file.tolist(), chunks.row_group.tolist(), strict=True)}
-    return all(np.isin(source.decode(*place).weights, (0.0, 1.0)).all() for place in sorted(places))
-
-
-def warm(problem: Problem, source: Any, dtype: str) -> None:
-    """Compile (or load) the kernels of a run on no rows at all, one process a host at a time."""
-    method = problem.setting.method
-    indices = np.empty(0, np.uint64 if source.index_width == 8 else np.uint32)
-    floats, numbers = np.empty(0), np.empty(0, np.int64)
-    block = alike(Block(np.zeros(1, np.int64), indices, np.empty(0, np.float32), floats, floats, floats, numbers))
-    shared = method.shared(1, dtype)
-    rows = method.rows(*(np.zeros(1) for _ in method.rows._fields)) if method.rows else ()
-    code, params = method.loss_code(problem.setting.loss), method.bind(problem.setting.settings)
-    with compiling():
-        check_rows(block.indptr, block.indices, block.values, block.indices.dtype.type(1), floats)
-        shuffle_runs(numbers, 1, random_state(0), numbers)
-        method.update(code)(block, numbers, shared, rows, params, floats)
-        if method.certify is not None:
-            method.certify(code)(block, shared, rows, params, np.zeros(2))
-        if method.working_set:
-            from bigclf.data.working_set import WorkingSet
-
-            held = WorkingSet(1, 1, source.index_width, source.binary, 1)
-            held.admit(block, numbers, floats)
-            held._compact()
-            held.expect(held.members())
-            held.fill(block)
-
-
 def _train(source: Any, problems: list[Problem], plan: Plan, options: dict[str, Any], peak: PeakMemory) -> Model:
     """Hold the run directory, the signals and the screen while the run goes."""
     with contextlib.ExitStack() as stack:
@@ -306,7 +200,7 @@ def _train(source: Any, problems: list[Problem], plan: Plan, options: dict[str, 
 
         def watch(record: dict[str, Any]) -> None:
             if options["validate"] is not None:
-                record["validation"] = _validation(run, source, options["validate"])
+                record["validation"] = validation(run, source, options["validate"])
             history.append(record)
             if directory is not None:
                 directory.record(record)
@@ -334,15 +228,15 @@ def _train(source: Any, problems: list[Problem], plan: Plan, options: dict[str, 
             run.go()
         except Interrupted as error:
             raise _with_advice(error, directory) from None
-        result = _result(run, plan, history, peak, source)
-        model = _model(run, source, result, options)
+        result = result_of(run, plan, history, peak, source)
+        model = model_of(run, source, result, options)
         if directory is not None:
             if history:
                 directory.record(history[-1], now=True)
             model.facts["limits"] = limits
             model.save(directory.file("model.bigclf"))
     if not result.converged:
-        _warn(result, options)
+        warn_of_limits(result, options)
     return model
 
 
@@ -501,90 +395,3 @@ def _start_from(run: Run, init: Model, source: Any) -> None:
         for learner in learners:
             learner.shared.weights[:-1] = init.coef_[number]
             learner.shared.weights[-1] = init.intercept_[number] * run.problems[number].setting.settings["bias"]
-
-
-def _weights(run: Run) -> np.ndarray:
-    """float64 [problem, feature + 1] of the answer: what the certificates speak of, else the method's own."""
-    method = run.method
-    return np.stack([
-        status.weights if status.weights is not None else method.weights(learners[0].shared)
-        for status, learners in zip(run.status, run.learners, strict=True)
-    ]).astype(np.float64, copy=False)  # fmt: skip
-
-
-def _validation(run: Run, source: Any, data: Any) -> dict[str, float]:
-    from bigclf.metrics import evaluate
-
-    weights = _weights(run)
-    bias = weights[:, -1] * run.problems[0].setting.settings["bias"]
-    found = evaluate(Model(weights[:, :-1], bias, source.classes), data)
-    return {"accuracy": float(found.accuracy)}
-
-
-def _result(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMemory, source: Any) -> Result:
-    certificate: dict[str, Any] | None = None
-    if run.tol is not None:
-        each: list[dict[str, Any]] = [
-            {"name": p.name, "primal": s.primal, "dual": s.dual, "gap": s.gap, "read": s.reads}
-            for p, s in zip(run.problems, run.status, strict=True)
-        ]
-        certificate = {
-            "primal": sum(c["primal"] for c in each),
-            "dual": sum(c["dual"] for c in each),
-            "gap": max(c["gap"] for c in each),
-            "read": max(c["read"] for c in each),
-        }
-        if len(each) > 1:
-            certificate["problems"] = each
-    first = [status.progressive for status in run.status]
-    rows = sum(tally.rows for tally in first)
-    mistakes = sum(tally.mistakes for tally in first)
-    return Result(
-        history=history,
-        certificate=certificate,
-        progressive={"rows": rows, "mistakes": mistakes, "error": mistakes / max(1, rows)},
-        plan=plan.as_json(),
-        converged=run.stopped == "tolerance",
-        reads=run.reads,
-        epochs=run.epoch - 1,
-        seconds=run.seconds,
-        memory={
-            "base": peak.base,
-            "planned": peak.base + plan.memory["planned"],
-            "peak": max(peak.peak, anonymous_bytes()),
-        },
-        stopped=run.stopped,
-        mistakes=sum(status.total.mistakes for status in run.status),
-        bytes_read=run.bytes_read,
-        warnings=list(source.warnings),
-    )
-
-
-def _model(run: Run, source: Any, result: Result, options: dict[str, Any]) -> Model:
-    import bigclf
-
-    setting = run.problems[0].setting
-    weights = _weights(run)
-    bias = weights[:, -1] * setting.settings["bias"]
-    method = {"name": setting.method.name, "loss": setting.loss, **setting.settings, "bias": options["bias"]}
-    facts = {
-        "version": bigclf.__version__, "n_rows": source.n_rows, "nnz": source.nnz, "data": source.digest,
-        "seed": options["seed"], "tol": options["tol"], "converged": result.converged, "stopped": result.stopped,
-        "reads": result.reads, "epochs": result.epochs, "seconds": result.seconds, "progressive": result.progressive,
-        "memory": result.memory, "plan": result.plan,
-    }  # fmt: skip
-    model = Model(weights[:, :-1], bias, source.classes, source.features, method, result.certificate, facts)
-    model.result_ = result
-    return model
-
-
-def _warn(result: Result, options: dict[str, Any]) -> None:
-    limit = f"epochs={options['epochs']}" if result.stopped == "epochs" else f"max_seconds={options['max_seconds']}"
-    if result.certificate is not None:
-        reached = f"the relative gap is {result.certificate['gap']:.2e}, asked was {options['tol']:g}"
-    else:
-        reached = f"{result.epochs} epochs were done"
-    warnings.warn(f"not converged: stopped at {limit}; {reached}", ConvergenceWarning, stacklevel=4)
-
-
-__all__ = ["Result", "RunError", "fit"]

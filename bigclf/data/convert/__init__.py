@@ -304,9 +304,7 @@ def _compile() -> None:
         check_rows(bounds, indices, values, np.uint32(1), np.empty(1))
 
 
-def _in_order(
-    pool: Any, function: Callable[[_A], _B], items: Iterable[_A], in_flight: int
-) -> Iterator[tuple[_A, _B]]:
+def _in_order(pool: Any, function: Callable[[_A], _B], items: Iterable[_A], in_flight: int) -> Iterator[tuple[_A, _B]]:
     """(item, function(item)) in the order of the items, ``in_flight`` of them under way in the pool's processes."""
     if pool is None:
         yield from ((item, function(item)) for item in items)

@@ -1,0 +1,129 @@
+"""What a run leaves behind: how it went (``Result``) and the model."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bigclf.errors import ConvergenceWarning
+from bigclf.model import Model
+from bigclf.training.memory import PeakMemory, anonymous_bytes
+from bigclf.training.plan import Plan
+from bigclf.training.run import Run
+
+
+@dataclass
+class Result:
+    """How a run went.
+
+    Attributes
+    ----------
+    history : a record (dict) an epoch: epoch, seconds, reads, rows, updates, mistakes, error, and for certified
+        methods objective, dual, gap (of the weights at the start of the read), rounds, working_set_rows.
+    certificate : primal, dual, gap and the read that proved it, or None for a method that has none; of several
+        problems the sums of primal and dual, the worst gap, and ``problems`` with each one's.
+    progressive : rows, mistakes, error of the first epoch, each row judged before it was learned from.
+    plan : as in ``run.json``; memory : bytes ``base`` (interpreter and libraries), ``planned``, ``peak`` (anonymous).
+    stopped : "tolerance", "epochs" or "seconds"; converged : whether it was the first.
+    """
+
+    history: list[dict[str, Any]]
+    certificate: dict[str, Any] | None
+    progressive: dict[str, Any]
+    plan: dict[str, Any]
+    converged: bool
+    reads: int
+    epochs: int
+    seconds: float
+    memory: dict[str, int]
+    stopped: str
+    mistakes: int = 0
+    bytes_read: int = 0
+    warnings: list[str] = field(default_factory=list)
+
+
+def weights_of(run: Run) -> np.ndarray:
+    """float64 [problem, feature + 1] of the answer: what the certificates speak of, else the method's own."""
+    method = run.method
+    return np.stack([
+        status.weights if status.weights is not None else method.weights(learners[0].shared)
+        for status, learners in zip(run.status, run.learners, strict=True)
+    ]).astype(np.float64, copy=False)  # fmt: skip
+
+
+def validation(run: Run, source: Any, data: Any) -> dict[str, float]:
+    from bigclf.metrics import evaluate
+
+    weights = weights_of(run)
+    bias = weights[:, -1] * run.problems[0].setting.settings["bias"]
+    found = evaluate(Model(weights[:, :-1], bias, source.classes), data)
+    return {"accuracy": float(found.accuracy)}
+
+
+def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMemory, source: Any) -> Result:
+    certificate: dict[str, Any] | None = None
+    if run.tol is not None:
+        each: list[dict[str, Any]] = [
+            {"name": p.name, "primal": s.primal, "dual": s.dual, "gap": s.gap, "read": s.reads}
+            for p, s in zip(run.problems, run.status, strict=True)
+        ]
+        certificate = {
+            "primal": sum(c["primal"] for c in each),
+            "dual": sum(c["dual"] for c in each),
+            "gap": max(c["gap"] for c in each),
+            "read": max(c["read"] for c in each),
+        }
+        if len(each) > 1:
+            certificate["problems"] = each
+    first = [status.progressive for status in run.status]
+    rows = sum(tally.rows for tally in first)
+    mistakes = sum(tally.mistakes for tally in first)
+    return Result(
+        history=history,
+        certificate=certificate,
+        progressive={"rows": rows, "mistakes": mistakes, "error": mistakes / max(1, rows)},
+        plan=plan.as_json(),
+        converged=run.stopped == "tolerance",
+        reads=run.reads,
+        epochs=run.epoch - 1,
+        seconds=run.seconds,
+        memory={
+            "base": peak.base,
+            "planned": peak.base + plan.memory["planned"],
+            "peak": max(peak.peak, anonymous_bytes()),
+        },
+        stopped=run.stopped,
+        mistakes=sum(status.total.mistakes for status in run.status),
+        bytes_read=run.bytes_read,
+        warnings=list(source.warnings),
+    )
+
+
+def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> Model:
+    import bigclf
+
+    setting = run.problems[0].setting
+    weights = weights_of(run)
+    bias = weights[:, -1] * setting.settings["bias"]
+    method = {"name": setting.method.name, "loss": setting.loss, **setting.settings, "bias": options["bias"]}
+    facts = {
+        "version": bigclf.__version__, "n_rows": source.n_rows, "nnz": source.nnz, "data": source.digest,
+        "seed": options["seed"], "tol": options["tol"], "converged": result.converged, "stopped": result.stopped,
+        "reads": result.reads, "epochs": result.epochs, "seconds": result.seconds, "progressive": result.progressive,
+        "memory": result.memory, "plan": result.plan,
+    }  # fmt: skip
+    model = Model(weights[:, :-1], bias, source.classes, source.features, method, result.certificate, facts)
+    model.result_ = result
+    return model
+
+
+def warn_of_limits(result: Result, options: dict[str, Any]) -> None:
+    limit = f"epochs={options['epochs']}" if result.stopped == "epochs" else f"max_seconds={options['max_seconds']}"
+    if result.certificate is not None:
+        reached = f"the relative gap is {result.certificate['gap']:.2e}, asked was {options['tol']:g}"
+    else:
+        reached = f"{result.epochs} epochs were done"
+    warnings.warn(f"not converged: stopped at {limit}; {reached}", ConvergenceWarning, stacklevel=4)

@@ -1,0 +1,88 @@
+"""Where the rows come from, and whether a method can learn from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bigclf.block import Block, alike, check_rows
+from bigclf.data.arrays import Arrays
+from bigclf.data.dataset import Dataset, require_trainable
+from bigclf.data.working_set import WorkingSet
+from bigclf.errors import DataError
+from bigclf.jit import compiling, random_state, shuffle_runs
+from bigclf.methods import Setting
+from bigclf.training.problems import Problem
+
+
+def open_source(data: Any, y: Any, sample_weight: Any, columns: dict[str, str] | None, groups: int = 1) -> Any:
+    """The rows behind ``data``: a dataset of files or arrays in memory.
+
+    Raises
+    ------
+    TypeError : labels for files that bring their own, none for a matrix, or ``sample_weight`` for files.
+    """
+    stored = isinstance(data, Dataset | str) or hasattr(data, "__fspath__") or _is_list_of_paths(data)
+    if stored:
+        for name, value in (("y", y), ("sample_weight", sample_weight)):
+            if value is not None:
+                raise TypeError(f"{name} has no effect with files: they hold the columns label and weight themselves")
+        return data if isinstance(data, Dataset) and not columns else Dataset(data, columns=columns)
+    if isinstance(data, Arrays):
+        return data
+    if y is None:
+        raise TypeError("a matrix needs its labels: fit(X, y)")
+    if columns is not None:
+        raise TypeError("columns has no effect with a matrix: it names the columns of Parquet files")
+    return Arrays(data, y, sample_weight, least_chunks=groups)
+
+
+def _is_list_of_paths(data: Any) -> bool:
+    if not isinstance(data, list | tuple) or not data:
+        return False
+    return all(isinstance(item, str) or hasattr(item, "__fspath__") for item in data)
+
+
+def require_usable(source: Any, setting: Setting) -> None:
+    """Refuse data this method cannot learn from; DataError."""
+    if isinstance(source, Arrays):
+        if source.n_rows == 0:
+            raise DataError("there are no rows")
+        if source.classes.size < 2:
+            raise DataError(f"every row has the label {source.classes[0].item()!r}; training needs two classes or more")
+    else:
+        require_trainable(source)
+    if setting.method.row_weights == "binary" and source.weighted and not _zero_or_one(source):
+        raise DataError(
+            f"algo={setting.method.name!r} takes row weights of 0 and 1 only (pa1 and pa2 take any)", column="weight"
+        )
+
+
+def _zero_or_one(source: Any) -> bool:
+    chunks = source.chunks
+    places = {*zip(chunks.file.tolist(), chunks.row_group.tolist(), strict=True)}
+    return all(np.isin(source.decode(*place).weights, (0.0, 1.0)).all() for place in sorted(places))
+
+
+def warm(problem: Problem, source: Any, dtype: str) -> None:
+    """Compile (or load) the kernels of a run on no rows at all, one process a host at a time."""
+    method = problem.setting.method
+    indices = np.empty(0, np.uint64 if source.index_width == 8 else np.uint32)
+    floats, numbers = np.empty(0), np.empty(0, np.int64)
+    block = alike(Block(np.zeros(1, np.int64), indices, np.empty(0, np.float32), floats, floats, floats, numbers))
+    shared = method.shared(1, dtype)
+    rows = method.rows(*(np.zeros(1) for _ in method.rows._fields)) if method.rows else ()
+    code, params = method.loss_code(problem.setting.loss), method.bind(problem.setting.settings)
+    with compiling():
+        check_rows(block.indptr, block.indices, block.values, block.indices.dtype.type(1), floats)
+        shuffle_runs(numbers, 1, random_state(0), numbers)
+        method.update(code)(block, numbers, shared, rows, params, floats)
+        if method.certify is not None:
+            method.certify(code)(block, shared, rows, params, np.zeros(2))
+        if method.working_set:
+            held = WorkingSet(1, 1, source.index_width, source.binary, 1)
+            held.admit(block, numbers, floats)
+            held._compact()
+            held.expect(held.members())
+            held.fill(block)
