@@ -107,6 +107,12 @@ def test_version_agrees():
         assert version("bigclf") == bigclf.__version__
 
 
+def test_dask_takes_the_commands_in_under_our_name():
+    from bigclf.cli import main
+
+    assert main.name == "bigclf"  # Dask asks the group, not the entry point
+
+
 def test_typed_and_licensed():
     assert (TOP / "bigclf" / "py.typed").exists()
     assert (TOP / "LICENSE").read_text().startswith("BSD 3-Clause License")

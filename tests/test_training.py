@@ -478,6 +478,35 @@ def test_sigterm_ends_a_run_with_a_checkpoint_that_is_taken_up(shards, classes3,
     assert resumed.result_.mistakes == whole.result_.mistakes
 
 
+class Bell:
+    """A screen that rings (SIGTERM) at the ``when``-th block."""
+
+    def __init__(self, when):
+        self.when = when
+
+    def advance(self, rows, nbytes):
+        self.when -= 1
+        if self.when == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def start(self, plan): ...
+
+    def epoch(self, record): ...
+
+    def stop(self): ...
+
+
+@pytest.mark.parametrize("name", ["dcd", "pa2"])
+def test_sigterm_in_the_middle_of_an_epoch_stops_at_the_segment_s_end(shards, name, tmp_path, quiet):
+    given = {**SHAPES[name], "segments": 2}
+    whole = fit(shards, **given, **options())
+    with pytest.raises(Interrupted, match="segment 1 of 2"):
+        fit(shards, run_dir=tmp_path / "run", checkpoint_every=1000, progress=Bell(1), **given)
+    facts = RunDirectory(tmp_path / "run").newest(len(whole.result_.plan["groups"])).facts
+    assert (facts["epoch"], facts["segment"]) == (1, 1)
+    assert fit(shards, run_dir=tmp_path / "run", resume=True, **given, **options()).digest() == whole.digest()
+
+
 def test_without_a_run_directory_an_interrupted_run_says_that_nothing_is_kept(shards):
     with pytest.raises(Interrupted, match="no run directory"):
         fit(shards, algo="pa1", callbacks=(lambda r: os.kill(os.getpid(), signal.SIGINT),), **options())

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bigclf.block import FAULTS, OK, Block, as_unsigned, check_rows, rows_of
+from bigclf.block import FAULTS, OK, Block, as_unsigned, check_rows, rows_of, writable
 from bigclf.data.facts import Chunks
 from bigclf.errors import DataError
 
@@ -93,6 +93,8 @@ def cut(indptr: np.ndarray, least: int) -> Chunks:
     n_chunks = max(1, min(n_rows, max(least, -(-int(indptr[-1] - indptr[0]) // TARGET_NNZ))))
     edges = np.searchsorted(indptr, np.linspace(indptr[0], indptr[-1], n_chunks + 1)[1:-1])
     row0 = np.unique(np.concatenate([[0], edges, [n_rows]])) if n_rows else np.zeros(1, np.int64)
+    if row0.size <= min(least, n_rows):  # rows too uneven to be cut by entries
+        row0 = np.linspace(0, n_rows, min(least, n_rows) + 1).astype(np.int64)
     first = row0[:-1].astype(np.int64)
     zero = np.zeros(first.size, np.int32)
     return Chunks(
@@ -107,7 +109,9 @@ def cut(indptr: np.ndarray, least: int) -> Chunks:
 
 def check(indptr: np.ndarray, indices: np.ndarray, values: np.ndarray, n_features: int, norms: np.ndarray) -> None:
     """Fill ``norms``; DataError naming the first bad row."""
-    fault, row = check_rows(indptr, indices, values, indices.dtype.type(n_features), norms)
+    fault, row = check_rows(
+        writable(indptr), writable(indices), writable(values), indices.dtype.type(n_features), norms
+    )
     if fault != OK:
         column, text = FAULTS[fault]
         raise DataError(text.format(n_features=n_features), row=int(row), column=column)
@@ -151,7 +155,7 @@ def csr_arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
 
 def label_array(y: Any) -> np.ndarray:
     """Labels as a numpy array of one kind; DataError naming the row of a missing one, SchemaError for mixed kinds."""
-    labels = np.asarray(y)
+    labels = np.array(y, dtype=object) if isinstance(y, list | tuple) else np.asarray(y)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels.ravel()
     if labels.ndim != 1:

@@ -423,6 +423,11 @@ def save_arrays(path: PathLike, **arrays: np.ndarray) -> None:
 
 
 def load_arrays(path: PathLike) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file; nothing in it is executed."""
-    with np.load(path, allow_pickle=False) as held:
-        return {name: held[name] for name in held.files}
+    """The arrays of an .npz file; nothing in it is executed. ValueError when it is damaged."""
+    import zipfile
+
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            return {name: held[name] for name in held.files}
+    except (zipfile.BadZipFile, EOFError) as error:
+        raise ValueError(f"{path}: damaged: {error}") from None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bigclf.block import as_unsigned, check_rows
+from bigclf.block import as_unsigned, check_rows, writable
 from bigclf.data import files
 from bigclf.data.footer import Footer, check, parse
 from bigclf.errors import BigclfError, DataError, SchemaError
@@ -438,7 +438,7 @@ def checked_norms(rows: Rows, n_features: int, layout: Layout, path: str, row_gr
 
     norms = np.empty(rows.n_rows, np.float64)
     limit = rows.indices.dtype.type(min(n_features, 2 ** (8 * rows.indices.dtype.itemsize - 1)))
-    fault, row = check_rows(rows.indptr, rows.indices, rows.values, limit, norms)
+    fault, row = check_rows(writable(rows.indptr), writable(rows.indices), writable(rows.values), limit, norms)
     if fault != OK:
         column, message = FAULTS[fault]
         name = layout.indices if column == "indices" else layout.values

@@ -268,10 +268,11 @@ def group_edges(nnz: np.ndarray, groups: int) -> list[tuple[int, int]]:
         raise ValueError(f"groups={groups} is more than the data have chunks ({nnz.size})")
     total = np.concatenate([[0], np.cumsum(nnz)])
     edges = np.searchsorted(total, np.linspace(0, total[-1], groups + 1)[1:-1])
-    edges = np.clip(edges, np.arange(1, groups), nnz.size - np.arange(groups - 1, 0, -1))
-    edges = np.maximum.accumulate(edges)
-    marks = [0, *edges.tolist(), int(nnz.size)]
-    return [(a, b) for a, b in zip(marks[:-1], marks[1:], strict=True) if b > a]
+    marks = [0]
+    for number, edge in enumerate(edges.tolist()):  # at least a chunk for each, before it and after it
+        marks.append(min(max(edge, marks[-1] + 1), nnz.size - (groups - 1 - number)))
+    marks.append(int(nnz.size))
+    return list(zip(marks[:-1], marks[1:], strict=True))
 
 
 def units_of(plan: Plan, chunks: Any, bytes_of_chunk: np.ndarray, group: int, epoch: int) -> list[np.ndarray]:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from bigclf.data import files
+from bigclf.data.shards import sealed, unsealed
 from bigclf.errors import ModelFormatError, RunError
 from bigclf.model import read_tensors
 
@@ -189,7 +190,7 @@ class RunDirectory:
 
         arrays = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
         sums = {key: _checksum(array) for key, array in arrays.items()}
-        metadata = {"bigclf-run": json.dumps({"version": VERSION, "sums": sums, "facts": facts})}
+        metadata = {"bigclf-run": sealed({"version": VERSION, "sums": sums, "facts": facts}).decode()}
         with files.publishing(self.file(name)) as beside:
             save_file(arrays, beside, metadata)
         return _digest(sums)
@@ -216,7 +217,7 @@ class RunDirectory:
 
     def _load(self, name: str) -> tuple[dict[str, np.ndarray], dict[str, Any], str]:
         arrays, metadata = read_tensors(files.read_bytes(self.file(name)))
-        header = json.loads(metadata["bigclf-run"])
+        header = unsealed(metadata["bigclf-run"])
         if header["version"] > VERSION:
             raise RunError(f"{self.file(name)} was written by a newer bigclf (run format {header['version']})")
         sums = {key: _checksum(array) for key, array in arrays.items()}
