@@ -22,6 +22,7 @@ from bigclf.jit import inlined
 
 HINGE, SQUARED_HINGE = 0, 1
 LOSSES = {"hinge": HINGE, "squared_hinge": SQUARED_HINGE}
+BOXED = ("hinge",)  # rows get stuck at both ends of a finite box: few keep moving, and a working set can hold them
 
 
 @inlined

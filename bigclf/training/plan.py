@@ -17,6 +17,7 @@ from bigclf.data import store as raw
 from bigclf.data import working_set
 from bigclf.errors import MemoryBudgetError
 from bigclf.jit import random_state, shuffle
+from bigclf.losses import BOXED
 from bigclf.training.problems import Problem
 from bigclf.units import format_bytes
 
@@ -194,7 +195,7 @@ def _streamed(
     method, k = setting.method, len(problems)
     width, binary = source.index_width, source.binary
     buffers, readers = 3, 1
-    has_set = method.working_set and wanted != 0
+    has_set = method.working_set and (setting.loss in BOXED if wanted is None else wanted > 0)
     if method.certificate:  # start and best weights, v, alpha at the start of the read
         parts["certificate"] = k * (3 * weights + source.n_rows * 8)
     if has_set:
@@ -238,7 +239,7 @@ def _streamed(
         parts["working set"] = k * (working_set.bytes_of(set_rows, set_nnz, width, binary) + set_rows * 24)
     return dict(
         resident=False,
-        sequential=has_set and set_nnz >= SEQUENTIAL_SHARE * source.nnz,
+        sequential=has_set and setting.loss in BOXED and set_nnz >= SEQUENTIAL_SHARE * source.nnz,
         block_bytes=size,
         buffers=buffers,
         run=run_length(source),
