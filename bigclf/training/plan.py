@@ -51,10 +51,13 @@ class Plan:
     resident : whether every row stays in memory after one read.
     groups : [group][first chunk, one past the last chunk].
     sequential : blocks in the order of the files (a working set makes the order irrelevant) or drawn afresh.
-    block_chunks : for each group the edges of the blocks in its order of chunks.
+    by_row_group : some chunks share a row group: in a drawn order they stay together, to be decoded once.
+    block_bytes : a block is as many chunks as fit this, and at least one.
     segments : parts of an epoch between which a run commits, checkpoints and stops.
-    set_rows, set_nnz : arena of each problem's working set (0: none).
     run : neighbours shuffled as a unit.
+    set_rows, set_nnz : arena of each problem's working set (0: none); rounds : most rounds over it after a read.
+    threads, buffers : readers and blocks read ahead; they never change bits.
+    store_bytes : size of the raw store (0: none is made).
     memory : what each part takes, their sum ``planned``, and the ``budget``.
     """
 
