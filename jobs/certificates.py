@@ -38,7 +38,6 @@ FEATURES = {"a9a": 123, "w8a": 300}
 missed: list[str] = []
 
 
-
 def say(what: str, figures: str, holds: bool) -> None:
     """A line of the table; what does not hold is remembered for the exit code."""
     print(f"{'holds ' if holds else 'MISSED'}  {what:<34}{figures}", flush=True)

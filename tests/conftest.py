@@ -17,7 +17,6 @@ os.environ["BIGCLF_CACHE_DIR"] = CACHE
 os.environ.pop("NUMBA_DISABLE_JIT", None)
 
 
-
 def pytest_unconfigure(config):
     shutil.rmtree(CACHE, ignore_errors=True)
 

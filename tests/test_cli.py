@@ -102,7 +102,7 @@ def test_inspect_data_model_and_run(place, tmp_path):
     assert "a model by dcd" in out and "certified: within" in out
     model = json.loads(bigclf("inspect", place / "model", "--json")[0])
     assert model["kind"] == "model" and model["classes"] == [-1, 1] and model["certificate"]["gap"] <= 1e-4
-    bigclf("fit", place / "shards", "-o", tmp_path / "m", "--run-dir", tmp_path / "run", "--algo", "pa1")
+    bigclf("fit", place / "shards", "-o", tmp_path / "m", "--run-dir", tmp_path / "run", "--algo", "pa1", "--epochs", 5)
     assert "a run by pa1, 5 epochs" in bigclf("inspect", tmp_path / "run")[0]
     run = json.loads(bigclf("inspect", tmp_path / "run", "--json")[0])
     assert run["kind"] == "run" and run["history"][-1]["epoch"] == 5

@@ -114,11 +114,12 @@ def test_a_working_set_takes_the_share_that_was_asked_for(shards):
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 @pytest.mark.parametrize("given", [{}, {"working_set": 0}, {"working_set": 0.05}, {"segments": 5}], ids=str)
 def test_streamed_and_resident_runs_agree_within_their_gaps(rows, shards, loss, given, quiet):
-    tol, C = 0.01 if given.get("working_set") == 0 else 1e-3, 0.01
+    has_set = given.get("working_set", loss == "hinge") != 0  # nothing gets stuck above with the squared hinge
+    tol, C = 1e-3 if has_set else 0.01, 0.01
     resident = fit(*rows, loss=loss, C=C, tol=1e-6, **options())
     streamed = fit(shards, loss=loss, C=C, tol=tol, memory=SMALL, epochs=60, **given, **options())
     assert resident.result_.plan["resident"] and not streamed.result_.plan["resident"]
-    assert (streamed.result_.plan["set_rows"] > 0) == (given.get("working_set") != 0)
+    assert (streamed.result_.plan["set_rows"] > 0) == has_set
     a, b = resident.result_.certificate, streamed.result_.certificate
     assert streamed.result_.converged and b["gap"] <= tol
     assert b["dual"] <= a["primal"] * (1 + 1e-9) and a["dual"] <= b["primal"] * (1 + 1e-9)  # one optimum between all

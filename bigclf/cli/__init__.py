@@ -59,6 +59,7 @@ class Program(click.Group):
 
 
 @click.group(
+    "bigclf",
     cls=Program,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Start with: bigclf demo",

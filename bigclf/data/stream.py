@@ -20,7 +20,7 @@ import numpy as np
 from bigclf.block import Block, alike, concatenate, rows_of
 from bigclf.data.store import Buffer, RawStore
 
-RELEASE_EVERY = 4  # decodes between two times that Arrow gives back what it holds: it keeps several times what it needs
+RELEASE_EVERY = 4  # decodes; giving back costs a third of the speed of decoding, as every page is fetched anew
 
 
 class Stream:
@@ -33,6 +33,7 @@ class Stream:
     store : raw store, or None.
     threads : readers; they never change the blocks.
     buffers : blocks in memory at a time (at least 2); rows, nnz : size of the largest.
+    frugal : have Arrow give back, every few decodes, the memory it holds beyond what it needs (several times that).
     """
 
     def __init__(
@@ -45,8 +46,10 @@ class Stream:
         buffers: int = 3,
         rows: int = 0,
         nnz: int = 0,
+        frugal: bool = True,
     ) -> None:
         self.source, self.place, self.store, self.threads, self.ahead = source, place, store, threads, buffers
+        self.frugal = frugal
         self.bytes_decoded = self.bytes_stored = self._decoded = 0
         self._shape = rows, nnz, source.index_width, source.binary
         self._free: queue.SimpleQueue[Buffer] = queue.SimpleQueue()
@@ -78,9 +81,9 @@ class Stream:
                 for unit in itertools.islice(todo, 1):
                     waiting.append(pool.submit(self._make, unit))
         finally:
-            if self._decoded:
-                self._decoded = 0
+            if self.frugal and self._decoded:
                 release_unused()
+            self._decoded = 0
             for future in waiting:
                 future.cancel()
             pool.shutdown(wait=True, cancel_futures=True)
@@ -157,7 +160,7 @@ class Stream:
     def _counted(self, block: Block) -> Block:
         self.bytes_decoded += block.n_bytes
         self._decoded += 1
-        if self._decoded % RELEASE_EVERY == 0:
+        if self.frugal and self._decoded % RELEASE_EVERY == 0:
             release_unused()
         return block
 

@@ -146,7 +146,9 @@ _METHODS = (
         formula="a_i <- clip(a_i - (y_i w.x_i - 1 + D a_i) / (||x_i||^2 + D), 0, U);  w <- w + (change) y_i x_i",
         params=(
             C,
-            Param("working_set", None, 0.0, 1.0, "share of the data kept as the working set (none: what fits, for the hinge)"),
+            Param(
+                "working_set", None, 0.0, 1.0, "share of the rows in the working set (none: what fits, for the hinge)"
+            ),
             Param("inner_rounds", 60, 0, 10_000, "most rounds over the rows that matter after a read", integer=True),
         ),
         losses=("hinge", "squared_hinge"),

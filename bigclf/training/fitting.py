@@ -32,6 +32,7 @@ from bigclf.training.sources import open_source, require_usable, warm
 from bigclf.units import parse_bytes
 
 log = logging.getLogger("bigclf")
+HELD_BYTES = 64_000_000  # what Arrow may hold beyond its need where the budget has room
 VISITS, MOST_EPOCHS = 1_000_000, 100
 
 
@@ -214,6 +215,7 @@ def _train(source: Any, problems: list[Problem], plan: Plan, options: dict[str, 
             max_seconds=options["max_seconds"], directory=directory, checkpoint_every=options["checkpoint_every"],
             watch=watch, progress=screen, stopping=stopping,
         )  # fmt: skip
+        stack.callback(run.release)
         if options["init"] is not None:
             _start_from(run, options["init"], source)
         if directory is not None and options["resume"]:
@@ -324,7 +326,8 @@ def _stream(source: Any, plan: Plan, local_dir: Any) -> Stream:
     entry = source.index_width + (0 if source.binary else 4)
     size = max(plan.block_bytes, int((chunks.nnz * entry + chunks.rows * 48).max(initial=0)))
     rows, nnz = size // 48 + 1, size // max(1, entry) + 1
-    return Stream(source, place, store=store, threads=plan.threads, buffers=plan.buffers, rows=rows, nnz=nnz)
+    return Stream(source, place, store=store, threads=plan.threads, buffers=plan.buffers, rows=rows, nnz=nnz,
+                  frugal=plan.memory["planned"] + HELD_BYTES > plan.memory["budget"])  # fmt: skip
 
 
 def _store(source: Any, local_dir: Any) -> RawStore | None:

@@ -147,6 +147,11 @@ class Run:
             self._commit(last=bool(self.stopped))
         return self.stopped
 
+    def release(self) -> None:
+        """Let go of all that is large: callbacks and the run refer to each other, and would keep it for long."""
+        self.learners, self.starts, self.status, self._resident = [], [], [], []
+        self._scratch = Scratch(0)
+
     def _todo(self) -> list[int]:
         return [number for number, status in enumerate(self.status) if not status.done]
 
