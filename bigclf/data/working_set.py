@@ -16,6 +16,7 @@ from bigclf.block import Block
 from bigclf.jit import inlined, kernel
 
 KEEP = 0.8
+ROW_BYTES = 8 * 6  # a row of the arena: indptr, labels, weights, norms, ids, scores
 TIE = 1e-6  # spread of the pseudo-random part of a key, which decides among equal scores
 
 
@@ -207,4 +208,4 @@ class WorkingSet:
 
 def bytes_of(rows: int, nnz: int, index_width: int, binary: bool) -> int:
     """What the arena of a ``WorkingSet`` allocates (the flags of the group's rows not counted)."""
-    return nnz * (index_width + (0 if binary else 4)) + rows * 8 * 6 + 8
+    return nnz * (index_width + (0 if binary else 4)) + rows * ROW_BYTES + 8

@@ -34,6 +34,9 @@ DECODE_BYTES = 8 * MB  # what Arrow's allocator holds at least
 DECODE_FACTOR = 5  # pages, levels, Arrow's arrays and ours, times a row group's raw bytes, for each decoding thread
 DECODERS = 2  # threads that decode at a time, where the memory for it is less than
 ROOMY = 0.5  # this share of the budget
+BUFFERS = 3  # blocks read ahead
+VIEW_BYTES = 8 * 5  # a row of a block: order, scores, and the problem's view of labels and weights
+SET_ORDER_BYTES = 8 * 3  # a row of the working set: orders and keys
 SLACK_BYTES = 4 * MB  # orders, indices of Parquet files, queues
 ACTIVE_SLACK = 0.1  # rows that score above minus this are gone over again between reads
 ROUNDS_A_READ = 1.0  # rows of the working set visited while streaming, for each row streamed
@@ -118,138 +121,155 @@ def make_plan(
     ------
     MemoryBudgetError : the budget is too small; the message has the parts and the smallest budget that would do.
     """
-    setting = problems[0].setting
-    method, k = setting.method, len(problems)
-    chunks, width, binary = source.chunks, source.index_width, source.binary
-    edges = group_edges(chunks.nnz, groups)
-    group_rows = max(int(chunks.rows[a:b].sum()) for a, b in edges)
-
-    one = sum(array.nbytes for array in method.shared(0, dtype))
-    per_feature = sum(array.nbytes for array in method.shared(1, dtype)) - one
-    row_arrays = len(method.rows._fields) if method.rows is not None else 0
-    parts = {"state": k * ((per_feature * source.n_features + one) * (1 + len(edges) * (len(edges) > 1)))}
-    if row_arrays:
-        parts["row state"] = k * source.n_rows * 8 * row_arrays
-    certified = method.certificate
-    data = raw.buffer_bytes(source.n_rows, source.nnz, width, binary)
-    longest = int(chunks.rows.max(initial=0)), int(chunks.nnz.max(initial=0))
-    chunk_bytes = raw.buffer_bytes(*longest, width, binary)
-    group_bytes = raw.buffer_bytes(source.max_group_rows, source.max_group_nnz, width, binary)
-    decoding = 0 if in_memory else DECODE_BYTES + DECODE_FACTOR * group_bytes
-
-    def fits(extra: dict[str, int]) -> bool:
-        return sum(parts.values()) + sum(extra.values()) + SLACK_BYTES <= memory
-
-    # scratch: order, scores, and the problem's view of labels and weights, a block's rows each
-    view = 8 * 5
-    weights = (source.n_features + 1) * 8
-    parts["model"] = 2 * k * weights
-    resident = {"data": 0 if in_memory else data, "scratch": group_rows * view}
-    if certified:
-        resident["certificate"] = (k + 1) * weights
-    if not in_memory:
-        resident["decoding"] = decoding * DECODERS
-    wanted = setting.settings.get("working_set")
-    if fits(resident) and (reads > 1 or in_memory):
-        parts |= resident
+    edges = group_edges(source.chunks.nnz, groups)
+    sizes = Sizes(source, problems, dtype, edges, in_memory)
+    parts = sizes.always()
+    resident = parts | sizes.resident()
+    if sum(resident.values()) + SLACK_BYTES <= memory and (reads > 1 or in_memory):
+        parts = resident
         shape: dict[str, Any] = dict(resident=True, sequential=True, block_bytes=0, buffers=2, set_rows=0, set_nnz=0)
-        shape["run"] = run_length(source)
-        shape["threads"] = min(threads, DECODERS)
+        shape["threads"] = DECODERS
     else:
-        shape = _streamed(
-            source, problems, parts, memory, wanted, group_rows, chunk_bytes, longest, decoding, view, weights
-        )
-        shape["threads"] = min(threads, shape["threads"])
-    predicted = source.nnz * k * SECONDS_A_NONZERO
+        shape = _streamed(sizes, parts, memory)
+    shape["threads"] = min(threads, shape["threads"])
     parts["slack"] = SLACK_BYTES
     parts["planned"] = sum(parts.values())
     parts["budget"] = memory
-    keys = np.stack([chunks.file, chunks.row_group])
-    whole_groups = chunks.file.size == len({*zip(*keys.tolist(), strict=True)})
-    units = max(1, chunks.file.size // max(1, len(edges)))
+    settings = problems[0].setting.settings
     return Plan(
         seed=seed,
-        by_row_group=not whole_groups,
+        by_row_group=_shares_row_groups(source.chunks),
         groups=edges,
-        segments=segments or (1 if shape["resident"] else min(units, max(1, round(predicted / SEGMENT_SECONDS)))),
-        rounds=0 if wanted == 0 else int(setting.settings.get("inner_rounds", 0)),
+        segments=segments or (1 if shape["resident"] else _segments(source, len(problems), len(edges))),
+        run=run_length(source),
+        rounds=0 if settings.get("working_set") == 0 else int(settings.get("inner_rounds", 0)),
         dtype=dtype,
-        store_bytes=0 if shape["resident"] or reads == 1 else data,
+        store_bytes=0 if shape["resident"] or reads == 1 else sizes.data,
         memory=parts,
         **shape,
     )
 
 
-def _streamed(
-    source: Any,
-    problems: list[Problem],
-    parts: dict[str, int],
-    memory: int,
-    wanted: float | None,
-    group_rows: int,
-    chunk_bytes: int,
-    longest: tuple[int, int],
-    decoding: int,
-    view: int,
-    weights: int,
-) -> dict[str, Any]:
+class Sizes:
+    """Bytes of what a run may hold; everything that depends on data and problems and not on the budget."""
+
+    def __init__(
+        self, source: Any, problems: list[Problem], dtype: str, edges: list[tuple[int, int]], in_memory: bool
+    ) -> None:
+        self.source, self.setting, self.k = source, problems[0].setting, len(problems)
+        self.method, self.in_memory = self.setting.method, in_memory
+        chunks, width, binary = source.chunks, source.index_width, source.binary
+        self.entry = width + (0 if binary else 4)
+        self.data = raw.buffer_bytes(source.n_rows, source.nnz, width, binary)
+        self.chunk_rows = int(chunks.rows.max(initial=0))
+        self.chunk = raw.buffer_bytes(self.chunk_rows, int(chunks.nnz.max(initial=0)), width, binary)
+        self.group_rows = max(int(chunks.rows[a:b].sum()) for a, b in edges)
+        row_group = raw.buffer_bytes(source.max_group_rows, source.max_group_nnz, width, binary)
+        self.decoding = 0 if in_memory else DECODE_BYTES + DECODE_FACTOR * row_group
+        self.weights = 8 * (source.n_features + 1)
+        fixed = sum(array.nbytes for array in self.method.shared(0, dtype))
+        each = sum(array.nbytes for array in self.method.shared(1, dtype)) - fixed
+        copies = 1 + len(edges) if len(edges) > 1 else 1  # the start of the epoch, and each group's
+        self.state = (fixed + each * source.n_features) * copies
+
+    def always(self) -> dict[str, int]:
+        """What a run holds however it goes."""
+        parts = {"state": self.k * self.state}
+        if self.method.rows is not None:
+            parts["row state"] = self.k * self.source.n_rows * 8 * len(self.method.rows._fields)
+        parts["model"] = 2 * self.k * self.weights
+        return parts
+
+    def resident(self) -> dict[str, int]:
+        """... with every row in memory."""
+        parts = {"data": 0 if self.in_memory else self.data, "scratch": self.group_rows * VIEW_BYTES}
+        if self.method.certificate:  # v, and the best weights of each problem
+            parts["certificate"] = (self.k + 1) * self.weights
+        if not self.in_memory:
+            parts["decoding"] = DECODERS * self.decoding
+        return parts
+
+    def streamed(self, has_set: bool) -> dict[str, int]:
+        """... with blocks that stream by: all but blocks and working set."""
+        parts = {}
+        if self.method.certificate:  # weights at the start, v, the best weights; alpha at the start of the read
+            parts["certificate"] = self.k * (3 * self.weights + self.source.n_rows * 8)
+        if has_set:
+            parts["membership"] = self.k * self.group_rows
+        return parts | {"decoding": self.decoding}
+
+    def blocks(self, size: int) -> int:
+        """Blocks of ``size`` bytes read ahead, and what a problem needs beside the one it is at."""
+        rows = max(self.chunk_rows, int(size / max(1, raw_row_bytes(self.source))) + 1)
+        return (BUFFERS + 1) * max(size, self.chunk) + rows * VIEW_BYTES
+
+
+def _streamed(sizes: Sizes, parts: dict[str, int], memory: int) -> dict[str, Any]:
     """The shape of a run whose data do not fit: fills ``parts``; refuses a budget that is too small."""
-    setting = problems[0].setting
-    method, k = setting.method, len(problems)
-    width, binary = source.index_width, source.binary
-    buffers, readers = 3, 1
-    has_set = method.working_set and (setting.loss in BOXED if wanted is None else wanted > 0)
-    if method.certificate:  # start and best weights, v, alpha at the start of the read
-        parts["certificate"] = k * (3 * weights + source.n_rows * 8)
-    if has_set:
-        parts["membership"] = k * group_rows
-    parts["decoding"] = decoding
-
-    def block_parts(size: int) -> int:
-        rows = max(longest[0], int(size / max(1, raw_row_bytes(source))) + 1)
-        return (buffers + 1) * max(size, chunk_bytes) + rows * view
-
-    entry = width + (0 if binary else 4)
-    mean_row = source.nnz / max(1, source.n_rows) * entry + 6 * 8
-    least_set = int(max(2 * MB, 4 * source.max_row_nnz * entry)) * k if has_set else 0
+    source, setting, k = sizes.source, sizes.setting, sizes.k
+    wanted = setting.settings.get("working_set")
+    has_set = sizes.method.working_set and (setting.loss in BOXED if wanted is None else wanted > 0)
+    parts |= sizes.streamed(has_set)
+    least_set = int(max(2 * MB, 4 * source.max_row_nnz * sizes.entry)) * k if has_set else 0
     fixed = sum(parts.values()) + SLACK_BYTES
-    least = fixed + block_parts(chunk_bytes) + least_set
+    least = fixed + sizes.blocks(sizes.chunk) + least_set
     if least > memory:
-        listed = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
-        raise MemoryBudgetError(
-            f"memory={format_bytes(memory)} is too small: {listed}, blocks {format_bytes(block_parts(chunk_bytes))}"
-            + (f", working set at least {format_bytes(least_set)}" if has_set else "")
-            + f"; memory={format_bytes(-(-least // MB) * MB)} would do"
-        )
-    if decoding and least + decoding <= memory * ROOMY:
+        raise _too_small(memory, least, parts | {"blocks": sizes.blocks(sizes.chunk), "working set": least_set})
+    readers = 1
+    if sizes.decoding and least + sizes.decoding <= memory * ROOMY:
         readers = DECODERS
-        parts["decoding"] += decoding
-        fixed += decoding
-    size = chunk_bytes
-    largest = BLOCK_BYTES if has_set else MIXED_BYTES if method.certificate else chunk_bytes
-    while size * 2 <= largest and fixed + block_parts(size * 2) + least_set <= memory:
+        parts["decoding"] += sizes.decoding
+        fixed += sizes.decoding
+    size = sizes.chunk
+    largest = BLOCK_BYTES if has_set else MIXED_BYTES if sizes.method.certificate else sizes.chunk
+    while size * 2 <= largest and fixed + sizes.blocks(size * 2) + least_set <= memory:
         size *= 2
-    parts["blocks"] = block_parts(size)
+    parts["blocks"] = sizes.blocks(size)
     set_rows = set_nnz = 0
     if has_set:
-        room = (memory - fixed - parts["blocks"]) // k
         share = SET_SHARE if wanted is None else wanted
-        room = int(min(room, share * source.n_rows * mean_row))
-        set_rows = max(16, int(room / mean_row * 0.95))
-        set_nnz = int((room - set_rows * 48 - 8) / entry)
-        parts["working set"] = k * working_set.bytes_of(set_rows, set_nnz, width, binary) + k * set_rows * 8 * 3
-        set_nnz -= int(set_rows * 24 / entry)  # orders and keys of the set come out of the same room
-        parts["working set"] = k * (working_set.bytes_of(set_rows, set_nnz, width, binary) + set_rows * 24)
+        set_rows, set_nnz = _arena(sizes, (memory - fixed - parts["blocks"]) // k, share)
+        arena = working_set.bytes_of(set_rows, set_nnz, source.index_width, source.binary)
+        parts["working set"] = k * (arena + set_rows * SET_ORDER_BYTES)
     return dict(
         resident=False,
         sequential=has_set and setting.loss in BOXED and set_nnz >= SEQUENTIAL_SHARE * source.nnz,
         block_bytes=size,
-        buffers=buffers,
-        run=run_length(source),
+        buffers=BUFFERS,
         set_rows=set_rows,
         set_nnz=set_nnz,
         threads=readers,
     )
+
+
+def _arena(sizes: Sizes, room: int, share: float) -> tuple[int, int]:
+    """Rows and entries of a working set that takes at most ``room`` bytes and holds at most ``share`` of the rows."""
+    source = sizes.source
+    row_bytes = working_set.ROW_BYTES
+    mean_row = source.nnz / max(1, source.n_rows) * sizes.entry + row_bytes
+    room = int(min(room, share * source.n_rows * mean_row))
+    rows = max(16, int(room / mean_row * 0.95))  # rows shorter than the mean leave some of the entries unused
+    nnz = int((room - rows * row_bytes - 8) / sizes.entry)
+    return rows, nnz - int(rows * SET_ORDER_BYTES / sizes.entry)
+
+
+def _too_small(memory: int, least: int, parts: dict[str, int]) -> MemoryBudgetError:
+    listed = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items() if size)
+    enough = format_bytes(-(-least // MB) * MB)
+    return MemoryBudgetError(f"memory={format_bytes(memory)} is too small: {listed}; memory={enough} would do")
+
+
+def _shares_row_groups(chunks: Any) -> bool:
+    """Whether a row group was cut into several chunks."""
+    places = {*zip(chunks.file.tolist(), chunks.row_group.tolist(), strict=True)}
+    return len(places) < int(chunks.file.size)
+
+
+def _segments(source: Any, problems: int, groups: int) -> int:
+    """As many parts of an epoch as keep each to about ``SEGMENT_SECONDS``, by a rate that is written down here."""
+    predicted = source.nnz * problems * SECONDS_A_NONZERO
+    units = max(1, source.n_chunks // groups)
+    return min(units, max(1, round(predicted / SEGMENT_SECONDS)))
 
 
 def raw_row_bytes(source: Any) -> float:
