@@ -46,9 +46,6 @@ class Block(NamedTuple):
         return sum(array.nbytes for array in self)
 
 
-ROW_BYTES = 8 * 5  # indptr, labels, weights, norms, ids
-
-
 class Counts(NamedTuple):
     """What a kernel says of one call.
 

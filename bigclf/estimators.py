@@ -20,7 +20,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
     algo : name of the method (``bigclf.algorithms()``).
     loss : the method's loss; None is its first.
     C : price of a unit of loss; None is the method's default, and the only value for a method without ``C``.
-    bias : ``"feature"`` (a constant 1, regularised), ``"free"`` where the method has a rule for it, or None.
+    bias : ``"feature"`` (a constant 1, regularised) or None.
     class_weight : None, ``"balanced"`` or a dict class -> weight.
     tol, epochs, max_seconds : when to stop; None is the method's default.
     dtype : of the weights, ``"float64"`` or ``"float32"``.

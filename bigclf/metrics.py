@@ -13,6 +13,7 @@ import numpy as np
 
 from bigclf.block import Block
 from bigclf.data import files
+from bigclf.data.arrays import label_array
 from bigclf.errors import DataError, MemoryBudgetError, RunError
 from bigclf.model import Model, is_stored, unseen_text
 from bigclf.units import format_bytes, parse_bytes
@@ -113,7 +114,7 @@ def _tally_shards(model: Model, data: Any, memory: int, progress: Any) -> Tally:
 
 
 def _tally_array(model: Model, X: Any, y: Any) -> Tally:
-    classes, codes, counts = np.unique(np.asarray(y), return_inverse=True, return_counts=True)
+    classes, codes, counts = np.unique(label_array(y), return_inverse=True, return_counts=True)
     if codes.size == 0:
         raise DataError("there are no rows to measure the model on")
     scores = model.decision_function(X)

@@ -21,7 +21,7 @@ from bigclf.units import format_bytes, format_count, format_seconds
 @click.option("--C", "C", type=float, help="Price of a unit of loss (LIBLINEAR's C).")
 @click.option("--loss", help="The loss, for methods that have several.")
 @click.option("--penalty", help="The penalty, for methods that have several.")
-@click.option("--bias", type=click.Choice(["feature", "free", "none"]), help="The constant term  [default: feature]")
+@click.option("--bias", type=click.Choice(["feature", "none"]), help="The constant term  [default: feature]")
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the method by its name.")
 @click.option("--multiclass", help="How more than two classes are learned.")
 @click.option("--class-weight", metavar="balanced|CLASS=W,...", help="Weights of the classes.")
@@ -39,7 +39,11 @@ from bigclf.units import format_bytes, format_count, format_seconds
 @click.option("--checkpoint-every", type=click.FloatRange(0), metavar="SECONDS", help="Time between checkpoints.")
 @click.option("--workers", help="Processes, or the address of a cluster; never changes the result.")
 @click.option("--groups", type=click.IntRange(1), help="Virtual workers; changes the result, and is recorded.")
-@click.option("--threads", type=click.IntRange(1), help="Cores inside one visit.")
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    help="Threads that read ahead (2 at most are used); they never change the result.",
+)
 @click.option("--local-dir", metavar="DIR", help="Where caches may lie.")
 @click.option("--columns", metavar="ROLE=NAME,...", help="Names of the columns label, indices, values, weight.")
 @terminal.overwrite_option

@@ -90,7 +90,8 @@ class Job:
             table = self._value(node, ()) if node is not None else None
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else "?"
-            raise JobError(f"{self.path}, line {line}: not readable as YAML: {error.problem}") from None
+            hint = '; write "${NAME}" in quotes inside { }' if "${" in text and "'{'" in str(error.problem) else ""
+            raise JobError(f"{self.path}, line {line}: not readable as YAML: {error.problem}{hint}") from None
         except (yaml.YAMLError, RecursionError) as error:
             raise JobError(f"{self.path}: not readable as YAML: {error}") from None
         if not isinstance(table, dict) or not table:
@@ -260,10 +261,20 @@ class Job:
             given["bias"] = given["bias"] or "none"
         options = {key: value for key, value in given.items() if key in known}
         options["params"] = {key: value for key, value in given.items() if key not in known}
+        self._check_params(str(given.get("algo", "dcd")), options["params"])
         if data.get("columns"):
             options["columns"] = ",".join(f"{role}={name}" for role, name in data["columns"].items())
         limits = self.table.get("limits", {})
         return {"data": data["train"], "output": self._model(), **options, **limits, **run, "run_dir": self.run_dir}
+
+    def _check_params(self, algo: str, params: dict[str, Any]) -> None:
+        from bigclf.methods import METHODS
+
+        own = [param.name for param in METHODS[algo].params] if algo in METHODS else list(params)
+        for key in params:
+            if key not in own:
+                has = f"{algo} has {', '.join(own)}" if own else f"{algo} has no parameters of its own"
+                raise self.fail(f"unknown key 'method.{key}'; {has}", "method", key)
 
     def _step(self, name: str, options: dict[str, Any], place: tuple[Any, ...]) -> Step:
         from bigclf.cli import main

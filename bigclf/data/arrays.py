@@ -124,7 +124,12 @@ def csr_arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     if isinstance(X, scipy.sparse.spmatrix | scipy.sparse.sparray):
         if X.ndim != 2:
             raise ValueError(f"X must have two dimensions, not {X.ndim}")
+        if X.dtype.kind == "c":
+            raise ValueError("Complex data not supported")
         matrix = X.tocsr()
+        ends = matrix.indptr
+        if ends[0] != 0 or ends[-1] > matrix.indices.size or np.any(ends[1:] < ends[:-1]):
+            raise DataError("the row lengths of the sparse matrix do not add up", column="indptr")
         if not matrix.has_canonical_format:
             matrix = matrix.copy()
             matrix.sum_duplicates()
@@ -132,14 +137,17 @@ def csr_arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
         if hasattr(X, "to_pandas"):  # a pyarrow Table
             X = X.to_pandas()
         dense = np.asarray(X)
-        if dense.dtype.kind not in "biuf":
-            dense = dense.astype(np.float64)
+        if dense.dtype.kind == "c":
+            raise ValueError("Complex data not supported")
+        if dense.dtype.kind not in "biuf" or dense.dtype.itemsize == 2 or not dense.dtype.isnative:
+            try:
+                dense = dense.astype(np.float64)
+            except (TypeError, ValueError) as error:
+                raise DataError(f"a value is missing or is no number: {error}", column="values") from None
         if dense.ndim != 2:
             raise ValueError(f"X must have two dimensions (rows, features), not {dense.ndim}")
         matrix = scipy.sparse.csr_matrix(dense)
     values = matrix.data
-    if values.dtype.kind == "c":
-        raise ValueError("Complex data not supported")
     if values.dtype != np.float32:
         with np.errstate(over="ignore"):
             narrow = values.astype(np.float32)
@@ -163,7 +171,7 @@ def label_array(y: Any) -> np.ndarray:
     if labels.dtype.kind == "O":
         kinds = {type(label) for label in labels}
         for row, label in enumerate(labels):
-            if label is None or label != label:
+            if label is None or type(label).__name__ == "NAType" or label != label:
                 raise DataError("a label is missing (None or NaN)", row=row, column="label")
         families = {str if issubclass(k, str) else bool if issubclass(k, bool | np.bool_) else float for k in kinds}
         if len(families) > 1:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 TARGET_NNZ = 500_000
+GATHER_FACTOR = 5  # decoded pages, Arrow's arrays and ours, times a row group's decompressed bytes
 MANIFEST, CHUNK_TABLE = "_bigclf_manifest.json", "_bigclf_chunks.parquet"
 MANIFEST_VERSION = 1
 Line = tuple[int, int, int, int]  # a chunk: row group, first row, rows, nnz
@@ -63,6 +64,7 @@ class Dataset:
     target_nnz : row groups of more than twice as many non-zeros are cut into chunks of about as many (never those
         of our own shards).
     label : "class", the only kind of label yet.
+    memory : bytes; in the one read of files that are not ours so many row groups are decoded at a time as fit.
     need_labels : False accepts files without labels (for prediction): no classes, and labels NaN in blocks.
 
     Attributes
@@ -97,7 +99,9 @@ class Dataset:
         target_nnz: int = TARGET_NNZ,
         label: str = "class",
         need_labels: bool = True,
+        memory: int = 1_000_000_000,
     ) -> None:
+        self.memory = memory
         if label != "class":
             raise ValueError(f"label must be 'class', not {label!r}")
         self.files: list[str] = files.expand(data)
@@ -175,10 +179,15 @@ class Dataset:
                 return Facts(label_dtype=header.label_dtype), []
             rows = self._read(file, group)
             facts = gather(rows, header.label_dtype, header.layout, header.path, group)
-            return facts, cut_lines(rows.indptr, group, self.target_nnz)
+            lines = cut_lines(rows.indptr, group, self.target_nnz)
+            del rows
+            shards.release_unused()
+            return facts, lines
 
         found: dict[int, list[tuple[Facts, list[Line]]]] = {}
-        for (file, _), result in zip(foreign, in_threads(gather_one, foreign), strict=True):
+        largest = max((header.largest_group for header in headers), default=0)
+        at_a_time = int(self.memory // max(1, GATHER_FACTOR * largest))
+        for (file, _), result in zip(foreign, in_threads(gather_one, foreign, at_a_time), strict=True):
             found.setdefault(file, []).append(result)
         return found
 

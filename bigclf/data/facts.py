@@ -105,7 +105,7 @@ class Header(NamedTuple):
     types : kinds of its columns, as ``shards.check_types`` gives them.
     label_dtype : as in ``Facts``.
     footer : what bigclf wrote into the footer; None for other people's files.
-    group_rows : rows of each row group.
+    group_rows : rows of each row group; largest_group : bytes of the largest once decompressed.
     """
 
     path: str
@@ -114,6 +114,7 @@ class Header(NamedTuple):
     label_dtype: str
     footer: dict[str, Any] | None
     group_rows: list[int]
+    largest_group: int
 
     @property
     def features(self) -> dict[str, Any]:
@@ -155,7 +156,16 @@ def read_header(path: str, columns: Mapping[str, str], need_labels: bool) -> Hea
     layout = shards.find_layout(schema, columns, path, need_labels)
     types = shards.check_types(schema, layout, path)
     groups = [group.n_rows for group in claims.groups]
-    return Header(path, layout, types, shards.label_dtype(schema, layout), footer, groups)
+    largest = max((group.n_bytes for group in claims.groups), default=0)
+    return Header(path, layout, types, shards.label_dtype(schema, layout), footer, groups, largest)
+
+
+def index_width_of(path: str, columns: Mapping[str, str]) -> int:
+    """Bytes of an index by the file's schema; 4 for a file that opening the dataset will refuse."""
+    try:
+        return 8 if read_header(path, columns, True).types["indices"].endswith("64") else 4
+    except (DataError, MemoryBudgetError):
+        return 4
 
 
 def _refuse_too_large(claims: Footer, path: str) -> None:
@@ -269,9 +279,9 @@ def table_digest(chunks: Chunks) -> str:
     return digest.hexdigest()
 
 
-def in_threads(function: Callable[[_A], _B], items: Sequence[_A]) -> list[_B]:
-    """[function(item) ...] in order, some at a time; the first error in order is raised."""
-    if len(items) <= 1:
+def in_threads(function: Callable[[_A], _B], items: Sequence[_A], most: int = 8) -> list[_B]:
+    """[function(item) ...] in order, at most ``most`` at a time; the first error in order is raised."""
+    if len(items) <= 1 or most <= 1:
         return [function(item) for item in items]
-    with ThreadPoolExecutor(min(len(items), 8, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(len(items), most, os.cpu_count() or 1)) as pool:
         return list(pool.map(function, items))

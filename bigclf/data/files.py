@@ -218,12 +218,20 @@ def publishing(path: PathLike) -> Iterator[str]:
     beside = temporary_name(path)
     try:
         yield beside
+        if os.path.isfile(beside):
+            os.chmod(beside, 0o666 & ~_umask())  # libraries that write files for us may keep them to the owner
         _sync(beside)
         os.replace(beside, path)
         _sync(parent_directory(path))
     except BaseException:
         remove(beside)
         raise
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def temporary_name(path: PathLike) -> str:

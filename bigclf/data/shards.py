@@ -716,3 +716,10 @@ def as_numpy(array: pa.Array) -> np.ndarray:
 def read_metadata(path: str) -> dict[str, str]:
     """The key-value metadata of a Parquet file."""
     return {k.decode(): v.decode() for k, v in claims(path).pairs.items() if k != b"ARROW:schema"}
+
+
+def release_unused() -> None:
+    """Let Arrow's allocator give memory that it no longer needs back to the system."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()

@@ -47,9 +47,12 @@ class Buffer:
         )
 
 
-def buffer_bytes(rows: int, nnz: int, index_width: int, binary: bool) -> int:
-    """What a ``Buffer`` allocates."""
-    return nnz * (index_width + (0 if binary else 4)) + rows * (3 * 8 + 2 * 4 + 2 * 8) + 8
+ROW_BYTES = 3 * 8 + 2 * 4 + 2 * 8  # a row of a buffer, entries apart
+
+
+def buffer_bytes(rows: Any, nnz: Any, index_width: int, binary: bool) -> Any:
+    """What a ``Buffer`` of that size allocates; int or int64 [n]."""
+    return nnz * (index_width + (0 if binary else 4)) + rows * ROW_BYTES + 8
 
 
 class RawStore:

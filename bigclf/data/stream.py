@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from bigclf.block import Block, alike, concatenate, rows_of
+from bigclf.data.shards import release_unused
 from bigclf.data.store import Buffer, RawStore
 
 RELEASE_EVERY = 4  # decodes; giving back costs a third of the speed of decoding, as every page is fetched anew
@@ -168,10 +169,4 @@ class Stream:
         if self.store is not None:
             self.store.remember()
             self.store.close()
-
-
-def release_unused() -> None:
-    """Let Arrow's allocator give memory that it no longer needs back to the system."""
-    import pyarrow as pa
-
-    pa.default_memory_pool().release_unused()
+        release_unused()

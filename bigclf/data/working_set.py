@@ -153,10 +153,10 @@ class WorkingSet:
             )
             if first >= rows.size:
                 return
-            if not self._compact():
+            if not self.compact():
                 first += 1
 
-    def _compact(self) -> bool:
+    def compact(self) -> bool:
         """Let the lowest keys go until ``KEEP`` of the arena is used; False if that frees nothing."""
         n, before = self.n_rows, self.used.copy()
         keys = np.empty(n)

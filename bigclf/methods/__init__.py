@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,7 +93,6 @@ class Method:
     multiclass: tuple[str, ...] = ("binary", "one-vs-rest")
     working_set: bool = False
     penalties: tuple[str, ...] = ()
-    extra: dict[str, Any] = field(default_factory=dict)
 
     @property
     def certificate(self) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 from bigclf.data import files
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset
-from bigclf.data.store import RawStore
+from bigclf.data.store import ROW_BYTES, RawStore, buffer_bytes
 from bigclf.data.stream import Stream
 from bigclf.errors import Interrupted
 from bigclf.methods import Method, Setting, resolve
@@ -28,7 +28,7 @@ from bigclf.training.plan import Plan, make_plan
 from bigclf.training.problems import Problem, class_weight_array, make_problems
 from bigclf.training.run import Run
 from bigclf.training.run_directory import VERSION, RunDirectory
-from bigclf.training.sources import open_source, require_usable, warm
+from bigclf.training.sources import likely_width, open_source, require_usable, warm
 from bigclf.units import parse_bytes
 
 log = logging.getLogger("bigclf")
@@ -87,7 +87,8 @@ def fit(
     memory : bytes for data, state and caches, as a number or like "256MB"; interpreter and libraries come on top.
     tol : relative duality gap at which to stop (dcd: 1e-3); epochs, max_seconds : limits. epochs=None is 10,000 for
         a certified method; for an online one about a million visits to rows, but at least 5 epochs and at most 100.
-    groups : virtual workers whose weights are mixed after each epoch; threads : readers, which never change bits.
+    groups : virtual workers whose weights are mixed after each epoch; threads : readers (2 at most are used), which
+        never change bits.
     run_dir : directory for checkpoints (at most every ``checkpoint_every`` seconds) and history; ``resume`` goes on.
     local_dir : keep the raw store there for later runs; None: a nameless file on local disk for this run.
     columns : names in Parquet that bigclf did not write: {"label": ..., "indices": ..., "values": ..., "weight": ...}.
@@ -110,13 +111,18 @@ def fit(
     setting = resolve(algo, loss, penalty, bias, params | ({} if C is None else {"C": C}))
     options = _checked(setting, locals())
     with PeakMemory() as peak:
-        source = open_source(data, y, sample_weight, columns, groups or 1)
-        require_usable(source, setting)
+        width = likely_width(data, columns)
+        warm(setting, width, dtype)
+        peak.base = peak.peak = anonymous_bytes()  # interpreter and libraries, before the first row
+        source = open_source(data, y, sample_weight, columns, groups or 1, options["memory"])
         options["epochs"] = options["epochs"] or default_epochs(setting.method, source.n_rows)
         weights = class_weight_array(class_weight, source.classes, source.class_counts)
+        require_usable(source, setting, weights)
         problems = make_problems(source.classes, weights, setting)
-        warm(problems[0], source, dtype)
-        peak.base = peak.peak = anonymous_bytes()
+        if source.index_width != width:
+            warm(setting, source.index_width, dtype)
+        if isinstance(source, Arrays):  # the caller's rows, and what making CSR of them took
+            peak.base = peak.peak = anonymous_bytes()
         plan = make_plan(
             source, problems, memory=options["memory"], dtype=dtype, seed=seed, groups=groups or 1,
             threads=threads or 2, in_memory=isinstance(source, Arrays), segments=segments,
@@ -141,9 +147,16 @@ def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
     if given["on_change"] != "error":
         raise ValueError('on_change must be "error"')
     if given["workers"] not in (None, 1):
-        raise ValueError("workers must be None: a run uses this process")
+        raise ValueError("workers must be 1: a run uses this process alone")
     if given["opportunistic"]:
         raise ValueError("opportunistic=True has no effect: every decision here is made from counts")
+    for name in ("tol", "epochs", "max_seconds", "seed", "checkpoint_every", "groups", "threads", "segments"):
+        if given[name] is not None and not isinstance(given[name], int | float | np.number):
+            raise ValueError(f"{name} must be a number, not {given[name]!r}")
+    if not given["checkpoint_every"] >= 0:
+        raise ValueError(f"checkpoint_every must be at least 0 seconds, not {given['checkpoint_every']!r}")
+    if not isinstance(given["callbacks"], list | tuple) or not all(map(callable, given["callbacks"])):
+        raise TypeError("callbacks must be a list of functions that take a record")
     tol, epochs = given["tol"], given["epochs"]
     if tol is not None and not method.certificate:
         raise TypeError(f"tol has no effect with algo={method.name!r}: it has no certificate; set epochs=")
@@ -194,7 +207,7 @@ def _train(source: Any, problems: list[Problem], plan: Plan, options: dict[str, 
                 return finished
         stream = stack.enter_context(contextlib.closing(_stream(source, plan, options["local_dir"])))
         screen = _screen(options["progress"])
-        screen.start(plan.as_json() | {"n_rows": source.n_rows * len(plan.groups) // len(plan.groups),
+        screen.start(plan.as_json() | {"n_rows": source.n_rows,
                                        "method": problems[0].setting.method.name})  # fmt: skip
         stack.callback(screen.stop)
         history: list[dict[str, Any]] = []
@@ -246,8 +259,6 @@ def _extend(run: Run) -> None:
     """A run that stopped at its limits goes on when it is given further ones."""
     if run.stopped == "epochs" and run.epoch <= run.epochs or run.stopped == "seconds":
         run.stopped = ""
-    if run.stopped == "tolerance" and run.tol is None and run.epoch <= run.epochs:
-        run.stopped = ""
 
 
 def _with_advice(error: Interrupted, directory: RunDirectory | None) -> Interrupted:
@@ -270,6 +281,7 @@ def _asked(source: Any, problems: list[Problem], plan: Plan, options: dict[str, 
         "settings": setting.settings,
         "bias": options["bias"],
         "class_weights": problems[0].class_weights.tolist(),
+        "init": None if options["init"] is None else options["init"].digest(),
         "tol": options["tol"],
         "data": {"digest": source.digest, "n_rows": source.n_rows, "n_features": source.n_features, "nnz": source.nnz},
         "plan": plan.same_bits(),
@@ -305,12 +317,12 @@ def _finished(directory: RunDirectory, limits: dict[str, Any]) -> Model | None:
     if not files.exists(path):
         return None
     model = load(path)
-    if model.facts.get("stopped") == "tolerance" and model.certificate or model.facts.get("limits") == limits:
+    if model.facts.get("stopped") == "tolerance" or model.facts.get("limits") == limits:
         held = json.loads(json.dumps(model.facts))
         model.result_ = Result(
-            directory.history(), model.certificate, held.get("progressive", {}), held.get("plan", {}),
-            bool(held["converged"]), held["reads"], held["epochs"], held["seconds"], held.get("memory", {}),
-            held["stopped"],
+            directory.history(), model.certificate, held["progressive"], held["plan"], bool(held["converged"]),
+            held["reads"], held["epochs"], held["seconds"], held["memory"], held["stopped"], held["mistakes"],
+            held["bytes_read"], held["warnings"],
         )  # fmt: skip
         return model
     return None
@@ -324,8 +336,9 @@ def _stream(source: Any, plan: Plan, local_dir: Any) -> Stream:
     if isinstance(source, Dataset) and plan.store_bytes:
         store = _store(source, local_dir)
     entry = source.index_width + (0 if source.binary else 4)
-    size = max(plan.block_bytes, int((chunks.nnz * entry + chunks.rows * 48).max(initial=0)))
-    rows, nnz = size // 48 + 1, size // max(1, entry) + 1
+    chunk_bytes = buffer_bytes(chunks.rows, chunks.nnz, source.index_width, source.binary)
+    size = max(plan.block_bytes, int(chunk_bytes.max(initial=0)))
+    rows, nnz = size // ROW_BYTES + 1, size // entry + 1
     return Stream(source, place, store=store, threads=plan.threads, buffers=plan.buffers, rows=rows, nnz=nnz,
                   frugal=plan.memory["planned"] + HELD_BYTES > plan.memory["budget"])  # fmt: skip
 

@@ -86,7 +86,7 @@ def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMem
         certificate=certificate,
         progressive={"rows": rows, "mistakes": mistakes, "error": mistakes / max(1, rows)},
         plan=plan.as_json(),
-        converged=run.stopped == "tolerance",
+        converged=run.stopped == "tolerance" or (run.tol is None and run.stopped == "epochs"),
         reads=run.reads,
         epochs=run.epoch - 1,
         seconds=run.seconds,
@@ -112,6 +112,7 @@ def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> 
     facts = {
         "version": bigclf.__version__, "n_rows": source.n_rows, "nnz": source.nnz, "data": source.digest,
         "seed": options["seed"], "tol": options["tol"], "converged": result.converged, "stopped": result.stopped,
+        "mistakes": result.mistakes, "bytes_read": result.bytes_read, "warnings": result.warnings,
         "reads": result.reads, "epochs": result.epochs, "seconds": result.seconds, "progressive": result.progressive,
         "memory": result.memory, "plan": result.plan,
     }  # fmt: skip

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from bigclf.block import ROW_BYTES
 from bigclf.data import store as raw
 from bigclf.data import working_set
 from bigclf.errors import MemoryBudgetError
@@ -32,6 +31,7 @@ SEGMENT_SECONDS = 30.0
 SECONDS_A_NONZERO = 10e-9
 DECODE_BYTES = 8 * MB  # what Arrow's allocator holds at least
 DECODE_FACTOR = 5  # pages, levels, Arrow's arrays and ours, times a row group's raw bytes, for each decoding thread
+CUT_FACTOR = 3  # ... and where it is cut into chunks, for the one that lasts while blocks are made of its parts
 DECODERS = 2  # threads that decode at a time, where the memory for it is less than
 ROOMY = 0.5  # this share of the budget
 BUFFERS = 3  # blocks read ahead
@@ -165,7 +165,8 @@ class Sizes:
         self.chunk = raw.buffer_bytes(self.chunk_rows, int(chunks.nnz.max(initial=0)), width, binary)
         self.group_rows = max(int(chunks.rows[a:b].sum()) for a, b in edges)
         row_group = raw.buffer_bytes(source.max_group_rows, source.max_group_nnz, width, binary)
-        self.decoding = 0 if in_memory else DECODE_BYTES + DECODE_FACTOR * row_group
+        factor = DECODE_FACTOR + CUT_FACTOR * _shares_row_groups(chunks)
+        self.decoding = 0 if in_memory else DECODE_BYTES + factor * row_group
         self.weights = 8 * (source.n_features + 1)
         fixed = sum(array.nbytes for array in self.method.shared(0, dtype))
         each = sum(array.nbytes for array in self.method.shared(1, dtype)) - fixed
@@ -275,7 +276,7 @@ def _segments(source: Any, problems: int, groups: int) -> int:
 def raw_row_bytes(source: Any) -> float:
     """Mean bytes of a row in memory."""
     entry = source.index_width + (0 if source.binary else 4)
-    return float(source.nnz / max(1, source.n_rows) * entry + ROW_BYTES)
+    return float(source.nnz / max(1, source.n_rows) * entry + raw.ROW_BYTES)
 
 
 def run_length(source: Any) -> int:

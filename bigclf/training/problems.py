@@ -41,6 +41,8 @@ def taking_part(view: Block) -> np.ndarray:
 def class_weight_array(class_weight: Any, classes: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """float64 [class] from None, "balanced" (rows / (classes * rows of the class)) or {label: weight}.
 
+    A label may be given as text too: a command line knows no types.
+
     Raises
     ------
     ValueError : a label that is no class, or a weight that is negative or not finite.
@@ -55,7 +57,7 @@ def class_weight_array(class_weight: Any, classes: np.ndarray, counts: np.ndarra
         raise ValueError(f'class_weight must be "balanced" or a dict, not {class_weight!r}')
     weights = np.ones(classes.size)
     for label, weight in class_weight.items():
-        place = np.flatnonzero(classes == label)
+        place = np.array([i for i, c in enumerate(classes.tolist()) if c == label or str(c) == label])
         if place.size != 1:
             raise ValueError(f"class_weight names {label!r}, which is not one of the classes {classes[:10].tolist()}")
         if not np.isfinite(weight) or weight < 0:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from bigclf.block import Block
+from bigclf.data.store import buffer_bytes
 from bigclf.data.stream import Stream
 from bigclf.errors import Interrupted
 from bigclf.training.plan import Plan, segment_units, units_of
@@ -114,8 +115,7 @@ class Run:
         self.stopped = ""
         self.bytes_read = 0
         self._resident: list[Block] = []
-        entry = source.index_width + (0 if source.binary else 4)
-        self._chunk_bytes = chunks.nnz * entry + chunks.rows * 48
+        self._chunk_bytes = buffer_bytes(chunks.rows, chunks.nnz, source.index_width, source.binary)
         self._scratch = Scratch(0)
         self._begun = self._checkpointed = time.monotonic()
         self._asked_to_stop: float | None = None
@@ -123,7 +123,7 @@ class Run:
     # The loop
 
     def go(self) -> str:
-        """Run until done; returns "tolerance", "epochs" or "seconds".
+        """Run until done; returns "tolerance", "epochs" (all an online method can be asked for) or "seconds".
 
         Raises
         ------
@@ -273,8 +273,6 @@ class Run:
             self.stopped = "seconds"
         if self.stopped in ("epochs", "seconds") and self.tol is not None:
             self._certify_last(todo)
-        if self.stopped == "epochs" and self.tol is None:
-            self.stopped = "tolerance"  # a method without a certificate has done what was asked
 
     def _late(self) -> bool:
         return self.max_seconds is not None and self.seconds > self.max_seconds

@@ -57,7 +57,7 @@ class RunDirectory:
         files.probe_writable(self.path)
         self._held: threading.Event | None = None
         self._last_record = 0.0
-        self._pending: list[dict[str, Any]] = []
+        self._written: dict[str, Any] | None = None
         self.failed_writes = 0
 
     def file(self, name: str) -> str:
@@ -137,12 +137,12 @@ class RunDirectory:
     def record(self, record: dict[str, Any], now: bool = False) -> None:
         """Add a record to ``history.jsonl``, at most ten a second (others are dropped, the last one never)."""
         moment = time.monotonic()
-        if not now and moment - self._last_record < HISTORY_SECONDS:
-            self._pending = [record]
+        if record is self._written:
             return
-        records = ([] if self._pending and self._pending[0] is record else self._pending * now) + [record]
-        self._pending, self._last_record = [], moment
-        self._try("history", lambda: files.append_line(self.file("history.jsonl"), "\n".join(map(json.dumps, records))))
+        if not now and moment - self._last_record < HISTORY_SECONDS:
+            return
+        self._last_record, self._written = moment, record
+        self._try("history", lambda: files.append_line(self.file("history.jsonl"), json.dumps(record)))
 
     def history(self, up_to: int | None = None) -> list[dict[str, Any]]:
         """The records, of epochs ``up_to`` (the file is cut there)."""

@@ -7,16 +7,17 @@ from typing import Any
 import numpy as np
 
 from bigclf.block import Block, alike, check_rows
+from bigclf.data import files
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset, require_trainable
+from bigclf.data.facts import index_width_of
 from bigclf.data.working_set import WorkingSet
 from bigclf.errors import DataError
 from bigclf.jit import compiling, random_state, shuffle_runs
 from bigclf.methods import Setting
-from bigclf.training.problems import Problem
 
 
-def open_source(data: Any, y: Any, sample_weight: Any, columns: dict[str, str] | None, groups: int = 1) -> Any:
+def open_source(data: Any, y: Any, sample_weight: Any, columns: dict[str, str] | None, groups: int, memory: int) -> Any:
     """The rows behind ``data``: a dataset of files or arrays in memory.
 
     Raises
@@ -28,7 +29,7 @@ def open_source(data: Any, y: Any, sample_weight: Any, columns: dict[str, str] |
         for name, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise TypeError(f"{name} has no effect with files: they hold the columns label and weight themselves")
-        return data if isinstance(data, Dataset) and not columns else Dataset(data, columns=columns)
+        return data if isinstance(data, Dataset) and not columns else Dataset(data, columns=columns, memory=memory)
     if isinstance(data, Arrays):
         return data
     if y is None:
@@ -44,8 +45,18 @@ def _is_list_of_paths(data: Any) -> bool:
     return all(isinstance(item, str) or hasattr(item, "__fspath__") for item in data)
 
 
-def require_usable(source: Any, setting: Setting) -> None:
-    """Refuse data this method cannot learn from; DataError."""
+def likely_width(data: Any, columns: dict[str, str] | None) -> int:
+    """Bytes of an index, as far as a glance tells: the kernels are loaded before the first row is read."""
+    if isinstance(data, Dataset | Arrays):
+        return data.index_width
+    if isinstance(data, str) or hasattr(data, "__fspath__") or _is_list_of_paths(data):
+        return index_width_of(files.expand(data)[0], columns or {})
+    indices = getattr(data, "indices", None)
+    return indices.dtype.itemsize if isinstance(indices, np.ndarray) and indices.dtype.kind == "i" else 4
+
+
+def require_usable(source: Any, setting: Setting, class_weights: np.ndarray) -> None:
+    """Refuse data this method cannot learn from: DataError; class weights that would have no effect: ValueError."""
     if isinstance(source, Arrays):
         if source.n_rows == 0:
             raise DataError("there are no rows")
@@ -53,6 +64,8 @@ def require_usable(source: Any, setting: Setting) -> None:
             raise DataError(f"every row has the label {source.classes[0].item()!r}; training needs two classes or more")
     else:
         require_trainable(source)
+    if setting.method.row_weights == "binary" and not np.isin(class_weights, (0.0, 1.0)).all():
+        raise ValueError(f"algo={setting.method.name!r} takes class weights of 0 and 1 only (pa1 and pa2 take any)")
     if setting.method.row_weights == "binary" and source.weighted and not _zero_or_one(source):
         raise DataError(
             f"algo={setting.method.name!r} takes row weights of 0 and 1 only (pa1 and pa2 take any)", column="weight"
@@ -65,15 +78,15 @@ def _zero_or_one(source: Any) -> bool:
     return all(np.isin(source.decode(*place).weights, (0.0, 1.0)).all() for place in sorted(places))
 
 
-def warm(problem: Problem, source: Any, dtype: str) -> None:
+def warm(setting: Setting, index_width: int, dtype: str) -> None:
     """Compile (or load) the kernels of a run on no rows at all, one process a host at a time."""
-    method = problem.setting.method
-    indices = np.empty(0, np.uint64 if source.index_width == 8 else np.uint32)
+    method = setting.method
+    indices = np.empty(0, np.uint64 if index_width == 8 else np.uint32)
     floats, numbers = np.empty(0), np.empty(0, np.int64)
     block = alike(Block(np.zeros(1, np.int64), indices, np.empty(0, np.float32), floats, floats, floats, numbers))
     shared = method.shared(1, dtype)
     rows = method.rows(*(np.zeros(1) for _ in method.rows._fields)) if method.rows else ()
-    code, params = method.loss_code(problem.setting.loss), method.bind(problem.setting.settings)
+    code, params = method.loss_code(setting.loss), method.bind(setting.settings)
     with compiling():
         check_rows(block.indptr, block.indices, block.values, block.indices.dtype.type(1), floats)
         shuffle_runs(numbers, 1, random_state(0), numbers)
@@ -81,8 +94,8 @@ def warm(problem: Problem, source: Any, dtype: str) -> None:
         if method.certify is not None:
             method.certify(code)(block, shared, rows, params, np.zeros(2))
         if method.working_set:
-            held = WorkingSet(1, 1, source.index_width, source.binary, 1)
+            held = WorkingSet(1, 1, index_width, True, 1)
             held.admit(block, numbers, floats)
-            held._compact()
+            held.compact()
             held.expect(held.members())
             held.fill(block)

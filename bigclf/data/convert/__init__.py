@@ -221,6 +221,9 @@ class _Converter:
                             f"max_bad_fraction allows; the first: {self.examples[0]}")  # fmt: skip
         if n_rows == 0:
             raise DataError("there are no rows", file=sources[0].path if len(sources) == 1 else None)
+        if any(abs(label) >= 2**53 for label in self.totals.labels):
+            raise DataError("a label is beyond 2^53, where whole numbers can no longer be told apart; give the classes "
+                            "smaller numbers", column="label")  # fmt: skip
         if len(self.totals.labels) > MAX_FLOAT_CLASSES and not _integral(self.totals.labels):
             raise DataError(f"more than {MAX_FLOAT_CLASSES:,} distinct labels that are not whole numbers: this looks "
                             "like a regression target, which classifiers cannot learn")  # fmt: skip
