@@ -490,3 +490,18 @@ def test_published_counts(tmp_path, name, rows, features, nnz, classes):
     ds = convert(files.join(os.environ["BIGCLF_DATA"], *name.split("/")), tmp_path / "s")
     assert (ds.n_rows, ds.n_features, ds.nnz, ds.classes.size) == (rows, features, nnz, classes)
     assert not ds.sorted_labels
+
+
+@pytest.mark.parametrize("line", [b"1 1_0:1", b"1 1:1_0", b"1_0 1:1"])
+def test_underscores_are_no_digits(tmp_path, line):
+    """Python reads 1_0 as 10, and so does the parser beneath."""
+    (tmp_path / "a.svm").write_bytes(b"1 1:1\n-1 2:1 # a_b\n" + line + b"\n")
+    with pytest.raises(DataError) as error:
+        convert(tmp_path / "a.svm", tmp_path / "out")
+    assert error.value.line == 3 and not (tmp_path / "out").exists()
+
+
+def test_labels_too_large_to_tell_apart_are_refused(tmp_path):
+    (tmp_path / "a.svm").write_bytes(b"9007199254740993 1:1\n9007199254740992 2:1\n")
+    with pytest.raises(DataError, match="2\\^53"):
+        convert(tmp_path / "a.svm", tmp_path / "out")

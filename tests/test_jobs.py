@@ -163,3 +163,14 @@ def test_wrong_values_are_usage_errors_with_their_line(tmp_path):
         steps = broken.steps(lambda path: True)
         with click.Context(main) as ctx, pytest.raises(JobError, match=f"x.yaml, line {line}: fit: .*--{key}"):
             make_context(click.Context(main, parent=ctx), broken, steps[0], {})
+
+
+def test_an_unknown_parameter_of_the_method_is_named_with_its_line():
+    text = "data: {train: out}\nmethod:\n  algo: dcd\n  Cc: 1\n"
+    with pytest.raises(JobError, match=r"line 4: unknown key 'method.Cc'; dcd has C"):
+        Job(text).steps(lambda path: True)
+
+
+def test_a_name_in_braces_without_quotes_is_explained():
+    with pytest.raises(JobError, match="in quotes"):
+        Job("data: {train: ${HOME}/x}\n")

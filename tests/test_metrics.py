@@ -230,3 +230,10 @@ def test_equal_names_are_numbered(tmp_path):
     result = predict(make(), both, str(out))
     assert sorted(path.name for path in out.iterdir()) == ["00000-part-00000.parquet", "00001-part-00000.parquet"]
     assert result["rows"] == 60
+
+
+def test_labels_of_mixed_types_are_refused(tmp_path):
+    X = np.eye(4, dtype=np.float32)
+    model = Model(np.ones((1, 4)), np.zeros(1), np.array([0, 1]))
+    with pytest.raises(DataError, match="mixed"):
+        evaluate(model, X, ["a", 1, 0, 1])

@@ -730,3 +730,49 @@ def test_rows_in_memory_are_not_written_to(rows, quiet):
         fit(x, y, algo=algo, epochs=2, **options())
     for array, was in zip((x.data, x.indices, x.indptr, y), before, strict=True):
         np.testing.assert_array_equal(array, was)
+
+
+def test_class_weights_that_would_have_no_effect_are_refused(rows):
+    """PA's step does not know a weight, so nothing but leaving rows out has a meaning."""
+    with pytest.raises(ValueError, match="class weights of 0 and 1 only"):
+        fit(*rows, algo="pa", class_weight={1: 50.0}, **options())
+    fit(*rows, algo="pa", class_weight={1: 1.0}, epochs=1, **options())
+
+
+def test_a_class_may_be_named_by_its_text(rows):
+    by_number = fit(*rows, algo="pa1", class_weight={1: 3.0, -1: 0.5}, epochs=2, **options())
+    by_text = fit(*rows, algo="pa1", class_weight={"1": 3.0, "-1": 0.5}, epochs=2, **options())
+    plain = fit(*rows, algo="pa1", epochs=2, **options())
+    assert np.array_equal(by_number.coef_, by_text.coef_) and not np.array_equal(by_number.coef_, plain.coef_)
+
+
+def test_resume_refuses_another_start(rows, tmp_path):
+    one, other = (fit(*rows, algo="pa1", epochs=1, seed=seed, **options()) for seed in (1, 2))
+    fit(*rows, algo="pa1", epochs=1, init=one, run_dir=tmp_path / "run", **options())
+    with pytest.raises(RunError, match="init"):
+        fit(*rows, algo="pa1", epochs=1, init=other, run_dir=tmp_path / "run", resume=True, **options())
+
+
+def test_a_finished_run_comes_back_with_its_whole_result(rows, tmp_path):
+    first = fit(*rows, algo="perceptron", epochs=4, run_dir=tmp_path / "run", **options()).result_
+    again = fit(*rows, algo="perceptron", epochs=4, run_dir=tmp_path / "run", resume=True, **options()).result_
+    assert again.mistakes == first.mistakes > 0 and again.bytes_read == first.bytes_read
+    epochs = [record["epoch"] for record in again.history]
+    assert epochs == sorted(set(epochs)) and epochs[-1] == 4
+    assert first.stopped == "epochs" and first.converged
+
+
+def test_an_unfit_matrix_is_refused(rows):
+    X, y = rows
+    with pytest.raises(ValueError, match="Complex"):
+        fit(X.toarray() + 1j, y, **options())
+    broken = X.copy()
+    broken.indptr[1] = broken.indptr[-1] + 7
+    with pytest.raises(DataError, match="row lengths"):
+        fit(broken, y, **options())
+
+
+@pytest.mark.parametrize("name", ["tol", "seed", "checkpoint_every", "epochs", "max_seconds"])
+def test_a_limit_that_is_no_number_is_refused_by_name(rows, name):
+    with pytest.raises(ValueError, match=f"{name} must be a number"):
+        fit(*rows, **(options() | {name: "a"}))
