@@ -582,3 +582,14 @@ def test_all_empty_rows_are_data(tmp_path):
     ds = Dataset(write(tmp_path / "f.parquet", pa.table(data)))
     require_trainable(ds)
     assert ds.n_features == 0 and ds.nnz == 0 and ds.decode(0, 0).n_rows == 2
+
+
+@pytest.mark.parametrize("name", ["_bigclf_manifest.json", "_bigclf_chunks.parquet"])
+def test_a_damaged_manifest_is_made_anew_and_told_of(tmp_path, name):
+    whole = write_shards([(np.array([0, 1, 2]), np.array([0, 1]), None, np.array([0.0, 1.0]))], tmp_path / "s",
+                         classes=[0, 1])  # fmt: skip
+    assert whole.warnings == []
+    path = tmp_path / "s" / name
+    path.write_bytes(path.read_bytes()[:-9] + b"xxxxxxxxx")
+    again = Dataset(tmp_path / "s")
+    assert again.n_rows == whole.n_rows and "damaged" in again.warnings[0]

@@ -110,6 +110,7 @@ class Dataset:
         self.digest = self._digest()
         self.report: dict[str, Any] = {}
         self._handles = threading.local()
+        self._damaged: list[str] = []
         self._take(self._remembered() or self._described())
 
     # What is known of it
@@ -138,7 +139,7 @@ class Dataset:
         return int(self.chunks.file.size)
 
     def _warnings(self) -> list[str]:
-        found = []
+        found = list(self._damaged)
         if self.sorted_labels:
             found.append("the labels are sorted: equal labels stand together; online methods learn badly from such "
                          "an order, shuffle the rows (bigclf convert does)")  # fmt: skip
@@ -204,8 +205,10 @@ class Dataset:
                 chunks = Chunks(*(table[name] for name in Chunks._fields))
                 if table_digest(chunks) == manifest["chunks"]:
                     return Known(Facts.from_json(manifest), Layout(*manifest["layout"]), manifest["features"], chunks)
-            except (OSError, ValueError, KeyError, TypeError, DataError):
-                continue  # missing or damaged: made anew
+            except (OSError, ValueError, KeyError, TypeError, DataError) as error:
+                if files.exists(files.join(directory, prefix + MANIFEST)):  # damaged, not missing
+                    self._damaged.append(f"{directory}: manifest or chunk table is damaged ({error}); what they say "
+                                         "was taken from the files themselves")  # fmt: skip
         return None
 
     def _places(self) -> Iterator[tuple[str, str]]:
