@@ -15,7 +15,7 @@ from bigclf.cli.convert import bytes_in_memory
 from bigclf.errors import RunError
 from bigclf.units import format_bytes, format_count, format_seconds, parse_bytes
 
-TIMES_THE_BUDGET = 2.5  # how much larger than its budget the training data is, decoded
+TIMES_THE_BUDGET = 3.0  # how much larger than its budget the training data is, decoded
 BYTES_PER_ENTRY, ENTRIES_PER_ROW, TEXT_PER_ENTRY = 8, 79, 12.2
 N_FEATURES, SEED, TEST_SHARE = 100_000, 0, 0.05
 TOL, C, ONLINE_C = 1e-3, 1.0, 0.1
