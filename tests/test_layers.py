@@ -8,7 +8,7 @@ from making import PACKAGE
 LAYERS = {
     "errors": 0, "units": 0,
     "jit": 1, "progress": 1,
-    "block": 2, "losses": 2, "penalties": 2, "mixing": 2,
+    "block": 2, "losses": 2, "penalties": 2, "mixing": 2, "deltas": 2,
     "methods": 3, "data": 3,
     "model": 4,
     "metrics": 5,
