@@ -96,6 +96,14 @@ def parent_directory(path: PathLike) -> str:
     return os.path.dirname(os.path.abspath(path))
 
 
+def link_target(path: PathLike) -> str:
+    """What the symbolic link ``path`` names; nothing where there is none to read."""
+    try:
+        return os.readlink(path)  # type: ignore[return-value]
+    except OSError:
+        return ""
+
+
 def join(directory: PathLike, *names: str) -> str:
     return os.path.join(directory, *names)
 

@@ -1,9 +1,9 @@
 """The run directory: what a run writes down so that it can be looked at, resumed and trusted.
 
 ``run.json`` (what was asked, the plan, the data's fingerprint), ``history.jsonl`` (a record an epoch), ``lease`` (who
-is at work), and checkpoints: ``rows-<group>-<epoch>-<segment>.safetensors`` for per-row state, then
-``state-<epoch>-<segment>.safetensors`` with everything else, written last and naming the row files with their
-checksums. Each is written beside, synced and renamed; a damaged one is passed over for the one before.
+is at work, see ``bigclf/training/lease.py``), and checkpoints: ``rows-<group>-<epoch>-<segment>.safetensors`` for
+per-row state, then ``state-<epoch>-<segment>.safetensors`` with everything else, written last and naming the row files
+with their checksums. Each is written beside, synced and renamed; a damaged one is passed over for the one before.
 """
 
 from __future__ import annotations
@@ -12,10 +12,7 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 import re
-import socket
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -26,12 +23,11 @@ from bigclf.data import files
 from bigclf.data.shards import sealed, unsealed
 from bigclf.errors import ModelFormatError, RunError
 from bigclf.model import read_tensors
+from bigclf.training.lease import Lease
 
 log = logging.getLogger("bigclf")
 VERSION = 1
 STATE = re.compile(r"state-(\d{8})-(\d{6})\.safetensors")
-LEASE_SECONDS = 60.0
-HEARTBEAT_SECONDS = 10.0
 HISTORY_SECONDS = 0.1  # at most ten records a second
 KEPT = 2
 
@@ -55,7 +51,7 @@ class RunDirectory:
         self.path = files.absolute(path)
         files.make_directory(self.path)
         files.probe_writable(self.path)
-        self._held: threading.Event | None = None
+        self._lease = Lease(self.file("lease"))
         self._last_record = 0.0
         self._written: dict[str, Any] | None = None
         self.failed_writes = 0
@@ -66,46 +62,12 @@ class RunDirectory:
     # Who is at work
 
     def acquire(self) -> None:
-        """Take the lease; a dead process's is taken over at once if it was on this host, else when it is old."""
-        owner = self._owner()
-        if owner is not None:
-            age = time.time() - owner["heartbeat"]
-            same_host = owner["host"] == socket.gethostname()
-            alive = _is_running(owner["pid"], owner["started"]) if same_host else age < LEASE_SECONDS
-            mine = same_host and owner["pid"] == os.getpid() and self._held is not None
-            if alive and not mine:
-                raise RunError(
-                    f"{self.path} is in use by process {owner['pid']} on {owner['host']} "
-                    f"(last sign of life {age:.0f} s ago); wait for it or use another run directory"
-                )
-        self._beat()
-        self._held = threading.Event()
-        threading.Thread(target=self._beat_on, args=(self._held,), daemon=True).start()
+        """Take the lease (``bigclf/training/lease.py``); RunError while another process holds it."""
+        self._lease.acquire()
 
     def release(self) -> None:
         """Give the lease back; safe to call twice."""
-        if self._held is not None:
-            self._held.set()
-            self._held = None
-            with contextlib.suppress(OSError):
-                files.remove(self.file("lease"))
-
-    def _owner(self) -> dict[str, Any] | None:
-        try:
-            owner = json.loads(files.read_text(self.file("lease")))
-            return {name: owner[name] for name in ("host", "pid", "started", "heartbeat")}
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-
-    def _beat(self) -> None:
-        owner = {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid()),
-                 "heartbeat": time.time()}  # fmt: skip
-        files.publish_text(self.file("lease"), json.dumps(owner))
-
-    def _beat_on(self, stop: threading.Event) -> None:
-        while not stop.wait(HEARTBEAT_SECONDS):
-            with contextlib.suppress(OSError):
-                self._beat()
+        self._lease.release()
 
     # What was asked
 
@@ -135,7 +97,14 @@ class RunDirectory:
     # History
 
     def record(self, record: dict[str, Any], now: bool = False) -> None:
-        """Add a record to ``history.jsonl``, at most ten a second (others are dropped, the last one never)."""
+        """Add a record to ``history.jsonl``, at most ten a second (others are dropped, the last one never).
+
+        Raises
+        ------
+        RunError : another process has taken the directory over.
+        """
+        if self._lease.lost is not None:
+            self._lease.check()
         moment = time.monotonic()
         if record is self._written:
             return
@@ -161,7 +130,13 @@ class RunDirectory:
     # Checkpoints
 
     def save(self, checkpoint: Checkpoint, epoch: int, segment: int) -> bool:
-        """Write a checkpoint; a disk that is full costs the new one, never an old one, and is retried after pruning."""
+        """Write a checkpoint; a disk that is full costs the new one, never an old one, and is retried after pruning.
+
+        Raises
+        ------
+        RunError : another process has taken the directory over.
+        """
+        self._lease.check()
         for attempt in range(2):
             try:
                 self._write(checkpoint, epoch, segment)
@@ -271,23 +246,3 @@ def _checksum(array: np.ndarray) -> str:
 
 def _digest(sums: dict[str, str]) -> str:
     return hashlib.blake2b(json.dumps(sorted(sums.items())).encode(), digest_size=16).hexdigest()
-
-
-def _started(pid: int) -> float:
-    import psutil
-
-    try:
-        return float(psutil.Process(pid).create_time())
-    except psutil.Error:
-        return 0.0
-
-
-def _is_running(pid: int, started: float) -> bool:
-    """Whether that very process lives (its number may have been given to another)."""
-    import psutil
-
-    try:
-        process = psutil.Process(pid)
-        return abs(process.create_time() - started) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
