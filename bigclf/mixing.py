@@ -1,30 +1,213 @@
 """How copies of a state that went their own ways for an epoch become one again.
 
-A rule is ``mix(start, copies, shares) -> state``: ``start`` is what every copy began the epoch with, ``copies`` the
-states of the groups in group order, ``shares`` float64 [group], at least 0 with sum 1. Sums run in group order in
-float64, so the result depends on nothing else.
+A rule is two functions. ``add(total, start, copy, share)`` takes a copy into ``total`` (a state of zeros at first,
+float64 where the state holds floats); ``join(total, start, shares)`` gives the state that the copies taken in make
+together. ``start`` is what every copy began the epoch with; a share is at least 0 and need not be normalised. What a
+copy left as it was in ``start`` adds exact zeros, so a copy may be given by its changes alone with the same bits.
+
+``Mixture`` takes the copies in group order through a tree of fixed shape: the result depends on nothing else, neither
+on who computed a copy or a part of the tree nor on when.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
-State = TypeVar("State", bound=tuple)  # type: ignore[type-arg]
+from bigclf.deltas import Delta
+from bigclf.jit import kernel
+
+FAN = 16  # copies that one node of the tree joins
 
 
-def mean(arrays: Sequence[np.ndarray], shares: Sequence[float]) -> np.ndarray:
-    """sum_k shares_k arrays_k, in the arrays' own type; one array is given back as it is."""
-    if len(arrays) == 1:
-        return arrays[0]
-    total = np.zeros(arrays[0].shape, np.float64)
-    for array, share in zip(arrays, shares, strict=True):
-        total += share * array
-    return total.astype(arrays[0].dtype)
+class Rule(NamedTuple):
+    """add : (total, start, copy, share) -> None; join : (total, start, sum of shares) -> state."""
+
+    add: Callable[[Any, Any, Any, float], None]
+    join: Callable[[Any, Any, float], Any]
 
 
-def mix_mean(start: State, copies: Sequence[State], shares: Sequence[float]) -> State:
-    """Iterative parameter mixing (McDonald, Hall, Mann, NAACL 2010): the mean of every array."""
-    return type(start)(*(mean(arrays, shares) for arrays in zip(*copies, strict=True)))
+@kernel
+def accumulate(total, start, copy, share):  # type: ignore[no-untyped-def]
+    """total += share (copy - start)"""
+    for j in range(total.size):
+        total[j] += share * (np.float64(copy[j]) - np.float64(start[j]))
+
+
+@kernel
+def interpolate(start, total, t, out):  # type: ignore[no-untyped-def]
+    """out = start + t total; where total is 0 start keeps its bits."""
+    for j in range(out.size):
+        out[j] = start[j] if total[j] == 0 else np.float64(start[j]) + t * np.float64(total[j])
+
+
+@kernel
+def accumulate_drift(total, start, copy, start_weights, copy_weights, steps):  # type: ignore[no-untyped-def]
+    """total += steps (copy's weights - start's weights) - (copy's drift - start's drift)"""
+    for j in range(total.size):
+        moved = np.float64(copy_weights[j]) - np.float64(start_weights[j])
+        total[j] += steps * moved - (copy[j] - start[j])
+
+
+def _add_mean(total: Any, start: Any, copy: Any, share: float) -> None:
+    for t, s, c in zip(total, start, copy, strict=True):
+        accumulate(t.reshape(-1), s.reshape(-1), c.reshape(-1), float(share))
+
+
+def _moved(total: Any, start: Any, scale: float) -> Any:
+    """start + scale total, array by array, in the types of ``start``."""
+    arrays = []
+    for t, s in zip(total, start, strict=True):
+        out = np.empty_like(s)
+        interpolate(s.reshape(-1), t.reshape(-1), scale, out.reshape(-1))
+        arrays.append(out)
+    return type(start)(*arrays)
+
+
+def _join_mean(total: Any, start: Any, shares: float) -> Any:
+    return _moved(total, start, 1.0 / shares if shares > 0 else 0.0)
+
+
+# Iterative parameter mixing (McDonald, Hall, Mann, NAACL 2010): sum_k mu_k w_k, mu_k a copy's part of the shares.
+MEAN = Rule(_add_mean, _join_mean)
+
+# Steps of dual methods and sums: start + sum_k (copy_k - start), whatever the shares.
+SUM = Rule(lambda total, start, copy, share: _add_mean(total, start, copy, 1.0),
+           lambda total, start, shares: _moved(total, start, 1.0))  # fmt: skip
+
+
+def _add_averaged(total: Any, start: Any, copy: Any, share: float) -> None:
+    accumulate(total.weights, start.weights, copy.weights, float(share))
+    accumulate_drift(total.drift, start.drift, copy.drift, start.weights, copy.weights, float(copy.steps[0]))
+    total.steps[:] += copy.steps - start.steps
+
+
+def _join_averaged(total: Any, start: Any, shares: float) -> Any:
+    """The sum of the weights over t steps is S = t w - drift, and S = S_0 + sum_k (S_k - S_0). Solved for the drift
+    of the mixed weights w' after t' steps:  drift' = drift_0 + t' (w' - w_0) - total."""
+    steps = start.steps + total.steps
+    weights = np.empty_like(start.weights)
+    interpolate(start.weights, total.weights, 1.0 / shares if shares > 0 else 0.0, weights)
+    change = np.zeros(weights.size)
+    accumulate(change, start.weights, weights, float(steps[0]))
+    change -= total.drift
+    drift = np.empty_like(start.drift)
+    interpolate(start.drift, change, 1.0, drift)
+    return type(start)(weights, drift, steps)
+
+
+# Averaged models: weights mix by their shares; the average stays the mean over every step any copy took, once each.
+AVERAGED = Rule(_add_averaged, _join_averaged)
+
+
+class _Node:
+    """Copies taken in on one level: their total, shares and number."""
+
+    def __init__(self, start: Any) -> None:
+        self.total = type(start)(*(np.zeros(a.shape, np.int64 if a.dtype.kind == "i" else np.float64) for a in start))
+        self.clear()
+
+    def clear(self) -> None:
+        self.shares, self.count = 0.0, 0
+
+
+class Mixture:
+    """Copies taken in one after another, joined ``FAN`` at a time into nodes, nodes again, up to one state.
+
+    Parameters
+    ----------
+    rule : how copies are joined.
+    start : the state that every copy began with; it is not changed.
+    """
+
+    def __init__(self, rule: Rule, start: Any) -> None:
+        self.rule, self.start = rule, start
+        self._nodes: list[_Node] = []
+
+    def add(self, copy: Any, share: float, height: int = 0) -> None:
+        """Take in the next copy in group order (a state or a ``Delta`` to the start).
+
+        ``height`` 1 : ``copy`` is what ``FAN`` consecutive copies (fewer only at the end) were joined to elsewhere.
+        """
+        while len(self._nodes) <= height:
+            self._nodes.append(_Node(self.start))
+        node = self._nodes[height]
+        if node.count == FAN:
+            self._lift(height)
+        if isinstance(copy, Delta):
+            self._add_changes(node, copy, share)
+        else:
+            self.rule.add(node.total, self.start, copy, share)
+        node.shares += share
+        node.count += 1
+
+    def _add_changes(self, node: _Node, delta: Delta, share: float) -> None:
+        """As for a whole copy, on the places that changed alone."""
+        kind, places = type(self.start), delta.places
+        part = kind(*(t if w else t[places] for t, w in zip(node.total, delta.whole, strict=True)))
+        start = kind(*(s if w else s[places] for s, w in zip(self.start, delta.whole, strict=True)))
+        self.rule.add(part, start, kind(*delta.arrays), share)
+        for total, changed, whole in zip(node.total, part, delta.whole, strict=True):
+            if not whole:
+                total[places] = changed
+
+    def _lift(self, height: int) -> None:
+        """Hand what a level has joined to the one above."""
+        node = self._nodes[height]
+        joined, shares = self.rule.join(node.total, self.start, node.shares), node.shares
+        for total in node.total:
+            total[...] = 0
+        node.clear()
+        self.add(joined, shares, height + 1)
+
+    def result(self) -> Any:
+        """The state that all copies make together; the mixture is used up."""
+        for height, node in enumerate(self._nodes[:-1]):
+            if node.count:
+                self._lift(height)
+            node.total = ()
+        top = self._nodes[-1]
+        return self.rule.join(top.total, self.start, top.shares)
+
+    @property
+    def shares(self) -> float:
+        """Sum of the shares taken in so far."""
+        return sum(node.shares for node in self._nodes)
+
+
+def line_search(start: np.ndarray, joined: np.ndarray, rise: float, bend: float) -> float:
+    """Exact maximiser over 0 <= t <= 1 of the dual objective along summed steps (Lee and Chang, 2019; Ma et al. 2015).
+
+    With dw = joined - start and, over all rows, rise = sum_i phi'(a_i) da_i and bend = -sum_i phi''(a_i) da_i^2 of the
+    concave quadratic terms phi of the dual:   D(t) - D(0) = t (rise - w.dw) - t^2/2 (bend + ||dw||^2).
+    t = 1 keeps every a_i in its box, because each group's own step did.
+    """
+    across, square = slope_and_square(start, joined)
+    curvature = bend + square
+    if curvature <= 0:
+        return 1.0
+    return float(min(1.0, max(0.0, (rise - across) / curvature)))
+
+
+@kernel
+def slope_and_square(start, joined):  # type: ignore[no-untyped-def]
+    """(start . d, d . d) of d = joined - start, in float64 in the order of the entries."""
+    across, square = np.float64(0), np.float64(0)
+    for j in range(start.size):
+        d = np.float64(joined[j]) - np.float64(start[j])
+        across += np.float64(start[j]) * d
+        square += d * d
+    return across, square
+
+
+def stepped(start: Any, joined: Any, t: float) -> Any:
+    """start + t (joined - start) of a state; ``joined`` itself for t = 1."""
+    if t == 1.0:
+        return joined
+    total = type(start)(*(np.zeros(a.shape) for a in start))
+    _add_mean(total, start, joined, 1.0)
+    return _moved(total, start, t)
+
+

@@ -121,3 +121,13 @@ def run_python(code, *arguments, check=True, timeout=300, **env):
     )  # fmt: skip
     assert not check or done.returncode == 0, done.stderr
     return done.stdout
+
+
+def mix(rule, start, copies, shares):
+    """The copies mixed as a run mixes them."""
+    from bigclf.mixing import Mixture
+
+    mixture = Mixture(rule, start)
+    for copy, share in zip(copies, shares, strict=True):
+        mixture.add(copy, share)
+    return mixture.result()

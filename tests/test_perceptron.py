@@ -7,9 +7,10 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from making import Case, block_of, dense, learn, random_rows, separable_rows
+from making import block_of, Case, dense, learn, mix, random_rows, separable_rows
 
-from bigclf.methods.perceptron import average, mix_averaged
+from bigclf.methods.perceptron import average
+from bigclf.mixing import AVERAGED as AVERAGED_RULE
 from bigclf.training import fit
 
 PERCEPTRON, AVERAGED = Case("perceptron", None), Case("averaged_perceptron", None)
@@ -105,7 +106,7 @@ def test_of_mixed_copies_the_average_is_over_every_step_of_every_copy():
         copy = type(start)(*(array.copy() for array in start))
         copies.append(learn(AVERAGED, block, 25, part, (copy, ()))[0])
         sums.append(naive_average(block, part, rows, 0.0, w))
-    mixed = mix_averaged(start, copies, (1 / 3, 2 / 3))
+    mixed = mix(AVERAGED_RULE, start, copies, (1 / 3, 2 / 3))
     expected = (total + sums[0][0] + sums[1][0]) / (steps + sums[0][2] + sums[1][2])
     assert mixed.steps[0] == 120
     np.testing.assert_allclose(average(mixed), expected, rtol=0, atol=1e-12)

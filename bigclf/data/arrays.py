@@ -83,7 +83,7 @@ class Arrays:
         first = int(self.chunks.row0[row_group])
         return rows_of(self._block, first, first + int(self.chunks.rows[row_group]))
 
-    def check_unchanged(self) -> None:
+    def check_unchanged(self, chunks: tuple[int, int] | None = None) -> None:
         """Arrays in memory are taken to stay as they are."""
 
 

@@ -333,14 +333,16 @@ class Dataset:
     def _group_keys(self) -> np.ndarray:
         return (self.chunks.file.astype(np.int64) << 32) + self.chunks.row_group
 
-    def check_unchanged(self) -> None:
-        """Compare the status of every file with the fingerprint first taken.
+    def check_unchanged(self, chunks: tuple[int, int] | None = None) -> None:
+        """Compare the status of every file, or those of the chunks first:last, with the fingerprint first taken.
 
         Raises
         ------
         DataError : naming the file that changed and how.
         """
-        for number in range(len(self.files)):
+        whole = chunks is None or chunks == (0, self.n_chunks)
+        numbers = range(len(self.files)) if whole else np.unique(self.chunks.file[slice(*chunks)]).tolist()
+        for number in numbers:
             self._check_file(number)
 
     def _check_file(self, number: int) -> None:

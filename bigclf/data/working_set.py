@@ -170,6 +170,12 @@ class WorkingSet:
         self.generation += 1
         return bool((self.used < before).any())
 
+    def clear(self) -> None:
+        """Let every row go."""
+        self.member[:] = False
+        self.used[:] = 0
+        self.generation += 1
+
     def members(self) -> Members:
         """The set's rows, for a checkpoint; the bytes are gathered again from them."""
         n = self.n_rows

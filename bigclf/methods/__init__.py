@@ -17,7 +17,7 @@ from bigclf import losses
 from bigclf.methods import dual_coordinate_descent as dcd
 from bigclf.methods import passive_aggressive as pa
 from bigclf.methods import perceptron
-from bigclf.mixing import mix_mean
+from bigclf.mixing import AVERAGED, MEAN, SUM, Rule
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,9 @@ class Param:
         return f"{self.low:g} {'<' if self.open_low else '<='} {self.name} <= {self.high:g}"
 
 
+SHARES = ("rows", "uniform", "mistakes")
+
+
 @dataclass(frozen=True)
 class Method:
     """One learning algorithm, as data and plain functions.
@@ -66,7 +69,11 @@ class Method:
     update : loss code -> kernel ``(block, order, shared, rows, params, scores) -> Counts``.
     certify : loss code -> kernel ``(block, shared, rows, params, dual_weights) -> (primal, dual)``, or None.
     weights : shared -> the model's weights [feature + 1], bias last.
+    along : loss code -> kernel ``(block, order, rows, start, params) -> (gain, bend)`` for the line search on the
+        dual along the summed steps of several groups, or None.
     mix : how copies are combined (``bigclf.mixing``), or None: the method then runs with one group only.
+    mixings : what the user may choose from, the default first: shares ("rows", "uniform", "mistakes") or, for dual
+        methods, what makes summed steps safe ("line_search", "safe").
     row_weights : "any" weights, or "binary" when only 0 and 1 have a meaning.
     epochs : most epochs of a certified method, fewest of an online one, where the user says nothing.
     """
@@ -83,8 +90,10 @@ class Method:
     rows: Any = None
     certify: Callable[[int], Callable[..., Any]] | None = None
     weights: Callable[[Any], np.ndarray] = lambda shared: shared.weights
-    mix: Callable[..., Any] | None = mix_mean
-    mixing: str = "mean by rows"
+    along: Callable[[int], Callable[..., Any]] | None = None
+    mix: Rule | None = MEAN
+    mixings: tuple[str, ...] = SHARES
+    mixing: str = "mean by rows, uniform or by mistakes"
     row_weights: str = "any"
     weight_meaning: str = ""
     epochs: int = 5
@@ -112,6 +121,11 @@ def zeros(kind: type, n_features: int, dtype: Any) -> Any:
 def averaged_zeros(n_features: int, dtype: Any) -> perceptron.Averaged:
     n = n_features + 1
     return perceptron.Averaged(np.zeros(n, dtype), np.zeros(n), np.zeros(1, np.int64))
+
+
+def _sigma(settings: dict[str, Any]) -> float:
+    """Each group's steps count as often as there are groups where nothing else keeps their sum safe."""
+    return float(settings["groups"]) if settings.get("mixing") == "safe" else 1.0
 
 
 C = Param("C", 1.0, 0.0, 1e30, "price of a unit of loss; larger fits the rows closer", open_low=True)
@@ -154,11 +168,13 @@ _METHODS = (
         penalties=("l2",),
         shared=functools.partial(zeros, dcd.Shared),
         rows=dcd.Rows,
-        bind=lambda settings: dcd.Params(settings["C"], settings["bias"]),
+        bind=lambda settings: dcd.Params(settings["C"], settings["bias"], _sigma(settings)),
         update=functools.cache(dcd.descend),
         certify=functools.cache(dcd.measure),
-        mix=None,
-        mixing="one group",
+        along=functools.cache(dcd.along),
+        mix=SUM,
+        mixings=("line_search", "safe"),
+        mixing="summed steps with an exact line search on the dual, or the safe scaling of CoCoA+",
         weight_meaning="multiplies C",
         epochs=10_000,
         tol=1e-3,
@@ -183,8 +199,8 @@ _METHODS = (
         bind=lambda settings: perceptron.Params(settings["bias"]),
         update=lambda loss: perceptron.averaged_perceptron,
         weights=perceptron.average,
-        mix=perceptron.mix_averaged,
-        mixing="mean by rows; averages over all steps",
+        mix=AVERAGED,
+        mixing="mean by rows, uniform or by mistakes; averages over all steps",
         weight_meaning="multiplies the step",
     ),
     _pa("pa", "passive-aggressive, hard", "w <- w + (l / ||x||^2) y x", pa.HARD, (), "binary"),
@@ -203,7 +219,15 @@ class Setting(NamedTuple):
     settings: dict[str, Any]
 
 
-def resolve(algo: str, loss: str | None, penalty: str | None, bias: str | None, given: dict[str, Any]) -> Setting:
+def resolve(
+    algo: str,
+    loss: str | None,
+    penalty: str | None,
+    bias: str | None,
+    given: dict[str, Any],
+    mixing: str | None = None,
+    groups: int = 1,
+) -> Setting:
     """Check what the user set against the method's own list; nothing is ignored in silence.
 
     Raises
@@ -229,5 +253,13 @@ def resolve(algo: str, loss: str | None, penalty: str | None, bias: str | None, 
         raise ValueError(f"penalty={penalty!r} is not available with algo={algo!r}: it has {method.penalties}")
     if (bias or "none") not in method.bias:
         raise ValueError(f"bias={bias!r} is not available with algo={algo!r}: it has {', '.join(method.bias)}")
+    if groups > 1 and method.mix is None:
+        raise ValueError(f"groups={groups} is not available with algo={algo!r}: it runs with one group")
+    if mixing is not None and mixing not in method.mixings:
+        raise ValueError(f"mixing={mixing!r} has no meaning with algo={algo!r}: it has {', '.join(method.mixings)}")
+    if mixing is not None and groups == 1:
+        raise TypeError(f"mixing={mixing!r} has no effect with one group; set groups=")
     settings["bias"] = 1.0 if bias == "feature" else 0.0
+    if groups > 1:
+        settings |= {"groups": groups, "mixing": mixing or method.mixings[0]}
     return Setting(method, loss or (method.losses[0] if method.losses else None), settings)

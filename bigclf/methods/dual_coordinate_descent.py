@@ -3,6 +3,10 @@
     min_w  1/2 ||w||^2 + sum_i C_i loss(y_i w.x_i)                                   (primal, P)
     max_a  sum_i -C_i loss*(-a_i/C_i) - 1/2 ||sum_i a_i y_i x_i||^2,  0 <= a_i <= U_i   (dual, D)
 
+Groups of rows can take their steps at the same time: each maximises its own part of the dual with its steps counted
+sigma times, the steps are summed, and an exact line search on the dual, or sigma = number of groups, makes the sum safe
+(Ma et al., ICML 2015; Lee and Chang, 2019).
+
 Out of core it is block minimisation (Yu et al., KDD 2010) with a working set of the rows that still matter
 (selective block minimisation: Chang and Roth, KDD 2011), and every read yields the exact duality gap of the
 weights at its start.
@@ -32,10 +36,12 @@ class Rows(NamedTuple):
 
 
 class Params(NamedTuple):
-    """C : price of a unit of loss, times the row's weight; bias : value of the constant feature (1.0 or 0.0)."""
+    """C : price of a unit of loss, times the row's weight; bias : value of the constant feature (1.0 or 0.0);
+    sigma : how many times a step counts while other groups take theirs (CoCoA+'s sigma', Ma et al. 2015; else 1)."""
 
     C: float
     bias: float
+    sigma: float
 
 
 def descend(loss: int):  # type: ignore[no-untyped-def]
@@ -60,14 +66,15 @@ def descend(loss: int):  # type: ignore[no-untyped-def]
             total += c * loss_value(loss, m)
             gap += c * loss_value(loss, m) - dual_value(loss, a, c) + a * m
             # a' = clip(a - G / Q, 0, U),  G = m - 1 + D a,  Q = ||x||^2 + D
-            q = block.norms[i] + params.bias * params.bias
+            q = params.sigma * (block.norms[i] + params.bias * params.bias)
             new = upper
             if q + diagonal > 0:
                 new = min(max(a - (m - 1 + diagonal * a) / (q + diagonal), 0.0), upper)
             if new != a:
                 alpha[r] = new
-                axpy((new - a) * y, block, i, weights)
-                weights[last] += params.bias * (new - a) * y
+                step = params.sigma * (new - a) * y
+                axpy(step, block, i, weights)
+                weights[last] += params.bias * step
                 m += (new - a) * q
                 updates += 1
             if new <= 0:
@@ -106,3 +113,26 @@ def measure(loss: int):  # type: ignore[no-untyped-def]
         return primal, dual
 
     return certify
+
+
+def along(loss: int):  # type: ignore[no-untyped-def]
+    """Kernel that says how the rows of ``order`` have moved since ``start``: what a line search on the dual needs.
+
+    With phi_i(a) = -C_i loss*(-a/C_i):  sum_i phi_i(a_i) - phi_i(start_i)  and  sum_i D_ii (a_i - start_i)^2.
+    """
+
+    @kernel
+    def moved(block, order, rows, start, params):  # type: ignore[no-untyped-def]
+        alpha, before = rows.alpha, start.alpha
+        gain, bend = np.float64(0), np.float64(0)
+        for k in range(order.size):
+            i = order[k]
+            r = block.ids[i]
+            a, b = alpha[r], before[r]
+            if a != b:
+                c = params.C * block.weights[i]
+                gain += dual_value(loss, a, c) - dual_value(loss, b, c)
+                bend += dual_diagonal(loss, c) * (a - b) * (a - b)
+        return gain, bend
+
+    return moved

@@ -6,14 +6,12 @@ at most (R/gamma)^2 mistakes in all, in any order and however often they are sho
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import axpy, dot, kernel, prefetch_ahead
-from bigclf.mixing import mean
 
 
 class Shared(NamedTuple):
@@ -83,17 +81,3 @@ def averaged_perceptron(block, order, shared, rows, params, scores):  # type: ig
 def average(shared: Averaged) -> np.ndarray:
     """(1/T) sum_t w_t = w_T - drift / T, float64 [feature + 1]."""
     return shared.weights - shared.drift / max(1, int(shared.steps[0]))
-
-
-def mix_averaged(start: Averaged, copies: Sequence[Averaged], shares: Sequence[float]) -> Averaged:
-    """Weights mix by their mean; the average stays the mean over every step that any copy took, each counted once.
-
-    The sum of the weights over t steps is S = t w - drift, so S = S_0 + sum_k (S_k - S_0).
-    """
-    if len(copies) == 1:
-        return copies[0]
-    weights = mean([copy.weights for copy in copies], shares)
-    steps = start.steps + sum(copy.steps - start.steps for copy in copies)
-    base = start.steps * start.weights - start.drift
-    total = base + sum(copy.steps * copy.weights - copy.drift - base for copy in copies)
-    return Averaged(weights, steps * weights - total, steps)

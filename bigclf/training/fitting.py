@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import platform
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -17,11 +19,11 @@ import numpy as np
 from bigclf.data import files
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset
-from bigclf.data.store import ROW_BYTES, RawStore, buffer_bytes
-from bigclf.data.stream import Stream
 from bigclf.errors import Interrupted
 from bigclf.methods import Method, Setting, resolve
 from bigclf.model import Model, load
+from bigclf.training.bench import Job
+from bigclf.training.engines import LocalEngine
 from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.outcome import Result, model_of, result_of, validation, warn_of_limits
 from bigclf.training.plan import Plan, make_plan
@@ -32,7 +34,6 @@ from bigclf.training.sources import likely_width, open_source, require_usable, w
 from bigclf.units import parse_bytes
 
 log = logging.getLogger("bigclf")
-HELD_BYTES = 64_000_000  # what Arrow may hold beyond its need where the budget has room
 VISITS, MOST_EPOCHS = 1_000_000, 100
 
 
@@ -58,6 +59,7 @@ def fit(
     validate: Any = None,
     workers: Any = None,
     groups: int | None = None,
+    mixing: str | None = None,
     threads: int | None = None,
     run_dir: Any = None,
     resume: bool = False,
@@ -87,7 +89,8 @@ def fit(
     memory : bytes for data, state and caches, as a number or like "256MB"; interpreter and libraries come on top.
     tol : relative duality gap at which to stop (dcd: 1e-3); epochs, max_seconds : limits. epochs=None is 10,000 for
         a certified method; for an online one about a million visits to rows, but at least 5 epochs and at most 100.
-    groups : virtual workers whose weights are mixed after each epoch; threads : readers (2 at most are used), which
+    groups : virtual workers whose weights are mixed after each epoch; mixing : how, "rows" (the default), "uniform" or
+        "mistakes" for the shares of online methods, "line_search" (the default) or "safe" for dcd; threads : readers (2 at most are used), which
         never change bits.
     run_dir : directory for checkpoints (at most every ``checkpoint_every`` seconds) and history; ``resume`` goes on.
     local_dir : keep the raw store there for later runs; None: a nameless file on local disk for this run.
@@ -108,7 +111,9 @@ def fit(
     MemoryBudgetError : the budget is too small, with the one that would do.
     RunError, Interrupted : a run directory in use or of another run; a signal.
     """
-    setting = resolve(algo, loss, penalty, bias, params | ({} if C is None else {"C": C}))
+    require_numbers({"groups": groups}, "groups")
+    require_whole({"groups": groups}, "groups")
+    setting = resolve(algo, loss, penalty, bias, params | ({} if C is None else {"C": C}), mixing, int(groups or 1))
     options = _checked(setting, locals())
     with PeakMemory() as peak:
         width = likely_width(data, columns)
@@ -150,9 +155,7 @@ def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("workers must be 1: a run uses this process alone")
     if given["opportunistic"]:
         raise ValueError("opportunistic=True has no effect: every decision here is made from counts")
-    for name in ("tol", "epochs", "max_seconds", "seed", "checkpoint_every", "groups", "threads", "segments"):
-        if given[name] is not None and not isinstance(given[name], int | float | np.number):
-            raise ValueError(f"{name} must be a number, not {given[name]!r}")
+    require_numbers(given, "tol", "epochs", "max_seconds", "seed", "checkpoint_every", "threads", "segments")
     if not given["checkpoint_every"] >= 0:
         raise ValueError(f"checkpoint_every must be at least 0 seconds, not {given['checkpoint_every']!r}")
     if not isinstance(given["callbacks"], list | tuple) or not all(map(callable, given["callbacks"])):
@@ -164,11 +167,7 @@ def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"tol must be at least 0 and less than 1, not {tol!r}")
     if epochs is not None and (int(epochs) != epochs or epochs < 1):
         raise ValueError(f"epochs must be a whole number of at least 1, not {epochs!r}")
-    for name in ("groups", "threads", "segments"):
-        if given[name] is not None and (int(given[name]) != given[name] or given[name] < 1):
-            raise ValueError(f"{name} must be a whole number of at least 1, not {given[name]!r}")
-    if given["groups"] and given["groups"] > 1 and method.mix is None:
-        raise ValueError(f"groups={given['groups']} is not available with algo={method.name!r}: it runs with one group")
+    require_whole(given, "threads", "segments")
     if given["max_seconds"] is not None and not given["max_seconds"] > 0:
         raise ValueError(f"max_seconds must be more than 0, not {given['max_seconds']!r}")
     if given["init"] is not None and method.rows is not None:
@@ -184,6 +183,18 @@ def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
     options["tol"] = (method.tol if tol is None else float(tol)) if method.certificate else None
     options["epochs"] = None if epochs is None else int(epochs)
     return options
+
+
+def require_numbers(given: dict[str, Any], *names: str) -> None:
+    for name in names:
+        if given[name] is not None and not isinstance(given[name], int | float | np.number):
+            raise ValueError(f"{name} must be a number, not {given[name]!r}")
+
+
+def require_whole(given: dict[str, Any], *names: str) -> None:
+    for name in names:
+        if given[name] is not None and (int(given[name]) != given[name] or given[name] < 1):
+            raise ValueError(f"{name} must be a whole number of at least 1, not {given[name]!r}")
 
 
 def default_epochs(method: Method, n_rows: int) -> int:
@@ -205,7 +216,7 @@ def _train(source: Any, problems: list[Problem], plan: Plan, options: dict[str, 
             finished = _finished(directory, limits) if before else None
             if finished is not None:
                 return finished
-        stream = stack.enter_context(contextlib.closing(_stream(source, plan, options["local_dir"])))
+        job = Job(uuid.uuid4().hex, source, problems, plan, options["tol"], options["local_dir"])
         screen = _screen(options["progress"])
         screen.start(plan.as_json() | {"n_rows": source.n_rows,
                                        "method": problems[0].setting.method.name})  # fmt: skip
@@ -224,7 +235,7 @@ def _train(source: Any, problems: list[Problem], plan: Plan, options: dict[str, 
 
         stopping = stack.enter_context(_signals())
         run = Run(
-            source, problems, plan, stream, tol=options["tol"], epochs=options["epochs"],
+            source, problems, plan, functools.partial(LocalEngine, job), tol=options["tol"], epochs=options["epochs"],
             max_seconds=options["max_seconds"], directory=directory, checkpoint_every=options["checkpoint_every"],
             watch=watch, progress=screen, stopping=stopping,
         )  # fmt: skip
@@ -328,33 +339,6 @@ def _finished(directory: RunDirectory, limits: dict[str, Any]) -> Model | None:
     return None
 
 
-def _stream(source: Any, plan: Plan, local_dir: Any) -> Stream:
-    """The way to the rows: read ahead, through a raw store where data are read more than once from files."""
-    chunks = source.chunks
-    place = np.concatenate([chunks.row0[a:b] - chunks.row0[a] for a, b in plan.groups]) if plan.groups else chunks.row0
-    store = None
-    if isinstance(source, Dataset) and plan.store_bytes:
-        store = _store(source, local_dir)
-    entry = source.index_width + (0 if source.binary else 4)
-    chunk_bytes = buffer_bytes(chunks.rows, chunks.nnz, source.index_width, source.binary)
-    size = max(plan.block_bytes, int(chunk_bytes.max(initial=0)))
-    rows, nnz = size // ROW_BYTES + 1, size // entry + 1
-    return Stream(source, place, store=store, threads=plan.threads, buffers=plan.buffers, rows=rows, nnz=nnz,
-                  frugal=plan.memory["planned"] + HELD_BYTES > plan.memory["budget"])  # fmt: skip
-
-
-def _store(source: Any, local_dir: Any) -> RawStore | None:
-    try:
-        if local_dir is not None:
-            files.make_directory(local_dir)
-        directory = files.scratch_directory(local_dir)
-        room = int(files.free_bytes(directory) * 0.8)
-        return RawStore(source, directory, keep=local_dir is not None, limit=room)
-    except OSError as error:
-        log.warning("no raw store (%s): the shards are decoded in every read", error)
-        return None
-
-
 class _Silent:
     """A screen that shows nothing."""
 
@@ -407,7 +391,7 @@ def _start_from(run: Run, init: Model, source: Any) -> None:
             f"init has weights {list(init.coef_.shape)} for classes {init.classes_.tolist()}, the data need "
             f"{[len(run.problems), source.n_features]} for {source.classes.tolist()}"
         )
-    for number, learners in enumerate(run.learners):
-        for learner in learners:
-            learner.shared.weights[:-1] = init.coef_[number]
-            learner.shared.weights[-1] = init.intercept_[number] * run.problems[number].setting.settings["bias"]
+    run.version = 1
+    for number, state in enumerate(run.states):
+        state.weights[:-1] = init.coef_[number]
+        state.weights[-1] = init.intercept_[number] * run.problems[number].setting.settings["bias"]

@@ -49,8 +49,8 @@ def weights_of(run: Run) -> np.ndarray:
     """float64 [problem, feature + 1] of the answer: what the certificates speak of, else the method's own."""
     method = run.method
     return np.stack([
-        status.weights if status.weights is not None else method.weights(learners[0].shared)
-        for status, learners in zip(run.status, run.learners, strict=True)
+        status.weights if status.weights is not None else method.weights(state)
+        for status, state in zip(run.status, run.states, strict=True)
     ]).astype(np.float64, copy=False)  # fmt: skip
 
 

@@ -122,7 +122,8 @@ def make_plan(
     MemoryBudgetError : the budget is too small; the message has the parts and the smallest budget that would do.
     """
     edges = group_edges(source.chunks.nnz, groups)
-    sizes = Sizes(source, problems, dtype, edges, in_memory)
+    parts_of_epoch = segments or _segments(source, len(problems), len(edges))
+    sizes = Sizes(source, problems, dtype, edges, in_memory, parts_of_epoch)
     parts = sizes.always()
     resident = parts | sizes.resident()
     if sum(resident.values()) + SLACK_BYTES <= memory and (reads > 1 or in_memory):
@@ -140,7 +141,7 @@ def make_plan(
         seed=seed,
         by_row_group=_shares_row_groups(source.chunks),
         groups=edges,
-        segments=segments or (1 if shape["resident"] else _segments(source, len(problems), len(edges))),
+        segments=1 if shape["resident"] else parts_of_epoch,
         run=run_length(source),
         rounds=0 if settings.get("working_set") == 0 else int(settings.get("inner_rounds", 0)),
         dtype=dtype,
@@ -154,7 +155,13 @@ class Sizes:
     """Bytes of what a run may hold; everything that depends on data and problems and not on the budget."""
 
     def __init__(
-        self, source: Any, problems: list[Problem], dtype: str, edges: list[tuple[int, int]], in_memory: bool
+        self,
+        source: Any,
+        problems: list[Problem],
+        dtype: str,
+        edges: list[tuple[int, int]],
+        in_memory: bool,
+        segments: int,
     ) -> None:
         self.source, self.setting, self.k = source, problems[0].setting, len(problems)
         self.method, self.in_memory = self.setting.method, in_memory
@@ -170,22 +177,26 @@ class Sizes:
         self.weights = 8 * (source.n_features + 1)
         fixed = sum(array.nbytes for array in self.method.shared(0, dtype))
         each = sum(array.nbytes for array in self.method.shared(1, dtype)) - fixed
-        copies = 1 + len(edges) if len(edges) > 1 else 1  # the start of the epoch, and each group's
+        self.alone = len(edges) == 1
+        copies = 1
+        if not self.alone:  # the start of the epoch, a group's, what two levels of the tree join, and what comes of it
+            copies = 5 + (len(edges) if segments > 1 else 0)
         self.state = (fixed + each * source.n_features) * copies
 
     def always(self) -> dict[str, int]:
         """What a run holds however it goes."""
         parts = {"state": self.k * self.state}
         if self.method.rows is not None:
-            parts["row state"] = self.k * self.source.n_rows * 8 * len(self.method.rows._fields)
+            row = 8 * len(self.method.rows._fields) * (1 if self.alone else 2)  # of several groups, the start's too
+            parts["row state"] = self.k * self.source.n_rows * row
         parts["model"] = 2 * self.k * self.weights
         return parts
 
     def resident(self) -> dict[str, int]:
         """... with every row in memory."""
         parts = {"data": 0 if self.in_memory else self.data, "scratch": self.group_rows * VIEW_BYTES}
-        if self.method.certificate:  # v, and the best weights of each problem
-            parts["certificate"] = (self.k + 1) * self.weights
+        if self.method.certificate:  # v, the best weights of each problem, those of this certificate
+            parts["certificate"] = (self.k + (2 if self.alone else 4)) * self.weights
         if not self.in_memory:
             parts["decoding"] = DECODERS * self.decoding
         return parts
@@ -194,7 +205,8 @@ class Sizes:
         """... with blocks that stream by: all but blocks and working set."""
         parts = {}
         if self.method.certificate:  # weights at the start, v, the best weights; alpha at the start of the read
-            parts["certificate"] = self.k * (3 * self.weights + self.source.n_rows * 8)
+            rows = self.source.n_rows * 8 if self.alone else 0
+            parts["certificate"] = self.k * ((3 if self.alone else 5) * self.weights + rows)
         if has_set:
             parts["membership"] = self.k * self.group_rows
         return parts | {"decoding": self.decoding}

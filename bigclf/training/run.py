@@ -1,30 +1,30 @@
 """The loop of a run: visit every group, combine, certify, commit; until every problem is done.
 
-Between two visits everything a run knows is in ``Run.checkpoint()``: what is committed can be written down, and a run
-taken up from there gives the bits of one that never stopped.
+The visits are made by an engine, here or on a cluster. Between two rounds everything a run knows is in
+``Run.checkpoint()``: what is committed can be written down, and a run taken up from there gives the bits of one that
+never stopped, on whatever engine.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from bigclf.block import Block
-from bigclf.data.store import buffer_bytes
-from bigclf.data.stream import Stream
 from bigclf.errors import Interrupted
-from bigclf.training.plan import Plan, segment_units, units_of
+from bigclf.mixing import line_search, stepped
+from bigclf.training.bench import Blend, optimism
+from bigclf.training.engines import Engine, Round
+from bigclf.training.plan import Plan
 from bigclf.training.problems import Problem
 from bigclf.training.run_directory import Checkpoint, RunDirectory
-from bigclf.training.visit import Learner, Scratch, Tally
+from bigclf.training.visit import Carry, Figures, Outcome, Part, Ref, Tally, objectives
 
 log = logging.getLogger("bigclf")
 NEAR = 3.0  # in memory a certificate costs an epoch: one is made when the estimate is this near the tolerance
-MOST_OPTIMISM = 100.0
 SELDOM = 50  # ... or after so many epochs without one
 GRACE_SECONDS = 20.0  # what a run that was told to stop may take to reach the end of its segment
 
@@ -46,6 +46,7 @@ class Status:
         self.optimism = 1.0  # how many times the certified gap was the estimate of the same weights
         self.progressive, self.total = Tally(), Tally()
         self.reads = 0  # the read that certified the answer
+        self.step = 1.0  # how far along the summed steps of the groups the last epoch went
 
     @property
     def gap(self) -> float | None:
@@ -60,7 +61,7 @@ class Status:
         if primal < self.primal:
             self.primal, self.reads = primal, read
             if self.weights is None:
-                self.weights = weights.copy()
+                self.weights = weights.astype(np.float64)
             else:
                 self.weights[:] = weights
 
@@ -70,7 +71,8 @@ class Run:
 
     Parameters
     ----------
-    source, problems, plan, stream : what is learned from what, how, and the way to the rows.
+    source, problems, plan : what is learned from what, and how.
+    engine : (idle, advance) -> who makes the visits.
     tol : certified relative gap at which a problem is done (None: no certificate is asked for).
     epochs, max_seconds : limits.
     directory : where to write checkpoints and history, or None.
@@ -84,7 +86,7 @@ class Run:
         source: Any,
         problems: list[Problem],
         plan: Plan,
-        stream: Stream,
+        engine: Callable[[Callable[[], None], Callable[[int, int], None]], Engine],
         *,
         tol: float | None,
         epochs: int,
@@ -95,30 +97,25 @@ class Run:
         progress: Any,
         stopping: Callable[[], str | None],
     ) -> None:
-        self.source, self.problems, self.plan, self.stream = source, problems, plan, stream
+        self.source, self.problems, self.plan = source, problems, plan
         self.tol, self.epochs, self.max_seconds = tol, epochs, max_seconds
         self.directory, self.checkpoint_every = directory, checkpoint_every
         self.watch, self.progress, self.stopping = watch, progress, stopping
         self.method = problems[0].setting.method
-        chunks = source.chunks
-        rows = [int(chunks.rows[a:b].sum()) for a, b in plan.groups]
-        self.shares = np.array(rows) / max(1, sum(rows))
-        self.learners = [
-            [Learner(problem, plan, number, group, rows[group], source) for group in range(len(plan.groups))]
-            for number, problem in enumerate(problems)
-        ]
-        self.starts: list[Any] = [learners[0].shared for learners in self.learners]
+        self.states: list[Any] = [self.method.shared(source.n_features, plan.dtype) for _ in problems]
+        self.version = 0  # of the states: it grows when they change
+        self.refs: list[Ref | None] = [None for _ in plan.groups]
         self.status = [Status() for _ in problems]
+        self.figures: dict[int, Figures] = {}  # of the epoch that has just ended, by problem
         self.epoch, self.segment, self.reads = 1, 0, 0
-        self.rounds = 0
+        self.rounds = self.set_rows = self.rebuilt = self.mixes = 0
         self.seconds_before = 0.0
         self.stopped = ""
         self.bytes_read = 0
-        self._resident: list[Block] = []
-        self._chunk_bytes = buffer_bytes(chunks.rows, chunks.nnz, source.index_width, source.binary)
-        self._scratch = Scratch(0)
+        self._last_round: Round | None = None
         self._begun = self._checkpointed = time.monotonic()
         self._asked_to_stop: float | None = None
+        self.engine = engine(self._idle, progress.advance)
 
     # The loop
 
@@ -130,18 +127,15 @@ class Run:
         Interrupted : a signal came; everything up to the last segment is written down.
         """
         self._begun = self._checkpointed = time.monotonic()
-        self._load_resident()
         while not self.stopped:
-            if self.segment == 0:
-                self._begin_epoch()
-            while self.segment < self.plan.segments and self._todo():
-                self._do_segment()
-                self.segment += 1
-                if self.segment < self.plan.segments:
-                    self._commit()
-                    if self._late():
-                        self._break_off()
-            self._end_epoch()
+            parts = self._visit_all("update")
+            self.segment += 1
+            if self.segment < self.plan.segments:
+                self._commit()
+                if not self._late():
+                    continue
+                parts = self._visit_all("close")  # the time is over: the epoch ends with what has been learned
+            self._end_epoch(parts)
             self.epoch, self.segment = self.epoch + 1, 0
             self._look_at_limits()
             self._commit(last=bool(self.stopped))
@@ -149,34 +143,48 @@ class Run:
 
     def release(self) -> None:
         """Let go of all that is large: callbacks and the run refer to each other, and would keep it for long."""
-        self.learners, self.starts, self.status, self._resident = [], [], [], []
-        self._scratch = Scratch(0)
+        self.engine.close()
+        self.states, self.status, self.figures, self._last_round = [], [], {}, None
 
     def _todo(self) -> list[int]:
         return [number for number, status in enumerate(self.status) if not status.done]
 
-    def _load_resident(self) -> None:
-        if self.plan.resident and not self._resident:
-            self._resident = [self.stream.load(np.arange(a, b)) for a, b in self.plan.groups]
-            self.reads = max(self.reads, 1)
-            self.bytes_read += sum(block.n_bytes for block in self._resident)
+    def _visit_all(self, kind: str) -> list[Part] | None:
+        """One round; what all groups come to together, of each problem that is still learned, at an epoch's end."""
+        round = self._round(kind)
+        if kind == "certify" or self.segment == 0:
+            self.reads += self._reads_now()
+            self.rounds = self.set_rows = 0
+        alone = len(self.plan.groups) == 1
+        blends: list[Blend] = []
+        if not round.midway and not alone:
+            blends = [Blend(self.problems[n], state) for n, state in zip(round.todo, round.states, strict=True)]
+        parts: list[Part] = []
+        for outcome in self.engine.perform(round):
+            self._take_facts(outcome)
+            for blend, part in zip(blends, outcome.parts, strict=False):
+                blend.add(part, outcome.last - outcome.first > 1)
+            parts = outcome.parts
+        self._last_round = round
+        if round.midway:
+            return None
+        return parts if alone else [blend.part() for blend in blends]
 
-    def _begin_epoch(self) -> None:
-        self.rounds = 0
-        for number, status in enumerate(self.status):
-            learners = self.learners[number]
-            if status.done:
-                for learner in learners:
-                    learner.tally = Tally()
-                continue
-            if len(learners) > 1:
-                self.starts[number] = _copy(learners[0].shared)
-                for learner in learners:
-                    learner.shared = _copy(self.starts[number])
-            for learner in learners:
-                learner.begin_epoch(self._certifies(status))
-        if self.plan.resident:
-            self._certify_resident()
+    def _reads_now(self) -> int:
+        """Rows that stay in memory are read once."""
+        return 0 if self.plan.resident and self.reads else 1
+
+    def _round(self, kind: str) -> Round:
+        todo = self._todo()
+        status = [self.status[number] for number in todo]
+        certify = tuple(kind == "certify" or self._certifies(s) for s in status)
+        aims = tuple(0.0 if self.tol is None else self.tol / s.optimism for s in status)
+        return Round(
+            kind=kind, epoch=self.epoch, segment=self.segment, todo=tuple(todo), certify=certify, aims=aims,
+            known=tuple((s.primal, s.dual) for s in status), estimates=tuple(s.estimate for s in status),
+            version=self.version, states=[self.states[number] for number in todo], refs=list(self.refs),
+            midway=kind == "update" and self.segment < self.plan.segments - 1,
+        )  # fmt: skip
 
     def _certifies(self, status: Status) -> bool:
         """Streaming, every read after the first certifies the one before it; in memory it is done when it may end."""
@@ -184,84 +192,62 @@ class Run:
             return False
         return not self.plan.resident or status.certify_next
 
-    def _certify_resident(self) -> None:
-        """With every row at hand the certificate comes before the epoch, and a problem that is done stays as it is."""
-        for number in self._todo():
-            learner = self.learners[number][0]
-            if learner.start is not None:
-                learner.certify(learner.problem.view(self._resident[0]))
-                self._accept(number, learner)
-                learner.start = None
+    def _take_facts(self, outcome: Outcome) -> None:
+        for group in range(outcome.first, outcome.last):
+            self.refs[group] = Ref(outcome.token)
+        facts = outcome.facts
+        self.bytes_read += facts["bytes_read"]
+        self.rebuilt += facts["rebuilt"]
+        self.rounds = max(self.rounds, facts["rounds"])
+        self.set_rows += facts["set_rows"]
 
-    def _accept(self, number: int, learner: Learner) -> None:
-        status = self.status[number]
-        assert learner.start is not None and self.tol is not None
-        primal, dual = learner.certificate()
-        status.accept(primal, dual, learner.start[0].weights, self.reads)
-        if primal > 0 and status.estimate > 0:
-            status.optimism = min(MOST_OPTIMISM, max(1.0, (primal - dual) / primal / status.estimate))
-        status.since_certificate = 0
-        gap = status.gap
-        status.done = gap is not None and gap <= self.tol
-
-    def _do_segment(self) -> None:
-        todo = self._todo()
-        for group in range(len(self.plan.groups)):
-            learners = [self.learners[number][group] for number in todo]
-            for learner in learners:
-                learner.begin_segment(self.epoch, self.segment)
-            for block in self._blocks(group):
-                for learner in learners:
-                    learner.take(block, self._scratch)
-                    if self.plan.resident:  # while the scores of the pass are at hand
-                        view = learner.problem.view(block)
-                        self._go_on(learner, view, self._scratch.scores(view.n_rows))
-                    self._idle()
-                self.progress.advance(block.n_rows, block.n_bytes)
-            if self.segment == self.plan.segments - 1:
-                for learner in learners:
-                    if learner.set is not None:
-                        self._go_on(learner, learner.set.block(), learner.set.scores)
-
-    def _blocks(self, group: int) -> Iterator[Block]:
-        if self.plan.resident:
-            yield self._resident[group]
-            return
-        if group == 0:
-            self.source.check_unchanged()
-            self.reads += self.segment == 0
-        units = units_of(self.plan, self.source.chunks, self._chunk_bytes, group, self.epoch)
-        for block in self.stream.blocks(segment_units(self.plan, units, self.segment)):
-            self.bytes_read += block.n_bytes
-            yield block
-
-    def _go_on(self, learner: Learner, view: Block, scores: np.ndarray) -> None:
-        """More rounds over the rows that matter, before the next read."""
-        if self.plan.rounds and self.tol is not None:
-            aim = self.tol / self.status[learner.number].optimism
-            rounds = learner.inner_rounds(view, scores, aim, self._scratch, self._idle)
-            self.rounds = max(self.rounds, rounds)
-
-    def _end_epoch(self) -> None:
-        """Combine the groups, take the certificates of a read that streamed, and write the record."""
-        for number in self._todo():
-            learners, status = self.learners[number], self.status[number]
-            if len(learners) > 1:
-                assert self.method.mix is not None
-                mixed = self.method.mix(self.starts[number], [learner.shared for learner in learners], self.shares)
-                for learner in learners:
-                    learner.shared = mixed
-            for learner in learners:
-                for tally in (status.total,) + ((status.progressive,) if self.epoch == 1 else ()):
-                    _add(tally, learner.tally)
-            if learners[0].start is not None:
-                self._accept(number, learners[0])
-                learners[0].start = None
+    def _end_epoch(self, parts: list[Part] | None) -> None:
+        """Take the certificates of the read that has ended, go on to the combined state, and write the record."""
+        steps = [1.0] * len(self.problems)
+        self.figures = {}
+        for number, part in zip(self._todo(), parts or [], strict=False):
+            figures = self.figures[number] = Figures.of(part.figures)
+            status = self.status[number]
+            for tally in (status.total,) + ((status.progressive,) if self.epoch == 1 else ()):
+                tally.add(figures.tally)
+            if part.dual is not None:
+                self._accept(number, part, figures)
+            if status.done:
+                continue
+            steps[number] = status.step = self._advance(number, part, figures)
             status.since_certificate += 1
             if self.tol is not None:
-                status.estimate = learners[0].estimated_gap
+                status.estimate = figures.estimated_gap(self.states[number].weights)
                 status.certify_next = status.estimate < NEAR * self.tol or status.since_certificate >= SELDOM
+        self.version += 1
+        if len(self.refs) > 1:
+            self.mixes += 1
+            self.refs = [None if ref is None else Ref(ref.token, tuple(steps)) for ref in self.refs]
         self._record()
+
+    def _advance(self, number: int, part: Part, figures: Figures) -> float:
+        """The problem's common state becomes what its groups came to; returns how far along their step it goes."""
+        start, t = self.states[number], 1.0
+        if len(self.refs) > 1 and self._searches(number):
+            rise = figures.gain + 0.5 * figures.bend
+            t = line_search(start.weights, part.state.weights, rise, figures.bend)
+        self.states[number] = stepped(start, part.state, t)
+        return t
+
+    def _searches(self, number: int) -> bool:
+        return self.problems[number].setting.settings["mixing"] == "line_search"
+
+    def _accept(self, number: int, part: Part, figures: Figures) -> None:
+        """Take the certificate of the weights at the start of the read."""
+        status, tol = self.status[number], self.tol
+        assert tol is not None
+        weights = part.certified if part.certified is not None else self.states[number].weights
+        primal, dual = objectives(figures.primal, figures.dual, weights, part.dual)
+        status.accept(primal, dual, weights, self.reads)
+        status.optimism = optimism(primal, dual, status.estimate)
+        status.since_certificate = 0
+        gap = status.gap
+        status.done = gap is not None and gap <= tol
 
     def _look_at_limits(self) -> None:
         todo = self._todo()
@@ -277,36 +263,16 @@ class Run:
     def _late(self) -> bool:
         return self.max_seconds is not None and self.seconds > self.max_seconds
 
-    def _break_off(self) -> None:
-        """End the epoch here: the time is over. A certificate of half a read says nothing."""
-        for learners in self.learners:
-            for learner in learners:
-                learner.start = None
-        self.segment = self.plan.segments
-
     def _certify_last(self, todo: list[int]) -> None:
         """One more read, for the certificate alone: the limit came before the tolerance."""
         if self.stopped == "seconds" and all(self.status[number].weights is not None for number in todo):
             return
-        learners = [self.learners[number][0] for number in todo]
-        for learner in learners:
-            learner.begin_epoch(certifying=True)
-        for block in self._blocks(0) if self.plan.resident else self._once_more():
-            for learner in learners:
-                learner.certify(learner.problem.view(block))
-            self.progress.advance(block.n_rows, block.n_bytes)
-        for number, learner in zip(todo, learners, strict=True):
-            self._accept(number, learner)
-            learner.start = None
+        parts = self._visit_all("certify")
+        assert parts is not None
+        for number, part in zip(todo, parts, strict=True):
+            self._accept(number, part, Figures.of(part.figures))
         if not self._todo():
             self.stopped = "tolerance"
-
-    def _once_more(self) -> Iterator[Block]:
-        self.reads += 1
-        units = units_of(self.plan, self.source.chunks, self._chunk_bytes, 0, self.epoch)
-        for block in self.stream.blocks(units):
-            self.bytes_read += block.n_bytes
-            yield block
 
     # Signals, time and records
 
@@ -331,7 +297,8 @@ class Run:
         return f"stopped by {self.stopping()}{where}"
 
     def _record(self) -> None:
-        tallies = [learner.tally for learners in self.learners for learner in learners]
+        figures = list(self.figures.values())
+        tallies = [f.tally for f in figures]
         gaps = [status.gap for status in self.status]
         certified = [gap for gap in gaps if gap is not None]
         record: dict[str, Any] = {
@@ -349,16 +316,35 @@ class Run:
         if self.tol is not None:
             record["rounds"] = self.rounds
             record["estimated_gap"] = max(status.estimate for status in self.status)
-            record["working_set_rows"] = sum(ls[0].set.n_rows for ls in self.learners if ls[0].set is not None)
+            record["working_set_rows"] = self.set_rows
             if len(certified) == len(gaps):
                 record["gap"] = max(certified)
                 record["objective"] = sum(status.primal for status in self.status)
                 record["dual"] = sum(status.dual for status in self.status)
             if len(self.problems) > 1:
                 record["problems_done"] = sum(status.done for status in self.status)
-        if self.stream.store is not None and self.stream.store.rebuilt:
-            record["records_rebuilt"] = self.stream.store.rebuilt
+        if len(self.refs) > 1:
+            record |= self._mixing_record(figures)
+        events = self.engine.take_events()
+        if events:
+            record["events"] = events
+        if self.rebuilt:
+            record["records_rebuilt"] = self.rebuilt
         self.watch(record)
+
+    def _mixing_record(self, figures: list[Figures]) -> dict[str, Any]:
+        """What only a run of several groups has to tell."""
+        shares = sum(f.share for f in figures)
+        record: dict[str, Any] = {
+            "groups": len(self.refs),
+            "workers": self.engine.workers,
+            "mixes": self.mixes,
+            "mixed_mistakes": sum(f.mixed_mistakes for f in figures) / shares if shares else 0.0,
+            "bytes_moved": self.engine.bytes_moved,
+        }
+        if self.tol is not None:
+            record["steps"] = [status.step for status in self.status]
+        return record
 
     # What is committed
 
@@ -372,56 +358,65 @@ class Run:
             raise Interrupted(self._interrupted())
 
     def checkpoint(self) -> Checkpoint:
-        """Everything the run knows, between two visits."""
+        """Everything the run knows, between two rounds."""
         arrays: dict[str, np.ndarray] = {}
-        rows: list[dict[str, np.ndarray]] = [{} for _ in self.plan.groups]
-        for number, learners in enumerate(self.learners):
-            for group, learner in enumerate(learners):
-                prefix = f"{number}.{group}."
-                arrays |= {prefix + name: array for name, array in learner.shared_state().items()}
-                rows[group] |= {prefix + name: array for name, array in learner.row_state().items()}
-            if len(learners) > 1:
-                arrays |= {f"{number}.start.{n}": a for n, a in self.starts[number]._asdict().items()}
-            status = self.status[number]
+        for number, (state, status) in enumerate(zip(self.states, self.status, strict=True)):
+            arrays |= {f"{number}.state.{name}": array for name, array in state._asdict().items()}
             if status.weights is not None:
                 arrays[f"{number}.best"] = status.weights
+        rows: list[dict[str, np.ndarray]] = [{} for _ in self.refs]
+        midway = self.segment > 0
+        if self._last_round is not None and (midway or self.method.rows is not None):
+            for group, ref in enumerate(self.refs):
+                if ref is not None:
+                    self._carried(group, self.engine.carry(group, ref, self._last_round), arrays, rows[group])
         facts = {
             "reads": self.reads,
             "seconds": self.seconds,
             "bytes_read": self.bytes_read,
             "stopped": self.stopped,
+            "version": self.version,
+            "mixes": self.mixes,
             "status": [_status_facts(status) for status in self.status],
         }
         return Checkpoint(arrays, rows, facts)
+
+    @staticmethod
+    def _carried(group: int, carry: Carry, arrays: dict[str, np.ndarray], rows: dict[str, np.ndarray]) -> None:
+        for number, held in enumerate(carry.rows):
+            rows |= {f"{number}.{group}.{name}": array for name, array in held.items()}
+        for number, held in enumerate(carry.shared or ()):
+            arrays |= {f"{number}.{group}.{name}": array for name, array in held.items()}
 
     def restore(self, saved: Checkpoint) -> None:
         """Take up a checkpoint of the same run."""
         facts = saved.facts
         self.epoch, self.segment, self.reads = facts["epoch"], facts["segment"], facts["reads"]
         self.seconds_before, self.bytes_read, self.stopped = facts["seconds"], facts["bytes_read"], facts["stopped"]
-        for number, learners in enumerate(self.learners):
-            for group, learner in enumerate(learners):
-                prefix = f"{number}.{group}."
-                held = {**saved.arrays, **saved.rows[group]}
-                learner.restore({n[len(prefix) :]: a for n, a in held.items() if n.startswith(prefix)})
-            if len(learners) > 1:
-                kind = type(learners[0].shared)
-                self.starts[number] = kind(*(saved.arrays[f"{number}.start.{n}"].copy() for n in kind._fields))
-                if self.segment == 0:
-                    for learner in learners[1:]:
-                        learner.shared = learners[0].shared
+        self.version, self.mixes = facts["version"], facts["mixes"]
+        for number, state in enumerate(self.states):
+            kind = type(state)
+            self.states[number] = kind(*(saved.arrays[f"{number}.state.{name}"].copy() for name in kind._fields))
             self.status[number] = _restored_status(facts["status"][number], saved.arrays.get(f"{number}.best"))
-        if self.stopped or self.plan.resident:
-            return
-        for group, (first, last) in enumerate(self.plan.groups):
-            if any(learners[group].set is not None for learners in self.learners):
-                units = [np.array([chunk]) for chunk in range(first, last)]
-                for block in self.stream.blocks(units):
-                    for learners in self.learners:
-                        learners[group].gather(block)
+        self._restore_groups(saved)
+
+    def _restore_groups(self, saved: Checkpoint) -> None:
+        """What each group carried, in the middle of an epoch or where methods have row state."""
+        common = dict(enumerate(self.states))
+        for group in range(len(self.refs)):
+            held = saved.arrays | saved.rows[group]
+            parts = []
+            for number in range(len(self.problems)):
+                prefix = f"{number}.{group}."
+                parts.append({name[len(prefix) :]: a for name, a in held.items() if name.startswith(prefix)})
+            if not any(parts):
+                continue
+            self.refs[group] = Ref(f"checkpoint-{self.epoch}-{self.segment}")
+            shared = parts if self.segment else None
+            self.engine.restore(group, self.refs[group], Carry(parts, shared), common)
 
 
-_FACTS = ("primal", "dual", "done", "since_certificate", "certify_next", "estimate", "optimism", "reads")
+_FACTS = ("primal", "dual", "done", "since_certificate", "certify_next", "estimate", "optimism", "reads", "step")
 
 
 def _status_facts(status: Status) -> dict[str, Any]:
@@ -443,14 +438,3 @@ def _restored_status(facts: dict[str, Any], weights: np.ndarray | None) -> Statu
     status.progressive, status.total = Tally.of(np.array(facts["progressive"])), Tally.of(np.array(facts["total"]))
     status.weights = None if weights is None else weights.copy()
     return status
-
-
-def _add(total: Tally, part: Tally) -> None:
-    total.rows += part.rows
-    total.mistakes += part.mistakes
-    total.updates += part.updates
-    total.loss += part.loss
-
-
-def _copy(state: Any) -> Any:
-    return type(state)(*(array.copy() for array in state))

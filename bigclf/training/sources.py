@@ -12,9 +12,12 @@ from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset, require_trainable
 from bigclf.data.facts import index_width_of
 from bigclf.data.working_set import WorkingSet
+from bigclf.deltas import difference
 from bigclf.errors import DataError
 from bigclf.jit import compiling, random_state, shuffle_runs
-from bigclf.methods import Setting
+from bigclf.methods import Method, Setting
+from bigclf.mixing import SUM, Mixture, line_search, stepped
+from bigclf.training.visit import Dual, Sums
 
 
 def open_source(data: Any, y: Any, sample_weight: Any, columns: dict[str, str] | None, groups: int, memory: int) -> Any:
@@ -93,9 +96,24 @@ def warm(setting: Setting, index_width: int, dtype: str) -> None:
         method.update(code)(block, numbers, shared, rows, params, floats)
         if method.certify is not None:
             method.certify(code)(block, shared, rows, params, np.zeros(2))
+        if setting.settings.get("groups", 1) > 1:
+            _warm_mixing(method, code, block, shared, rows, params)
         if method.working_set:
             held = WorkingSet(1, 1, index_width, True, 1)
             held.admit(block, numbers, floats)
             held.compact()
             held.expect(held.members())
             held.fill(block)
+
+
+def _warm_mixing(method: Method, code: int, block: Block, shared: Any, rows: Any, params: Any) -> None:
+    """What runs of several groups need beside."""
+    assert method.mix is not None
+    for rule, start in ((method.mix, shared), (SUM, Sums(np.zeros(2))), (SUM, Dual(np.zeros(2)))):
+        mixture = Mixture(rule, start)
+        mixture.add(start, 1.0)
+        mixture.result()
+    difference(shared, stepped(shared, shared, 0.5), 2)
+    line_search(shared.weights, shared.weights, 0.0, 0.0)
+    if method.along is not None:
+        method.along(code)(block, np.empty(0, np.int64), rows, rows, params)

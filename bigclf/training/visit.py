@@ -2,24 +2,105 @@
 
 A ``Learner`` holds the state of a problem in a group and does with a block what the plan says; what it does is a pure
 function of its state, the plan, the seed and the numbers of epoch and segment, so that it may be done again anywhere.
+``Visit`` says everything that a visit depends on but the arrays, ``Outcome`` is what comes of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bigclf.block import Block, Counts
 from bigclf.data.working_set import Members, WorkingSet
 from bigclf.jit import inner, random_state, shuffle_runs
+from bigclf.mixing import accumulate, interpolate
 from bigclf.training.plan import ACTIVE_SLACK, CYCLES_A_READ, ROUNDS_A_READ, Plan
 from bigclf.training.problems import Problem, taking_part
 
 ALL_AGAIN = 6  # every so many inner rounds the rows that looked stuck are looked at again
 SOLVED = 0.4  # of the tolerance: the working set is solved when its own gap is below this share of it ...
 BALANCED = 0.3  # ... or below this share of the gap outside it, which only another read can close
+
+
+class Ref(NamedTuple):
+    """What a group goes on from: the attempt whose result was taken, and how far along its step the row state went
+    (for each problem; empty: all the way)."""
+
+    token: str
+    steps: tuple[float, ...] = ()
+
+
+class Visit(NamedTuple):
+    """Everything a visit depends on but arrays.
+
+    kind : "update"; "certify" (nothing is learned); "close" (the epoch ends before its last segment). epoch, segment :
+    numbers.
+    first, last : the groups first:last (more than one: a bundle, joined where it is computed).
+    todo : the problems still learned; of each of them: certify : whether the read certifies its weights; aims : the
+    relative gap its inner rounds aim at; known : best primal and dual objective so far; estimates : of its gap.
+    version : of the common state; refs : of each group, what it goes on from (None: its beginning).
+    """
+
+    kind: str
+    epoch: int
+    segment: int
+    first: int
+    last: int
+    todo: tuple[int, ...]
+    certify: tuple[bool, ...]
+    aims: tuple[float, ...]
+    known: tuple[tuple[float, float], ...]
+    estimates: tuple[float, ...]
+    version: int
+    refs: tuple[Ref | None, ...]
+
+
+class Part(NamedTuple):
+    """What a visit leaves of one problem.
+
+    state : NamedTuple of arrays, or its ``Delta`` to the common state; dual : sum of a_i y_i x_i over the group as it
+    was at the start of the read, in the shape of the weights, or its ``Delta`` to zeros, or None; figures : see
+    ``Figures``; certified : the weights at the start of the read where the state has overwritten them, or None.
+    """
+
+    state: Any
+    dual: Any
+    figures: np.ndarray
+    certified: np.ndarray | None = None
+
+
+class Dual(NamedTuple):
+    """weights : float64 [feature + 1], sum of a_i y_i x_i."""
+
+    weights: np.ndarray
+
+
+class Sums(NamedTuple):
+    """values : float64, figures that add up over groups."""
+
+    values: np.ndarray
+
+
+class Carry(NamedTuple):
+    """What a group keeps from visit to visit: rows : of each problem its arrays with a row axis; shared : of each
+    problem its other arrays in the middle of an epoch, or None between two epochs."""
+
+    rows: list[dict[str, np.ndarray]]
+    shared: list[dict[str, np.ndarray]] | None
+
+
+class Outcome(NamedTuple):
+    """What came of a visit to the groups first:last: parts of each of todo after the last segment (else none), the
+    ``Carry`` where it has to travel, and facts: rows, bytes_read, rounds, set_rows, rebuilt, seconds."""
+
+    first: int
+    last: int
+    token: str
+    parts: list[Part]
+    carry: Carry | None
+    facts: dict[str, Any]
 
 
 class Tally:
@@ -29,7 +110,8 @@ class Tally:
         self.rows = self.mistakes = self.updates = 0
         self.loss = self.gap = 0.0
 
-    def add(self, counts: Counts) -> None:
+    def add(self, counts: Any) -> None:
+        """Counts of a kernel, or another tally."""
         self.rows += counts.rows
         self.mistakes += counts.mistakes
         self.updates += counts.updates
@@ -48,6 +130,38 @@ class Tally:
         return tally
 
 
+class Figures(NamedTuple):
+    """The sums of an epoch: over the rows that streamed, over the working set, of the certificate (primal, dual), of
+    the row state's step (gain, bend; see ``line_search``), of the shares, and of shares times mistakes."""
+
+    tally: Tally
+    set_tally: Tally
+    primal: float
+    dual: float
+    gain: float
+    bend: float
+    share: float
+    mixed_mistakes: float
+
+    def array(self) -> np.ndarray:
+        """float64 [16]"""
+        return np.concatenate([self.tally.array(), self.set_tally.array(), self[2:]])
+
+    @classmethod
+    def of(cls, array: np.ndarray) -> Figures:
+        return cls(Tally.of(array[:5]), Tally.of(array[5:10]), *(float(x) for x in array[10:]))
+
+    def estimated_gap(self, weights: np.ndarray) -> float:
+        """Relative gap as the counts of the epoch make it look: it steers, it certifies nothing."""
+        primal = self.tally.loss + self.set_tally.loss + 0.5 * inner(weights, weights)
+        return (self.tally.gap + self.set_tally.gap) / primal if primal > 0 else 0.0
+
+
+def objectives(primal: float, dual: float, weights: np.ndarray, dual_weights: np.ndarray) -> tuple[float, float]:
+    """P(w0) and D(alpha) from the sums over rows, w0 and v = sum a_i y_i x_i."""
+    return primal + 0.5 * inner(weights, weights), dual - 0.5 * inner(dual_weights, dual_weights)
+
+
 class Learner:
     """A problem in a group.
 
@@ -62,14 +176,19 @@ class Learner:
         self.problem, self.plan, self.number, self.group, self.group_rows = problem, plan, number, group, group_rows
         method, loss = problem.setting.method, problem.setting.loss
         code = method.loss_code(loss)
+        self.alone = len(plan.groups) == 1
         self.kernel, self.params = method.update(code), method.bind(problem.setting.settings)
         self.measure = method.certify(code) if method.certify else None
-        self.shared: Any = method.shared(source.n_features, plan.dtype)
+        self.along = method.along(code) if method.along and not self.alone else None
+        self.shared: Any = None
         self.rows: Any = method.rows(*(np.zeros(group_rows) for _ in method.rows._fields)) if method.rows else ()
+        self.start_rows: Any = ()  # of several groups: as they were at the start of the epoch
         self.tally, self.set_tally = Tally(), Tally()
         self.start: tuple[Any, Any] | None = None  # weights and row state as they were at the start of the read
         self.sums = np.zeros(2)  # primal and dual so far
+        self.moves = np.zeros(2)  # gain and bend so far
         self.dual_weights: np.ndarray | None = None
+        self.certified: np.ndarray | None = None
         self.set: WorkingSet | None = None
         if plan.set_rows:
             self.set = WorkingSet(plan.set_rows, plan.set_nnz, source.index_width, source.binary, group_rows)
@@ -79,14 +198,25 @@ class Learner:
 
     # An epoch
 
-    def begin_epoch(self, certifying: bool) -> None:
-        """Start counting anew; keep what the certificate of the weights as they are now needs."""
+    def begin_epoch(self, state: Any, certifying: bool, spare: Any = None) -> None:
+        """Start counting anew from the common ``state``; keep what the certificate of its weights needs.
+
+        Alone, a learner works in the common state itself; one of several works in a copy, in ``spare`` if given.
+        """
         self.tally, self.set_tally = Tally(), Tally()
-        self.sums[:] = 0
-        self.start = None
+        self.sums[:] = self.moves[:] = 0
+        self.start = self.certified = None
+        if self.alone:
+            self.shared, self.start_rows = state, ()
+        else:
+            self.shared = _copied(state, self.shared if self.shared is not None else spare)
+            self.start_rows = _copied(self.rows, self.start_rows)
         if certifying:
-            self.dual_weights = np.zeros(self.shared.weights.size)
-            self.start = (self.shared, self.rows) if self.plan.resident else _copies(self.shared, self.rows)
+            self.dual_weights = np.zeros(state.weights.size)
+            if self.alone:
+                self.start = (self.shared, self.rows) if self.plan.resident else _copies(self.shared, self.rows)
+            else:
+                self.start = (state, self.start_rows)
 
     def begin_segment(self, epoch: int, segment: int) -> None:
         """Random numbers belong to the segment, so that any process can do it."""
@@ -95,6 +225,37 @@ class Learner:
         if self.set is not None:
             self._cycle_size, self._turn, self._credit = 0, 0, 0.0
 
+    def end_epoch(self, common: Any) -> Part:
+        """What the epoch comes to; steps that counted several times (sigma) are brought back to their true length."""
+        sigma = getattr(self.params, "sigma", 1.0)
+        if sigma != 1.0:
+            step = np.zeros(self.shared.weights.size)
+            accumulate(step, common.weights, self.shared.weights, 1.0 / sigma)
+            interpolate(common.weights, step, 1.0, self.shared.weights)
+        dual = None if self.start is None else self.dual_weights
+        certified = self.certified
+        if self.start is not None and self.alone and not self.plan.resident:
+            certified = self.start[0].weights
+        self.start = self.certified = self.dual_weights = None
+        return Part(self.shared, dual, self._figures().array(), certified)
+
+    def _figures(self) -> Figures:
+        share = self._share()
+        primal, dual, gain, bend = (float(x) for x in (*self.sums, *self.moves))
+        return Figures(self.tally, self.set_tally, primal, dual, gain, bend, share, share * self.tally.mistakes)
+
+    def _share(self) -> float:
+        """The weight of this copy among the others."""
+        kind = self.problem.setting.settings.get("mixing", "rows")
+        return {"rows": float(self.group_rows), "mistakes": float(self.tally.mistakes)}.get(kind, 1.0)
+
+    def settle(self, t: float) -> None:
+        """Go only a part of the way that the row state went in the last epoch: start + t (rows - start)."""
+        if t == 1.0:
+            return
+        for now, before in zip(self.rows, self.start_rows, strict=True):
+            now[:] = settled(before, now, t)
+
     def _random(self) -> np.ndarray:
         self._serial += 1
         return random_state(*self._key, self._serial)
@@ -102,7 +263,8 @@ class Learner:
     def take(self, block: Block, scratch: Scratch) -> None:
         """Learn from a block that streams by."""
         view = self.problem.view(block)
-        self.certify(view)
+        if not self.plan.resident:  # there it came first
+            self.certify(view)
         members = taking_part(view)
         if self.set is not None:  # rows of the working set get their turn there
             members = members[~self.set.member[view.ids[members]]]
@@ -124,7 +286,15 @@ class Learner:
         """The kernel over ``members`` in shuffled runs."""
         order = scratch.order(members.size)
         shuffle_runs(members, self.plan.run, self._random(), order)
+        return self._learn(view, order, scores)
+
+    def _learn(self, view: Block, order: np.ndarray, scores: np.ndarray) -> Counts:
+        """The kernel; of several groups, how far it moved the row state is kept for the line search."""
+        if self.along is not None:
+            self.moves -= self.along(view, order, self.rows, self.start_rows, self.params)
         counts: Counts = self.kernel(view, order, self.shared, self.rows, self.params, scores)
+        if self.along is not None:
+            self.moves += self.along(view, order, self.rows, self.start_rows, self.params)
         return counts
 
     # The working set while the data stream by
@@ -141,7 +311,7 @@ class Learner:
             order = self._cycle[self._turn : stop]
             self._credit -= order.size
             self._turn = stop
-            self.kernel(self.set.block(), order, self.shared, self.rows, self.params, self.set.scores)
+            self._learn(self.set.block(), order, self.set.scores)
 
     # Between reads
 
@@ -171,58 +341,73 @@ class Learner:
                 break
         return rounds
 
-    @property
-    def estimated_gap(self) -> float:
-        """Relative gap as the counts of the epoch make it look: it steers, it certifies nothing."""
-        primal = self.tally.loss + self.set_tally.loss + 0.5 * inner(self.shared.weights, self.shared.weights)
-        gap = self.tally.gap + (self.set_tally.gap if self.set is not None else 0.0)
-        return gap / primal if primal > 0 else 0.0
+    def closes(self, known: tuple[float, float], tol: float) -> bool:
+        """Whether the certificate just made, of every row there is, together with the best so far ends the problem.
+
+        If it does not, the weights that it speaks of are kept, since those that follow take their place.
+        """
+        assert self.start is not None and self.dual_weights is not None
+        primal, dual = self.certificate()
+        best, bound = min(primal, known[0]), max(dual, known[1])
+        if best <= 0 or max(0.0, best - bound) / best <= tol:
+            return True
+        self.certified = self.shared.weights.copy()
+        return False
 
     def certificate(self) -> tuple[float, float]:
         """Primal and dual objective of the weights at the start of the read that has just ended."""
         assert self.start is not None and self.dual_weights is not None
-        w0 = self.start[0].weights
-        primal = float(self.sums[0]) + 0.5 * inner(w0, w0)
-        dual = float(self.sums[1]) - 0.5 * inner(self.dual_weights, self.dual_weights)
-        return primal, dual
+        return objectives(float(self.sums[0]), float(self.sums[1]), self.start[0].weights, self.dual_weights)
 
     # To a file and back
 
-    def row_state(self) -> dict[str, np.ndarray]:
-        """Everything with a row axis: dual variables, their copies at the start of the read, the working set's rows."""
+    def row_state(self, midway: bool) -> dict[str, np.ndarray]:
+        """Everything with a row axis: dual variables, in the middle of an epoch also as they were at its start, the
+        working set's rows."""
         held = {f"rows.{n}": a for n, a in zip(getattr(self.rows, "_fields", ()), self.rows, strict=True)}
-        if self.start is not None and not self.plan.resident:
-            held |= {f"start.rows.{n}": a for n, a in zip(self.start[1]._fields, self.start[1], strict=True)}
+        before = self.start_rows or (self.start[1] if self.start is not None and not self.plan.resident else ())
+        if midway and before:
+            held |= {f"start.rows.{n}": a for n, a in zip(before._fields, before, strict=True)}
         if self.set is not None:
             held |= {f"set.{n}": a for n, a in self.set.members()._asdict().items()}
         return held
 
     def shared_state(self) -> dict[str, np.ndarray]:
-        """Everything without one: the method's own arrays, the certificate so far, the counts."""
+        """Everything without one, in the middle of an epoch: the method's own arrays, the certificate so far, counts."""
         held = {f"shared.{n}": a for n, a in self.shared._asdict().items()}
-        held["tally"], held["sums"] = self.tally.array(), self.sums
-        held["set_tally"] = self.set_tally.array()
-        if self.start is not None and not self.plan.resident:
-            held |= {f"start.shared.{n}": a for n, a in self.start[0]._asdict().items()}
+        held["figures"] = self._figures().array()
+        if self.start is not None:
             assert self.dual_weights is not None
             held["dual_weights"] = self.dual_weights
+            if self.alone:
+                held |= {f"start.shared.{n}": a for n, a in self.start[0]._asdict().items()}
         return held
 
-    def restore(self, held: dict[str, np.ndarray]) -> None:
-        """Take up a state; the bytes of the working set are then gathered with ``gather``."""
-        self.shared = type(self.shared)(*(held[f"shared.{n}"].copy() for n in self.shared._fields))
+    def restore_rows(self, held: dict[str, np.ndarray]) -> None:
+        """Take up a row state; the bytes of the working set are then gathered with ``gather``."""
         if self.rows:
             self.rows = type(self.rows)(*(held[f"rows.{n}"].copy() for n in self.rows._fields))
-        self.tally, self.set_tally = Tally.of(held["tally"]), Tally.of(held["set_tally"])
-        self.sums = held["sums"].copy()
+            if f"start.rows.{self.rows._fields[0]}" in held:
+                self.start_rows = type(self.rows)(*(held[f"start.rows.{n}"].copy() for n in self.rows._fields))
+        if self.set is not None:
+            self.set.clear()
+            self.set.expect(Members(*(held[f"set.{n}"] for n in Members._fields)))
+
+    def restore_shared(self, held: dict[str, np.ndarray], common: Any) -> None:
+        """Take up what ``shared_state`` gave; the row state has been taken up before."""
+        kind = type(common)
+        mine = kind(*(held[f"shared.{n}"].copy() for n in kind._fields))
+        self.shared = _copied(mine, common if self.alone else None)
+        figures = Figures.of(held["figures"])
+        self.tally, self.set_tally = figures.tally, figures.set_tally
+        self.sums, self.moves = np.array(figures[2:4]), np.array(figures[4:6])
+        self.start = None
         if "dual_weights" in held:
             self.dual_weights = held["dual_weights"].copy()
-            self.start = (
-                type(self.shared)(*(held[f"start.shared.{n}"].copy() for n in self.shared._fields)),
-                type(self.rows)(*(held[f"start.rows.{n}"].copy() for n in self.rows._fields)),
-            )
-        if self.set is not None:
-            self.set.expect(Members(*(held[f"set.{n}"] for n in Members._fields)))
+            before = common
+            if self.alone:
+                before = kind(*(held[f"start.shared.{n}"].copy() for n in kind._fields))
+            self.start = before, self.start_rows
 
     def gather(self, block: Block) -> None:
         """Copy the rows of the working set that stand in the block; every block of the group passes here once."""
@@ -247,5 +432,22 @@ class Scratch:
         return self._order[:n]
 
 
+def settled(before: np.ndarray, after: np.ndarray, t: float) -> np.ndarray:
+    """before + t (after - before): how far a row state goes along its step."""
+    out: np.ndarray = after if t == 1.0 else before + t * (after - before)
+    return out
+
+
+def _copied(state: Any, into: Any) -> Any:
+    """A copy of a state, in the arrays of ``into`` where there are any."""
+    if not state:
+        return ()
+    if not into:
+        return type(state)(*(array.copy() for array in state))
+    for array, place in zip(state, into, strict=True):
+        np.copyto(place, array)
+    return into
+
+
 def _copies(*states: Any) -> tuple[Any, ...]:
-    return tuple(type(state)(*(array.copy() for array in state)) if state else () for state in states)
+    return tuple(_copied(state, None) for state in states)

@@ -1,0 +1,350 @@
+"""The bench: what one process needs to make visits, be it the only one of a run or one of many on a cluster.
+
+All engines make their visits here, so that their results have the same bits by construction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigclf.block import Block
+from bigclf.data import files
+from bigclf.data.dataset import Dataset
+from bigclf.data.store import ROW_BYTES, RawStore, buffer_bytes
+from bigclf.data.stream import Stream
+from bigclf.mixing import SUM, Mixture
+from bigclf.training.plan import Plan, segment_units, units_of
+from bigclf.training.problems import Problem
+from bigclf.training.visit import Carry, Dual, Learner, Outcome, Part, Ref, Scratch, Sums, Visit
+
+log = logging.getLogger("bigclf")
+HELD_BYTES = 64_000_000  # what Arrow may hold beyond its need where the budget has room
+MOST_OPTIMISM = 100.0
+
+
+class Job(NamedTuple):
+    """What stays the same during a run: its name, the rows, what is learned, how, the tolerance, and where this
+    machine may keep a raw store (None: a nameless file)."""
+
+    run: str
+    source: Any
+    problems: list[Problem]
+    plan: Plan
+    tol: float | None
+    local_dir: str | None
+
+
+class Missing(Exception):
+    """The process lacks what a visit goes on from; it is to be sent along."""
+
+
+class Bench:
+    """A place to make visits, one at a time.
+
+    Parameters
+    ----------
+    job : what stays the same.
+    idle : called between two kernels; may raise to break off.
+    advance : told of rows and bytes that have been through the kernels.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        idle: Callable[[], None] = lambda: None,
+        advance: Callable[[int, int], None] = lambda rows, n_bytes: None,
+    ) -> None:
+        self.job, self.idle, self.advance = job, idle, advance
+        self.source, self.plan, self.problems = job.source, job.plan, job.problems
+        self.stream = stream_of(job)
+        chunks = self.source.chunks
+        self.group_rows = [int(chunks.rows[a:b].sum()) for a, b in self.plan.groups]
+        self._chunk_bytes = buffer_bytes(chunks.rows, chunks.nnz, self.source.index_width, self.source.binary)
+        self._learners: dict[int, list[Learner]] = {}
+        self._at: dict[int, tuple[str, bool]] = {}  # of a group: the last attempt made here, whether it is settled
+        self._resident: dict[int, Block] = {}
+        self._spare: list[list[Any]] = [[] for _ in self.problems]
+        self._scratch = Scratch(0)
+        self._bytes = 0
+
+    # A visit
+
+    def visit(self, visit: Visit, states: Sequence[Any], carries: Sequence[Carry | None], token: str) -> Outcome:
+        """Make a visit.
+
+        Parameters
+        ----------
+        states : common state of each of ``visit.todo``; never changed, unless the run has one group only.
+        carries : of each group what it goes on from, where this process may not have it.
+        token : name of this attempt.
+
+        Raises
+        ------
+        Missing : the group goes on from something that this process has not.
+        DataError : rows that cannot be used.
+        """
+        began, self._bytes = time.monotonic(), 0
+        rebuilt = self._rebuilt
+        facts: dict[str, Any] = {"rounds": 0, "set_rows": 0}
+        if visit.last - visit.first > 1:
+            parts = self._bundle(visit, states, token, facts)
+        else:
+            parts = self._one(visit, visit.first, states, carries[0], token, facts)
+        facts |= {
+            "rows": sum(self.group_rows[visit.first : visit.last]),
+            "bytes_read": self._bytes,
+            "rebuilt": self._rebuilt - rebuilt,
+            "seconds": time.monotonic() - began,
+        }
+        return Outcome(visit.first, visit.last, token, parts, None, facts)
+
+    @property
+    def _rebuilt(self) -> int:
+        return 0 if self.stream.store is None else self.stream.store.rebuilt
+
+    def _bundle(self, visit: Visit, states: Sequence[Any], token: str, facts: dict[str, Any]) -> list[Part]:
+        """Several groups one after another, joined as the run would join them."""
+        blends = [Blend(self.problems[n], state) for n, state in zip(visit.todo, states, strict=True)]
+        for group in range(visit.first, visit.last):
+            parts = self._one(visit, group, states, None, token, facts)
+            for blend, part in zip(blends, parts, strict=True):
+                blend.add(part)
+            self.recycle(group)
+        return [blend.part() for blend in blends]
+
+    def _one(
+        self,
+        visit: Visit,
+        group: int,
+        states: Sequence[Any],
+        carry: Carry | None,
+        token: str,
+        facts: dict[str, Any],
+    ) -> list[Part]:
+        self.bring(group, visit.refs[group - visit.first], carry, visit, states)
+        learners = [self._of(group)[number] for number in visit.todo]
+        self._at[group] = "", False  # half-way through, it is nothing to go on from
+        if visit.segment == 0:
+            for learner, state, certify in zip(learners, states, visit.certify, strict=True):
+                spare = self._spare[learner.number]
+                learner.begin_epoch(state, certify, spare.pop() if spare and learner.shared is None else None)
+        if visit.kind == "close":
+            for learner in learners:
+                learner.start = None  # a certificate of half a read says nothing
+        elif visit.kind == "certify":
+            for block in self._blocks(visit, group):
+                for learner in learners:
+                    learner.certify(learner.problem.view(block))
+                self.advance(block.n_rows, block.n_bytes)
+        else:
+            self._update(visit, group, learners, facts)
+        self._at[group] = token, False
+        if visit.kind == "update" and visit.segment < self.plan.segments - 1:
+            return []
+        return [learner.end_epoch(state) for learner, state in zip(learners, states, strict=True)]
+
+    def _update(self, visit: Visit, group: int, learners: list[Learner], facts: dict[str, Any]) -> None:
+        aims = dict(zip(visit.todo, visit.aims, strict=True))
+        for learner in learners:
+            learner.begin_segment(visit.epoch, visit.segment)
+        for block in self._blocks(visit, group):
+            for place, learner in enumerate(learners):
+                if self.plan.resident and self._closed(visit, place, learner, block, aims):
+                    continue
+                learner.take(block, self._scratch)
+                if self.plan.resident:  # while the scores of the pass are at hand
+                    view = learner.problem.view(block)
+                    self._go_on(learner, view, self._scratch.scores(view.n_rows), aims, facts)
+                self.idle()
+            self.advance(block.n_rows, block.n_bytes)
+        if visit.segment == self.plan.segments - 1:
+            for learner in learners:
+                if learner.set is not None:
+                    self._go_on(learner, learner.set.block(), learner.set.scores, aims, facts)
+                    facts["set_rows"] += learner.set.n_rows
+
+    def _closed(self, visit: Visit, place: int, learner: Learner, block: Block, aims: dict[int, float]) -> bool:
+        """With every row at hand the certificate comes first: a problem that it ends stays as it is."""
+        if not visit.certify[place]:
+            return False
+        learner.certify(learner.problem.view(block))
+        if not learner.alone:
+            return False
+        tol = self.job.tol
+        assert tol is not None
+        if learner.closes(visit.known[place], tol):
+            return True
+        aims[learner.number] = tol / optimism(*learner.certificate(), visit.estimates[place])
+        return False
+
+    def _go_on(
+        self, learner: Learner, view: Block, scores: np.ndarray, aims: dict[int, float], facts: dict[str, Any]
+    ) -> None:
+        """More rounds over the rows that matter, before the next read."""
+        if self.plan.rounds and self.job.tol is not None:
+            rounds = learner.inner_rounds(view, scores, aims[learner.number], self._scratch, self.idle)
+            facts["rounds"] = max(facts["rounds"], rounds)
+
+    def _blocks(self, visit: Visit, group: int) -> Iterator[Block]:
+        if self.plan.resident:
+            if group not in self._resident:
+                first, last = self.plan.groups[group]
+                self._resident[group] = self.stream.load(np.arange(first, last))
+                self._bytes += self._resident[group].n_bytes
+            yield self._resident[group]
+            return
+        self.source.check_unchanged(self.plan.groups[group])
+        units = units_of(self.plan, self.source.chunks, self._chunk_bytes, group, visit.epoch)
+        if visit.kind == "update":
+            units = segment_units(self.plan, units, visit.segment)
+        for block in self.stream.blocks(units):
+            self._bytes += block.n_bytes
+            yield block
+
+    # What groups carry from visit to visit
+
+    def _of(self, group: int) -> list[Learner]:
+        if group not in self._learners:
+            rows = self.group_rows[group]
+            self._learners[group] = [
+                Learner(problem, self.plan, number, group, rows, self.source)
+                for number, problem in enumerate(self.problems)
+            ]
+        return self._learners[group]
+
+    def bring(
+        self, group: int, ref: Ref | None, carry: Carry | None, visit: Visit | None = None, states: Sequence[Any] = ()
+    ) -> None:
+        """Make the group stand where ``ref`` says: from what is here, else from ``carry``."""
+        token, is_settled = self._at.get(group, ("", False))
+        if ref is None:
+            self._learners.pop(group, None)
+            return
+        if token == ref.token:
+            if not is_settled and ref.steps:
+                for learner, t in zip(self._of(group), ref.steps, strict=True):
+                    learner.settle(t)
+            self._at[group] = token, True
+            return
+        if carry is None:
+            if visit is not None and visit.segment == 0 and not self._keeps:
+                return  # nothing is carried from epoch to epoch
+            raise Missing(f"group {group} at {ref.token}")
+        self.restore(group, ref, carry, dict(zip(visit.todo, states, strict=True)) if visit is not None else {})
+
+    @property
+    def _keeps(self) -> bool:
+        return self.problems[0].setting.method.rows is not None
+
+    def restore(self, group: int, ref: Ref, carry: Carry, common: dict[int, Any]) -> None:
+        """Take up what a group carries; ``common`` has the common state of each problem in the middle of an epoch."""
+        learners = self._of(group)
+        for number, learner in enumerate(learners):
+            learner.restore_rows(carry.rows[number])
+            if carry.shared is not None and carry.shared[number]:
+                learner.restore_shared(carry.shared[number], common[number])
+        if not self.plan.resident and any(learner.set is not None for learner in learners):
+            first, last = self.plan.groups[group]
+            for block in self.stream.blocks([np.array([chunk]) for chunk in range(first, last)]):
+                for learner in learners:
+                    learner.gather(block)
+        self._at[group] = ref.token, True
+
+    def carry(self, group: int, midway: bool, todo: Sequence[int]) -> Carry:
+        """What the group carries as it stands (views, not copies)."""
+        learners = self._of(group)
+        rows = [learner.row_state(midway) for learner in learners]
+        if not midway:
+            return Carry(rows, None)
+        return Carry(rows, [ln.shared_state() if ln.number in todo else {} for ln in learners])
+
+    def recycle(self, group: int) -> None:
+        """The state of the group's copies has been taken: their memory may be used again."""
+        if len(self.plan.groups) == 1:
+            return
+        for learner in self._learners.get(group, ()):
+            if learner.shared is not None:
+                self._spare[learner.number].append(learner.shared)
+                learner.shared = None
+        if not self._keeps:
+            self._learners.pop(group, None)
+
+    def release(self) -> None:
+        """Let go of all that is large."""
+        self._learners, self._resident = {}, {}
+        self._spare, self._scratch = [[] for _ in self.problems], Scratch(0)
+
+    def close(self) -> None:
+        self.release()
+        self.stream.close()
+
+
+class Blend:
+    """The parts of one problem, taken in in group order."""
+
+    def __init__(self, problem: Problem, start: Any) -> None:
+        rule = problem.setting.method.mix
+        assert rule is not None
+        self.start = start
+        self._states = Mixture(rule, start)
+        self._figures: Mixture | None = None
+        self._duals: Mixture | None = None
+
+    def add(self, part: Part, height: int = 0) -> None:
+        if self._figures is None:
+            self._figures = Mixture(SUM, Sums(np.zeros(part.figures.size)))
+        share = float(part.figures[-2])
+        self._states.add(part.state, share, height)
+        self._figures.add(Sums(part.figures), 1.0, height)
+        if part.dual is not None:
+            if self._duals is None:
+                self._duals = Mixture(SUM, Dual(np.zeros(self.start.weights.size)))
+            dual = Dual(part.dual) if isinstance(part.dual, np.ndarray) else part.dual
+            self._duals.add(dual, 1.0, height)
+
+    def part(self) -> Part:
+        """All of them as one."""
+        assert self._figures is not None
+        dual = None if self._duals is None else self._duals.result().weights
+        return Part(self._states.result(), dual, self._figures.result().values)
+
+
+def optimism(primal: float, dual: float, estimate: float) -> float:
+    """How many times the certified gap is the estimate of the same weights: the next goal is set that much lower."""
+    if primal <= 0 or estimate <= 0:
+        return 1.0
+    return min(MOST_OPTIMISM, max(1.0, (primal - dual) / primal / estimate))
+
+
+def stream_of(job: Job) -> Stream:
+    """The way to the rows: read ahead, through a raw store where data are read more than once from files."""
+    source, plan = job.source, job.plan
+    chunks = source.chunks
+    place = np.concatenate([chunks.row0[a:b] - chunks.row0[a] for a, b in plan.groups]) if plan.groups else chunks.row0
+    store = None
+    if isinstance(source, Dataset) and plan.store_bytes:
+        store = _store(source, job.local_dir)
+    entry = source.index_width + (0 if source.binary else 4)
+    chunk_bytes = buffer_bytes(chunks.rows, chunks.nnz, source.index_width, source.binary)
+    size = max(plan.block_bytes, int(chunk_bytes.max(initial=0)))
+    rows, nnz = size // ROW_BYTES + 1, size // entry + 1
+    return Stream(source, place, store=store, threads=plan.threads, buffers=plan.buffers, rows=rows, nnz=nnz,
+                  frugal=plan.memory["planned"] + HELD_BYTES > plan.memory["budget"])  # fmt: skip
+
+
+def _store(source: Any, local_dir: Any) -> RawStore | None:
+    try:
+        if local_dir is not None:
+            files.make_directory(local_dir)
+        directory = files.scratch_directory(local_dir)
+        room = int(files.free_bytes(directory) * 0.8)
+        return RawStore(source, directory, keep=local_dir is not None, limit=room)
+    except OSError as error:
+        log.warning("no raw store (%s): the shards are decoded in every read", error)
+        return None

@@ -1,0 +1,106 @@
+"""Engines: who makes the visits of a round. Here the engine of this process; ``cluster.py`` has Dask's.
+
+An engine makes every visit of a round once and hands over the outcomes in group order, while later ones may still be
+under way. It keeps what groups carry from round to round, and gives it out for a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from bigclf.training.bench import Bench, Job
+from bigclf.training.visit import Carry, Outcome, Ref, Visit
+
+
+class Round(NamedTuple):
+    """A segment of an epoch: a visit to every group. ``refs`` has a line a group, ``states`` the common state of each
+    of ``todo``; the other fields are those of ``Visit``. ``midway`` : the epoch goes on after it."""
+
+    kind: str
+    epoch: int
+    segment: int
+    todo: tuple[int, ...]
+    certify: tuple[bool, ...]
+    aims: tuple[float, ...]
+    known: tuple[tuple[float, float], ...]
+    estimates: tuple[float, ...]
+    version: int
+    states: list[Any]
+    refs: list[Ref | None]
+    midway: bool
+
+    def visit(self, first: int, last: int) -> Visit:
+        """The visit to the groups first:last."""
+        return Visit(self.kind, self.epoch, self.segment, first, last, self.todo, self.certify, self.aims, self.known,
+                     self.estimates, self.version, tuple(self.refs[first:last]))  # fmt: skip
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}-{self.epoch}-{self.segment}"
+
+
+class Engine(Protocol):
+    """What a run asks of an engine.
+
+    Attributes
+    ----------
+    workers : processes at work now. bytes_moved : sent and received since the start.
+    """
+
+    workers: int
+    bytes_moved: int
+
+    def perform(self, round: Round) -> Iterator[Outcome]:
+        """Outcomes in group order, every group in exactly one."""
+        ...
+
+    def carry(self, group: int, ref: Ref, round: Round) -> Carry:
+        """What the group carries after ``round``, at ``ref``, for a checkpoint."""
+        ...
+
+    def restore(self, group: int, ref: Ref, carry: Carry, common: dict[int, Any]) -> None:
+        """Take up what a checkpoint says of a group."""
+        ...
+
+    def take_events(self) -> list[dict[str, Any]]:
+        """What happened to workers and visits since the last call."""
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """For whoever watches."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class LocalEngine:
+    """Every visit in this process, in group order."""
+
+    workers = 1
+    bytes_moved = 0
+
+    def __init__(self, job: Job, idle: Callable[[], None], advance: Callable[[int, int], None]) -> None:
+        self.bench = Bench(job, idle, advance)
+
+    def perform(self, round: Round) -> Iterator[Outcome]:
+        for group in range(len(round.refs)):
+            yield self.bench.visit(round.visit(group, group + 1), round.states, [None], round.name)
+            if not round.midway:
+                self.bench.recycle(group)
+
+    def carry(self, group: int, ref: Ref, round: Round) -> Carry:
+        self.bench.bring(group, ref, None)
+        return self.bench.carry(group, round.midway, round.todo)
+
+    def restore(self, group: int, ref: Ref, carry: Carry, common: dict[int, Any]) -> None:
+        self.bench.restore(group, ref, carry, common)
+
+    def take_events(self) -> list[dict[str, Any]]:
+        return []
+
+    def status(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        self.bench.close()
