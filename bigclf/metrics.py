@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
-from collections.abc import Iterator
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from bigclf.block import Block
+from bigclf.block import Block, rows_of
 from bigclf.data import files
 from bigclf.data.arrays import label_array
 from bigclf.errors import DataError, MemoryBudgetError, RunError
@@ -79,192 +83,361 @@ def evaluate(model: Model, data: Any, y: Any = None, *, memory: str | int = "1GB
 
     Raises
     ------
-    DataError : data that cannot be read, or has no rows.
+    DataError : data that cannot be read, or has no rows or no labels.
     MemoryBudgetError : model and largest row group do not fit; the message says what would do.
     """
     started = time.perf_counter()
     if is_stored(data):
         if y is not None:
             raise TypeError("shards have their own labels: y has no effect")
-        tally = _tally_shards(model, data, parse_bytes(memory), progress)
+        found = _evaluate_shards(model, data, parse_bytes(memory), progress)
     else:
         if y is None:
             raise TypeError("an array needs its labels: evaluate(model, X, y)")
-        tally = _tally_array(model, data, y)
-    return tally.result(time.perf_counter() - started)
+        found = _evaluate_array(model, data, y)
+    found.seconds = time.perf_counter() - started
+    return found
 
 
-def _tally_shards(model: Model, data: Any, memory: int, progress: Any) -> Tally:
+def _evaluate_shards(model: Model, data: Any, memory: int, progress: Any) -> Evaluation:
     dataset = open_dataset(data)
     if dataset.n_rows == 0:
         raise DataError("there are no rows to measure the model on", file=dataset.files[0])
-    fixed = _check_budget(model, dataset, memory)
-    exact = fixed + BYTES_PER_ROW * dataset.n_rows <= memory
-    tally = Tally(model, dataset.classes, dataset.class_counts, exact)
+    exact = exact_auc_fits(model, dataset, memory)
     if progress is not None:
         progress.start({"n_rows": dataset.n_rows, "task": "rows"})
-    for _, _, block in decoded(dataset):
-        scores, unseen = model.score_block(block)
-        tally.add(scores, block.labels.astype(np.int64), unseen)
-        if progress is not None:
-            progress.advance(block.n_rows, block.n_bytes)
-    if dataset.weighted:
-        tally.notes.append("the data has row weights; evaluation counts every row once")
-    return tally
+    advance = None if progress is None else progress.advance
+    part = partial_evaluation(model, dataset, 0, dataset.n_chunks, exact=exact, advance=advance)
+    return concluded(model, dataset, part)
 
 
-def _tally_array(model: Model, X: Any, y: Any) -> Tally:
+def _evaluate_array(model: Model, X: Any, y: Any) -> Evaluation:
     classes, codes, counts = np.unique(label_array(y), return_inverse=True, return_counts=True)
     if codes.size == 0:
         raise DataError("there are no rows to measure the model on")
     scores = model.decision_function(X)
     if len(scores) != codes.size:
         raise ValueError(f"X has {len(scores)} rows and y has {codes.size}")
-    tally = Tally(model, classes, counts, exact=True)
-    tally.add(scores.reshape(codes.size, -1), codes, 0)
-    return tally
+    part = PartialEvaluation(model, exact=True, rows=codes.size)
+    part.add(model, scores.reshape(codes.size, -1), class_positions(model, classes)[codes])
+    return _figures(model, classes, counts, part)
 
 
-def _check_budget(model: Model, dataset: Any, memory: int) -> int:
-    """Bytes that scoring holds at once; MemoryBudgetError when ``memory`` is less."""
-    rows, nnz = dataset.max_group_rows, dataset.max_group_nnz
-    decoded_twice = 2 * (nnz * (dataset.index_width + 4) + rows * 40)  # this row group and the one read ahead
-    need = model.coef_.nbytes + decoded_twice + rows * 8 * (2 * model.intercept_.size + 4)
+# In parts, wherever they are measured:
+#
+#     exact = exact_auc_fits(model, dataset, memory)                          # once, for all parts
+#     part = partial_evaluation(model, dataset, first, last, exact=exact)     # in any process
+#     total = PartialEvaluation(model, exact=exact, rows=dataset.n_rows)
+#     total.merge(part)                                                       # each part, in the order of the chunks
+#     concluded(model, dataset, total)                                        # what evaluate() returns, to the bit
+
+
+def exact_auc_fits(model: Model, dataset: Any, memory: int) -> bool:
+    """Whether ``memory`` bytes hold scoring and every decision value; decided once for all parts of an evaluation.
+
+    The 12 bytes a row are 8 of the total and room for parts on their way to it: parts of up to half of all rows.
+    With more than two classes the answer changes nothing: there is no AUC and nothing is kept.
+
+    Raises
+    ------
+    MemoryBudgetError : not even scoring fits; the message says what would do.
+    """
+    need = scoring_bytes(model, dataset)
     if need > memory:
         raise MemoryBudgetError(
             f"scoring needs {format_bytes(need)} (model {format_bytes(model.coef_.nbytes)}, row groups of "
-            f"{nnz:,} entries) and memory is {format_bytes(memory)}; give memory={format_bytes(1.05 * need)!r} or more"
+            f"{dataset.max_group_nnz:,} entries) and memory is {format_bytes(memory)}; "
+            f"give memory={format_bytes(1.05 * need)!r} or more"
         )
-    return need
+    return bool(need + BYTES_PER_ROW * dataset.n_rows <= memory)
 
 
-class Tally:
-    """Counts over blocks of rows, from which all figures follow.
+def scoring_bytes(model: Model, dataset: Any) -> int:
+    """Bytes that a process needs to score: the model, two row groups, and decision values of one."""
+    rows, nnz = dataset.max_group_rows, dataset.max_group_nnz
+    decoded_twice = 2 * (nnz * (dataset.index_width + 4) + rows * 40)  # this row group and the one read ahead
+    return int(model.coef_.nbytes + decoded_twice + rows * 8 * (2 * model.intercept_.size + 4))
+
+
+def partial_evaluation(
+    model: Model,
+    dataset: Any,
+    first_chunk: int,
+    last_chunk: int,
+    *,
+    exact: bool,
+    advance: Callable[[int, int], object] | None = None,
+) -> PartialEvaluation:
+    """Measure ``model`` on the chunks first_chunk:last_chunk of ``dataset``; a pure function for any process.
 
     Parameters
     ----------
-    labels : the labels that occur, ascending [L]; counts : int64 [L], rows of each.
-    exact : keep every decision value of two classes (8 bytes a row) instead of 2^20 bins.
+    exact : what ``exact_auc_fits`` said, the same for all parts. True keeps 8 bytes a row of two classes.
+    advance : called with rows and bytes after every row group.
+
+    It takes ``scoring_bytes`` and what the part keeps. A row group of which some chunks belong to another part is
+    decoded here and there: cut where row groups begin.
+
+    Raises
+    ------
+    DataError : data that cannot be read or has no labels.   ValueError : no such chunks.
+    """
+    if not 0 <= first_chunk <= last_chunk <= dataset.n_chunks:
+        raise ValueError(f"there are chunks 0:{dataset.n_chunks}, not {first_chunk}:{last_chunk}")
+    if dataset.classes.size == 0:
+        raise DataError("there are no labels to measure the model by", file=dataset.files[0])
+    rows = int(dataset.chunks.rows[first_chunk:last_chunk].sum())
+    part = PartialEvaluation(model, exact=exact, rows=rows, first=first_chunk)
+    positions = class_positions(model, dataset.classes)
+    groups = row_groups(dataset, first_chunk, last_chunk)
+    for file, row_group, block in decoded(dataset, list(groups)):
+        cuts = _cuts(dataset, part.last, groups[file, row_group])
+        wanted = rows_of(block, int(cuts[0]), int(cuts[-1]))
+        scores, unseen = model.score_block(wanted)
+        true = positions[wanted.labels.astype(np.int64)]
+        part.unseen += unseen
+        for begin, end in pairwise((cuts - cuts[0]).tolist()):
+            part.add(model, scores[begin:end], true[begin:end])
+        if advance is not None:
+            advance(wanted.n_rows, block.n_bytes)
+    return part
+
+
+def _cuts(dataset: Any, chunk: int, n: int) -> np.ndarray:
+    """Where ``n`` chunks of one row group begin and the last one ends, int64 [n + 1], counted inside the row group."""
+    first, rows = dataset.chunks.first[chunk : chunk + n], dataset.chunks.rows[chunk : chunk + n]
+    return np.append(first, first[-1] + rows[-1])
+
+
+def class_positions(model: Model, labels: np.ndarray) -> np.ndarray:
+    """Position int64 [L] in the model's classes of each of ``labels`` [L], -1 for one it does not know."""
+    known = {label: k for k, label in enumerate(model.classes_.tolist())}
+    return np.array([known.get(label, -1) for label in labels.tolist()], np.int64)
+
+
+class PartialEvaluation:
+    """Counts over the rows of consecutive chunks, from which all figures follow; parts can be merged and pickled.
+
+    Where the cuts between the parts are changes no bit of the figures: counts are whole numbers, and the sum of the
+    log loss is the exactly rounded sum of one float64 a chunk. (Processors of different kinds may differ in the last
+    bit of a logarithm.)
+
+    Parameters
+    ----------
+    exact : keep every decision value of two classes (8 bytes a row) instead of counts in 2^20 bins.
+    rows : how many to make room for when values are kept; more make it grow, which takes room for both.
+    first : number of the first chunk that will be added.
+
+    Attributes
+    ----------
+    first, last : the chunks counted so far are first:last.
+    n : rows; unseen : entries whose feature the model does not know.
+    right, truly, predicted : int64 [class]; rows that got their own label, that have it, that got it.
+    confusion : int64 [true class, predicted class], or None above 1000 classes.
+    ranking : what the AUC comes from, or None without two classes.
+    losses : for each chunk the sum of -log(probability of the label), or None without probabilities.
     """
 
-    def __init__(self, model: Model, labels: np.ndarray, counts: np.ndarray, exact: bool) -> None:
-        self.model, self.labels, self.counts = model, labels, counts
-        known = {label: k for k, label in enumerate(model.classes_.tolist())}
-        self.codes = np.array([known.get(label, -1) for label in labels.tolist()], np.int64)
+    def __init__(self, model: Model, *, exact: bool, rows: int = 0, first: int = 0) -> None:
         k = model.classes_.size
-        self.right, self.truly = np.zeros(k, np.int64), np.zeros(k, np.int64)
-        self.predicted = np.zeros(k, np.int64)
-        self.confusion = np.zeros((k, k), np.int64) if k <= MOST_CLASSES_CONFUSED else None
+        self.first = self.last = first
         self.n = self.unseen = 0
-        self.log_loss = 0.0
-        self.notes: list[str] = []
-        rows = [int(counts[self.codes == code].sum()) for code in (0, 1)]
-        self.ranking = (Ranking(*rows) if exact else BinnedRanking()) if model.binary else None
+        self.right, self.truly, self.predicted = (np.zeros(k, np.int64) for _ in range(3))
+        self.confusion = np.zeros((k, k), np.int64) if k <= MOST_CLASSES_CONFUSED else None
+        self.ranking = (Ranking(rows) if exact else BinnedRanking()) if model.binary else None
+        self.losses = None if model.no_probabilities() else array("d")
 
-    def add(self, scores: np.ndarray, labels: np.ndarray, unseen: int) -> None:
-        """Count rows with decision values [m, K] and ``labels``, int [m], positions in ``self.labels``."""
-        true = self.codes[labels]
-        if self.model.binary:
+    def add(self, model: Model, scores: np.ndarray, true: np.ndarray) -> None:
+        """Count the rows of the next chunk: decision values [m, K]; ``true`` int64 [m], of ``class_positions``."""
+        if model.binary:
             scores = scores[:, 0]
-        said = self.model.codes(scores)
-        known = true >= 0
-        self.n, self.unseen = self.n + true.size, self.unseen + unseen
+        said, known = model.codes(scores), true >= 0
+        self.last += 1
+        self.n += true.size
         self.predicted += np.bincount(said, minlength=self.predicted.size)
         self.truly += np.bincount(true[known], minlength=self.truly.size)
         self.right += np.bincount(true[true == said], minlength=self.right.size)
         if self.confusion is not None:
-            k = self.confusion.shape[0]
-            self.confusion += np.bincount(true[known] * k + said[known], minlength=k * k).reshape(k, k)
+            np.add.at(self.confusion.reshape(-1), true[known] * self.truly.size + said[known], 1)
         if self.ranking is not None:
             self.ranking.add(scores[known], true[known] == 1)
-        if self.model.no_probabilities() is None:
-            chosen = self.model.probabilities(scores[known])[np.arange(int(known.sum())), true[known]]
-            self.log_loss -= float(np.log(np.maximum(chosen, np.finfo(float).tiny)).sum())
+        if self.losses is not None:
+            chosen = model.probabilities(scores[known])[np.arange(int(known.sum())), true[known]]
+            self.losses.append(-float(np.log(np.maximum(chosen, np.finfo(float).tiny)).sum()))
 
-    def result(self, seconds: float) -> Evaluation:
-        missing = {}
-        auc, bound, no_auc = self._auc()
-        if no_auc:
-            missing["auc"] = no_auc
-        log_loss: float | None = None
-        if reason := self.model.no_probabilities():
-            missing["log_loss"] = reason
-        elif self.truly.sum():
-            log_loss = self.log_loss / int(self.truly.sum())
-        if self.confusion is None:
-            missing["confusion"] = f"{self.truly.size:,} classes are too many for a table of all pairs"
-        f1 = self._f1()
-        correct = int(self.right.sum())
-        return Evaluation(
-            n=self.n,
-            correct=correct,
-            accuracy=correct / self.n,
-            classes=self.model.classes_.tolist(),
-            f1=f1,
-            macro_f1=float(np.mean([row["f1"] for row in f1])),
-            confusion=None if self.confusion is None else self.confusion.tolist(),
-            auc=auc,
-            auc_bound=bound,
-            log_loss=log_loss,
-            missing=missing,
-            unknown=self._unknown(),
-            unseen=self.unseen,
-            seconds=seconds,
-            notes=self.notes,
+    def merge(self, other: PartialEvaluation) -> None:
+        """Add the part that comes next; ``other`` stays as it is.
+
+        Raises
+        ------
+        ValueError : it is not the next one, or was measured in another way; nothing was added.
+        """
+        self._check(other)
+        self.last = other.last
+        self.n, self.unseen = self.n + other.n, self.unseen + other.unseen
+        for name in ("right", "truly", "predicted", "confusion"):
+            if (mine := getattr(self, name)) is not None:
+                mine += getattr(other, name)
+        if self.ranking is not None:
+            self.ranking.merge(other.ranking)  # type: ignore[arg-type]  # of the same type
+        if self.losses is not None:
+            self.losses.extend(other.losses or ())
+
+    def _check(self, other: PartialEvaluation) -> None:
+        if other.first != self.last:
+            raise ValueError(f"after chunks {self.first}:{self.last} come others than {other.first}:{other.last}")
+        if type(other.ranking) is not type(self.ranking):
+            raise ValueError("either all parts of an evaluation keep the decision values or none does")
+        if other.truly.size != self.truly.size or (other.losses is None) != (self.losses is None):
+            raise ValueError("the parts were measured with different models")
+
+
+def concluded(model: Model, dataset: Any, total: PartialEvaluation) -> Evaluation:
+    """The figures of all parts merged; ``seconds`` is left at 0.
+
+    Raises
+    ------
+    ValueError : a part is missing.
+    """
+    if (total.first, total.last, total.n) != (0, dataset.n_chunks, dataset.n_rows):
+        raise ValueError(f"chunks {total.first}:{total.last} of {dataset.n_chunks} were measured")
+    found = _figures(model, dataset.classes, dataset.class_counts, total)
+    if dataset.weighted:
+        found.notes.insert(0, "the data has row weights; evaluation counts every row once")
+    return found
+
+
+def _figures(model: Model, labels: np.ndarray, counts: np.ndarray, part: PartialEvaluation) -> Evaluation:
+    """All figures, for ``labels`` [L] that occur, ascending, with ``counts`` [L] rows each."""
+    missing = {}
+    auc, bound, no_auc = _auc(part)
+    if no_auc:
+        missing["auc"] = no_auc
+    if reason := model.no_probabilities():
+        missing["log_loss"] = reason
+    if part.confusion is None:
+        missing["confusion"] = f"{part.truly.size:,} classes are too many for a table of all pairs"
+    f1 = _f1(model, part)
+    correct = int(part.right.sum())
+    unknown = _unknown(model, labels, counts)
+    return Evaluation(
+        n=part.n,
+        correct=correct,
+        accuracy=correct / part.n,
+        classes=model.classes_.tolist(),
+        f1=f1,
+        macro_f1=float(np.mean([row["f1"] for row in f1])),
+        confusion=None if part.confusion is None else part.confusion.tolist(),
+        auc=auc,
+        auc_bound=bound,
+        log_loss=_log_loss(part),
+        missing=missing,
+        unknown=unknown,
+        unseen=part.unseen,
+        notes=_notes(model, unknown, part.unseen),
+    )
+
+
+def _auc(part: PartialEvaluation) -> tuple[float | None, float, str]:
+    if part.ranking is None:
+        return None, 0.0, "it is defined for two classes"
+    if part.truly.min() == 0:
+        return None, 0.0, "it needs rows of both classes"
+    return (*part.ranking.auc(), "")
+
+
+def _log_loss(part: PartialEvaluation) -> float | None:
+    known = int(part.truly.sum())
+    return None if part.losses is None or known == 0 else math.fsum(part.losses) / known
+
+
+def _f1(model: Model, part: PartialEvaluation) -> list[dict[str, Any]]:
+    """F1 = 2 right / (said + true), 0 where a class was neither said nor true (as scikit-learn has it)."""
+    return [
+        {
+            "label": label,
+            "rows": int(true),
+            "precision": float(right / said) if said else 0.0,
+            "recall": float(right / true) if true else 0.0,
+            "f1": float(2 * right / (said + true)) if said + true else 0.0,
+        }
+        for label, true, said, right in zip(
+            model.classes_.tolist(), part.truly, part.predicted, part.right, strict=True
         )
+    ]
 
-    def _auc(self) -> tuple[float | None, float, str]:
-        if self.ranking is None:
-            return None, 0.0, "it is defined for two classes"
-        if self.truly.min() == 0:
-            return None, 0.0, "it needs rows of both classes"
-        return (*self.ranking.auc(), "")
 
-    def _f1(self) -> list[dict[str, Any]]:
-        """F1 = 2 right / (said + true), 0 where a class was neither said nor true (as scikit-learn has it)."""
-        return [
-            {
-                "label": label,
-                "rows": int(true),
-                "precision": float(right / said) if said else 0.0,
-                "recall": float(right / true) if true else 0.0,
-                "f1": float(2 * right / (said + true)) if said + true else 0.0,
-            }
-            for label, true, said, right in zip(
-                self.model.classes_.tolist(), self.truly, self.predicted, self.right, strict=True
-            )
-        ]
+def _unknown(model: Model, labels: np.ndarray, counts: np.ndarray) -> dict[Any, int]:
+    lost = class_positions(model, labels) < 0
+    return dict(zip(labels[lost].tolist(), counts[lost].tolist(), strict=True))
 
-    def _unknown(self) -> dict[Any, int]:
-        lost = np.flatnonzero(self.codes < 0)
-        if lost.size:
-            names = ", ".join(repr(label) for label in self.labels[lost[:5]].tolist()) + ", ..." * (lost.size > 5)
-            rows = int(self.counts[lost].sum())
-            self.notes.append(f"{rows:,} rows have labels that the model does not know ({names}); they count as wrong")
-        if self.unseen:
-            self.notes.append(unseen_text(self.unseen, self.model.n_features))
-        return dict(zip(self.labels[lost].tolist(), self.counts[lost].tolist(), strict=True))
+
+def _notes(model: Model, unknown: dict[Any, int], unseen: int) -> list[str]:
+    notes = []
+    if unknown:
+        names = ", ".join(repr(label) for label in list(unknown)[:5]) + ", ..." * (len(unknown) > 5)
+        rows = sum(unknown.values())
+        notes.append(f"{rows:,} rows have labels that the model does not know ({names}); they count as wrong")
+    if unseen:
+        notes.append(unseen_text(unseen, model.n_features))
+    return notes
 
 
 class Ranking:
     """The exact area under the ROC curve from all decision values, 8 bytes a row.
 
     AUC = (pairs ranked right + half the ties) / all pairs of a negative and a positive row.
+
+    Parameters
+    ----------
+    n_negative, n_positive : rows to make room for. Only their sum matters: one array holds the values of negative
+        rows from its front and those of positive rows from its back, so nobody needs to know how many are which.
     """
 
-    def __init__(self, n_negative: int, n_positive: int) -> None:
-        self._values = (np.empty(n_negative), np.empty(n_positive))
-        self._filled = [0, 0]
+    def __init__(self, n_negative: int, n_positive: int = 0) -> None:
+        self._values = np.empty(n_negative + n_positive)
+        self._n_negative = self._n_positive = 0
+
+    @property
+    def negative(self) -> np.ndarray:
+        """Decision values of negative rows, a view."""
+        return self._values[: self._n_negative]
+
+    @property
+    def positive(self) -> np.ndarray:
+        """Decision values of positive rows, a view."""
+        return self._values[self._values.size - self._n_positive :]
 
     def add(self, scores: np.ndarray, positive: np.ndarray) -> None:
-        for k, chosen in enumerate((scores[~positive], scores[positive])):
-            first = self._filled[k]
-            self._values[k][first : first + chosen.size] = chosen
-            self._filled[k] = first + chosen.size
+        """Take in decision values [m]; ``positive`` bool [m]."""
+        self._take(scores[~positive], scores[positive])
+
+    def merge(self, other: Ranking) -> None:
+        self._take(other.negative, other.positive)
+
+    def _take(self, negative: np.ndarray, positive: np.ndarray) -> None:
+        self._make_room(negative.size + positive.size)
+        begin, end = self._n_negative, self._values.size - self._n_positive
+        self._values[begin : begin + negative.size] = negative
+        self._values[end - positive.size : end] = positive
+        self._n_negative, self._n_positive = begin + negative.size, self._n_positive + positive.size
+
+    def _make_room(self, rows: int) -> None:
+        needed = self._n_negative + self._n_positive + rows
+        if needed > self._values.size:
+            values = np.empty(max(needed, 2 * self._values.size))
+            values[: self._n_negative] = self.negative
+            values[values.size - self._n_positive :] = self.positive
+            self._values = values
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the room that was not used."""
+        full = self._n_negative + self._n_positive == self._values.size
+        return {**self.__dict__, "_values": self._values if full else np.concatenate([self.negative, self.positive])}
 
     def auc(self, step: int = 2**18) -> tuple[float, float]:
         """The area and the bound of its error, 0."""
-        negative, positive = self._values
+        negative, positive = self.negative, self.positive
         negative.sort()
         twice = 0
         for first in range(0, positive.size, step):
@@ -284,11 +457,23 @@ class BinnedRanking:
         self._counts = np.zeros((2, BINS), np.int64)
 
     def add(self, scores: np.ndarray, positive: np.ndarray) -> None:
-        bins = score_bins(scores)
-        for k, chosen in enumerate((~positive, positive)):
-            self._counts[k] += np.bincount(bins[chosen], minlength=BINS)
+        """Count decision values [m]; ``positive`` bool [m]."""
+        np.add.at(self._counts.reshape(-1), score_bins(scores) + positive * BINS, 1)
+
+    def merge(self, other: BinnedRanking) -> None:
+        self._counts += other._counts
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The bins that were used, mostly a small part of the 16 MB."""
+        used = np.flatnonzero(self._counts.any(axis=0))
+        return {"used": used.astype(np.uint32), "counts": self._counts[:, used]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._counts = np.zeros((2, BINS), np.int64)
+        self._counts[:, state["used"]] = state["counts"]
 
     def auc(self) -> tuple[float, float]:
+        """The area and the bound of its error."""
         negative, positive = (counts.astype(object) for counts in self._used())
         below = np.cumsum(negative) - negative
         pairs = int(self._counts[0].sum()) * int(self._counts[1].sum())
@@ -316,15 +501,14 @@ def open_dataset(data: Any, need_labels: bool = True) -> Any:
     return data if isinstance(data, Dataset) else Dataset(data, need_labels=need_labels)
 
 
-def row_groups(dataset: Any) -> list[tuple[int, int]]:
-    """(file, row group) of everything in the dataset, in file order."""
-    pairs = zip(dataset.chunks.file.tolist(), dataset.chunks.row_group.tolist(), strict=True)
-    return list(dict.fromkeys(pairs))
+def row_groups(dataset: Any, first: int = 0, last: int | None = None) -> dict[tuple[int, int], int]:
+    """(file, row group) of everything in the chunks first:last, in file order, with the number of these chunks."""
+    file, row_group = dataset.chunks.file[first:last].tolist(), dataset.chunks.row_group[first:last].tolist()
+    return Counter(zip(file, row_group, strict=True))
 
 
-def decoded(dataset: Any, places: list[tuple[int, int]] | None = None) -> Iterator[tuple[int, int, Block]]:
-    """Every row group (or those of ``places``) as a checked block, the next one read while this one is used."""
-    places = row_groups(dataset) if places is None else places
+def decoded(dataset: Any, places: list[tuple[int, int]]) -> Iterator[tuple[int, int, Block]]:
+    """The row groups ``places``, each as a checked block, the next one read while this one is used."""
     with ThreadPoolExecutor(1) as reader:
         ahead = None
         for k, place in enumerate(places):
