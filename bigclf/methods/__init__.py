@@ -108,6 +108,9 @@ class Method:
         """Whether an answer comes with a duality gap, so that ``tol`` has a meaning."""
         return self.certify is not None
 
+    def __reduce__(self) -> tuple[Callable[[str], Method], tuple[str]]:
+        return _named, (self.name,)  # travels by its name
+
     def loss_code(self, loss: str | None) -> int:
         """The compile-time constant of a loss (0 for a method that is its own loss)."""
         return losses.LOSSES[loss] if loss is not None else 0
@@ -209,6 +212,10 @@ _METHODS = (
 )
 
 METHODS: dict[str, Method] = {method.name: method for method in _METHODS}
+
+
+def _named(name: str) -> Method:
+    return METHODS[name]
 
 
 class Setting(NamedTuple):

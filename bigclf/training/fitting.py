@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,17 +19,18 @@ import numpy as np
 from bigclf.data import files
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset
-from bigclf.errors import Interrupted
+from bigclf.errors import ClusterError, Interrupted
 from bigclf.methods import Method, Setting, resolve
 from bigclf.model import Model, load
 from bigclf.training.bench import Job
-from bigclf.training.engines import LocalEngine
+from bigclf.training.book import Patience
+from bigclf.training.engines import Engine, LocalEngine
 from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.outcome import Result, model_of, result_of, validation, warn_of_limits
 from bigclf.training.plan import Plan, make_plan
 from bigclf.training.problems import Problem, class_weight_array, make_problems
 from bigclf.training.run import Run
-from bigclf.training.run_directory import VERSION, RunDirectory
+from bigclf.training.run_directory import VERSION, RunDirectory, groups_before
 from bigclf.training.sources import likely_width, open_source, require_usable, warm
 from bigclf.units import parse_bytes
 
@@ -69,6 +70,7 @@ def fit(
     on_bad_rows: str = "error",
     on_change: str = "error",
     opportunistic: bool = False,
+    patience: Mapping[str, float] | None = None,
     callbacks: Sequence[Callable[[dict[str, Any]], None]] = (),
     progress: Any = None,
     segments: int | None = None,
@@ -90,8 +92,12 @@ def fit(
     tol : relative duality gap at which to stop (dcd: 1e-3); epochs, max_seconds : limits. epochs=None is 10,000 for
         a certified method; for an online one about a million visits to rows, but at least 5 epochs and at most 100.
     groups : virtual workers whose weights are mixed after each epoch; mixing : how, "rows" (the default), "uniform" or
-        "mistakes" for the shares of online methods, "line_search" (the default) or "safe" for dcd; threads : readers (2 at most are used), which
-        never change bits.
+        "mistakes" for the shares of online methods, "line_search" (the default) or "safe" for dcd. groups=None is 1 in
+        this process, else the workers at the start. threads : readers (2 at most are used), which never change bits.
+    workers : who makes the visits; never changes the result. None or 1: this process; a number: so many processes,
+        started here; else a Dask client, a cluster object or a scheduler's address.
+    patience : of a cluster, in seconds: {"stale": without a sign of life a worker is given up on (10), "least": every
+        visit may take (30), "idle": without any worker until the run gives up (300)}; see ``bigclf.Patience``.
     run_dir : directory for checkpoints (at most every ``checkpoint_every`` seconds) and history; ``resume`` goes on.
     local_dir : keep the raw store there for later runs; None: a nameless file on local disk for this run.
     columns : names in Parquet that bigclf did not write: {"label": ..., "indices": ..., "values": ..., "weight": ...}.
@@ -113,13 +119,19 @@ def fit(
     """
     require_numbers({"groups": groups}, "groups")
     require_whole({"groups": groups}, "groups")
-    setting = resolve(algo, loss, penalty, bias, params | ({} if C is None else {"C": C}), mixing, int(groups or 1))
+    named = algo, loss, penalty, bias, params | ({} if C is None else {"C": C}), mixing
+    setting = resolve(*named, groups=groups or (2 if is_cluster(workers) else 1))
     options = _checked(setting, locals())
-    with PeakMemory() as peak:
+    given_groups = groups is not None
+    with linked(workers, options["patience"]) as link, PeakMemory() as peak:
+        groups = groups or default_groups(setting.method, link, options)
         width = likely_width(data, columns)
         warm(setting, width, dtype)
         peak.base = peak.peak = anonymous_bytes()  # interpreter and libraries, before the first row
-        source = open_source(data, y, sample_weight, columns, groups or 1, options["memory"])
+        source = open_source(data, y, sample_weight, columns, groups, options["memory"])
+        if not given_groups:
+            groups = min(groups, source.n_chunks)
+        setting = resolve(*named[:-1], mixing if groups > 1 else None, groups=groups)
         options["epochs"] = options["epochs"] or default_epochs(setting.method, source.n_rows)
         weights = class_weight_array(class_weight, source.classes, source.class_counts)
         require_usable(source, setting, weights)
@@ -129,12 +141,12 @@ def fit(
         if isinstance(source, Arrays):  # the caller's rows, and what making CSR of them took
             peak.base = peak.peak = anonymous_bytes()
         plan = make_plan(
-            source, problems, memory=options["memory"], dtype=dtype, seed=seed, groups=groups or 1,
+            source, problems, memory=options["memory"], dtype=dtype, seed=seed, groups=groups,
             threads=threads or 2, in_memory=isinstance(source, Arrays), segments=segments,
             reads=options["epochs"] + (options["tol"] is not None),
         )  # fmt: skip
         log.info("plan: %s", plan)
-        model = _train(source, problems, plan, options, peak)
+        model = _train(source, problems, plan, options, peak, link)
     for record in source.warnings:
         log.warning("%s", record)
     return model
@@ -151,8 +163,6 @@ def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
         raise ValueError('on_bad_rows must be "error" when training; convert can skip or quarantine bad rows')
     if given["on_change"] != "error":
         raise ValueError('on_change must be "error"')
-    if given["workers"] not in (None, 1):
-        raise ValueError("workers must be 1: a run uses this process alone")
     if given["opportunistic"]:
         raise ValueError("opportunistic=True has no effect: every decision here is made from counts")
     require_numbers(given, "tol", "epochs", "max_seconds", "seed", "checkpoint_every", "threads", "segments")
@@ -179,6 +189,7 @@ def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
     names = ("bias", "class_weight", "max_seconds", "seed", "init", "validate", "run_dir", "resume",
              "checkpoint_every", "local_dir", "callbacks", "progress")  # fmt: skip
     options = {name: given[name] for name in names}
+    options["patience"] = _patience(given["patience"], given["workers"])
     options["memory"] = parse_bytes(given["memory"])
     options["tol"] = (method.tol if tol is None else float(tol)) if method.certificate else None
     options["epochs"] = None if epochs is None else int(epochs)
@@ -197,6 +208,55 @@ def require_whole(given: dict[str, Any], *names: str) -> None:
             raise ValueError(f"{name} must be a whole number of at least 1, not {given[name]!r}")
 
 
+def is_cluster(workers: Any) -> bool:
+    """Whether the visits are made elsewhere.
+
+    Raises
+    ------
+    ValueError : a number of workers that is none.
+    """
+    if isinstance(workers, int | float | np.number) and (isinstance(workers, bool) or workers < 1 or workers % 1):
+        raise ValueError(f"workers must be a whole number of at least 1, not {workers!r}")
+    return workers is not None and not (isinstance(workers, int | np.integer) and workers == 1)
+
+
+def _patience(given: Mapping[str, float] | None, workers: Any) -> Patience:
+    if given is None:
+        return Patience()
+    if not is_cluster(workers):
+        raise TypeError("patience has no effect in this process: it is for workers of a cluster")
+    unknown = [name for name in given if name not in Patience._fields]
+    if unknown:
+        raise ValueError(f"patience has no {unknown[0]!r}; it has {', '.join(Patience._fields)}")
+    bad = [name for name, value in given.items() if not (isinstance(value, int | float) and value >= 0)]
+    if bad:
+        raise ValueError(f"patience of {bad[0]} must be a number of at least 0, not {given[bad[0]]!r}")
+    return Patience(**given)  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def linked(workers: Any, patience: Patience) -> Iterator[Any]:
+    """The link to a cluster while it is needed; None where the visits are made in this process."""
+    if not is_cluster(workers):
+        yield None
+        return
+    from bigclf.training.cluster import connect
+
+    with contextlib.closing(connect(workers)) as link:
+        yield link
+
+
+def default_groups(method: Method, link: Any, options: dict[str, Any]) -> int:
+    """As many as a run that is resumed had; else 1 in this process, or as many as there are workers now."""
+    if options["resume"]:
+        before = groups_before(options["run_dir"])
+        if before:
+            return before
+    if link is None or method.mix is None:
+        return 1
+    return int(link.count(options["patience"].idle))
+
+
 def default_epochs(method: Method, n_rows: int) -> int:
     """The method's own limit; an online method goes over few rows more often, to about a million visits."""
     if method.certificate:
@@ -204,7 +264,9 @@ def default_epochs(method: Method, n_rows: int) -> int:
     return min(MOST_EPOCHS, max(method.epochs, -(-VISITS // max(1, n_rows))))
 
 
-def _train(source: Any, problems: list[Problem], plan: Plan, options: dict[str, Any], peak: PeakMemory) -> Model:
+def _train(
+    source: Any, problems: list[Problem], plan: Plan, options: dict[str, Any], peak: PeakMemory, link: Any
+) -> Model:
     """Hold the run directory, the signals and the screen while the run goes."""
     with contextlib.ExitStack() as stack:
         directory = RunDirectory(options["run_dir"]) if options["run_dir"] is not None else None
@@ -235,7 +297,7 @@ def _train(source: Any, problems: list[Problem], plan: Plan, options: dict[str, 
 
         stopping = stack.enter_context(_signals())
         run = Run(
-            source, problems, plan, functools.partial(LocalEngine, job), tol=options["tol"], epochs=options["epochs"],
+            source, problems, plan, _engine(job, link, options), tol=options["tol"], epochs=options["epochs"],
             max_seconds=options["max_seconds"], directory=directory, checkpoint_every=options["checkpoint_every"],
             watch=watch, progress=screen, stopping=stopping,
         )  # fmt: skip
@@ -252,8 +314,8 @@ def _train(source: Any, problems: list[Problem], plan: Plan, options: dict[str, 
                 directory.history(0)
         try:
             run.go()
-        except Interrupted as error:
-            raise _with_advice(error, directory) from None
+        except (Interrupted, ClusterError) as error:
+            raise _with_advice(error, directory) from error.__cause__
         result = result_of(run, plan, history, peak, source)
         model = model_of(run, source, result, options)
         if directory is not None:
@@ -272,10 +334,19 @@ def _extend(run: Run) -> None:
         run.stopped = ""
 
 
-def _with_advice(error: Interrupted, directory: RunDirectory | None) -> Interrupted:
+def _engine(job: Job, link: Any, options: dict[str, Any]) -> Callable[..., Engine]:
+    if link is None:
+        return functools.partial(LocalEngine, job)
+    from bigclf.training.cluster import DaskEngine
+
+    path = None if options["run_dir"] is None else files.absolute(options["run_dir"])
+    return functools.partial(DaskEngine, job, link=link, patience=options["patience"], directory=path)
+
+
+def _with_advice(error: Interrupted | ClusterError, directory: RunDirectory | None) -> Interrupted | ClusterError:
     if directory is None:
-        return Interrupted(f"{error}; nothing was written down (no run directory was given)")
-    return Interrupted(f"{error}; resume it with run_dir={directory.path!r}, resume=True")
+        return type(error)(f"{error}; nothing was written down (no run directory was given)")
+    return type(error)(f"{error}; resume it with run_dir={directory.path!r}, resume=True")
 
 
 def _asked(source: Any, problems: list[Problem], plan: Plan, options: dict[str, Any]) -> dict[str, Any]:

@@ -224,6 +224,15 @@ class RunDirectory:
             log.warning("%s not written: %s", what, error)
 
 
+def groups_before(path: Any) -> int | None:
+    """Groups of the run that a directory holds; None where there is none to read."""
+    try:
+        held = json.loads(files.read_text(files.join(files.absolute(path), "run.json")))
+        return len(held["plan"]["groups"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def differences(before: Any, now: Any, name: str = "") -> Iterator[str] | list[str]:
     """``path: before -> now`` for every leaf in which two JSON values differ."""
     if isinstance(before, dict) and isinstance(now, dict):

@@ -1,0 +1,784 @@
+"""The engine of a Dask cluster: visits as tasks, whose results have the bits of visits made in this process.
+
+The driver places every task itself and holds everything that cannot be made again. A task's data go straight to the
+worker that is to do it and nowhere else, so that no worker depends on another; a worker that dies takes its attempt
+with it at once, one that freezes or is cut off is given up on by the clocks of ``Book``, and whatever attempt is first
+counts. What happens in Dask's own thread reaches the driver's as messages in one queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import queue
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future as ThreadFuture
+from dataclasses import dataclass, field
+from typing import Any
+
+import distributed
+from distributed.utils_comm import gather_from_workers
+
+from bigclf.data.dataset import Dataset
+from bigclf.deltas import difference, n_bytes
+from bigclf.errors import BigclfError, ClusterError, DataError, MemoryBudgetError, RunError
+from bigclf.machine import differences, facts
+from bigclf.mixing import FAN
+from bigclf.training.bench import Job
+from bigclf.training.book import Book, Cancel, GiveUp, Patience, Submit, Trial
+from bigclf.training.engines import Round
+from bigclf.training.errands import (
+    Failure,
+    Parcel,
+    Shipment,
+    attempt_visit,
+    farewell,
+    greet,
+    on_trial,
+    shard_error,
+    unpacked,
+)
+from bigclf.training.visit import Carry, Outcome, Ref, settled
+from bigclf.units import format_bytes
+
+log = logging.getLogger("bigclf")
+POLL_SECONDS = 0.2
+ANSWER_SECONDS = 5.0  # for the scheduler to say who is there
+GREETING_SECONDS = 60.0  # for a new worker to import, and to load its kernels
+BUNDLES = 4  # groups are done in bundles when each worker has at least so many bundles to do
+INLINE_BYTES = 50_000  # more than this is not sent inside a task
+TRAVEL_BYTES = 64_000_000  # of a group's row state, sent to and fro where no directory is shared
+ROOM_BESIDE = 200_000_000  # interpreter and libraries of a worker
+PREFIX = "bigclf-visit"  # of every task's key, and always the same: Dask groups and remembers by it
+
+
+# Ways to a cluster
+
+
+class Link:
+    """A connection to a cluster; what was opened for it is closed with it."""
+
+    def __init__(self, client: distributed.Client, closing: list[Any]) -> None:
+        self.client, self._closing = client, closing
+        self.address = client.scheduler.address if client.scheduler is not None else None
+        self.security = client.security
+
+    def count(self, limit: float) -> int:
+        """Workers there are now; waits for the first one.
+
+        Raises
+        ------
+        ClusterError : none came within ``limit`` seconds.
+        """
+        deadline = time.monotonic() + limit
+        while True:
+            found = len(self.client.scheduler_info(n_workers=-1)["workers"])
+            if found:
+                return found
+            if time.monotonic() > deadline:
+                raise ClusterError(f"no worker came to {self.address} within {limit:.0f} s; start workers and try again")
+            time.sleep(0.1)
+
+    def again(self) -> bool:
+        """Connect anew where the client has given up; False if that does not work now."""
+        try:
+            self.client = distributed.Client(self.address, security=self.security, timeout=3, set_as_default=False)
+        except (OSError, TimeoutError):
+            return False
+        self._closing.insert(0, self.client)
+        return True
+
+    def close(self) -> None:
+        for thing in self._closing:
+            with contextlib.suppress(Exception):
+                thing.close()
+        self._closing = []
+
+
+def connect(workers: Any, timeout: float = 10.0) -> Link:
+    """A link to what ``workers`` names: a client, a cluster object, an address, or a number of processes to start here.
+
+    Raises
+    ------
+    ClusterError : nothing answers at the address.
+    ValueError : it is none of these.
+    """
+    if isinstance(workers, distributed.Client):
+        if workers.asynchronous:
+            raise ValueError("workers is an asynchronous client; bigclf.fit blocks and needs a synchronous one")
+        return Link(workers, [])
+    if isinstance(workers, int) and not isinstance(workers, bool):
+        return _start_processes(workers)
+    if isinstance(workers, str) or hasattr(workers, "scheduler_address"):
+        try:
+            client = distributed.Client(workers, timeout=timeout, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise ClusterError(f"no Dask scheduler answers at {workers!r}: {error}") from None
+        return Link(client, [client])
+    raise ValueError(
+        f"workers must be a number of processes, a scheduler's address, a Dask client or a cluster, not {workers!r}"
+    )
+
+
+def _start_processes(n: int) -> Link:
+    """Workers on this machine, each a process under a nanny; started anew from the command line, not by forking or
+    importing the caller's main module."""
+    from distributed.deploy.subprocess import SubprocessCluster
+
+    cluster = SubprocessCluster(
+        n_workers=n,
+        threads_per_worker=1,
+        dashboard_address=None,
+        worker_kwargs={"memory_limit": 0, "dashboard": False},
+        silence_logs=logging.ERROR,
+    )
+    client = distributed.Client(cluster, set_as_default=False)
+    client.wait_for_workers(n, timeout=60)
+    return Link(client, [client, cluster])
+
+
+# The engine
+
+
+@dataclass
+class _Member:
+    """A worker as the driver knows it."""
+
+    address: str
+    name: str
+    threads: int
+    memory: int
+    heard: Any = None  # its last sign of life, by the scheduler's clock
+    seen: float = 0.0  # ... when that was first different, by ours
+    state: str = "new"  # "greeting", "ready", "refused"
+    reason: str = ""
+    anchor: Any = None  # the job, there: lost with it, and every task there with it
+    version: int = -1  # of the common state it is known to have
+    shipment: tuple[int, Any] | None = None  # the version on its way, as a future
+    refused_at: float = field(default=0.0)
+
+
+class DaskEngine:
+    """Visits made by the workers of a cluster.
+
+    Parameters
+    ----------
+    job : what stays the same during the run.
+    idle : called several times a second; may raise to break off.
+    advance : told of rows and bytes of each accepted visit.
+    link, patience : the cluster, and when to stop believing in something.
+    directory : the run directory, where row state too large to travel is kept, or None.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        idle: Callable[[], None],
+        advance: Callable[[int, int], None],
+        *,
+        link: Link,
+        patience: Patience,
+        directory: str | None,
+    ) -> None:
+        self.job, self.idle, self.advance = job, idle, advance
+        self.link, self.patience, self.directory = link, patience, directory
+        self.bytes_moved = 0
+        self._keeps = job.problems[0].setting.method.rows is not None
+        self._require_travel()
+        self._parcel = Parcel(job)
+        self._mine = facts()
+        self._members: dict[str, _Member] = {}
+        self._messages: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        self._events: list[dict[str, Any]] = []
+        self._carried: dict[int, tuple[str, Carry]] = {}  # of each group, what the driver knows of it: all settled ...
+        self._proposed: dict[int, tuple[str, Carry]] = {}  # ... or as its last visit left it
+        self._home: dict[int, tuple[str, str]] = {}  # worker that has the group's state, and at which token
+        self._states: dict[int, Any] = {}  # the common state of each problem at ...
+        self._version = -1
+        self._previous: dict[int, Any] = {}  # ... and at the version before
+        self._shipments: dict[int, Parcel] = {}  # of this version, by base
+        self._speeds: list[float] = []
+        self._book: Book | None = None
+        self._round: Round | None = None
+        self._units: list[tuple[int, int]] = []
+        self._serial = self._done_groups = 0
+        self._flights: dict[tuple[int, int], ThreadFuture[None]] = {}
+        self._limbo: list[tuple[int, int, str]] = []
+        self._outcomes: dict[int, Outcome] = {}
+        self._errors: dict[int, BaseException] = {}
+        self._data_errors: dict[int, int] = {}
+        self._direct = True
+        self._tried_again = 0.0
+        self._nnz = [int(job.source.chunks.nnz[a:b].sum()) for a, b in job.plan.groups]
+        self._watch: ThreadFuture[None] | None = None
+        self._begin_watch()
+
+    def _require_travel(self) -> None:
+        if not self._keeps:
+            return
+        method, chunks = self.job.problems[0].setting.method, self.job.source.chunks
+        rows = max(int(chunks.rows[a:b].sum()) for a, b in self.job.plan.groups)
+        largest = rows * 8 * len(method.rows._fields) * len(self.job.problems)
+        if largest > TRAVEL_BYTES:
+            enough = -(-len(self.job.plan.groups) * largest // TRAVEL_BYTES)
+            raise RunError(
+                f"the row state of a group takes {format_bytes(largest)}, and {format_bytes(TRAVEL_BYTES)} can travel "
+                f"between workers and driver: use groups={enough} or more"
+            )
+
+    # What a run asks for
+
+    @property
+    def workers(self) -> int:
+        return sum(member.state == "ready" for member in self._members.values())
+
+    def perform(self, round: Round) -> Iterator[Outcome]:
+        self._begin_round(round)
+        book = self._book
+        assert book is not None
+        try:
+            while not book.done:
+                self.idle()
+                for action in book.actions(time.monotonic()):
+                    self._act(action)
+                self._hear(POLL_SECONDS)
+                for unit in book.ready():
+                    outcome = self._outcomes.pop(unit)
+                    self._done_groups = outcome.last
+                    yield outcome
+        finally:
+            self._end_round()
+
+    def carry(self, group: int, ref: Ref, round: Round) -> Carry:
+        return self._settled(group, ref)
+
+    def restore(self, group: int, ref: Ref, carry: Carry, common: dict[int, Any]) -> None:
+        self._carried[group] = ref.token, carry
+
+    def take_events(self) -> list[dict[str, Any]]:
+        events, self._events = self._events, []
+        return events
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "workers": self.workers,
+            "groups": len(self.job.plan.groups),
+            "groups_done": self._done_groups,
+            "bytes_moved": self.bytes_moved,
+        }
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        self._end_round()
+        with contextlib.suppress(Exception):
+            self._run(self._say_farewell()).result(timeout=3)
+        for member in self._members.values():
+            member.anchor = member.shipment = None
+        self._members = {}
+
+    # A round
+
+    def _begin_round(self, round: Round) -> None:
+        self._serial += 1
+        self._take_states(round)
+        self._round, self._done_groups = round, 0
+        self._units = self._bundles(round)
+        sizes = [float(sum(self._nnz[a:b])) for a, b in self._units]
+        wishes = [self._home.get(a, (None, ""))[0] for a, _ in self._units]
+        known = max(1, self.workers)
+        self._book = Book(sizes, self.patience, ahead=16 + 4 * known * self.patience.window, preferred=wishes,
+                          speeds=self._speeds)  # fmt: skip
+        self._outcomes, self._errors, self._data_errors, self._limbo = {}, {}, {}, []
+        now = time.monotonic()
+        for member in self._members.values():
+            if member.state == "ready":
+                self._book.joined(member.address, now)
+                self._book.seen(member.address, member.seen, now)
+
+    def _bundles(self, round: Round) -> list[tuple[int, int]]:
+        """What one task does: a group, or a node's groups where there are many for each worker."""
+        n = len(round.refs)
+        whole = self.job.plan.segments == 1 and not self._keeps
+        if not whole or n < BUNDLES * FAN * max(1, self.workers):
+            return [(group, group + 1) for group in range(n)]
+        return [(first, min(n, first + FAN)) for first in range(0, n, FAN)]
+
+    def _take_states(self, round: Round) -> None:
+        if round.version == self._version and set(round.todo) <= set(self._states):
+            return
+        self._previous = self._states if round.version == self._version + 1 else {}
+        self._states = dict(zip(round.todo, round.states, strict=True))
+        self._version, self._shipments = round.version, {}
+
+    def _end_round(self) -> None:
+        if self._book is not None:
+            self._speeds = self._book.speeds
+            self._note_repeats()
+        for flight in self._flights.values():
+            flight.cancel()
+        self._flights, self._outcomes = {}, {}
+        self._book = self._round = None
+
+    def _note_repeats(self) -> None:
+        assert self._book is not None
+        for record in self._book.take_events():
+            if record["why"] == "missing":
+                continue
+            first, last = self._units[record["unit"]]
+            groups = f"group {first}" if last == first + 1 else f"groups {first} to {last - 1}"
+            self._event(f"{groups} given out again ({record['why']})", record["worker"], attempt=record["attempt"])
+
+    def _event(self, what: str, worker: str, **more: Any) -> None:
+        member = self._members.get(worker)
+        name = f"{member.name} at {worker}" if member is not None and member.name != worker else worker
+        self._events.append({"what": what, "worker": name, **more})
+        log.info("%s: %s", name, what)
+
+    # Actions
+
+    def _act(self, action: Any) -> None:
+        assert self._round is not None
+        if isinstance(action, Cancel):
+            flight = self._flights.pop((action.unit, action.attempt), None)
+            if flight is not None:
+                flight.cancel()
+            return
+        if isinstance(action, GiveUp):
+            raise self._reason(action)
+        place = action.unit, action.attempt
+        if isinstance(action, Trial):
+            self._flights[place] = self._run(self._try(self._serial, action))
+            return
+        assert isinstance(action, Submit)
+        self._flights[place] = self._run(self._send(self._serial, action, self._round))
+
+    def _reason(self, given: GiveUp) -> BaseException:
+        if given.unit is not None:
+            error = self._errors.get(given.unit)
+            if isinstance(error, BigclfError):
+                return error
+            first, _ = self._units[given.unit]
+            failure = RunError(f"group {first} could not be visited: {given.reason}")
+            failure.__cause__ = error
+            return failure
+        refused = [m for m in self._members.values() if m.state == "refused"]
+        if refused and all(m.reason.startswith("memory") for m in refused):
+            return MemoryBudgetError(refused[0].reason)
+        said = "; ".join(f"{m.address}: {m.reason}" for m in refused[:3])
+        return ClusterError(given.reason + (f"; refused were {said}" if said else ""))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> ThreadFuture[None]:
+        return asyncio.run_coroutine_threadsafe(work, self.link.client.loop.asyncio_loop)
+
+    # In Dask's thread
+
+    async def _send(self, serial: int, action: Submit, round: Round) -> None:
+        """One attempt from its beginning to its end, which it tells of in a message."""
+        unit, attempt, address = action
+        said: tuple[Any, ...] = ("lost",)
+        try:
+            said = await self._attempt(unit, attempt, address, round)
+        except asyncio.CancelledError:
+            raise
+        except (OSError, TimeoutError, distributed.client.FutureCancelledError) as error:
+            said = "lost", error
+        except Exception as error:
+            said = "failed", error
+        self._messages.put((said[0], serial, unit, attempt, address, *said[1:]))
+
+    async def _attempt(self, unit: int, attempt: int, address: str, round: Round) -> tuple[Any, ...]:
+        member, (first, last) = self._members[address], self._units[unit]
+        client = self.link.client
+        if member.anchor is None or member.anchor.status != "finished":
+            return ("lost",)
+        shipment = await self._ship(member, round.version)
+        carries = await self._carries(address, first, round)
+        token = f"{self.job.run[:8]}-{round.name}-{first}-{attempt}-{self._serial}"
+        future = client.submit(
+            attempt_visit, Parcel(round.visit(first, last)), member.anchor, address, token, shipment, carries,
+            self._travels(round), key=(PREFIX, token), workers=[address], allow_other_workers=True, pure=False,
+        )  # fmt: skip
+        await _over(future)
+        if future.status == "error":
+            return await _dask_error(client, future)
+        if future.status != "finished":
+            return ("lost",)
+        answer = await self._fetch(client, future)
+        if isinstance(answer, Failure):
+            return (answer.kind, answer.error)
+        return "finished", answer
+
+    async def _fetch(self, client: distributed.Client, future: distributed.Future) -> Any:
+        """A result, straight from the worker that has it: no other worker's trouble can hold it up."""
+        if not self._direct:
+            return await client.gather(future, direct=False, asynchronous=True)
+        who_has = await client.scheduler.who_has(keys=[future.key])
+        data = (await gather_from_workers(who_has, rpc=client.rpc))[0]
+        if future.key not in data:
+            raise OSError("the result was lost with its worker")
+        return data[future.key]
+
+    def _travels(self, round: Round) -> bool:
+        """Whether what the group carries comes with the result."""
+        return self._keeps or round.midway
+
+    async def _ship(self, member: _Member, version: int) -> Any:
+        """The common state on its way to the worker, or None where it has it."""
+        if member.version == version:
+            return None
+        if member.shipment is not None and member.shipment[0] == version and member.shipment[1].status != "cancelled":
+            return member.shipment[1]
+        parcel = self._shipment(member.version)
+        future = await self._put(parcel, member.address)
+        member.shipment = version, future
+        return future
+
+    def _shipment(self, known: int) -> Parcel:
+        """The common state as changes to what the worker has, or to the state every process can make."""
+        base = known if known == self._version - 1 and set(self._states) <= set(self._previous) else 0
+        if base == 0 and self._version == 0:
+            return Parcel(Shipment(0, 0, {}))
+        if base not in self._shipments:
+            changes = {}
+            for number, state in self._states.items():
+                before = self._previous[number] if base else self._zero(number)
+                changes[number] = difference(before, state, state.weights.shape[0]) or state
+            self._shipments[base] = Parcel(Shipment(self._version, base, changes))
+        return self._shipments[base]
+
+    def _zero(self, number: int) -> Any:
+        return self.job.problems[number].setting.method.shared(self.job.source.n_features, self.job.plan.dtype)
+
+    async def _carries(self, address: str, first: int, round: Round) -> Any:
+        """What the group goes on from, where the worker is not known to have it."""
+        ref = round.refs[first]
+        if ref is None or not (self._keeps or round.segment > 0) or self._home.get(first) == (address, ref.token):
+            return None
+        parcel = Parcel([self._settled(first, ref)])
+        size = n_bytes(parcel.content)
+        if size <= INLINE_BYTES:
+            self.bytes_moved += size
+            return parcel
+        return await self._put(parcel, address)
+
+    async def _put(self, parcel: Parcel, address: str) -> Any:
+        self.bytes_moved += n_bytes(parcel.content) if not isinstance(parcel.content, Job) else 0
+        return await self.link.client.scatter(
+            parcel, workers=[address], hash=False, direct=self._direct, asynchronous=True
+        )
+
+    async def _try(self, serial: int, action: Trial) -> None:
+        """A visit in a child process of a worker, since workers died at it."""
+        first, last = self._units[action.unit]
+        place = serial, action.unit, action.attempt, action.worker
+        try:
+            member = self._members[action.worker]
+            assert self._round is not None
+            future = self.link.client.submit(
+                on_trial, Parcel(self._round.visit(first, last)), member.anchor,
+                key=("bigclf-trial", f"{self.job.run[:8]}-{self._serial}-{first}-{action.attempt}"),
+                workers=[action.worker], allow_other_workers=True, pure=False,
+            )  # fmt: skip
+            await _over(future)
+            if future.status == "finished":
+                self._messages.put(("tried", *place, await self._fetch(self.link.client, future)))
+                return
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            log.info("trial of group %d: %s", first, error)
+        self._messages.put(("lost", *place))
+
+    # Who is there
+
+    def _begin_watch(self) -> None:
+        self._poke = asyncio.Event()
+        self._watch = self._run(self._watch_workers())
+
+    async def _watch_workers(self) -> None:
+        while True:
+            found = None
+            with contextlib.suppress(Exception):
+                answer = self.link.client.scheduler.identity(n_workers=-1)
+                found = (await asyncio.wait_for(answer, ANSWER_SECONDS))["workers"]
+            self._messages.put(("there", found))
+            with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
+                await asyncio.wait_for(self._poke.wait(), max(0.5, len(found or ()) / 200))
+            self._poke.clear()
+
+    async def _greet(self, address: str) -> None:
+        """Ask a new worker what it is, and give it the job."""
+        try:
+            said = await asyncio.wait_for(self._introduced(address), GREETING_SECONDS)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            said = {"problems": [f"it does not answer: {type(error).__name__} {error}"], "again": True}
+        self._messages.put(("greeted", address, said))
+
+    async def _introduced(self, address: str) -> dict[str, Any]:
+        client = self.link.client
+        sample = self.job.source.files[0] if isinstance(self.job.source, Dataset) else None
+        future = client.submit(greet, self.directory if self._keeps else None, sample, workers=[address],
+                               key=("bigclf-greet", f"{self.job.run[:8]}-{address}-{time.monotonic_ns()}"),
+                               pure=False)  # fmt: skip
+        await _over(future)
+        said = await client.gather(future, direct=False, asynchronous=True)
+        said["anchor"] = await self._anchor(address)
+        return said
+
+    async def _anchor(self, address: str) -> Any:
+        """The job, at the worker. Where this process cannot reach workers, everything goes through the scheduler."""
+        if self._direct:
+            try:
+                return await asyncio.wait_for(self._put(self._parcel, address), GREETING_SECONDS / 4)
+            except (OSError, TimeoutError, asyncio.TimeoutError):
+                if self.workers:  # others are reached: it is this worker
+                    raise
+                self._direct = False
+                log.warning("workers cannot be reached from here: data go through the scheduler, which is slower")
+        return await self._put(self._parcel, address)
+
+    async def _say_farewell(self) -> None:
+        client = self.link.client
+        futures = [
+            client.submit(farewell, self.job.run, workers=[m.address], pure=False,
+                          key=("bigclf-farewell", f"{self.job.run[:8]}-{m.address}"))  # fmt: skip
+            for m in self._members.values() if m.state == "ready"
+        ]
+        await asyncio.wait_for(asyncio.gather(*(_over(f) for f in futures)), 2)
+
+    # Messages
+
+    def _hear(self, seconds: float) -> None:
+        """Take in what has happened, waiting for the first of it."""
+        try:
+            message = self._messages.get(timeout=seconds)
+        except queue.Empty:
+            return
+        while True:
+            getattr(self, f"_hear_{message[0]}")(*message[1:])
+            try:
+                message = self._messages.get_nowait()
+            except queue.Empty:
+                break
+        if self._book is not None and self._limbo:
+            self._run(self._look_now())
+
+    async def _look_now(self) -> None:
+        self._poke.set()
+
+    def _hear_there(self, found: dict[str, Any] | None) -> None:
+        now = time.monotonic()
+        if found is None:
+            self._reconnect(now)
+            return
+        for address in [a for a in self._members if a not in found]:
+            self._left(address, now)
+        for address, what in found.items():
+            member = self._members.get(address)
+            if member is None:
+                self._members[address] = _Member(address, str(what.get("name", address)), int(what["nthreads"]),
+                                                 int(what.get("memory_limit") or 0), what["last_seen"], now)  # fmt: skip
+                self._run(self._greet(address))
+                continue
+            if member.heard != what["last_seen"]:
+                member.heard, member.seen = what["last_seen"], now
+                if self._book is not None and member.state == "ready":
+                    self._book.seen(address, now, now)
+            if member.state == "retry" and now - member.refused_at > self.patience.stale:
+                member.state = "new"
+                self._run(self._greet(address))
+        for unit, attempt, address in self._limbo:  # their worker is there: the attempt alone was lost
+            if self._book is not None and address in self._members:
+                self._forget(address)
+                self._book.lost(unit, attempt, address, now, running=False)
+        self._limbo = []
+
+    def _left(self, address: str, now: float) -> None:
+        member = self._members.pop(address)
+        if member.state == "ready":
+            self._events.append({"what": "left", "worker": address})
+            log.info("%s: left", address)
+        if self._book is not None:
+            self._book.left(address, now)
+
+    def _forget(self, address: str) -> None:
+        """The process behind the address may be another now: nothing is taken to be there, and it is greeted anew."""
+        member = self._members[address]
+        if member.state == "ready":
+            member.state, member.version, member.shipment, member.anchor = "new", -1, None, None
+            self._run(self._greet(address))
+        self._home = {group: home for group, home in self._home.items() if home[0] != address}
+
+    def _hear_greeted(self, address: str, said: dict[str, Any]) -> None:
+        member, now = self._members.get(address), time.monotonic()
+        if member is None:
+            return
+        reason = "; ".join(said["problems"] or self._unfit(member, said))
+        if reason:
+            member.state, member.reason = "retry" if said.get("again") else "refused", reason
+            member.refused_at = now
+            self._event(f"not used: {reason}", address)
+            return
+        member.state, member.anchor, member.version, member.shipment = "ready", said["anchor"], -1, None
+        member.seen = now
+        self._event("joined", address, pid=said["pid"], host=said["host"])
+        if self._book is not None:
+            self._book.joined(address, now)
+
+    def _unfit(self, member: _Member, said: dict[str, Any]) -> list[str]:
+        different = differences(self._mine, said)
+        if different:
+            return ["; ".join(different) + ": install the same versions in both places"]
+        planned = self.job.plan.memory["planned"] + ROOM_BESIDE
+        limit = min(x for x in (member.memory, said["memory"]) if x)
+        if limit < planned:
+            return [f"memory: the plan needs {format_bytes(planned)} a worker, libraries included, and the limit there "
+                    f"is {format_bytes(limit)}; memory={format_bytes(max(0, limit - ROOM_BESIDE))} would do"]  # fmt: skip
+        return []
+
+    def _hear_finished(self, serial: int, unit: int, attempt: int, address: str, outcome: Outcome) -> None:
+        self.bytes_moved += n_bytes(outcome.parts) + (n_bytes(outcome.carry) if outcome.carry else 0)
+        if not self._current(serial, unit, attempt):
+            return
+        assert self._book is not None and self._round is not None
+        member = self._members.get(address)
+        if member is not None:
+            member.version, member.shipment = self._version, None
+        if not self._book.finished(unit, attempt, address, time.monotonic()):
+            return
+        states = [self._states[number] for number in self._round.todo]
+        alone = len(self.job.plan.groups) == 1
+        if outcome.parts and alone:  # of several groups the mixture takes changes as they are
+            outcome = outcome._replace(parts=[unpacked(p, s) for p, s in zip(outcome.parts, states, strict=True)])
+        self._outcomes[unit] = outcome
+        for group in range(outcome.first, outcome.last):
+            self._home[group] = address, outcome.token
+        if outcome.carry is not None:
+            self._propose(outcome.first, outcome.token, outcome.carry)
+        self.advance(outcome.facts["rows"], outcome.facts["bytes_read"])
+
+    def _hear_failed(self, serial: int, unit: int, attempt: int, address: str, error: BaseException) -> None:
+        if not self._current(serial, unit, attempt):
+            return
+        assert self._book is not None
+        self._errors[unit] = error
+        self._data_errors[unit] = self._data_errors.get(unit, 0) + isinstance(error, DataError)
+        fatal = isinstance(error, BigclfError) and (not isinstance(error, DataError) or self._data_errors[unit] > 1)
+        reason = f"{type(error).__name__}: {error} (at {address})"
+        self._book.failed(unit, attempt, address, time.monotonic(), reason, fatal=fatal)
+
+    def _hear_missing(self, serial: int, unit: int, attempt: int, address: str, error: BaseException) -> None:
+        if not self._current(serial, unit, attempt):
+            return
+        assert self._book is not None
+        member = self._members.get(address)
+        if member is not None:
+            member.version, member.shipment = -1, None
+        first, last = self._units[unit]
+        for group in range(first, last):
+            self._home.pop(group, None)
+        log.debug("missing at %s: %s", address, error)
+        self._book.missing(unit, attempt, address, time.monotonic())
+
+    def _hear_lost(self, serial: int, unit: int, attempt: int, address: str, error: Any = None) -> None:
+        if self._current(serial, unit, attempt):
+            log.debug("attempt %d of unit %d lost: %s", attempt, unit, error)
+            self._limbo.append((unit, attempt, address))
+
+    def _hear_killed(self, serial: int, unit: int, attempt: int, address: str, error: BaseException) -> None:
+        if self._current(serial, unit, attempt):
+            assert self._book is not None
+            self._book.lost(unit, attempt, address, time.monotonic(), running=True)
+
+    def _hear_tried(self, serial: int, unit: int, attempt: int, address: str, found: dict[str, Any]) -> None:
+        if not self._current(serial, unit, attempt):
+            return
+        assert self._book is not None
+        if found["signal"]:
+            first, _ = self._units[unit]
+            raise shard_error(self.job, found["chunk"], found["signal"], self.patience.deaths, first)
+        self._book.acquitted(unit)
+
+    def _current(self, serial: int, unit: int, attempt: int) -> bool:
+        """Whether the message speaks of this round."""
+        if serial != self._serial or self._book is None:
+            return False
+        self._flights.pop((unit, attempt), None)
+        return True
+
+    def _reconnect(self, now: float) -> None:
+        """The scheduler does not answer. The client looks for it by itself for a while; after that a new one does."""
+        if self.link.client.status != "closed" or now - self._tried_again < 1:
+            return
+        self._tried_again = now
+        if self.link.again():
+            for address in list(self._members):
+                self._left(address, now)
+            if self._watch is not None:
+                self._watch.cancel()
+            self._begin_watch()
+
+    # Row state
+
+    def _propose(self, group: int, token: str, carry: Carry) -> None:
+        """The group's last accepted visit left it so; how far it really goes the next ``Ref`` says."""
+        if carry.shared is not None:  # in the middle of an epoch nothing is to be decided
+            self._carried[group] = token, carry
+            self._proposed.pop(group, None)
+        else:
+            self._proposed[group] = token, carry
+
+    def _settled(self, group: int, ref: Ref) -> Carry:
+        """What the group carries at ``ref``."""
+        proposed = self._proposed.get(group)
+        if proposed is not None and proposed[0] == ref.token:
+            before = self._carried.get(group, ("", Carry([{} for _ in self.job.problems], None)))[1]
+            steps = ref.steps or (1.0,) * len(self.job.problems)
+            rows = [_along(b, r, t) for b, r, t in zip(before.rows, proposed[1].rows, steps, strict=True)]
+            self._carried[group] = ref.token, Carry(rows, None)
+            del self._proposed[group]
+        token, carry = self._carried[group]
+        assert token == ref.token
+        return carry
+
+
+def _along(before: dict[str, Any], after: dict[str, Any], t: float) -> dict[str, Any]:
+    """A problem's row state, gone the part ``t`` of its step; nothing before means zeros."""
+    if t == 1.0:
+        return after
+    held = dict(after)
+    for name, array in after.items():
+        if name.startswith("rows."):
+            start = before.get(f"start.{name}", before.get(name))
+            held[name] = settled(array * 0.0 if start is None else start, array, t)
+    return held
+
+
+async def _over(future: distributed.Future) -> None:
+    """Until the future is finished, failed or cancelled."""
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+
+    def tell(_: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(over.set)
+
+    future.add_done_callback(tell)
+    await over.wait()
+
+
+async def _dask_error(client: distributed.Client, future: distributed.Future) -> tuple[Any, ...]:
+    """What kept a task from being run at all."""
+    try:
+        await client.gather(future, direct=False, asynchronous=True)
+    except distributed.scheduler.KilledWorker as error:
+        return "killed", error
+    except (distributed.scheduler.NoWorkerError, distributed.client.FutureCancelledError) as error:
+        return "lost", error
+    except Exception as error:
+        return "failed", error
+    return ("lost",)

@@ -1,0 +1,245 @@
+"""What a worker of a cluster does: the functions that travel to it, and the benches it keeps from visit to visit.
+
+No Dask here: a task is a plain function call. A worker keeps a ``Place`` for each run: the bench, and the common state
+of the last version it was sent, so that later ones can come as changes. Everything in it is a cache.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigclf.data import files
+from bigclf.deltas import Delta, applied, apply, difference
+from bigclf.errors import DataError
+from bigclf.machine import facts
+from bigclf.training.bench import Bench, Job, Missing
+from bigclf.training.sources import warm
+from bigclf.training.visit import Carry, Dual, Outcome, Part, Visit
+
+log = logging.getLogger("bigclf")
+UNUSED_SECONDS = 600.0  # a place that no visit came to for so long is cleared when another run needs one
+
+
+@dataclass
+class Parcel:
+    """Whatever is sent, as one opaque thing (Dask looks into tuples)."""
+
+    content: Any
+
+
+class Shipment(NamedTuple):
+    """The common state of ``version``: for each problem in ``changes`` what differs from its state at ``base``
+    (version 0 every process makes itself), or all of it."""
+
+    version: int
+    base: int
+    changes: dict[int, Any]
+
+
+class Place:
+    """What a worker keeps of a run."""
+
+    def __init__(self, job: Job) -> None:
+        self.job, self.bench = job, Bench(job)
+        self.lock = threading.Lock()
+        self.used = time.monotonic()
+        self.version = -1
+        self.states: list[Any] = []
+
+    def fresh_states(self) -> list[Any]:
+        return [p.setting.method.shared(self.job.source.n_features, self.job.plan.dtype) for p in self.job.problems]
+
+    def take(self, version: int, shipment: Shipment | None) -> None:
+        """Bring the common state to ``version``; Missing if that needs more than is here and was sent."""
+        if self.version == version:
+            return
+        if version == 0 or shipment is not None and shipment.base == 0:
+            self.states, self.version = self.fresh_states(), 0
+        if version == 0:
+            return
+        if shipment is None or shipment.version != version or shipment.base != self.version:
+            raise Missing(f"state of version {version}, here is {self.version}")
+        for number, change in shipment.changes.items():
+            if isinstance(change, Delta):
+                apply(self.states[number], change)
+            else:
+                for place, array in zip(self.states[number], change, strict=True):
+                    place[...] = array
+        self.version = version
+
+
+_places: dict[tuple[str, str], Place] = {}
+_guard = threading.Lock()
+
+
+def place_of(job: Job, slot: str) -> Place:
+    """The place of a run in this worker; ``slot`` tells workers in one process apart."""
+    key = job.run, slot
+    with _guard:
+        place = _places.get(key)
+        if place is None:
+            now = time.monotonic()
+            for other in [k for k, p in _places.items() if now - p.used > UNUSED_SECONDS and not p.lock.locked()]:
+                _places.pop(other).bench.close()
+            setting = job.problems[0].setting
+            warm(setting, job.source.index_width, job.plan.dtype)
+            place = _places[key] = Place(job)
+        place.used = time.monotonic()
+    return place
+
+
+class Failure(NamedTuple):
+    """What came of a visit instead of an outcome: kind "missing" or "failed"."""
+
+    kind: str
+    error: BaseException
+
+
+def attempt_visit(
+    visit: Parcel, job: Parcel, slot: str, token: str, shipment: Parcel | None, carries: Parcel | None, travels: bool
+) -> Outcome | Failure:
+    """``make_visit``, whatever comes of it."""
+    try:
+        return make_visit(visit, job, slot, token, shipment, carries, travels)
+    except Missing as error:
+        return Failure("missing", error)
+    except Exception as error:
+        return Failure("failed", error)
+
+
+def make_visit(
+    visit: Parcel, job: Parcel, slot: str, token: str, shipment: Parcel | None, carries: Parcel | None, travels: bool
+) -> Outcome:
+    """A visit on a worker: what came of it, with states as changes where that is less.
+
+    Raises
+    ------
+    Missing : this process lacks what the driver thought it had; it is to be sent along.
+    DataError : rows that cannot be used.
+    """
+    what: Visit = visit.content
+    place = place_of(job.content, slot)
+    with place.lock:
+        place.used = time.monotonic()
+        place.take(what.version, None if shipment is None else shipment.content)
+        states = [place.states[number] for number in what.todo]
+        alone = len(place.job.plan.groups) == 1
+        given = [_copy(state) for state in states] if alone else states
+        held = [None] * (what.last - what.first) if carries is None else carries.content
+        outcome = place.bench.visit(what, given, held, token)
+        parts = [_packed(part, state) for part, state in zip(outcome.parts, states, strict=False)]
+        carry = None
+        midway = what.kind == "update" and what.segment < place.job.plan.segments - 1
+        if travels:
+            carry = _owned(place.bench.carry(what.first, midway, what.todo))
+        if not midway:
+            for group in range(what.first, what.last):
+                place.bench.recycle(group)
+        return outcome._replace(parts=parts, carry=carry)
+
+
+def _packed(part: Part, start: Any) -> Part:
+    """A part as it travels: changes alone where they are few; the weights at the start the driver has."""
+    length = start.weights.shape[0]
+    state = difference(start, part.state, length)
+    if state is None:
+        state = _copy(part.state)
+    dual = part.dual
+    if isinstance(dual, np.ndarray):
+        whole = Dual(dual)
+        dual = difference(Dual(np.zeros(dual.shape)), whole, length) or whole
+    return Part(state, dual, part.figures)
+
+
+def unpacked(part: Part, start: Any) -> Part:
+    """A part with its changes carried out."""
+    state = applied(start, part.state) if isinstance(part.state, Delta) else part.state
+    dual = part.dual
+    if isinstance(dual, Delta):
+        dual = applied(Dual(np.zeros(start.weights.shape)), dual)
+    return part._replace(state=state, dual=dual.weights if isinstance(dual, Dual) else dual)
+
+
+def _copy(state: Any) -> Any:
+    return type(state)(*(array.copy() for array in state))
+
+
+def _owned(carry: Carry) -> Carry:
+    """The carry in memory of its own: the bench goes on with the arrays."""
+
+    def own(held: Sequence[dict[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
+        return [{name: array.copy() for name, array in one.items()} for one in held]
+
+    return Carry(own(carry.rows), None if carry.shared is None else own(carry.shared))
+
+
+def greet(directory: str | None, sample: str | None) -> dict[str, Any]:
+    """What a worker says of itself before it is given work: its machine, and whether it can write the run directory
+    and read the data."""
+    found = facts()
+    found["problems"] = []
+    if directory is not None:
+        try:
+            files.probe_writable(directory)
+        except Exception as error:
+            found["problems"].append(f"it cannot write the run directory: {error}")
+    if sample is not None:
+        try:
+            files.fingerprint(sample)
+        except Exception as error:
+            found["problems"].append(f"it cannot read the data: {error}")
+    return found
+
+
+def farewell(run: str) -> None:
+    """Clear the run's places."""
+    with _guard:
+        done = [_places.pop(key) for key in [key for key in _places if key[0] == run]]
+    for place in done:
+        with place.lock:
+            place.bench.close()
+
+
+def on_trial(visit: Parcel, job: Parcel) -> dict[str, Any]:
+    """Read what a visit would read and run its kernels in a child process, after workers died of it.
+
+    Returns
+    -------
+    dict : ``signal`` the child died of (0: it lived) and ``chunk``, the one it was at (None: none yet).
+    """
+    import pickle
+
+    what: Visit = visit.content
+    child = subprocess.Popen(
+        [sys.executable, "-m", "bigclf.training.trial"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        said, _ = child.communicate(pickle.dumps((job.content, what.first, what.last, what.epoch)))
+    finally:
+        child.kill()
+        child.wait()
+    chunks = [int(line) for line in said.split() if line.strip().isdigit()]
+    return {"signal": max(0, -child.returncode), "chunk": chunks[-1] if chunks else None}
+
+
+def shard_error(job: Job, chunk: int | None, signal: int, deaths: int, first: int) -> DataError:
+    """The error that names the shard workers die of."""
+    message = (
+        f"{deaths} workers died at group {first}, and a process of its own died of signal {signal} on it; "
+        "the file is likely damaged in a way no check sees: run bigclf validate on it, or leave it out"
+    )
+    if chunk is None or not hasattr(job.source, "files"):
+        return DataError(message)
+    chunks = job.source.chunks
+    return DataError(
+        message, file=job.source.files[int(chunks.file[chunk])], row_group=int(chunks.row_group[chunk])
+    )

@@ -1,0 +1,44 @@
+"""A child process that does what a visit does, a chunk at a time, saying which: it may die of it, the worker does not.
+
+``python -m bigclf.training.trial`` reads from its standard input what its own parent, a worker, has pickled.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+
+import numpy as np
+
+from bigclf.training.bench import Job, stream_of
+from bigclf.training.visit import Learner, Scratch
+
+
+def main() -> None:
+    job, first, last, epoch = pickle.load(sys.stdin.buffer)
+    try_groups(job, first, last, epoch)
+
+
+def try_groups(job: Job, first: int, last: int, epoch: int) -> None:
+    """Every chunk of the groups through reading, checks and kernel, from a fresh state."""
+    plan = job.plan
+    stream = stream_of(job._replace(local_dir=None))
+    chunks = job.source.chunks
+    for group in range(first, last):
+        a, b = plan.groups[group]
+        rows = int(chunks.rows[a:b].sum())
+        learners = [Learner(p, plan, n, group, rows, job.source) for n, p in enumerate(job.problems)]
+        scratch = Scratch(0)
+        for learner in learners:
+            learner.begin_epoch(learner.problem.setting.method.shared(job.source.n_features, plan.dtype), False)
+            learner.begin_segment(epoch, 0)
+        for chunk in range(a, b):
+            print(chunk, flush=True)
+            for block in stream.blocks([np.array([chunk])]):
+                for learner in learners:
+                    learner.take(block, scratch)
+    stream.close()
+
+
+if __name__ == "__main__":
+    main()
