@@ -1,8 +1,8 @@
 """The one place that knows numba: options, the cache directory, and the small inlined helpers of every kernel.
 
 A kernel is decorated with ``@kernel``. With ``NUMBA_DISABLE_JIT=1`` everything here and above runs as plain Python.
-Cached machine code lives in a directory named by a digest of the package's sources, because numba itself only
-watches the file a kernel stands in and would run old helpers after an edit to this file.
+Machine code is kept on disk (``bigclf/kernel_cache.py``), in a directory named by a digest of the package's sources:
+numba itself only watches the file a kernel stands in and would run old helpers after an edit to this file.
 """
 
 from __future__ import annotations
@@ -10,13 +10,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import logging
 import os
+import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+log = logging.getLogger("bigclf")
 PACKAGE = Path(__file__).parent
 
 
@@ -39,9 +43,20 @@ def cache_home() -> Path:
             return path
     except OSError:
         pass
+    return _temporary_home()
+
+
+@functools.cache
+def _temporary_home() -> Path:
+    """A directory of this user's own: code is loaded from there, and anybody may make names in /tmp."""
     path = Path(tempfile.gettempdir()) / f"bigclf-{os.getuid()}"
-    path.mkdir(parents=True, exist_ok=True)
-    return path
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700, parents=True)
+    found = path.lstat()
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
+        return path
+    log.warning("%s is another user's or open to others: using a new directory", path)
+    return Path(tempfile.mkdtemp(prefix="bigclf-"))
 
 
 def kernel_cache() -> Path:
@@ -57,7 +72,17 @@ import numpy as np  # noqa: E402
 from numba.core import cgutils, types  # noqa: E402
 from numba.extending import intrinsic  # noqa: E402
 
+from bigclf.kernel_cache import KernelCache  # noqa: E402
+
 INTERPRETED = bool(numba.config.DISABLE_JIT)
+_compiled: list[Any] = []  # every kernel and routine
+
+
+def cpu_type() -> str:
+    """Name of the processor that kernels are compiled for, as LLVM knows it: same type, same bits."""
+    import llvmlite.binding
+
+    return str(numba.config.CPU_NAME or llvmlite.binding.get_host_cpu_name())
 
 
 def kernel(function: _F) -> _F:
@@ -66,12 +91,30 @@ def kernel(function: _F) -> _F:
     Reference counting is off: numba counts every array of a block for each row of a loop, which costs five times
     the work on rows of 14 entries (107 ns a row against 29). So a kernel creates no arrays; ``routine`` may.
     """
-    return numba.njit(nogil=True, cache=True, error_model="numpy", _nrt=False)(function)
+    return _kept(numba.njit(nogil=True, error_model="numpy", _nrt=False)(function))
 
 
 def routine(function: _F) -> _F:
     """As ``kernel``, for compiled code that creates arrays and has no loop over rows to lose time in."""
-    return numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+    return _kept(numba.njit(nogil=True, error_model="numpy")(function))
+
+
+def _kept(dispatcher: Any) -> Any:
+    """Keep the compiled code on disk, if there is a place for it."""
+    if INTERPRETED:
+        return dispatcher
+    try:
+        dispatcher._cache = KernelCache(dispatcher.py_func)
+    except RuntimeError as error:
+        log.warning("compiled code is not kept: %s", error)
+    _compiled.append(dispatcher)
+    return dispatcher
+
+
+def compilations() -> tuple[int, int]:
+    """How many signatures this process has compiled so far, and how many it has found on disk."""
+    stats = [dispatcher.stats for dispatcher in _compiled]
+    return sum(sum(s.cache_misses.values()) for s in stats), sum(sum(s.cache_hits.values()) for s in stats)
 
 
 def inlined(function: _F) -> _F:
@@ -80,15 +123,36 @@ def inlined(function: _F) -> _F:
 
 
 @contextlib.contextmanager
-def compiling() -> Iterator[None]:
-    """Let one process a host compile at a time (several over one cache have crashed: numba #4807)."""
+def compiling(patience: float = 300.0) -> Iterator[None]:
+    """Let one process a host compile at a time, the others then find its work.
+
+    The lock saves work and is needed for nothing else, so whoever cannot have it within ``patience`` seconds (its
+    holder may be frozen) or at all (a file system without locks) compiles without.
+    """
+    directory = Path(os.environ["NUMBA_CACHE_DIR"])
+    with contextlib.ExitStack() as held:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            if not _locked(held.enter_context(open(directory / "lock", "w")), patience):
+                log.warning("another process has been compiling for %.0f s: not waiting for it any longer", patience)
+        except OSError as error:
+            log.warning("compiling without a lock: %s", error)
+        yield
+
+
+def _locked(file: Any, patience: float) -> bool:
+    """Lock the file for this process alone, until it is closed; False when that took too long."""
     import fcntl
 
-    directory = Path(os.environ["NUMBA_CACHE_DIR"])
-    directory.mkdir(parents=True, exist_ok=True)
-    with open(directory / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    end = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+        time.sleep(0.05)
 
 
 @intrinsic

@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import pkgutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -314,13 +315,9 @@ def cached_files():
 def object_code(dispatcher):
     """The machine code of a compiled function as it lies in numba's cache, symbols included."""
     cache = dispatcher._cache._cache_file
-    names = cache._load_index().values()
-    assert names
-    code = b""
-    for name in names:
-        with open(cache._data_path(name), "rb") as file:
-            code += file.read()
-    return code
+    paths = [*Path(cache.directory).glob(f"{cache.base}-*.nbc")]
+    assert paths
+    return b"".join(path.read_bytes() for path in paths)
 
 
 def test_no_kernel_counts_references():

@@ -324,6 +324,11 @@ def free_bytes(directory: PathLike) -> int:
     return shutil.disk_usage(nearest_directory(directory)).free
 
 
+def total_bytes(directory: PathLike) -> int:
+    """Size of the file system of ``directory``."""
+    return shutil.disk_usage(nearest_directory(directory)).total
+
+
 def probe_writable(directory: PathLike) -> None:
     """Write and remove a small file in ``directory``.
 

@@ -20,6 +20,7 @@ from bigclf.data import files
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset
 from bigclf.errors import ClusterError, Interrupted
+from bigclf.jit import cpu_type
 from bigclf.methods import Method, Setting, resolve
 from bigclf.model import Model, load
 from bigclf.training.bench import Job
@@ -384,13 +385,6 @@ def _asked(source: Any, problems: list[Problem], plan: Plan, options: dict[str, 
         "cpu": cpu_type(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-
-
-def cpu_type() -> str:
-    """Name of the processor as LLVM knows it: the same bits are promised on the same type."""
-    import llvmlite.binding
-
-    return str(llvmlite.binding.get_host_cpu_name())
 
 
 def _finished(directory: RunDirectory, limits: dict[str, Any]) -> Model | None:

@@ -14,7 +14,7 @@ from bigclf.data.facts import index_width_of
 from bigclf.data.working_set import WorkingSet
 from bigclf.deltas import difference
 from bigclf.errors import DataError
-from bigclf.jit import compiling, random_state, shuffle_runs
+from bigclf.jit import compiling, inner, random_state, shuffle_runs
 from bigclf.methods import Method, Setting
 from bigclf.mixing import SUM, Mixture, line_search, stepped
 from bigclf.training.visit import Dual, Sums
@@ -96,6 +96,8 @@ def warm(setting: Setting, index_width: int, dtype: str) -> None:
         method.update(code)(block, numbers, shared, rows, params, floats)
         if method.certify is not None:
             method.certify(code)(block, shared, rows, params, np.zeros(2))
+            inner(shared.weights, shared.weights)
+            inner(floats, floats)
         if setting.settings.get("groups", 1) > 1:
             _warm_mixing(method, code, block, shared, rows, params)
         if method.working_set:

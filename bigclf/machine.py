@@ -1,0 +1,205 @@
+"""What this process and its machine are: versions, processor, and the limits that a run will meet here.
+
+A driver asks it of every worker. What has to agree for the same bits is compared by ``differences``; the rest is for
+people (``bigclf doctor``).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+import os
+import platform
+import re
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from bigclf.data import files
+from bigclf.errors import RunError
+from bigclf.jit import cpu_type, sources_digest
+
+SAME_MINOR = ("numpy", "numba", "pyarrow", "python")
+
+
+def facts() -> dict[str, Any]:
+    """Facts that fit into JSON.
+
+    Returns
+    -------
+    dict : host, pid, time (seconds since 1970, by this machine's clock), versions {name: text}, sources (digest of the
+        package), cpu (type the kernels are compiled for), cores (usable), memory (bytes), memory_by (what sets that
+        limit), open_files (or None), shared_memory {path, size, free} or None, kernels {path, writable} and
+        temporary {path, free} (bytes).
+    """
+    memory, memory_by = memory_limit()
+    return {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "time": time.time(),
+        "versions": versions(),
+        "sources": sources_digest(),
+        "cpu": cpu_type(),
+        "cores": cores(),
+        "memory": memory,
+        "memory_by": memory_by,
+        "open_files": open_files(),
+        "shared_memory": _shared_memory(),
+        "kernels": _kernels(),
+        "temporary": _temporary(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the bits of a result depend on, and of Dask where it is loaded."""
+    import bigclf
+
+    found = {"bigclf": bigclf.__version__, "python": platform.python_version()}
+    loaded = tuple(name for name in ("dask", "distributed") if name in sys.modules)
+    return found | {name: _version(name) for name in ("numpy", "numba", "pyarrow", *loaded)}
+
+
+def _version(name: str) -> str:
+    """Of the module in use, else of the one that would be imported."""
+    loaded = getattr(sys.modules.get(name), "__version__", None)
+    try:
+        return str(loaded or importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
+
+
+def differences(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+    """Plain sentences, each about one thing that must agree for the same bits and does not.
+
+    Parameters
+    ----------
+    mine, theirs : ``facts()`` of this process and of another.
+    """
+    here, there = mine.get("versions", {}), theirs.get("versions", {})
+    found = []
+    if here.get("bigclf") != there.get("bigclf"):
+        found.append(_both("bigclf", there, here))
+    elif mine.get("sources") != theirs.get("sources"):
+        found.append(f"bigclf {here.get('bigclf')} is changed: its files there are not the ones here")
+    found += [_both(name, there, here) for name in SAME_MINOR if _minor(here.get(name)) != _minor(there.get(name))]
+    if mine.get("cpu") != theirs.get("cpu"):
+        found.append(f"processor {theirs.get('cpu')} there, {mine.get('cpu')} here")
+    return found
+
+
+def _both(name: str, there: dict[str, str], here: dict[str, str]) -> str:
+    return f"{name} {there.get(name, 'none')} there, {here.get(name, 'none')} here"
+
+
+def _minor(version: str | None) -> str:
+    """``2.4`` of ``2.4.6``."""
+    match = re.match(r"\d+(\.\d+)?", version or "")
+    return match.group() if match else str(version)
+
+
+# Limits
+
+
+def cores(root: str = "") -> int:
+    """Cores this process may use: affinity, and the share of time its control groups leave it, rounded up."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    shares = [share for directory in _groups_of("cpu", root) if (share := _share(directory)) is not None]
+    return max(1, min([allowed, *(math.ceil(share) for share in shares)]))
+
+
+def memory_limit(root: str = "") -> tuple[int, str]:
+    """Bytes this process may use at most, and what says so: the machine, a control group or ulimit -v."""
+    import resource
+
+    limits = [(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), "the machine")]
+    for directory in _groups_of("memory", root):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            if (number := _number(files.join(directory, name))) is not None:
+                limits.append((number, "a control group"))
+    soft = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if soft != resource.RLIM_INFINITY:
+        limits.append((soft, "ulimit -v"))
+    return min(limits, key=lambda limit: limit[0])
+
+
+def open_files() -> int | None:
+    """Files this process may have open; None without a limit."""
+    import resource
+
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _groups_of(controller: str, root: str) -> Iterator[str]:
+    """Directories of the control groups that hold this process, inmost first, of version 1 and 2."""
+    try:
+        lines = files.read_text(f"{root}/proc/self/cgroup").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, names, path = line.split(":", 2)
+        if names and controller not in names.split(","):
+            continue
+        for top in (names, controller) if names else ("", "unified"):
+            parts = [part for part in path.split("/") if part]
+            if ".." in parts:  # outside of what this name space shows
+                parts = []
+            while parts:
+                yield f"{root}/sys/fs/cgroup/{top}/{'/'.join(parts)}"
+                parts.pop()
+            yield f"{root}/sys/fs/cgroup/{top}"
+
+
+def _share(directory: str) -> float | None:
+    """Cores' worth of time a control group may use, or None without a limit."""
+    both = _words(files.join(directory, "cpu.max"))
+    if len(both) == 2:
+        return None if both[0] == "max" else int(both[0]) / int(both[1])
+    quota, period = (_number(files.join(directory, f"cpu.cfs_{name}_us")) for name in ("quota", "period"))
+    return quota / period if quota is not None and period and quota > 0 else None
+
+
+def _number(path: str) -> int | None:
+    words = _words(path)
+    return int(words[0]) if words and words[0].lstrip("-").isdigit() else None
+
+
+def _words(path: str) -> list[str]:
+    try:
+        return files.read_text(path).split()
+    except OSError:
+        return []
+
+
+# Places
+
+
+def _shared_memory() -> dict[str, Any] | None:
+    path = "/dev/shm"
+    if not files.is_directory(path):
+        return None
+    return {"path": path, "size": files.total_bytes(path), "free": files.free_bytes(path)}
+
+
+def _kernels() -> dict[str, Any]:
+    """Where compiled code is kept."""
+    path = os.environ["NUMBA_CACHE_DIR"]
+    return {"path": path, "writable": is_writable(path) is None}
+
+
+def _temporary() -> dict[str, Any]:
+    """Where a run keeps its raw store, unless it is told another place."""
+    path = files.scratch_directory()
+    return {"path": path, "free": files.free_bytes(path)}
+
+
+def is_writable(directory: str) -> str | None:
+    """None if a file can be made in ``directory`` (which is made if need be), else the reason."""
+    try:
+        files.make_directory(directory)
+        files.probe_writable(directory)
+    except RunError as error:
+        return str(error)
+    return None

@@ -1,0 +1,105 @@
+"""Kernels ready before the first task comes: ``dask worker --preload bigclf.preload``, or ``python -m bigclf.preload``.
+
+The first process of a host compiles, under a lock; the others find its work on disk. A worker waits with joining its
+cluster until that is done, but not for longer than ``PATIENCE``. Whatever goes wrong is a line in the log: a worker
+without compiled kernels compiles them when a task needs them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+log = logging.getLogger("bigclf")
+PATIENCE = 40.0  # seconds; a nanny with --death-timeout 60 would take a worker that needs longer for hung
+
+
+def compile_all(index_width: int = 4, dtype: str = "float64") -> None:
+    """Compile, or load from disk, every kernel of every method.
+
+    Parameters
+    ----------
+    index_width : bytes of an index, 4 or 8.
+    dtype : of the weights while training.
+    """
+    from bigclf.methods import METHODS, resolve
+    from bigclf.training.sources import warm
+
+    for method in METHODS.values():
+        groups = 1 if method.mix is None else 2  # two: with what combines them
+        for loss in method.losses or (None,):
+            setting = resolve(method.name, loss, None, method.bias[0], {})
+            warm(setting._replace(settings=setting.settings | {"groups": groups}), index_width, dtype)
+
+
+def prepare(ready: threading.Event | None = None) -> dict[str, Any]:
+    """Compile everything for 4-byte indices, set ``ready``, then for 8-byte ones.
+
+    Returns
+    -------
+    dict : versions, cpu, kernels {path, writable}, compiled and found (signatures), seconds, error (text or None).
+    """
+    told: dict[str, Any] = {"compiled": 0, "found": 0, "error": None}
+    started = time.perf_counter()
+    try:
+        from bigclf import jit, machine
+
+        told |= {"versions": machine.versions(), "cpu": jit.cpu_type()}
+        told["kernels"] = {"path": os.environ["NUMBA_CACHE_DIR"]}
+        compile_all(4)
+        if ready is not None:
+            ready.set()
+        compile_all(8)
+        told["compiled"], told["found"] = jit.compilations()
+    except Exception as error:  # it must not end a worker
+        told["error"] = f"{type(error).__name__}: {error}"
+    told["seconds"] = time.perf_counter() - started
+    _log(told)
+    if ready is not None:
+        ready.set()
+    return told
+
+
+def _log(told: dict[str, Any]) -> None:
+    if told["error"] is not None:
+        log.warning("bigclf could not prepare its kernels (%s); they are compiled when needed", told["error"])
+        return
+    names = ", ".join(f"{name} {version}" for name, version in told["versions"].items())
+    log.info("%s on %s: %s", names, told["cpu"], describe(told))
+
+
+def describe(told: dict[str, Any]) -> str:
+    """``26 kernels compiled, 0 found in /home/me/.cache/bigclf/kernels/..., 17.3 s``"""
+    return (
+        f"{told['compiled']} kernels compiled, {told['found']} found in {told['kernels']['path']}, "
+        f"{told['seconds']:.1f} s"
+    )
+
+
+async def dask_setup(server: Any) -> None:
+    """Called by Dask before a worker joins (``server`` may be a scheduler as well)."""
+    ready = threading.Event()
+    threading.Thread(target=prepare, args=(ready,), name="bigclf-preload", daemon=True).start()
+    if not await asyncio.to_thread(ready.wait, PATIENCE):
+        log.warning("kernels are still being compiled after %.0f s; the worker joins meanwhile", PATIENCE)
+
+
+def main() -> int:
+    """Prepare this host; 0 when every kernel is compiled and kept."""
+    import json
+
+    told = prepare()
+    if "--json" in sys.argv[1:]:
+        sys.stdout.write(json.dumps(told) + "\n")
+    elif told["error"] is None:
+        sys.stdout.write(describe(told) + "\n")
+    return 0 if told["error"] is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,304 @@
+"""Compiled code on disk: many processes over an empty, a damaged or a forbidden cache (fault 23)."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from making import environment
+
+from bigclf import jit
+from bigclf.jit import compiling, kernel
+from bigclf.kernel_cache import SEAL, KernelCache
+
+pytestmark = pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
+
+
+@kernel
+def doubled(numbers):
+    total = np.float64(0)
+    for i in range(numbers.size):
+        total += 2 * numbers[i]
+    return total
+
+
+SIGNATURES = [np.arange(5.0), np.arange(5), np.arange(5, dtype=np.uint32)]
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """The kernel, compiled for two signatures and kept; its files with what they hold."""
+    assert [doubled(numbers) for numbers in SIGNATURES[:2]] == [20.0, 20.0]
+    files = sorted(Path(doubled._cache._cache_file.directory).glob(f"{doubled._cache._cache_file.base}-*.nb?"))
+    return {path: path.read_bytes() for path in files}
+
+
+@pytest.fixture
+def put_back(compiled):
+    yield
+    for path, content in compiled.items():
+        path.write_bytes(content)
+
+
+def loaded():
+    """How many of the two signatures a new process would find."""
+    cache = KernelCache(doubled.py_func)
+    signatures = list(doubled.overloads)[:2]
+    return sum(cache.load_overload(signature, doubled.targetctx) is not None for signature in signatures)
+
+
+def test_what_was_compiled_is_found_again_and_no_two_signatures_share_a_file(compiled, put_back):
+    assert loaded() == 2 and {path.suffix for path in compiled} == {".nbi", ".nbc"} and len(compiled) == 4
+    for path in compiled:
+        if path.suffix == ".nbc":
+            path.unlink()
+            break
+    assert loaded() == 1
+
+
+def test_a_file_cut_anywhere_is_noticed_and_removed(compiled, put_back, caplog):
+    for path, content in compiled.items():
+        for length in [0, 1, SEAL, SEAL + 1, len(content) // 2, len(content) - 1]:
+            path.write_bytes(content[:length])
+            assert loaded() == 1 and not path.exists()
+            assert str(path) in caplog.records[-1].getMessage() and "compiled anew" in caplog.text
+            path.write_bytes(content)
+    assert loaded() == 2
+
+
+def test_a_changed_byte_anywhere_is_noticed(compiled, put_back):
+    """numba itself would load most of them: some crash the process, others compute something else."""
+    rng = np.random.default_rng(0)
+    for path, content in compiled.items():
+        for place in [0, len(content) - 1, len(content) - SEAL - 1, *rng.integers(0, len(content), 40)]:
+            changed = bytearray(content)
+            changed[place] ^= 1 << rng.integers(8)
+            path.write_bytes(changed)
+            assert loaded() == 1
+            path.write_bytes(content)
+    assert loaded() == 2
+
+
+def test_files_of_others_are_noticed(compiled, put_back):
+    """The code of one signature under the name of another, whole as it is, is not run."""
+    a, b = (path for path in compiled if path.suffix == ".nbi")
+    a.write_bytes(compiled[b])
+    assert loaded() == 1
+
+
+def test_a_full_disk_and_a_lost_directory_cost_the_cache_only(monkeypatch, caplog, compiled):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("bigclf.kernel_cache.SealedFiles._open_for_write", full)
+    assert doubled(SIGNATURES[2]) == 20.0 and "is not kept" in caplog.text
+
+
+def test_without_any_place_the_code_is_compiled_in_each_process(monkeypatch, caplog):
+    def nowhere(_):
+        raise RuntimeError("cannot cache function: no locator available")
+
+    monkeypatch.setattr(jit, "KernelCache", nowhere)
+    plus_one = kernel(lambda a: a + 1)
+    assert plus_one(2) == 3 and "is not kept: cannot cache" in caplog.text
+
+
+def test_compilations_are_counted(compiled):
+    before = jit.compilations()
+    again = kernel(doubled.py_func)
+    again(SIGNATURES[0])
+    assert jit.compilations() == (before[0], before[1] + 1)
+
+
+# The lock
+
+
+def test_one_compiles_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "made"))
+    inside, most, lock = [0], [0], threading.Lock()
+
+    def work():
+        with compiling():
+            with lock:
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+            threading.Event().wait(0.01)
+            with lock:
+                inside[0] -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1]
+
+
+def test_nobody_waits_for_ever_for_a_frozen_process(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    holder = subprocess.Popen(
+        [sys.executable, "-c", "import fcntl, sys\nfile = open(sys.argv[1], 'w')\nfcntl.flock(file, fcntl.LOCK_EX)\n"
+         "print('held', flush=True)\nsys.stdin.read()", str(tmp_path / "lock")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert holder.stdout.readline() == "held\n"
+        os.kill(holder.pid, signal.SIGSTOP)
+        with compiling(patience=0.2):
+            assert "not waiting" in caplog.text
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdin.close()
+        holder.stdout.close()
+
+
+def test_a_file_system_without_locks_will_do(tmp_path, monkeypatch, caplog):
+    import fcntl
+
+    def none(*_):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(fcntl, "flock", none)
+    with compiling():
+        assert "compiling without a lock" in caplog.text
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file" / "below"))
+    (tmp_path / "file").write_text("no directory")
+    with pytest.raises(ZeroDivisionError), compiling():
+        _ = 1 / 0
+
+
+# Processes
+
+WARM = """
+import json, sys
+from bigclf import jit
+from bigclf.methods import resolve
+from bigclf.training.sources import warm
+warm(resolve("perceptron", None, None, None, {}), int(sys.argv[1]), "float64")
+print(json.dumps(jit.compilations()))
+"""
+
+
+def at_once(codes, cache, **env):
+    """Run them all at the same time over one cache; what each printed."""
+    env = environment(NUMBA_CACHE_DIR=str(cache), **env)
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code, *map(str, words)], env=env, text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for code, *words in codes
+    ]  # fmt: skip
+    try:
+        ended = [process.communicate(timeout=250) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert [process.returncode for process in processes] == [0] * len(processes), ended
+    return [json.loads(out) for out, _ in ended]
+
+
+def test_of_eight_processes_on_an_empty_cache_one_compiles(tmp_path):
+    only_one_compiled(at_once([(WARM, 4)] * 8, tmp_path))
+
+
+def only_one_compiled(counts):
+    """The others found all they called; what a kernel calls itself is in the kernel's own code."""
+    compiled, found = zip(*sorted(counts), strict=True)
+    assert compiled[:-1] == (0,) * 7 and compiled[-1] >= 3 and min(found[:-1]) >= 3
+
+
+# Two widths of index at once, so that two signatures of each kernel are compiled and kept at the same time
+UNLOCKED = """
+import contextlib, json, sys
+import numpy as np
+import bigclf.jit
+bigclf.jit.compiling = contextlib.nullcontext
+from bigclf.block import Block, alike
+from bigclf.methods import resolve
+from bigclf.training.sources import warm
+warm(resolve("perceptron", None, None, None, {}), int(sys.argv[1]), "float64")
+from bigclf.methods.perceptron import perceptron, Shared, Params
+x = np.arange(1, 4, dtype=np.float32)
+indices = np.array([0, 1, 1], np.uint32 if sys.argv[1] == "4" else np.uint64)
+floats = np.ones(2)
+block = alike(Block(np.array([0, 2, 3]), indices, x, floats, floats, floats, np.arange(2)))
+shared = Shared(np.zeros(3))
+perceptron(block, np.arange(2), shared, (), Params(0.0), np.zeros(2))
+print(json.dumps([float(w) for w in shared.weights]))
+"""
+
+
+@pytest.mark.chaos
+def test_without_a_lock_nobody_runs_another_signature_s_code(tmp_path):
+    assert at_once([(UNLOCKED, 4), (UNLOCKED, 8)] * 4, tmp_path) == [[1.0, 2.0, 0.0]] * 8
+
+
+@pytest.mark.chaos
+def test_eight_processes_on_a_damaged_cache(tmp_path):
+    at_once([(WARM, 4)], tmp_path)
+    rng = np.random.default_rng(1)
+    for k, path in enumerate(sorted(tmp_path.rglob("*.nb?"))):
+        content = bytearray(path.read_bytes())
+        if k % 3 == 0:
+            content = content[: len(content) // 2]
+        else:
+            content[rng.integers(len(content))] ^= 0xFF
+        path.write_bytes(content)
+    only_one_compiled(at_once([(WARM, 4)] * 8, tmp_path))
+
+
+HOME = """
+import json, os
+from bigclf.jit import cache_home, next_random, random_state
+next_random(random_state(1))
+print(json.dumps([str(cache_home()), next_random._cache.cache_path, os.environ["HOME"]]))
+"""
+
+
+def test_a_home_that_cannot_be_written(tmp_path):
+    """Not even by root: what is no directory holds no files."""
+    (tmp_path / "home").write_text("")
+    (tmp_path / "tmp").mkdir()
+    env = environment(HOME=str(tmp_path / "home"), TMPDIR=str(tmp_path / "tmp"))
+    for name in ("BIGCLF_CACHE_DIR", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+        env.pop(name, None)
+    done = subprocess.run([sys.executable, "-c", HOME], env=env, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr
+    home, path, _ = json.loads(done.stdout)
+    assert home == str(tmp_path / "tmp" / f"bigclf-{os.getuid()}") and path.startswith(home)
+    assert stat.S_IMODE(os.stat(home).st_mode) == 0o700
+
+
+@pytest.mark.parametrize("kind", ["open", "link", "file"])
+def test_a_name_in_tmp_that_others_may_have_made_is_not_used(tmp_path, monkeypatch, kind, caplog):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    place = tmp_path / f"bigclf-{os.getuid()}"
+    if kind == "open":
+        place.mkdir()
+        place.chmod(0o777)
+    elif kind == "link":
+        (tmp_path / "elsewhere").mkdir()
+        place.symlink_to(tmp_path / "elsewhere")
+    else:
+        place.write_text("")
+    jit._temporary_home.cache_clear()
+    try:
+        found = jit._temporary_home()
+        assert (
+            found != place
+            and found.parent == tmp_path
+            and not list(found.iterdir())
+            and "open to others" in caplog.text
+        )
+        assert jit._temporary_home() == found
+    finally:
+        jit._temporary_home.cache_clear()
