@@ -32,7 +32,8 @@ class Stream:
     source : Dataset or Arrays.
     place : int64 [chunk], the place of each chunk's first row in its group's per-row arrays.
     store : raw store, or None.
-    threads : readers; they never change the blocks.
+    threads : readers beside the caller's thread; 0: blocks are made in turn by that thread itself. They never change
+        the blocks.
     buffers : blocks in memory at a time (at least 2); rows, nnz : size of the largest.
     frugal : have Arrow give back, every few decodes, the memory it holds beyond what it needs (several times that).
     """
@@ -64,6 +65,9 @@ class Stream:
 
     def blocks(self, units: Sequence[np.ndarray]) -> Iterator[Block]:
         """One block a unit (an array of chunk numbers), in order."""
+        if self.threads == 0:
+            yield from self._in_turn(units)
+            return
         waiting: deque[Future[tuple[Block, Buffer | None]]] = deque()
         todo = iter(units)
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="bigclf-read")
@@ -93,6 +97,20 @@ class Stream:
                     buffer = future.result()[1]
                     if buffer is not None:
                         self._free.put(buffer)
+
+    def _in_turn(self, units: Sequence[np.ndarray]) -> Iterator[Block]:
+        try:
+            for unit in units:
+                block, buffer = self._make(unit)
+                try:
+                    yield block
+                finally:
+                    if buffer is not None:
+                        self._free.put(buffer)
+        finally:
+            if self.frugal and self._decoded:
+                release_unused()
+            self._decoded = 0
 
     def load(self, chunks: np.ndarray) -> Block:
         """All the chunks as one block that stays."""

@@ -94,7 +94,8 @@ def fit(
         a certified method; for an online one about a million visits to rows, but at least 5 epochs and at most 100.
     groups : virtual workers whose weights are mixed after each epoch; mixing : how, "rows" (the default), "uniform" or
         "mistakes" for the shares of online methods, "line_search" (the default) or "safe" for dcd. groups=None is 1 in
-        this process, else the workers at the start. threads : readers (2 at most are used), which never change bits.
+        this process, else the workers at the start. threads : cores of a visit, which never change bits: 1 (the
+        default on a cluster) reads and learns in turn, 2 (the default here, and the most that is used) reads ahead.
     workers : who makes the visits; never changes the result. None or 1: this process; a number: so many processes,
         started here; else a Dask client, a cluster object or a scheduler's address.
     patience : of a cluster, in seconds: {"stale": without a sign of life a worker is given up on (10), "least": every
@@ -143,7 +144,7 @@ def fit(
             peak.base = peak.peak = anonymous_bytes()
         plan = make_plan(
             source, problems, memory=options["memory"], dtype=dtype, seed=seed, groups=groups,
-            threads=threads or 2, in_memory=isinstance(source, Arrays), segments=segments,
+            threads=threads or (2 if link is None else 1), in_memory=isinstance(source, Arrays), segments=segments,
             reads=options["epochs"] + (options["tol"] is not None),
         )  # fmt: skip
         log.info("plan: %s", plan)

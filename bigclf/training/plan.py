@@ -59,7 +59,7 @@ class Plan:
     segments : parts of an epoch between which a run commits, checkpoints and stops.
     run : neighbours shuffled as a unit.
     set_rows, set_nnz : arena of each problem's working set (0: none); rounds : most rounds over it after a read.
-    threads, buffers : readers and blocks read ahead; they never change bits.
+    threads, buffers : readers beside the learning thread and blocks read ahead; they never change bits.
     store_bytes : size of the raw store (0: none is made).
     memory : what each part takes, their sum ``planned``, and the ``budget``.
     """
@@ -113,7 +113,8 @@ def make_plan(
     source : Dataset or Arrays.
     memory : budget in bytes for data, state and caches.
     in_memory : the rows are the caller's own arrays and cost nothing.
-    threads : readers; room is made for ``DECODERS`` of them whatever is asked, so that they never change bits.
+    threads : cores: 1 reads and learns in turn, more read ahead; room is made for ``DECODERS`` readers whatever is
+        asked, so that they never change bits.
     reads : most reads the run can make; for one alone nothing is kept, in memory or on disk.
     segments : parts of an epoch; None decides from the data's size.
 
@@ -132,7 +133,7 @@ def make_plan(
         shape["threads"] = DECODERS
     else:
         shape = _streamed(sizes, parts, memory)
-    shape["threads"] = min(threads, shape["threads"])
+    shape["threads"] = min(threads, shape["threads"]) if threads > 1 else 0
     parts["slack"] = SLACK_BYTES
     parts["planned"] = sum(parts.values())
     parts["budget"] = memory
