@@ -52,6 +52,39 @@ def test_sections_become_command_lines():
     assert predict == shlex.split("predict a9a/model.bigclf a9a/test --output=a9a/scores --scores")
 
 
+def test_a_cluster_and_groups():
+    text = (
+        'data: {train: t}\nrun: {groups: 4, mixing: mistakes, dir: r}\n'
+        'cluster:\n  workers: "${SCHEDULER:-2}"\n  patience:\n    stale: 3\n    idle: 1e1\n'
+    )
+    line = "fit t --output=model.bigclf --groups=4 --mixing=mistakes"
+    (fit,) = words(job(text))
+    assert fit == shlex.split(f"{line} --workers=2 --patience=stale=3 --patience=idle=1e1 --run-dir=r")
+    (fit,) = words(job(text, SCHEDULER="tcp://h:1"))
+    assert "--workers=tcp://h:1" in fit
+    changed = job(text)
+    changed.override(("cluster.patience.stale=5", "cluster.workers=3"))
+    assert {"--patience=stale=5", "--workers=3"} <= set(words(changed)[0])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("workers: 2", "worker: 2", 4, "unknown key 'cluster.worker'; cluster has workers, patience"),
+        ("stale: 3", "stail: 3", 6, "unknown key 'stail'; patience has stale"),
+        ("stale: 3", "stale: soon", 6, "stale must be a number of at least 0, not 'soon'"),
+        ("workers: 2", "workers:", 5, "no effect without cluster.workers"),
+        ("groups: 4", "workers: 4", 2, "unknown key 'run.workers'"),
+        ("\n    stale: 3", " 5", 5, "must be a table"),
+        ("data: {train: t}", "steps: [fit: {data: t}]", 3, "both 'steps' and 'cluster'"),
+    ],
+)
+def test_what_is_wrong_with_a_cluster(old, new, line, message):
+    text = "data: {train: t}\nrun: {groups: 4}\ncluster:\n  workers: 2\n  patience:\n    stale: 3\n"
+    with pytest.raises(JobError, match=f"x.yaml, line {line}: .*{message}"):
+        job(text.replace(old, new)).steps(lambda path: False)
+
+
 def test_shards_that_exist_are_not_made_again():
     assert [step[0] for step in words(job(), lambda path: True)] == ["fit", "evaluate", "predict"]
 

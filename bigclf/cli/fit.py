@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 from bigclf.cli import terminal
 from bigclf.cli.inspect import certificate_text, parameters_text
-from bigclf.errors import BigclfError, Interrupted, RunError
+from bigclf.errors import BigclfError, ClusterError, Interrupted, RunError
 from bigclf.progress import quality_text
 from bigclf.units import format_bytes, format_count, format_seconds
 
@@ -37,8 +37,12 @@ from bigclf.units import format_bytes, format_count, format_seconds
               " the end]")  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with the run in the run directory, if there is one.")
 @click.option("--checkpoint-every", type=click.FloatRange(0), metavar="SECONDS", help="Time between checkpoints.")
-@click.option("--workers", help="Processes, or the address of a cluster; never changes the result.")
+@terminal.workers_option
 @click.option("--groups", type=click.IntRange(1), help="Virtual workers; changes the result, and is recorded.")
+@click.option("--mixing", metavar="RULE", help="How groups are combined: rows, uniform or mistakes; for dcd"
+              " line_search or safe.")  # fmt: skip
+@click.option("--patience", "patience", multiple=True, metavar="NAME=SECONDS", callback=terminal.check_patience,
+              help="Of a cluster: stale, least, idle ... (repeatable).")  # fmt: skip
 @click.option(
     "--threads",
     type=click.IntRange(1),
@@ -52,7 +56,8 @@ from bigclf.units import format_bytes, format_count, format_seconds
 def command(ctx: click.Context, data: tuple[str, ...], model: str, as_json: bool, **options: Any) -> None:
     """Train a model on the shards DATA (a directory, a glob or files).
 
-    Exit code 4: stopped at its limits before the tolerance; the model is written all the same.
+    Exit code 4: stopped at its limits before the tolerance; the model is written all the same. 5: the cluster was
+    lost; the last line says how to go on.
     """
     overwrite, resume = options.pop("overwrite"), options["resume"]
     own_directory = options["run_dir"] is None
@@ -65,7 +70,7 @@ def command(ctx: click.Context, data: tuple[str, ...], model: str, as_json: bool
             trained = fit_showing(list(data), keywords)
             trained.save(model)
     except (click.UsageError, BigclfError) as error:
-        if own_directory and not isinstance(error, Interrupted) and not has_checkpoint(run_dir):
+        if own_directory and not isinstance(error, Interrupted | ClusterError) and not has_checkpoint(run_dir):
             clear_run(run_dir)
         raise
     if own_directory:
@@ -119,7 +124,7 @@ def has_checkpoint(directory: str) -> bool:
 
 
 RUN_FILES = ("run.json", "history.jsonl", "lease", "model.bigclf")
-_TEXT_TO_VALUE = {"params", "columns", "class_weight", "workers", "bias"}
+_TEXT_TO_VALUE = {"params", "columns", "class_weight", "workers", "bias", "patience"}
 
 
 def fit_keywords(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
@@ -130,7 +135,9 @@ def fit_keywords(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
     if ctx.get_parameter_source("bias") is not ParameterSource.DEFAULT:
         keywords["bias"] = None if options["bias"] == "none" else options["bias"]
     if options["workers"]:
-        keywords["workers"] = int(options["workers"]) if options["workers"].isdecimal() else options["workers"]
+        keywords["workers"] = terminal.workers_of(options["workers"])
+    if options["patience"]:
+        keywords["patience"] = terminal.pairs_option(options["patience"], "--patience")
     if options["columns"]:
         keywords["columns"] = {
             role: str(name)

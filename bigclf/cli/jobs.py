@@ -1,11 +1,13 @@
 """Job files: one YAML file, one experiment that anyone can repeat.
 
-A job either states ``data``, ``method``, ``limits``, ``run`` and ``outputs``, or lists ``steps`` of bigclf commands:
+A job either states ``data``, ``method``, ``limits``, ``run``, ``cluster`` and ``outputs``, or lists ``steps`` of
+bigclf commands:
 
     data:    {source: "${BIGCLF_DATA}/a9a/a9a.gz", train: a9a/train, test: a9a/test}
     method:  {algo: dcd, loss: hinge, C: 1, bias: none}
     limits:  {memory: 256MB, tol: 1e-3}
-    run:     {dir: a9a/run, groups: 1, seed: 0}
+    run:     {dir: a9a/run, groups: 4, mixing: safe, seed: 0}
+    cluster: {workers: "${SCHEDULER:-2}", patience: {idle: 60}}
     outputs: {model: a9a/model.bigclf, evaluation: a9a/test.json}
 
     steps:
@@ -26,6 +28,7 @@ from typing import Any, NamedTuple
 import click
 import yaml
 
+from bigclf.cli import terminal
 from bigclf.errors import BigclfError
 
 MAX_BYTES = 1_000_000
@@ -35,11 +38,13 @@ KEYS: dict[str, tuple[str, ...] | None] = {  # None: any key, because methods na
     "data": ("source", "train", "test_source", "test", "convert", "columns"),
     "method": None,
     "limits": ("memory", "tol", "epochs", "max_seconds"),
-    "run": ("dir", "seed", "groups", "workers", "threads", "checkpoint_every", "local_dir"),
+    "run": ("dir", "seed", "groups", "mixing", "threads", "checkpoint_every", "local_dir"),
+    "cluster": ("workers", "patience"),
     "outputs": ("model", "evaluation", "predictions", "scores", "proba"),
     "steps": None,
     "name": None,
 }
+SECTIONS = ("method", "limits", "run", "cluster", "outputs", "data")
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "timestamp")}
 _NAME = re.compile(r"\$(?:\$|\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\})")
 
@@ -150,13 +155,27 @@ class Job:
             for name in section if KEYS[key] is not None else ():
                 if name not in (KEYS[key] or ()):
                     raise self.fail(f"unknown key '{key}.{name}'; {key} has {', '.join(KEYS[key] or ())}", key, name)
+        self._check_patience()
         if "steps" in self.table:
             self._check_steps()
         elif "train" not in self.table.get("data", {}):
             raise self.fail("says nothing to do: give data.train (shards), or steps", "data")
 
+    def _check_patience(self) -> None:
+        cluster = self.table.get("cluster", {})
+        patience = cluster.get("patience")
+        if patience is None:
+            return
+        if not isinstance(patience, dict):
+            raise self.fail("'cluster.patience' must be a table of keys and values", "cluster", "patience")
+        for name, value in patience.items():
+            if reason := terminal.wrong_patience(name, terminal.number_or(value)):
+                raise self.fail(f"cluster.patience: {reason}", "cluster", "patience", name)
+        if cluster.get("workers") is None:
+            raise self.fail("cluster.patience has no effect without cluster.workers", "cluster", "patience")
+
     def _check_steps(self) -> None:
-        clash = [key for key in ("data", "method", "limits", "outputs") if key in self.table]
+        clash = [key for key in ("data", "method", "limits", "cluster", "outputs") if key in self.table]
         if clash:
             raise self.fail(f"has both 'steps' and {clash[0]!r}; write one or the other", clash[0])
         steps = self.table["steps"]
@@ -264,8 +283,9 @@ class Job:
         self._check_params(str(given.get("algo", "dcd")), options["params"])
         if data.get("columns"):
             options["columns"] = ",".join(f"{role}={name}" for role, name in data["columns"].items())
-        limits = self.table.get("limits", {})
-        return {"data": data["train"], "output": self._model(), **options, **limits, **run, "run_dir": self.run_dir}
+        limits, cluster = self.table.get("limits", {}), self.table.get("cluster", {})
+        first = {"data": data["train"], "output": self._model()}
+        return {**first, **options, **limits, **run, **cluster, "run_dir": self.run_dir}
 
     def _check_params(self, algo: str, params: dict[str, Any]) -> None:
         from bigclf.methods import METHODS
@@ -294,7 +314,7 @@ class Job:
         return Step(name, words, self._lines.get(place), lines)
 
     def _line_of(self, key: str, place: tuple[Any, ...]) -> int | None:
-        for section in (place, ("method",), ("limits",), ("run",), ("outputs",), ("data",), ("data", "convert")):
+        for section in (place, *((key,) for key in SECTIONS), ("data", "convert")):
             if (*section, key) in self._lines:
                 return self._lines[(*section, key)]
         return None

@@ -17,7 +17,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from bigclf.errors import BigclfError, Interrupted
+from bigclf.errors import BigclfError, ClusterError, Interrupted
 
 USAGE, INTERRUPTED, LIMITS, BAD_DATA = 2, 6, 4, 3
 _RESUME = "bigclf.resume"
@@ -36,6 +36,11 @@ def errors_as_lines(ctx: click.Context | None) -> Iterator[None]:
     except (KeyboardInterrupt, click.Abort, Interrupted) as stop:
         _say_interrupted(stop)
         raise click.exceptions.Exit(INTERRUPTED) from None
+    except ClusterError as error:
+        if debugging():
+            raise
+        _say_lost(error)
+        raise click.exceptions.Exit(error.exit_code) from None
     except Exception as error:
         if debugging():
             raise
@@ -84,9 +89,16 @@ def _say_interrupted(stop: BaseException) -> None:
     say("interrupted" + reason, how, "yellow", joint="")
 
 
+def _say_lost(error: ClusterError) -> None:
+    """The cluster is lost, or there was none; what a run had come to by then is where the last words go on from."""
+    reason, begun, _ = str(error).partition("; resume it with run_dir=")  # advice for Python's callers
+    how = f"; go on with:  {_resume_lines[0]}" if begun and _resume_lines else ""
+    say("error:", reason + how, "red")
+
+
 @contextlib.contextmanager
 def resumable(line: str) -> Iterator[None]:
-    """While inside, an interruption prints ``line`` as the command that goes on from there."""
+    """While inside, an interruption or a lost cluster prints ``line`` as the command that goes on from there."""
     _resume_lines.append(line)
     yield  # an exception leaves the line behind for errors_as_lines to print
     _resume_lines.pop()
@@ -222,6 +234,34 @@ SIZE = Size()
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout instead of text.")
 memory_option = click.option("--memory", type=SIZE, help="What bigclf may allocate for data, state and caches.")
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what is already there.")
+workers_option = click.option(
+    "--workers", metavar="N|ADDRESS",
+    help="Processes started here, or the address of a Dask scheduler; who does the work never changes the result.",
+)  # fmt: skip
+
+
+def workers_of(text: str | None) -> int | str | None:
+    """A number of processes or an address."""
+    return int(text) if text and text.isdecimal() else text
+
+
+def check_patience(_ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """NAME=SECONDS with names that there are, and seconds that are numbers; kept as text."""
+    for name, value in pairs_option(given, "--patience").items() if given else ():
+        if reason := wrong_patience(name, value):
+            raise click.BadParameter(reason, param=param)
+    return given
+
+
+def wrong_patience(name: str, value: Any) -> str | None:
+    """What is wrong with this line of a patience, if anything."""
+    from bigclf.training.book import Patience
+
+    if name not in Patience._fields:
+        return f"unknown key {name!r}; patience has {', '.join(Patience._fields)}"
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        return f"{name} must be a number of at least 0, not {value!r}"
+    return None
 
 
 def pairs_option(text: tuple[str, ...] | str, option: str) -> dict[str, Any]:
