@@ -244,6 +244,7 @@ class DaskEngine:
                 for action in book.actions(time.monotonic()):
                     self._act(action)
                 self._hear(POLL_SECONDS)
+                self._require_usable(book)
                 for unit in book.ready():
                     outcome = self._outcomes.pop(unit)
                     self._done_groups = outcome.last
@@ -369,6 +370,13 @@ class DaskEngine:
             return MemoryBudgetError(refused[0].reason)
         said = "; ".join(f"{m.address}: {m.reason}" for m in refused[:3])
         return ClusterError(given.reason + (f"; refused were {said}" if said else ""))
+
+    def _require_usable(self, book: Book) -> None:
+        """Give up early where workers are there and every one was refused: waiting changes none of them."""
+        idle = book.idle_since(time.monotonic())
+        refused = [m.state == "refused" for m in self._members.values()]
+        if idle is not None and idle > self.patience.least and refused and all(refused):
+            raise self._reason(GiveUp("no worker can be used", None))
 
     def _run(self, work: Coroutine[Any, Any, None]) -> ThreadFuture[None]:
         return asyncio.run_coroutine_threadsafe(work, self.link.client.loop.asyncio_loop)
