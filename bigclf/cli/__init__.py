@@ -33,6 +33,7 @@ COMMANDS = {  # in the order in which a person meets them; "module" or "module:a
     "predict": "predict",
     "algorithms": "algorithms",
     "run": "run",
+    "doctor": "doctor",
 }
 
 

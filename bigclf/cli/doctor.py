@@ -1,0 +1,342 @@
+"""``bigclf doctor``: is this machine, and is this cluster, fit for a run? Each line says what to do if not."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import click
+
+from bigclf.cli import terminal
+from bigclf.errors import ClusterError
+from bigclf.units import format_bytes, format_seconds
+
+OK, WARNING, BAD = "ok", "warning", "bad"
+COLOURS = {OK: "green", WARNING: "yellow", BAD: "red"}
+LIBRARIES = 200_000_000  # interpreter and libraries of a process
+LONG_TTL = 60.0  # seconds; a frozen worker is dropped after one to two times worker-ttl
+CLOCK_SECONDS = 5.0  # a clock that is further off makes times hard to compare
+KERNEL_SECONDS = 900.0
+
+
+class Check(NamedTuple):
+    """One thing that was looked at: ``state`` (ok, warning, bad), what it is about, what was found, what to do."""
+
+    state: str
+    about: str
+    text: str
+    advice: str = ""
+
+
+@click.command("doctor", short_help="Check this machine, and a cluster.")
+@click.option("--scheduler", metavar="ADDRESS", help="Also check the Dask cluster at this address.")
+@click.option("--run-dir", metavar="DIR", help="Check that this directory (made if missing) can be written, by each"
+              " worker too.")  # fmt: skip
+@click.option("--timeout", type=click.FloatRange(1), default=20.0, show_default=True, metavar="SECONDS",
+              help="How long the scheduler and each worker have for an answer.")  # fmt: skip
+@terminal.json_option
+@click.pass_context
+def command(ctx: click.Context, scheduler: str | None, run_dir: str | None, timeout: float, as_json: bool) -> None:
+    """Check this machine: versions, compiled kernels, memory, cores, disk, limits, clock; and with --scheduler the
+    cluster there and each of its workers.
+
+    Exit code 0 if nothing is bad, else 1; 5 if the cluster cannot be reached.
+    """
+    from bigclf import machine
+
+    mine = machine.facts()
+    checks = show([*machine_checks(mine), *kernel_checks(), *directory_checks(run_dir)], as_json)
+    told, lost = None, None
+    if scheduler is not None:
+        try:
+            told = examined(scheduler, run_dir, timeout)
+            checks += show(cluster_checks(mine, told), as_json)
+        except ClusterError as error:
+            lost = error
+    bad = sum(check.state == BAD for check in checks)
+    if as_json:
+        verdict = "no cluster" if lost is not None else "bad" if bad else "good"
+        terminal.emit_json({"verdict": verdict, "checks": [check._asdict() for check in checks], "machine": mine,
+                            "cluster": told})  # fmt: skip
+    if lost is not None:
+        raise lost
+    if bad:
+        ctx.exit(1)
+
+
+def show(checks: list[Check], as_json: bool) -> list[Check]:
+    """Print a line for each check, and one for what to do."""
+    for check in [] if as_json else checks:
+        state = click.style(check.state.ljust(8), fg=COLOURS[check.state], bold=check.state != OK)
+        click.echo(f"{state}{check.about.ljust(13)} {check.text}")
+        if check.advice:
+            click.echo(f"{'':21} -> {check.advice}")
+    return checks
+
+
+# This machine
+
+
+def machine_checks(mine: dict[str, Any]) -> list[Check]:
+    """What ``machine.facts`` says, judged."""
+    versions = ", ".join(f"{name} {version}" for name, version in mine["versions"].items())
+    return [
+        Check(OK, "versions", f"{versions}; sources {mine['sources']}"),
+        Check(OK, "processor", f"{mine['cpu']}, {_plural(mine['cores'], 'core')} for this process"),
+        _memory(mine["memory"], mine["memory_by"]),
+        _open_files(mine["open_files"]),
+        _shared_memory(mine["shared_memory"]),
+        _disk("temporary", mine["temporary"]),
+        _clock(mine["time"]),
+    ]
+
+
+def _memory(limit: int, by: str) -> Check:
+    text = f"{format_bytes(limit)} at most, says {by}"
+    if limit < 2 * LIBRARIES:
+        advice = f"interpreter and libraries take some {format_bytes(LIBRARIES)}: give the process more"
+        return Check(BAD, "memory", text, advice)
+    if by == "ulimit -v":
+        return Check(WARNING, "memory", text, "that counts address space, not memory: prefer a control group")
+    return Check(OK, "memory", text)
+
+
+def _open_files(limit: int | None) -> Check:
+    if limit is not None and limit < 1024:
+        return Check(WARNING, "open files", f"{limit:,} at most", "raise it: ulimit -n 4096")
+    return Check(OK, "open files", "no limit" if limit is None else f"{limit:,} at most")
+
+
+def _shared_memory(found: dict[str, Any] | None) -> Check:
+    if found is None:
+        return Check(OK, "shared memory", "this system has no /dev/shm")
+    text = f"{found['path']} has {format_bytes(found['free'])} free of {format_bytes(found['size'])}"
+    if found["free"] < 32_000_000:
+        return Check(WARNING, "shared memory", text, "parallel conversion may need more: docker run --shm-size=256m")
+    return Check(OK, "shared memory", text)
+
+
+def _disk(about: str, found: dict[str, Any]) -> Check:
+    text = f"{found['path']} has {format_bytes(found['free'])} free"
+    if found["free"] < 100_000_000:
+        return Check(BAD, about, text, "free some, or name another disk: TMPDIR=DIR, or --local-dir DIR for a run")
+    if found["free"] < 2_000_000_000:
+        return Check(WARNING, about, text, "data that do not fit into memory are kept there: see --local-dir")
+    return Check(OK, about, text)
+
+
+def _clock(now: float) -> Check:
+    """The year alone: no clock is right that stands before the first release."""
+    text = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
+    if time.gmtime(now).tm_year < 2025:
+        return Check(BAD, "clock", text, "set it: certificates and time stamps of files depend on it")
+    return Check(OK, "clock", text)
+
+
+def directory_checks(run_dir: str | None) -> list[Check]:
+    """Whether the run directory can be written from here, and has room."""
+    from bigclf import machine
+    from bigclf.data import files
+
+    if run_dir is None:
+        return []
+    reason = machine.is_writable(run_dir)
+    if reason is not None:
+        return [Check(BAD, "run directory", reason, "name one that can be written")]
+    return [_disk("run directory", {"path": run_dir, "free": files.free_bytes(run_dir)})]
+
+
+# Kernels, in processes of their own, as a worker would find them
+
+
+def kernel_checks() -> list[Check]:
+    """Whether kernels can be compiled here, and a second process finds them."""
+    first = _prepared("compiling the kernels, once a machine ...")
+    if isinstance(first, Check):
+        return [first]
+    text = f"{first['compiled'] + first['found']} kernels, {first['compiled']} of them compiled just now in "
+    text += f"{format_seconds(first['seconds'])}; kept in {first['kernels']['path']}"
+    if first["compiled"]:
+        again = _prepared("")
+        if isinstance(again, Check):
+            return [again]
+        if again["compiled"]:
+            advice = "every process compiles anew: let BIGCLF_CACHE_DIR name a directory that can be written"
+            return [Check(WARNING, "kernels", f"{text}, but not found again", advice)]
+    return [Check(OK, "kernels", text)]
+
+
+def _prepared(note: str) -> dict[str, Any] | Check:
+    """What ``python -m bigclf.preload`` says, or what is wrong with it."""
+    if note:
+        click.echo(click.style(note, dim=True), err=True)
+    words = [sys.executable, "-m", "bigclf.preload", "--json"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=KERNEL_SECONDS, check=False)
+        told: dict[str, Any] = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        return Check(BAD, "kernels", f"not compiled within {format_seconds(KERNEL_SECONDS)}", "is the machine frozen?")
+    except ValueError:
+        last = (done.stderr.strip().splitlines() or ["no word"])[-1]
+        text = f"the process that compiles them ended with code {done.returncode}: {last}"
+        return Check(BAD, "kernels", text, "reinstall numba, llvmlite and numpy in an environment of their own")
+    if told["error"] is not None:
+        return Check(BAD, "kernels", f"not compiled: {told['error']}", "reinstall numba, or mend what it says")
+    return told
+
+
+# A cluster
+
+
+def examined(address: str, run_dir: str | None, timeout: float) -> dict[str, Any]:
+    """The survey of the cluster at ``address``; ClusterError if there is none."""
+    from bigclf.training.survey import connect, survey
+
+    with _quiet("distributed"), contextlib.closing(connect(address, min(timeout, 10.0))) as link:
+        return survey(link.client, run_dir, timeout)
+
+
+@contextlib.contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Silence a logger: what it has to say comes as an error."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def cluster_checks(mine: dict[str, Any], told: dict[str, Any]) -> list[Check]:
+    """What ``survey`` says, judged against the facts of this machine."""
+    scheduler, workers = told["scheduler"], told["workers"]
+    versions = ", ".join(f"{name} {version}" for name, version in scheduler["versions"].items())
+    checks = [Check(OK, "scheduler", f"{scheduler['address']} answers; {versions}"), *_settings(scheduler["settings"])]
+    if not workers:
+        advice = f"start some: dask worker {scheduler['address']} --nthreads 1 --preload bigclf.preload"
+        return [*checks, Check(BAD, "workers", "there are none", advice)]
+    faults = [check for worker in workers for check in _worker(mine, worker)]
+    sound = [worker for worker in workers if worker["problem"] is None]
+    return [*checks, _summary(workers, sound), *faults, *_hosts(sound)]
+
+
+def _settings(settings: dict[str, Any]) -> Iterator[Check]:
+    said = ", ".join(f"{name.partition('.')[2]} {value}" for name, value in settings.items())
+    yield Check(OK, "settings", said)
+    ttl = _seconds(settings["scheduler.worker-ttl"])
+    if ttl is None or ttl > LONG_TTL:
+        after = "never" if ttl is None else f"after {format_seconds(ttl)} to {format_seconds(2 * ttl)}"
+        advice = "bigclf goes on without it sooner; for other programs set worker-ttl: 30s for the scheduler"
+        yield Check(WARNING, "settings", f"Dask drops a frozen worker {after}", advice)
+    if settings["scheduler.allowed-failures"] == 0:
+        text = "a task is given up when one worker dies under it"
+        yield Check(WARNING, "settings", text, "set allowed-failures: 3 for the scheduler")
+    tcp = _seconds(settings["comm.timeouts.tcp"])
+    if tcp is not None and tcp > 2 * LONG_TTL:
+        text = f"a connection that is cut is noticed after {format_seconds(tcp)}"
+        yield Check(WARNING, "settings", text, "set comm.timeouts.tcp: 30s")
+
+
+def _seconds(setting: Any) -> float | None:
+    """A time as Dask's configuration gives it; None where there is no limit."""
+    if setting is None:
+        return None
+    units = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400}
+    text = str(setting).replace(" ", "").lower()
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
+    unit = text[len(number) :]
+    try:
+        return float(number or 1) * units.get(unit, units.get(unit.rstrip("s"), 1))
+    except ValueError:
+        return None
+
+
+def _summary(workers: list[dict[str, Any]], sound: list[dict[str, Any]]) -> Check:
+    n, hosts = len(workers), len({worker["host"] for worker in workers})
+    text = f"{_plural(n, 'worker')} on {_plural(hosts, 'host')}"
+    direct = [worker["direct"] for worker in sound if isinstance(worker["direct"], dict)]
+    if direct:
+        rates = sorted(one["bytes"] / one["seconds"] for one in direct)
+        text += f"; data go straight to {len(direct)} of them, at {format_bytes(rates[0])}/s"
+        text += f" to {format_bytes(rates[-1])}/s" if len(rates) > 1 else ""
+    if len(sound) == n:
+        return Check(OK, "workers", text)
+    return Check(OK if sound else BAD, "workers", f"{text}; {len(sound)} of {n} answer")
+
+
+def _worker(mine: dict[str, Any], worker: dict[str, Any]) -> Iterator[Check]:
+    """What is wrong with one worker."""
+    from bigclf.machine import differences
+
+    def check(state: str, text: str, advice: str) -> Check:
+        return Check(state, "worker", f"{name}: {text}", advice)
+
+    name = worker["name"] if worker["name"] == worker["address"] else f"{worker['name']} at {worker['address']}"
+    if worker["problem"] is not None:
+        yield check(BAD, *_problem(worker["problem"]))
+        return
+    for text in differences(mine, worker["facts"]):
+        yield check(BAD, text, "its results may differ in their bits: it will be refused; install the same there")
+    if worker["threads"] > 1:
+        advice = "bigclf makes one visit at a time a process: start more workers, each with --nthreads 1"
+        yield check(WARNING, _plural(worker["threads"], "thread"), advice)
+    if not worker["memory_limit"]:
+        yield check(WARNING, "no memory limit", "start it with --memory-limit, so that it cannot take down its host")
+    elif worker["memory_limit"] < 2 * LIBRARIES:
+        advice = f"interpreter and libraries take some {format_bytes(LIBRARIES)}: raise --memory-limit"
+        yield check(BAD, f"a memory limit of {format_bytes(worker['memory_limit'])}", advice)
+    if not worker["nanny"]:
+        yield check(WARNING, "no nanny", "nobody starts it anew when it dies: leave --no-nanny out, or supervise it")
+    if not isinstance(worker["direct"], dict):
+        advice = "they go through the scheduler, which is slower: open the worker's port to this machine"
+        yield check(WARNING, f"data do not go straight to it ({worker['direct']})", advice)
+    if worker["run_dir"] is not None:
+        yield check(BAD, worker["run_dir"], "name a directory that every worker shares and can write")
+    yield from _worker_machine(worker, check)
+
+
+def _problem(problem: str) -> tuple[str, str]:
+    if "No module named" in problem or "AttributeError" in problem:
+        return f"bigclf is not there, or another version ({problem})", "install the same bigclf there"
+    return problem, "it is frozen, very busy or cut off: end it, and start another"
+
+
+def _worker_machine(worker: dict[str, Any], check: Any) -> Iterator[Check]:
+    """What is wrong with the machine it runs on."""
+    found = worker["facts"]
+    if abs(worker["ahead"]) > CLOCK_SECONDS:
+        way = "ahead of" if worker["ahead"] > 0 else "behind"
+        text = f"its clock is {format_seconds(abs(worker['ahead']))} {way} this one"
+        yield check(WARNING, text, "set it by NTP; runs are safe, times in logs are not to be compared")
+    if not found["kernels"]["writable"]:
+        advice = "it compiles in every process: let BIGCLF_CACHE_DIR name a directory that can be written"
+        yield check(WARNING, f"{found['kernels']['path']} cannot be written", advice)
+    for one in (_disk("worker", found["temporary"]), _open_files(found["open_files"])):
+        if one.state != OK:
+            yield check(one.state, one.text, one.advice)
+
+
+def _hosts(sound: list[dict[str, Any]]) -> Iterator[Check]:
+    """Memory limits that together are more than their host has."""
+    limits: Counter[str] = Counter()
+    has: dict[str, int] = {}
+    for worker in sound:
+        host = worker["facts"]["host"]
+        limits[host] += worker["memory_limit"]
+        has[host] = worker["facts"]["memory"]
+    for host, total in sorted(limits.items()):
+        if total > has[host]:
+            text = f"{host}: its workers may take {format_bytes(total)} together and it has {format_bytes(has[host])}"
+            yield Check(WARNING, "memory", text, "start fewer workers there, or with a smaller --memory-limit")
+
+
+def _plural(n: int, word: str) -> str:
+    return f"{n:,} {word}{'' if n == 1 else 's'}"

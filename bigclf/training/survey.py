@@ -1,0 +1,180 @@
+"""What a cluster is like, before anything is run on it: ``bigclf doctor --scheduler``.
+
+Every question has a time limit of its own and is put to each worker for itself, so that one that is frozen or cannot be
+reached is a line in the report and not the end of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import platform
+import secrets
+import time
+from collections.abc import Awaitable
+from typing import Any
+
+import dask.config
+
+from bigclf import machine
+from bigclf.data import files
+from bigclf.errors import ClusterError
+from bigclf.training.cluster import Link
+from bigclf.training.cluster import connect as link_to
+
+SETTINGS = (
+    "scheduler.worker-ttl", "scheduler.no-workers-timeout", "scheduler.allowed-failures", "scheduler.work-stealing",
+    "scheduler.worker-saturation", "comm.timeouts.connect", "comm.timeouts.tcp", "comm.retry.count",
+)  # fmt: skip
+SILENT = 5.0  # seconds without a sign of life after which a worker is asked nothing; heartbeats are some 0.5 s apart
+SAMPLE_BYTES = 4_000_000
+AT_ONCE = 16  # workers asked at the same time
+
+
+def connect(address: str, timeout: float = 10.0) -> Link:
+    """A link to the scheduler at ``address``; ``close`` it in the end.
+
+    Raises
+    ------
+    ClusterError : it cannot be reached within ``timeout`` seconds, or not with these security settings.
+    """
+    try:
+        return link_to(address, timeout)
+    except ClusterError as error:
+        hint = "; is the certificate authority the right one, and no certificate expired?" if _is_tls(address) else ""
+        raise ClusterError(f"{error}{hint}") from None
+    except (TypeError, RuntimeError) as error:  # what distributed raises about certificates
+        raise ClusterError(
+            f"no connection to {address!r}: {error}; certificates are named in Dask's configuration "
+            "(distributed.comm.tls)"
+        ) from None
+
+
+def _is_tls(address: str) -> bool:
+    return address.startswith("tls:")
+
+
+def survey(client: Any, run_dir: str | None = None, timeout: float = 20.0) -> dict[str, Any]:
+    """Ask the scheduler and every worker.
+
+    Parameters
+    ----------
+    client : a ``distributed.Client``.
+    run_dir : a directory that every worker should be able to write; made if it is missing.
+    timeout : seconds within which a worker has to answer each question.
+
+    Returns
+    -------
+    dict : scheduler {address, versions, settings} and workers, a list of {address, name, host, threads, memory_limit
+        (bytes, 0: none), nanny, silent (seconds since its last sign of life), facts (``machine.facts()`` there, or
+        None), problem (why not), ahead (seconds its clock is before ours, at least), direct {bytes, seconds} or the
+        reason why data do not move straight to it, run_dir (None, or why it cannot be used there)}.
+
+    Raises
+    ------
+    ClusterError : the scheduler does not answer.
+    """
+    told: dict[str, Any] = client.sync(_survey, client, run_dir, timeout)
+    return told
+
+
+async def _survey(client: Any, run_dir: str | None, timeout: float) -> dict[str, Any]:
+    try:
+        scheduler, known, now = await asyncio.wait_for(_scheduler(client), timeout)
+    except (OSError, TimeoutError) as error:
+        raise ClusterError(f"the scheduler does not answer: {_text(error)}") from error
+    mark = _leave_mark(run_dir) if run_dir is not None else None
+    turns = asyncio.Semaphore(AT_ONCE)
+    try:
+        asked = [_worker(client, address, what, now, mark, timeout, turns) for address, what in sorted(known.items())]
+        return {"scheduler": scheduler, "workers": list(await asyncio.gather(*asked))}
+    finally:
+        if mark is not None:
+            files.remove(mark)
+
+
+async def _scheduler(client: Any) -> tuple[dict[str, Any], dict[str, Any], float]:
+    """What it says of itself, the workers it knows, and its clock."""
+    found = await client.scheduler.identity(n_workers=-1)
+    now = await client.run_on_scheduler(time.time)
+    settings = {name: await client.run_on_scheduler(dask.config.get, f"distributed.{name}", None) for name in SETTINGS}
+    versions = {"python": await client.run_on_scheduler(platform.python_version)}
+    for name in ("dask", "distributed"):
+        versions[name] = await client.run_on_scheduler(importlib.metadata.version, name)
+    return {"address": found["address"], "versions": versions, "settings": settings}, found["workers"], now
+
+
+def _leave_mark(run_dir: str) -> str:
+    """A file in the directory that workers should see."""
+    files.make_directory(run_dir)
+    path = files.join(files.absolute(run_dir), f".doctor-{secrets.token_hex(8)}")
+    files.publish_text(path, "bigclf")
+    return path
+
+
+async def _worker(
+    client: Any, address: str, what: dict[str, Any], now: float, mark: str | None, timeout: float, turns: Any
+) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "address": address, "name": str(what.get("name", address)), "host": what.get("host"),
+        "threads": int(what["nthreads"]), "memory_limit": int(what.get("memory_limit") or 0),
+        "nanny": bool(what.get("nanny")), "silent": max(0.0, now - what["last_seen"]),
+        "facts": None, "problem": None, "ahead": None, "direct": None, "run_dir": None,
+    }  # fmt: skip
+    if told["silent"] > SILENT:
+        return told | {"problem": f"no sign of life for {told['silent']:.0f} s"}
+    async with turns:
+        try:
+            return told | await _asked(client, address, mark, timeout)
+        except TimeoutError:
+            return told | {"problem": f"no answer within {timeout:.0f} s"}
+        except Exception as error:
+            return told | {"problem": _text(error)}
+
+
+async def _asked(client: Any, address: str, mark: str | None, timeout: float) -> dict[str, Any]:
+    before = time.time()
+    answer = await _bounded(client.run(examine, mark, workers=[address]), timeout)
+    said, after = answer[address], time.time()
+    ahead = max(0.0, said["facts"]["time"] - after) - max(0.0, before - said["facts"]["time"])
+    return {**said, "ahead": ahead, "direct": await _send_directly(client, address, timeout)}
+
+
+async def _send_directly(client: Any, address: str, timeout: float) -> dict[str, Any] | str:
+    """Time for some data from this process to the worker, not through the scheduler, or why that does not work."""
+    sample = secrets.token_bytes(SAMPLE_BYTES)  # nothing that compresses
+    started = time.perf_counter()
+    try:
+        await _bounded(client.scatter([sample], workers=[address], hash=False, direct=True), timeout)
+    except TimeoutError:
+        return f"not within {timeout:.0f} s"
+    except Exception as error:
+        return _text(error)
+    return {"bytes": SAMPLE_BYTES, "seconds": time.perf_counter() - started}
+
+
+async def _bounded(work: Awaitable[Any], timeout: float) -> Any:
+    return await asyncio.wait_for(work, timeout)
+
+
+async def examine(mark: str | None) -> dict[str, Any]:
+    """In a worker: its facts, and whether the directory of ``mark`` can be used; in a thread, since a file system may
+    hang and the worker should not."""
+    return await asyncio.to_thread(_examine, mark)
+
+
+def _examine(mark: str | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"facts": machine.facts(), "run_dir": None}
+    if mark is not None:
+        directory = files.parent_directory(mark)
+        if not files.exists(mark):
+            found["run_dir"] = f"{directory} is another directory there, or none: it has to be one that all share"
+        else:
+            with contextlib.suppress(Exception):
+                found["run_dir"] = machine.is_writable(directory)
+    return found
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
