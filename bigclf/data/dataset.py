@@ -341,9 +341,12 @@ class Dataset:
         DataError : naming the file that changed and how.
         """
         whole = chunks is None or chunks == (0, self.n_chunks)
-        numbers = range(len(self.files)) if whole else np.unique(self.chunks.file[slice(*chunks)]).tolist()
+        numbers = range(len(self.files)) if chunks is None or whole else self._files_of(*chunks)
         for number in numbers:
             self._check_file(number)
+
+    def _files_of(self, first: int, last: int) -> Any:
+        return np.unique(self.chunks.file[first:last]).tolist()
 
     def _check_file(self, number: int) -> None:
         change = files.has_changed(self.files[number], self.fingerprints[number])

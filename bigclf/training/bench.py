@@ -5,7 +5,6 @@ All engines make their visits here, so that their results have the same bits by 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +20,7 @@ from bigclf.data.stream import Stream
 from bigclf.mixing import SUM, Mixture
 from bigclf.training.plan import Plan, segment_units, units_of
 from bigclf.training.problems import Problem
-from bigclf.training.visit import Carry, Dual, Learner, Outcome, Part, Ref, Scratch, Sums, Visit
+from bigclf.training.visit import Carry, Dual, Learner, Outcome, Part, Ref, RowFile, Scratch, Sums, Visit
 
 log = logging.getLogger("bigclf")
 HELD_BYTES = 64_000_000  # what Arrow may hold beyond its need where the budget has room
@@ -245,6 +244,7 @@ class Bench:
     def restore(self, group: int, ref: Ref, carry: Carry, common: dict[int, Any]) -> None:
         """Take up what a group carries; ``common`` has the common state of each problem in the middle of an epoch."""
         learners = self._of(group)
+        assert not isinstance(carry.rows, RowFile)
         for number, learner in enumerate(learners):
             learner.restore_rows(carry.rows[number])
             if carry.shared is not None and carry.shared[number]:
@@ -255,6 +255,11 @@ class Bench:
                 for learner in learners:
                     learner.gather(block)
         self._at[group] = ref.token, True
+
+    def rows_before(self, group: int, number: int) -> dict[str, np.ndarray]:
+        """The row arrays of a problem as they were before the group's last epoch; none where it is the only group."""
+        before = self._of(group)[number].start_rows
+        return {f"before.rows.{n}": a for n, a in zip(getattr(before, "_fields", ()), before, strict=True)}
 
     def carry(self, group: int, midway: bool, todo: Sequence[int]) -> Carry:
         """What the group carries as it stands (views, not copies)."""

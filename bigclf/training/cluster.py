@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import queue
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future as ThreadFuture
@@ -40,7 +42,8 @@ from bigclf.training.errands import (
     shard_error,
     unpacked,
 )
-from bigclf.training.visit import Carry, Outcome, Ref, settled
+from bigclf.training.run_directory import RunDirectory
+from bigclf.training.visit import Carry, Outcome, Ref, RowFile, settled
 from bigclf.units import format_bytes
 
 log = logging.getLogger("bigclf")
@@ -50,7 +53,9 @@ GREETING_SECONDS = 60.0  # for a new worker to import, and to load its kernels
 BUNDLES = 4  # groups are done in bundles when each worker has at least so many bundles to do
 INLINE_BYTES = 50_000  # more than this is not sent inside a task
 TRAVEL_BYTES = 64_000_000  # of a group's row state, sent to and fro where no directory is shared
+FILE_BYTES = 4_000_000  # of a group's row state, from which on it goes through the run directory where there is one
 ROOM_BESIDE = 200_000_000  # interpreter and libraries of a worker
+CHILD = "bigclf.child"  # what a process started here loads first
 PREFIX = "bigclf-visit"  # of every task's key, and always the same: Dask groups and remembers by it
 
 
@@ -78,7 +83,9 @@ class Link:
             if found:
                 return found
             if time.monotonic() > deadline:
-                raise ClusterError(f"no worker came to {self.address} within {limit:.0f} s; start workers and try again")
+                raise ClusterError(
+                    f"no worker came to {self.address} within {limit:.0f} s; start workers and try again"
+                )
             time.sleep(0.1)
 
     def again(self) -> bool:
@@ -127,16 +134,32 @@ def _start_processes(n: int) -> Link:
     importing the caller's main module."""
     from distributed.deploy.subprocess import SubprocessCluster
 
-    cluster = SubprocessCluster(
-        n_workers=n,
-        threads_per_worker=1,
-        dashboard_address=None,
-        worker_kwargs={"memory_limit": 0, "dashboard": False},
-        silence_logs=logging.ERROR,
-    )
+    with _environment("DASK_LOGGING__DISTRIBUTED", "critical"):  # what there is to say reaches the run as events
+        cluster = SubprocessCluster(
+            n_workers=n,
+            threads_per_worker=1,
+            dashboard_address=None,  # type: ignore[arg-type]
+            scheduler_kwargs={"preload": CHILD},
+            worker_kwargs={"memory_limit": 0, "dashboard": False, "preload": CHILD, "preload_nanny": CHILD},
+            silence_logs=logging.CRITICAL,
+        )
     client = distributed.Client(cluster, set_as_default=False)
     client.wait_for_workers(n, timeout=60)
     return Link(client, [client, cluster])
+
+
+@contextlib.contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """For processes started meanwhile, which keep it."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 # The engine
@@ -180,13 +203,13 @@ class DaskEngine:
         *,
         link: Link,
         patience: Patience,
-        directory: str | None,
+        directory: RunDirectory | None,
     ) -> None:
         self.job, self.idle, self.advance = job, idle, advance
         self.link, self.patience, self.directory = link, patience, directory
         self.bytes_moved = 0
         self._keeps = job.problems[0].setting.method.rows is not None
-        self._require_travel()
+        self._keeping = self._way_to_keep()
         self._parcel = Parcel(job)
         self._mine = facts()
         self._members: dict[str, _Member] = {}
@@ -194,6 +217,7 @@ class DaskEngine:
         self._events: list[dict[str, Any]] = []
         self._carried: dict[int, tuple[str, Carry]] = {}  # of each group, what the driver knows of it: all settled ...
         self._proposed: dict[int, tuple[str, Carry]] = {}  # ... or as its last visit left it
+        self._settling = threading.Lock()
         self._home: dict[int, tuple[str, str]] = {}  # worker that has the group's state, and at which token
         self._states: dict[int, Any] = {}  # the common state of each problem at ...
         self._version = -1
@@ -215,18 +239,22 @@ class DaskEngine:
         self._watch: ThreadFuture[None] | None = None
         self._begin_watch()
 
-    def _require_travel(self) -> None:
+    def _way_to_keep(self) -> str:
+        """What becomes of the groups' row state: "" there is none, "travels", or the directory it is written into."""
         if not self._keeps:
-            return
+            return ""
         method, chunks = self.job.problems[0].setting.method, self.job.source.chunks
         rows = max(int(chunks.rows[a:b].sum()) for a, b in self.job.plan.groups)
         largest = rows * 8 * len(method.rows._fields) * len(self.job.problems)
+        if largest > FILE_BYTES and self.directory is not None:
+            return self.directory.path
         if largest > TRAVEL_BYTES:
             enough = -(-len(self.job.plan.groups) * largest // TRAVEL_BYTES)
             raise RunError(
                 f"the row state of a group takes {format_bytes(largest)}, and {format_bytes(TRAVEL_BYTES)} can travel "
-                f"between workers and driver: use groups={enough} or more"
+                f"between workers and driver: give a run_dir that every worker can write, or groups={enough} or more"
             )
+        return "travels"
 
     # What a run asks for
 
@@ -379,7 +407,7 @@ class DaskEngine:
             raise self._reason(GiveUp("no worker can be used", None))
 
     def _run(self, work: Coroutine[Any, Any, None]) -> ThreadFuture[None]:
-        return asyncio.run_coroutine_threadsafe(work, self.link.client.loop.asyncio_loop)
+        return asyncio.run_coroutine_threadsafe(work, self.link.client.loop.asyncio_loop)  # type: ignore[union-attr]
 
     # In Dask's thread
 
@@ -407,7 +435,7 @@ class DaskEngine:
         token = f"{self.job.run[:8]}-{round.name}-{first}-{attempt}-{self._serial}"
         future = client.submit(
             attempt_visit, Parcel(round.visit(first, last)), member.anchor, address, token, shipment, carries,
-            self._travels(round), key=(PREFIX, token), workers=[address], allow_other_workers=True, pure=False,
+            self._keep(round), key=(PREFIX, token), workers=[address], allow_other_workers=True, pure=False,
         )  # fmt: skip
         await _over(future)
         if future.status == "error":
@@ -423,15 +451,21 @@ class DaskEngine:
         """A result, straight from the worker that has it: no other worker's trouble can hold it up."""
         if not self._direct:
             return await client.gather(future, direct=False, asynchronous=True)
-        who_has = await client.scheduler.who_has(keys=[future.key])
+        scheduler: Any = client.scheduler
+        who_has = await scheduler.who_has(keys=[future.key])
         data = (await gather_from_workers(who_has, rpc=client.rpc))[0]
         if future.key not in data:
             raise OSError("the result was lost with its worker")
         return data[future.key]
 
-    def _travels(self, round: Round) -> bool:
-        """Whether what the group carries comes with the result."""
-        return self._keeps or round.midway
+    @property
+    def _writes(self) -> bool:
+        """Whether workers write into the run directory."""
+        return self._keeping not in ("", "travels")
+
+    def _keep(self, round: Round) -> str:
+        """What becomes of what the group carries after the round."""
+        return self._keeping or ("travels" if round.midway else "")
 
     async def _ship(self, member: _Member, version: int) -> Any:
         """The common state on its way to the worker, or None where it has it."""
@@ -510,8 +544,8 @@ class DaskEngine:
         while True:
             found = None
             with contextlib.suppress(Exception):
-                answer = self.link.client.scheduler.identity(n_workers=-1)
-                found = (await asyncio.wait_for(answer, ANSWER_SECONDS))["workers"]
+                scheduler: Any = self.link.client.scheduler
+                found = (await asyncio.wait_for(scheduler.identity(n_workers=-1), ANSWER_SECONDS))["workers"]
             self._messages.put(("there", found))
             with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
                 await asyncio.wait_for(self._poke.wait(), max(0.5, len(found or ()) / 200))
@@ -530,7 +564,7 @@ class DaskEngine:
     async def _introduced(self, address: str) -> dict[str, Any]:
         client = self.link.client
         sample = self.job.source.files[0] if isinstance(self.job.source, Dataset) else None
-        future = client.submit(greet, self.directory if self._keeps else None, sample, workers=[address],
+        future = client.submit(greet, self._keeping if self._writes else None, sample, workers=[address],
                                key=("bigclf-greet", f"{self.job.run[:8]}-{address}-{time.monotonic_ns()}"),
                                pure=False)  # fmt: skip
         await _over(future)
@@ -543,7 +577,7 @@ class DaskEngine:
         if self._direct:
             try:
                 return await asyncio.wait_for(self._put(self._parcel, address), GREETING_SECONDS / 4)
-            except (OSError, TimeoutError, asyncio.TimeoutError):
+            except (OSError, TimeoutError):
                 if self.workers:  # others are reached: it is this worker
                     raise
                 self._direct = False
@@ -552,11 +586,9 @@ class DaskEngine:
 
     async def _say_farewell(self) -> None:
         client = self.link.client
-        futures = [
-            client.submit(farewell, self.job.run, workers=[m.address], pure=False,
-                          key=("bigclf-farewell", f"{self.job.run[:8]}-{m.address}"))  # fmt: skip
-            for m in self._members.values() if m.state == "ready"
-        ]
+        ready = [m.address for m in self._members.values() if m.state == "ready"]
+        keys = {address: ("bigclf-farewell", f"{self.job.run[:8]}-{address}") for address in ready}
+        futures = [client.submit(farewell, self.job.run, workers=[a], pure=False, key=keys[a]) for a in ready]
         await asyncio.wait_for(asyncio.gather(*(_over(f) for f in futures)), 2)
 
     # Messages
@@ -589,8 +621,8 @@ class DaskEngine:
         for address, what in found.items():
             member = self._members.get(address)
             if member is None:
-                self._members[address] = _Member(address, str(what.get("name", address)), int(what["nthreads"]),
-                                                 int(what.get("memory_limit") or 0), what["last_seen"], now)  # fmt: skip
+                name, limit = str(what.get("name", address)), int(what.get("memory_limit") or 0)
+                self._members[address] = _Member(address, name, int(what["nthreads"]), limit, what["last_seen"], now)
                 self._run(self._greet(address))
                 continue
             if member.heard != what["last_seen"]:
@@ -645,8 +677,11 @@ class DaskEngine:
         planned = self.job.plan.memory["planned"] + ROOM_BESIDE
         limit = min(x for x in (member.memory, said["memory"]) if x)
         if limit < planned:
-            return [f"memory: the plan needs {format_bytes(planned)} a worker, libraries included, and the limit there "
-                    f"is {format_bytes(limit)}; memory={format_bytes(max(0, limit - ROOM_BESIDE))} would do"]  # fmt: skip
+            fits = format_bytes(max(0, limit - ROOM_BESIDE))
+            return [
+                f"memory: the plan needs {format_bytes(planned)} a worker, libraries included, and the limit there "
+                f"is {format_bytes(limit)}; memory={fits} would do"
+            ]
         return []
 
     def _hear_finished(self, serial: int, unit: int, attempt: int, address: str, outcome: Outcome) -> None:
@@ -735,24 +770,39 @@ class DaskEngine:
 
     def _propose(self, group: int, token: str, carry: Carry) -> None:
         """The group's last accepted visit left it so; how far it really goes the next ``Ref`` says."""
-        if carry.shared is not None:  # in the middle of an epoch nothing is to be decided
-            self._carried[group] = token, carry
-            self._proposed.pop(group, None)
-        else:
-            self._proposed[group] = token, carry
+        assert self._round is not None
+        ref = self._round.refs[group]
+        if ref is not None and group in self._proposed:
+            self._settled(group, ref)  # what the visit went on from: the next step is counted from there
+        with self._settling:
+            if carry.shared is not None:  # in the middle of an epoch nothing is to be decided
+                self._carried[group] = token, carry
+                self._proposed.pop(group, None)
+            else:
+                self._proposed[group] = token, carry
 
     def _settled(self, group: int, ref: Ref) -> Carry:
-        """What the group carries at ``ref``."""
-        proposed = self._proposed.get(group)
-        if proposed is not None and proposed[0] == ref.token:
-            before = self._carried.get(group, ("", Carry([{} for _ in self.job.problems], None)))[1]
-            steps = ref.steps or (1.0,) * len(self.job.problems)
-            rows = [_along(b, r, t) for b, r, t in zip(before.rows, proposed[1].rows, steps, strict=True)]
-            self._carried[group] = ref.token, Carry(rows, None)
-            del self._proposed[group]
-        token, carry = self._carried[group]
-        assert token == ref.token
-        return carry
+        """What the group carries at ``ref``; asked for in this thread and in Dask's."""
+        with self._settling:
+            proposed = self._proposed.get(group)
+            if proposed is not None and proposed[0] == ref.token:
+                before = self._carried.get(group, ("", Carry([{} for _ in self.job.problems], None)))[1]
+                steps = ref.steps or (1.0,) * len(self.job.problems)
+                self._carried[group] = ref.token, _gone_along(before, proposed[1], steps)
+                del self._proposed[group]
+                if isinstance(before.rows, RowFile) and self.directory is not None:
+                    self.directory.discard_rows(before.rows.name)
+            token, carry = self._carried[group]
+            assert token == ref.token
+            return carry
+
+
+def _gone_along(before: Carry, after: Carry, steps: tuple[float, ...]) -> Carry:
+    """What a group carries after going so far along the step from ``before`` to ``after``."""
+    if isinstance(after.rows, RowFile):  # the file has both
+        return Carry(after.rows._replace(steps=steps), None)
+    assert not isinstance(before.rows, RowFile)
+    return Carry([_along(b, r, t) for b, r, t in zip(before.rows, after.rows, steps, strict=True)], None)
 
 
 def _along(before: dict[str, Any], after: dict[str, Any], t: float) -> dict[str, Any]:

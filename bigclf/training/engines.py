@@ -48,8 +48,10 @@ class Engine(Protocol):
     workers : processes at work now. bytes_moved : sent and received since the start.
     """
 
-    workers: int
     bytes_moved: int
+
+    @property
+    def workers(self) -> int: ...
 
     def perform(self, round: Round) -> Iterator[Outcome]:
         """Outcomes in group order, every group in exactly one."""

@@ -22,8 +22,9 @@ from bigclf.deltas import Delta, applied, apply, difference
 from bigclf.errors import DataError
 from bigclf.machine import facts
 from bigclf.training.bench import Bench, Job, Missing
+from bigclf.training.run_directory import load_rows, publish_arrays
 from bigclf.training.sources import warm
-from bigclf.training.visit import Carry, Dual, Outcome, Part, Visit
+from bigclf.training.visit import Carry, Dual, Outcome, Part, RowFile, Visit, named_rows
 
 log = logging.getLogger("bigclf")
 UNUSED_SECONDS = 600.0  # a place that no visit came to for so long is cleared when another run needs one
@@ -105,11 +106,11 @@ class Failure(NamedTuple):
 
 
 def attempt_visit(
-    visit: Parcel, job: Parcel, slot: str, token: str, shipment: Parcel | None, carries: Parcel | None, travels: bool
+    visit: Parcel, job: Parcel, slot: str, token: str, shipment: Parcel | None, carries: Parcel | None, keeps: str
 ) -> Outcome | Failure:
     """``make_visit``, whatever comes of it."""
     try:
-        return make_visit(visit, job, slot, token, shipment, carries, travels)
+        return make_visit(visit, job, slot, token, shipment, carries, keeps)
     except Missing as error:
         return Failure("missing", error)
     except Exception as error:
@@ -117,9 +118,12 @@ def attempt_visit(
 
 
 def make_visit(
-    visit: Parcel, job: Parcel, slot: str, token: str, shipment: Parcel | None, carries: Parcel | None, travels: bool
+    visit: Parcel, job: Parcel, slot: str, token: str, shipment: Parcel | None, carries: Parcel | None, keeps: str
 ) -> Outcome:
     """A visit on a worker: what came of it, with states as changes where that is less.
+
+    ``keeps`` : what becomes of what the group carries: "" nothing, "travels" with the outcome, else the directory that
+    its row state is written into.
 
     Raises
     ------
@@ -134,13 +138,14 @@ def make_visit(
         states = [place.states[number] for number in what.todo]
         alone = len(place.job.plan.groups) == 1
         given = [_copy(state) for state in states] if alone else states
-        held = [None] * (what.last - what.first) if carries is None else carries.content
+        held = [None] * (what.last - what.first) if carries is None else [_loaded(c, keeps) for c in carries.content]
         outcome = place.bench.visit(what, given, held, token)
         parts = [_packed(part, state) for part, state in zip(outcome.parts, states, strict=False)]
         carry = None
         midway = what.kind == "update" and what.segment < place.job.plan.segments - 1
-        if travels:
-            carry = _owned(place.bench.carry(what.first, midway, what.todo))
+        if keeps:
+            carry = place.bench.carry(what.first, midway, what.todo)
+            carry = _owned(carry) if keeps == "travels" else _written(carry, place, what, keeps, token, midway)
         if not midway:
             for group in range(what.first, what.last):
                 place.bench.recycle(group)
@@ -175,11 +180,38 @@ def _copy(state: Any) -> Any:
 
 def _owned(carry: Carry) -> Carry:
     """The carry in memory of its own: the bench goes on with the arrays."""
+    assert not isinstance(carry.rows, RowFile)
+    return Carry(_own(carry.rows), None if carry.shared is None else _own(carry.shared))
 
-    def own(held: Sequence[dict[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
-        return [{name: array.copy() for name, array in one.items()} for one in held]
 
-    return Carry(own(carry.rows), None if carry.shared is None else own(carry.shared))
+def _own(held: Sequence[dict[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
+    return [{name: array.copy() for name, array in one.items()} for one in held]
+
+
+def _written(carry: Carry, place: Place, visit: Visit, directory: str, token: str, midway: bool) -> Carry:
+    """The carry with its row state in a new file: as it is proposed, and as it was before the epoch."""
+    assert not isinstance(carry.rows, RowFile)
+    arrays: dict[str, np.ndarray] = {}
+    for number, held in enumerate(carry.rows):
+        arrays |= named_rows(number, visit.first, held)
+        before = {} if midway else place.bench.rows_before(visit.first, number)
+        arrays |= named_rows(number, visit.first, before)
+    name = f"rows-{visit.first:05d}-{visit.epoch:08d}-{visit.segment:06d}-{token}.safetensors"
+    digest = publish_arrays(files.join(directory, name), arrays, {})
+    return Carry(RowFile(name, digest), None if carry.shared is None else _own(carry.shared))
+
+
+def _loaded(carry: Carry, directory: str) -> Carry:
+    """The carry with its row state in memory."""
+    file = carry.rows
+    if not isinstance(file, RowFile):
+        return carry
+    held = load_rows(files.join(directory, file.name), file.digest, file.steps)
+    rows: dict[int, dict[str, np.ndarray]] = {}
+    for name, array in held.items():
+        number, _, rest = name.split(".", 2)
+        rows.setdefault(int(number), {})[rest] = array
+    return carry._replace(rows=[rows[number] for number in sorted(rows)])
 
 
 def greet(directory: str | None, sample: str | None) -> dict[str, Any]:
@@ -240,6 +272,4 @@ def shard_error(job: Job, chunk: int | None, signal: int, deaths: int, first: in
     if chunk is None or not hasattr(job.source, "files"):
         return DataError(message)
     chunks = job.source.chunks
-    return DataError(
-        message, file=job.source.files[int(chunks.file[chunk])], row_group=int(chunks.row_group[chunk])
-    )
+    return DataError(message, file=job.source.files[int(chunks.file[chunk])], row_group=int(chunks.row_group[chunk]))

@@ -18,7 +18,6 @@ import numpy as np
 
 from bigclf.data import files
 from bigclf.data.arrays import Arrays
-from bigclf.data.dataset import Dataset
 from bigclf.errors import ClusterError, Interrupted
 from bigclf.jit import cpu_type
 from bigclf.methods import Method, Setting, resolve
@@ -217,7 +216,9 @@ def is_cluster(workers: Any) -> bool:
     ------
     ValueError : a number of workers that is none.
     """
-    if isinstance(workers, int | float | np.number) and (isinstance(workers, bool) or workers < 1 or workers % 1):
+    if isinstance(workers, int | float | np.number) and (
+        isinstance(workers, bool) or workers < 1 or int(workers) != workers
+    ):
         raise ValueError(f"workers must be a whole number of at least 1, not {workers!r}")
     return workers is not None and not (isinstance(workers, int | np.integer) and workers == 1)
 
@@ -298,8 +299,9 @@ def _train(
                 callback(record)
 
         stopping = stack.enter_context(_signals())
+        engine = _engine(job, link, options, directory)
         run = Run(
-            source, problems, plan, _engine(job, link, options), tol=options["tol"], epochs=options["epochs"],
+            source, problems, plan, engine, tol=options["tol"], epochs=options["epochs"],
             max_seconds=options["max_seconds"], directory=directory, checkpoint_every=options["checkpoint_every"],
             watch=watch, progress=screen, stopping=stopping,
         )  # fmt: skip
@@ -336,13 +338,12 @@ def _extend(run: Run) -> None:
         run.stopped = ""
 
 
-def _engine(job: Job, link: Any, options: dict[str, Any]) -> Callable[..., Engine]:
+def _engine(job: Job, link: Any, options: dict[str, Any], directory: RunDirectory | None) -> Callable[..., Engine]:
     if link is None:
         return functools.partial(LocalEngine, job)
     from bigclf.training.cluster import DaskEngine
 
-    path = None if options["run_dir"] is None else files.absolute(options["run_dir"])
-    return functools.partial(DaskEngine, job, link=link, patience=options["patience"], directory=path)
+    return functools.partial(DaskEngine, job, link=link, patience=options["patience"], directory=directory)
 
 
 def _with_advice(error: Interrupted | ClusterError, directory: RunDirectory | None) -> Interrupted | ClusterError:

@@ -21,7 +21,7 @@ from bigclf.training.engines import Engine, Round
 from bigclf.training.plan import Plan
 from bigclf.training.problems import Problem
 from bigclf.training.run_directory import Checkpoint, RunDirectory
-from bigclf.training.visit import Carry, Figures, Outcome, Part, Ref, Tally, objectives
+from bigclf.training.visit import Carry, Figures, Outcome, Part, Ref, RowFile, Tally, named_rows, objectives
 
 log = logging.getLogger("bigclf")
 NEAR = 3.0  # in memory a certificate costs an epoch: one is made when the estimate is this near the tolerance
@@ -364,12 +364,12 @@ class Run:
             arrays |= {f"{number}.state.{name}": array for name, array in state._asdict().items()}
             if status.weights is not None:
                 arrays[f"{number}.best"] = status.weights
-        rows: list[dict[str, np.ndarray]] = [{} for _ in self.refs]
+        rows: list[Any] = [{} for _ in self.refs]
         midway = self.segment > 0
         if self._last_round is not None and (midway or self.method.rows is not None):
             for group, ref in enumerate(self.refs):
                 if ref is not None:
-                    self._carried(group, self.engine.carry(group, ref, self._last_round), arrays, rows[group])
+                    rows[group] = _carried(group, self.engine.carry(group, ref, self._last_round), arrays)
         facts = {
             "reads": self.reads,
             "seconds": self.seconds,
@@ -380,13 +380,6 @@ class Run:
             "status": [_status_facts(status) for status in self.status],
         }
         return Checkpoint(arrays, rows, facts)
-
-    @staticmethod
-    def _carried(group: int, carry: Carry, arrays: dict[str, np.ndarray], rows: dict[str, np.ndarray]) -> None:
-        for number, held in enumerate(carry.rows):
-            rows |= {f"{number}.{group}.{name}": array for name, array in held.items()}
-        for number, held in enumerate(carry.shared or ()):
-            arrays |= {f"{number}.{group}.{name}": array for name, array in held.items()}
 
     def restore(self, saved: Checkpoint) -> None:
         """Take up a checkpoint of the same run."""
@@ -411,9 +404,20 @@ class Run:
                 parts.append({name[len(prefix) :]: a for name, a in held.items() if name.startswith(prefix)})
             if not any(parts):
                 continue
-            self.refs[group] = Ref(f"checkpoint-{self.epoch}-{self.segment}")
-            shared = parts if self.segment else None
-            self.engine.restore(group, self.refs[group], Carry(parts, shared), common)
+            ref = self.refs[group] = Ref(f"checkpoint-{self.epoch}-{self.segment}")
+            self.engine.restore(group, ref, Carry(parts, parts if self.segment else None), common)
+
+
+def _carried(group: int, carry: Carry, arrays: dict[str, np.ndarray]) -> Any:
+    """The group's row state as it is written down; what it has else goes into ``arrays``."""
+    for number, held in enumerate(carry.shared or ()):
+        arrays |= named_rows(number, group, held)
+    if isinstance(carry.rows, RowFile):
+        return carry.rows
+    rows: dict[str, np.ndarray] = {}
+    for number, held in enumerate(carry.rows):
+        rows |= named_rows(number, group, held)
+    return rows
 
 
 _FACTS = ("primal", "dual", "done", "since_certificate", "certify_next", "estimate", "optimism", "reads", "step")

@@ -24,6 +24,7 @@ from bigclf.data.shards import sealed, unsealed
 from bigclf.errors import ModelFormatError, RunError
 from bigclf.model import read_tensors
 from bigclf.training.lease import Lease
+from bigclf.training.visit import RowFile, settled_rows
 
 log = logging.getLogger("bigclf")
 VERSION = 1
@@ -33,9 +34,10 @@ KEPT = 2
 
 
 class Checkpoint:
-    """A committed state: ``arrays`` without a row axis, ``rows`` of each group, ``facts`` (JSON)."""
+    """A committed state: ``arrays`` without a row axis, ``rows`` of each group or the file that has them, ``facts``
+    (JSON)."""
 
-    def __init__(self, arrays: dict[str, np.ndarray], rows: list[dict[str, np.ndarray]], facts: dict[str, Any]) -> None:
+    def __init__(self, arrays: dict[str, np.ndarray], rows: list[Any], facts: dict[str, Any]) -> None:
         self.arrays, self.rows, self.facts = arrays, rows, facts
 
 
@@ -52,6 +54,7 @@ class RunDirectory:
         files.make_directory(self.path)
         files.probe_writable(self.path)
         self._lease = Lease(self.file("lease"))
+        self._rows_of: dict[str, set[str]] = {}  # row files that each checkpoint names
         self._last_record = 0.0
         self._written: dict[str, Any] | None = None
         self.failed_writes = 0
@@ -151,24 +154,19 @@ class RunDirectory:
         return False
 
     def _write(self, checkpoint: Checkpoint, epoch: int, segment: int) -> None:
-        named = {}
+        named: dict[str, str] = {}
+        steps: tuple[float, ...] = ()
         for group, rows in enumerate(checkpoint.rows):
-            if rows:
+            if isinstance(rows, RowFile):  # a worker wrote it
+                named[rows.name], steps = rows.digest, rows.steps
+            elif rows:
                 name = f"rows-{group:05d}-{epoch:08d}-{segment:06d}.safetensors"
-                named[name] = self._publish(name, rows, {})
+                named[name] = publish_arrays(self.file(name), rows, {})
         facts = checkpoint.facts | {"rows_files": named, "epoch": epoch, "segment": segment}
-        self._publish(f"state-{epoch:08d}-{segment:06d}.safetensors", checkpoint.arrays, facts)
-
-    def _publish(self, name: str, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> str:
-        """Write one file; returns the digest over its tensors' digests, which is also kept in it."""
-        from safetensors.numpy import save_file
-
-        arrays = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
-        sums = {key: _checksum(array) for key, array in arrays.items()}
-        metadata = {"bigclf-run": sealed({"version": VERSION, "sums": sums, "facts": facts}).decode()}
-        with files.publishing(self.file(name)) as beside:
-            save_file(arrays, beside, metadata)
-        return _digest(sums)
+        facts["rows_steps"] = [float(t).hex() for t in steps]
+        name = f"state-{epoch:08d}-{segment:06d}.safetensors"
+        publish_arrays(self.file(name), checkpoint.arrays, facts)
+        self._rows_of[name] = set(named)
 
     def checkpoints(self) -> list[str]:
         """Names of the state files, newest first."""
@@ -178,27 +176,16 @@ class RunDirectory:
         """The newest checkpoint that is whole; damaged ones are passed over with a warning."""
         for name in self.checkpoints():
             try:
-                arrays, facts, _ = self._load(name)
-                rows: list[dict[str, np.ndarray]] = [{} for _ in range(groups)]
+                arrays, facts, _ = load_arrays(self.file(name))
+                rows: list[Any] = [{} for _ in range(groups)]
+                steps = tuple(float.fromhex(t) for t in facts.get("rows_steps", ()))
                 for file, digest in facts["rows_files"].items():
-                    held, _, found = self._load(file)
-                    if found != digest:
-                        raise ModelFormatError(f"{file} is not the one that {name} names")
-                    rows[int(file.split("-")[1])] = held
+                    rows[int(file.split("-")[1])] = load_rows(self.file(file), digest, steps)
+                self._rows_of[name] = set(facts["rows_files"])
                 return Checkpoint(arrays, rows, facts)
             except (OSError, ModelFormatError, KeyError, ValueError) as error:
                 log.warning("checkpoint %s passed over: %s", name, error)
         return None
-
-    def _load(self, name: str) -> tuple[dict[str, np.ndarray], dict[str, Any], str]:
-        arrays, metadata = read_tensors(files.read_bytes(self.file(name)))
-        header = unsealed(metadata["bigclf-run"])
-        if header["version"] > VERSION:
-            raise RunError(f"{self.file(name)} was written by a newer bigclf (run format {header['version']})")
-        sums = {key: _checksum(array) for key, array in arrays.items()}
-        if sums != header["sums"]:
-            raise ModelFormatError(f"{name}: a checksum does not agree with the bytes")
-        return arrays, header["facts"], _digest(sums)
 
     def prune(self, keep: int) -> None:
         """Keep the newest ``keep`` checkpoints and their row files."""
@@ -209,12 +196,30 @@ class RunDirectory:
 
     def _remove_orphans(self) -> None:
         """Row files that no state file goes with, and what a killed writer left beside."""
-        kept = {match.groups() for name in self.checkpoints() if (match := STATE.fullmatch(name))}
+        kept = self._kept_rows()
         for name in files.list_directory(self.path):
-            orphan = name.startswith("rows-") and tuple(name.split(".")[0].split("-")[2:]) not in kept
+            orphan = name.startswith("rows-") and name not in kept
             if orphan or (name.startswith(".") and ".tmp" in name):
                 with contextlib.suppress(OSError):
                     files.remove(self.file(name))
+
+    def _kept_rows(self) -> set[str]:
+        """Row files that a checkpoint names."""
+        kept: set[str] = set()
+        for name in self.checkpoints():
+            if name not in self._rows_of:
+                try:
+                    self._rows_of[name] = set(load_arrays(self.file(name))[1]["rows_files"])
+                except (OSError, ModelFormatError, KeyError, ValueError):  # damaged: it names nothing
+                    self._rows_of[name] = set()
+            kept |= self._rows_of[name]
+        return kept
+
+    def discard_rows(self, name: str) -> None:
+        """A row file was superseded: it goes, unless a checkpoint names it."""
+        if not any(name in named for named in self._rows_of.values()):
+            with contextlib.suppress(OSError):
+                files.remove(self.file(name))
 
     def _try(self, what: str, write: Any) -> None:
         try:
@@ -222,6 +227,44 @@ class RunDirectory:
         except OSError as error:
             self.failed_writes += 1
             log.warning("%s not written: %s", what, error)
+
+
+def publish_arrays(path: str, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> str:
+    """Write arrays and facts to one file, each tensor with a checksum; returns the digest over all of them."""
+    from safetensors.numpy import save_file
+
+    arrays = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
+    sums = {key: _checksum(array) for key, array in arrays.items()}
+    metadata = {"bigclf-run": sealed({"version": VERSION, "sums": sums, "facts": facts}).decode()}
+    with files.publishing(path) as beside:
+        save_file(arrays, beside, metadata)
+    return _digest(sums)
+
+
+def load_arrays(path: str) -> tuple[dict[str, np.ndarray], dict[str, Any], str]:
+    """What ``publish_arrays`` wrote: arrays, facts, digest.
+
+    Raises
+    ------
+    ModelFormatError, KeyError, ValueError, OSError : it is damaged, or not there.
+    RunError : it was written by a newer version.
+    """
+    arrays, metadata = read_tensors(files.read_bytes(path))
+    header = unsealed(metadata["bigclf-run"])
+    if header["version"] > VERSION:
+        raise RunError(f"{path} was written by a newer bigclf (run format {header['version']})")
+    sums = {key: _checksum(array) for key, array in arrays.items()}
+    if sums != header["sums"]:
+        raise ModelFormatError(f"{path}: a checksum does not agree with the bytes")
+    return arrays, header["facts"], _digest(sums)
+
+
+def load_rows(path: str, digest: str, steps: tuple[float, ...]) -> dict[str, np.ndarray]:
+    """The row state of a group from its file, gone as far along its step as ``steps`` says; errors as above."""
+    held, _, found = load_arrays(path)
+    if found != digest:
+        raise ModelFormatError(f"{path} is not the one that was written")
+    return settled_rows(held, steps)
 
 
 def groups_before(path: Any) -> int | None:

@@ -87,7 +87,7 @@ def warm(setting: Setting, index_width: int, dtype: str) -> None:
     indices = np.empty(0, np.uint64 if index_width == 8 else np.uint32)
     floats, numbers = np.empty(0), np.empty(0, np.int64)
     block = alike(Block(np.zeros(1, np.int64), indices, np.empty(0, np.float32), floats, floats, floats, numbers))
-    shared = method.shared(1, dtype)
+    shared: Any = method.shared(1, dtype)
     rows = method.rows(*(np.zeros(1) for _ in method.rows._fields)) if method.rows else ()
     code, params = method.loss_code(setting.loss), method.bind(setting.settings)
     with compiling():

@@ -83,11 +83,20 @@ class Sums(NamedTuple):
     values: np.ndarray
 
 
-class Carry(NamedTuple):
-    """What a group keeps from visit to visit: rows : of each problem its arrays with a row axis; shared : of each
-    problem its other arrays in the middle of an epoch, or None between two epochs."""
+class RowFile(NamedTuple):
+    """Row state in the run directory, as a visit left it: name of the file, digest of its tensors, and how far along
+    its step each problem went since (empty: all the way)."""
 
-    rows: list[dict[str, np.ndarray]]
+    name: str
+    digest: str
+    steps: tuple[float, ...] = ()
+
+
+class Carry(NamedTuple):
+    """What a group keeps from visit to visit: rows : of each problem its arrays with a row axis, or the file that has
+    them; shared : of each problem its other arrays in the middle of an epoch, or None between two epochs."""
+
+    rows: list[dict[str, np.ndarray]] | RowFile
     shared: list[dict[str, np.ndarray]] | None
 
 
@@ -373,7 +382,7 @@ class Learner:
         return held
 
     def shared_state(self) -> dict[str, np.ndarray]:
-        """Everything without one, in the middle of an epoch: the method's own arrays, the certificate so far, counts."""
+        """Everything else, in the middle of an epoch: the method's own arrays, the certificate so far, the counts."""
         held = {f"shared.{n}": a for n, a in self.shared._asdict().items()}
         held["figures"] = self._figures().array()
         if self.start is not None:
@@ -436,6 +445,25 @@ def settled(before: np.ndarray, after: np.ndarray, t: float) -> np.ndarray:
     """before + t (after - before): how far a row state goes along its step."""
     out: np.ndarray = after if t == 1.0 else before + t * (after - before)
     return out
+
+
+def named_rows(number: int, group: int, held: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Arrays of a problem in a group under the names they have in a file."""
+    return {f"{number}.{group}.{name}": array for name, array in held.items()}
+
+
+def settled_rows(held: dict[str, np.ndarray], steps: tuple[float, ...]) -> dict[str, np.ndarray]:
+    """The row state of a group from a file that has it before and after its step: names ``problem.group.rows.alpha``
+    and ``problem.group.before.rows.alpha``."""
+    rows = {}
+    for name, array in held.items():
+        number, group, rest = name.split(".", 2)
+        if rest.startswith("before."):
+            continue
+        before = held.get(f"{number}.{group}.before.{rest}")
+        t = steps[int(number)] if steps and before is not None else 1.0
+        rows[name] = array if before is None else settled(before, array, t)
+    return rows
 
 
 def _copied(state: Any, into: Any) -> Any:
