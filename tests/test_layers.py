@@ -6,7 +6,7 @@ import pytest
 from making import PACKAGE
 
 LAYERS = {
-    "errors": 0, "units": 0, "kernel_cache": 0,
+    "errors": 0, "units": 0, "kernel_cache": 0, "child": 0,
     "jit": 1, "progress": 1,
     "deltas": 1.5,
     "block": 2, "losses": 2, "penalties": 2, "mixing": 2,
@@ -109,8 +109,8 @@ def test_of_numba_others_use_the_version_only():
         assert attributes <= {"__version__"}
 
 
-HARMLESS = {"fspath", "PathLike", "environ", "getenv", "getpid", "kill", "close", "sysconf", "cpu_count",
-            "sched_getaffinity", "strerror"}  # fmt: skip
+HARMLESS = {"fspath", "PathLike", "environ", "getenv", "getpid", "getppid", "setpgrp", "kill", "close",
+            "sysconf", "cpu_count", "sched_getaffinity", "strerror"}  # fmt: skip
 TOUCHING = ("data/files.py", "jit.py", "kernel_cache.py", "training/memory.py")
 
 

@@ -1,0 +1,34 @@
+"""A process of a cluster that ``fit(workers=n)`` started; Dask loads this in it before anything else.
+
+It is not hit by the terminal's Ctrl-C (the run that was told to stop still needs it), it ends soon after the process
+that started it however that one ended, and it is silent: what there is to say reaches the run as events.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+GRACE_SECONDS = 10.0
+
+
+def dask_setup(server: Any) -> None:
+    """Called by Dask in the scheduler, each nanny and each worker."""
+    logging.disable(logging.CRITICAL)  # nobody reads the scheduler's standard error: a full pipe would stop it
+    if hasattr(server, "nanny"):  # a worker: in its nanny's group, and closed by it
+        return
+    os.setpgrp()
+    threading.Thread(target=_follow, args=(os.getppid(),), name="bigclf-parent", daemon=True).start()
+
+
+def _follow(parent: int) -> None:
+    """End this process when its parent is gone."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_SECONDS)
+    os.kill(os.getpid(), signal.SIGKILL)
