@@ -311,6 +311,7 @@ class DaskEngine:
     # A round
 
     def _begin_round(self, round: Round) -> None:
+        self._hear(0)  # what happened since the last round
         self._serial += 1
         self._take_states(round)
         self._round, self._done_groups = round, 0
@@ -321,11 +322,9 @@ class DaskEngine:
         self._book = Book(sizes, self.patience, ahead=16 + 4 * known * self.patience.window, preferred=wishes,
                           speeds=self._speeds)  # fmt: skip
         self._outcomes, self._errors, self._data_errors, self._limbo = {}, {}, {}, []
-        now = time.monotonic()
-        for member in self._members.values():
-            if member.state == "ready":
-                self._book.joined(member.address, now)
-                self._book.seen(member.address, member.seen, now)
+        ready = [member for member in self._members.values() if member.state == "ready"]
+        for member in sorted(ready, key=lambda member: member.seen):  # one that was frozen before still is
+            self._book.joined(member.address, member.seen)
 
     def _bundles(self, round: Round) -> list[tuple[int, int]]:
         """What one task does: a group, or a node's groups where there are many for each worker."""
