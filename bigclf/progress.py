@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bigclf.units import format_bytes, format_count, format_seconds
 
 REFRESH_PER_SECOND = 6
 REMEMBERED = 6  # finished reads shown above the bar
+EVENTS = 4  # ... and what happened to workers
+BARS = 24, 12  # its columns, and those where there is little room
 
 
 def gap_text(gap: float | None) -> str:
@@ -32,7 +35,9 @@ class Meter:
     Attributes
     ----------
     rows, n_bytes : since the start.   read_rows, read_bytes : since the start of this read.   epochs : finished.
-    reads : the last records.
+    reads : the last records.   events : what last happened to workers, as (number, event); ``read_numbers`` go with
+        ``reads``, and both together tell what came first.
+    status : of a cluster "workers", "groups", "groups_done", "bytes_moved", else empty.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -44,10 +49,32 @@ class Meter:
         self.total_rows, self.total_bytes = int(plan.get("n_rows") or 0), int(plan.get("bytes") or 0)
         self.rows = self.n_bytes = self.read_rows = self.read_bytes = self.epochs = 0
         self.reads: list[dict[str, Any]] = []
-        self.read_started = self._clock()
+        self.read_numbers: list[int] = []
+        self.events: list[tuple[int, dict[str, Any]]] = []
+        self.status: dict[str, Any] = {}
+        self._ask: Callable[[], dict[str, Any]] | None = plan.get("status")
+        self._numbers = itertools.count()
+        self.read_started = self._advanced = self._clock()
+        self._last_read = 0.0  # seconds
         self._mark = self._mark_before = (self.read_started, 0, 0)
 
+    def look(self) -> None:
+        """Ask the engine how it is; for whoever draws, and from one thread only."""
+        if self._ask is None:
+            return
+        self.status = self._ask()
+        for event in self.status.get("events", ()):
+            if not any(event is known for _, known in self.events):
+                self.events = [*self.events[1 - 2 * EVENTS :], (next(self._numbers), event)]
+
+    @property
+    def far(self) -> bool:
+        """Whether rows are learned from elsewhere, and told of a visit at a time."""
+        return bool(self.status)
+
     def advance(self, rows: int, n_bytes: int) -> None:
+        if self._ask is not None:
+            self._advanced = self._clock()
         self.rows += rows
         self.read_rows += rows
         self.n_bytes += n_bytes
@@ -56,15 +83,17 @@ class Meter:
     def end_epoch(self, record: dict[str, Any]) -> None:
         self.epochs += 1
         self.read_rows = self.read_bytes = 0
-        self.read_started = self._clock()
+        started, self.read_started = self.read_started, self._clock()
+        self._last_read = self.read_started - started
         if self.read_started - self._mark[0] >= 1:
             self._mark_before, self._mark = self._mark, (self.read_started, self.rows, self.n_bytes)
         self.reads = [*self.reads[1 - REMEMBERED :], record]
+        self.read_numbers = [*self.read_numbers[1 - REMEMBERED :], next(self._numbers)]
 
     @property
     def rates(self) -> tuple[float, float]:
         """Rows and bytes a second in this read; over several where they are short, or this one has just begun."""
-        now = self._clock()
+        now = self._advanced if self.far else self._clock()
         since, rows, n_bytes = self._mark if now - self._mark[0] >= 0.5 else self._mark_before
         seconds = max(now - since, 1e-9)
         return (self.rows - rows) / seconds, (self.n_bytes - n_bytes) / seconds
@@ -78,11 +107,15 @@ class Meter:
 
     @property
     def seconds_left(self) -> float | None:
-        """Of this read, at its own pace so far; None before a tenth of a second."""
-        elapsed, fraction = self._clock() - self.read_started, self.fraction
+        """Of this read, at its own pace so far (before the first visit at that of the last read); None before a tenth
+        of a second."""
+        now, fraction = self._clock(), self.fraction
+        elapsed = (self._advanced if self.far else now) - self.read_started
+        if self.far and not fraction:
+            return max(0.0, self._last_read - (now - self.read_started)) if self._last_read else None
         if not fraction or elapsed < 0.1:
             return None
-        return elapsed * (1 - fraction) / fraction
+        return max(0.0, elapsed / fraction - (now - self.read_started))
 
 
 class TerminalProgress:
@@ -99,7 +132,7 @@ class TerminalProgress:
 
     def __init__(self, title: str = "training", console: Any = None) -> None:
         self.title, self.meter = title, Meter()
-        self._console = console
+        self._console = self._used = console
         self._live: Any = None
 
     def start(self, plan: dict[str, Any]) -> None:
@@ -110,7 +143,7 @@ class TerminalProgress:
 
         self.stop()
         self.meter.begin(plan)
-        console = self._console or Console(stderr=True, highlight=False)
+        console = self._used = self._console or Console(stderr=True, highlight=False)
         if not console.is_terminal:
             return
         self._live = Live(
@@ -134,9 +167,16 @@ class TerminalProgress:
 
     def _picture(self) -> Any:
         from rich.console import Group
+        from rich.text import Text
 
         meter = self.meter
-        lines = [read_line(record) for record in meter.reads if meter.epochs <= 50 or record is meter.reads[-1]]
+        meter.look()
+        reads = list(zip(meter.read_numbers, map(read_line, meter.reads), strict=False))
+        events = [(number, event_line(event)) for number, event in meter.events[-EVENTS:]]
+        lines = [line for _, line in sorted([*reads[-1 if meter.epochs > 50 else 0 :], *events], key=lambda x: x[0])]
+        if meter.far:
+            below = Text(f"  {cluster_text(meter)}", style="dim", no_wrap=True, overflow="ellipsis")
+            return Group(*lines, self._line(), below)
         return Group(*lines, self._line())
 
     def _line(self) -> Any:
@@ -144,29 +184,71 @@ class TerminalProgress:
         from rich.table import Table
         from rich.text import Text
 
-        meter = self.meter
+        meter, room = self.meter, self._used.width - 3
+        title = f"{self.title}  {meter.task or f'read {meter.epochs + 1}'}"
+        columns, text = fitting(status_parts(meter), room - len(title))
         grid = Table.grid(padding=(0, 1))
-        bar = ProgressBar(total=1.0, completed=meter.fraction or 0.0, width=24, pulse=meter.fraction is None)
-        grid.add_row(
-            Text(f"{self.title}  {meter.task or f'read {meter.epochs + 1}'}", style="bold"),
-            bar,
-            Text(status_text(meter), style="dim"),
-        )
+        bar = ProgressBar(total=1.0, completed=meter.fraction or 0.0, width=columns, pulse=meter.fraction is None)
+        grid.add_row(Text(title, style="bold", no_wrap=True), bar, Text(text, style="dim", no_wrap=True))
         return grid
 
 
 def status_text(meter: Meter) -> str:
     """``1.24 M rows/s · 310 MB/s · gap 2.1e-03 · 4.2 s left in this read``, without what is unknown."""
+    return _joined(status_parts(meter))
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return " · ".join(part for part in parts if part)
+
+
+def status_parts(meter: Meter) -> list[str]:
+    """Rate, bytes a second, quality and time left, empty where unknown."""
     rows, n_bytes = meter.rates
     left = meter.seconds_left
     whole = "" if meter.task else " in this read"
-    parts = (
+    return [
         f"{format_count(rows)} rows/s" if meter.rows else "getting ready",
         f"{format_bytes(n_bytes)}/s" if meter.n_bytes else "",
         quality_text(meter.reads[-1]) if meter.reads else "",
         f"{format_seconds(left)} left{whole}" if left is not None and left >= 1 else "",
+    ]
+
+
+def fitting(parts: list[str], room: int) -> tuple[int, str]:
+    """Columns for the bar and a text of the parts, both in ``room`` columns: words are left out, then bytes, then
+    time, and the bar is the shorter one."""
+    short = [*parts[:3], parts[3].removesuffix(" in this read")]
+    choices = (parts, short, [short[0], "", *short[2:]], [short[0], "", short[2], ""])
+    for columns in BARS:
+        for choice in choices[: 2 if columns == BARS[0] else None]:
+            if columns + len(_joined(choice)) <= room:
+                return columns, _joined(choice)
+    return BARS[-1], short[0]
+
+
+def cluster_text(meter: Meter) -> str:
+    """``2 workers · 3 of 8 groups · 5 mixes · 12.3 MB moved``."""
+    status, last = meter.status, meter.reads[-1] if meter.reads else {}
+    n, mixes = status.get("workers", 0), last.get("mixes", 0)
+    parts = (
+        f"{n} worker{'s' * (n != 1)}" if n else "waiting for workers",
+        f"{status.get('groups_done', 0):,} of {status.get('groups', 0):,} groups",
+        f"{mixes:,} mix{'es' * (mixes != 1)}" if mixes else "",
+        f"{format_bytes(status.get('bytes_moved', 0))} moved",
     )
-    return " · ".join(part for part in parts if part)
+    return _joined(parts)
+
+
+def event_text(event: dict[str, Any]) -> str:
+    """``1 at tcp://127.0.0.1:40243: left``."""
+    return f"{event.get('worker', '?')}: {event.get('what', '?')}"
+
+
+def event_line(event: dict[str, Any]) -> Any:
+    from rich.text import Text
+
+    return Text(f"  {event_text(event)}", style="dim", no_wrap=True, overflow="ellipsis")
 
 
 def read_line(record: dict[str, Any]) -> Any:

@@ -55,6 +55,7 @@ INLINE_BYTES = 50_000  # more than this is not sent inside a task
 TRAVEL_BYTES = 64_000_000  # of a group's row state, sent to and fro where no directory is shared
 FILE_BYTES = 4_000_000  # of a group's row state, from which on it goes through the run directory where there is one
 ROOM_BESIDE = 200_000_000  # interpreter and libraries of a worker
+RECENT = 6  # events the screen is told of
 CHILD = "bigclf.child"  # what a process started here loads first
 PREFIX = "bigclf-visit"  # of every task's key, and always the same: Dask groups and remembers by it
 
@@ -215,6 +216,7 @@ class DaskEngine:
         self._members: dict[str, _Member] = {}
         self._messages: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._events: list[dict[str, Any]] = []
+        self._recent: list[dict[str, Any]] = []  # the last of them, for whoever watches
         self._carried: dict[int, tuple[str, Carry]] = {}  # of each group, what the driver knows of it: all settled ...
         self._proposed: dict[int, tuple[str, Carry]] = {}  # ... or as its last visit left it
         self._settling = threading.Lock()
@@ -260,7 +262,7 @@ class DaskEngine:
 
     @property
     def workers(self) -> int:
-        return sum(member.state == "ready" for member in self._members.values())
+        return sum(member.state == "ready" for member in list(self._members.values()))  # the screen's thread asks too
 
     def perform(self, round: Round) -> Iterator[Outcome]:
         self._begin_round(round)
@@ -296,6 +298,7 @@ class DaskEngine:
             "groups": len(self.job.plan.groups),
             "groups_done": self._done_groups,
             "bytes_moved": self.bytes_moved,
+            "events": self._recent,
         }
 
     def close(self) -> None:
@@ -362,8 +365,12 @@ class DaskEngine:
     def _event(self, what: str, worker: str, **more: Any) -> None:
         member = self._members.get(worker)
         name = f"{member.name} at {worker}" if member is not None and member.name != worker else worker
-        self._events.append({"what": what, "worker": name, **more})
-        log.info("%s: %s", name, what)
+        self._tell({"what": what, "worker": name, **more})
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        self._events.append(event)
+        self._recent = [*self._recent[1 - RECENT :], event]
+        log.info("%s: %s", event["worker"], event["what"])
 
     # Actions
 
@@ -638,10 +645,9 @@ class DaskEngine:
         self._limbo = []
 
     def _left(self, address: str, now: float) -> None:
-        member = self._members.pop(address)
-        if member.state == "ready":
-            self._events.append({"what": "left", "worker": address})
-            log.info("%s: left", address)
+        if self._members[address].state == "ready":
+            self._event("left", address)
+        del self._members[address]
         if self._book is not None:
             self._book.left(address, now)
 

@@ -283,9 +283,6 @@ def _train(
                 return finished
         job = Job(uuid.uuid4().hex, source, problems, plan, options["tol"], options["local_dir"])
         screen = _screen(options["progress"])
-        screen.start(plan.as_json() | {"n_rows": source.n_rows,
-                                       "method": problems[0].setting.method.name})  # fmt: skip
-        stack.callback(screen.stop)
         history: list[dict[str, Any]] = []
 
         def watch(record: dict[str, Any]) -> None:
@@ -306,6 +303,11 @@ def _train(
             watch=watch, progress=screen, stopping=stopping,
         )  # fmt: skip
         stack.callback(run.release)
+        screen.start(plan.as_json() | {
+            "n_rows": source.n_rows, "method": problems[0].setting.method.name,
+            "status": None if link is None else run.engine.status,
+        })  # fmt: skip
+        stack.callback(screen.stop)
         if options["init"] is not None:
             _start_from(run, options["init"], source)
         if directory is not None and options["resume"]:
