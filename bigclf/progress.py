@@ -209,7 +209,7 @@ def status_parts(meter: Meter) -> list[str]:
     whole = "" if meter.task else " in this read"
     return [
         f"{format_count(rows)} rows/s" if meter.rows else "getting ready",
-        f"{format_bytes(n_bytes)}/s" if meter.n_bytes else "",
+        f"{format_bytes(n_bytes)}/s" if n_bytes >= 1 else "",
         quality_text(meter.reads[-1]) if meter.reads else "",
         f"{format_seconds(left)} left{whole}" if left is not None and left >= 1 else "",
     ]

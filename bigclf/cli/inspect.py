@@ -186,6 +186,7 @@ def _print_run(directory: str, told: dict[str, Any], most: int = 12) -> None:
     from rich.table import Table
 
     run, history = told["run"], told["history"]
+    groups = len(run.get("plan", {}).get("groups", ()))
     identity, plan = run.get("identity", {}), run.get("plan", {})
     epochs = history[-1].get("epoch", "?") if history else 0
     terminal.heading(directory, f"a run by {identity.get('method', '?')}, {epochs} epochs")
@@ -196,6 +197,8 @@ def _print_run(directory: str, told: dict[str, Any], most: int = 12) -> None:
             ("data", f"{data['n_rows']:,} rows, {data['nnz']:,} non-zeros" if "nnz" in data else None),
             ("limits", parameters_text({**run.get("limits", {}), "tol": identity.get("tol")})),
             ("plan", parameters_text({k: v for k, v in plan.items() if not isinstance(v, (list, dict))})),
+            ("groups", f"{groups:,}" if groups > 1 else None),
+            ("cluster", cluster_text(history)),
             ("versions", parameters_text(run.get("versions", {}))),
             ("processor", run.get("cpu")),
             ("started", run.get("started")),
@@ -205,13 +208,39 @@ def _print_run(directory: str, told: dict[str, Any], most: int = 12) -> None:
     if not history:
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    columns = [name for name in ("epoch", "seconds", "rows", "bytes_read", "objective", "gap", "error", "mistakes")
-               if any(record.get(name) is not None for record in history)]  # fmt: skip
+    names = ("epoch", "seconds", "rows", "bytes_read", "objective", "gap", "error", "mistakes", "workers", "mixes",
+             "bytes_moved")  # fmt: skip
+    columns = [name for name in names if any(record.get(name) is not None for record in history)]
     for name in columns:
         table.add_column(name.replace("_", " "), justify="right")
     for record in history[-most:]:
         table.add_row(*(_cell(name, record.get(name)) for name in columns))
     terminal.tables().print(table)
+    _print_events(history)
+
+
+def cluster_text(history: list[dict[str, Any]]) -> str | None:
+    """``2 workers, 8 groups, 12 mixes, 1.2 MB moved, 3 events``; None for a run that stayed in one process."""
+    last = history[-1] if history else {}
+    if not last.get("bytes_moved"):
+        return None
+    workers, events = last["workers"], sum(len(record.get("events", ())) for record in history)
+    parts = [f"{workers:,} worker{'s' * (workers != 1)}", f"{last['groups']:,} groups", f"{last['mixes']:,} mixes",
+             f"{format_bytes(last['bytes_moved'])} moved"]  # fmt: skip
+    if events:
+        parts.append(f"{events:,} event{'s' * (events != 1)}")
+    return ", ".join(parts)
+
+
+def _print_events(history: list[dict[str, Any]], most: int = 12) -> None:
+    """What happened to workers and visits, with the epoch it happened in."""
+    from bigclf.progress import event_text
+
+    events = [(record["epoch"], event) for record in history for event in record.get("events", ())]
+    if len(events) > most:
+        click.echo(click.style(f"  the last {most} of {len(events):,} events", dim=True))
+    for epoch, event in events[-most:]:
+        click.echo(click.style(f"  epoch {epoch:>3}  ", dim=True) + event_text(event))
 
 
 def _cell(name: str, value: Any) -> str:
@@ -219,7 +248,7 @@ def _cell(name: str, value: Any) -> str:
         return ""
     if name == "seconds":
         return format_seconds(value)
-    if name == "bytes_read":
+    if name in ("bytes_read", "bytes_moved"):
         return format_bytes(value)
     if name == "gap":
         return f"{value:.2e}"

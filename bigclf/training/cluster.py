@@ -274,6 +274,7 @@ class DaskEngine:
                 for action in book.actions(time.monotonic()):
                     self._act(action)
                 self._hear(POLL_SECONDS)
+                self._note_repeats()
                 self._require_usable(book)
                 for unit in book.ready():
                     outcome = self._outcomes.pop(unit)
