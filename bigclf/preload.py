@@ -1,6 +1,7 @@
 """Kernels ready before the first task comes: ``dask worker --preload bigclf.preload``, or ``python -m bigclf.preload``.
 
-The first process of a host compiles, under a lock; the others find its work on disk. A worker waits with joining its
+A worker prepares those for indices of 4 bytes, which nearly all data have; the command those of 8 bytes as well. The
+first process of a host compiles, under a lock; the others find its work on disk. A worker waits with joining its
 cluster until that is done, but not for longer than ``PATIENCE``. Whatever goes wrong is a line in the log: a worker
 without compiled kernels compiles them when a task needs them.
 """
@@ -37,12 +38,12 @@ def compile_all(index_width: int = 4, dtype: str = "float64") -> None:
             warm(setting._replace(settings=setting.settings | {"groups": groups}), index_width, dtype)
 
 
-def prepare(ready: threading.Event | None = None) -> dict[str, Any]:
-    """Compile everything for 4-byte indices, set ``ready``, then for 8-byte ones.
+def prepare(widths: tuple[int, ...] = (4,), ready: threading.Event | None = None) -> dict[str, Any]:
+    """Compile everything for these widths of an index, and set ``ready``. Never raises an error.
 
     Returns
     -------
-    dict : versions, cpu, kernels {path, writable}, compiled and found (signatures), seconds, error (text or None).
+    dict : versions, cpu, kernels {path}, compiled and found (signatures), seconds, error (text or None).
     """
     told: dict[str, Any] = {"compiled": 0, "found": 0, "error": None}
     started = time.perf_counter()
@@ -51,10 +52,8 @@ def prepare(ready: threading.Event | None = None) -> dict[str, Any]:
 
         told |= {"versions": machine.versions(), "cpu": jit.cpu_type()}
         told["kernels"] = {"path": os.environ["NUMBA_CACHE_DIR"]}
-        compile_all(4)
-        if ready is not None:
-            ready.set()
-        compile_all(8)
+        for width in widths:
+            compile_all(width)
         told["compiled"], told["found"] = jit.compilations()
     except Exception as error:  # it must not end a worker
         told["error"] = f"{type(error).__name__}: {error}"
@@ -84,7 +83,7 @@ def describe(told: dict[str, Any]) -> str:
 async def dask_setup(server: Any) -> None:
     """Called by Dask before a worker joins (``server`` may be a scheduler as well)."""
     ready = threading.Event()
-    threading.Thread(target=prepare, args=(ready,), name="bigclf-preload", daemon=True).start()
+    threading.Thread(target=prepare, args=((4,), ready), name="bigclf-preload", daemon=True).start()
     if not await asyncio.to_thread(ready.wait, PATIENCE):
         log.warning("kernels are still being compiled after %.0f s; the worker joins meanwhile", PATIENCE)
 
@@ -93,7 +92,7 @@ def main() -> int:
     """Prepare this host; 0 when every kernel is compiled and kept."""
     import json
 
-    told = prepare()
+    told = prepare((4, 8))
     if "--json" in sys.argv[1:]:
         sys.stdout.write(json.dumps(told) + "\n")
     elif told["error"] is None:
