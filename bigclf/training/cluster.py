@@ -20,6 +20,7 @@ from concurrent.futures import Future as ThreadFuture
 from dataclasses import dataclass, field
 from typing import Any
 
+import dask
 import distributed
 from distributed.utils_comm import gather_from_workers
 
@@ -146,7 +147,22 @@ def _start_processes(n: int) -> Link:
         )
     client = distributed.Client(cluster, set_as_default=False)
     client.wait_for_workers(n, timeout=60)
-    return Link(client, [client, cluster])
+    return Link(client, [client, _Processes(cluster)])
+
+
+class _Processes:
+    """Closes processes started here, also where Dask cannot because its scheduler is dead."""
+
+    def __init__(self, cluster: Any) -> None:
+        self._cluster = cluster
+
+    def close(self) -> None:
+        started = [self._cluster.scheduler, *self._cluster.workers.values()]
+        with contextlib.suppress(Exception), dask.config.set({"distributed.comm.timeouts.connect": "2s"}):
+            self._cluster.close(timeout=5)
+        for process in [s.process for s in started if s.process is not None]:
+            with contextlib.suppress(OSError):  # it is over
+                process.kill()
 
 
 @contextlib.contextmanager
@@ -440,9 +456,9 @@ class DaskEngine:
         shipment = await self._ship(member, round.version)
         carries = await self._carries(address, first, round)
         token = f"{self.job.run[:8]}-{round.name}-{first}-{attempt}-{self._serial}"
-        future = client.submit(
+        future = client.submit(  # bound to the worker: Dask would take it from one it killed to kill the next
             attempt_visit, Parcel(round.visit(first, last)), member.anchor, address, token, shipment, carries,
-            self._keep(round), key=(PREFIX, token), workers=[address], allow_other_workers=True, pure=False,
+            self._keep(round), key=(PREFIX, token), workers=[address], pure=False,
         )  # fmt: skip
         await _over(future)
         if future.status == "error":
@@ -529,7 +545,7 @@ class DaskEngine:
             future = self.link.client.submit(
                 on_trial, Parcel(self._round.visit(first, last)), member.anchor,
                 key=("bigclf-trial", f"{self.job.run[:8]}-{self._serial}-{first}-{action.attempt}"),
-                workers=[action.worker], allow_other_workers=True, pure=False,
+                workers=[action.worker], pure=False,
             )  # fmt: skip
             await _over(future)
             if future.status == "finished":
