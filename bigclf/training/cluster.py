@@ -196,7 +196,7 @@ class _Member:
     reason: str = ""
     anchor: Any = None  # the job, there: lost with it, and every task there with it
     version: int = -1  # of the common state it is known to have
-    shipment: tuple[int, Any] | None = None  # the version on its way, as a future
+    shipment: tuple[int, asyncio.Future[Any]] | None = None  # the version on its way
     refused_at: float = field(default=0.0)
 
 
@@ -494,12 +494,10 @@ class DaskEngine:
         """The common state on its way to the worker, or None where it has it."""
         if member.version == version:
             return None
-        if member.shipment is not None and member.shipment[0] == version and member.shipment[1].status != "cancelled":
-            return member.shipment[1]
-        parcel = self._shipment(member.version)
-        future = await self._put(parcel, member.address)
-        member.shipment = version, future
-        return future
+        if member.shipment is None or member.shipment[0] != version or _failed(member.shipment[1]):
+            sending = asyncio.ensure_future(self._put(self._shipment(member.version), member.address))
+            member.shipment = version, sending  # two attempts at once share it
+        return await asyncio.shield(member.shipment[1])
 
     def _shipment(self, known: int) -> Parcel:
         """The common state as changes to what the worker has, or to the state every process can make."""
@@ -837,6 +835,13 @@ def _along(before: dict[str, Any], after: dict[str, Any], t: float) -> dict[str,
             start = before.get(f"start.{name}", before.get(name))
             held[name] = settled(array * 0.0 if start is None else start, array, t)
     return held
+
+
+def _failed(sending: asyncio.Future[Any]) -> bool:
+    """Whether what was sent did not arrive, or was lost since."""
+    if not sending.done():
+        return False
+    return sending.cancelled() or sending.exception() is not None or sending.result().status in ("cancelled", "lost")
 
 
 async def _over(future: distributed.Future) -> None:

@@ -224,11 +224,8 @@ def greet(directory: str | None, sample: str | None) -> dict[str, Any]:
             files.probe_writable(directory)
         except Exception as error:
             found["problems"].append(f"it cannot write the run directory: {error}")
-    if sample is not None:
-        try:
-            files.fingerprint(sample)
-        except Exception as error:
-            found["problems"].append(f"it cannot read the data: {error}")
+    if sample is not None and not files.exists(sample):
+        found["problems"].append(f"it does not see the data: there is no {sample}")
     return found
 
 

@@ -1,0 +1,249 @@
+"""The engine of a Dask cluster on quiet days: the bits of one process, what moves and what is refused."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+import scipy.sparse
+from making import random_rows, shards_of
+
+import bigclf
+from bigclf.errors import ClusterError, MemoryBudgetError, RunError
+from bigclf.methods import METHODS
+
+SMALL = "17MB"  # Arrow's allocator and the queues take 12 of them: the rows do not stay
+distributed = pytest.importorskip("distributed")
+D = 40
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Three workers in this process: quick, and as apart from each other as any."""
+    logging.getLogger("distributed").setLevel(logging.ERROR)
+    cluster = distributed.LocalCluster(
+        n_workers=3, threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=None
+    )
+    with cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return random_rows(1200, D, noise=0.5)
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    x, y = random_rows(4000, D, 0.25, noise=0.5)
+    return shards_of(tmp_path_factory.mktemp("shards") / "s", x, y, chunk_nnz=3000, shard_nnz=20_000)
+
+
+def fit(*data, **options):
+    return bigclf.fit(*data, **({"progress": False} | options))
+
+
+def same(a, b):
+    np.testing.assert_array_equal(a.coef_.view(np.uint64), b.coef_.view(np.uint64))
+    np.testing.assert_array_equal(a.intercept_, b.intercept_)
+    mine, other = ({**(m.result_.certificate or {}), "read": 0} for m in (a, b))  # one that was resumed read once more
+    assert mine == other
+    assert a.result_.progressive == b.result_.progressive
+
+
+every_method = pytest.mark.parametrize("algo", list(METHODS))
+pytestmark = pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning", "ignore::DeprecationWarning")
+
+
+@every_method
+@pytest.mark.parametrize("groups", [1, 5])
+def test_workers_change_no_bit(algo, groups, client, rows):
+    options = dict(algo=algo, groups=groups, epochs=4)
+    same(fit(*rows, **options), fit(*rows, workers=client, **options))
+
+
+@every_method
+def test_nor_out_of_core_in_segments(algo, client, shards):
+    options = dict(algo=algo, groups=3, epochs=3, memory=SMALL, segments=2)
+    here, there = fit(shards, **options), fit(shards, workers=client, **options)
+    assert here.result_.plan["segments"] == 2 and not here.result_.plan["resident"]
+    same(here, there)
+
+
+@pytest.mark.parametrize("mixing", ["uniform", "mistakes"])
+def test_nor_with_other_shares_and_several_problems(mixing, client):
+    x, y = random_rows(600, D, noise=0.5)
+    y = (np.arange(600) % 3) * (y > 0)
+    options = dict(algo="averaged_perceptron", groups=4, epochs=3, mixing=mixing)
+    same(fit(x, y, **options), fit(x, y, workers=client, **options))
+
+
+def test_nor_when_groups_are_done_in_bundles(client):
+    x, y = random_rows(4000, D, noise=0.5)
+    options = dict(algo="pa1", groups=500, epochs=3)
+    model = fit(x, y, workers=client, **options)
+    same(fit(x, y, **options), model)
+
+
+def test_nor_with_float32_and_a_start(client, rows):
+    start = fit(*rows, algo="perceptron", epochs=1)
+    options = dict(algo="pa2", groups=4, epochs=2, dtype="float32", init=start)
+    same(fit(*rows, **options), fit(*rows, workers=client, **options))
+
+
+@pytest.mark.parametrize("options", [{}, {"segments": 2}, {"loss": "squared_hinge"}], ids=str)
+def test_row_state_may_go_through_files(options, client, shards, tmp_path, monkeypatch):
+    from bigclf.training import cluster
+
+    monkeypatch.setattr(cluster, "FILE_BYTES", 0)
+    options = dict(groups=3, epochs=4, memory=SMALL, **options)
+    here = fit(shards, **options)
+    there = fit(shards, workers=client, run_dir=tmp_path / "a", checkpoint_every=0, **options)
+    same(here, there)
+    names = [path.name for path in (tmp_path / "a").iterdir()]
+    states = [name for name in names if name.startswith("state-")]
+    assert len([n for n in names if n.startswith("rows-")]) == 3 * len(states) <= 6  # no file is left that nobody names
+
+
+@pytest.mark.parametrize("through_files", [False, True])
+def test_a_run_goes_on_elsewhere(through_files, client, shards, tmp_path, monkeypatch):
+    from bigclf.training import cluster
+
+    if through_files:
+        monkeypatch.setattr(cluster, "FILE_BYTES", 0)
+    options = dict(groups=3, memory=SMALL, bias=None)
+    whole = fit(shards, epochs=5, **options)
+    for number, (first, then) in enumerate([(client, None), (None, client)]):
+        run = tmp_path / f"{through_files}{number}"
+        fit(shards, epochs=2, run_dir=run, workers=first, **options)
+        same(whole, fit(shards, epochs=5, run_dir=run, resume=True, workers=then, **options))
+
+
+def test_a_resumed_run_keeps_its_groups(client, shards, tmp_path):
+    first = fit(shards, algo="pa1", epochs=2, groups=2, run_dir=tmp_path)
+    again = fit(shards, algo="pa1", epochs=3, run_dir=tmp_path, resume=True, workers=client)
+    assert len(first.result_.plan["groups"]) == len(again.result_.plan["groups"]) == 2
+    same(fit(shards, algo="pa1", epochs=3, groups=2), again)
+
+
+def test_groups_are_the_workers_unless_said(client, shards):
+    assert len(fit(shards, algo="pa1", epochs=1, workers=client).result_.plan["groups"]) == 3
+
+
+def test_two_fits_at_once(client, rows):
+    from concurrent.futures import ThreadPoolExecutor
+
+    options = [dict(algo="pa1", groups=5, epochs=10), dict(algo="dcd", groups=4, epochs=10)]
+    with ThreadPoolExecutor(2) as pool:
+        there = list(pool.map(lambda o: fit(*rows, workers=client, **o), options))
+    for option, model in zip(options, there, strict=True):
+        same(fit(*rows, **option), model)
+
+
+def test_what_changed_little_moves_little(client):
+    """1 % of the coordinates touched: an epoch moves less than a tenth of the dense bytes, to and fro."""
+    n_features = 1_600_000
+    rng = np.random.default_rng(3)
+    columns = rng.integers(0, n_features // 100, (3000, 20))
+    x = scipy.sparse.csr_matrix((np.ones(60_000, np.float32), columns.ravel(), np.arange(0, 60_001, 20)),
+                                (3000, n_features))  # fmt: skip
+    x.sum_duplicates()
+    y = np.where(rng.normal(size=3000) > 0, 1, -1)
+    history = fit(x, y, algo="pa1", groups=2, epochs=4, workers=client).result_.history
+    moved = np.diff([record["bytes_moved"] for record in history])
+    dense = 2 * 2 * 8 * n_features
+    assert 0 < moved.max() < 0.1 * dense and history[0]["bytes_moved"] < 0.1 * dense
+
+
+def test_a_dense_state_moves_once_to_each_worker_that_works_and_once_from_each_group(client):
+    x, y = random_rows(900, 3000, noise=0.5, density=0.2)
+    history = fit(x, y, algo="averaged_perceptron", groups=9, epochs=4, workers=client).result_.history
+    moved = np.diff([record["bytes_moved"] for record in history])
+    state = 2 * 8 * 3001
+    assert moved.max() <= (3 + 9) * (state + 500)
+
+
+def test_the_history_tells_of_the_cluster(client, rows):
+    history = fit(*rows, algo="perceptron", groups=5, epochs=3, workers=client).result_.history
+    last = history[-1]
+    assert last["groups"] == 5 and 1 <= last["workers"] <= 3 and last["mixes"] == 3 and last["bytes_moved"] > 0
+    assert {event["what"] for record in history for event in record.get("events", ())} == {"joined"}
+
+
+# Refusals
+
+
+def test_other_versions_are_refused_by_name(client, rows, monkeypatch):
+    from bigclf.training import cluster
+
+    mine = cluster.facts()
+    mine["versions"] = mine["versions"] | {"numba": "0.1.0"}
+    monkeypatch.setattr(cluster, "facts", lambda: mine)
+    with pytest.raises(ClusterError, match=r"numba .* there, 0\.1\.0 here"):
+        fit(*rows, algo="pa1", groups=2, workers=client, patience={"least": 0.5})
+
+
+def test_a_worker_too_small_for_the_plan_is_told_of_with_the_budget_that_would_do(client, rows, monkeypatch):
+    from bigclf.training import cluster
+
+    monkeypatch.setattr(cluster, "ROOM_BESIDE", 10**15)
+    with pytest.raises(MemoryBudgetError, match=r"the plan needs .* the limit there is .* would do"):
+        fit(*rows, algo="pa1", groups=2, workers=client, patience={"least": 0.5})
+
+
+def test_row_state_too_large_to_travel_needs_a_shared_directory(client, rows, monkeypatch):
+    from bigclf.training import cluster
+
+    monkeypatch.setattr(cluster, "TRAVEL_BYTES", 100)
+    with pytest.raises(RunError, match=r"run_dir that every worker can write, or groups=\d+"):
+        fit(*rows, groups=2, workers=client)
+
+
+def test_a_run_directory_that_no_worker_can_write(client, rows, tmp_path, monkeypatch):
+    from bigclf.training import cluster, errands
+
+    class Files:  # the workers of this module live in this process, whose user may write anywhere
+        @staticmethod
+        def probe_writable(path):
+            raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(cluster, "FILE_BYTES", 0)
+    monkeypatch.setattr(errands, "files", Files)
+    with pytest.raises(ClusterError, match="cannot write the run directory"):
+        fit(*rows, groups=2, workers=client, run_dir=tmp_path / "run", patience={"least": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"workers": 0}, ValueError, "workers"),
+        ({"workers": 1.5}, ValueError, "workers"),
+        ({"workers": True}, ValueError, "workers"),
+        ({"workers": ["tcp://x"]}, ValueError, "Dask client"),
+        ({"workers": "tcp://127.0.0.1:9"}, ClusterError, "127.0.0.1:9"),
+        ({"patience": {"idle": 3}}, TypeError, "patience"),
+        ({"workers": 2, "patience": {"zeal": 3}}, ValueError, "zeal"),
+        ({"workers": 2, "patience": {"idle": -1}}, ValueError, "idle"),
+        ({"mixing": "uniform"}, TypeError, "one group"),
+        ({"mixing": "rows", "groups": 2, "algo": "dcd"}, ValueError, "line_search"),
+        ({"mixing": "safe", "groups": 2}, ValueError, "mistakes"),
+    ],
+    ids=str,
+)
+def test_what_makes_no_sense_is_refused_by_name(given, error, words, rows):
+    with pytest.raises(error, match=words):
+        fit(*rows, **({"algo": "pa1"} | given))
+
+
+def test_data_that_cannot_be_used_is_told_of_as_in_one_process(client, tmp_path, rows):
+    shards_of(tmp_path / "s", *rows, chunk_nnz=500)
+    path = sorted((tmp_path / "s").glob("part-*.parquet"))[0]
+    dataset = bigclf.Dataset(tmp_path / "s")
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(bigclf.errors.DataError, match=path.name):
+        fit(dataset, algo="pa1", groups=2, epochs=2, workers=client, patience={"least": 5})
+
+
+def test_the_record_of_a_run_is_json(client, rows, tmp_path):
+    fit(*rows, algo="pa1", groups=2, epochs=2, workers=client, run_dir=tmp_path)
+    assert [json.loads(line)["epoch"] for line in (tmp_path / "history.jsonl").read_text().splitlines()][-1] == 2
