@@ -40,6 +40,7 @@ from bigclf.training.errands import (
     farewell,
     greet,
     on_trial,
+    present,
     shard_error,
     unpacked,
 )
@@ -69,6 +70,7 @@ class Link:
 
     def __init__(self, client: distributed.Client, closing: list[Any]) -> None:
         self.client, self._closing = client, closing
+        self._call: Any = None
         self.address = client.scheduler.address if client.scheduler is not None else None
         self.security = client.security
 
@@ -82,6 +84,7 @@ class Link:
         deadline = time.monotonic() + limit
         while True:
             found = len(self.client.scheduler_info(n_workers=-1)["workers"])
+            self.call(not found)
             if found:
                 return found
             if time.monotonic() > deadline:
@@ -89,6 +92,14 @@ class Link:
                     f"no worker came to {self.address} within {limit:.0f} s; start workers and try again"
                 )
             time.sleep(0.1)
+
+    def call(self, wanted: bool) -> None:
+        """Where nobody is there let a task wait for somebody: a cluster that adapts itself starts workers for tasks."""
+        if not wanted:
+            self._call = None
+        elif self._call is None or self._call.status in ("cancelled", "error"):
+            with contextlib.suppress(Exception):  # the connection is lost
+                self._call = self.client.submit(present, key=("bigclf-call", time.monotonic_ns()), pure=False)
 
     def again(self) -> bool:
         """Connect anew where the client has given up; False if that does not work now."""
@@ -100,6 +111,7 @@ class Link:
         return True
 
     def close(self) -> None:
+        self._call = None
         for thing in self._closing:
             with contextlib.suppress(Exception):
                 thing.close()
@@ -637,6 +649,7 @@ class DaskEngine:
         if found is None:
             self._reconnect(now)
             return
+        self.link.call(not found)
         for address in [a for a in self._members if a not in found]:
             self._left(address, now)
         for address, what in found.items():

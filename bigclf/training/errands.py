@@ -229,6 +229,10 @@ def greet(directory: str | None, sample: str | None) -> dict[str, Any]:
     return found
 
 
+def present() -> None:
+    """Asked of nobody in particular."""
+
+
 def farewell(run: str) -> None:
     """Clear the run's places."""
     with _guard:
