@@ -1,0 +1,65 @@
+"""The groups fixed, the bits are those of this process, whatever becomes of the workers."""
+
+import signal
+
+import pytest
+from clusters import words_of
+
+from bigclf.model import load
+
+pytestmark = pytest.mark.chaos
+
+
+def test_one_two_and_four_workers(cluster, shards, answers):
+    cluster.pace(0)
+    for n in (1, 2, 4):
+        cluster.ensure(n)
+        for name in ("perceptron", "pa2", "dcd", "dcd-streamed"):
+            answer = answers(name)
+            run = cluster.fit(shards, **answer.keywords)
+            answer.check_run(run)
+            assert len(run.told("joined")) == run.records[-1]["workers"] == n
+
+
+def test_one_killed_in_the_middle_of_an_epoch(cluster, shards, answer):
+    order = cluster.order(at="begin", epoch=2, first=2, do="hold")
+    run = cluster.fit(shards, **answer.keywords)
+    cluster.of(order.claimed()).send(signal.SIGKILL)
+    answer.check_run(run)
+    assert run.told("left") and run.told("group 2 given out again")
+
+
+def test_one_stopped_for_ever(cluster, shards, answer):
+    order = cluster.order(at="begin", epoch=2, first=2, do="hold")
+    run = cluster.fit(shards, **answer.keywords)
+    cluster.of(order.claimed()).send(signal.SIGSTOP)
+    answer.check_run(run)
+    assert run.told("group 2 given out again")
+
+
+def test_one_that_joins_half_way(cluster, shards, answer):
+    cluster.ensure(1)
+    order = cluster.order(at="begin", epoch=2, first=2, do="hold")
+    run = cluster.fit(shards, **answer.keywords)
+    order.claimed()
+    cluster.ensure(2)
+    order.release()
+    answer.check_run(run)
+    assert len(run.told("joined")) == 2
+    assert len({visit["pid"] for visit in cluster.visits(what="end")}) == 2
+
+
+def test_resumed_on_another_number_of_workers_after_the_driver_was_killed(cluster, shards, answer, drive, tmp_path):
+    model, run_dir = tmp_path / "m.bigclf", tmp_path / "run"
+    order = cluster.order(at="begin", epoch=3, first=2, do="hold")
+    words = ["fit", shards, "-o", model, "--workers", cluster.address, "--run-dir", run_dir, "--checkpoint-every", "0"]
+    driver = drive(*words, *words_of(answer.keywords))
+    order.claimed()
+    driver.send(signal.SIGKILL)
+    driver.end()
+    assert not model.exists()
+    order.release()
+    cluster.ensure(1)
+    run = cluster.fit(shards, run_dir=str(run_dir), resume=True, **answer.keywords)
+    answer.check(run.model())
+    assert run.records[0]["epoch"] == 3 and load(run_dir / "model.bigclf").digest() == answer.bits[0]
