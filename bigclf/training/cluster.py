@@ -15,7 +15,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from concurrent.futures import Future as ThreadFuture
 from dataclasses import dataclass, field
 from typing import Any
@@ -191,7 +191,7 @@ def _environment(name: str, value: str) -> Iterator[None]:
             os.environ[name] = before
 
 
-# The engine
+# Workers at work
 
 
 @dataclass
@@ -212,90 +212,94 @@ class _Member:
     refused_at: float = field(default=0.0)
 
 
-class DaskEngine:
-    """Visits made by the workers of a cluster.
+class Crew:
+    """The workers of a cluster, doing units of work for one driver; what a unit is, a subclass says.
 
     Parameters
     ----------
-    job : what stays the same during the run.
+    name : of what is done; part of the keys of all tasks.
+    content : what each worker needs for every unit; sent to it once, straight.
+    planned : bytes that a worker needs, without interpreter and libraries.
     idle : called several times a second; may raise to break off.
-    advance : told of rows and bytes of each accepted visit.
     link, patience : the cluster, and when to stop believing in something.
-    directory : the run directory, where row state too large to travel is kept, or None.
     """
 
+    verb = "done"  # what could not be ...
+    sample: str | None = None  # a file that every worker must be able to read
+    writes: str | None = None  # a directory that every worker must be able to write
+
     def __init__(
-        self,
-        job: Job,
-        idle: Callable[[], None],
-        advance: Callable[[int, int], None],
-        *,
-        link: Link,
-        patience: Patience,
-        directory: RunDirectory | None,
+        self, name: str, content: Any, planned: int, idle: Callable[[], None], *, link: Link, patience: Patience
     ) -> None:
-        self.job, self.idle, self.advance = job, idle, advance
-        self.link, self.patience, self.directory = link, patience, directory
+        self.idle, self.link, self.patience = idle, link, patience
         self.bytes_moved = 0
-        self._keeps = job.problems[0].setting.method.rows is not None
-        self._keeping = self._way_to_keep()
-        self._parcel = Parcel(job)
+        self.name, self._parcel, self._planned = name, Parcel(content), planned
         self._mine = facts()
         self._members: dict[str, _Member] = {}
         self._messages: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._events: list[dict[str, Any]] = []
         self._recent: list[dict[str, Any]] = []  # the last of them, for whoever watches
-        self._carried: dict[int, tuple[str, Carry]] = {}  # of each group, what the driver knows of it: all settled ...
-        self._proposed: dict[int, tuple[str, Carry]] = {}  # ... or as its last visit left it
-        self._settling = threading.Lock()
-        self._home: dict[int, tuple[str, str]] = {}  # worker that has the group's state, and at which token
-        self._states: dict[int, Any] = {}  # the common state of each problem at ...
-        self._version = -1
-        self._previous: dict[int, Any] = {}  # ... and at the version before
-        self._shipments: dict[int, Parcel] = {}  # of this version, by base
         self._speeds: list[float] = []
         self._book: Book | None = None
-        self._round: Round | None = None
-        self._units: list[tuple[int, int]] = []
-        self._serial = self._done_groups = 0
+        self._serial = 0
         self._flights: dict[tuple[int, int], ThreadFuture[None]] = {}
         self._limbo: list[tuple[int, int, str]] = []
-        self._outcomes: dict[int, Outcome] = {}
+        self._answers: dict[int, Any] = {}
         self._errors: dict[int, BaseException] = {}
         self._data_errors: dict[int, int] = {}
         self._direct = True
         self._tried_again = 0.0
-        self._nnz = [int(job.source.chunks.nnz[a:b].sum()) for a, b in job.plan.groups]
         self._watch: ThreadFuture[None] | None = None
         self._begin_watch()
 
-    def _way_to_keep(self) -> str:
-        """What becomes of the groups' row state: "" there is none, "travels", or the directory it is written into."""
-        if not self._keeps:
-            return ""
-        method, chunks = self.job.problems[0].setting.method, self.job.source.chunks
-        rows = max(int(chunks.rows[a:b].sum()) for a, b in self.job.plan.groups)
-        largest = rows * 8 * len(method.rows._fields) * len(self.job.problems)
-        if largest > FILE_BYTES and self.directory is not None:
-            return self.directory.path
-        if largest > TRAVEL_BYTES:
-            enough = -(-len(self.job.plan.groups) * largest // TRAVEL_BYTES)
-            raise RunError(
-                f"the row state of a group takes {format_bytes(largest)}, and {format_bytes(TRAVEL_BYTES)} can travel "
-                f"between workers and driver: give a run_dir that every worker can write, or groups={enough} or more"
-            )
-        return "travels"
+    # What a subclass says
 
-    # What a run asks for
+    def _called(self, unit: int) -> str:
+        """The unit in words."""
+        raise NotImplementedError
+
+    async def _submit(self, unit: int, attempt: int, member: _Member) -> distributed.Future:
+        """The unit as a task of this worker, whose answer is what it came to, or a ``Failure``."""
+        raise NotImplementedError
+
+    def _submit_trial(self, unit: int, attempt: int, member: _Member) -> distributed.Future:
+        """The unit in a child process of this worker, since workers died at it (``on_trial``)."""
+        raise NotImplementedError
+
+    def _convicted(self, unit: int, found: dict[str, Any]) -> BaseException:
+        """The error, when the child died of it too."""
+        raise NotImplementedError
+
+    def _accept(self, unit: int, address: str, answer: Any) -> None:
+        """The first answer there is to the unit."""
+        self._answers[unit] = answer
+
+    def _size_of(self, answer: Any) -> int:
+        """Bytes that came with it."""
+        return n_bytes(answer)
+
+    def _reported(self, address: str) -> None:
+        """The worker has done something it was given."""
+
+    def _lacking(self, unit: int, address: str) -> None:
+        """The worker had not what it was thought to have."""
+
+    def _forgotten(self, address: str) -> None:
+        """Another process may have taken the worker's place."""
+
+    def _remedy(self, limit: int) -> str:
+        """What would do where a worker may not have more than so many bytes."""
+        return ""
+
+    # What a driver asks for
 
     @property
     def workers(self) -> int:
         return sum(member.state == "ready" for member in list(self._members.values()))  # the screen's thread asks too
 
-    def perform(self, round: Round) -> Iterator[Outcome]:
-        self._begin_round(round)
-        book = self._book
-        assert book is not None
+    def work(self, sizes: list[float], wishes: Sequence[str | None] = ()) -> Generator[int, None, None]:
+        """Have every unit done; gives out their numbers in order, each when its answer is in ``_answers``."""
+        book = self._open(sizes, wishes)
         try:
             while not book.done:
                 self.idle()
@@ -304,92 +308,53 @@ class DaskEngine:
                 self._hear(POLL_SECONDS)
                 self._note_repeats()
                 self._require_usable(book)
-                for unit in book.ready():
-                    outcome = self._outcomes.pop(unit)
-                    self._done_groups = outcome.last
-                    yield outcome
+                yield from book.ready()
         finally:
-            self._end_round()
-
-    def carry(self, group: int, ref: Ref, round: Round) -> Carry:
-        return self._settled(group, ref)
-
-    def restore(self, group: int, ref: Ref, carry: Carry, common: dict[int, Any]) -> None:
-        self._carried[group] = ref.token, carry
+            self._shut()
 
     def take_events(self) -> list[dict[str, Any]]:
         events, self._events = self._events, []
         return events
 
-    def status(self) -> dict[str, Any]:
-        return {
-            "workers": self.workers,
-            "groups": len(self.job.plan.groups),
-            "groups_done": self._done_groups,
-            "bytes_moved": self.bytes_moved,
-            "events": self._recent,
-        }
-
     def close(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
-        self._end_round()
+        self._shut()
         with contextlib.suppress(Exception):
             self._run(self._say_farewell()).result(timeout=3)
         for member in self._members.values():
             member.anchor = member.shipment = None
         self._members = {}
 
-    # A round
+    # A round of units
 
-    def _begin_round(self, round: Round) -> None:
-        self._hear(0)  # what happened since the last round
+    def _open(self, sizes: list[float], wishes: Sequence[str | None]) -> Book:
         self._serial += 1
-        self._take_states(round)
-        self._round, self._done_groups = round, 0
-        self._units = self._bundles(round)
-        sizes = [float(sum(self._nnz[a:b])) for a, b in self._units]
-        wishes = [self._home.get(a, (None, ""))[0] for a, _ in self._units]
         known = max(1, self.workers)
-        self._book = Book(sizes, self.patience, ahead=16 + 4 * known * self.patience.window, preferred=wishes,
-                          speeds=self._speeds)  # fmt: skip
-        self._outcomes, self._errors, self._data_errors, self._limbo = {}, {}, {}, []
+        book = self._book = Book(sizes, self.patience, ahead=16 + 4 * known * self.patience.window, preferred=wishes,
+                                 speeds=self._speeds)  # fmt: skip
+        self._answers, self._errors, self._data_errors, self._limbo = {}, {}, {}, []
         ready = [member for member in self._members.values() if member.state == "ready"]
         for member in sorted(ready, key=lambda member: member.seen):  # one that was frozen before still is
-            self._book.joined(member.address, member.seen)
+            book.joined(member.address, member.seen)
+        return book
 
-    def _bundles(self, round: Round) -> list[tuple[int, int]]:
-        """What one task does: a group, or a node's groups where there are many for each worker."""
-        n = len(round.refs)
-        whole = self.job.plan.segments == 1 and not self._keeps
-        if not whole or n < BUNDLES * FAN * max(1, self.workers):
-            return [(group, group + 1) for group in range(n)]
-        return [(first, min(n, first + FAN)) for first in range(0, n, FAN)]
-
-    def _take_states(self, round: Round) -> None:
-        if round.version == self._version and set(round.todo) <= set(self._states):
-            return
-        self._previous = self._states if round.version == self._version + 1 else {}
-        self._states = dict(zip(round.todo, round.states, strict=True))
-        self._version, self._shipments = round.version, {}
-
-    def _end_round(self) -> None:
+    def _shut(self) -> None:
         if self._book is not None:
             self._speeds = self._book.speeds
             self._note_repeats()
         for flight in self._flights.values():
             flight.cancel()
-        self._flights, self._outcomes = {}, {}
-        self._book = self._round = None
+        self._flights, self._answers = {}, {}
+        self._book = None
 
     def _note_repeats(self) -> None:
         assert self._book is not None
         for record in self._book.take_events():
             if record["why"] == "missing":
                 continue
-            first, last = self._units[record["unit"]]
-            groups = f"group {first}" if last == first + 1 else f"groups {first} to {last - 1}"
-            self._event(f"{groups} given out again ({record['why']})", record["worker"], attempt=record["attempt"])
+            what = f"{self._called(record['unit'])} given out again ({record['why']})"
+            self._event(what, record["worker"], attempt=record["attempt"])
 
     def _event(self, what: str, worker: str, **more: Any) -> None:
         member = self._members.get(worker)
@@ -404,7 +369,6 @@ class DaskEngine:
     # Actions
 
     def _act(self, action: Any) -> None:
-        assert self._round is not None
         if isinstance(action, Cancel):
             flight = self._flights.pop((action.unit, action.attempt), None)
             if flight is not None:
@@ -417,15 +381,14 @@ class DaskEngine:
             self._flights[place] = self._run(self._try(self._serial, action))
             return
         assert isinstance(action, Submit)
-        self._flights[place] = self._run(self._send(self._serial, action, self._round))
+        self._flights[place] = self._run(self._send(self._serial, action))
 
     def _reason(self, given: GiveUp) -> BaseException:
         if given.unit is not None:
             error = self._errors.get(given.unit)
             if isinstance(error, BigclfError):
                 return error
-            first, _ = self._units[given.unit]
-            failure = RunError(f"group {first} could not be visited: {given.reason}")
+            failure = RunError(f"{self._called(given.unit)} could not be {self.verb}: {given.reason}")
             failure.__cause__ = error
             return failure
         refused = [m for m in self._members.values() if m.state == "refused"]
@@ -446,12 +409,12 @@ class DaskEngine:
 
     # In Dask's thread
 
-    async def _send(self, serial: int, action: Submit, round: Round) -> None:
+    async def _send(self, serial: int, action: Submit) -> None:
         """One attempt from its beginning to its end, which it tells of in a message."""
         unit, attempt, address = action
         said: tuple[Any, ...] = ("lost",)
         try:
-            said = await self._attempt(unit, attempt, address, round)
+            said = await self._attempt(unit, attempt, address)
         except asyncio.CancelledError:
             raise
         except (OSError, TimeoutError, distributed.client.FutureCancelledError) as error:
@@ -460,18 +423,12 @@ class DaskEngine:
             said = "failed", error
         self._messages.put((said[0], serial, unit, attempt, address, *said[1:]))
 
-    async def _attempt(self, unit: int, attempt: int, address: str, round: Round) -> tuple[Any, ...]:
-        member, (first, last) = self._members[address], self._units[unit]
+    async def _attempt(self, unit: int, attempt: int, address: str) -> tuple[Any, ...]:
+        member = self._members[address]
         client = self.link.client
         if member.anchor is None or member.anchor.status != "finished":
             return ("lost",)
-        shipment = await self._ship(member, round.version)
-        carries = await self._carries(address, first, round)
-        token = f"{self.job.run[:8]}-{round.name}-{first}-{attempt}-{self._serial}"
-        future = client.submit(  # bound to the worker: Dask would take it from one it killed to kill the next
-            attempt_visit, Parcel(round.visit(first, last)), member.anchor, address, token, shipment, carries,
-            self._keep(round), key=(PREFIX, token), workers=[address], pure=False,
-        )  # fmt: skip
+        future = await self._submit(unit, attempt, member)
         await _over(future)
         if future.status == "error":
             return await _dask_error(client, future)
@@ -493,70 +450,19 @@ class DaskEngine:
             raise OSError("the result was lost with its worker")
         return data[future.key]
 
-    @property
-    def _writes(self) -> bool:
-        """Whether workers write into the run directory."""
-        return self._keeping not in ("", "travels")
-
-    def _keep(self, round: Round) -> str:
-        """What becomes of what the group carries after the round."""
-        return self._keeping or ("travels" if round.midway else "")
-
-    async def _ship(self, member: _Member, version: int) -> Any:
-        """The common state on its way to the worker, or None where it has it."""
-        if member.version == version:
-            return None
-        if member.shipment is None or member.shipment[0] != version or _failed(member.shipment[1]):
-            sending = asyncio.ensure_future(self._put(self._shipment(member.version), member.address))
-            member.shipment = version, sending  # two attempts at once share it
-        return await asyncio.shield(member.shipment[1])
-
-    def _shipment(self, known: int) -> Parcel:
-        """The common state as changes to what the worker has, or to the state every process can make."""
-        base = known if known == self._version - 1 and set(self._states) <= set(self._previous) else 0
-        if base == 0 and self._version == 0:
-            return Parcel(Shipment(0, 0, {}))
-        if base not in self._shipments:
-            changes = {}
-            for number, state in self._states.items():
-                before = self._previous[number] if base else self._zero(number)
-                changes[number] = difference(before, state, state.weights.shape[0]) or state
-            self._shipments[base] = Parcel(Shipment(self._version, base, changes))
-        return self._shipments[base]
-
-    def _zero(self, number: int) -> Any:
-        return self.job.problems[number].setting.method.shared(self.job.source.n_features, self.job.plan.dtype)
-
-    async def _carries(self, address: str, first: int, round: Round) -> Any:
-        """What the group goes on from, where the worker is not known to have it."""
-        ref = round.refs[first]
-        if ref is None or not (self._keeps or round.segment > 0) or self._home.get(first) == (address, ref.token):
-            return None
-        parcel = Parcel([self._settled(first, ref)])
-        size = n_bytes(parcel.content)
-        if size <= INLINE_BYTES:
-            self.bytes_moved += size
-            return parcel
-        return await self._put(parcel, address)
-
     async def _put(self, parcel: Parcel, address: str) -> Any:
-        self.bytes_moved += n_bytes(parcel.content) if not isinstance(parcel.content, Job) else 0
+        if parcel is not self._parcel:
+            self.bytes_moved += n_bytes(parcel.content)
         return await self.link.client.scatter(
             parcel, workers=[address], hash=False, direct=self._direct, asynchronous=True
         )
 
     async def _try(self, serial: int, action: Trial) -> None:
-        """A visit in a child process of a worker, since workers died at it."""
-        first, last = self._units[action.unit]
+        """A unit in a child process of a worker, since workers died at it."""
         place = serial, action.unit, action.attempt, action.worker
         try:
             member = self._members[action.worker]
-            assert self._round is not None
-            future = self.link.client.submit(
-                on_trial, Parcel(self._round.visit(first, last)), member.anchor,
-                key=("bigclf-trial", f"{self.job.run[:8]}-{self._serial}-{first}-{action.attempt}"),
-                workers=[action.worker], pure=False,
-            )  # fmt: skip
+            future = self._submit_trial(action.unit, action.attempt, member)
             await _over(future)
             if future.status == "finished":
                 self._messages.put(("tried", *place, await self._fetch(self.link.client, future)))
@@ -564,7 +470,7 @@ class DaskEngine:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            log.info("trial of group %d: %s", first, error)
+            log.info("trial of %s: %s", self._called(action.unit), error)
         self._messages.put(("lost", *place))
 
     # Who is there
@@ -585,7 +491,7 @@ class DaskEngine:
             self._poke.clear()
 
     async def _greet(self, address: str) -> None:
-        """Ask a new worker what it is, and give it the job."""
+        """Ask a new worker what it is, and give it what every unit needs."""
         try:
             said = await asyncio.wait_for(self._introduced(address), GREETING_SECONDS)
         except asyncio.CancelledError:
@@ -596,9 +502,8 @@ class DaskEngine:
 
     async def _introduced(self, address: str) -> dict[str, Any]:
         client = self.link.client
-        sample = self.job.source.files[0] if isinstance(self.job.source, Dataset) else None
-        future = client.submit(greet, self._keeping if self._writes else None, sample, workers=[address],
-                               key=("bigclf-greet", f"{self.job.run[:8]}-{address}-{time.monotonic_ns()}"),
+        future = client.submit(greet, self.writes, self.sample, workers=[address],
+                               key=("bigclf-greet", f"{self.name[:8]}-{address}-{time.monotonic_ns()}"),
                                pure=False)  # fmt: skip
         await _over(future)
         said = await client.gather(future, direct=False, asynchronous=True)
@@ -606,7 +511,7 @@ class DaskEngine:
         return said
 
     async def _anchor(self, address: str) -> Any:
-        """The job, at the worker. Where this process cannot reach workers, everything goes through the scheduler."""
+        """The content, there. Where this process cannot reach workers, everything goes through the scheduler."""
         if self._direct:
             try:
                 return await asyncio.wait_for(self._put(self._parcel, address), GREETING_SECONDS / 4)
@@ -620,8 +525,8 @@ class DaskEngine:
     async def _say_farewell(self) -> None:
         client = self.link.client
         ready = [m.address for m in self._members.values() if m.state == "ready"]
-        keys = {address: ("bigclf-farewell", f"{self.job.run[:8]}-{address}") for address in ready}
-        futures = [client.submit(farewell, self.job.run, workers=[a], pure=False, key=keys[a]) for a in ready]
+        keys = {address: ("bigclf-farewell", f"{self.name[:8]}-{address}") for address in ready}
+        futures = [client.submit(farewell, self.name, workers=[a], pure=False, key=keys[a]) for a in ready]
         await asyncio.wait_for(asyncio.gather(*(_over(f) for f in futures)), 2)
 
     # Messages
@@ -685,7 +590,7 @@ class DaskEngine:
         if member.state == "ready":
             member.state, member.version, member.shipment, member.anchor = "new", -1, None, None
             self._run(self._greet(address))
-        self._home = {group: home for group, home in self._home.items() if home[0] != address}
+        self._forgotten(address)
 
     def _hear_greeted(self, address: str, said: dict[str, Any]) -> None:
         member, now = self._members.get(address), time.monotonic()
@@ -707,36 +612,23 @@ class DaskEngine:
         different = differences(self._mine, said)
         if different:
             return ["; ".join(different) + ": install the same versions in both places"]
-        planned = self.job.plan.memory["planned"] + ROOM_BESIDE
+        planned = self._planned + ROOM_BESIDE
         limit = min(x for x in (member.memory, said["memory"]) if x)
         if limit < planned:
-            fits = format_bytes(max(0, limit - ROOM_BESIDE))
             return [
                 f"memory: the plan needs {format_bytes(planned)} a worker, libraries included, and the limit there "
-                f"is {format_bytes(limit)}; memory={fits} would do"
+                f"is {format_bytes(limit)}{self._remedy(limit)}"
             ]
         return []
 
-    def _hear_finished(self, serial: int, unit: int, attempt: int, address: str, outcome: Outcome) -> None:
-        self.bytes_moved += n_bytes(outcome.parts) + (n_bytes(outcome.carry) if outcome.carry else 0)
+    def _hear_finished(self, serial: int, unit: int, attempt: int, address: str, answer: Any) -> None:
+        self.bytes_moved += self._size_of(answer)
         if not self._current(serial, unit, attempt):
             return
-        assert self._book is not None and self._round is not None
-        member = self._members.get(address)
-        if member is not None:
-            member.version, member.shipment = self._version, None
-        if not self._book.finished(unit, attempt, address, time.monotonic()):
-            return
-        states = [self._states[number] for number in self._round.todo]
-        alone = len(self.job.plan.groups) == 1
-        if outcome.parts and alone:  # of several groups the mixture takes changes as they are
-            outcome = outcome._replace(parts=[unpacked(p, s) for p, s in zip(outcome.parts, states, strict=True)])
-        self._outcomes[unit] = outcome
-        for group in range(outcome.first, outcome.last):
-            self._home[group] = address, outcome.token
-        if outcome.carry is not None:
-            self._propose(outcome.first, outcome.token, outcome.carry)
-        self.advance(outcome.facts["rows"], outcome.facts["bytes_read"])
+        assert self._book is not None
+        self._reported(address)
+        if self._book.finished(unit, attempt, address, time.monotonic()):
+            self._accept(unit, address, answer)
 
     def _hear_failed(self, serial: int, unit: int, attempt: int, address: str, error: BaseException) -> None:
         if not self._current(serial, unit, attempt):
@@ -752,12 +644,7 @@ class DaskEngine:
         if not self._current(serial, unit, attempt):
             return
         assert self._book is not None
-        member = self._members.get(address)
-        if member is not None:
-            member.version, member.shipment = -1, None
-        first, last = self._units[unit]
-        for group in range(first, last):
-            self._home.pop(group, None)
+        self._lacking(unit, address)
         log.debug("missing at %s: %s", address, error)
         self._book.missing(unit, attempt, address, time.monotonic())
 
@@ -776,8 +663,7 @@ class DaskEngine:
             return
         assert self._book is not None
         if found["signal"]:
-            first, _ = self._units[unit]
-            raise shard_error(self.job, found["chunk"], found["signal"], self.patience.deaths, first)
+            raise self._convicted(unit, found)
         self._book.acquitted(unit)
 
     def _current(self, serial: int, unit: int, attempt: int) -> bool:
@@ -798,6 +684,234 @@ class DaskEngine:
             if self._watch is not None:
                 self._watch.cancel()
             self._begin_watch()
+
+
+# The engine
+
+
+class DaskEngine(Crew):
+    """Visits made by the workers of a cluster.
+
+    Parameters
+    ----------
+    job : what stays the same during the run.
+    idle : called several times a second; may raise to break off.
+    advance : told of rows and bytes of each accepted visit.
+    link, patience : the cluster, and when to stop believing in something.
+    directory : the run directory, where row state too large to travel is kept, or None.
+    """
+
+    verb = "visited"
+
+    def __init__(
+        self,
+        job: Job,
+        idle: Callable[[], None],
+        advance: Callable[[int, int], None],
+        *,
+        link: Link,
+        patience: Patience,
+        directory: RunDirectory | None,
+    ) -> None:
+        self.job, self.advance, self.directory = job, advance, directory
+        self._keeps = job.problems[0].setting.method.rows is not None
+        self._keeping = self._way_to_keep()
+        self.sample = job.source.files[0] if isinstance(job.source, Dataset) else None
+        self.writes = self._keeping if self._writes else None
+        self._carried: dict[int, tuple[str, Carry]] = {}  # of each group, what the driver knows of it: all settled ...
+        self._proposed: dict[int, tuple[str, Carry]] = {}  # ... or as its last visit left it
+        self._settling = threading.Lock()
+        self._home: dict[int, tuple[str, str]] = {}  # worker that has the group's state, and at which token
+        self._states: dict[int, Any] = {}  # the common state of each problem at ...
+        self._version = -1
+        self._previous: dict[int, Any] = {}  # ... and at the version before
+        self._shipments: dict[int, Parcel] = {}  # of this version, by base
+        self._round: Round | None = None
+        self._units: list[tuple[int, int]] = []
+        self._nnz = [int(job.source.chunks.nnz[a:b].sum()) for a, b in job.plan.groups]
+        self._done_groups = 0
+        super().__init__(job.run, job, job.plan.memory["planned"], idle, link=link, patience=patience)
+
+    def _way_to_keep(self) -> str:
+        """What becomes of the groups' row state: "" there is none, "travels", or the directory it is written into."""
+        if not self._keeps:
+            return ""
+        method, chunks = self.job.problems[0].setting.method, self.job.source.chunks
+        rows = max(int(chunks.rows[a:b].sum()) for a, b in self.job.plan.groups)
+        largest = rows * 8 * len(method.rows._fields) * len(self.job.problems)
+        if largest > FILE_BYTES and self.directory is not None:
+            return self.directory.path
+        if largest > TRAVEL_BYTES:
+            enough = -(-len(self.job.plan.groups) * largest // TRAVEL_BYTES)
+            raise RunError(
+                f"the row state of a group takes {format_bytes(largest)}, and {format_bytes(TRAVEL_BYTES)} can travel "
+                f"between workers and driver: give a run_dir that every worker can write, or groups={enough} or more"
+            )
+        return "travels"
+
+    # What a run asks for
+
+    def perform(self, round: Round) -> Iterator[Outcome]:
+        sizes, wishes = self._begin_round(round)
+        with contextlib.closing(self.work(sizes, wishes)) as units:
+            for unit in units:
+                outcome = self._answers.pop(unit)
+                self._done_groups = outcome.last
+                yield outcome
+
+    def carry(self, group: int, ref: Ref, round: Round) -> Carry:
+        return self._settled(group, ref)
+
+    def restore(self, group: int, ref: Ref, carry: Carry, common: dict[int, Any]) -> None:
+        self._carried[group] = ref.token, carry
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "workers": self.workers,
+            "groups": len(self.job.plan.groups),
+            "groups_done": self._done_groups,
+            "bytes_moved": self.bytes_moved,
+            "events": self._recent,
+        }
+
+    # A round
+
+    def _begin_round(self, round: Round) -> tuple[list[float], list[str | None]]:
+        self._hear(0)  # what happened since the last round
+        self._take_states(round)
+        self._round, self._done_groups = round, 0
+        self._units = self._bundles(round)
+        sizes = [float(sum(self._nnz[a:b])) for a, b in self._units]
+        wishes = [self._home.get(a, (None, ""))[0] for a, _ in self._units]
+        return sizes, wishes
+
+    def _bundles(self, round: Round) -> list[tuple[int, int]]:
+        """What one task does: a group, or a node's groups where there are many for each worker."""
+        n = len(round.refs)
+        whole = self.job.plan.segments == 1 and not self._keeps
+        if not whole or n < BUNDLES * FAN * max(1, self.workers):
+            return [(group, group + 1) for group in range(n)]
+        return [(first, min(n, first + FAN)) for first in range(0, n, FAN)]
+
+    def _take_states(self, round: Round) -> None:
+        if round.version == self._version and set(round.todo) <= set(self._states):
+            return
+        self._previous = self._states if round.version == self._version + 1 else {}
+        self._states = dict(zip(round.todo, round.states, strict=True))
+        self._version, self._shipments = round.version, {}
+
+    # Its units
+
+    def _called(self, unit: int) -> str:
+        first, last = self._units[unit]
+        return f"group {first}" if last == first + 1 else f"groups {first} to {last - 1}"
+
+    async def _submit(self, unit: int, attempt: int, member: _Member) -> distributed.Future:
+        (first, last), round, client = self._units[unit], self._round, self.link.client
+        assert round is not None
+        shipment = await self._ship(member, round.version)
+        carries = await self._carries(member.address, first, round)
+        token = f"{self.job.run[:8]}-{round.name}-{first}-{attempt}-{self._serial}"
+        return client.submit(  # bound to the worker: Dask would take it from one it killed to kill the next
+            attempt_visit, Parcel(round.visit(first, last)), member.anchor, member.address, token, shipment, carries,
+            self._keep(round), key=(PREFIX, token), workers=[member.address], pure=False,
+        )  # fmt: skip
+
+    def _submit_trial(self, unit: int, attempt: int, member: _Member) -> distributed.Future:
+        first, last = self._units[unit]
+        assert self._round is not None
+        return self.link.client.submit(
+            on_trial, Parcel(self._round.visit(first, last)), member.anchor,
+            key=("bigclf-trial", f"{self.job.run[:8]}-{self._serial}-{first}-{attempt}"),
+            workers=[member.address], pure=False,
+        )  # fmt: skip
+
+    def _convicted(self, unit: int, found: dict[str, Any]) -> BaseException:
+        return shard_error(self.job, found["chunk"], found["signal"], self.patience.deaths, self._units[unit][0])
+
+    def _accept(self, unit: int, address: str, answer: Outcome) -> None:
+        outcome = answer
+        assert self._round is not None
+        states = [self._states[number] for number in self._round.todo]
+        alone = len(self.job.plan.groups) == 1
+        if outcome.parts and alone:  # of several groups the mixture takes changes as they are
+            outcome = outcome._replace(parts=[unpacked(p, s) for p, s in zip(outcome.parts, states, strict=True)])
+        self._answers[unit] = outcome
+        for group in range(outcome.first, outcome.last):
+            self._home[group] = address, outcome.token
+        if outcome.carry is not None:
+            self._propose(outcome.first, outcome.token, outcome.carry)
+        self.advance(outcome.facts["rows"], outcome.facts["bytes_read"])
+
+    def _size_of(self, answer: Outcome) -> int:
+        return n_bytes(answer.parts) + (n_bytes(answer.carry) if answer.carry else 0)
+
+    def _reported(self, address: str) -> None:
+        member = self._members.get(address)
+        if member is not None:
+            member.version, member.shipment = self._version, None
+
+    def _lacking(self, unit: int, address: str) -> None:
+        member = self._members.get(address)
+        if member is not None:
+            member.version, member.shipment = -1, None
+        first, last = self._units[unit]
+        for group in range(first, last):
+            self._home.pop(group, None)
+
+    def _forgotten(self, address: str) -> None:
+        self._home = {group: home for group, home in self._home.items() if home[0] != address}
+
+    def _remedy(self, limit: int) -> str:
+        return f"; memory={format_bytes(max(0, limit - ROOM_BESIDE))} would do"
+
+    # What travels
+
+    @property
+    def _writes(self) -> bool:
+        """Whether workers write into the run directory."""
+        return self._keeping not in ("", "travels")
+
+    def _keep(self, round: Round) -> str:
+        """What becomes of what the group carries after the round."""
+        return self._keeping or ("travels" if round.midway else "")
+
+    async def _ship(self, member: _Member, version: int) -> Any:
+        """The common state on its way to the worker, or None where it has it."""
+        if member.version == version:
+            return None
+        if member.shipment is None or member.shipment[0] != version or _failed(member.shipment[1]):
+            sending = asyncio.ensure_future(self._put(self._shipment(member.version), member.address))
+            member.shipment = version, sending  # two attempts at once share it
+        return await asyncio.shield(member.shipment[1])
+
+    def _shipment(self, known: int) -> Parcel:
+        """The common state as changes to what the worker has, or to the state every process can make."""
+        base = known if known == self._version - 1 and set(self._states) <= set(self._previous) else 0
+        if base == 0 and self._version == 0:
+            return Parcel(Shipment(0, 0, {}))
+        if base not in self._shipments:
+            changes = {}
+            for number, state in self._states.items():
+                before = self._previous[number] if base else self._zero(number)
+                changes[number] = difference(before, state, state.weights.shape[0]) or state
+            self._shipments[base] = Parcel(Shipment(self._version, base, changes))
+        return self._shipments[base]
+
+    def _zero(self, number: int) -> Any:
+        return self.job.problems[number].setting.method.shared(self.job.source.n_features, self.job.plan.dtype)
+
+    async def _carries(self, address: str, first: int, round: Round) -> Any:
+        """What the group goes on from, where the worker is not known to have it."""
+        ref = round.refs[first]
+        if ref is None or not (self._keeps or round.segment > 0) or self._home.get(first) == (address, ref.token):
+            return None
+        parcel = Parcel([self._settled(first, ref)])
+        size = n_bytes(parcel.content)
+        if size <= INLINE_BYTES:
+            self.bytes_moved += size
+            return parcel
+        return await self._put(parcel, address)
 
     # Row state
 
