@@ -56,7 +56,7 @@ BUNDLES = 4  # groups are done in bundles when each worker has at least so many 
 INLINE_BYTES = 50_000  # more than this is not sent inside a task
 TRAVEL_BYTES = 64_000_000  # of a group's row state, sent to and fro where no directory is shared
 FILE_BYTES = 4_000_000  # of a group's row state, from which on it goes through the run directory where there is one
-ROOM_BESIDE = 200_000_000  # interpreter and libraries of a worker
+ROOM_BESIDE = 300_000_000  # interpreter and libraries of a worker, and the 95 % at which a nanny ends it
 RECENT = 6  # events the screen is told of
 CHILD = "bigclf.child"  # what a process started here loads first
 PREFIX = "bigclf-visit"  # of every task's key, and always the same: Dask groups and remembers by it
@@ -210,6 +210,7 @@ class _Member:
     version: int = -1  # of the common state it is known to have
     shipment: tuple[int, asyncio.Future[Any]] | None = None  # the version on its way
     refused_at: float = field(default=0.0)
+    status: str = "running"  # as Dask says
 
 
 class Crew:
@@ -395,7 +396,12 @@ class Crew:
         if refused and all(m.reason.startswith("memory") for m in refused):
             return MemoryBudgetError(refused[0].reason)
         said = "; ".join(f"{m.address}: {m.reason}" for m in refused[:3])
-        return ClusterError(given.reason + (f"; refused were {said}" if said else ""))
+        paused = ", ".join(m.address for m in self._members.values() if m.status == "paused")
+        return ClusterError(
+            given.reason
+            + (f"; refused were {said}" if said else "")
+            + (f"; paused, for want of memory, were {paused}" if paused else "")
+        )
 
     def _require_usable(self, book: Book) -> None:
         """Give up early where workers are there and every one was refused: waiting changes none of them."""
@@ -564,7 +570,8 @@ class Crew:
                 self._members[address] = _Member(address, name, int(what["nthreads"]), limit, what["last_seen"], now)
                 self._run(self._greet(address))
                 continue
-            if member.heard != what["last_seen"]:
+            member.status = what.get("status", "running")
+            if member.heard != what["last_seen"] and member.status == "running":  # paused or leaving it does nothing
                 member.heard, member.seen = what["last_seen"], now
                 if self._book is not None and member.state == "ready":
                     self._book.seen(address, now, now)
@@ -612,7 +619,7 @@ class Crew:
         different = differences(self._mine, said)
         if different:
             return ["; ".join(different) + ": install the same versions in both places"]
-        planned = self._planned + ROOM_BESIDE
+        planned = int(1.1 * self._planned) + ROOM_BESIDE
         limit = min(x for x in (member.memory, said["memory"]) if x)
         if limit < planned:
             return [
@@ -863,7 +870,8 @@ class DaskEngine(Crew):
         self._home = {group: home for group, home in self._home.items() if home[0] != address}
 
     def _remedy(self, limit: int) -> str:
-        return f"; memory={format_bytes(max(0, limit - ROOM_BESIDE))} would do"
+        fits = int((limit - ROOM_BESIDE) / 1.1) // 1_000_000 * 1_000_000
+        return f"; memory={format_bytes(fits)} would do" if fits > 0 else "; more memory for the workers would do"
 
     # What travels
 
