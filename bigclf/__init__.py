@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from bigclf.data.convert import convert as convert
     from bigclf.data.dataset import Dataset as Dataset
     from bigclf.estimators import LinearClassifier as LinearClassifier
-    from bigclf.metrics import evaluate as evaluate
     from bigclf.metrics import predict as predict
     from bigclf.model import Model as Model
     from bigclf.model import load as load
     from bigclf.training import fit as fit
+    from bigclf.training.evaluation import evaluate as evaluate
 
 __version__ = "0.1.0"
 
@@ -30,7 +30,7 @@ _PLACES = {
     "fit": "bigclf.training",
     "load": "bigclf.model",
     "convert": "bigclf.data.convert",
-    "evaluate": "bigclf.metrics",
+    "evaluate": "bigclf.training.evaluation",
     "predict": "bigclf.metrics",
     "algorithms": "bigclf.catalogue",
     "Dataset": "bigclf.data.dataset",

@@ -37,7 +37,7 @@ class Meter:
     rows, n_bytes : since the start.   read_rows, read_bytes : since the start of this read.   epochs : finished.
     reads : the last records.   events : what last happened to workers, as (number, event); ``read_numbers`` go with
         ``reads``, and both together tell what came first.
-    status : of a cluster "workers", "groups", "groups_done", "bytes_moved", else empty.
+    status : of a cluster "workers", "groups", "groups_done" (or "parts", "parts_done"), "bytes_moved", else empty.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -230,10 +230,10 @@ def fitting(parts: list[str], room: int) -> tuple[int, str]:
 def cluster_text(meter: Meter) -> str:
     """``2 workers · 3 of 8 groups · 5 mixes · 12.3 MB moved``."""
     status, last = meter.status, meter.reads[-1] if meter.reads else {}
-    n, mixes = status.get("workers", 0), last.get("mixes", 0)
+    n, mixes, what = status.get("workers", 0), last.get("mixes", 0), "groups" if "groups" in status else "parts"
     parts = (
         f"{n} worker{'s' * (n != 1)}" if n else "waiting for workers",
-        f"{status.get('groups_done', 0):,} of {status.get('groups', 0):,} groups",
+        f"{status.get(f'{what}_done', 0):,} of {status.get(what, 0):,} {what}",
         f"{mixes:,} mix{'es' * (mixes != 1)}" if mixes else "",
         f"{format_bytes(status.get('bytes_moved', 0))} moved",
     )

@@ -14,23 +14,30 @@ from bigclf.units import format_count, format_seconds
 @click.argument("model", metavar="MODEL")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
 @terminal.memory_option
+@terminal.workers_option
+@terminal.patience_option
 @click.option("-o", "--output", metavar="FILE", help="Also write the figures to FILE as JSON.")
 @terminal.overwrite_option
 @terminal.json_option
 def command(
-    model: str, data: tuple[str, ...], memory: str | None, output: str | None, overwrite: bool, as_json: bool
-) -> None:
+    model: str, data: tuple[str, ...], memory: str | None, workers: str | None, patience: tuple[str, ...],
+    output: str | None, overwrite: bool, as_json: bool,
+) -> None:  # fmt: skip
     """Accuracy, AUC, F1 and the confusion of MODEL on the labelled shards DATA."""
-    from bigclf.metrics import evaluate
     from bigclf.model import load
     from bigclf.progress import TerminalProgress
+    from bigclf.training.evaluation import evaluate
 
     if output:
         refuse_existing(output, overwrite)
     progress = TerminalProgress("evaluating")
     try:
         where = list(data) if len(data) > 1 else data[0]
-        result = evaluate(load(model), where, memory=memory or "1GB", progress=progress)
+        with terminal.usage_errors():
+            result = evaluate(
+                load(model), where, memory=memory or "1GB", workers=terminal.workers_of(workers),
+                patience=terminal.pairs_option(patience, "--patience") or None, progress=progress,
+            )  # fmt: skip
     finally:
         progress.stop()
     if output:

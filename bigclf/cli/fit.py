@@ -41,8 +41,7 @@ from bigclf.units import format_bytes, format_count, format_seconds
 @click.option("--groups", type=click.IntRange(1), help="Virtual workers; changes the result, and is recorded.")
 @click.option("--mixing", metavar="RULE", help="How groups are combined: rows, uniform or mistakes; for dcd"
               " line_search or safe.")  # fmt: skip
-@click.option("--patience", "patience", multiple=True, metavar="NAME=SECONDS", callback=terminal.check_patience,
-              help="Of a cluster: stale, least, idle ... (repeatable).")  # fmt: skip
+@terminal.patience_option
 @click.option(
     "--threads",
     type=click.IntRange(1),

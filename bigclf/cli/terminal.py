@@ -240,17 +240,23 @@ workers_option = click.option(
 )  # fmt: skip
 
 
-def workers_of(text: str | None) -> int | str | None:
-    """A number of processes or an address."""
-    return int(text) if text and text.isdecimal() else text
-
-
 def check_patience(_ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     """NAME=SECONDS with names that there are, and seconds that are numbers; kept as text."""
     for name, value in pairs_option(given, "--patience").items() if given else ():
         if reason := wrong_patience(name, value):
             raise click.BadParameter(reason, param=param)
     return given
+
+
+patience_option = click.option(
+    "--patience", multiple=True, metavar="NAME=SECONDS", callback=check_patience,
+    help="When to give up on workers: stale, least, idle ... (repeatable).",
+)  # fmt: skip
+
+
+def workers_of(text: str | None) -> int | str | None:
+    """A number of processes or an address."""
+    return int(text) if text and text.isdecimal() else text
 
 
 def wrong_patience(name: str, value: Any) -> str | None:

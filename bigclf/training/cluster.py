@@ -15,6 +15,7 @@ import os
 import queue
 import threading
 import time
+import uuid
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from concurrent.futures import Future as ThreadFuture
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from bigclf.data.dataset import Dataset
 from bigclf.deltas import difference, n_bytes
 from bigclf.errors import BigclfError, ClusterError, DataError, MemoryBudgetError, RunError
 from bigclf.machine import differences, facts
+from bigclf.metrics import PartialEvaluation
 from bigclf.mixing import FAN
 from bigclf.training.bench import Job
 from bigclf.training.book import Book, Cancel, GiveUp, Patience, Submit, Trial
@@ -44,6 +46,7 @@ from bigclf.training.errands import (
     shard_error,
     unpacked,
 )
+from bigclf.training.evaluation import Measure, Measured, Part, attempt_part, bytes_needed, n_bytes_of
 from bigclf.training.run_directory import RunDirectory
 from bigclf.training.visit import Carry, Outcome, Ref, RowFile, settled
 from bigclf.units import format_bytes
@@ -226,6 +229,7 @@ class Crew:
     """
 
     verb = "done"  # what could not be ...
+    content_bytes = 0  # of arrays in the content
     sample: str | None = None  # a file that every worker must be able to read
     writes: str | None = None  # a directory that every worker must be able to write
 
@@ -290,7 +294,8 @@ class Crew:
 
     def _remedy(self, limit: int) -> str:
         """What would do where a worker may not have more than so many bytes."""
-        return ""
+        fits = int((limit - ROOM_BESIDE) / 1.1) // 1_000_000 * 1_000_000
+        return f"; memory={format_bytes(fits)} would do" if fits > 0 else "; more memory for the workers would do"
 
     # What a driver asks for
 
@@ -457,8 +462,7 @@ class Crew:
         return data[future.key]
 
     async def _put(self, parcel: Parcel, address: str) -> Any:
-        if parcel is not self._parcel:
-            self.bytes_moved += n_bytes(parcel.content)
+        self.bytes_moved += n_bytes(parcel.content) if parcel is not self._parcel else self.content_bytes
         return await self.link.client.scatter(
             parcel, workers=[address], hash=False, direct=self._direct, asynchronous=True
         )
@@ -834,7 +838,7 @@ class DaskEngine(Crew):
         )  # fmt: skip
 
     def _convicted(self, unit: int, found: dict[str, Any]) -> BaseException:
-        return shard_error(self.job, found["chunk"], found["signal"], self.patience.deaths, self._units[unit][0])
+        return shard_error(self.job.source, found["chunk"], found["signal"], self.patience.deaths, self._called(unit))
 
     def _accept(self, unit: int, address: str, answer: Outcome) -> None:
         outcome = answer
@@ -868,10 +872,6 @@ class DaskEngine(Crew):
 
     def _forgotten(self, address: str) -> None:
         self._home = {group: home for group, home in self._home.items() if home[0] != address}
-
-    def _remedy(self, limit: int) -> str:
-        fits = int((limit - ROOM_BESIDE) / 1.1) // 1_000_000 * 1_000_000
-        return f"; memory={format_bytes(fits)} would do" if fits > 0 else "; more memory for the workers would do"
 
     # What travels
 
@@ -950,6 +950,78 @@ class DaskEngine(Crew):
             token, carry = self._carried[group]
             assert token == ref.token
             return carry
+
+
+class Measuring(Crew):
+    """The parts of an evaluation, measured by the workers of a cluster.
+
+    Parameters
+    ----------
+    measure : what every part needs. parts : of all chunks, in order.
+    progress : told of rows and bytes of each part, or None.
+    """
+
+    verb = "measured"
+
+    def __init__(
+        self, measure: Measure, parts: list[Part], idle: Callable[[], None], progress: Any, *, link: Link,
+        patience: Patience,
+    ) -> None:  # fmt: skip
+        self.measure, self._parts, self._progress, self._done = measure, parts, progress, 0
+        self.sample, self.content_bytes = measure.source.files[0], measure.model.coef_.nbytes
+        needed = bytes_needed(measure, parts)
+        super().__init__(uuid.uuid4().hex, measure, needed, idle, link=link, patience=patience)
+
+    def measured(self) -> Iterator[PartialEvaluation]:
+        """Every part once, in order."""
+        if self._progress is not None:
+            told = {"n_rows": self.measure.source.n_rows, "task": "rows", "status": self.status}
+            self._progress.start(told)
+        nnz = self.measure.source.chunks.nnz
+        with contextlib.closing(self.work([float(nnz[a:b].sum()) for a, b, _ in self._parts])) as units:
+            for unit in units:
+                self._done = unit + 1
+                yield self._answers.pop(unit).part
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "workers": self.workers,
+            "parts": len(self._parts),
+            "parts_done": self._done,
+            "bytes_moved": self.bytes_moved,
+            "events": self._recent,
+        }
+
+    def _called(self, unit: int) -> str:
+        return f"chunks {self._parts[unit].first} to {self._parts[unit].last - 1}"
+
+    async def _submit(self, unit: int, attempt: int, member: _Member) -> distributed.Future:
+        return self.link.client.submit(
+            attempt_part, Parcel(self._parts[unit]), member.anchor, key=self._key("measure", unit, attempt),
+            workers=[member.address], pure=False,
+        )  # fmt: skip
+
+    def _submit_trial(self, unit: int, attempt: int, member: _Member) -> distributed.Future:
+        return self.link.client.submit(
+            on_trial, Parcel(self._parts[unit]), member.anchor, key=self._key("trial", unit, attempt),
+            workers=[member.address], pure=False,
+        )  # fmt: skip
+
+    def _key(self, word: str, unit: int, attempt: int) -> tuple[str, str]:
+        return f"bigclf-{word}", f"{self.name[:8]}-{self._parts[unit].first}-{attempt}"
+
+    def _convicted(self, unit: int, found: dict[str, Any]) -> BaseException:
+        return shard_error(
+            self.measure.source, found["chunk"], found["signal"], self.patience.deaths, self._called(unit)
+        )
+
+    def _accept(self, unit: int, address: str, answer: Measured) -> None:
+        self._answers[unit] = answer
+        if self._progress is not None:
+            self._progress.advance(answer.part.n, answer.n_bytes)
+
+    def _size_of(self, answer: Measured) -> int:
+        return n_bytes_of(answer.part)
 
 
 def _gone_along(before: Carry, after: Carry, steps: tuple[float, ...]) -> Carry:

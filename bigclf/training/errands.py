@@ -264,13 +264,13 @@ def on_trial(visit: Parcel, job: Parcel) -> dict[str, Any]:
     return {"signal": max(0, -child.returncode), "chunk": chunks[-1] if chunks else None}
 
 
-def shard_error(job: Job, chunk: int | None, signal: int, deaths: int, first: int) -> DataError:
+def shard_error(source: Any, chunk: int | None, signal: int, deaths: int, where: str) -> DataError:
     """The error that names the shard workers die of."""
     message = (
-        f"{deaths} workers died at group {first}, and a process of its own died of signal {signal} on it; "
+        f"{deaths} workers died at {where}, and a process of its own died of signal {signal} on it; "
         "the file is likely damaged in a way no check sees: run bigclf validate on it, or leave it out"
     )
-    if chunk is None or not hasattr(job.source, "files"):
+    if chunk is None or not hasattr(source, "files"):
         return DataError(message)
-    chunks = job.source.chunks
-    return DataError(message, file=job.source.files[int(chunks.file[chunk])], row_group=int(chunks.row_group[chunk]))
+    chunks = source.chunks
+    return DataError(message, file=source.files[int(chunks.file[chunk])], row_group=int(chunks.row_group[chunk]))

@@ -190,7 +190,7 @@ def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
     names = ("bias", "class_weight", "max_seconds", "seed", "init", "validate", "run_dir", "resume",
              "checkpoint_every", "local_dir", "callbacks", "progress")  # fmt: skip
     options = {name: given[name] for name in names}
-    options["patience"] = _patience(given["patience"], given["workers"])
+    options["patience"] = patience_of(given["patience"], given["workers"])
     options["memory"] = parse_bytes(given["memory"])
     options["tol"] = (method.tol if tol is None else float(tol)) if method.certificate else None
     options["epochs"] = None if epochs is None else int(epochs)
@@ -223,7 +223,8 @@ def is_cluster(workers: Any) -> bool:
     return workers is not None and not (isinstance(workers, int | np.integer) and workers == 1)
 
 
-def _patience(given: Mapping[str, float] | None, workers: Any) -> Patience:
+def patience_of(given: Mapping[str, float] | None, workers: Any) -> Patience:
+    """What a person said, checked; TypeError or ValueError where it makes no sense."""
     if given is None:
         return Patience()
     if not is_cluster(workers):
@@ -287,7 +288,7 @@ def _train(
 
         def watch(record: dict[str, Any]) -> None:
             if options["validate"] is not None:
-                record["validation"] = validation(run, source, options["validate"])
+                record["validation"] = validation(run, source, options["validate"], link, options["patience"])
             history.append(record)
             if directory is not None:
                 directory.record(record)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from bigclf.errors import ConvergenceWarning
-from bigclf.model import Model
+from bigclf.model import Model, is_stored
+from bigclf.training.book import Patience
 from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.plan import Plan
 from bigclf.training.run import Run
@@ -54,12 +55,16 @@ def weights_of(run: Run) -> np.ndarray:
     ]).astype(np.float64, copy=False)  # fmt: skip
 
 
-def validation(run: Run, source: Any, data: Any) -> dict[str, float]:
+def validation(run: Run, source: Any, data: Any, link: Any, patience: Patience) -> dict[str, float]:
+    """Measure the answer so far, by the workers where there are some; the figures are the same."""
     from bigclf.metrics import evaluate
+    from bigclf.training.evaluation import evaluate_on
 
     weights = weights_of(run)
     bias = weights[:, -1] * run.problems[0].setting.settings["bias"]
-    found = evaluate(Model(weights[:, :-1], bias, source.classes), data)
+    model = Model(weights[:, :-1], bias, source.classes)
+    far = link is not None and is_stored(data)
+    found = evaluate_on(link, model, data, patience=patience, idle=run.idle) if far else evaluate(model, data)
     return {"accuracy": float(found.accuracy)}
 
 

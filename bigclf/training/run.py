@@ -115,7 +115,7 @@ class Run:
         self._last_round: Round | None = None
         self._begun = self._checkpointed = time.monotonic()
         self._asked_to_stop: float | None = None
-        self.engine = engine(self._idle, progress.advance)
+        self.engine = engine(self.idle, progress.advance)
 
     # The loop
 
@@ -281,7 +281,7 @@ class Run:
         """Of the run, an earlier process's included."""
         return self.seconds_before + time.monotonic() - self._begun
 
-    def _idle(self) -> None:
+    def idle(self) -> None:
         """Between two kernels: a run that was told to stop does so at the end of its segment, or soon."""
         if self.stopping() is None:
             return

@@ -1,4 +1,5 @@
-"""A child process that does what a visit does, a chunk at a time, saying which: it may die of it, the worker does not.
+"""A child process that does what a visit or a measurement does, a chunk at a time, saying which: it may die of it, the
+worker does not.
 
 ``python -m bigclf.training.trial`` reads from its standard input what its own parent, a worker, has pickled.
 """
@@ -11,12 +12,16 @@ import sys
 import numpy as np
 
 from bigclf.training.bench import Job, stream_of
+from bigclf.training.evaluation import Measure, try_part
 from bigclf.training.visit import Learner, Scratch
 
 
 def main() -> None:
     job, first, last, epoch = pickle.load(sys.stdin.buffer)
-    try_groups(job, first, last, epoch)
+    if isinstance(job, Measure):
+        try_part(job, first, last)
+    else:
+        try_groups(job, first, last, epoch)
 
 
 def try_groups(job: Job, first: int, last: int, epoch: int) -> None:

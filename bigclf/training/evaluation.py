@@ -1,0 +1,164 @@
+"""``evaluate``: a model's figures from parts measured here or by the workers of a cluster, the same to the bit."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigclf import metrics
+from bigclf.deltas import n_bytes
+from bigclf.errors import DataError
+from bigclf.metrics import Evaluation, PartialEvaluation
+from bigclf.model import Model, is_stored
+from bigclf.training.book import Patience
+from bigclf.training.errands import Failure, Parcel
+from bigclf.training.fitting import is_cluster, linked, patience_of
+from bigclf.units import parse_bytes
+
+PARTS_A_WORKER = 4  # at least, where there are so many row groups: one that is slow or dies then costs little
+PART_NNZ = 20_000_000  # at most, unless a row group has more
+ROW_BYTES = 8  # of a part that keeps every decision value
+
+
+class Measure(NamedTuple):
+    """What every part of an evaluation needs; travels to each worker once."""
+
+    model: Model
+    source: Any
+    exact: bool
+
+    def part(self, first: int, last: int, advance: Callable[[int, int], object] | None = None) -> PartialEvaluation:
+        """The chunks first:last."""
+        return metrics.partial_evaluation(self.model, self.source, first, last, exact=self.exact, advance=advance)
+
+
+class Part(NamedTuple):
+    """The chunks first:last as they are asked for; ``epoch`` as in a visit."""
+
+    first: int
+    last: int
+    epoch: int = 0
+
+
+class Measured(NamedTuple):
+    """A part, with the bytes that were decoded for it."""
+
+    part: PartialEvaluation
+    n_bytes: int
+
+
+def evaluate(
+    model: Model,
+    data: Any,
+    y: Any = None,
+    *,
+    memory: str | int = "1GB",
+    workers: Any = None,
+    patience: Mapping[str, float] | None = None,
+    progress: Any = None,
+) -> Evaluation:
+    """Measure ``model`` on labelled rows.
+
+    Parameters
+    ----------
+    data : shards (path, directory, glob, list of them, Dataset), or an array [n, d] with ``y`` [n].
+    memory : bound of what is allocated; when 12 bytes a row do not fit it, the AUC comes from 2^20 bins with its bound.
+    workers, patience : who measures, as in ``fit``; the figures are the same to the bit. For shards alone.
+    progress : an object with ``start, advance, stop`` such as ``TerminalProgress``, or None.
+
+    Raises
+    ------
+    DataError : data that cannot be read, or has no rows or no labels.
+    MemoryBudgetError : model and largest row group do not fit; the message says what would do.
+    ClusterError : the workers were lost, or none came.
+    """
+    kept = patience_of(patience, workers)
+    if not is_cluster(workers):
+        return metrics.evaluate(model, data, y, memory=memory, progress=progress)
+    if not is_stored(data):
+        raise TypeError("workers has no effect with an array, which only this process has; write shards of it")
+    if y is not None:
+        raise TypeError("shards have their own labels: y has no effect")
+    started = time.perf_counter()
+    with linked(workers, kept) as link:
+        found = evaluate_on(link, model, data, memory, patience=kept, progress=progress)
+    found.seconds = time.perf_counter() - started
+    return found
+
+
+def evaluate_on(
+    link: Any,
+    model: Model,
+    data: Any,
+    memory: str | int = "1GB",
+    *,
+    patience: Patience,
+    idle: Callable[[], None] = lambda: None,
+    progress: Any = None,
+) -> Evaluation:
+    """The same by the workers behind ``link``; ``idle`` is called several times a second and may raise."""
+    from bigclf.training.cluster import Measuring
+
+    dataset = metrics.open_dataset(data)
+    if dataset.n_rows == 0:
+        raise DataError("there are no rows to measure the model on", file=dataset.files[0])
+    exact = metrics.exact_auc_fits(model, dataset, parse_bytes(memory))
+    bare = Model(model.coef_, model.intercept_, model.classes_, model.features, model.method)  # without its history
+    total = PartialEvaluation(model, exact=exact, rows=dataset.n_rows)
+    parts = cut(dataset, PARTS_A_WORKER * link.count(patience.idle))
+    crew = Measuring(Measure(bare, dataset, exact), parts, idle, progress, link=link, patience=patience)
+    with contextlib.closing(crew):
+        for part in crew.measured():
+            total.merge(part)
+    return metrics.concluded(model, dataset, total)
+
+
+def cut(dataset: Any, parts: int) -> list[Part]:
+    """The chunks in at least so many parts (as far as there are row groups) of about equal numbers of non-zeros, cut
+    where row groups begin."""
+    chunks = dataset.chunks
+    parts = max(parts, -(-int(chunks.nnz.sum()) // PART_NNZ))
+    new = (np.diff(chunks.file) != 0) | (np.diff(chunks.row_group) != 0)
+    begins = np.append(0, np.flatnonzero(new) + 1)  # chunks that begin a row group
+    before = np.append(0, np.cumsum(chunks.nnz))[begins]  # non-zeros before them
+    wanted = np.arange(parts) * (int(chunks.nnz.sum()) / parts)
+    chosen = np.unique(np.minimum(np.searchsorted(before, wanted), begins.size - 1))
+    edges = [*begins[chosen].tolist(), dataset.n_chunks]
+    return [Part(first, last) for first, last in zip(edges[:-1], edges[1:], strict=True)]
+
+
+def bytes_needed(measure: Measure, parts: list[Part]) -> int:
+    """What the largest part takes in a worker."""
+    rows = max(int(measure.source.chunks.rows[part.first : part.last].sum()) for part in parts)
+    return metrics.scoring_bytes(measure.model, measure.source) + (ROW_BYTES * rows if measure.exact else 0)
+
+
+def n_bytes_of(part: PartialEvaluation) -> int:
+    """Bytes of a part as it travels."""
+    counts = part.right, part.truly, part.predicted, part.confusion
+    kept = {} if part.ranking is None else part.ranking.__getstate__()
+    return n_bytes((counts, kept)) + ROW_BYTES * len(part.losses or ())
+
+
+# What a worker does
+
+
+def attempt_part(part: Parcel, measure: Parcel) -> Measured | Failure:
+    """Measure the chunks of a ``Part``, whatever comes of it."""
+    read: list[int] = []
+    try:
+        found = measure.content.part(*part.content[:2], lambda rows, n_bytes: read.append(n_bytes))
+        return Measured(found, sum(read))
+    except Exception as error:
+        return Failure("failed", error)
+
+
+def try_part(measure: Measure, first: int, last: int) -> None:
+    """Measure chunk by chunk, saying which: in a child process that may die of it."""
+    for chunk in range(first, last):
+        print(chunk, flush=True)
+        measure.part(chunk, chunk + 1)
