@@ -39,7 +39,8 @@ def is_living(pid):
 
 
 def kill_tree(popen):
-    """The process and all it started, stopped ones too."""
+    """The process and all it started, stopped ones too; until they are gone."""
+    tree = []
     with contextlib.suppress(psutil.NoSuchProcess):
         tree = psutil.Process(popen.pid).children(recursive=True)
         popen.kill()
@@ -49,6 +50,7 @@ def kill_tree(popen):
     with contextlib.suppress(ProcessLookupError):
         os.killpg(popen.pid, signal.SIGKILL)
     popen.wait()
+    psutil.wait_procs(tree, timeout=5)
 
 
 class Worker:
