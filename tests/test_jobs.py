@@ -57,6 +57,8 @@ def test_a_cluster_and_groups():
         'data: {train: t}\nrun: {groups: 4, mixing: mistakes, dir: r}\n'
         'cluster:\n  workers: "${SCHEDULER:-2}"\n  patience:\n    stale: 3\n    idle: 1e1\n'
     )
+    tested = job(text.replace("train: t", "train: t, test: v"))
+    assert words(tested)[1] == shlex.split("evaluate model.bigclf v --workers=2 --patience=stale=3 --patience=idle=1e1")
     line = "fit t --output=model.bigclf --groups=4 --mixing=mistakes"
     (fit,) = words(job(text))
     assert fit == shlex.split(f"{line} --workers=2 --patience=stale=3 --patience=idle=1e1 --run-dir=r")

@@ -263,7 +263,7 @@ class Job:
                 raise self.fail(f"outputs.{key} needs data.test", "outputs", key)
         if test:
             options = {"model": model, "data": test, "memory": memory, "output": outputs.get("evaluation")}
-            yield self._step("evaluate", options, ("outputs",))
+            yield self._step("evaluate", options | self.table.get("cluster", {}), ("outputs",))
         if outputs.get("predictions"):
             options = {"model": model, "data": test, "output": outputs["predictions"]}
             flags = {key: outputs[key] for key in ("scores", "proba") if key in outputs}
