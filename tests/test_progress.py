@@ -5,7 +5,7 @@ import time
 
 from rich.console import Console
 
-from bigclf.progress import Meter, TerminalProgress, status_text
+from bigclf.progress import Meter, TerminalProgress, cluster_text, fitting, status_text
 
 
 class Clock:
@@ -86,3 +86,90 @@ def test_thousands_of_short_epochs_cost_nothing():
     seconds = time.perf_counter() - started
     progress.stop()
     assert seconds < 2 and len(out.getvalue()) < 200_000 and len(progress.meter.reads) <= 6
+
+
+# On a cluster
+
+
+def cluster_meter(**status):
+    clock, told = Clock(), {"workers": 2, "groups": 4, "groups_done": 1, "bytes_moved": 12_300_000, "events": []}
+    told |= status
+    meter = Meter(clock)
+    meter.begin({"n_rows": 1000, "status": lambda: told})
+    meter.look()
+    return meter, clock, told
+
+
+def test_a_cluster_is_told_of_in_a_line():
+    meter, _, told = cluster_meter()
+    assert cluster_text(meter) == "2 workers · 1 of 4 groups · 12.3 MB moved"
+    meter.end_epoch({"epoch": 1, "mixes": 1})
+    assert cluster_text(meter) == "2 workers · 1 of 4 groups · 1 mix · 12.3 MB moved"
+    told["workers"] = 0
+    assert cluster_text(meter).startswith("waiting for workers · ")
+    parts, _, _ = cluster_meter()
+    parts.status = {"workers": 1, "parts": 8, "parts_done": 3}
+    assert cluster_text(parts) == "1 worker · 3 of 8 parts · 0 B moved"
+
+
+def test_rates_and_times_are_steady_between_visits_told_of_as_a_whole():
+    meter, clock, _ = cluster_meter()
+    clock.now += 2
+    meter.advance(250, 0)
+    assert meter.rates[0] == 125.0 and meter.seconds_left == 6.0
+    clock.now += 1
+    assert meter.rates[0] == 125.0 and meter.seconds_left == 5.0
+    clock.now += 5
+    meter.advance(750, 0)
+    meter.end_epoch({"epoch": 1})
+    clock.now += 3
+    assert meter.rates[0] == 125.0 and meter.seconds_left == 5.0  # nothing yet of this read: as the last one
+    clock.now += 9
+    assert meter.seconds_left == 0.0
+
+
+def test_events_come_once_and_in_their_place():
+    meter, _, told = cluster_meter()
+    joined, left = ({"worker": "a", "what": what} for what in ("joined", "left"))
+    told["events"] = [joined]
+    meter.look()
+    meter.end_epoch({"epoch": 1})
+    told["events"] = [joined, left]
+    meter.look()
+    meter.look()
+    assert [event for _, event in meter.events] == [joined, left]
+    assert meter.events[0][0] < meter.read_numbers[0] < meter.events[1][0]
+    for _ in range(30):
+        told["events"] = [*told["events"][-5:], dict(left)]
+        meter.look()
+    assert len(meter.events) <= 8
+
+
+def test_what_does_not_fit_is_left_out():
+    parts = ["1.24 M rows/s", "310 MB/s", "gap 2.1e-03", "4.2 s left in this read"]
+    whole = " · ".join(parts)
+    assert fitting(parts, 24 + len(whole)) == (24, whole)
+    assert fitting(parts, 24 + len(whole) - 1) == (24, whole.removesuffix(" in this read"))
+    columns, text = fitting(parts, 60)
+    assert columns == 12 and text == "1.24 M rows/s · gap 2.1e-03 · 4.2 s left"
+    assert fitting(parts, 40) == (12, "1.24 M rows/s · gap 2.1e-03") and fitting(parts, 10) == (12, "1.24 M rows/s")
+    for room in range(26, 120):
+        columns, text = fitting(parts, room)
+        assert columns + len(text) <= room
+
+
+def test_no_line_is_broken_however_narrow_the_terminal():
+    for width in (60, 80, 120):
+        console = Console(file=io.StringIO(), force_terminal=True, width=width, legacy_windows=False)
+        event = {"worker": "7 at tcp://127.0.0.1:40243", "what": "not used: " + "because " * 20}
+        status = {"workers": 64, "groups": 1000, "groups_done": 999, "bytes_moved": 10**12, "events": [event]}
+        progress = TerminalProgress(console=console)
+        progress.start({"n_rows": 10**9, "status": lambda status=status: status})
+        progress.advance(10**8, 10**9)
+        progress.epoch({"epoch": 1, "gap": 0.5, "seconds": 1.0, "mixes": 12_345})
+        picture = progress._picture()
+        progress.stop()
+        plain = Console(file=io.StringIO(), width=width)
+        plain.print(picture)
+        lines = plain.file.getvalue().splitlines()
+        assert len(lines) == 4 and all(len(line.rstrip()) <= width for line in lines), lines

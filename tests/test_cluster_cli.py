@@ -1,0 +1,184 @@
+"""A cluster from the command line: options, job files, what is told of it, and the exit codes when it goes wrong."""
+
+import functools
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from making import environment, random_rows, shards_of
+from test_cli import bigclf, error_of
+
+import bigclf as package
+
+distributed = pytest.importorskip("distributed")
+FIT = ["--algo", "pa1", "--epochs", "3", "--groups", "3", "--mixing", "mistakes"]
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+@pytest.fixture(scope="module")
+def address():
+    """Two workers in this process, behind an address."""
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    options = dict(threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=":0", protocol="tcp")
+    with distributed.LocalCluster(n_workers=2, **options) as cluster:
+        yield cluster.scheduler_address
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Shards, and the model of three groups made in this process."""
+    path = tmp_path_factory.mktemp("cli")
+    shards_of(path / "s", *random_rows(900, 20, noise=0.5), chunk_nnz=300)
+    bigclf("fit", path / "s", "-o", path / "here", *FIT)
+    return path
+
+
+def same(a, b):
+    a, b = package.load(a), package.load(b)
+    np.testing.assert_array_equal(a.coef_.view(np.uint64), b.coef_.view(np.uint64))
+    np.testing.assert_array_equal(a.intercept_, b.intercept_)
+
+
+def test_fit_on_a_cluster_and_what_is_told_of_it(place, address, tmp_path):
+    words = ["fit", place / "s", *FIT, "--workers", address, "--patience", "idle=20", "--patience", "stale=5"]
+    out, err = bigclf(*words, "-o", tmp_path / "there", "--run-dir", tmp_path / "run")
+    same(place / "here", tmp_path / "there")
+    assert "2 workers, 3 groups, 3 mixes, " in out and err == ""
+    out = bigclf("inspect", tmp_path / "run")[0]
+    assert "groups" in out and "2 workers, 3 groups, 3 mixes, " in out and "moved, 2 events" in out
+    assert out.count(": joined") == 2 and "bytes moved" in out
+    told = json.loads(bigclf("inspect", tmp_path / "run", "--json")[0])
+    assert {event["what"] for event in told["history"][0]["events"]} == {"joined"}
+    assert "moved" not in bigclf("inspect", place / "here")[0]
+
+
+def test_a_job_names_the_cluster(place, address, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SCHEDULER", address)
+    (tmp_path / "job.yaml").write_text(
+        f"data: {{train: '{place}/s', test: '{place}/s'}}\nmethod: {{algo: pa1}}\nlimits: {{epochs: 3}}\n"
+        "run: {groups: 3, mixing: mistakes, dir: run}\n"
+        "cluster: {workers: '${SCHEDULER}', patience: {idle: 20}}\noutputs: {model: m, evaluation: e.json}\n"
+    )
+    told = json.loads(bigclf("run", "job.yaml", "--json")[0])
+    same(place / "here", "m")
+    assert told["steps"][0]["result"]["history"][-1]["bytes_moved"] > 0
+    bigclf("evaluate", place / "here", place / "s", "-o", "here.json")
+    here, there = (json.loads((tmp_path / name).read_text()) for name in ("here.json", "e.json"))
+    assert here | {"seconds": 0} == there | {"seconds": 0}
+    assert address in (tmp_path / "run" / "job.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--patience", "stail=3", "--workers", "2"], "unknown key 'stail'; patience has stale, factor"),
+        (["--patience", "stale=soon", "--workers", "2"], "stale must be a number"),
+        (["--patience", "stale", "--workers", "2"], "NAME=VALUE"),
+        (["--patience", "stale=3"], "no effect in this process"),
+        (["--workers", "0"], "workers must be a whole number"),
+        (["--groups", "0"], "--groups"),
+        (["--groups", "3", "--mixing", "mistakes"], "mixing"),  # dcd
+        (["--algo", "pa1", "--mixing", "rows"], "one group"),
+    ],
+    ids=str,
+)
+def test_what_makes_no_sense_is_a_usage_error(words, message, place, tmp_path):
+    assert message in error_of("fit", place / "s", "-o", tmp_path / "m", *words, code=2)
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_cluster_is_5_and_leaves_nothing(place, tmp_path, monkeypatch):
+    from bigclf.training import cluster
+
+    monkeypatch.setattr(cluster, "connect", functools.partial(cluster.connect, timeout=0.3))
+    for command in (["fit", place / "s", "-o", tmp_path / "m"], ["evaluate", place / "here", place / "s"]):
+        line = error_of(*command, "--workers", "tcp://127.0.0.1:9", code=5)
+        assert "127.0.0.1:9" in line and "go on with" not in line and "Traceback" not in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lost_cluster_is_5_and_the_line_goes_on(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = dict(threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=":0", protocol="tcp")
+    words = ["fit", place / "s", "-o", "m", "--algo", "pa1", "--groups", "2", "--epochs", "2000"]
+    with distributed.LocalCluster(n_workers=1, **options) as cluster:
+
+        def lose():
+            while not list(tmp_path.glob("m.run/state-*")):
+                time.sleep(0.05)
+            cluster.scale(0)
+
+        thread = threading.Thread(target=lose)
+        thread.start()
+        more = ["--checkpoint-every", "0.1", "--workers", cluster.scheduler_address, "--patience", "idle=0.5"]
+        line = error_of(*words, *more, code=5)
+        thread.join()
+    assert "no usable worker" in line and "; go on with:  bigclf fit " in line and "resume=True" not in line
+    again = line.split("; go on with:  bigclf ")[1].split()
+    assert "--resume" in again and set(more) <= set(again)
+    bigclf(*words, "--resume")  # in this process
+    bigclf(*words, "-o", "whole")
+    same("m", "whole")
+    assert not (tmp_path / "m.run").exists()
+
+
+def alive(pattern):
+    return subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True, check=False).stdout.split()
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs process groups")
+def test_ctrl_c_ends_a_run_on_processes_of_its_own_at_its_segment(place, tmp_path):
+    """A terminal's Ctrl-C goes to every process of the group: the workers are to outlive it until the run is over."""
+    words = ["fit", str(place / "s"), "-o", "m", "--algo", "pa1", "--epochs", "100000", "--groups", "2",
+             "--workers", "2", "--checkpoint-every", "0.2"]  # fmt: skip
+    child = subprocess.Popen(
+        [sys.executable, "-m", "bigclf", *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+        env=environment(TMPDIR=str(tmp_path)), start_new_session=True,
+    )  # fmt: skip
+    deadline = time.time() + 120
+    while not list(tmp_path.glob("m.run/state-*")) and time.time() < deadline and child.poll() is None:
+        time.sleep(0.1)
+    os.killpg(child.pid, signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 6, err
+    assert [line.split()[0] for line in err.splitlines()] == ["warning:", "interrupted"], err
+    assert "; go on with:  bigclf fit " in err and "--resume" in err.splitlines()[-1]
+    assert not alive(str(tmp_path))
+
+
+CHILD = """
+import os, sys, time
+from bigclf import child
+print(os.getpid(), flush=True)
+child.GRACE_SECONDS = 0.1
+child.dask_setup(object())
+time.sleep(60)
+"""
+
+
+def test_a_process_started_for_a_run_ends_with_the_one_that_started_it():
+    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {CHILD!r}]); input()"
+    parent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                              env=environment())  # fmt: skip
+    number = int(parent.stdout.readline())
+    assert os.getpgid(number)  # it is there
+    time.sleep(1)
+    assert os.getpgid(number) == number  # in a group of its own
+    parent.kill()
+    parent.wait()
+    deadline = time.time() + 30
+    while time.time() < deadline:
+        try:
+            os.kill(number, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    pytest.fail("it goes on without its parent")
