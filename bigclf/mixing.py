@@ -177,14 +177,15 @@ class Mixture:
         return sum(node.shares for node in self._nodes)
 
 
-def line_search(start: np.ndarray, joined: np.ndarray, rise: float, bend: float) -> float:
+def line_search(weights: np.ndarray, start: np.ndarray, joined: np.ndarray, rise: float, bend: float) -> float:
     """Exact maximiser over 0 <= t <= 1 of the dual objective along summed steps (Lee and Chang, 2019; Ma et al. 2015).
 
-    With dw = joined - start and, over all rows, rise = sum_i phi'(a_i) da_i and bend = -sum_i phi''(a_i) da_i^2 of the
-    concave quadratic terms phi of the dual:   D(t) - D(0) = t (rise - w.dw) - t^2/2 (bend + ||dw||^2).
+    With w = sum_i a_i y_i x_i (``weights``), dw = joined - start and, over all rows, rise = sum_i phi'(a_i) da_i and
+    bend = -sum_i phi''(a_i) da_i^2 of the concave quadratic terms phi of the dual:
+    D(t) - D(0) = t (rise - w.dw) - t^2/2 (bend + ||dw||^2).
     t = 1 keeps every a_i in its box, because each group's own step did.
     """
-    across, square = slope_and_square(start, joined)
+    across, square = slope_and_square(weights, start, joined)
     curvature = bend + square
     if curvature <= 0:
         return 1.0
@@ -192,22 +193,51 @@ def line_search(start: np.ndarray, joined: np.ndarray, rise: float, bend: float)
 
 
 @kernel
-def slope_and_square(start, joined):  # type: ignore[no-untyped-def]
-    """(start . d, d . d) of d = joined - start, in float64 in the order of the entries."""
+def slope_and_square(weights, start, joined):  # type: ignore[no-untyped-def]
+    """(weights . d, d . d) of d = joined - start, in float64 in the order of the entries."""
     across, square = np.float64(0), np.float64(0)
     for j in range(start.size):
         d = np.float64(joined[j]) - np.float64(start[j])
-        across += np.float64(start[j]) * d
+        across += weights[j] * d
         square += d * d
     return across, square
 
 
-def stepped(start: Any, joined: Any, t: float) -> Any:
-    """start + t (joined - start) of a state; ``joined`` itself for t = 1."""
-    if t == 1.0:
-        return joined
-    total = type(start)(*(np.zeros(a.shape) for a in start))
-    _add_mean(total, start, joined, 1.0)
-    return _moved(total, start, t)
+# Groups that agree (the alternating direction method of multipliers: Boyd et al. 2011, section 7; for this problem
+# Zhang, Lee, Shin, AISTATS 2012). With K groups and penalty rho, each group k goes on from the common point z, its
+# steps counted 1/rho times, so that its own optimum stays near z:  w_k = z + (1/rho) dw_k.  Then
+#     w <- w + t dw,  dw = sum_k dw_k;    z <- (w + K rho z + t dw) / (1 + K rho).
+# rho = 1/K and z = w would be CoCoA+. P(z) - D(a) = 1/2 ||z - w||^2 + what the rows of all groups lack together.
+PENALTY = 1.0  # rho at first, in units of the regulariser's curvature
+CHANGE = 1.5  # ... and how it grows or shrinks from epoch to epoch
+LARGEST = 1e6  # no larger: w_k - z would drown in rounding
 
 
+@kernel
+def agree(weights, start, joined, t, pull):  # type: ignore[no-untyped-def]
+    """weights (float64) += t dw, and ``joined`` becomes the next z; pull = K rho."""
+    for j in range(start.size):
+        z = np.float64(start[j])
+        d = t * (np.float64(joined[j]) - z)
+        weights[j] += d
+        joined[j] = (weights[j] + pull * z + d) / (1 + pull)
+
+
+@kernel
+def half_distance(weights, point):  # type: ignore[no-untyped-def]
+    """1/2 ||weights - point||^2 in float64 in the order of the entries."""
+    square = np.float64(0)
+    for j in range(weights.size):
+        d = weights[j] - np.float64(point[j])
+        square += d * d
+    return 0.5 * square
+
+
+def next_penalty(penalty: float, t: float, gap: float, lag: float, groups: int) -> float:
+    """rho of the next epoch: the two parts of the gap are to fall together.
+
+    gap : P(z) - D(a) at the start of the epoch; lag : its part 1/2 ||z - w||^2, which a smaller rho makes smaller; the
+    rest, that groups want different weights, a larger one. t < 1 : the groups' steps were too long together.
+    """
+    penalty = penalty * CHANGE if t == 1 and gap - lag > lag else penalty / CHANGE
+    return min(LARGEST, max(1.0 / groups, penalty))

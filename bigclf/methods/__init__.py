@@ -126,11 +126,6 @@ def averaged_zeros(n_features: int, dtype: Any) -> perceptron.Averaged:
     return perceptron.Averaged(np.zeros(n, dtype), np.zeros(n), np.zeros(1, np.int64))
 
 
-def _sigma(settings: dict[str, Any]) -> float:
-    """Each group's steps count as often as there are groups where nothing else keeps their sum safe."""
-    return float(settings["groups"]) if settings.get("mixing") == "safe" else 1.0
-
-
 C = Param("C", 1.0, 0.0, 1e30, "price of a unit of loss; larger fits the rows closer", open_low=True)
 
 
@@ -165,13 +160,20 @@ _METHODS = (
             Param(
                 "working_set", None, 0.0, 1.0, "share of the rows in the working set (none: what fits, for the hinge)"
             ),
-            Param("inner_rounds", 60, 0, 10_000, "most rounds over the rows that matter after a read", integer=True),
+            Param(
+                "inner_rounds",
+                None,
+                0,
+                10_000,
+                "most rounds over the rows that matter after a read (none: 60, of several groups 3)",
+                integer=True,
+            ),
         ),
         losses=("hinge", "squared_hinge"),
         penalties=("l2",),
         shared=functools.partial(zeros, dcd.Shared),
         rows=dcd.Rows,
-        bind=lambda settings: dcd.Params(settings["C"], settings["bias"], _sigma(settings)),
+        bind=lambda settings: dcd.Params(settings["C"], settings["bias"], 1.0),
         update=functools.cache(dcd.descend),
         certify=functools.cache(dcd.measure),
         along=functools.cache(dcd.along),

@@ -129,6 +129,8 @@ class Bench:
         self.bring(group, visit.refs[group - visit.first], carry, visit, states)
         learners = [self._of(group)[number] for number in visit.todo]
         self._at[group] = "", False  # half-way through, it is nothing to go on from
+        for learner, sigma in zip(learners, visit.sigmas, strict=True):
+            learner.count_steps(sigma)
         if visit.segment == 0:
             for learner, state, certify in zip(learners, states, visit.certify, strict=True):
                 spare = self._spare[learner.number]
@@ -146,7 +148,8 @@ class Bench:
         self._at[group] = token, False
         if visit.kind == "update" and visit.segment < self.plan.segments - 1:
             return []
-        return [learner.end_epoch(state) for learner, state in zip(learners, states, strict=True)]
+        ends = zip(learners, states, visit.certify, strict=True)
+        return [learner.end_epoch(state, certify) for learner, state, certify in ends]
 
     def _update(self, visit: Visit, group: int, learners: list[Learner], facts: dict[str, Any]) -> None:
         aims = dict(zip(visit.todo, visit.aims, strict=True))
@@ -170,10 +173,8 @@ class Bench:
 
     def _closed(self, visit: Visit, place: int, learner: Learner, block: Block, aims: dict[int, float]) -> bool:
         """With every row at hand the certificate comes first: a problem that it ends stays as it is."""
-        if not visit.certify[place]:
-            return False
         learner.certify(learner.problem.view(block))
-        if not learner.alone:
+        if not (learner.alone and visit.certify[place]):
             return False
         tol = self.job.tol
         assert tol is not None

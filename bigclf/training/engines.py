@@ -25,6 +25,7 @@ class Round(NamedTuple):
     aims: tuple[float, ...]
     known: tuple[tuple[float, float], ...]
     estimates: tuple[float, ...]
+    sigmas: tuple[float, ...]
     version: int
     states: list[Any]
     refs: list[Ref | None]
@@ -33,7 +34,7 @@ class Round(NamedTuple):
     def visit(self, first: int, last: int) -> Visit:
         """The visit to the groups first:last."""
         return Visit(self.kind, self.epoch, self.segment, first, last, self.todo, self.certify, self.aims, self.known,
-                     self.estimates, self.version, tuple(self.refs[first:last]))  # fmt: skip
+                     self.estimates, self.sigmas, self.version, tuple(self.refs[first:last]))  # fmt: skip
 
     @property
     def name(self) -> str:

@@ -42,6 +42,7 @@ ACTIVE_SLACK = 0.1  # rows that score above minus this are gone over again betwe
 ROUNDS_A_READ = 1.0  # rows of the working set visited while streaming, for each row streamed
 SEQUENTIAL_SHARE = 0.1  # a smaller set cannot hold the rows that move: then the order matters (470 reads against 20)
 CYCLES_A_READ = 8.0  # most visits to a row of the working set while the data stream by
+ROUNDS, ROUNDS_OF_GROUPS = 60, 3  # most rounds over the rows that matter after a read
 SET_SHARE = 0.25  # a working set of more of the data adds nothing (measured: 16 % is enough on RCV1-like data)
 
 
@@ -144,12 +145,20 @@ def make_plan(
         groups=edges,
         segments=1 if shape["resident"] else parts_of_epoch,
         run=run_length(source),
-        rounds=0 if settings.get("working_set") == 0 else int(settings.get("inner_rounds", 0)),
+        rounds=_rounds(settings, len(edges)),
         dtype=dtype,
         store_bytes=0 if shape["resident"] or reads == 1 else sizes.data,
         memory=parts,
         **shape,
     )
+
+
+def _rounds(settings: dict[str, Any], groups: int) -> int:
+    """Most rounds after a read; what groups do more than a few apart from each other saves no epoch (measured)."""
+    if "inner_rounds" not in settings or settings.get("working_set") == 0:
+        return 0
+    given = settings["inner_rounds"]
+    return int(given) if given is not None else ROUNDS if groups == 1 else ROUNDS_OF_GROUPS
 
 
 class Sizes:
@@ -196,8 +205,9 @@ class Sizes:
     def resident(self) -> dict[str, int]:
         """... with every row in memory."""
         parts = {"data": 0 if self.in_memory else self.data, "scratch": self.group_rows * VIEW_BYTES}
-        if self.method.certificate:  # v, the best weights of each problem, those of this certificate
-            parts["certificate"] = (self.k + (2 if self.alone else 4)) * self.weights
+        if self.method.certificate:  # of each problem the best weights (w, a group's v); v, those of this certificate
+            each, once = (1, 2) if self.alone else (3, 4)
+            parts["certificate"] = (self.k * each + once) * self.weights
         if not self.in_memory:
             parts["decoding"] = DECODERS * self.decoding
         return parts
@@ -205,9 +215,9 @@ class Sizes:
     def streamed(self, has_set: bool) -> dict[str, int]:
         """... with blocks that stream by: all but blocks and working set."""
         parts = {}
-        if self.method.certificate:  # weights at the start, v, the best weights; alpha at the start of the read
+        if self.method.certificate:  # weights at the start, v, the best weights (and w); alpha at the start of the read
             rows = self.source.n_rows * 8 if self.alone else 0
-            parts["certificate"] = self.k * ((3 if self.alone else 5) * self.weights + rows)
+            parts["certificate"] = self.k * ((3 if self.alone else 6) * self.weights + rows)
         if has_set:
             parts["membership"] = self.k * self.group_rows
         return parts | {"decoding": self.decoding}

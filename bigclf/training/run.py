@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bigclf.errors import Interrupted
-from bigclf.mixing import line_search, stepped
+from bigclf.mixing import PENALTY, agree, half_distance, line_search, next_penalty
 from bigclf.training.bench import Blend, optimism
 from bigclf.training.engines import Engine, Round
 from bigclf.training.plan import Plan
@@ -47,6 +47,8 @@ class Status:
         self.progressive, self.total = Tally(), Tally()
         self.reads = 0  # the read that certified the answer
         self.step = 1.0  # how far along the summed steps of the groups the last epoch went
+        self.penalty = PENALTY  # on groups that disagree
+        self.dual_weights: np.ndarray | None = None  # float64, sum a_i y_i x_i, where groups start from another point
 
     @property
     def gap(self) -> float | None:
@@ -106,6 +108,9 @@ class Run:
         self.version = 0  # of the states: it grows when they change
         self.refs: list[Ref | None] = [None for _ in plan.groups]
         self.status = [Status() for _ in problems]
+        if self._searches:
+            for status in self.status:
+                status.dual_weights = np.zeros(source.n_features + 1)
         self.figures: dict[int, Figures] = {}  # of the epoch that has just ended, by problem
         self.epoch, self.segment, self.reads = 1, 0, 0
         self.rounds = self.set_rows = self.rebuilt = self.mixes = 0
@@ -182,6 +187,7 @@ class Run:
         return Round(
             kind=kind, epoch=self.epoch, segment=self.segment, todo=tuple(todo), certify=certify, aims=aims,
             known=tuple((s.primal, s.dual) for s in status), estimates=tuple(s.estimate for s in status),
+            sigmas=tuple(1 / s.penalty if self._searches else float(len(self.refs)) for s in status),
             version=self.version, states=[self.states[number] for number in todo], refs=list(self.refs),
             midway=kind == "update" and self.segment < self.plan.segments - 1,
         )  # fmt: skip
@@ -217,7 +223,8 @@ class Run:
             steps[number] = status.step = self._advance(number, part, figures)
             status.since_certificate += 1
             if self.tol is not None:
-                status.estimate = figures.estimated_gap(self.states[number].weights)
+                if len(self.refs) == 1:
+                    status.estimate = figures.estimated_gap(self.states[number].weights)
                 status.certify_next = status.estimate < NEAR * self.tol or status.since_certificate >= SELDOM
         self.version += 1
         if len(self.refs) > 1:
@@ -227,15 +234,39 @@ class Run:
 
     def _advance(self, number: int, part: Part, figures: Figures) -> float:
         """The problem's common state becomes what its groups came to; returns how far along their step it goes."""
-        start, t = self.states[number], 1.0
-        if len(self.refs) > 1 and self._searches(number):
-            rise = figures.gain + 0.5 * figures.bend
-            t = line_search(start.weights, part.state.weights, rise, figures.bend)
-        self.states[number] = stepped(start, part.state, t)
+        start, status, t = self.states[number], self.status[number], 1.0
+        if len(self.refs) > 1 and self.tol is not None:
+            t = self._combine(status, start, part, figures)
+        self.states[number] = part.state
         return t
 
-    def _searches(self, number: int) -> bool:
-        return self.problems[number].setting.settings["mixing"] == "line_search"
+    def _combine(self, status: Status, start: Any, part: Part, figures: Figures) -> float:
+        """Combine what groups of a dual method came to, in ``part.state``; returns how far along their step it is."""
+        weights, groups, t = status.dual_weights, len(self.refs), 1.0
+        if weights is not None and part.dual is not None:
+            weights[:] = part.dual  # made anew: its rounding errors do not gather
+        primal, dual = objectives(
+            figures.primal, figures.dual, start.weights, start.weights if weights is None else weights
+        )
+        if weights is not None:
+            lag = half_distance(weights, start.weights)
+            t = line_search(weights, start.weights, part.state.weights, figures.gain + 0.5 * figures.bend, figures.bend)
+            agree(weights, start.weights, part.state.weights, t, groups * status.penalty)
+        if self._whole:  # else those are sums over a part of the rows
+            status.estimate = max(0.0, primal - dual) / primal if primal > 0 else 0.0
+            if weights is not None:
+                status.penalty = next_penalty(status.penalty, t, primal - dual, lag, groups)
+        return t
+
+    @property
+    def _whole(self) -> bool:
+        """Whether the epoch that ends went over every row."""
+        return self._last_round is not None and self._last_round.kind == "update"
+
+    @property
+    def _searches(self) -> bool:
+        """Whether groups go on from a point that they agree on, and their steps are searched along."""
+        return self.problems[0].setting.settings.get("mixing") == "line_search"
 
     def _accept(self, number: int, part: Part, figures: Figures) -> None:
         """Take the certificate of the weights at the start of the read."""
@@ -344,6 +375,8 @@ class Run:
         }
         if self.tol is not None:
             record["steps"] = [status.step for status in self.status]
+            if self._searches:
+                record["penalties"] = [status.penalty for status in self.status]
         return record
 
     # What is committed
@@ -364,6 +397,8 @@ class Run:
             arrays |= {f"{number}.state.{name}": array for name, array in state._asdict().items()}
             if status.weights is not None:
                 arrays[f"{number}.best"] = status.weights
+            if status.dual_weights is not None:
+                arrays[f"{number}.dual_weights"] = status.dual_weights
         rows: list[Any] = [{} for _ in self.refs]
         midway = self.segment > 0
         if self._last_round is not None and (midway or self.method.rows is not None):
@@ -390,7 +425,8 @@ class Run:
         for number, state in enumerate(self.states):
             kind = type(state)
             self.states[number] = kind(*(saved.arrays[f"{number}.state.{name}"].copy() for name in kind._fields))
-            self.status[number] = _restored_status(facts["status"][number], saved.arrays.get(f"{number}.best"))
+            kept = (saved.arrays.get(f"{number}.{name}") for name in ("best", "dual_weights"))
+            self.status[number] = _restored_status(facts["status"][number], *kept)
         self._restore_groups(saved)
 
     def _restore_groups(self, saved: Checkpoint) -> None:
@@ -420,12 +456,13 @@ def _carried(group: int, carry: Carry, arrays: dict[str, np.ndarray]) -> Any:
     return rows
 
 
-_FACTS = ("primal", "dual", "done", "since_certificate", "certify_next", "estimate", "optimism", "reads", "step")
+_FLOATS = ("primal", "dual", "estimate", "optimism", "penalty")
+_FACTS = (*_FLOATS, "done", "since_certificate", "certify_next", "reads", "step")
 
 
 def _status_facts(status: Status) -> dict[str, Any]:
     facts = {name: getattr(status, name) for name in _FACTS}
-    for name in ("primal", "dual", "estimate", "optimism"):  # JSON has no infinity; hexadecimal keeps every bit
+    for name in _FLOATS:  # JSON has no infinity; hexadecimal keeps every bit
         facts[name] = float(facts[name]).hex()
     return facts | {
         "progressive": status.progressive.array().tolist(),
@@ -433,12 +470,13 @@ def _status_facts(status: Status) -> dict[str, Any]:
     }
 
 
-def _restored_status(facts: dict[str, Any], weights: np.ndarray | None) -> Status:
+def _restored_status(facts: dict[str, Any], weights: np.ndarray | None, dual_weights: np.ndarray | None) -> Status:
     status = Status()
     for name in _FACTS:
         setattr(status, name, facts[name])
-    for name in ("primal", "dual", "estimate", "optimism"):
+    for name in _FLOATS:
         setattr(status, name, float.fromhex(facts[name]))
     status.progressive, status.total = Tally.of(np.array(facts["progressive"])), Tally.of(np.array(facts["total"]))
     status.weights = None if weights is None else weights.copy()
+    status.dual_weights = None if dual_weights is None else dual_weights.copy()
     return status

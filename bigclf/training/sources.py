@@ -16,7 +16,7 @@ from bigclf.deltas import difference
 from bigclf.errors import DataError
 from bigclf.jit import compiling, inner, random_state, shuffle_runs
 from bigclf.methods import Method, Setting
-from bigclf.mixing import SUM, Mixture, line_search, stepped
+from bigclf.mixing import SUM, Mixture, agree, half_distance, line_search
 from bigclf.training.visit import Dual, Sums
 
 
@@ -115,7 +115,10 @@ def _warm_mixing(method: Method, code: int, block: Block, shared: Any, rows: Any
         mixture = Mixture(rule, start)
         mixture.add(start, 1.0)
         mixture.result()
-    difference(shared, stepped(shared, shared, 0.5), 2)
-    line_search(shared.weights, shared.weights, 0.0, 0.0)
+    difference(shared, shared, 2)
     if method.along is not None:
+        weights = np.zeros(2)
+        line_search(weights, shared.weights, shared.weights, 0.0, 0.0)
+        agree(weights, shared.weights, shared.weights, 1.0, 1.0)
+        half_distance(weights, shared.weights)
         method.along(code)(block, np.empty(0, np.int64), rows, rows, params)

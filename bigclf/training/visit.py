@@ -22,6 +22,7 @@ from bigclf.training.problems import Problem, taking_part
 ALL_AGAIN = 6  # every so many inner rounds the rows that looked stuck are looked at again
 SOLVED = 0.4  # of the tolerance: the working set is solved when its own gap is below this share of it ...
 BALANCED = 0.3  # ... or below this share of the gap outside it, which only another read can close
+APART = 0.1  # both shares for one of several groups: its gap is one among many
 
 
 class Ref(NamedTuple):
@@ -39,7 +40,8 @@ class Visit(NamedTuple):
     numbers.
     first, last : the groups first:last (more than one: a bundle, joined where it is computed).
     todo : the problems still learned; of each of them: certify : whether the read certifies its weights; aims : the
-    relative gap its inner rounds aim at; known : best primal and dual objective so far; estimates : of its gap.
+    relative gap its inner rounds aim at; known : best primal and dual objective so far; estimates : of its gap;
+    sigmas : how many times each step of a group counts while it is away from the others.
     version : of the common state; refs : of each group, what it goes on from (None: its beginning).
     """
 
@@ -53,6 +55,7 @@ class Visit(NamedTuple):
     aims: tuple[float, ...]
     known: tuple[tuple[float, float], ...]
     estimates: tuple[float, ...]
+    sigmas: tuple[float, ...]
     version: int
     refs: tuple[Ref | None, ...]
 
@@ -207,10 +210,16 @@ class Learner:
 
     # An epoch
 
+    def count_steps(self, sigma: float) -> None:
+        """In this visit every step counts ``sigma`` times, for those that other groups take meanwhile."""
+        if self.along is not None:
+            self.params = self.params._replace(sigma=sigma)  # type: ignore[attr-defined]
+
     def begin_epoch(self, state: Any, certifying: bool, spare: Any = None) -> None:
         """Start counting anew from the common ``state``; keep what the certificate of its weights needs.
 
-        Alone, a learner works in the common state itself; one of several works in a copy, in ``spare`` if given.
+        Alone, a learner works in the common state itself; one of several works in a copy, in ``spare`` if given, and
+        always takes the sums of the certificate: they say how the groups are to go on.
         """
         self.tally, self.set_tally = Tally(), Tally()
         self.sums[:] = self.moves[:] = 0
@@ -220,7 +229,7 @@ class Learner:
         else:
             self.shared = _copied(state, self.shared if self.shared is not None else spare)
             self.start_rows = _copied(self.rows, self.start_rows)
-        if certifying:
+        if certifying or (self.measure is not None and not self.alone):
             self.dual_weights = np.zeros(state.weights.size)
             if self.alone:
                 self.start = (self.shared, self.rows) if self.plan.resident else _copies(self.shared, self.rows)
@@ -234,14 +243,14 @@ class Learner:
         if self.set is not None:
             self._cycle_size, self._turn, self._credit = 0, 0, 0.0
 
-    def end_epoch(self, common: Any) -> Part:
-        """What the epoch comes to; steps that counted several times (sigma) are brought back to their true length."""
+    def end_epoch(self, common: Any, certify: bool) -> Part:
+        """What the epoch comes to; steps that counted sigma times are brought back to their true length."""
         sigma = getattr(self.params, "sigma", 1.0)
         if sigma != 1.0:
             step = np.zeros(self.shared.weights.size)
             accumulate(step, common.weights, self.shared.weights, 1.0 / sigma)
             interpolate(common.weights, step, 1.0, self.shared.weights)
-        dual = None if self.start is None else self.dual_weights
+        dual = self.dual_weights if certify and self.start is not None else None
         certified = self.certified
         if self.start is not None and self.alone and not self.plan.resident:
             certified = self.start[0].weights
@@ -334,8 +343,9 @@ class Learner:
         """
         everything = taking_part(view)
         live = everything[scores[everything] >= -ACTIVE_SLACK]
-        primal = self.tally.loss + 0.5 * inner(self.shared.weights, self.shared.weights)
-        goal = max(SOLVED * tol * primal, BALANCED * self.tally.gap)
+        primal = self.tally.loss + 0.5 * inner(self.shared.weights, self.shared.weights) / len(self.plan.groups)
+        solved, balanced = (SOLVED, BALANCED) if self.alone else (APART, APART)
+        goal = max(solved * tol * primal, balanced * self.tally.gap)
         rounds = 0
         while rounds < self.plan.rounds and live.size:
             members = everything if self.set is not None and rounds % ALL_AGAIN == 0 else live
