@@ -6,8 +6,8 @@ in all, whoever comes. Nothing here changes a bit of any result.
 
 An order: ``at`` "begin" or "end" of a visit, "fetch" (its result is there, the scheduler knows, and somebody asks for
 it) or "decode"; ``epoch``, ``first``, ``segment``, ``kind``, ``file``, ``row_group``: which one (left out: any); ``do``
-"hold" (until ``<name>.release`` exists), "kill", "segfault", "hog" (take ``bytes`` of memory and hold them for
-``seconds``), "sleep" (``seconds``) or "raise".
+"hold" (until ``<name>.release`` exists), "kill", "segfault" (after ``seconds``), "hog" (take ``bytes`` of memory and
+hold them for ``seconds``), "sleep" (``seconds``) or "raise".
 """
 
 import asyncio
@@ -71,6 +71,7 @@ def obey(**where):
         if what == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         elif what == "segfault":
+            time.sleep(order.get("seconds", 0))
             ctypes.string_at(0)
         elif what == "sleep":
             time.sleep(order["seconds"])

@@ -18,7 +18,7 @@ from making import environment
 import bigclf
 
 HERE = Path(__file__).parent
-PATIENCE = {"stale": 3.0, "least": 3.0, "idle": 30.0}
+PATIENCE = {"stale": 2.0, "least": 2.0, "idle": 30.0}
 
 
 def wait_for(true, seconds=30.0, what="what was waited for"):

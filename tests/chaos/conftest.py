@@ -56,12 +56,14 @@ class Answer(NamedTuple):
 
     def check(self, model):
         assert bits_of(model) == self.bits
-        assert [record["epoch"] for record in model.result_.history] == list(range(1, self.epochs + 1))
+        epochs = [record["epoch"] for record in model.result_.history]
+        assert epochs == sorted(set(epochs)) and epochs[-1] == self.epochs  # a file has ten records a second at most
 
     def check_run(self, run, seconds=60.0):
         """The run comes to the same bits, and accepted as many results as it asked for."""
         model = run.model(seconds)
         self.check(model)
+        assert len(run.records) == self.epochs
         assert run.counter.results == self.rounds * GROUPS
         return model
 
@@ -105,12 +107,6 @@ def answers(shards):
     return answer
 
 
-@pytest.fixture(params=CASES, ids=lambda case: case.name)
-def answer(request, answers):
-    """Each case's in turn."""
-    return answers(request.param)
-
-
 @pytest.fixture(scope="session")
 def lasting_cluster(tmp_path_factory):
     """Workers under nannies, for all tests that do nothing to the scheduler; not for direct use."""
@@ -121,10 +117,9 @@ def lasting_cluster(tmp_path_factory):
 
 @pytest.fixture
 def cluster(lasting_cluster):
-    """A ChaosCluster of two sound workers under nannies, slowed down to 0.1 s a visit."""
+    """A ChaosCluster of two sound workers under nannies."""
     lasting_cluster.reset()
     lasting_cluster.ensure(2)
-    lasting_cluster.pace(0.1)
     yield lasting_cluster
     lasting_cluster.logs()
 

@@ -31,8 +31,9 @@ def test_all_but_one_killed(cluster, shards, answers):
     order = cluster.order(at="begin", epoch=2, first=2, do="hold")
     run = cluster.fit(shards, **answer.keywords)
     holder = cluster.of(order.claimed())
+    cluster.remove(next(worker for worker in cluster.workers if worker is not holder))
+    wait_for(lambda: len(cluster.known()) == 2, what="the scheduler's noticing")
     cluster.remove(holder)
-    cluster.remove(cluster.workers[0])
     answer.check_run(run)
     assert len(run.told("left")) == 2 and run.records[-1]["workers"] == 1
 
@@ -58,12 +59,12 @@ def test_killed_at_random_moments_during_twenty_epochs(cluster, shards, answers)
     seed = random.SystemRandom().randrange(10**6)
     print("seed", seed)
     draw = random.Random(seed)
-    cluster.pace(0.05)
+    cluster.pace(0.1)
     run = cluster.fit(shards, **answer.keywords)
     run.wait_epoch(1)
     killed = 0
     while not run.is_over() and killed < 4:
-        time.sleep(draw.expovariate(1.0))
+        time.sleep(draw.expovariate(1.5) if killed else 0)
         victim = draw.choice(cluster.workers).pid
         if victim is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -79,17 +80,17 @@ def test_a_visit_that_meets_many_deaths_does_not_end_the_run(cluster, shards, an
     order = cluster.order(at="begin", epoch=2, first=2, do="kill", times=3)
     run = cluster.fit(shards, **answer.keywords)
     answer.check_run(run)
-    assert len(order.claims()) == 3 and len(run.told("group 2 given out again")) == 3
+    assert len(order.claims()) == 3 and len(run.told("group 2 given out again")) >= 3
 
 
 def test_a_shard_that_kills_whoever_reads_it_is_named(cluster, shards, answers):
     answer = answers("pa2")
-    order = cluster.order(at="decode", file="part-00002.parquet", row_group=1, do="segfault", times=1000)
+    order = cluster.order(at="decode", file="part-00002.parquet", row_group=1, do="segfault", seconds=0.5, times=1000)
     run = cluster.fit(shards, **answer.keywords)
     with pytest.raises(DataError, match="signal 11") as error:
         run.model()
     assert error.value.file.endswith("part-00002.parquet") and error.value.row_group == 1
-    assert len(order.claims()) == 3  # two workers, and the trial
+    assert 3 <= len(order.claims()) <= 5  # two workers and the trial; two more where what they did before was blamed
     cluster.reset()
     run = cluster.fit(shards, **answer.keywords)
     answer.check_run(run)
