@@ -416,7 +416,12 @@ class Crew:
             raise self._reason(GiveUp("no worker can be used", None))
 
     def _run(self, work: Coroutine[Any, Any, None]) -> ThreadFuture[None]:
-        return asyncio.run_coroutine_threadsafe(work, self.link.client.loop.asyncio_loop)  # type: ignore[union-attr]
+        loop: Any = self.link.client.loop
+        try:
+            return asyncio.run_coroutine_threadsafe(work, loop.asyncio_loop)
+        except RuntimeError:  # the client was closed: what was sent is lost, and ``_hear`` looks for a new one
+            work.close()
+            return ThreadFuture()
 
     # In Dask's thread
 
@@ -543,6 +548,8 @@ class Crew:
 
     def _hear(self, seconds: float) -> None:
         """Take in what has happened, waiting for the first of it."""
+        if self.link.client.status == "closed":
+            self._reconnect(time.monotonic())
         try:
             message = self._messages.get(timeout=seconds)
         except queue.Empty:

@@ -40,9 +40,7 @@ def test_a_scheduler_that_is_killed_and_comes_back(chaos_cluster, shards, answer
     assert run.told("left") and len(run.told("joined")) >= 3
 
 
-def test_without_a_supervisor_it_is_resumed_on_another_cluster(
-    chaos_cluster, shards, answers, drive, tmp_path
-):
+def test_without_a_supervisor_it_is_resumed_on_another_cluster(chaos_cluster, shards, answers, drive, tmp_path):
     answer, model = answers("dcd"), tmp_path / "m.bigclf"
     cluster = chaos_cluster()
     cluster.start(2)
@@ -146,14 +144,17 @@ class Proxy:
                 while self.cut.is_set():
                     time.sleep(0.02)
                 sink.sendall(data)
-        for end in (source, sink):
+        self._end(source, sink)
+
+    @staticmethod
+    def _end(*sockets):
+        for end in sockets:
             with contextlib.suppress(OSError):
-                end.close()
+                end.shutdown(socket.SHUT_RDWR)  # a thread that waits in it keeps it open otherwise
+            end.close()
 
     def close(self):
-        for end in [self._socket, *self._open]:
-            with contextlib.suppress(OSError):
-                end.close()
+        self._end(self._socket, *self._open)
 
 
 @pytest.mark.parametrize("heals", [True, False])
