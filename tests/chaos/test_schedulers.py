@@ -212,5 +212,6 @@ def test_a_client_that_is_closed_under_the_run(cluster, shards, answers):
     client = distributed.Client(cluster.address, set_as_default=False)
     run = cluster.fit(shards, workers=client, **answer.keywords)
     run.wait_epoch(2)
-    client.close()
+    with contextlib.suppress(TimeoutError):  # its thread may be slow to end
+        client.close()
     answer.check(run.model())
