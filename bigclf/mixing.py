@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigclf.deltas import Delta
+from bigclf.deltas import Delta, applied
 from bigclf.jit import kernel
 
 FAN = 16  # copies that one node of the tree joins
@@ -103,7 +103,7 @@ AVERAGED = Rule(_add_averaged, _join_averaged)
 
 
 class _Node:
-    """Copies taken in on one level: their total, shares and number."""
+    """Copies taken in on one level: their total, shares and number, and the copy itself while there is but one."""
 
     def __init__(self, start: Any) -> None:
         self.total = type(start)(*(np.zeros(a.shape, np.int64 if a.dtype.kind == "i" else np.float64) for a in start))
@@ -111,6 +111,7 @@ class _Node:
 
     def clear(self) -> None:
         self.shares, self.count = 0.0, 0
+        self.only: Any = None
 
 
 class Mixture:
@@ -142,6 +143,7 @@ class Mixture:
             self.rule.add(node.total, self.start, copy, share)
         node.shares += share
         node.count += 1
+        node.only = copy if node.count == 1 and height else None
 
     def _add_changes(self, node: _Node, delta: Delta, share: float) -> None:
         """As for a whole copy, on the places that changed alone."""
@@ -164,11 +166,15 @@ class Mixture:
 
     def result(self) -> Any:
         """The state that all copies make together; the mixture is used up."""
-        for height, node in enumerate(self._nodes[:-1]):
-            if node.count:
+        height = 0
+        while height < len(self._nodes) - 1:  # a level that was full makes another one
+            if self._nodes[height].count:
                 self._lift(height)
-            node.total = ()
+            self._nodes[height].total = ()
+            height += 1
         top = self._nodes[-1]
+        if top.only is not None:  # all there is, joined elsewhere: nothing is left to do
+            return applied(self.start, top.only) if isinstance(top.only, Delta) else top.only
         return self.rule.join(top.total, self.start, top.shares)
 
     @property

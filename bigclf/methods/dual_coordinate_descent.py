@@ -5,7 +5,8 @@
 
 Groups of rows can take their steps at the same time: each maximises its own part of the dual with its steps counted
 sigma times, the steps are summed, and an exact line search on the dual, or sigma = number of groups, makes the sum safe
-(Ma et al., ICML 2015; Lee and Chang, 2019).
+(Ma et al., ICML 2015; Lee and Chang, 2019). With the line search, groups go on from a point they agree on and sigma is
+1/rho of the method of multipliers (Zhang, Lee, Shin, AISTATS 2012; ``bigclf.mixing``): far fewer epochs.
 
 Out of core it is block minimisation (Yu et al., KDD 2010) with a working set of the rows that still matter
 (selective block minimisation: Chang and Roth, KDD 2011), and every read yields the exact duality gap of the
@@ -37,7 +38,7 @@ class Rows(NamedTuple):
 
 class Params(NamedTuple):
     """C : price of a unit of loss, times the row's weight; bias : value of the constant feature (1.0 or 0.0);
-    sigma : how many times a step counts while other groups take theirs (CoCoA+'s sigma', Ma et al. 2015; else 1)."""
+    sigma : how many times a step counts while other groups take theirs (1.0 where there is one group)."""
 
     C: float
     bias: float

@@ -219,6 +219,7 @@ class Run:
             if part.dual is not None:
                 self._accept(number, part, figures)
             if status.done:
+                steps[number] = 0.0  # the dual variables stay with the certificate
                 continue
             steps[number] = status.step = self._advance(number, part, figures)
             status.since_certificate += 1

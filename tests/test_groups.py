@@ -1,0 +1,522 @@
+"""Several groups of rows at once: the dual never falls, certificates are right, mixtures are sums to the bit, and the
+theorems of McDonald, Hall and Mann (NAACL 2010) about mixed perceptrons hold."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from making import block_of, environment, random_rows, separable_rows, shards_of
+from test_dual_coordinate_descent import dual, extended, primal
+
+from bigclf.deltas import difference
+from bigclf.errors import Interrupted
+from bigclf.jit import random_state, shuffle_runs
+from bigclf.losses import LOSSES
+from bigclf.methods import dual_coordinate_descent as dcd
+from bigclf.methods import perceptron
+from bigclf.mixing import AVERAGED, FAN, MEAN, SUM, Mixture, agree, half_distance, line_search, next_penalty
+from bigclf.training import fit
+from bigclf.training.run_directory import RunDirectory
+
+every_loss = pytest.mark.parametrize("loss", list(LOSSES))
+pytestmark = pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning")
+D = 25
+SMALL = "17MB"  # Arrow's allocator and the queues take 12 of them: the rows do not stay
+QUIET = {"progress": False}
+
+
+def noisy(n=400, seed=0, noise=1.0):
+    """CSR float32 [n, D] and labels -1/+1 in no order."""
+    return random_rows(n, D, 0.3, seed=seed, noise=noise)
+
+
+def checkpoint(directory, groups, number=0):
+    """(dual variables of all rows in the order of the file, sum of a_i y_i x_i as the run has it, or None)."""
+    saved = RunDirectory(directory).newest(groups)
+    alpha = [saved.rows[group][f"{number}.{group}.rows.alpha"] for group in range(groups)]
+    return np.concatenate(alpha), saved.arrays.get(f"{number}.dual_weights")
+
+
+class Watch:
+    """Keeps what every epoch commits: a callback that reads the last checkpoint (that of the epoch before)."""
+
+    def __init__(self, directory, groups):
+        self.directory, self.groups, self.alphas, self.records = directory, groups, [], []
+
+    def __call__(self, record):
+        self.records.append(record)
+        if record["epoch"] > 1:
+            self.look()
+
+    def look(self):
+        self.alphas.append(checkpoint(self.directory, self.groups)[0])
+
+
+def watched(x, y, directory, groups, **options):
+    """The model of a run of groups, and its Watch with the dual variables after every epoch."""
+    watch = Watch(directory, groups)
+    given = {"groups": groups, "run_dir": directory, "checkpoint_every": 0, "callbacks": [watch]}
+    model = fit(x, y, **given, **QUIET, **options)
+    watch.look()
+    return model, watch
+
+
+def never_falls(values, roundoff=1e-12):
+    return all(b >= a - roundoff * max(1.0, abs(a)) for a, b in zip(values, values[1:], strict=False))
+
+
+# The line search
+
+
+def steps_of_groups(loss, seed, sigma, groups=3, weighted=True):
+    """Rows, start (a, w, z) and what the groups' kernels propose, as a run has it."""
+    x, y = noisy(90, seed)
+    rng = np.random.default_rng(seed)
+    row_weights = rng.choice([0.0, 0.5, 1.0, 3.0], 90) if weighted else np.ones(90)
+    code, params = LOSSES[loss], dcd.Params(0.7, 1.0, sigma)
+    rows, c = extended(x, True), 0.7 * row_weights
+    before = np.where(c > 0, rng.uniform(0, 1, 90) * c * (rng.uniform(size=90) < 0.5), 0.0)
+    w = rows.T @ (before * y)
+    z = w + rng.standard_normal(w.size) * 0.1
+    joined, after, rise, bend = z.copy(), before.copy(), 0.0, 0.0
+    for part in np.array_split(np.arange(90), groups):
+        block = block_of(x[part], y[part], row_weights[part])
+        members = np.flatnonzero(block.weights > 0)
+        weights, alpha = z.copy(), before[part].copy()
+        start = dcd.Rows(before[part].copy())
+        for _ in range(3):
+            dcd.descend(code)(block, members, dcd.Shared(weights), dcd.Rows(alpha), params, np.zeros(part.size))
+        gain, bent = dcd.along(code)(block, members, dcd.Rows(alpha), start, params)
+        rise, bend = rise + gain + 0.5 * bent, bend + bent
+        joined += (weights - z) / sigma
+        after[part] = alpha
+    return rows, y, c, before, after, w, z, joined, rise, bend
+
+
+def exact_dual(rows, y, alpha, loss, c):
+    """The dual objective by numpy alone; rows of weight zero have no part in it."""
+    held = c > 0
+    assert (alpha[~held] == 0).all() and (alpha >= 0).all()
+    assert loss != "hinge" or (alpha <= c * (1 + 1e-15)).all()
+    return dual(rows[held], y[held], alpha[held], loss, c[held])
+
+
+@every_loss
+@pytest.mark.parametrize("sigma", [0.1, 1.0, 3.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_line_search_finds_the_best_point_of_a_fine_grid(loss, sigma, seed):
+    rows, y, c, before, after, w, z, joined, rise, bend = steps_of_groups(loss, seed, sigma)
+    np.testing.assert_allclose(joined - z, rows.T @ ((after - before) * y), atol=1e-10)
+    t = line_search(w, z, joined, rise, bend)
+    grid = np.linspace(0, 1, 2001)
+    values = [exact_dual(rows, y, before + s * (after - before), loss, c) for s in grid]
+    found = exact_dual(rows, y, before + t * (after - before), loss, c)
+    assert 0 <= t <= 1 and abs(t - grid[np.argmax(values)]) <= 1 / 2000
+    assert found >= max(values) - 1e-12 * abs(found)
+    if sigma == 3.0:  # steps that are safe together
+        assert t > 0.5
+    if sigma == 0.1:  # each group does ten times too much: all the way would lose
+        assert t < 0.5 and values[-1] < found
+
+
+def test_steps_that_lead_down_are_not_taken_and_none_at_all_are_no_error():
+    w = np.array([1.0, 0.0])
+    assert line_search(w, w, np.array([3.0, 0.0]), 0.5, 0.0) == 0.0
+    assert line_search(w, w, w.copy(), 0.0, 0.0) == 1.0
+
+
+def test_the_point_that_groups_agree_on():
+    rng = np.random.default_rng(0)
+    w, z, joined = (rng.standard_normal(7) for _ in range(3))
+    for t, pull in [(1.0, 4.0), (0.3, 0.5), (0.0, 2.0)]:
+        weights, point = w.copy(), joined.copy()
+        agree(weights, z, point, t, pull)
+        step = t * (joined - z)
+        np.testing.assert_allclose(weights, w + step, rtol=1e-14)
+        np.testing.assert_allclose(point, (w + step + pull * z + step) / (1 + pull), rtol=1e-14)
+    assert half_distance(w, z) == pytest.approx(0.5 * ((w - z) ** 2).sum())
+
+
+def test_the_penalty_goes_where_the_larger_part_of_the_gap_is():
+    assert next_penalty(2.0, 1.0, gap=10.0, lag=1.0, groups=4) > 2.0  # groups disagree
+    assert next_penalty(2.0, 1.0, gap=10.0, lag=9.0, groups=4) < 2.0  # the common point lags
+    assert next_penalty(2.0, 0.9, gap=10.0, lag=1.0, groups=4) < 2.0  # the steps were too long together
+    assert next_penalty(0.25, 0.0, gap=10.0, lag=9.0, groups=4) == 0.25  # as safe as CoCoA+ there
+    assert next_penalty(1e6, 1.0, gap=1.0, lag=0.0, groups=4) == 1e6
+
+
+# Runs of dcd
+
+
+@every_loss
+@pytest.mark.parametrize("bias", [None, "feature"])
+@pytest.mark.parametrize(
+    ("mixing", "groups", "C"), [("line_search", 4, 1.0), ("line_search", 7, 30.0), ("safe", 3, 1.0)]
+)
+def test_the_dual_never_falls_and_the_certificate_is_right(loss, bias, mixing, groups, C, tmp_path):
+    x, y = noisy()
+    weights = np.random.default_rng(1).choice([0.0, 0.5, 1.0, 2.0], len(y))
+    model, watch = watched(x, y, tmp_path, groups, sample_weight=weights, class_weight={1: 2.0}, loss=loss, bias=bias,
+                           C=C, mixing=mixing, tol=1e-3, epochs=150)  # fmt: skip
+    rows, c = extended(x, bias), C * weights * np.where(y == 1, 2.0, 1.0)
+    values = [exact_dual(rows, y, alpha, loss, c) for alpha in watch.alphas]
+    assert never_falls(values) and values[-1] > values[0]
+    told, w = model.result_.certificate, np.append(model.coef_[0], model.intercept_[0] if bias else 0.0)
+    assert told["primal"] == pytest.approx(primal(rows, y, w, loss, c), rel=1e-11)
+    assert told["dual"] == pytest.approx(max(values), rel=1e-10)
+    assert told["gap"] == pytest.approx((told["primal"] - told["dual"]) / told["primal"], abs=1e-15)
+    assert told["gap"] <= (1e-3 if C == 1 and mixing != "safe" else 5e-2)
+    steps = [step for record in watch.records for step in record["steps"]]
+    assert all(0 <= step <= 1 for step in steps) and (mixing != "safe" or set(steps) == {1.0})
+    if C == 30.0 and mixing == "line_search":
+        assert min(steps) < 1  # the search had something to do
+
+
+@every_loss
+@pytest.mark.parametrize("seed", range(4))
+def test_groups_reach_the_optimum_of_the_serial_run(loss, seed):
+    x, y = noisy(500, seed, noise=0.5 + seed)
+    serial = fit(x, y, loss=loss, tol=1e-8, **QUIET).result_.certificate
+    model = fit(x, y, loss=loss, groups=4, tol=1e-5, epochs=2000, **QUIET)
+    told = model.result_.certificate
+    assert model.result_.converged
+    assert serial["dual"] * (1 - 1e-12) <= told["primal"] <= serial["primal"] * (1 + 2e-5)
+    assert told["dual"] <= serial["primal"] * (1 + 1e-12)
+
+
+@every_loss
+def test_weights_stay_the_sum_over_rows_for_many_epochs(loss, tmp_path):
+    x, y = noisy()
+    fit(x, y, loss=loss, groups=5, tol=0, epochs=300, run_dir=tmp_path, **QUIET)
+    alpha, weights = checkpoint(tmp_path, 5)
+    np.testing.assert_allclose(weights, extended(x, True).T @ (alpha * y), atol=1e-10)
+
+
+@every_loss
+@pytest.mark.parametrize("options", [{}, {"mixing": "safe"}, {"dtype": "float32"}], ids=str)
+def test_the_same_call_gives_the_same_bits(loss, options):
+    x, y = noisy()
+    given = {"loss": loss, "groups": 3, "epochs": 15, "tol": 1e-6, **QUIET, **options}
+    first, again, other = fit(x, y, **given), fit(x, y, **given), fit(x, y, **given, seed=1)
+    np.testing.assert_array_equal(first.coef_, again.coef_)
+    assert first.result_.certificate == again.result_.certificate
+    assert np.any(first.coef_ != other.coef_)
+
+
+@every_loss
+def test_half_the_width_reaches_the_tolerance_too(loss):
+    x, y = noisy()
+    model = fit(x, y, loss=loss, dtype="float32", groups=4, tol=1e-3, epochs=1000, **QUIET)
+    whole = fit(x, y, loss=loss, tol=1e-8, **QUIET).result_.certificate
+    told = model.result_.certificate
+    w = np.append(model.coef_[0], model.intercept_[0])
+    assert model.result_.converged and told["dual"] <= whole["primal"] * (1 + 1e-12)
+    assert told["primal"] == pytest.approx(primal(extended(x, True), y, w, loss, np.ones(len(y))), rel=1e-6)
+    assert whole["dual"] * (1 - 1e-12) <= told["primal"] <= whole["primal"] * (1 + 1.1e-3)
+
+
+@pytest.fixture(scope="module")
+def three_classes():
+    x, _ = noisy(600, noise=0.1)
+    y = np.argmax(x[:, :3].toarray() + 0.3 * x[:, 3:6].toarray(), axis=1)
+    return x, y
+
+
+@every_loss
+def test_several_problems_each_with_its_own_certificate(loss, three_classes, tmp_path):
+    x, y = three_classes
+    model = fit(x, y, loss=loss, groups=4, tol=1e-4, epochs=2000, run_dir=tmp_path, checkpoint_every=0, **QUIET)
+    assert model.result_.converged
+    rows, c = extended(x, True), np.ones(len(y))
+    for number, told in enumerate(model.result_.certificate["problems"]):
+        sign = np.where(y == number, 1, -1)
+        w = np.append(model.coef_[number], model.intercept_[number])
+        alpha, _ = checkpoint(tmp_path, 4, number)
+        assert told["primal"] == pytest.approx(primal(rows, sign, w, loss, c), rel=1e-11)
+        assert told["dual"] == pytest.approx(exact_dual(rows, sign, alpha, loss, c), rel=1e-10)
+        assert told["gap"] <= 1e-4
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    x, y = random_rows(4000, 60, 0.25, noise=1.0)
+    path = tmp_path_factory.mktemp("groups") / "shards"
+    return x, y, shards_of(path, x, y, chunk_nnz=3000, shard_nnz=40_000), path
+
+
+@every_loss
+@pytest.mark.parametrize("segments", [1, 3])
+def test_out_of_core_the_dual_never_falls_and_the_optimum_is_the_same(loss, segments, shards, tmp_path):
+    x, y, made, _ = shards
+    watch = Watch(tmp_path, 3)
+    model = fit(made, loss=loss, C=0.01, groups=3, tol=1e-3, memory=SMALL, segments=segments, epochs=200,
+                run_dir=tmp_path, checkpoint_every=0, callbacks=[watch], **QUIET)  # fmt: skip
+    assert model.result_.converged and not model.result_.plan["resident"]
+    watch.look()
+    alphas = watch.alphas if segments == 1 else watch.alphas[-1:]  # in between the newest is of half an epoch
+    rows, c = extended(x, True), np.full(len(y), 0.01)
+    values = [exact_dual(rows, y, alpha, loss, c) for alpha in alphas]
+    told = model.result_.certificate
+    assert never_falls(values) and told["dual"] == pytest.approx(values[-1], rel=1e-10)
+    duals = [record["dual"] for record in model.result_.history if "dual" in record]
+    assert never_falls(duals)
+    best = fit(x, y, loss=loss, C=0.01, tol=1e-7, **QUIET).result_.certificate
+    assert best["dual"] * (1 - 1e-12) <= told["primal"] <= best["primal"] * (1 + 1.1e-3)
+
+
+INTERRUPTED = [
+    dict(loss="hinge", groups=3, segments=3, memory=SMALL, tol=0, epochs=5),
+    dict(loss="squared_hinge", groups=4, tol=0, epochs=9),
+    dict(loss="hinge", groups=2, mixing="safe", tol=0, epochs=6, dtype="float32"),
+]
+
+
+@pytest.mark.parametrize("options", INTERRUPTED, ids=["segments", "in memory", "safe"])
+@pytest.mark.parametrize("after", [1, 3])
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(options, after, shards, tmp_path):
+    whole = fit(shards[2], **options, **QUIET)
+
+    def stop(record):
+        if record["epoch"] == after:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted):
+        fit(shards[2], run_dir=tmp_path, callbacks=[stop], **options, **QUIET)
+    resumed = fit(shards[2], run_dir=tmp_path, resume=True, **options, **QUIET)
+    np.testing.assert_array_equal(whole.coef_, resumed.coef_)
+    assert whole.result_.certificate["dual"] == resumed.result_.certificate["dual"]
+    names = ("epoch", "steps", "estimated_gap")
+    last, again = whole.result_.history[-1], resumed.result_.history[-1]
+    assert [last[name] for name in names] == [again[name] for name in names]
+
+
+KILLED = """
+import json, os, signal, sys, warnings
+warnings.simplefilter("ignore")
+from bigclf.data.stream import Stream
+from bigclf.training import fit
+shards, directory, options, stop = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4])
+blocks, count = Stream.blocks, 0
+
+def counted(self, units):
+    global count
+    for block in blocks(self, units):
+        count += 1
+        if count == stop:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield block
+
+Stream.blocks = counted
+model = fit(shards, run_dir=directory, resume=True, checkpoint_every=0, progress=False, **options)
+print(json.dumps([model.digest(), count]))
+"""
+
+
+def test_killed_in_the_middle_of_a_block_it_resumes_to_the_same_bits(shards, tmp_path):
+    def run(name, stop):
+        arguments = [shards[3], tmp_path / name, json.dumps(INTERRUPTED[0]), stop]
+        return subprocess.run([sys.executable, "-c", KILLED, *map(str, arguments)], env=environment(), check=False,
+                              capture_output=True, text=True, timeout=300)  # fmt: skip
+
+    digest, blocks = json.loads(run("whole", 0).stdout)
+    assert blocks > 10
+    for stop in (2, blocks // 2, blocks - 1):
+        assert run(str(stop), stop).returncode == -signal.SIGKILL
+        assert json.loads(run(str(stop), 0).stdout)[0] == digest
+
+
+@pytest.mark.data
+@every_loss
+@pytest.mark.parametrize("bias", [None, "feature"])
+def test_four_groups_on_census_income(loss, bias, data_set, tmp_path):
+    from sklearn.datasets import load_svmlight_file
+
+    x, y = load_svmlight_file(str(data_set("a9a/a9a.gz")), dtype=np.float32)
+    serial = fit(x, y, loss=loss, bias=bias, tol=1e-3, **QUIET).result_.certificate
+    model, watch = watched(x, y, tmp_path, 4, loss=loss, bias=bias, tol=1e-3, epochs=100)
+    told = model.result_.certificate
+    assert model.result_.converged and model.result_.epochs <= 60
+    assert abs(told["primal"] - serial["primal"]) <= told["gap"] * told["primal"] + serial["gap"] * serial["primal"]
+    rows = sp.hstack([x.astype(float), np.full((len(y), 1), 1.0 if bias else 0.0)], format="csr")
+    values = [exact_dual(rows, y, alpha, loss, np.ones(len(y))) for alpha in watch.alphas]
+    assert never_falls(values) and told["dual"] == pytest.approx(values[-1], rel=1e-10)
+
+
+# Mixtures
+
+
+def states(kind, count, seed=0, n=40, changed=0.2):
+    """A start and copies of it that differ at some places, of a kind that perceptrons have."""
+    rng = np.random.default_rng(seed)
+
+    def moved(array):
+        mask = rng.uniform(size=array.size) < changed
+        return np.where(mask, array + rng.standard_normal(array.size), array)
+
+    start = rng.standard_normal(n)
+    if kind is perceptron.Shared:
+        return kind(start), [kind(moved(start)) for _ in range(count)]
+    drift = rng.standard_normal(n)
+    copies = [kind(moved(start), moved(drift), np.array([10 + rng.integers(50)])) for _ in range(count)]
+    return kind(start, drift, np.array([10])), copies
+
+
+def blended(rule, start, copies, shares, height=0):
+    mixture = Mixture(rule, start)
+    for copy, share in zip(copies, shares, strict=True):
+        mixture.add(copy, share, height)
+    return mixture.result()
+
+
+def same_bits(a, b):
+    for one, other in zip(a, b, strict=True):
+        np.testing.assert_array_equal(one.view(np.uint64), other.view(np.uint64))
+
+
+RULES = [(MEAN, perceptron.Shared), (SUM, perceptron.Shared), (AVERAGED, perceptron.Averaged)]
+every_rule = pytest.mark.parametrize(("rule", "kind"), RULES, ids=["mean", "sum", "averaged"])
+COUNTS = [1, 2, FAN - 1, FAN, FAN + 1, 2 * FAN + 3, FAN * FAN, FAN * FAN + 1, FAN * FAN + 2 * FAN + 5]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_however_deep_the_tree_the_sum_and_the_mean_are_right(count):
+    start, copies = states(perceptron.Shared, count)
+    shares = np.random.default_rng(1).uniform(0.5, 2.0, count)
+    changes = [copy.weights - start.weights for copy in copies]
+    total = blended(SUM, start, copies, shares)
+    np.testing.assert_allclose(total.weights, start.weights + np.sum(changes, axis=0), atol=1e-12)
+    mean = blended(MEAN, start, copies, shares)
+    wanted = np.average([copy.weights for copy in copies], axis=0, weights=shares)
+    np.testing.assert_allclose(mean.weights, wanted, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_however_deep_the_tree_averages_are_over_every_step_once(count):
+    start, copies = states(perceptron.Averaged, count)
+    shares = np.random.default_rng(1).uniform(0.5, 2.0, count)
+    mixed = blended(AVERAGED, start, copies, shares)
+
+    def sums(state):  # of the weights over all steps so far
+        return state.steps[0] * state.weights - state.drift
+
+    wanted = sums(start) + np.sum([sums(copy) - sums(start) for copy in copies], axis=0)
+    assert mixed.steps[0] == start.steps[0] + sum(copy.steps[0] - start.steps[0] for copy in copies)
+    np.testing.assert_allclose(sums(mixed), wanted, rtol=1e-10, atol=1e-7)
+    np.testing.assert_allclose(
+        mixed.weights, np.average([c.weights for c in copies], axis=0, weights=shares), atol=1e-12
+    )
+
+
+@every_rule
+@pytest.mark.parametrize("count", [FAN, FAN + 1, 3 * FAN + 5, FAN * FAN + FAN + 3])
+def test_bundles_joined_elsewhere_have_the_bits_of_copies_added_singly(rule, kind, count):
+    start, copies = states(kind, count)
+    shares = list(np.random.default_rng(1).uniform(0.5, 2.0, count))
+    singly = blended(rule, start, copies, shares)
+    mixture = Mixture(rule, start)
+    for first in range(0, count, FAN):
+        last = min(count, first + FAN)
+        if last == first + 1:  # one alone at the end is no bundle
+            mixture.add(copies[first], shares[first])
+            continue
+        part = Mixture(rule, start)
+        for copy, share in zip(copies[first:last], shares[first:last], strict=True):
+            part.add(copy, share)
+        whole = part.shares
+        mixture.add(part.result(), whole, 1)
+    same_bits(singly, mixture.result())
+
+
+@every_rule
+@given(count=st.integers(1, 40), seed=st.integers(0, 1000), changed=st.floats(0.0, 0.3))
+@settings(max_examples=40, deadline=None)
+def test_changes_alone_give_the_bits_of_whole_copies(rule, kind, count, seed, changed):
+    start, copies = states(kind, count, seed, changed=changed)
+    shares = np.random.default_rng(seed).choice([0.0, 1.0, 2.5], count)
+    given_ = []
+    for copy in copies:
+        delta = difference(start, copy, start.weights.size)
+        given_.append(copy if delta is None else delta)
+    same_bits(blended(rule, start, copies, shares), blended(rule, start, given_, shares))
+
+
+# Mixed perceptrons (McDonald, Hall, Mann, NAACL 2010)
+
+
+@pytest.mark.parametrize("mixing", ["uniform", "mistakes"])
+@pytest.mark.parametrize("seed", range(12))
+def test_mixed_mistakes_stay_below_the_bound(mixing, seed):
+    """Theorem 3: sum over epochs and groups of mu k <= R^2 / gamma^2."""
+    x, y, _, gamma = separable_rows(80, 5, seed, least=0.05)
+    groups = 2 + seed % 6
+    model = fit(x, y, algo="perceptron", bias=None, groups=groups, mixing=mixing, epochs=60, seed=seed, **QUIET)
+    history = model.result_.history
+    bound = (np.linalg.norm(x.astype(float), axis=1).max() / gamma) ** 2
+    mixed = [record["mixed_mistakes"] for record in history]
+    assert 0 < sum(mixed) <= bound
+    assert mixed[-1] == 0 or sum(record["mistakes"] > 0 for record in history) <= bound
+    if mixing == "mistakes":  # at least one is made by every epoch that is not the last: their number is bounded too
+        assert sum(record["mistakes"] > 0 for record in history) <= bound
+
+
+COUNTEREXAMPLE = np.array([[1, 1, 0], [0, 0, 1], [0, 1, 1], [1, 0, 0]], np.float32), np.array([1, -1, 1, -1])
+
+
+def test_weights_mixed_once_at_the_end_may_fail_where_both_groups_separate_theirs():
+    """Theorem 2: the groups end at (1, 1, -1) and (-1, 1, 1), whatever the order; no mixture of those separates."""
+    x, y = COUNTEREXAMPLE
+    ends = [fit(x[part], y[part], algo="perceptron", bias=None, epochs=20, **QUIET).coef_[0]
+            for part in (slice(0, 2), slice(2, 4))]  # fmt: skip
+    np.testing.assert_array_equal(ends, [[1, 1, -1], [-1, 1, 1]])
+    for part, w in zip((slice(0, 2), slice(2, 4)), ends, strict=True):
+        assert (y[part] * (x[part] @ w) > 0).all()
+    for share in np.linspace(0, 1, 101):
+        assert (y * (x @ (share * ends[0] + (1 - share) * ends[1])) <= 1e-12).any()
+
+
+@pytest.mark.parametrize("mixing", ["rows", "uniform", "mistakes"])
+def test_mixed_after_every_epoch_they_separate(mixing):
+    x, y = COUNTEREXAMPLE
+    model = fit(x, y, algo="perceptron", bias=None, groups=2, mixing=mixing, epochs=20, **QUIET)
+    assert len(model.result_.plan["groups"]) == 2
+    assert (y * (x @ model.coef_[0]) > 0).all()
+    assert model.result_.history[-1]["mistakes"] == 0
+
+
+@pytest.mark.parametrize("mixing", ["rows", "uniform"])
+@pytest.mark.parametrize("groups", [1, 2, 5])
+def test_the_averaged_perceptron_is_the_mean_over_all_steps_of_all_groups(mixing, groups):
+    x, y = noisy(230)
+    given_ = {} if groups == 1 else {"groups": groups, "mixing": mixing}
+    model = fit(x, y, algo="averaged_perceptron", epochs=6, seed=3, **given_, **QUIET)
+    rows, w = extended(x, True), np.zeros(D + 1)
+    total, steps = np.zeros(D + 1), 0
+    plan = model.result_.plan
+    sizes = group_sizes(x, y, plan)
+    for epoch in range(1, 7):
+        ends = []
+        for group, part in enumerate(np.split(np.arange(len(y)), np.cumsum(sizes)[:-1])):
+            mine, order = w.copy(), np.empty(part.size, np.int64)
+            shuffle_runs(np.arange(part.size), plan["run"], random_state(3, 2, epoch, 0, group, 0, 1), order)
+            for i in part[order]:
+                if y[i] * (rows[i] @ mine) <= 0:
+                    mine = mine + y[i] * rows[i]
+                total, steps = total + mine, steps + 1
+            ends.append(mine)
+        w = np.average(ends, axis=0, weights=sizes if mixing == "rows" else None)
+    np.testing.assert_allclose(np.append(model.coef_[0], model.intercept_[0]), total / steps, rtol=1e-10, atol=1e-12)
+
+
+def group_sizes(x, y, plan):
+    """Rows of each group."""
+    from bigclf.training.sources import open_source
+
+    chunks = open_source(x, y, None, None, len(plan["groups"]), 10**9).chunks
+    return [int(chunks.rows[first:last].sum()) for first, last in plan["groups"]]
