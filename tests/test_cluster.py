@@ -244,6 +244,28 @@ def test_data_that_cannot_be_used_is_told_of_as_in_one_process(client, tmp_path,
         fit(dataset, algo="pa1", groups=2, epochs=2, workers=client, patience={"least": 5})
 
 
+@pytest.mark.parametrize("algo", ["pa1", "dcd"])
+def test_when_the_cluster_is_lost_the_last_epoch_is_written_down(algo, client, shards, tmp_path):
+    """However seldom checkpoints are asked for; dcd's row state included."""
+    from bigclf.training import cluster
+
+    class Lost(cluster.DaskEngine):
+        def perform(self, round):
+            for number, outcome in enumerate(super().perform(round)):
+                if round.epoch == 3 and number == 1:
+                    raise ClusterError("no usable worker")
+                yield outcome
+
+    options = dict(algo=algo, groups=3, epochs=5, memory=SMALL, run_dir=tmp_path)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ClusterError, match="resume it with"):
+        patch.setattr(cluster, "DaskEngine", Lost)
+        fit(shards, workers=client, checkpoint_every=1000, **options)
+    assert [p.name for p in tmp_path.glob("state-*")] == ["state-00000003-000000.safetensors"]
+    resumed = fit(shards, resume=True, **options)
+    same(fit(shards, **{**options, "run_dir": None}), resumed)
+    assert resumed.result_.history[-1]["epoch"] == 5
+
+
 def test_the_record_of_a_run_is_json(client, rows, tmp_path):
     fit(*rows, algo="pa1", groups=2, epochs=2, workers=client, run_dir=tmp_path)
     assert [json.loads(line)["epoch"] for line in (tmp_path / "history.jsonl").read_text().splitlines()][-1] == 2

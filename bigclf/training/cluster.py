@@ -721,6 +721,8 @@ class DaskEngine(Crew):
 
     verb = "visited"
 
+    remembers = True
+
     def __init__(
         self,
         job: Job,

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bigclf.errors import Interrupted
+from bigclf.errors import ClusterError, Interrupted
 from bigclf.mixing import PENALTY, agree, half_distance, line_search, next_penalty
 from bigclf.training.bench import Blend, optimism
 from bigclf.training.engines import Engine, Round
@@ -156,7 +156,7 @@ class Run:
 
     def _visit_all(self, kind: str) -> list[Part] | None:
         """One round; what all groups come to together, of each problem that is still learned, at an epoch's end."""
-        round = self._round(kind)
+        round, before = self._round(kind), (self.reads, self.bytes_read)
         if kind == "certify" or self.segment == 0:
             self.reads += self._reads_now()
             self.rounds = self.set_rows = 0
@@ -165,11 +165,16 @@ class Run:
         if not round.midway and not alone:
             blends = [Blend(self.problems[n], state) for n, state in zip(round.todo, round.states, strict=True)]
         parts: list[Part] = []
-        for outcome in self.engine.perform(round):
-            self._take_facts(outcome)
-            for blend, part in zip(blends, outcome.parts, strict=False):
-                blend.add(part, outcome.last - outcome.first > 1)
-            parts = outcome.parts
+        try:
+            for outcome in self.engine.perform(round):
+                self._take_facts(outcome)
+                for blend, part in zip(blends, outcome.parts, strict=False):
+                    blend.add(part, outcome.last - outcome.first > 1)
+                parts = outcome.parts
+        except (ClusterError, Interrupted):
+            if kind == "update" and self.engine.remembers:
+                self._keep_start(round, *before)
+            raise
         self._last_round = round
         if round.midway:
             return None
@@ -390,6 +395,16 @@ class Run:
             self._checkpointed = time.monotonic()
         if reason and not last:
             raise Interrupted(self._interrupted())
+
+    def _keep_start(self, round: Round, reads: int, n_bytes: int) -> None:
+        """A round is broken off: what was committed before it is written down, as far as it is still at hand."""
+        if self.directory is None or self._last_round is None:
+            return
+        self.refs, self.reads, self.bytes_read = list(round.refs), reads, n_bytes
+        try:
+            self.directory.save(self.checkpoint(), self.epoch, self.segment)
+        except Exception as error:  # the one written before has to do
+            log.warning("no checkpoint of where the run was broken off: %s", error)
 
     def checkpoint(self) -> Checkpoint:
         """Everything the run knows, between two rounds."""
