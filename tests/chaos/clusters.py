@@ -38,19 +38,22 @@ def is_living(pid):
         return False
 
 
-def kill_tree(popen):
-    """The process and all it started, stopped ones too; until they are gone."""
-    tree = []
-    with contextlib.suppress(psutil.NoSuchProcess):
-        tree = psutil.Process(popen.pid).children(recursive=True)
-        popen.kill()
-        for process in tree:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(popen.pid, signal.SIGKILL)
-    popen.wait()
-    psutil.wait_procs(tree, timeout=5)
+def kill_trees(*popens):
+    """The processes and all they started, stopped ones too; until they are gone."""
+    trees = []
+    for popen in popens:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            tree = psutil.Process(popen.pid).children(recursive=True)
+            popen.kill()
+            for process in tree:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            trees += tree
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(popen.pid, signal.SIGKILL)
+    for popen in popens:
+        popen.wait()
+    psutil.wait_procs(trees, timeout=5)
 
 
 class Worker:
@@ -187,14 +190,14 @@ class ChaosCluster:
         scheduler = self._client.scheduler
         return self._client.sync(lambda: scheduler.identity(n_workers=-1))["workers"]
 
-    def remove(self, worker):
-        if worker in self.workers:
-            self.workers.remove(worker)
-        kill_tree(worker.popen)
+    def remove(self, *workers):
+        """Kill them, all at once."""
+        self.workers = [worker for worker in self.workers if worker not in workers]
+        kill_trees(*(worker.popen for worker in workers))
 
     def kill_scheduler(self):
         self.drop_client()
-        kill_tree(self.scheduler)
+        kill_trees(self.scheduler)
 
     def drop_client(self):
         if self._client is not None:
@@ -209,8 +212,7 @@ class ChaosCluster:
         self._closing.set()
         with contextlib.suppress(Exception):
             self.drop_client()
-        for popen in [w.popen for w in self.workers] + ([self.scheduler] if self.scheduler else []):
-            kill_tree(popen)
+        kill_trees(*(w.popen for w in self.workers), *([self.scheduler] if self.scheduler else []))
 
     def logs(self, lines=40):
         """The end of every log, for a test that failed."""

@@ -9,7 +9,7 @@ import warnings
 from typing import NamedTuple
 
 import pytest
-from clusters import HERE, PATIENCE, ChaosCluster, kill_tree, wait_for
+from clusters import HERE, PATIENCE, ChaosCluster, kill_trees, wait_for
 from making import environment, random_rows, shards_of
 
 import bigclf
@@ -180,5 +180,4 @@ def drive(tmp_path):
         return started[-1]
 
     yield start
-    for driver in started:
-        kill_tree(driver.popen)
+    kill_trees(*(driver.popen for driver in started))

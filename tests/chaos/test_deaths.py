@@ -43,8 +43,7 @@ def test_all_killed_and_others_come_later(cluster, shards, answers):
     order = cluster.order(at="begin", epoch=2, first=2, do="hold")
     run = cluster.fit(shards, **answer.keywords)
     order.claimed()
-    for worker in list(cluster.workers):
-        cluster.remove(worker)
+    cluster.remove(*cluster.workers)
     wait_for(lambda: not cluster.known(), what="the scheduler's noticing")
     time.sleep(1.5)
     assert not run.is_over()
@@ -63,7 +62,7 @@ def test_killed_at_random_moments_during_twenty_epochs(cluster, shards, answers)
     run = cluster.fit(shards, **answer.keywords)
     run.wait_epoch(1)
     killed = 0
-    while not run.is_over() and killed < 4:
+    while not run.is_over() and killed < 3:
         time.sleep(draw.expovariate(1.5) if killed else 0)
         victim = draw.choice(cluster.workers).pid
         if victim is not None:

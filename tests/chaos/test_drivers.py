@@ -59,8 +59,7 @@ def test_ctrl_c_twice(cluster, shards, started):
 
 def test_every_worker_lost_for_longer_than_the_idle_limit(cluster, started, drive):
     driver, order, answer, model = started("pa2", idle=1)
-    for worker in list(cluster.workers):
-        cluster.remove(worker)
+    cluster.remove(*cluster.workers)
     code, _, error = driver.end()
     assert code == 5 and "no usable worker for 1 s" in error and not model.exists()
     cluster.ensure(1)
@@ -69,8 +68,7 @@ def test_every_worker_lost_for_longer_than_the_idle_limit(cluster, started, driv
 
 
 def test_no_worker_ever_comes(cluster, shards, tmp_path):
-    for worker in list(cluster.workers):
-        cluster.remove(worker)
+    cluster.remove(*cluster.workers)
     run = cluster.fit(shards, algo="perceptron", patience={"idle": 0.5}, run_dir=str(tmp_path / "run"))
     with pytest.raises(ClusterError, match=r"no usable worker for \d+ s.*resume it with run_dir="):
         run.model()

@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from clusters import words_of
+from clusters import wait_for, words_of
 
 from bigclf.model import load
 
@@ -49,10 +49,10 @@ def test_one_that_joins_half_way(cluster, shards, answers, case):
     run = cluster.fit(shards, **answer.keywords)
     order.claimed()
     cluster.ensure(2)
+    wait_for(lambda: len({visit["pid"] for visit in cluster.visits()}) == 2, what="a visit to the new one")
     order.release()
     answer.check_run(run)
     assert len(run.told("joined")) == 2
-    assert len({visit["pid"] for visit in cluster.visits(what="end")}) == 2
 
 
 @pytest.mark.parametrize("case", ["perceptron", "pa2", "dcd-streamed"])
