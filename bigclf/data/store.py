@@ -64,9 +64,13 @@ class RawStore:
     directory : where the file lies.
     keep : leave the file there, named by the dataset's digest, for later runs.
     limit : most bytes on disk; chunks beyond it are simply not stored.
+    drop : have the page cache forget what was read: nothing of a scan that does not fit it would be found again.
     """
 
-    def __init__(self, source: Any, directory: str, *, keep: bool = False, limit: int | None = None) -> None:
+    def __init__(
+        self, source: Any, directory: str, *, keep: bool = False, limit: int | None = None, drop: bool = True
+    ) -> None:
+        self.drop = drop
         self.source, self.binary, self.weighted = source, source.binary, source.weighted
         self.rows, self.nnz = source.chunks.rows, source.chunks.nnz
         entry = source.index_width + (0 if source.binary else 4)
@@ -132,7 +136,8 @@ class RawStore:
             if not files.read_all(self.descriptor, views, offset) or _checksum(views) != self.sums[chunk]:
                 self._forget(int(chunk))
                 return None
-            files.drop_cache(self.descriptor, offset, int(self.offsets[chunk + 1]) - offset)
+            if self.drop:
+                files.drop_cache(self.descriptor, offset, int(self.offsets[chunk + 1]) - offset)
             buffer.weights[row : row + m] = weights if self.weighted else 1.0
             row, entry = row + m, entry + n
         return buffer.block(row, entry)

@@ -17,6 +17,7 @@ from bigclf.data import files
 from bigclf.data.dataset import Dataset
 from bigclf.data.store import ROW_BYTES, RawStore, buffer_bytes
 from bigclf.data.stream import Stream
+from bigclf.machine import memory_limit
 from bigclf.mixing import SUM, Mixture
 from bigclf.training.plan import Plan, segment_units, units_of
 from bigclf.training.problems import Problem
@@ -25,6 +26,7 @@ from bigclf.training.visit import Carry, Dual, Learner, Outcome, Part, Ref, RowF
 log = logging.getLogger("bigclf")
 HELD_BYTES = 64_000_000  # what Arrow may hold beyond its need where the budget has room
 MOST_OPTIMISM = 100.0
+CACHE_SHARE = 0.2  # of the machine's (or control group's) memory: a raw store up to that may stay in the page cache
 
 
 class Job(NamedTuple):
@@ -335,7 +337,7 @@ def stream_of(job: Job) -> Stream:
     place = np.concatenate([chunks.row0[a:b] - chunks.row0[a] for a, b in plan.groups]) if plan.groups else chunks.row0
     store = None
     if isinstance(source, Dataset) and plan.store_bytes:
-        store = _store(source, job.local_dir)
+        store = _store(source, job.local_dir, plan.store_bytes)
     entry = source.index_width + (0 if source.binary else 4)
     chunk_bytes = buffer_bytes(chunks.rows, chunks.nnz, source.index_width, source.binary)
     size = max(plan.block_bytes, int(chunk_bytes.max(initial=0)))
@@ -344,13 +346,14 @@ def stream_of(job: Job) -> Stream:
                   frugal=plan.memory["planned"] + HELD_BYTES > plan.memory["budget"])  # fmt: skip
 
 
-def _store(source: Any, local_dir: Any) -> RawStore | None:
+def _store(source: Any, local_dir: Any, size: int) -> RawStore | None:
     try:
         if local_dir is not None:
             files.make_directory(local_dir)
         directory = files.scratch_directory(local_dir)
         room = int(files.free_bytes(directory) * 0.8)
-        return RawStore(source, directory, keep=local_dir is not None, limit=room)
+        drop = size > CACHE_SHARE * memory_limit()[0]
+        return RawStore(source, directory, keep=local_dir is not None, limit=room, drop=drop)
     except OSError as error:
         log.warning("no raw store (%s): the shards are decoded in every read", error)
         return None
