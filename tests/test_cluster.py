@@ -130,6 +130,15 @@ def test_groups_are_the_workers_unless_said(client, shards):
     assert len(fit(shards, algo="pa1", epochs=1, workers=client).result_.plan["groups"]) == 3
 
 
+def test_groups_are_spread_evenly_whoever_had_them_first():
+    from bigclf.training.cluster import balanced
+
+    assert balanced(["a", "a"], 2) == ["a", None]
+    assert balanced(["a", "a", "b", None, "a"], 2) == ["a", "a", "b", None, "a"]
+    assert balanced(["a"] * 5, 3) == ["a", "a", None, None, None]
+    assert balanced([None, "a"], 0) == [None, "a"]
+
+
 def test_two_fits_at_once(client, rows):
     from concurrent.futures import ThreadPoolExecutor
 

@@ -16,6 +16,7 @@ import queue
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from concurrent.futures import Future as ThreadFuture
 from dataclasses import dataclass, field
@@ -802,7 +803,7 @@ class DaskEngine(Crew):
         self._round, self._done_groups = round, 0
         self._units = self._bundles(round)
         sizes = [float(sum(self._nnz[a:b])) for a, b in self._units]
-        wishes = [self._home.get(a, (None, ""))[0] for a, _ in self._units]
+        wishes = balanced([self._home.get(a, (None, ""))[0] for a, _ in self._units], self.workers)
         return sizes, wishes
 
     def _bundles(self, round: Round) -> list[tuple[int, int]]:
@@ -1031,6 +1032,17 @@ class Measuring(Crew):
 
     def _size_of(self, answer: Measured) -> int:
         return n_bytes_of(answer.part)
+
+
+def balanced(wishes: list[str | None], workers: int) -> list[str | None]:
+    """The wishes, but of no worker more than its even share: what one has fetched first, others may take over."""
+    share, taken = -(-len(wishes) // max(1, workers)), Counter[str]()
+    kept: list[str | None] = []
+    for wish in wishes:
+        if wish is not None:
+            taken[wish] += 1
+        kept.append(wish if wish is not None and taken[wish] <= share else None)
+    return kept
 
 
 def _gone_along(before: Carry, after: Carry, steps: tuple[float, ...]) -> Carry:
