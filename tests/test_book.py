@@ -13,7 +13,7 @@ from bigclf.training.book import Book, Cancel, GiveUp, Patience, Submit, Trial
 PATIENCE = Patience()  # 10 s without a sign of life, 30 s for a short visit, 2 in flight
 
 
-def book_of(n, workers="ab", *, sizes=None, ahead=None, preferred=(), speeds=(1.0,), **patience):
+def book_of(n, workers="ab", *, sizes=None, ahead=None, preferred=(), speeds=(1.0,) * 9, **patience):
     """A book of n units of size 1, each expected to take a second, with workers that joined at 0."""
     book = Book(sizes or [1.0] * n, Patience(**patience), ahead=ahead, preferred=preferred, speeds=speeds)
     for worker in workers:
@@ -23,6 +23,11 @@ def book_of(n, workers="ab", *, sizes=None, ahead=None, preferred=(), speeds=(1.
 
 def given_out(actions):
     return [tuple(a) for a in actions if isinstance(a, Submit | Trial)]
+
+
+def expect(actions, *expected):
+    """Named tuples of two kinds can be equal."""
+    assert [(type(a).__name__, *a) for a in actions] == [(type(a).__name__, *a) for a in expected]
 
 
 def cancelled(actions):
@@ -91,6 +96,15 @@ def test_a_unit_waits_for_the_worker_it_prefers_while_others_have_something_to_d
     assert given_out(book.actions(1)) == [(3, 0, "b")]  # b is idle
 
 
+def test_a_worker_has_its_own_units_in_its_window():
+    book = book_of(8, preferred=["a", "b"] * 4)
+    assert sorted(given_out(book.actions(0))) == [(0, 0, "a"), (1, 0, "b"), (2, 0, "a"), (3, 0, "b")]
+    book.finished(1, 0, "b", 1)
+    expect(book.actions(1), Submit(5, 0, "b"))
+    book.finished(0, 0, "a", 2)
+    expect(book.actions(2), Submit(4, 0, "a"))
+
+
 def test_a_unit_that_prefers_a_worker_that_is_not_there_goes_anywhere():
     book = book_of(4, "a", preferred=["x", "b", "x", "a"], window=1)
     book.joined("b", 0)
@@ -133,7 +147,7 @@ def test_the_first_result_wins_and_the_other_attempts_are_cancelled():
     book.actions(0)
     assert given_out(wait(book, 1, 10, "b")) == [(0, 1, "b")]
     assert book.finished(0, 0, "a", 10.5)  # the one that was given up on
-    assert book.actions(10.5) == [Cancel(0, 1)]
+    expect(book.actions(10.5), Cancel(0, 1))
     assert not book.finished(0, 1, "b", 11) and book.ready() == [0] and book.done
 
 
@@ -141,8 +155,9 @@ def test_a_result_counts_even_after_its_worker_left():
     book = book_of(1)
     book.actions(0)
     book.left("a", 1)
-    assert book.actions(1) == [Cancel(0, 0), Submit(0, 1, "b")]
-    assert book.finished(0, 0, "a", 2) and book.actions(2) == [Cancel(0, 1)]
+    expect(book.actions(1), Cancel(0, 0), Submit(0, 1, "b"))
+    assert book.finished(0, 0, "a", 2)
+    expect(book.actions(2), Cancel(0, 1))
 
 
 def test_an_attempt_that_is_over_cannot_fail():
@@ -179,7 +194,7 @@ def test_a_worker_that_comes_back_is_used_again():
     book.seen("a", 12, 12)
     assert book.actions(12) == []  # it still has unit 0 in its window
     assert book.finished(0, 1, "b", 13)
-    assert book.actions(13) == [Cancel(0, 0), Submit(2, 0, "b"), Submit(3, 0, "a")]
+    expect(book.actions(13), Cancel(0, 0), Submit(2, 0, "b"), Submit(3, 0, "a"))
 
 
 def test_what_nobody_took_over_is_its_own_again_when_it_comes_back():
@@ -191,15 +206,79 @@ def test_what_nobody_took_over_is_its_own_again_when_it_comes_back():
     assert book.finished(0, 0, "a", 25) and book.finished(1, 0, "a", 26) and book.attempts_made == 2
 
 
-def test_an_old_sign_of_life_does_not_wake_a_worker_and_one_of_the_future_does_not_keep_it():
+def test_signs_of_life_may_come_in_any_order_and_be_of_any_age():
     book = book_of(1)
     book.actions(0)
-    book.seen("a", 1e9, 1)  # somebody's clock is wrong: counts as now
-    assert given_out(wait(book, 1, 11, "b")) == [(0, 1, "b")]
-    book.seen("a", 2, 12)
-    book.finished(0, 1, "b", 12)
-    assert book.in_flight("a") == 0 and book.actions(12) == [Cancel(0, 0)]
-    assert book.idle_since(12) is None
+    book.seen("a", 5, 5)
+    book.seen("a", 2, 6)
+    assert wait(book, 6, 14.5, "b") == []
+    expect(wait(book, 15, 15, "b"), Submit(0, 1, "b"))
+
+    book = book_of(4, window=1)
+    book.actions(0)
+    wait(book, 0, 15, "b")
+    book.seen("a", 5.1, 15.5)  # too long ago
+    book.finished(1, 0, "b", 16)
+    expect(book.actions(16), Submit(0, 1, "b"))
+    book.finished(0, 1, "b", 17)
+    expect(book.actions(17), Cancel(0, 0), Submit(2, 0, "b"))
+
+
+def test_a_clock_that_is_ahead_keeps_nobody_alive():
+    book = book_of(1)
+    book.actions(0)
+    book.seen("a", 1e9, 1)
+    assert wait(book, 1, 10.5, "b") == [] and given_out(wait(book, 11, 11, "b")) == [(0, 1, "b")]
+
+
+def test_who_has_been_silent_before_the_round_is_known_to_be():
+    book = book_of(3, "")
+    book.joined("a", 100, at=80)
+    book.joined("b", 100, at=95)
+    assert {w for _, _, w in given_out(book.actions(100))} == {"b"}
+    book.joined("a", 101, at=99)
+    assert {w for _, _, w in given_out(book.actions(101))} == {"a"}
+
+
+def test_after_a_silence_of_its_own_the_book_listens_before_it_judges():
+    for frozen in (False, True):
+        book = book_of(1)
+        book.actions(0)
+        assert book.actions(20) == []
+        alive(book, "b" if frozen else "ab", 20)
+        assert given_out(book.actions(20.2)) == [(0, 1, "b")] * frozen
+    book = book_of(1)
+    book.actions(0)
+    assert book.actions(20) == [] and given_out(book.actions(40)) == []  # nobody was seen: now both are silent
+    assert book.idle_since(40) == 0
+
+
+def test_a_visit_gets_its_time_anew_when_its_worker_comes_back():
+    book = book_of(1, "a")
+    book.actions(0)
+    assert wait(book, 0, 24.5) == [] == wait(book, 25, 54.5, "a")
+    expect(wait(book, 55, 55, "a"), Submit(0, 1, "a"))
+    assert wait(book, 55.5, 144.5, "a") == []
+    expect(wait(book, 145, 145, "a"), Cancel(0, 0))
+    book.finished(0, 1, "a", 150)
+    assert book.speeds == [1.0] * 9  # of neither it is known how long it took
+
+
+def test_how_long_a_visit_took_that_was_frozen_is_not_known():
+    book = book_of(1, "a")
+    wait(book, 0, 0)
+    wait(book, 1, 20)
+    wait(book, 20.5, 25, "a")
+    assert book.finished(0, 0, "a", 25.5) and book.speeds == [1.0] * 9
+
+
+def test_what_is_in_flight_at_a_worker_that_came_back_is_counted_on():
+    book = book_of(2, "abc", window=1)
+    book.actions(0)
+    expect(wait(book, 0, 10, "bc"), Submit(0, 1, "c"))
+    wait(book, 11, 12, "abc")
+    book.left("c", 13)
+    expect(book.actions(13), Cancel(0, 1))
 
 
 def test_a_frozen_workers_visit_is_given_out_again_for_each_time_it_freezes():
@@ -240,10 +319,10 @@ def test_a_late_visit_goes_to_another_worker_with_all_that_waits_behind_it():
     book.finished(3, 0, "b", 2)
     book.finished(4, 0, "b", 3)
     assert wait(book, 3, 29.5, "ab") == []
-    assert wait(book, 30, 30, "ab") == [Cancel(2, 0), Submit(0, 1, "b"), Submit(2, 1, "b")]
+    expect(wait(book, 30, 30, "ab"), Cancel(2, 0), Submit(0, 1, "b"), Submit(2, 1, "b"))
     assert {e["why"] for e in book.take_events()} == {"late"}
     assert book.finished(0, 0, "a", 31)  # it was slow only: and is good for more
-    assert book.actions(31) == [Cancel(0, 1)]
+    expect(book.actions(31), Cancel(0, 1))
     assert wait(book, 31, 40, "ab") == []
 
 
@@ -283,6 +362,16 @@ def test_the_speed_is_the_median_and_goes_on_to_the_next_round():
     assert len(Book([1.0], speeds=[1.0] * 1000).speeds) == module.REMEMBERED
 
 
+def test_of_results_that_come_together_only_the_first_tells_how_long_it_took():
+    book = book_of(3, "a", window=3, speeds=None)
+    book.actions(0)
+    book.finished(0, 0, "a", 8)
+    book.finished(1, 0, "a", 8)  # of whenever: nobody listened
+    book.actions(8)
+    book.finished(2, 0, "a", 9)
+    assert book.speeds == [8.0, 1.0]
+
+
 def test_one_that_was_late_before_has_twice_the_time():
     book = book_of(1, "abcd", window=1)
     book.actions(0)
@@ -311,25 +400,108 @@ def test_a_lone_worker_of_which_all_results_were_lost_is_asked_again(window):
     assert (0, 1, "a") in given_out(actions) and (0, 0) in cancelled(actions)
 
 
-def test_behind_a_cancelled_visit_that_may_still_run_nothing_is_late():
-    book = book_of(3, window=1)
+def test_a_late_worker_that_reports_something_later_is_not_late():
+    book = book_of(2, "a")
     book.actions(0)
-    book.finished(1, 0, "b", 1)
-    book.actions(1)
-    book.finished(2, 0, "b", 2)
-    wait(book, 2, 11, "b")  # a is frozen, b has its unit
-    wait(book, 11.5, 15, "ab")
-    assert book.finished(0, 1, "b", 15)
-    assert book.actions(15) == [Cancel(0, 0)] and book.in_flight("a") == 0
+    assert wait(book, 0, 34.5, "a") == []  # 0 is late, but there is no room for another attempt
+    assert book.finished(1, 0, "a", 35)
+    expect(book.actions(35), Cancel(0, 0), Submit(0, 1, "a"))
+    assert book.speeds == [1.0] * 9
 
-    book = book_of(2)
-    book.actions(0)  # a: 0; b: 1
-    wait(book, 0, 11, "b")  # a frozen: b has 0 as well
-    wait(book, 11.5, 12, "ab")  # a is back, at 0
-    book.finished(1, 0, "b", 12)
-    book.finished(0, 1, "b", 13)
-    book.actions(13)
-    assert book.ready() == [0, 1]
+
+def test_a_result_that_others_overtook_is_late_but_its_worker_is_not():
+    book = book_of(5)
+    book.actions(0)
+    book.finished(2, 0, "a", 1)  # 0 was before it
+    book.finished(1, 0, "b", 1)
+    book.finished(3, 0, "b", 2)
+    expect(book.actions(2), Submit(4, 0, "b"))
+    book.finished(4, 0, "b", 3)
+    assert wait(book, 3, 29.5, "ab") == []
+    expect(wait(book, 30, 30, "ab"), Cancel(0, 0), Submit(0, 1, "b"))
+    assert wait(book, 30, 89.5, "ab") == []  # it may be a long one
+    expect(wait(book, 90, 90, "ab"), Submit(0, 2, "a"))
+
+
+def test_each_time_nothing_is_heard_of_a_late_worker_it_is_left_alone_for_longer():
+    book = book_of(2, "a", window=1)
+    book.actions(0)
+    assert wait(book, 0, 119.5, "a") == []
+    expect(wait(book, 120, 120, "a"), Cancel(0, 0), Submit(0, 1, "a"))  # late after 30, 3 x 30 more
+    assert wait(book, 120, 539.5, "a") == []
+    expect(wait(book, 540, 540, "a"), Cancel(0, 1), Submit(0, 2, "a"))  # late after 60, 2 x 3 x 60 more
+    assert book.finished(0, 2, "a", 541)
+    expect(book.actions(541), Submit(1, 0, "a"))
+    assert wait(book, 541, 660.5, "a") == []
+    expect(wait(book, 661, 661, "a"), Cancel(1, 0), Submit(1, 1, "a"))
+
+
+def test_a_late_visit_waits_for_another_worker_rather_than_behind_itself():
+    book = book_of(4)
+    book.actions(0)
+    wait(book, 0, 29.5, "ab")
+    expect(wait(book, 30, 30, "ab"), Cancel(2, 0), Submit(1, 1, "a"))
+
+
+def after_a_freeze(n, **options):
+    """a was frozen while it had unit 0, b did 1 and 0, at 12 a is back: what it still runs is cancelled at 13."""
+    book = book_of(n, **options)
+    book.actions(0)
+    wait(book, 0, 10, "b")
+    book.finished(1, 0, "b", 11)
+    expect(book.actions(11), Submit(0, 1, "b"))
+    wait(book, 12, 12.5, "ab")
+    assert book.finished(0, 1, "b", 13)
+    return book
+
+
+def test_what_waits_behind_a_cancelled_visit_is_not_late():
+    book = after_a_freeze(4, window=1)
+    expect(book.actions(13), Cancel(0, 0), Submit(2, 0, "b"), Submit(3, 0, "a"))
+    book.finished(2, 0, "b", 14)
+    assert book.in_flight("a") == 1
+    assert wait(book, 14, 71.5, "ab") == []  # the cancelled one may run until 42
+    expect(wait(book, 72, 72, "ab"), Submit(3, 1, "b"))
+
+
+def test_a_report_shows_that_a_cancelled_visit_is_over():
+    for own in (False, True):
+        book = after_a_freeze(6, window=1)
+        book.actions(13)
+        book.finished(2, 0, "b", 14)
+        expect(book.actions(14), Submit(4, 0, "b"))
+        book.finished(4, 0, "b", 15)
+        expect(book.actions(15), Submit(5, 0, "b"))
+        book.finished(5, 0, "b", 16)
+        known = book.speeds
+        if own:
+            assert not book.finished(0, 0, "a", 20)
+            assert wait(book, 20, 49.5, "ab") == []
+            expect(wait(book, 50, 50, "ab"), Submit(3, 1, "b"))
+        else:
+            book.missing(3, 0, "a", 20)
+            expect(book.actions(20), Submit(3, 1, "b"))
+            book.left("b", 21)
+            expect(book.actions(21), Cancel(3, 1), Submit(3, 2, "a"))
+            assert book.speeds == known
+            wait(book, 21, 50.5, "a")
+            expect(wait(book, 51, 51, "a"))  # no room
+            assert book.finished(3, 2, "a", 52) and len(book.speeds) == len(known) + 1
+
+
+def test_who_may_still_run_what_was_cancelled_is_not_idle():
+    book = book_of(7, preferred=["a"] + ["b"] * 6)
+    assert given_out(book.actions(0)) == [(0, 0, "a"), (1, 0, "b"), (2, 0, "b")]
+    wait(book, 0, 10, "b")
+    book.finished(1, 0, "b", 10.5)
+    expect(book.actions(10.5), Submit(0, 1, "b"))
+    book.seen("a", 11, 11)
+    book.finished(2, 0, "b", 11.5)
+    expect(book.actions(11.5), Submit(3, 0, "b"))
+    book.finished(0, 1, "b", 12)
+    expect(book.actions(12), Cancel(0, 0), Submit(4, 0, "b"))
+    assert wait(book, 12.5, 40.5, "ab") == []
+    expect(wait(book, 41, 41, "ab"), Submit(5, 0, "a"))
 
 
 # Workers that come and go
@@ -373,7 +545,7 @@ def test_a_worker_whose_death_was_told_of_gets_nothing_until_it_is_seen_or_repla
     book = book_of(4, "a")
     book.actions(0)
     book.lost(0, 0, "a", 5, running=True)
-    book.seen("a", 4.9, 5.1)
+    book.seen("a", 5, 5.1)
     assert book.actions(5.2) == [] and book.idle_since(6) == 1
     book.seen("a", 5.5, 6)
     assert given_out(book.actions(6)) == [(0, 1, "a")]
@@ -381,6 +553,34 @@ def test_a_worker_whose_death_was_told_of_gets_nothing_until_it_is_seen_or_repla
     book.joined("a", 8)  # another process: what the last one still had is lost
     actions = book.actions(8)
     assert cancelled(actions) == [(0, 1)] and given_out(actions) == [(0, 2, "a"), (1, 1, "a")]
+
+
+def test_nothing_is_left_with_a_worker_that_died_while_it_seemed_frozen():
+    book = book_of(2, "a")
+    wait(book, 0, 9.5)
+    book.lost(0, 0, "a", 9.8, running=True)
+    wait(book, 10, 11.5)
+    book.seen("a", 9, 12)
+    book.joined("b", 12)
+    expect(book.actions(12), Submit(0, 1, "b"), Submit(1, 1, "b"))
+
+
+def test_what_preferred_a_worker_that_died_goes_to_others():
+    book = book_of(6, preferred=["a"] * 5 + ["b"])
+    assert given_out(book.actions(0)) == [(0, 0, "a"), (1, 0, "a"), (5, 0, "b")]
+    book.lost(0, 0, "a", 1, running=True)
+    expect(book.actions(1), Submit(0, 1, "b"))
+    book.finished(5, 0, "b", 2)
+    expect(book.actions(2), Submit(2, 0, "b"))
+
+
+def test_what_prefers_a_frozen_worker_goes_to_others():
+    book = book_of(3, ahead=1, preferred=["b", "b", "a"])
+    book.actions(0)
+    wait(book, 0, 10.5, "b")
+    book.finished(0, 0, "b", 11)
+    assert book.ready() == [0]
+    expect(book.actions(11), Submit(2, 0, "b"))
 
 
 def test_without_workers_for_too_long_the_round_is_given_up():
@@ -416,7 +616,7 @@ def test_a_unit_that_fails_too_often_is_given_up_with_each_reason_once():
         assert given_out(book.actions(attempt)) == [(0, attempt + 1, "a")]
     book.failed(0, 2, "a", 3, "told twice")
     book.failed(0, 3, "a", 3, "no disk")
-    assert book.actions(3) == [GiveUp("failed 4 times: no disk; no net", 0)]
+    expect(book.actions(3), GiveUp("failed 4 times: no disk; no net", 0))
     assert book.actions(4) == [] and [e["why"] for e in book.take_events()] == [
         "failed: no disk",
         "failed: no disk",
@@ -428,7 +628,7 @@ def test_a_fatal_failure_ends_the_round_at_once():
     book = book_of(2, "a")
     book.actions(0)
     book.failed(1, 0, "a", 1, "row 7 is no row", fatal=True)
-    assert book.actions(1) == [GiveUp("row 7 is no row", 1)]
+    expect(book.actions(1), GiveUp("row 7 is no row", 1))
 
 
 def test_a_failed_unit_is_tried_elsewhere_and_waits_for_that_before_its_last_try():
@@ -441,10 +641,18 @@ def test_a_failed_unit_is_tried_elsewhere_and_waits_for_that_before_its_last_try
     book.finished(1, 0, "b", 3)
     assert given_out(book.actions(3)) == [(0, 2, "b")]
 
-    book = book_of(3, window=3)
+    book = book_of(2)
     book.actions(0)
     book.failed(0, 0, "a", 1, "x")
-    assert given_out(book.actions(1)) == [(0, 1, "b")]
+    assert given_out(book.actions(1)) == [(0, 1, "b")]  # though a is idle
+
+    book = book_of(3, "abc", window=1)
+    book.actions(0)
+    expect(wait(book, 0, 9.5, "bc"))
+    book.finished(1, 0, "b", 10)
+    wait(book, 10, 10, "bc")  # 0 is in flight at a, which is frozen, and at b
+    book.failed(0, 1, "b", 11, "x")
+    expect(book.actions(11), Submit(0, 2, "b"))
 
     book = book_of(1, retries=1)
     book.actions(0)
@@ -478,38 +686,39 @@ def kill(book, unit, attempt, worker, now):
 
 def test_a_unit_at_which_workers_died_is_tried_in_a_child_process():
     book = book_of(1, "a")
-    assert book.actions(0) == [Submit(0, 0, "a")]
-    assert kill(book, 0, 0, "a", 1) == [Submit(0, 1, "a")]
-    assert kill(book, 0, 1, "a", 2) == [Trial(0, 2, "a")]
-    assert kill(book, 0, 2, "a", 3) == [Trial(0, 3, "a")]
+    expect(book.actions(0), Submit(0, 0, "a"))
+    expect(kill(book, 0, 0, "a", 1), Submit(0, 1, "a"))
+    expect(kill(book, 0, 1, "a", 2), Trial(0, 2, "a"))
+    expect(kill(book, 0, 2, "a", 3), Trial(0, 3, "a"))
     book.missing(0, 3, "a", 4)
-    assert book.actions(4) == [Trial(0, 4, "a")]
+    expect(book.actions(4), Trial(0, 4, "a"))
     book.failed(0, 4, "a", 5, "the child was killed", fatal=True)
-    assert book.actions(5) == [GiveUp("the child was killed", 0)]
+    expect(book.actions(5), GiveUp("the child was killed", 0))
 
 
 def test_a_trial_that_finishes_is_a_result_like_any():
     book = book_of(1, "a", deaths=1)
     book.actions(0)
-    assert kill(book, 0, 0, "a", 1) == [Trial(0, 1, "a")]
-    assert book.finished(0, 1, "a", 50) and book.ready() == [0] and book.speeds == [1.0]
+    expect(kill(book, 0, 0, "a", 1), Trial(0, 1, "a"))
+    assert book.finished(0, 1, "a", 50) and book.ready() == [0] and book.speeds == [1.0] * 9
 
 
 def test_an_acquitted_unit_goes_on_normally():
     book = book_of(1, "a")
     book.actions(0)
     kill(book, 0, 0, "a", 1)
-    assert kill(book, 0, 1, "a", 2) == [Trial(0, 2, "a")]
+    expect(kill(book, 0, 1, "a", 2), Trial(0, 2, "a"))
     book.acquitted(0)
-    assert book.actions(3) == [Cancel(0, 2), Submit(0, 3, "a")]
-    assert kill(book, 0, 3, "a", 4) == [Submit(0, 4, "a")]  # counted anew
+    expect(book.actions(3), Cancel(0, 2), Submit(0, 3, "a"))
+    expect(kill(book, 0, 3, "a", 4), Submit(0, 4, "a"))  # counted anew
 
     book = book_of(1, "a", deaths=1)
     book.actions(0)
     kill(book, 0, 0, "a", 1)
     book.acquitted(0)
     assert book.finished(0, 1, "a", 2)  # with the trial's result
-    assert book.actions(2) == [Cancel(0, 1)] and book.ready() == [0] and book.attempts_made == 2
+    expect(book.actions(2), Cancel(0, 1))
+    assert book.ready() == [0] and book.attempts_made == 2
     book.acquitted(0)
     assert book.actions(3) == []
 
@@ -525,22 +734,15 @@ def test_of_what_a_worker_leaves_behind_only_the_first_is_suspected():
                 book.lost(0, 0, "a", 1, running=True)
         book.lost(1, 0, "a", 1, running=False)
         book.joined("a", 2)
-        assert [a for a in book.actions(2) if not isinstance(a, Cancel)] == [Trial(0, 1, "a"), Submit(1, 1, "a")]
+        expect([a for a in book.actions(2) if not isinstance(a, Cancel)], Trial(0, 1, "a"), Submit(1, 1, "a"))
 
 
-def test_a_cancelled_visit_may_have_been_the_killer():
-    book = book_of(4, deaths=1)
-    book.actions(0)
-    book.finished(1, 0, "b", 1)
-    book.actions(1)
-    book.finished(3, 0, "b", 1)
-    wait(book, 1, 10, "b")
-    wait(book, 10.5, 11, "ab")  # a is back, with 0 and 2 which b has too
-    book.finished(0, 1, "b", 12)
-    assert cancelled(book.actions(12)) == [(0, 0)]
-    book.finished(2, 1, "b", 13)
+def test_nothing_behind_a_cancelled_visit_is_suspected():
+    book = after_a_freeze(4, window=1, deaths=1)
     book.actions(13)
-    assert book.ready() == [0, 1, 2, 3]
+    book.left("a", 14)
+    book.finished(2, 0, "b", 14)
+    expect(book.actions(14), Cancel(3, 0), Submit(3, 1, "b"))
 
 
 def test_a_unit_that_passes_its_trials_but_kills_on_is_given_up():
@@ -552,7 +754,8 @@ def test_a_unit_that_passes_its_trials_but_kills_on_is_given_up():
             actions = book.actions(now)
         now += 1
         actions = kill(book, 0, actions[-1].attempt, "a", now)
-    assert now == 20 and actions == [GiveUp("20 workers died at it", 0)]
+    expect(actions, GiveUp("20 workers died at it", 0))
+    assert now == 20
 
 
 def test_what_was_lost_by_the_way_is_not_held_against_a_unit():
@@ -560,7 +763,7 @@ def test_what_was_lost_by_the_way_is_not_held_against_a_unit():
     book.actions(0)
     for attempt in range(50):
         book.lost(0, attempt, "a", 1, running=False)
-        assert book.actions(1) == [Submit(0, attempt + 1, "a")]
+        expect(book.actions(1), Submit(0, attempt + 1, "a"))
 
 
 # Odds and ends
@@ -606,6 +809,7 @@ class Task:
     left: float  # seconds of work
     began: float | None = None  # when it became the first
     cancelled: bool = False
+    haunted: bool = False  # waited behind something cancelled that ran on, the book cannot know how long
 
 
 @dataclass(eq=False)
@@ -623,6 +827,7 @@ class Machine:
     delay: float = 0.0
     spoil: list = field(default_factory=list)  # "raise" or "missing", for the next tasks
     odd: bool = False  # something happened the book cannot know of, and nothing was reported since
+    mute: bool = False  # its last result was lost
     dead: bool = False  # though the driver does not know yet that it left
     suspect: bool = False  # the driver was told that it died at something
 
@@ -693,6 +898,7 @@ class Cluster:
         self.mail = []  # (time, event)
         self.accepted, self.committed = [], []
         self.attempts = [0] * len(scenario.sizes)
+        self.failed_at = [[] for _ in scenario.sizes]
         for slowness in scenario.slowness:
             self.join(slowness)
 
@@ -787,10 +993,10 @@ class Cluster:
         event = (kind, task.unit, task.attempt, machine.name)
         if machine.lose:
             machine.lose -= 1
-            machine.odd = True
+            machine.odd = machine.mute = True
             return
         self.mail.append((self.now + machine.delay, event))
-        machine.odd = machine.delay > 0
+        machine.odd, machine.mute = machine.delay > 0, False
         if machine.twice:
             machine.twice -= 1
             self.mail.append((self.now + machine.delay + 1, event))
@@ -809,6 +1015,7 @@ class Cluster:
                 self.accepted += [unit] if first else []
             elif kind == "raise":
                 self.book.failed(unit, attempt, name, self.now, "spoilt")
+                self.failed_at[unit].append(name)
             else:
                 self.book.missing(unit, attempt, name, self.now)
             self.in_flight.pop((unit, attempt), None)
@@ -829,13 +1036,8 @@ class Cluster:
         assert not isinstance(action, GiveUp), action
         if isinstance(action, Cancel):
             name = self.in_flight.pop(tuple(action), None)
-            for task in self.machines[name].tasks if name in self.machines else ():
-                if (task.unit, task.attempt) == tuple(action):
-                    task.cancelled = True
-                    self.machines[name].odd |= task.began is not None
             if name in self.machines:
-                machine = self.machines[name]
-                machine.tasks = [t for t in machine.tasks if not t.cancelled or t.began is not None]
+                self.cancel(self.machines[name], *action)
             return
         unit, attempt, name = action
         assert attempt == self.attempts[unit] and unit not in self.accepted
@@ -848,34 +1050,49 @@ class Cluster:
         assert sum(n == name for n in self.in_flight.values()) <= self.patience.window == self.s.window
         machine = self.machines[name]
         seconds = self.s.sizes[unit] * machine.slowness
-        machine.tasks.append(Task(unit, attempt, seconds, None if machine.tasks else self.now))
+        haunted = any(t.cancelled or t.haunted for t in machine.tasks)
+        machine.tasks.append(Task(unit, attempt, seconds, None if machine.tasks else self.now, haunted=haunted))
+
+    def cancel(self, machine, unit, attempt):
+        for task in machine.tasks:
+            if (task.unit, task.attempt) == (unit, attempt):
+                task.cancelled = True
+                machine.odd |= task.began is not None
+        machine.tasks = [t for t in machine.tasks if not t.cancelled or t.began is not None]
+        for task in machine.tasks[1:]:
+            task.haunted |= machine.tasks[0].cancelled
 
     def check_not_hasty(self, unit, name):
-        """Another attempt of a unit is made when those in flight are frozen, or had their time: least at least."""
+        """Another attempt is made when the workers of those in flight are frozen, or their first visit had its time."""
         for (u, attempt), holder in self.in_flight.items():
             if u != unit or not self.fresh(holder):
                 continue
             tasks = self.machines[holder].tasks
-            task = next((t for t in tasks if (t.unit, t.attempt) == (u, attempt)), None)
-            if task is None or any(t.cancelled for t in tasks):
-                continue  # its result was lost or is on its way; or something cancelled still runs, who knows how long
+            if not any((t.unit, t.attempt) == (u, attempt) for t in tasks) or self.machines[holder].mute:
+                continue  # its result was lost or is on its way; or another's, and so the worker seems to be late
+            if tasks[0].cancelled or tasks[0].haunted:
+                continue
             speed = min([1.0, *self.book.speeds])
-            allowed = max(self.patience.least, self.patience.factor * self.s.sizes[unit] * speed)
-            assert task.began is not None and self.now - task.began >= allowed, "not late yet"
+            allowed = max(self.patience.least, self.patience.factor * self.s.sizes[tasks[0].unit] * speed)
+            assert self.now - tasks[0].began >= allowed, "not late yet"
             others = [n for n in self.machines if n != holder and self.fresh(n)]
             assert holder != name or not any(not self.machines[n].odd for n in others), "there is an elsewhere"
 
     def check_nobody_waits(self):
-        """While a worker is idle, everything within reach is under way somewhere it can be expected from."""
-        idle = [m for m in self.machines.values() if self.fresh(m.name) and not m.odd and not m.tasks]
-        idle = [m for m in idle if m.name not in self.in_flight.values()]
+        """While a worker is idle, everything within reach is under way somewhere it can be expected from.
+
+        But for a unit's last try, which is not to be where it failed.
+        """
+        idle = [m.name for m in self.machines.values() if self.fresh(m.name) and not m.odd and not m.tasks]
+        idle = {name for name in idle if name not in self.in_flight.values()}
         if not idle:
             return
         first = next((u for u in range(len(self.s.sizes)) if u not in self.committed), 0)
         reach = len(self.s.sizes) if self.s.ahead is None else min(len(self.s.sizes), first + self.s.ahead + 1)
         under_way = {u for (u, _), name in self.in_flight.items() if self.fresh(name)}
-        waiting = [u for u in range(reach) if u not in self.accepted and u not in under_way]
-        assert not waiting, f"{waiting} wait while {[m.name for m in idle]} are idle at {self.now}"
+        last_tries = {u for u, names in enumerate(self.failed_at) if len(names) >= 3 and idle <= set(names)}
+        waiting = {u for u in range(reach) if u not in self.accepted} - under_way - last_tries
+        assert not waiting, f"{waiting} wait while {idle} are idle at {self.now}"
 
     def play(self):
         faults = list(self.s.faults)
@@ -904,7 +1121,7 @@ class Cluster:
         return self
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(scenarios())
 def test_whatever_happens_every_unit_is_committed_once_and_in_order(scenario):
     played = Cluster(scenario).play()
@@ -1067,3 +1284,19 @@ def test_the_cost_of_a_unit_depends_neither_on_the_number_of_units_nor_of_worker
     assert steps_of_a_round(10_000, 1) < 1.2 * few
     assert steps_of_a_round(1_000, 64) < 1.5 * few
     assert steps_of_a_round(1_000, 64, ahead=128) < 1.5 * few
+
+
+def test_units_that_wait_for_their_last_try_cost_the_others_nothing():
+    """One worker fails at everything at once, the other is busy."""
+
+    def steps(n):
+        with Steps() as counted:
+            book = book_of(n, window=1, retries=1)
+            running = given_out(book.actions(0))
+            while running := [r for r in running if r[2] == "a"]:
+                book.failed(*running[0], 0, "no disk")
+                running = given_out(book.actions(0))
+        assert book.attempts_made == n
+        return counted.lines / n
+
+    assert steps(2_000) < 1.2 * steps(100)

@@ -117,6 +117,7 @@ class _Attempt:
     worker: _Worker
     trial: bool
     cancelled: bool = False
+    passed: bool = False  # the worker reported something that was behind it in the queue
     began: float = 0.0  # when it became the first in the queue
     timed: bool = True  # whether the time since then is how long it took
     alarm: float = math.nan  # when to look at it next
@@ -226,7 +227,8 @@ class Book:
         self._verdict: GiveUp | None = None
         self._told = False  # of the verdict
         self._now = -math.inf
-        self._looked = False  # at alarms, at the last call of actions
+        self._last_look = -math.inf  # last call of actions
+        self._looked = False  # whether it judged
         self._idle: float | None = None
         self.attempts_made = 0
         self.given_again = 0  # of these, not the first of their unit
@@ -359,7 +361,7 @@ class Book:
             return []
         if listened:
             self._look()
-        self._looked = listened
+        self._last_look, self._looked = self._now, listened
         out, self._out = self._out, []
         return out
 
@@ -455,8 +457,9 @@ class Book:
         return max(self._patience.least, self._patience.factor * unit.size * median) * 2.0**unit.overdue
 
     def _measure(self, attempt: _Attempt) -> None:
-        first = attempt.worker.queue[0] is attempt
-        if first and attempt.timed and not attempt.trial and attempt.unit.size > 0:
+        """Learn from how long it took, where that is known: not if what was before it was heard of only just now."""
+        timed = attempt.timed and attempt.worker.queue[0] is attempt and attempt.began <= self._last_look
+        if timed and not attempt.trial and attempt.unit.size > 0:
             self._speeds.add((self._now - attempt.began) / attempt.unit.size)
 
     # Doubts about a worker
@@ -491,8 +494,9 @@ class Book:
         left = attempt.began + allowed - self._now
         if left > 0:
             self._set_alarm(self._now + min(left, self._patience.least), worker, attempt)
-        elif attempt.cancelled or (worker.late and not self._good.members):
+        elif attempt.cancelled or attempt.passed or (worker.late and not self._good.members):
             worker.faults += worker.late
+            attempt.unit.overdue += not worker.late
             self._drop_first(worker)  # its result was lost, or else what comes next will be late as well
         elif worker.late:
             self._wait_longer(worker, attempt, allowed)
@@ -569,15 +573,18 @@ class Book:
         return None if record.cancelled else record
 
     def _close(self, attempt: _Attempt, *, reported: bool = False) -> None:
-        """The attempt is over. Its worker reported it: then what was before it in the queue is over as well."""
+        """The attempt is over. Its worker reported it: then what was before it in the queue should be over as well."""
         worker = attempt.worker
         del attempt.unit.open[attempt.number]
-        first = worker.queue[0] is attempt
-        worker.queue.remove(attempt)
-        if first:
+        place = worker.queue.index(attempt)
+        del worker.queue[place]
+        if place == 0:
             self._begin(worker)
-        elif reported and (worker.late or worker.queue[0].cancelled):
-            self._drop_first(worker)
+        elif reported:
+            for before in worker.queue[:place]:
+                before.passed = True
+            if worker.late or worker.queue[0].cancelled:
+                self._drop_first(worker)
         self._place(worker)
 
     def _drop_first(self, worker: _Worker) -> None:
@@ -586,6 +593,7 @@ class Book:
         if not first.cancelled:
             self._out.append(Cancel(first.unit.number, first.number))
         self._close(first)
+        self._repeat(first, "late")
         if worker.queue:
             worker.queue[0].timed = False  # it may have started before, or not yet
 
@@ -668,15 +676,14 @@ class Book:
 
         A failure is tried again where it happened rather than waited for, except for the last try.
         """
-        doubled = [a.worker.name for a in unit.open.values()]
-        avoid = dict.fromkeys([*unit.failed_at, *doubled])
-        for worker in pool.with_room():
-            if worker.name not in avoid:
-                return worker
-        others = len(pool.members) > sum(name in pool.members for name in avoid)
-        if others and (doubled or len(unit.failed_at) >= self._patience.retries):
-            return None
-        return next(pool.with_room())
+        last = len(unit.failed_at) >= self._patience.retries
+        never = {a.worker.name for a in unit.open.values()}.union(unit.failed_at if last else ())
+        for avoided in (never.union(unit.failed_at), never):
+            for worker in pool.with_room():
+                if worker.name not in avoided:
+                    return worker
+        elsewhere = len(pool.members) > sum(name in pool.members for name in never)
+        return None if elsewhere else next(pool.with_room())
 
     def _give_own(self) -> None:
         while self._asking:
