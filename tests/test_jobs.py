@@ -54,7 +54,7 @@ def test_sections_become_command_lines():
 
 def test_a_cluster_and_groups():
     text = (
-        'data: {train: t}\nrun: {groups: 4, mixing: mistakes, dir: r}\n'
+        "data: {train: t}\nrun: {groups: 4, mixing: mistakes, dir: r}\n"
         'cluster:\n  workers: "${SCHEDULER:-2}"\n  patience:\n    stale: 3\n    idle: 1e1\n'
     )
     tested = job(text.replace("train: t", "train: t, test: v"))

@@ -11,7 +11,19 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from making import all_arrays, block_of, Case, CASES, learn, mix, NAMES, random_rows, run_python, separable_rows, shards_of
+from making import (
+    CASES,
+    NAMES,
+    Case,
+    all_arrays,
+    block_of,
+    learn,
+    mix,
+    random_rows,
+    run_python,
+    separable_rows,
+    shards_of,
+)
 
 import bigclf
 from bigclf.block import as_unsigned, concatenate, rows_of

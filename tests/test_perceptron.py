@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from making import block_of, Case, dense, learn, mix, random_rows, separable_rows
+from making import Case, block_of, dense, learn, mix, random_rows, separable_rows
 
 from bigclf.methods.perceptron import average
 from bigclf.mixing import AVERAGED as AVERAGED_RULE

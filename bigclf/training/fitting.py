@@ -98,7 +98,7 @@ def fit(
     workers : who makes the visits; never changes the result. None or 1: this process; a number: so many processes,
         started here; else a Dask client, a cluster object or a scheduler's address.
     patience : of a cluster, in seconds: {"stale": without a sign of life a worker is given up on (10), "least": every
-        visit may take (30), "idle": without any worker until the run gives up (300)}; see ``bigclf.Patience``.
+        visit may take (30), "idle": without any worker until the run gives up (300)}; others in ``training/book.py``.
     run_dir : directory for checkpoints (at most every ``checkpoint_every`` seconds) and history; ``resume`` goes on.
     local_dir : keep the raw store there for later runs; None: a nameless file on local disk for this run.
     columns : names in Parquet that bigclf did not write: {"label": ..., "indices": ..., "values": ..., "weight": ...}.
