@@ -251,6 +251,8 @@ class Bench:
         for number, learner in enumerate(learners):
             learner.restore_rows(carry.rows[number])
             if carry.shared is not None and carry.shared[number]:
+                if learner.shared is None and self._spare[number]:
+                    self._spare[number].pop()  # it comes with memory of its own, which is recycled in its turn
                 learner.restore_shared(carry.shared[number], common[number])
         if not self.plan.resident and any(learner.set is not None for learner in learners):
             first, last = self.plan.groups[group]

@@ -162,8 +162,16 @@ def _start_processes(n: int) -> Link:
             silence_logs=logging.CRITICAL,
         )
     client = distributed.Client(cluster, set_as_default=False)
-    client.wait_for_workers(n, timeout=60)
-    return Link(client, [client, _Processes(cluster)])
+    link = Link(client, [client, _Processes(cluster)])
+    try:
+        client.wait_for_workers(n, timeout=60)
+    except TimeoutError as error:
+        link.close()
+        raise ClusterError(f"{n} processes did not all start: {error}") from None
+    except BaseException:  # what was started does not outlive a Ctrl-C
+        link.close()
+        raise
+    return link
 
 
 class _Processes:
@@ -747,6 +755,7 @@ class DaskEngine(Crew):
         self._version = -1
         self._previous: dict[int, Any] = {}  # ... and at the version before
         self._shipments: dict[int, Parcel] = {}  # of this version, by base
+        self._stating = threading.Lock()  # the four change together: Dask's thread may be at an attempt of before
         self._round: Round | None = None
         self._units: list[tuple[int, int]] = []
         self._nnz = [int(job.source.chunks.nnz[a:b].sum()) for a, b in job.plan.groups]
@@ -817,9 +826,10 @@ class DaskEngine(Crew):
     def _take_states(self, round: Round) -> None:
         if round.version == self._version and set(round.todo) <= set(self._states):
             return
-        self._previous = self._states if round.version == self._version + 1 else {}
-        self._states = dict(zip(round.todo, round.states, strict=True))
-        self._version, self._shipments = round.version, {}
+        with self._stating:
+            self._previous = self._states if round.version == self._version + 1 else {}
+            self._states = dict(zip(round.todo, round.states, strict=True))
+            self._version, self._shipments = round.version, {}
 
     # Its units
 
@@ -905,16 +915,17 @@ class DaskEngine(Crew):
 
     def _shipment(self, known: int) -> Parcel:
         """The common state as changes to what the worker has, or to the state every process can make."""
-        base = known if known == self._version - 1 and set(self._states) <= set(self._previous) else 0
-        if base == 0 and self._version == 0:
-            return Parcel(Shipment(0, 0, {}))
-        if base not in self._shipments:
-            changes = {}
-            for number, state in self._states.items():
-                before = self._previous[number] if base else self._zero(number)
-                changes[number] = difference(before, state, state.weights.shape[0]) or state
-            self._shipments[base] = Parcel(Shipment(self._version, base, changes))
-        return self._shipments[base]
+        with self._stating:
+            base = known if known == self._version - 1 and set(self._states) <= set(self._previous) else 0
+            if base == 0 and self._version == 0:
+                return Parcel(Shipment(0, 0, {}))
+            if base not in self._shipments:
+                changes = {}
+                for number, state in self._states.items():
+                    before = self._previous[number] if base else self._zero(number)
+                    changes[number] = difference(before, state, state.weights.shape[0]) or state
+                self._shipments[base] = Parcel(Shipment(self._version, base, changes))
+            return self._shipments[base]
 
     def _zero(self, number: int) -> Any:
         return self.job.problems[number].setting.method.shared(self.job.source.n_features, self.job.plan.dtype)
@@ -941,8 +952,11 @@ class DaskEngine(Crew):
             self._settled(group, ref)  # what the visit went on from: the next step is counted from there
         with self._settling:
             if carry.shared is not None:  # in the middle of an epoch nothing is to be decided
+                before = self._carried.get(group)
                 self._carried[group] = token, carry
                 self._proposed.pop(group, None)
+                if before is not None and isinstance(before[1].rows, RowFile) and self.directory is not None:
+                    self.directory.discard_rows(before[1].rows.name)
             else:
                 self._proposed[group] = token, carry
 

@@ -457,7 +457,8 @@ class Run:
             if not any(parts):
                 continue
             ref = self.refs[group] = Ref(f"checkpoint-{self.epoch}-{self.segment}")
-            self.engine.restore(group, ref, Carry(parts, parts if self.segment else None), common)
+            shared = [held if any(name.startswith("shared.") for name in held) else {} for held in parts]
+            self.engine.restore(group, ref, Carry(parts, shared if self.segment else None), common)
 
 
 def _carried(group: int, carry: Carry, arrays: dict[str, np.ndarray]) -> Any:

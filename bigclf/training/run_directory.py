@@ -14,7 +14,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any
 
 import numpy as np
@@ -141,6 +141,7 @@ class RunDirectory:
         RunError : another process has taken the directory over.
         """
         self._lease.check()
+        needed = {rows.name for rows in checkpoint.rows if isinstance(rows, RowFile)}  # the run goes on from them
         for attempt in range(2):
             try:
                 self._write(checkpoint, epoch, segment)
@@ -149,9 +150,9 @@ class RunDirectory:
             except OSError as error:
                 self.failed_writes += 1
                 log.warning("checkpoint not written: %s; the last one stays", error)
-                self._remove_orphans()
+                self._remove_orphans(needed)
                 if attempt == 0:
-                    self.prune(1)
+                    self.prune(1, needed)
         return False
 
     def _write(self, checkpoint: Checkpoint, epoch: int, segment: int) -> None:
@@ -188,16 +189,17 @@ class RunDirectory:
                 log.warning("checkpoint %s passed over: %s", name, error)
         return None
 
-    def prune(self, keep: int) -> None:
-        """Keep the newest ``keep`` checkpoints and their row files."""
+    def prune(self, keep: int, needed: Set[str] = frozenset()) -> None:
+        """Keep the newest ``keep`` checkpoints and their row files, and those ``needed``."""
         for name in self.checkpoints()[keep:]:
             with contextlib.suppress(OSError):
                 files.remove(self.file(name))
-        self._remove_orphans()
+                self._rows_of = {other: rows for other, rows in self._rows_of.items() if other != name}
+        self._remove_orphans(needed)
 
-    def _remove_orphans(self) -> None:
-        """Row files that no state file goes with, and what a killed writer left beside."""
-        kept = self._kept_rows()
+    def _remove_orphans(self, needed: Set[str]) -> None:
+        """Row files that no state file goes with and nobody needs, and what a killed writer left beside."""
+        kept = self._kept_rows() | needed
         for name in files.list_directory(self.path):
             orphan = name.startswith("rows-") and name not in kept
             if orphan or (name.startswith(".") and ".tmp" in name):
