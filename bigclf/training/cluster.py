@@ -13,6 +13,7 @@ import contextlib
 import logging
 import os
 import queue
+import re
 import threading
 import time
 import uuid
@@ -136,6 +137,8 @@ def connect(workers: Any, timeout: float = 10.0) -> Link:
         return Link(workers, [])
     if isinstance(workers, int) and not isinstance(workers, bool):
         return _start_processes(workers)
+    if isinstance(workers, str) and not re.search(r":\d+$", workers):
+        raise ValueError(f"workers={workers!r} is no address of a scheduler: there is no port, as in tcp://host:8786")
     if isinstance(workers, str) or hasattr(workers, "scheduler_address"):
         try:
             client = distributed.Client(workers, timeout=timeout, set_as_default=False)
@@ -437,6 +440,8 @@ class Crew:
     async def _send(self, serial: int, action: Submit) -> None:
         """One attempt from its beginning to its end, which it tells of in a message."""
         unit, attempt, address = action
+        if serial != self._serial:  # its round ended before it began
+            return
         said: tuple[Any, ...] = ("lost",)
         try:
             said = await self._attempt(unit, attempt, address)
@@ -449,9 +454,8 @@ class Crew:
         self._messages.put((said[0], serial, unit, attempt, address, *said[1:]))
 
     async def _attempt(self, unit: int, attempt: int, address: str) -> tuple[Any, ...]:
-        member = self._members[address]
-        client = self.link.client
-        if member.anchor is None or member.anchor.status != "finished":
+        member, client = self._members.get(address), self.link.client
+        if member is None or member.anchor is None or member.anchor.status != "finished":
             return ("lost",)
         future = await self._submit(unit, attempt, member)
         await _over(future)
@@ -484,6 +488,8 @@ class Crew:
     async def _try(self, serial: int, action: Trial) -> None:
         """A unit in a child process of a worker, since workers died at it."""
         place = serial, action.unit, action.attempt, action.worker
+        if serial != self._serial:
+            return
         try:
             member = self._members[action.worker]
             future = self._submit_trial(action.unit, action.attempt, member)
@@ -500,7 +506,7 @@ class Crew:
     # Who is there
 
     def _begin_watch(self) -> None:
-        self._poke = asyncio.Event()
+        self._poke, self._watched = asyncio.Event(), self.link.client
         self._watch = self._run(self._watch_workers())
 
     async def _watch_workers(self) -> None:
@@ -559,6 +565,8 @@ class Crew:
         """Take in what has happened, waiting for the first of it."""
         if self.link.client.status == "closed":
             self._reconnect(time.monotonic())
+        elif self.link.client is not self._watched:  # whoever else uses the link has replaced it
+            self._watch_anew(time.monotonic())
         try:
             message = self._messages.get(timeout=seconds)
         except queue.Empty:
@@ -706,11 +714,15 @@ class Crew:
             return
         self._tried_again = now
         if self.link.again():
-            for address in list(self._members):
-                self._left(address, now)
-            if self._watch is not None:
-                self._watch.cancel()
-            self._begin_watch()
+            self._watch_anew(now)
+
+    def _watch_anew(self, now: float) -> None:
+        """There is another client: nothing that was sent by the one before is known of."""
+        for address in list(self._members):
+            self._left(address, now)
+        if self._watch is not None:
+            self._watch.cancel()
+        self._begin_watch()
 
 
 # The engine
@@ -972,7 +984,8 @@ class DaskEngine(Crew):
                 if isinstance(before.rows, RowFile) and self.directory is not None:
                     self.directory.discard_rows(before.rows.name)
             token, carry = self._carried[group]
-            assert token == ref.token
+            if token != ref.token:
+                raise RunError(f"what group {group} carried at {ref.token} is gone")
             return carry
 
 

@@ -114,7 +114,7 @@ class Run:
         self.figures: dict[int, Figures] = {}  # of the epoch that has just ended, by problem
         self.epoch, self.segment, self.reads = 1, 0, 0
         self.rounds = self.set_rows = self.rebuilt = self.mixes = 0
-        self.seconds_before = 0.0
+        self.seconds_before, self.moved_before = 0.0, 0
         self.stopped = ""
         self.bytes_read = 0
         self._last_round: Round | None = None
@@ -377,7 +377,7 @@ class Run:
             "workers": self.engine.workers,
             "mixes": self.mixes,
             "mixed_mistakes": sum(f.mixed_mistakes for f in figures) / shares if shares else 0.0,
-            "bytes_moved": self.engine.bytes_moved,
+            "bytes_moved": self.moved_before + self.engine.bytes_moved,
         }
         if self.tol is not None:
             record["steps"] = [status.step for status in self.status]
@@ -428,6 +428,7 @@ class Run:
             "stopped": self.stopped,
             "version": self.version,
             "mixes": self.mixes,
+            "bytes_moved": self.moved_before + self.engine.bytes_moved,
             "status": [_status_facts(status) for status in self.status],
         }
         return Checkpoint(arrays, rows, facts)
@@ -438,6 +439,7 @@ class Run:
         self.epoch, self.segment, self.reads = facts["epoch"], facts["segment"], facts["reads"]
         self.seconds_before, self.bytes_read, self.stopped = facts["seconds"], facts["bytes_read"], facts["stopped"]
         self.version, self.mixes = facts["version"], facts["mixes"]
+        self.moved_before = facts.get("bytes_moved", 0)
         for number, state in enumerate(self.states):
             kind = type(state)
             self.states[number] = kind(*(saved.arrays[f"{number}.state.{name}"].copy() for name in kind._fields))
