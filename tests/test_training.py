@@ -19,7 +19,7 @@ from making import environment, random_rows, run_python, shards_of
 from bigclf.data import files
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset
-from bigclf.errors import ConvergenceWarning, DataError, Interrupted, MemoryBudgetError, RunError
+from bigclf.errors import ClusterError, ConvergenceWarning, DataError, Interrupted, MemoryBudgetError, RunError
 from bigclf.methods import resolve
 from bigclf.training import fit
 from bigclf.training.plan import make_plan
@@ -688,7 +688,7 @@ def test_one_class_or_no_rows_is_refused_before_training(rows, tmp_path):
         ({"resume": True}, ValueError, "run_dir"),
         ({"opportunistic": True}, ValueError, "opportunistic"),
         ({"workers": 0}, ValueError, "workers"),
-        ({"workers": "two"}, ValueError, "two.*port"),
+        ({"workers": "two"}, ClusterError, "two.*port"),
         ({"columns": {"label": "y"}}, TypeError, "columns"),
         ({"memory": "plenty"}, ValueError, "plenty"),
     ],

@@ -138,7 +138,7 @@ def connect(workers: Any, timeout: float = 10.0) -> Link:
     if isinstance(workers, int) and not isinstance(workers, bool):
         return _start_processes(workers)
     if isinstance(workers, str) and not re.search(r":\d+$", workers):
-        raise ValueError(f"workers={workers!r} is no address of a scheduler: there is no port, as in tcp://host:8786")
+        raise ClusterError(f"no Dask scheduler answers at {workers!r}: there is no port, as in tcp://host:8786")
     if isinstance(workers, str) or hasattr(workers, "scheduler_address"):
         try:
             client = distributed.Client(workers, timeout=timeout, set_as_default=False)
