@@ -226,6 +226,7 @@ class _Member:
     shipment: tuple[int, asyncio.Future[Any]] | None = None  # the version on its way
     refused_at: float = field(default=0.0)
     status: str = "running"  # as Dask says
+    told: int = 0  # process id under which it was said to have joined; 0: it was not
 
 
 class Crew:
@@ -613,7 +614,7 @@ class Crew:
         self._limbo = []
 
     def _left(self, address: str, now: float) -> None:
-        if self._members[address].state == "ready":
+        if self._members[address].told:  # also where its death was felt before it was known, and it is being greeted
             self._event("left", address)
         del self._members[address]
         if self._book is not None:
@@ -639,7 +640,11 @@ class Crew:
             return
         member.state, member.anchor, member.version, member.shipment = "ready", said["anchor"], -1, None
         member.seen = now
-        self._event("joined", address, pid=said["pid"], host=said["host"])
+        if member.told != said["pid"]:
+            if member.told:
+                self._event("left", address)
+            member.told = said["pid"]
+            self._event("joined", address, pid=said["pid"], host=said["host"])
         if self._book is not None:
             self._book.joined(address, now)
 
