@@ -6,19 +6,23 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from making import Case, block_of, dense, learn, random_rows, shards_of
+from scipy.special import entr
+from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from bigclf.jit import random_state, shuffle_runs
 from bigclf.training import fit
 from bigclf.training.run_directory import RunDirectory
 
-LOSSES = ("hinge", "squared_hinge")
+LOSSES = ("hinge", "squared_hinge", "logistic")
 every_loss = pytest.mark.parametrize("loss", LOSSES)
 biases = pytest.mark.parametrize("bias", [None, "feature"], ids=["no bias", "bias"])
 D = 30
 
 
 def loss_of(loss, m):
+    if loss == "logistic":
+        return np.logaddexp(0.0, -m)
     slack = np.maximum(0.0, 1.0 - m)
     return slack if loss == "hinge" else slack**2
 
@@ -29,8 +33,11 @@ def primal(x, y, w, loss, c):
 
 
 def dual(x, y, alpha, loss, c):
-    """sum_i (alpha_i - D_i alpha_i^2 / 2) - 1/2 ||sum_i alpha_i y_i x_i||^2 (Hsieh et al. 2008, problem 2)."""
+    """sum_i (alpha_i - D_i alpha_i^2 / 2) - 1/2 ||sum_i alpha_i y_i x_i||^2 (Hsieh et al. 2008, problem 2); of the
+    logistic loss the entropies are summed (Yu, Huang, Lin 2011, equation 3, less a constant)."""
     v = x.T @ (alpha * y)
+    if loss == "logistic":
+        return (c * (entr(alpha / c) + entr(1 - alpha / c))).sum() - 0.5 * v @ v
     extra = 0.0 if loss == "hinge" else (alpha**2 / (4 * c)).sum()
     return alpha.sum() - extra - 0.5 * v @ v
 
@@ -41,7 +48,13 @@ def extended(x, bias):
 
 
 def optimum(x, y, loss, C=1.0, weights=None, bias=None):
-    """The optimal objective, by scikit-learn's LinearSVC run to its end."""
+    """The optimal objective, by scikit-learn's LinearSVC (or its Newton method) run to its end."""
+    if loss == "logistic":  # with bias: a column of ones, regularised as the others
+        x = sp.hstack([x, np.ones((x.shape[0], 1))]).tocsr() if bias else x
+        machine = LogisticRegression(C=C, solver="newton-cholesky", tol=1e-12, fit_intercept=False, max_iter=1000)
+        machine.fit(x.astype(np.float64), y, sample_weight=weights)
+        w = machine.coef_[0] if bias else np.append(machine.coef_[0], 0.0)
+        return primal(extended(x, True) if not bias else x.toarray(), y, w, loss, C if weights is None else C * weights)
     machine = LinearSVC(loss=loss, C=C, dual=True, tol=1e-10, max_iter=10**6, fit_intercept=bool(bias))
     machine.fit(x.astype(np.float64), y, sample_weight=weights)
     w = np.append(machine.coef_[0], machine.intercept_[0] if bias else 0.0)

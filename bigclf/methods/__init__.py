@@ -31,7 +31,7 @@ class Param:
     doc: str
     open_low: bool = False
     integer: bool = False
-    choices: tuple[str, ...] = ()
+    losses: tuple[str, ...] = ()  # those it has an effect with; none: every loss of the method
 
     def check(self, value: Any) -> Any:
         """The value as float or int; ValueError naming the parameter and its bounds otherwise."""
@@ -152,11 +152,20 @@ def _pa(name: str, title: str, formula: str, slack: int, params: tuple[Param, ..
 _METHODS = (
     Method(
         name="dcd",
-        title="dual coordinate descent (linear SVM), certified, in memory or out of core",
-        paper="Hsieh et al., ICML 2008; Yu et al., KDD 2010; Chang and Roth, KDD 2011",
+        title="dual coordinate descent (SVM, logistic, support vector regression), certified, in memory or out of core",
+        paper="Hsieh et al., ICML 2008; Yu et al., KDD 2010; Chang and Roth, KDD 2011; Yu, Huang, Lin, MLJ 2011; "
+        "Ho and Lin, JMLR 2012",
         formula="a_i <- clip(a_i - (y_i w.x_i - 1 + D a_i) / (||x_i||^2 + D), 0, U);  w <- w + (change) y_i x_i",
         params=(
             C,
+            Param(
+                "epsilon",
+                0.1,
+                0.0,
+                1e30,
+                "half the width of the tube in which a prediction costs nothing",
+                losses=losses.REGRESSION,
+            ),
             Param(
                 "working_set", None, 0.0, 1.0, "share of the rows in the working set (none: what fits, for the hinge)"
             ),
@@ -169,11 +178,11 @@ _METHODS = (
                 integer=True,
             ),
         ),
-        losses=("hinge", "squared_hinge"),
+        losses=("hinge", "squared_hinge", "logistic"),
         penalties=("l2",),
         shared=functools.partial(zeros, dcd.Shared),
         rows=dcd.Rows,
-        bind=lambda settings: dcd.Params(settings["C"], settings["bias"], 1.0),
+        bind=lambda settings: dcd.Params(settings["C"], settings["bias"], settings.get("epsilon", 0.0), 1.0),
         update=functools.cache(dcd.descend),
         certify=functools.cache(dcd.measure),
         along=functools.cache(dcd.along),
@@ -254,7 +263,6 @@ def resolve(
             where = f"it has an effect with {', '.join(others)}" if others else "no method has it"
             has = f"; {algo} takes {', '.join(own)}" if own else f"; {algo} takes none"
             raise TypeError(f"{name} has no effect with algo={algo!r}: {where}{has}")
-    settings = {param.name: param.check(given.get(param.name, param.default)) for param in method.params}
     if loss is not None and loss not in method.losses:
         has = f"it has {', '.join(method.losses)}" if method.losses else "it is its own loss"
         raise (ValueError if method.losses else TypeError)(f"loss={loss!r} has no meaning with algo={algo!r}: {has}")
@@ -268,7 +276,13 @@ def resolve(
         raise ValueError(f"mixing={mixing!r} has no meaning with algo={algo!r}: it has {', '.join(method.mixings)}")
     if mixing is not None and groups == 1:
         raise TypeError(f"mixing={mixing!r} has no effect with one group; set groups=")
+    chosen = loss or (method.losses[0] if method.losses else None)
+    for name in given:
+        if own[name].losses and chosen not in own[name].losses:
+            raise TypeError(f"{name} has no effect with loss={chosen!r}: it has one with {', '.join(own[name].losses)}")
+    usable = [param for param in method.params if not param.losses or chosen in param.losses]
+    settings = {param.name: param.check(given.get(param.name, param.default)) for param in usable}
     settings["bias"] = 1.0 if bias == "feature" else 0.0
     if groups > 1:
         settings |= {"groups": groups, "mixing": mixing or method.mixings[0]}
-    return Setting(method, loss or (method.losses[0] if method.losses else None), settings)
+    return Setting(method, chosen, settings)

@@ -1,7 +1,10 @@
-"""Dual coordinate descent for the linear support vector machine (Hsieh et al., ICML 2008, Algorithm 1).
+"""Dual coordinate descent: support vector machine (Hsieh et al., ICML 2008, Algorithm 1), logistic regression (Yu,
+Huang, Lin, MLJ 2011), support vector regression (Ho and Lin, JMLR 2012), one solver for all.
 
-    min_w  1/2 ||w||^2 + sum_i C_i loss(y_i w.x_i)                                   (primal, P)
-    max_a  sum_i -C_i loss*(-a_i/C_i) - 1/2 ||sum_i a_i y_i x_i||^2,  0 <= a_i <= U_i   (dual, D)
+    min_w  1/2 ||w||^2 + sum_i C_i loss(s_i w.x_i)                                   (primal, P)
+    max_a  sum_i -C_i loss*(-a_i/C_i) - 1/2 ||sum_i a_i s_i x_i||^2,  a_i in its interval   (dual, D)
+
+s_i is the label y_i = -1 or +1, or 1 for regression, whose labels are in the loss (``bigclf.losses``).
 
 Groups of rows can take their steps at the same time: each maximises its own part of the dual with its steps counted
 sigma times, the steps are summed, and an exact line search on the dual, or sigma = number of groups, makes the sum safe
@@ -21,7 +24,7 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import AHEAD, axpy, dot, kernel, prefetch, prefetch_ahead
-from bigclf.losses import dual_diagonal, dual_upper, dual_value, loss_value
+from bigclf.losses import best_dual, dual_diagonal, dual_value, freedom, is_regression, loss_value, row_gap
 
 
 class Shared(NamedTuple):
@@ -38,19 +41,22 @@ class Rows(NamedTuple):
 
 class Params(NamedTuple):
     """C : price of a unit of loss, times the row's weight; bias : value of the constant feature (1.0 or 0.0);
-    sigma : how many times a step counts while other groups take theirs (1.0 where there is one group)."""
+    epsilon : half the width of the tube of the regression losses (0.0 for the others); sigma : how many times a step
+    counts while other groups take theirs (1.0 where there is one group)."""
 
     C: float
     bias: float
+    epsilon: float
     sigma: float
 
 
 def descend(loss: int):  # type: ignore[no-untyped-def]
     """Kernel of one pass over the rows of ``order``; ``scores`` gets minus the distance to being provably stuck."""
+    regression = is_regression(loss)
 
     @kernel
     def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
-        weights, alpha = shared.weights, rows.alpha
+        weights, alpha, e = shared.weights, rows.alpha, params.epsilon
         last = weights.size - 1
         mistakes, updates, total, gap = 0, 0, np.float64(0), np.float64(0)
         for k in range(order.size):
@@ -58,32 +64,25 @@ def descend(loss: int):  # type: ignore[no-untyped-def]
             if k + AHEAD < order.size:
                 prefetch(alpha, block.ids[order[k + AHEAD]])
             i = order[k]
-            r, y = block.ids[i], block.labels[i]
+            r, t = block.ids[i], block.labels[i]
+            s = 1.0 if regression else t
             c = params.C * block.weights[i]
-            a, diagonal, upper = alpha[r], dual_diagonal(loss, c), dual_upper(loss, c)
-            m = y * (dot(block, i, weights) + params.bias * weights[last])
-            mistakes += m <= 0
-            # the row's own gap: C loss(m) + C loss*(-a/C) + a m >= 0
-            total += c * loss_value(loss, m)
-            gap += c * loss_value(loss, m) - dual_value(loss, a, c) + a * m
-            # a' = clip(a - G / Q, 0, U),  G = m - 1 + D a,  Q = ||x||^2 + D
+            a = alpha[r]
+            m = s * (dot(block, i, weights) + params.bias * weights[last])
+            value = loss_value(loss, m, t, e)
+            mistakes += value > 0 if regression else m <= 0
+            total += c * value
+            gap += row_gap(loss, a, m, c, t, e)
             q = params.sigma * (block.norms[i] + params.bias * params.bias)
-            new = upper
-            if q + diagonal > 0:
-                new = min(max(a - (m - 1 + diagonal * a) / (q + diagonal), 0.0), upper)
+            new = best_dual(loss, a, m, q, c, t, e)
             if new != a:
                 alpha[r] = new
-                step = params.sigma * (new - a) * y
+                step = params.sigma * (new - a) * s
                 axpy(step, block, i, weights)
                 weights[last] += params.bias * step
                 m += (new - a) * q
                 updates += 1
-            if new <= 0:
-                scores[i] = min(1 - m, 0.0)
-            elif new >= upper:
-                scores[i] = min(m - 1, 0.0)
-            else:
-                scores[i] = 0.0
+            scores[i] = freedom(loss, new, m, c, t, e)
         return Counts(order.size, mistakes, updates, total, gap)
 
     return update
@@ -92,25 +91,26 @@ def descend(loss: int):  # type: ignore[no-untyped-def]
 def measure(loss: int):  # type: ignore[no-untyped-def]
     """Kernel that adds a block's part of the certificate: both sums are exact whatever the precision of w.
 
-    P needs the loss of w0 on every row; D needs v = sum_i a_i y_i x_i, made anew in float64, and the rows' terms.
+    P needs the loss of w0 on every row; D needs v = sum_i a_i s_i x_i, made anew in float64, and the rows' terms.
     """
+    regression = is_regression(loss)
 
     @kernel
     def certify(block, shared, rows, params, dual_weights):  # type: ignore[no-untyped-def]
-        weights, alpha = shared.weights, rows.alpha
+        weights, alpha, e = shared.weights, rows.alpha, params.epsilon
         last = weights.size - 1
         primal, dual = np.float64(0), np.float64(0)
         for i in range(block.indptr.size - 1):
-            y = block.labels[i]
-            c = params.C * block.weights[i]
-            if y == 0 or c == 0:
+            t, c = block.labels[i], params.C * block.weights[i]
+            if c == 0:
                 continue
-            primal += c * loss_value(loss, y * (dot(block, i, weights) + params.bias * weights[last]))
+            s = 1.0 if regression else t
+            primal += c * loss_value(loss, s * (dot(block, i, weights) + params.bias * weights[last]), t, e)
             a = alpha[block.ids[i]]
             if a != 0:
-                dual += dual_value(loss, a, c)
-                axpy(a * y, block, i, dual_weights)
-                dual_weights[last] += params.bias * a * y
+                dual += dual_value(loss, a, c, t, e)
+                axpy(a * s, block, i, dual_weights)
+                dual_weights[last] += params.bias * a * s
         return primal, dual
 
     return certify
@@ -119,20 +119,21 @@ def measure(loss: int):  # type: ignore[no-untyped-def]
 def along(loss: int):  # type: ignore[no-untyped-def]
     """Kernel that says how the rows of ``order`` have moved since ``start``: what a line search on the dual needs.
 
-    With phi_i(a) = -C_i loss*(-a/C_i):  sum_i phi_i(a_i) - phi_i(start_i)  and  sum_i D_ii (a_i - start_i)^2.
+    With phi_i(a) = -C_i loss*(-a_i/C_i):  sum_i phi_i(a_i) - phi_i(start_i)  and  sum_i D_ii (a_i - start_i)^2. The
+    rest of phi is straight or bends down, so that a part of the way gains at least that part of it.
     """
 
     @kernel
     def moved(block, order, rows, start, params):  # type: ignore[no-untyped-def]
-        alpha, before = rows.alpha, start.alpha
+        alpha, before, e = rows.alpha, start.alpha, params.epsilon
         gain, bend = np.float64(0), np.float64(0)
         for k in range(order.size):
             i = order[k]
             r = block.ids[i]
             a, b = alpha[r], before[r]
             if a != b:
-                c = params.C * block.weights[i]
-                gain += dual_value(loss, a, c) - dual_value(loss, b, c)
+                t, c = block.labels[i], params.C * block.weights[i]
+                gain += dual_value(loss, a, c, t, e) - dual_value(loss, b, c, t, e)
                 bend += dual_diagonal(loss, c) * (a - b) * (a - b)
         return gain, bend
 

@@ -17,25 +17,29 @@ class Problem(NamedTuple):
     Attributes
     ----------
     name : what it is called in the history ("" for the only one).
-    targets : float64 [class], what a row of each class is to the kernel: -1, +1, or 0 for no part in it.
-    class_weights : float64 [class], multiplied into the rows' weights.
+    targets : float64 [class], what a row of each class is to the kernel: -1 or +1; None for regression, where labels
+        are the numbers to predict.
+    class_weights : float64 [class], multiplied into the rows' weights (0: the class takes no part); None for
+        regression.
     setting : the method and its parameters.
     """
 
     name: str
-    targets: np.ndarray
-    class_weights: np.ndarray
+    targets: np.ndarray | None
+    class_weights: np.ndarray | None
     setting: Setting
 
     def view(self, block: Block) -> Block:
         """The block as this problem sees it: targets for class codes, weights times class weights."""
+        if self.targets is None or self.class_weights is None:
+            return block
         codes = block.labels.astype(np.int64)
         return block._replace(labels=self.targets[codes], weights=block.weights * self.class_weights[codes])
 
 
 def taking_part(view: Block) -> np.ndarray:
     """int64, the rows of a problem's view that it learns from; the others cost nothing more."""
-    return np.flatnonzero((view.labels != 0) & (view.weights > 0))
+    return np.flatnonzero(view.weights > 0)
 
 
 def class_weight_array(class_weight: Any, classes: np.ndarray, counts: np.ndarray) -> np.ndarray:
