@@ -19,9 +19,8 @@ from bigclf.deltas import difference
 from bigclf.errors import Interrupted
 from bigclf.jit import random_state, shuffle_runs
 from bigclf.losses import LOSSES
-from bigclf.methods import METHODS
+from bigclf.methods import METHODS, perceptron
 from bigclf.methods import dual_coordinate_descent as dcd
-from bigclf.methods import perceptron
 from bigclf.mixing import AVERAGED, FAN, MEAN, SUM, Mixture, agree, half_distance, line_search, next_penalty
 from bigclf.training import fit
 from bigclf.training.run_directory import RunDirectory
