@@ -40,7 +40,7 @@ REGRESSION = ("epsilon_insensitive", "squared_epsilon_insensitive")  # labels ar
 BOXED = ("hinge", "epsilon_insensitive")  # rows get stuck at the ends of a finite box: few keep moving, and a working
 # set can hold them
 MOST_STEPS = 60  # of Newton's method for one row: bisection alone would find the root to 2^-60 of its bracket
-NEAR = 1e-4  # a step this small leaves an error of its square
+NEAR = 1e-4  # for the square of Newton's last step, in units of the root's own scale: what is left is its square again
 
 
 def is_regression(loss: int) -> bool:
@@ -97,6 +97,13 @@ def entropy(p):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def sigmoid(u):  # type: ignore[no-untyped-def]
+    """1 / (1 + exp(-u)), by the exponential that the loss needs too."""
+    e = math.exp(-abs(u))
+    return (1.0 if u >= 0 else e) / (1.0 + e)
+
+
+@inlined
 def row_gap(loss, a, m, c, t, e):  # type: ignore[no-untyped-def]
     """The row's own duality gap: C loss(m) + C loss*(-a/C) + a m >= 0.
 
@@ -104,7 +111,7 @@ def row_gap(loss, a, m, c, t, e):  # type: ignore[no-untyped-def]
     where a difference of logarithms would cost most of the step, its bound (p - q)^2 / (q (1 - q)) is returned.
     """
     if loss == LOGISTIC:
-        q = 1.0 / (1.0 + math.exp(m))
+        q = sigmoid(-m)
         p, spread = a / c, q * (1.0 - q)
         if (p - q) * (p - q) < 0.25 * spread:
             return c * (p - q) * (p - q) / spread
@@ -142,7 +149,7 @@ def logit_root(a, m, q, c):  # type: ignore[no-untyped-def]
     from it than the value there.
     """
     u = -m
-    s = 1.0 / (1.0 + math.exp(-u))
+    s = sigmoid(u)
     f = q * (c * s - a)
     low, high = min(u, u - f), max(u, u - f)
     for _ in range(MOST_STEPS):
@@ -150,9 +157,9 @@ def logit_root(a, m, q, c):  # type: ignore[no-untyped-def]
         following = u - step
         if not (low <= following <= high):
             following = 0.5 * (low + high)
-        done = abs(following - u) <= NEAR
+        done = (following - u) * (following - u) * (1.0 + q * c) <= NEAR
         u = following
-        s = 1.0 / (1.0 + math.exp(-u))
+        s = sigmoid(u)
         if done:
             break
         f = u + m + q * (c * s - a)

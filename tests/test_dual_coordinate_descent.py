@@ -260,17 +260,21 @@ def test_rows_and_classes_weigh_together():
 # The bits
 
 
+def sigmoid(u):
+    return (1 if u >= 0 else math.exp(u)) / (1 + math.exp(-abs(u)))
+
+
 def plain_logistic(alpha, m, q, C):
     """C sigma(u) at the root of u + m + q (C sigma(u) - alpha), which lies within its value at -m of -m."""
     u, low, high = -m, None, None
-    s = 1 / (1 + math.exp(-u))
+    s = sigmoid(u)
     f = q * (C * s - alpha)
     low, high = min(u, u - f), max(u, u - f)
     while True:
         new = u - f / (1 + q * C * s * (1 - s))
         new = new if low <= new <= high else 0.5 * (low + high)
-        near, u = abs(new - u) <= 1e-4, new
-        s = 1 / (1 + math.exp(-u))
+        near, u = (new - u) ** 2 * (1 + q * C) <= 1e-4, new
+        s = sigmoid(u)
         if near:
             return C * s
         f = u + m + q * (C * s - alpha)

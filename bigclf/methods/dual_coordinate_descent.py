@@ -63,6 +63,7 @@ def descend(loss: int):  # type: ignore[no-untyped-def]
             prefetch_ahead(block, order, k)
             if k + AHEAD < order.size:
                 prefetch(alpha, block.ids[order[k + AHEAD]])
+                prefetch(scores, order[k + AHEAD])
             i = order[k]
             r, t = block.ids[i], block.labels[i]
             s = 1.0 if regression else t

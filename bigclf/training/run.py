@@ -24,7 +24,7 @@ from bigclf.training.run_directory import Checkpoint, RunDirectory
 from bigclf.training.visit import Carry, Figures, Outcome, Part, Ref, RowFile, Tally, named_rows, objectives
 
 log = logging.getLogger("bigclf")
-NEAR = 3.0  # in memory a certificate costs an epoch: one is made when the estimate is this near the tolerance
+NEAR = 2.0  # in memory a certificate costs an epoch: one is made when the estimate is this near the tolerance
 SELDOM = 50  # ... or after so many epochs without one
 GRACE_SECONDS = 20.0  # what a run that was told to stop may take to reach the end of its segment
 
