@@ -127,7 +127,7 @@ def test_streamed_and_resident_runs_agree_within_their_gaps(rows, shards, loss, 
     w = np.append(streamed.coef_[0], streamed.intercept_[0])
     slack = np.maximum(0, 1 - rows[1] * (rows[0].astype(float) @ w[:-1] + w[-1]))
     assert b["primal"] == pytest.approx(0.5 * w @ w + C * (slack if loss == "hinge" else slack**2).sum(), rel=1e-11)
-    assert streamed.result_.reads == streamed.result_.epochs >= 2
+    assert 2 <= streamed.result_.epochs <= streamed.result_.reads <= streamed.result_.epochs + 1  # one to certify alone
 
 
 def test_the_model_is_the_one_its_certificate_speaks_of_when_a_limit_comes_first(rows, shards):

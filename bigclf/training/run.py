@@ -24,8 +24,11 @@ from bigclf.training.run_directory import Checkpoint, RunDirectory
 from bigclf.training.visit import Carry, Figures, Outcome, Part, Ref, RowFile, Tally, named_rows, objectives
 
 log = logging.getLogger("bigclf")
-NEAR = 2.0  # in memory a certificate costs an epoch: one is made when the estimate is this near the tolerance
-SELDOM = 50  # ... or after so many epochs without one
+# A certificate costs about what an epoch's learning does: one is made when the estimate is this near the tolerance, or
+# after so many epochs without one. Streaming, it is made beside the learning, since a read may be dearer than both;
+# where the estimate is surely below the tolerance, it is made alone.
+NEAR, SELDOM = 2.0, 50
+NEAR_STREAMED, SELDOM_STREAMED, SURE = 5.0, 8, 0.6
 GRACE_SECONDS = 20.0  # what a run that was told to stop may take to reach the end of its segment
 
 
@@ -43,6 +46,7 @@ class Status:
         self.since_certificate = 0
         self.certify_next = False
         self.estimate = 1.0
+        self.seen = np.inf  # gap that the rows showed as they streamed by
         self.optimism = 1.0  # how many times the certified gap was the estimate of the same weights
         self.progressive, self.total = Tally(), Tally()
         self.reads = 0  # the read that certified the answer
@@ -133,6 +137,9 @@ class Run:
         """
         self._begun = self._checkpointed = time.monotonic()
         while not self.stopped:
+            if self._seems_done():
+                self._prove()
+                continue
             parts = self._visit_all("update")
             self.segment += 1
             if self.segment < self.plan.segments:
@@ -150,6 +157,30 @@ class Run:
         """Let go of all that is large: callbacks and the run refer to each other, and would keep it for long."""
         self.engine.close()
         self.states, self.status, self.figures, self._last_round = [], [], {}, None
+
+    def _seems_done(self) -> bool:
+        """Whether a read for the certificates alone is likely to be the last one."""
+        if self.tol is None or self.plan.resident or len(self.plan.groups) > 1 or self.epoch == 1 or self.segment:
+            return False
+        return all(self.status[number].estimate <= SURE * self.tol for number in self._todo())
+
+    def _prove(self) -> None:
+        """A read for the certificates alone; whatever they do not end goes on learning."""
+        self._certify_all(self._todo())
+        for number in self._todo():
+            status = self.status[number]
+            status.estimate = max(status.estimate, self.tol or 0.0)
+        self.figures = {}
+        if not self._todo():
+            self.stopped = "tolerance"
+            self._record()
+            self._commit(last=True)
+
+    def _certify_all(self, todo: list[int]) -> None:
+        parts = self._visit_all("certify")
+        assert parts is not None
+        for number, part in zip(todo, parts, strict=True):
+            self._accept(number, part, Figures.of(part.figures))
 
     def _todo(self) -> list[int]:
         return [number for number, status in enumerate(self.status) if not status.done]
@@ -198,10 +229,10 @@ class Run:
         )  # fmt: skip
 
     def _certifies(self, status: Status) -> bool:
-        """Streaming, every read after the first certifies the one before it; in memory it is done when it may end."""
+        """Groups always make one: it says how they are to go on; alone, a problem has it made when it may end."""
         if self.tol is None or self.epoch == 1:
             return False
-        return not self.plan.resident or status.certify_next
+        return len(self.plan.groups) > 1 and not self.plan.resident or status.certify_next
 
     def _take_facts(self, outcome: Outcome) -> None:
         for group in range(outcome.first, outcome.last):
@@ -230,8 +261,12 @@ class Run:
             status.since_certificate += 1
             if self.tol is not None:
                 if len(self.refs) == 1:
-                    status.estimate = figures.estimated_gap(self.states[number].weights)
-                status.certify_next = status.estimate < NEAR * self.tol or status.since_certificate >= SELDOM
+                    before, status.seen = status.seen, figures.tally.gap
+                    if self.plan.resident:  # the rounds after the pass have seen every row that moves
+                        before = np.inf
+                    status.estimate = figures.estimated_gap(self.states[number].weights, before)
+                near, seldom = (NEAR, SELDOM) if self.plan.resident else (NEAR_STREAMED, SELDOM_STREAMED)
+                status.certify_next = status.estimate < near * self.tol or status.since_certificate >= seldom
         self.version += 1
         if len(self.refs) > 1:
             self.mixes += 1
@@ -304,10 +339,7 @@ class Run:
         """One more read, for the certificate alone: the limit came before the tolerance."""
         if self.stopped == "seconds" and all(self.status[number].weights is not None for number in todo):
             return
-        parts = self._visit_all("certify")
-        assert parts is not None
-        for number, part in zip(todo, parts, strict=True):
-            self._accept(number, part, Figures.of(part.figures))
+        self._certify_all(todo)
         if not self._todo():
             self.stopped = "tolerance"
 
@@ -475,7 +507,7 @@ def _carried(group: int, carry: Carry, arrays: dict[str, np.ndarray]) -> Any:
     return rows
 
 
-_FLOATS = ("primal", "dual", "estimate", "optimism", "penalty")
+_FLOATS = ("primal", "dual", "estimate", "seen", "optimism", "penalty")
 _FACTS = (*_FLOATS, "done", "since_certificate", "certify_next", "reads", "step")
 
 

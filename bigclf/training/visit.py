@@ -165,10 +165,14 @@ class Figures(NamedTuple):
     def of(cls, array: np.ndarray) -> Figures:
         return cls(Tally.of(array[:5]), Tally.of(array[5:10]), *(float(x) for x in array[10:]))
 
-    def estimated_gap(self, weights: np.ndarray) -> float:
-        """Relative gap as the counts of the epoch make it look: it steers, it certifies nothing."""
+    def estimated_gap(self, weights: np.ndarray, before: float = np.inf) -> float:
+        """Relative gap at the end of the epoch as its counts make it look: it steers, it certifies nothing.
+
+        ``before`` : the gap that the rows showed in the epoch before.
+        """
         primal = self.tally.loss + self.set_tally.loss + 0.5 * inner(weights, weights)
-        return (self.tally.gap + self.set_tally.gap) / primal if primal > 0 else 0.0
+        left = self.tally.gap if before == np.inf else gap_after(self.tally.gap, before)
+        return (left + self.set_tally.gap) / primal if primal > 0 else 0.0
 
 
 def objectives(primal: float, dual: float, weights: np.ndarray, dual_weights: np.ndarray) -> tuple[float, float]:
