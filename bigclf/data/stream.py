@@ -70,7 +70,7 @@ class Stream:
             yield from self._in_turn(units)
             return
         waiting: deque[Future[tuple[Block, Buffer | None]]] = deque()
-        todo = zip(units, [*units[1:], NOTHING], strict=True)
+        todo = itertools.zip_longest(units, units[1:], fillvalue=NOTHING)
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="bigclf-read")
         try:
             for unit, coming in todo:
@@ -101,7 +101,7 @@ class Stream:
 
     def _in_turn(self, units: Sequence[np.ndarray]) -> Iterator[Block]:
         try:
-            for unit, coming in zip(units, [*units[1:], NOTHING], strict=True):
+            for unit, coming in itertools.zip_longest(units, units[1:], fillvalue=NOTHING):
                 block, buffer = self._make(unit, coming)
                 try:
                     yield block
