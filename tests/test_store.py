@@ -152,8 +152,30 @@ def test_the_page_cache_forgets_what_would_not_fit_it(dataset, tmp_path, monkeyp
     dropped = []
     monkeypatch.setattr(files, "drop_cache", lambda descriptor, *place: dropped.append(place))
     store = filled(dataset, tmp_path, cache=10**9 if cached else 0)
-    store.read(np.arange(dataset.n_chunks), buffer_for(dataset))
-    assert dropped == ([] if cached else list(zip(store.offsets, store.sizes, strict=True)))
+    monkeypatch.setattr("bigclf.data.store.NEAR", 300)  # records this small are all near each other
+    order = np.arange(dataset.n_chunks - 1, 0, -1)
+    store.read(order, buffer_for(dataset))
+    places = [*zip(store.offsets[order].tolist(), store.sizes[order].tolist(), strict=True)]
+    assert dropped == ([] if cached else places)
+    store.close()
+
+
+@pytest.mark.parametrize("lag", [0, 4000])
+def test_read_in_sequence_all_but_the_end_is_forgotten_in_pieces_larger_than_a_record(tmp_path, monkeypatch, lag):
+    dropped = []
+    monkeypatch.setattr(files, "drop_cache", lambda descriptor, *place: dropped.append(place))
+    monkeypatch.setattr("bigclf.data.store.LAG", lag)
+    monkeypatch.setattr("bigclf.data.store.BEHIND", 10_000)
+    made = shards_of(tmp_path / "shards", *random_rows(400, 50))
+    store = filled(made, tmp_path)
+    for chunk in range(made.n_chunks):
+        store.read(np.array([chunk]), buffer_for(made))
+        assert all(a + n <= store.offsets[chunk] - lag for a, n in dropped)  # another thread may be reading there
+    end, largest = 0, int(store.sizes.max())
+    for first, length in dropped:
+        assert first <= end and first + length > end and length > 0  # no gap
+        end = first + length
+    assert end == store.offsets[-1] - lag and max(n for _, n in dropped) > 1.5 * largest
     store.close()
 
 
