@@ -9,6 +9,9 @@ import numpy as np
 
 from bigclf.jit import kernel
 
+NO_SCALES = np.empty(0, np.float32)
+PER_ROW = ("labels", "weights", "norms", "ids")
+
 
 class Block(NamedTuple):
     """m rows with nnz stored entries.
@@ -17,12 +20,13 @@ class Block(NamedTuple):
     ----------
     indptr : int64 [m+1]; row i holds entries indptr[i]:indptr[i+1]; indptr[0] need not be 0.
     indices : uint32 or uint64 [nnz]; strictly increasing in a row, less than the number of features.
-    values : float32 [nnz], or float32 [0] when every value is 1.
+    values : float32 [nnz], or float32 [0] when no row has two values that differ.
     labels : float64 [m]; from a stream the code of the class (0, 1, ... in the order of ``classes``) or the
         number to predict; inside a kernel the problem's target (-1, +1, or 0 for a row that takes no part).
     weights : float64 [m]; row weights, at least 0.
     norms : float64 [m]; squared Euclidean norms of the rows.
     ids : int64 [m]; the row's place in its group's per-row arrays.
+    scales : float32 [m]; where there are no ``values``, the one value of each row; float32 [0] when that is always 1.
     """
 
     indptr: np.ndarray
@@ -32,6 +36,7 @@ class Block(NamedTuple):
     weights: np.ndarray
     norms: np.ndarray
     ids: np.ndarray
+    scales: np.ndarray = NO_SCALES
 
     @property
     def n_rows(self) -> int:
@@ -69,26 +74,46 @@ def concatenate(blocks: list[Block]) -> Block:
     indptr = np.zeros(lengths.size + 1, np.int64)
     np.cumsum(lengths, out=indptr[1:])
     entries = [slice(block.indptr[0], block.indptr[-1]) for block in blocks]
-    binary = all(block.values.size == 0 for block in blocks)
+    values, scales = np.empty(0, np.float32), NO_SCALES
+    if any(block.values.size for block in blocks):
+        values = np.concatenate([explicit_values(block) for block in blocks])
+    elif any(block.scales.size for block in blocks):
+        scales = np.concatenate([explicit_scales(block) for block in blocks])
     return Block(
         indptr,
         np.concatenate([b.indices[e] for b, e in zip(blocks, entries, strict=True)]),
-        np.empty(0, np.float32)
-        if binary
-        else np.concatenate([explicit_values(b)[e] for b, e in zip(blocks, entries, strict=True)]),
-        *(np.concatenate([getattr(b, name) for b in blocks]) for name in ("labels", "weights", "norms", "ids")),
+        values,
+        **{name: np.concatenate([getattr(b, name) for b in blocks]) for name in PER_ROW},
+        scales=scales,
     )
 
 
 def explicit_values(block: Block) -> np.ndarray:
-    """The values of a block, written out where they are implicit ones."""
-    return block.values if block.values.size else np.ones(block.indices.size, np.float32)
+    """The values float32 [nnz] of a block's rows, written out where each row has one."""
+    if block.values.size:
+        return block.values[block.indptr[0] : block.indptr[-1]]
+    return np.repeat(explicit_scales(block), np.diff(block.indptr))
+
+
+def explicit_scales(block: Block) -> np.ndarray:
+    """The one value of each row, float32 [m], of a block without ``values``."""
+    return block.scales if block.scales.size else np.ones(block.n_rows, np.float32)
+
+
+def written_out(block: Block) -> Block:
+    """The block with ``indptr`` from 0 and ``values``, unless all are 1."""
+    if block.scales.size == 0:
+        return block
+    entries = slice(block.indptr[0], block.indptr[-1])
+    indptr, indices = block.indptr - block.indptr[0], block.indices[entries]
+    return block._replace(indptr=indptr, indices=indices, values=explicit_values(block), scales=NO_SCALES)
 
 
 def rows_of(block: Block, first: int, last: int) -> Block:
     """Rows first:last as views of the same memory."""
-    per_row = (getattr(block, name)[first:last] for name in ("labels", "weights", "norms", "ids"))
-    return Block(block.indptr[first : last + 1], block.indices, block.values, *per_row)
+    per_row = {name: getattr(block, name)[first:last] for name in PER_ROW}
+    scales = block.scales[first:last] if block.scales.size else block.scales
+    return Block(block.indptr[first : last + 1], block.indices, block.values, **per_row, scales=scales)
 
 
 def as_unsigned(indices: np.ndarray) -> np.ndarray:
@@ -136,6 +161,34 @@ def check_rows(indptr, indices, values, n_features, norms):  # type: ignore[no-u
             return BAD_NORM, i
         norms[i] = norm
     return OK, -1
+
+
+@kernel
+def find_scales(indptr, values, scales):  # type: ignore[no-untyped-def]
+    """Fill ``scales`` with the first value of each row (1 where there is none); False at a row that has another."""
+    for i in range(scales.size):
+        first, last = indptr[i], indptr[i + 1]
+        scale = values[first] if first < last else np.float32(1)
+        scales[i] = scale
+        same = True
+        for p in range(first, last):  # without a way out, so that eight are compared at a time
+            same &= values[p] == scale
+        if not same:
+            return False
+    return True
+
+
+def one_value_a_row(indptr: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """``values`` and ``scales`` of checked rows: the values left out where no row has two that differ.
+
+    Ordinary data are known by their first rows, so that this costs nothing.
+    """
+    if values.size == 0:
+        return values, NO_SCALES
+    scales = np.empty(indptr.size - 1, np.float32)
+    if not find_scales(writable(indptr), writable(values), scales):
+        return values, NO_SCALES
+    return values[:0], NO_SCALES if (scales == 1).all() else scales
 
 
 def writable(array: np.ndarray) -> np.ndarray:

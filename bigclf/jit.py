@@ -202,15 +202,17 @@ def prefetch_ahead(block, order, k):  # type: ignore[no-untyped-def]
     if k + AHEAD < order.size:
         i = order[k + AHEAD]
         p, end = block.indptr[i], block.indptr[i + 1]
+        explicit = block.values.size > 0
         while p < end:
             prefetch(block.indices, p)
-            prefetch(block.values, p)
+            if explicit:
+                prefetch(block.values, p)
             p += 16
 
 
 @inlined
 def dot(block, i, weights):  # type: ignore[no-untyped-def]
-    """w . x_i, accumulated in float64 in the order of the entries (a binary block stores no values)."""
+    """w . x_i, accumulated in float64 in the order of the entries; one value a row is multiplied with their sum."""
     total = np.float64(0)
     if block.values.size > 0:
         for p in range(block.indptr[i], block.indptr[i + 1]):
@@ -218,6 +220,8 @@ def dot(block, i, weights):  # type: ignore[no-untyped-def]
     else:
         for p in range(block.indptr[i], block.indptr[i + 1]):
             total += weights[block.indices[p]]
+        if block.scales.size > 0:
+            total *= block.scales[i]
     return total
 
 
@@ -228,8 +232,9 @@ def axpy(a, block, i, weights):  # type: ignore[no-untyped-def]
         for p in range(block.indptr[i], block.indptr[i + 1]):
             weights[block.indices[p]] += a * block.values[p]
     else:
+        step = a * block.scales[i] if block.scales.size > 0 else a
         for p in range(block.indptr[i], block.indptr[i + 1]):
-            weights[block.indices[p]] += a
+            weights[block.indices[p]] += step
 
 
 @kernel

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import bigclf
-from bigclf.block import Block, alike
+from bigclf.block import Block, alike, explicit_values
 from bigclf.data.arrays import Arrays
 from bigclf.data.convert import write_shards
 from bigclf.methods import METHODS, resolve
@@ -49,13 +49,18 @@ CASES = [Case(m.name, loss) for m in METHODS.values() for loss in m.losses or (N
 NAMES = [case.algo + (f"-{case.loss}" if case.loss else "") for case in CASES]
 
 
-def random_rows(n_rows=120, n_features=30, density=0.2, seed=0, noise=0.1, binary=False):
-    """CSR float32 [rows, features] and labels -1/+1 that a linear rule explains but for some noise."""
+def random_rows(n_rows=120, n_features=30, density=0.2, seed=0, noise=0.1, binary=False, constant=False):
+    """CSR float32 [rows, features] and labels -1/+1 that a linear rule explains but for some noise.
+
+    binary : every value is 1; constant : each row has one value.
+    """
     rng = np.random.default_rng(seed)
     x = sp.random(n_rows, n_features, density, "csr", np.float32, random_state=rng, data_rvs=rng.standard_normal)
     x.sort_indices()
     if binary:
         x.data[:] = 1
+    if constant:
+        x.data[:] = np.repeat(rng.standard_normal(n_rows).astype(np.float32), np.diff(x.indptr))
     scores = x @ rng.standard_normal(n_features) + noise * rng.standard_normal(n_rows)
     return x, np.where(scores > np.median(scores), 1, -1)
 
@@ -101,9 +106,8 @@ def shards_of(out, x, y, weights=None, **options):
 def dense(block: Block, n_features):
     """The block's rows, float64 [rows, features]."""
     x = np.zeros((block.n_rows, n_features))
-    for i in range(block.n_rows):
-        entries = slice(block.indptr[i], block.indptr[i + 1])
-        x[i, block.indices[entries].astype(int)] = block.values[entries] if block.values.size else 1.0
+    rows = np.repeat(np.arange(block.n_rows), np.diff(block.indptr))
+    x[rows, block.indices[block.indptr[0] : block.indptr[-1]].astype(int)] = explicit_values(block)
     return x
 
 

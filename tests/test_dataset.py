@@ -12,9 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
+from bigclf.block import concatenate, explicit_values
 from bigclf.data import facts, files, footer, shards
 from bigclf.data.convert import write_shards
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, Dataset, require_trainable
+from bigclf.data.shards import ShardWriter
 from bigclf.errors import DataError, MemoryBudgetError, SchemaError
 
 
@@ -97,6 +99,80 @@ def test_decode_gives_back_what_was_written(tmp_path):
     block = ds.decode(0, 0)
     assert block.indices.dtype == np.uint32 and block.values.dtype == np.float32 and block.labels.dtype == np.float64
     np.testing.assert_allclose(block.norms, x[: block.n_rows].multiply(x[: block.n_rows]).sum(1).A1, rtol=1e-6)
+
+
+def constant_rows(m=300, d=50):
+    x, codes = random_rows(m, d)
+    x.data[:] = np.repeat(np.random.default_rng(1).standard_normal(m).astype(np.float32), np.diff(x.indptr))
+    return x, codes
+
+
+def assert_scaled(ds, x):
+    block = ds.decode(0, 0)
+    assert ds.row_constant and not ds.binary and block.values.size == 0 and block.scales.dtype == np.float32
+    assert block.scales.size == block.n_rows
+    got = sp.csr_matrix((explicit_values(block), block.indices.astype(np.int64), block.indptr), x[: block.n_rows].shape)
+    assert abs(got - x[: block.n_rows]).max() == 0
+    np.testing.assert_allclose(block.norms, x[: block.n_rows].multiply(x[: block.n_rows]).sum(1).A1, rtol=1e-6)
+
+
+def test_rows_of_one_value_each_are_known_as_such_and_hold_it_once(tmp_path):
+    x, codes = constant_rows()
+    ds = write_own(tmp_path / "s", x, codes, chunk_nnz=300, shard_nnz=1500)
+    assert_scaled(ds, x)
+    assert "one value a row" in repr(ds)
+    again = write_shards([ds.decode(0, 0)], tmp_path / "again", classes=[-1, 1], n_features=50)
+    assert abs(matrix_of(again.decode(0, 0)) - x[: again.n_rows]).max() == 0  # blocks can be written as they are
+    os.remove(tmp_path / "s" / MANIFEST)
+    assert_scaled(Dataset(ds.files), x)
+    for k, path in enumerate(ds.files):  # as other people's
+        pq.write_table(pq.read_table(path).replace_schema_metadata(None), tmp_path / f"foreign-{k}.parquet")
+    foreign = Dataset(tmp_path / "foreign-*.parquet")
+    assert_scaled(foreign, x)
+    assert_scaled(Dataset(foreign.files), x)  # remembered
+
+
+def matrix_of(block, d=50):
+    shape = block.n_rows, d
+    return sp.csr_matrix((explicit_values(block), block.indices.astype(np.int64), block.indptr), shape)
+
+
+def test_one_row_with_two_values_is_enough_to_keep_them_all(tmp_path):
+    x, codes = constant_rows()
+    x.data[-1] *= 2
+    ds = write_own(tmp_path / "s", x, codes, chunk_nnz=300, shard_nnz=1500)
+    assert not ds.row_constant and ds.decode(0, 0).values.size and ds.decode(0, 0).scales.size == 0
+    assert Dataset(ds.files[:1]).row_constant == (len(ds.files) > 1)
+
+
+def test_files_of_ones_and_of_one_value_a_row_go_together(tmp_path):
+    x, codes = constant_rows()
+    one, other = write_own(tmp_path / "a", x, codes), x.copy()
+    other.data[:] = 1
+    ones = write_own(tmp_path / "b", other, codes)
+    assert ones.binary and not ones.row_constant
+    ds = Dataset([*one.files, *ones.files])
+    assert ds.row_constant and not ds.binary
+    blocks = [ds.decode(0, 0), ds.decode(1, 0)]
+    assert all(block.values.size == 0 for block in blocks)
+    assert abs(matrix_of(concatenate(blocks)) - sp.vstack([x, other])).max() == 0
+
+
+def test_shards_that_do_not_say_are_read_with_all_their_values(tmp_path, monkeypatch):
+    real = ShardWriter.footer
+    monkeypatch.setattr(ShardWriter, "footer", lambda w: {k: v for k, v in real(w).items() if k != "row_constant"})
+    x, codes = constant_rows()
+    ds = write_own(tmp_path / "s", x, codes)
+    assert not ds.row_constant and ds.decode(0, 0).values.size == x.nnz
+    assert write_own(tmp_path / "b", *random_rows(binary=True)).binary
+
+
+def test_a_footer_that_promises_one_value_a_row_falsely_is_found_out(tmp_path, monkeypatch):
+    real = ShardWriter.footer
+    monkeypatch.setattr(ShardWriter, "footer", lambda w: {**real(w), "row_constant": True})
+    ds = write_own(tmp_path / "s", *random_rows())
+    with pytest.raises(DataError, match="values that differ"):
+        ds.decode(0, 0)
 
 
 def test_decode_from_many_threads(tmp_path):

@@ -17,6 +17,7 @@ from making import (
     Case,
     all_arrays,
     block_of,
+    dense,
     learn,
     mix,
     random_rows,
@@ -26,7 +27,7 @@ from making import (
 )
 
 import bigclf
-from bigclf.block import as_unsigned, concatenate, rows_of
+from bigclf.block import as_unsigned, concatenate, rows_of, written_out
 from bigclf.jit import random_state, shuffle_runs
 from bigclf.methods import METHODS, resolve
 from bigclf.training import fit
@@ -65,12 +66,15 @@ def passes(case, x, y, weights, dtype, wide, implicit):
     return found | all_arrays(shared, rows)
 
 
+ONE_VALUE = ("float64", True, False)
+
+
 def every_number():
     """{case, type of weights, wide indices, implicit values, name: numbers}: once compiled and once interpreted."""
     found = {}
     for case in CASES:
-        for variant in (("float64", False, False), ("float64", False, True), ("float32", True, False)):
-            x, y = random_rows(60, D, binary=variant[2])
+        for variant in (("float64", False, False), ("float64", False, True), ("float32", True, False), ONE_VALUE):
+            x, y = random_rows(60, D, binary=variant[2], constant=variant == ONE_VALUE)
             weights = weighted(60) if case.method.row_weights == "any" else None
             for name, array in passes(case, x, y, weights, *variant).items():
                 found["/".join(map(str, (*case, *variant, name)))] = array
@@ -97,6 +101,52 @@ def test_a_kernel_equals_its_own_python_source(tmp_path):
     for name, array in found.items():
         tolerance = 1e-5 if "float32" in name else 1e-12
         np.testing.assert_allclose(array, expected[name], rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+@every_case
+@biases
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_rows_of_one_value_each_learn_what_the_same_rows_written_out_do(case, bias, dtype):
+    x, y = random_rows(80, D, constant=True)
+    weights = weighted(80) if case.method.row_weights == "any" else None
+    block = block_of(x, y, weights)
+    assert block.values.size == 0 and np.unique(block.scales).size > 50
+    full = written_out(block)
+    np.testing.assert_array_equal(full.values, x.data)
+    assert full.scales.size == 0
+    state, expected = None, None
+    for epoch in range(3):
+        order = np.random.default_rng(epoch).permutation(80)
+        state, expected = (
+            learn(case, rows, D, order, before and before[:2], dtype, bias)
+            for rows, before in ((block, state), (full, expected))
+        )
+    tolerance = 1e-12 if dtype == "float64" else 1e-5
+    compare = {"rtol": tolerance, "atol": tolerance}
+    for found, wanted in zip(state[:2], expected[:2], strict=True):
+        for array, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(array, other, **compare)
+    np.testing.assert_allclose(np.array(state[2], float), np.array(expected[2], float), **compare)
+    np.testing.assert_allclose(state[3], expected[3], **compare)
+    if case.method.certify:
+        found, wanted = (
+            case.certify(rows, *expected[:2], case.params(bias), np.zeros(D + 1)) for rows in (block, full)
+        )
+        np.testing.assert_allclose(found, wanted, **compare)
+
+
+@pytest.mark.parametrize("kinds", [("one", "one"), ("one", "ones"), ("one", "written"), ("ones", "written")])
+def test_blocks_of_every_kind_are_concatenated(kinds):
+    x, y = random_rows(40, D, constant=True)
+    ones = x.copy()
+    ones.data[:] = 1
+    made = {"one": block_of(x, y), "ones": block_of(ones, y), "written": written_out(block_of(x, y))}
+    blocks = [rows_of(made[kind], 3, 31) for kind in kinds]
+    joined = concatenate(blocks)
+    assert (joined.values.size > 0) == ("written" in kinds) and (joined.scales.size > 0) == (
+        kinds in (("one", "one"), ("one", "ones"))
+    )
+    np.testing.assert_array_equal(dense(joined, D), np.vstack([dense(block, D) for block in blocks]))
 
 
 # Symmetries
@@ -283,15 +333,15 @@ def dispatchers():
 def fits(directory, width):
     """Train every method from arrays of every kind and from shards, in memory and streamed."""
     x, y = random_rows(300, D)
-    fixed, binary = x.copy(), x.copy()
+    fixed, binary, constant = x.copy(), x.copy(), random_rows(300, D, constant=True)[0]
     binary.data[:] = 1
-    for matrix in (x, fixed, binary):  # a copy made by scipy would be narrow again
+    for matrix in (x, fixed, binary, constant):  # a copy made by scipy would be narrow again
         matrix.indices, matrix.indptr = (a.astype(f"int{8 * width}") for a in (matrix.indices, matrix.indptr))
     for array in (fixed.data, fixed.indices, fixed.indptr, frozen := y.copy()):
         array.setflags(write=False)
     for case in CASES:
         options = dict(algo=case.algo, loss=case.loss, epochs=2, progress=False)
-        for matrix in (x, fixed, binary):
+        for matrix in (x, fixed, binary, constant):
             fit(matrix, frozen, sample_weight=np.ones(300), **options)
             fit(matrix, y.astype(float), **options)
         if width == 4:

@@ -51,12 +51,23 @@ def test_the_footer_says_what_is_in_the_file(tmp_path):
     told = json.loads(file.metadata.metadata[b"bigclf"])
     expected = {
         "version": 1, "n_features": 5, "n_rows": 6, "nnz": 10, "sorted": True, "binary": False, "chunks": [5, 5],
+        "row_constant": False,
         "classes": [-1, 1], "class_counts": [2, 4], "max_row_nnz": 3, "max_norm": 50.0, "weight_sum": 6.0,
         "features": {"kind": "given", "version": 1},
     }  # fmt: skip
     assert {key: told[key] for key in expected} == expected
     path = str(tmp_path / "s.parquet")
     assert shards.read_facts(shards.claims(path), path)["content"] == told["content"]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([2, 2, 3, 3, 3], True), ([1, 1, 1, 1, 1], True), ([2, 2, 3, 3, 2], False), ([2, 2, -0.5, -0.5, -0.5], True)],
+)
+def test_the_footer_says_whether_rows_have_one_value_each(tmp_path, values, expected):
+    file = write(tmp_path / "s.parquet", (*ROWS[:2], np.array(values, np.float32)))
+    assert json.loads(file.metadata.metadata[b"bigclf"])["row_constant"] == expected
+    assert file.read(["values"])["values"].to_pylist()[2] == values[2:]  # written out all the same, for other programs
 
 
 def test_footers_tell_contents_apart(tmp_path):

@@ -6,26 +6,32 @@ import os
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from making import random_rows, shards_of
 
 from bigclf.block import Block, as_unsigned
 from bigclf.data import files
+from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset
 from bigclf.data.store import Buffer, RawStore, buffer_bytes
 from bigclf.data.stream import Stream
 
 
-@pytest.fixture(params=["float32", "binary", "weights"])
+@pytest.fixture(params=["float32", "binary", "weights", "constant", "packed"])
 def dataset(request, tmp_path):
-    x, y = random_rows(400, 50, binary=request.param == "binary")
+    constant = request.param in ("constant", "packed")
+    x, y = random_rows(400, 50, binary=request.param == "binary", constant=constant)
+    if request.param == "packed":  # rows of 20 entries: their indices are more than half of a record
+        x = sp.hstack([x, x, x, x], "csr", np.float32)
     weights = np.random.default_rng(0).choice([0.5, 1.0, 4.0], 400) if request.param == "weights" else None
     made = shards_of(tmp_path / "shards", x, y, weights)
     assert made.n_chunks > 5 and made.binary == (request.param == "binary") and made.weighted == (weights is not None)
+    assert made.row_constant == constant
     return made
 
 
 def buffer_for(dataset):
-    return Buffer(dataset.n_rows, dataset.nnz, dataset.index_width, dataset.binary)
+    return Buffer(dataset.n_rows, dataset.nnz, dataset.index_width, dataset.binary, dataset.row_constant)
 
 
 def filled(dataset, directory, **options):
@@ -45,7 +51,7 @@ def one_by_one(dataset):
 
 def assert_same(block, expected):
     """All but ids, which are the reader's own."""
-    for name in ("indices", "values", "labels", "weights", "norms"):
+    for name in ("indices", "values", "labels", "weights", "norms", "scales"):
         found = getattr(block, name)
         np.testing.assert_array_equal(found, getattr(expected, name), err_msg=name)
         assert found.dtype == getattr(expected, name).dtype, name
@@ -61,6 +67,138 @@ def test_what_is_put_in_comes_out(dataset, tmp_path):
     store.close()
 
 
+def test_indices_are_packed_where_that_halves_a_record(dataset, tmp_path):
+    store = filled(dataset, tmp_path)
+    halved = dataset.nnz / dataset.n_rows > (9 if dataset.binary else 30)
+    assert store.layout.encoding == ("u8" if halved and (dataset.binary or dataset.row_constant) else "raw")
+    plain = filled(dataset, tmp_path, encoding="raw")
+    assert (store.n_bytes < 0.55 * plain.n_bytes) == (store.layout.encoding == "u8")
+    assert store.sizes.sum() <= store.n_bytes and plain.sizes.sum() <= plain.n_bytes
+    store.close()
+    plain.close()
+
+
+@pytest.mark.parametrize("encoding", ["raw", "u8", "u16"])
+def test_every_encoding_gives_back_what_was_put_in(dataset, tmp_path, encoding):
+    store, buffer = filled(dataset, tmp_path, encoding=encoding), buffer_for(dataset)
+    assert store.layout.encoding == encoding and (store.units > 0).all() == (encoding != "raw")
+    for chunk in range(dataset.n_chunks):
+        assert_same(store.read(np.array([chunk]), buffer), decoded(dataset, chunk))
+    assert store.rebuilt == 0
+    store.close()
+
+
+def test_an_encoding_that_is_none_is_named(dataset, tmp_path):
+    with pytest.raises(ValueError, match="u8.*u32"):
+        RawStore(dataset, str(tmp_path), encoding="u32")
+
+
+def chunk_of(arrays, chunk):
+    """A chunk without the others' entries."""
+    block = arrays.decode(0, chunk)
+    entries = slice(block.indptr[0], block.indptr[-1])
+    values = block.values[entries] if block.values.size else block.values
+    return block._replace(indptr=block.indptr - block.indptr[0], indices=block.indices[entries], values=values)
+
+
+def uneven():
+    """Rows whose gaps are small in the first chunks and beyond every unit in the later ones."""
+    rng = np.random.default_rng(0)
+    lists = [np.arange(40) * 2 for _ in range(200)]
+    lists += [np.sort(rng.choice(10**9, 40, replace=False)) for _ in range(200)]
+    indptr = np.arange(401) * 40
+    data = np.repeat(rng.standard_normal(400).astype(np.float32), 40)
+    return sp.csr_matrix((data, np.concatenate(lists), indptr), (400, 10**9)), rng.choice([-1, 1], 400)
+
+
+def test_records_larger_than_the_first_one_promised_lie_behind_the_others(tmp_path):
+    made = Arrays(*uneven(), least_chunks=8)
+    store = RawStore(made, str(tmp_path))
+    for chunk in range(8):
+        store.write(chunk, chunk_of(made, chunk))
+    assert store.layout.encoding == "u8" and store.stored.all()
+    last = store.layout.offsets[-1]
+    assert (store.offsets[:4] < last).all() and (store.offsets[4:] >= last).all()
+    assert (store.units > 0).tolist() == [True] * 4 + [False] * 4
+    for chunk in range(8):
+        assert_same(store.read(np.array([chunk]), buffer_for(made)), chunk_of(made, chunk))
+    limit = int(last + store.sizes[4:6].sum())
+    store.close()
+    small = RawStore(made, str(tmp_path), limit=limit)
+    for chunk in range(8):
+        small.write(chunk, chunk_of(made, chunk))
+    assert small.stored.tolist() == [True] * 6 + [False] * 2
+    small.close()
+
+
+def test_labels_that_are_numbers_come_back_to_the_bit(tmp_path):
+    x, y = random_rows(200, 50)
+    made = Arrays(x, y, np.random.default_rng(1).random(200), least_chunks=4)
+    made.real_labels = True
+    labels = np.random.default_rng(0).standard_normal(200)
+    blocks = [chunk_of(made, c) for c in range(4)]
+    store, first = RawStore(made, str(tmp_path)), 0
+    for chunk, block in enumerate(blocks):
+        blocks[chunk] = block._replace(labels=labels[first : first + block.n_rows])
+        store.write(chunk, blocks[chunk])
+        first += block.n_rows
+    for chunk, block in enumerate(blocks):
+        assert_same(store.read(np.array([chunk]), buffer_for(made)), block)
+    store.close()
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_the_page_cache_forgets_what_would_not_fit_it(dataset, tmp_path, monkeypatch, cached):
+    dropped = []
+    monkeypatch.setattr(files, "drop_cache", lambda descriptor, *place: dropped.append(place))
+    store = filled(dataset, tmp_path, cache=10**9 if cached else 0)
+    monkeypatch.setattr("bigclf.data.store.NEAR", 300)  # records this small are all near each other
+    order = np.arange(dataset.n_chunks - 1, 0, -1)
+    store.read(order, buffer_for(dataset))
+    places = [*zip(store.offsets[order].tolist(), store.sizes[order].tolist(), strict=True)]
+    assert dropped == ([] if cached else places)
+    store.close()
+
+
+@pytest.mark.parametrize("lag", [0, 4000])
+def test_read_in_sequence_all_but_the_end_is_forgotten_in_pieces_larger_than_a_record(tmp_path, monkeypatch, lag):
+    dropped = []
+    monkeypatch.setattr(files, "drop_cache", lambda descriptor, *place: dropped.append(place))
+    monkeypatch.setattr("bigclf.data.store.LAG", lag)
+    monkeypatch.setattr("bigclf.data.store.BEHIND", 10_000)
+    made = shards_of(tmp_path / "shards", *random_rows(400, 50))
+    store = filled(made, tmp_path)
+    for chunk in range(made.n_chunks):
+        store.read(np.array([chunk]), buffer_for(made))
+        assert all(a + n <= store.offsets[chunk] - lag for a, n in dropped)  # another thread may be reading there
+    end, largest = 0, int(store.sizes.max())
+    for first, length in dropped:
+        assert first <= end and first + length > end and length > 0  # no gap
+        end = first + length
+    assert end == store.offsets[-1] - lag and max(n for _, n in dropped) > 1.5 * largest
+    store.close()
+
+
+def test_what_is_read_next_is_asked_for_ahead_unless_it_lies_next(dataset, tmp_path, monkeypatch):
+    asked = []
+    store = filled(dataset, tmp_path)
+    monkeypatch.setattr("bigclf.data.store.NEAR", 300)  # records this small are all near each other
+    monkeypatch.setattr(files, "fetch_ahead", lambda descriptor, *place: asked.append(place))
+    stream = Stream(dataset, dataset.chunks.row0, store=store, rows=400, nnz=dataset.nnz)
+    for _ in stream.blocks(one_by_one(dataset)):
+        pass
+    assert asked == []
+    for _ in stream.blocks(one_by_one(dataset)[::-1]):
+        pass
+    places = [*zip(store.offsets.tolist(), store.sizes.tolist(), strict=True)]
+    assert asked == places[-2::-1]
+    asked.clear()
+    for _ in stream.blocks([np.array([0, 1]), np.array([5, 6]), np.array([7, 2])]):
+        pass
+    assert asked == [places[5], places[2]]
+    stream.close()
+
+
 def test_the_file_has_no_name_and_the_buffer_the_bytes_it_says(dataset, tmp_path):
     place = tmp_path / "store"
     place.mkdir()
@@ -70,7 +208,7 @@ def test_the_file_has_no_name_and_the_buffer_the_bytes_it_says(dataset, tmp_path
     buffer = buffer_for(dataset)
     held = [a for a in vars(buffer).values() if isinstance(a, np.ndarray)]
     size = sum(a.nbytes for a in held)
-    assert size == buffer_bytes(400, dataset.nnz, dataset.index_width, dataset.binary)
+    assert size == buffer_bytes(400, dataset.nnz, dataset.index_width, dataset.binary, dataset.row_constant)
 
 
 def flip(store, position, bit=1):
@@ -82,8 +220,7 @@ def flip(store, position, bit=1):
 def test_a_flipped_bit_is_noticed_and_the_record_made_anew(dataset, tmp_path, caplog, where):
     store = filled(dataset, tmp_path)
     chunk = 2
-    size = int(store.offsets[chunk + 1] - store.offsets[chunk]) - 16  # the last bytes may be padding
-    flip(store, int(store.offsets[chunk] + where * size), 64)
+    flip(store, int(store.offsets[chunk] + where * store.sizes[chunk]), 64)
     with caplog.at_level(logging.WARNING, "bigclf"):
         assert store.read(np.array([chunk]), buffer_for(dataset)) is None
     assert store.rebuilt == 1 and not store.has(chunk) and store.has(chunk + 1) and "chunk 2" in caplog.text
@@ -120,13 +257,13 @@ def test_a_full_disk_makes_the_store_smaller_and_nothing_worse(dataset, tmp_path
             for chunk, block in enumerate(stream.blocks(one_by_one(dataset))):
                 assert_same(block, decoded(dataset, chunk))
     assert store.stored.sum() == 3 == len(written) and "No space left" in caplog.text
-    assert store.limit <= store.offsets[3] and stream.bytes_stored > 0
+    assert store.limit <= store.layout.offsets[3] and stream.bytes_stored > 0
     stream.close()
 
 
 def test_a_limit_keeps_the_first_chunks_that_fit(dataset, tmp_path):
-    whole = RawStore(dataset, str(tmp_path))
-    limit = int(whole.offsets[4])
+    whole = filled(dataset, tmp_path)
+    limit = int(whole.layout.offsets[4])
     whole.close()
     store = filled(dataset, tmp_path, limit=limit)
     assert store.stored.tolist() == [True] * 4 + [False] * (dataset.n_chunks - 4)
@@ -187,6 +324,47 @@ def test_a_kept_store_that_is_damaged_or_of_other_data_is_made_anew(dataset, tmp
     for block, other in zip(read_through(dataset, place), expected, strict=True):
         assert_same(block, other)
     assert len(calls) == (1 if damage == "bits" else dataset.n_chunks)
+
+
+def test_a_kept_store_of_an_older_form_is_made_anew(dataset, tmp_path, monkeypatch):
+    place = tmp_path / "kept"
+    place.mkdir()
+    expected = read_through(dataset, place)
+    name = next(place.glob("*.npz"))
+    with np.load(name) as kept:
+        old = {**kept, "shape": kept["shape"] - np.eye(kept["shape"].size, dtype=np.int64)[0]}
+    files.save_arrays(name, **old)
+    monkeypatch.setattr(RawStore, "read", lambda *a: pytest.fail("read before it was written anew"))
+    calls = decodes_of(dataset, monkeypatch)
+    for block, other in zip(read_through(dataset, place), expected, strict=True):
+        assert_same(block, other)
+    assert len(calls) == dataset.n_chunks
+
+
+def test_a_kept_store_of_the_first_form_is_made_anew(dataset, tmp_path, monkeypatch):
+    place = tmp_path / "kept"
+    place.mkdir()
+    count = dataset.n_chunks
+    kept = {"format": np.array(1), "offsets": np.arange(count + 1), "sums": np.zeros(count, np.uint64)}
+    files.save_arrays(place / f"raw-{dataset.digest}.npz", stored=np.ones(count, bool), **kept)
+    calls = decodes_of(dataset, monkeypatch)
+    read_through(dataset, place)
+    assert len(calls) == count
+    read_through(dataset, place)
+    assert len(calls) == count  # and kept
+
+
+def test_a_kept_store_is_not_taken_for_one_of_another_encoding(dataset, tmp_path):
+    place = tmp_path / "kept"
+    place.mkdir()
+    for encoding in ("raw", "u8", "u16"):
+        filled(dataset, place, keep=True, encoding=encoding).remember()
+    for encoding in ("raw", "u8", "u16"):
+        store = RawStore(dataset, str(place), keep=True, encoding=encoding)
+        assert store.stored.all() and store.layout.encoding == encoding
+        together = store.read(np.arange(dataset.n_chunks), buffer_for(dataset))
+        assert together is not None and store.rebuilt == 0
+        store.close()
 
 
 def test_indices_keep_their_width(tmp_path):

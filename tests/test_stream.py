@@ -110,6 +110,13 @@ def test_arrays_stream_without_a_copy(rows):
     stream.close()
 
 
+@pytest.mark.parametrize("threads", [0, 1])
+def test_nothing_to_read_is_no_block(dataset, threads):
+    stream = stream_of(dataset, threads=threads)
+    assert list(stream.blocks([])) == []
+    stream.close()
+
+
 @pytest.mark.timeout(30)
 def test_a_reader_that_stops_early_leaves_no_thread_behind(dataset, tmp_path):
     stream = stream_of(dataset, store=RawStore(dataset, str(tmp_path)), threads=2)

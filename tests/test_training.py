@@ -16,9 +16,11 @@ import pytest
 import scipy.sparse as sp
 from making import environment, random_rows, run_python, shards_of
 
+from bigclf.block import NO_SCALES
 from bigclf.data import files
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset
+from bigclf.data.store import ROW_BYTES, RawStore, buffer_bytes
 from bigclf.errors import ClusterError, ConvergenceWarning, DataError, Interrupted, MemoryBudgetError, RunError
 from bigclf.methods import resolve
 from bigclf.training import fit
@@ -146,6 +148,37 @@ def test_readers_and_the_store_never_change_bits(shards, algo, threads, tmp_path
     other = fit(shards, algo=algo, epochs=3, memory=SMALL, threads=threads, local_dir=tmp_path, **options())
     again = fit(shards, algo=algo, epochs=3, memory=SMALL, threads=threads, local_dir=tmp_path, **options())
     assert base.digest() == other.digest() == again.digest()
+
+
+@pytest.mark.parametrize("algo", ["dcd", "pa2"])
+def test_rows_of_one_value_each_learn_the_same_from_files_memory_and_a_packed_store(algo, tmp_path, monkeypatch, quiet):
+    x, y = random_rows(4000, D, 0.25, noise=1.0, constant=True)
+    made = shards_of(tmp_path / "constant", x, y, chunk_nnz=3000, shard_nnz=40_000)
+    assert made.row_constant
+    chosen, real = [], RawStore._chosen
+    monkeypatch.setattr(RawStore, "_chosen", lambda self, block: chosen.append(real(self, block)) or chosen[-1])
+    base = fit(made, algo=algo, epochs=3, memory=SMALL, **options())
+    assert chosen[0][0] == "u8"
+    stored = [fit(made, algo=algo, epochs=3, memory=SMALL, local_dir=tmp_path / "kept", **options()) for _ in range(2)]
+    assert [model.digest() for model in stored] == [base.digest()] * 2 and len(chosen) == 2
+    monkeypatch.setattr(RawStore, "_chosen", lambda self, block: ("raw", 0))
+    assert fit(made, algo=algo, epochs=3, memory=SMALL, **options()).digest() == base.digest()
+    monkeypatch.setattr("bigclf.data.arrays.one_value_a_row", lambda indptr, values: (values, NO_SCALES))
+    written = Arrays(x, y)
+    assert written.whole().values.size and not written.row_constant
+    monkeypatch.undo()
+    resident = fit(x, y, algo=algo, epochs=3, **options())
+    explicit = fit(written, algo=algo, epochs=3, **options())
+    np.testing.assert_allclose(resident.coef_, explicit.coef_, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(base.decision_function(x), base.decision_function(made), rtol=1e-12, atol=1e-12)
+
+
+def test_rows_of_one_value_each_are_planned_with_their_scales_and_no_values(tmp_path):
+    x, y = random_rows(4000, D, 0.25, constant=True)
+    source = Arrays(x, y, least_chunks=4)
+    plan = plan_of(source, memory=10**9)
+    assert plan.resident and plan.memory["data"] == buffer_bytes(4000, source.nnz, 4, False, True)
+    assert plan.memory["data"] == source.nnz * 4 + 4000 * (ROW_BYTES + 4) + 8
 
 
 def test_a_store_that_has_no_room_changes_no_bits(shards, monkeypatch, quiet):
@@ -369,6 +402,7 @@ KILLS = """
 import hashlib, json, os, random, shutil, signal, sys, warnings
 warnings.simplefilter("ignore")
 import numpy, bigclf, safetensors.numpy, psutil, xxhash, sklearn
+from bigclf.block import NO_SCALES
 from bigclf.data import files
 from bigclf.data.stream import Stream
 from bigclf.training import fit

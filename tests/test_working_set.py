@@ -12,15 +12,26 @@ from bigclf.data.working_set import KEEP, TIE, WorkingSet, bytes_of
 D = 20
 
 
-def rows_and_scores(n=100, seed=0, weights=True):
-    x, y = random_rows(n, D, seed=seed)
+def rows_and_scores(n=100, seed=0, weights=True, constant=False):
+    x, y = random_rows(n, D, seed=seed, constant=constant)
     rng = np.random.default_rng(seed)
     block = block_of(x, y, rng.choice([0.5, 1.0, 2.0], n) if weights else None)
     return block, -rng.permutation(n) / n  # scores in steps of 1/n, far apart beside the random part of a key
 
 
-def set_of(rows, nnz, n=100):
-    return WorkingSet(rows, nnz, 4, False, n)
+def set_of(rows, nnz, n=100, constant=False):
+    return WorkingSet(rows, nnz, 4, False, n, constant)
+
+
+@pytest.mark.parametrize("ones", [False, True])
+def test_rows_of_one_value_each_keep_their_scales_when_others_leave(ones):
+    block, scores = rows_and_scores(constant=True)
+    if ones:  # a block of a source with scales may have none, as all of its own are 1
+        block = block._replace(scales=block.scales[:0])
+    held = set_of(30, block.nnz, constant=True)
+    held.admit(block, np.arange(100), scores)
+    assert held.generation > 0 and held.block().scales.size == held.n_rows and held.block().values.size == 0
+    same_rows(held.block(), block, held.block().ids)
 
 
 def same_rows(held, block, ids):
@@ -117,17 +128,19 @@ def test_whatever_comes_the_arena_is_a_valid_block_of_the_rows_it_names(seed, ca
 
 
 @pytest.mark.parametrize("pieces", [1, 3, 100])
-def test_gathered_again_after_a_checkpoint_the_bytes_are_the_same(pieces):
-    block, scores = rows_and_scores()
-    held = set_of(40, block.nnz // 2)
+@pytest.mark.parametrize("constant", [False, True])
+def test_gathered_again_after_a_checkpoint_the_bytes_are_the_same(pieces, constant):
+    block, scores = rows_and_scores(constant=constant)
+    held = set_of(40, block.nnz // 2, constant=constant)
     held.admit(block, np.arange(100), scores)
-    again = set_of(40, block.nnz // 2)
+    assert (held.block().scales.size > 0) == constant == (held.block().values.size == 0)
+    again = set_of(40, block.nnz // 2, constant=constant)
     again.expect(held.members())
     edges = np.linspace(0, 100, pieces + 1).round().astype(int)
     for a, b in reversed([*zip(edges, edges[1:], strict=False)]):  # in whatever order the data come
         again.fill(rows_of(block, a, b))
     for array, other in zip(again.block(), held.block(), strict=True):
-        assert array.tobytes() == other.tobytes() and array.size
+        assert array.tobytes() == other.tobytes() and (array.size or array.dtype == np.float32)
     assert again.threshold == held.threshold and again.used.tolist() == held.used.tolist()
     np.testing.assert_array_equal(again.scores[:40][: held.n_rows], held.scores[: held.n_rows])
     for one in (held, again):  # and it goes on in the same way
@@ -145,8 +158,10 @@ def test_implicit_values_and_wide_indices():
     np.testing.assert_array_equal(dense(held.block(), D), dense(block, D)[held.block().ids])
 
 
-@pytest.mark.parametrize(("width", "binary"), [(4, False), (8, False), (4, True)])
-def test_the_arena_takes_the_bytes_the_plan_counts(width, binary):
-    held = WorkingSet(123, 4567, width, binary, 1000)
+@pytest.mark.parametrize(
+    ("width", "binary", "constant"), [(4, False, False), (8, False, False), (4, True, False), (4, False, True)]
+)
+def test_the_arena_takes_the_bytes_the_plan_counts(width, binary, constant):
+    held = WorkingSet(123, 4567, width, binary, 1000, constant)
     taken = sum(array.nbytes for array in held.arena) + held.scores.nbytes
-    assert taken == bytes_of(123, 4567, width, binary)
+    assert taken == bytes_of(123, 4567, width, binary, constant)

@@ -60,7 +60,7 @@ def _print_data(dataset: Any) -> None:
             ("features", f"{dataset.n_features:,}  ({dataset.features.get('kind', '?')})"),
             ("non-zeros", f"{dataset.nnz:,}  ({dataset.nnz / max(dataset.n_rows, 1):.1f} a row, "
                           f"at most {dataset.max_row_nnz:,})"),
-            ("values", "all 1" if dataset.binary else "float32"),
+            ("values", "all 1" if dataset.binary else "float32, one a row" if dataset.row_constant else "float32"),
             ("largest norm of a row", f"{told['largest_row_norm']:.4g}"),
             ("classes", f"{len(dataset.classes):,}:  {class_text(dataset)}"),
             ("row weights", "yes" if dataset.weighted else None),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bigclf.block import FAULTS, OK, Block, as_unsigned, check_rows, rows_of, writable
+from bigclf.block import FAULTS, OK, Block, as_unsigned, check_rows, one_value_a_row, rows_of, writable
 from bigclf.data.facts import Chunks
 from bigclf.errors import DataError
 
@@ -49,9 +49,10 @@ class Arrays:
         indices = as_unsigned(indices)
         check(indptr, indices, values, self.n_features, norms)
         ids = np.arange(self.n_rows)
-        self._block = Block(indptr, indices, values, codes.astype(np.float64), weights, norms, ids)
+        values, scales = one_value_a_row(indptr, values)
+        self._block = Block(indptr, indices, values, codes.astype(np.float64), weights, norms, ids, scales)
         self.nnz = int(indptr[-1] - indptr[0])
-        self.binary = values.size == 0
+        self.binary, self.row_constant = values.size == scales.size == 0, scales.size > 0
         self.index_width = indices.dtype.itemsize
         lengths = np.diff(indptr)
         self.max_row_nnz = int(lengths.max(initial=0))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bigclf.block import Block
+from bigclf.block import NO_SCALES, Block, one_value_a_row
 from bigclf.data import files, shards
 from bigclf.data.facts import (
     Chunks,
@@ -72,7 +72,8 @@ class Dataset:
     files : list of paths; fingerprints : their fingerprints.
     n_rows, n_features, nnz, n_chunks : int.
     classes : [K] ascending, in the label's own type; class_counts : int64 [K].
-    binary : whether every value is 1 (then blocks hold no values).
+    binary : whether every value is 1; row_constant : else whether no row has two values that differ (in both cases
+        blocks hold no values; files written before this was noted count as having them).
     index_width : bytes of an index, the same in all blocks: 4 or 8.
     weighted : whether rows have weights of their own; weight_sum : their sum.
     max_row_nnz, max_norm : entries and squared norm of the longest row.
@@ -124,6 +125,7 @@ class Dataset:
         facts, chunks = known.facts, known.chunks
         self.n_rows, self.nnz, self.n_features = facts.n_rows, facts.nnz, facts.n_features
         self.binary, self.index_width, self.weighted = facts.binary, facts.index_width, facts.weighted
+        self.row_constant = facts.row_constant and not facts.binary
         self.weight_sum, self.max_row_nnz, self.max_norm = facts.weight_sum, facts.max_row_nnz, facts.max_norm
         ordered = sorted(facts.counts)
         self.classes = np.array(ordered, dtype=facts.label_dtype or np.float64)
@@ -266,14 +268,17 @@ class Dataset:
         indices = rows.indices
         if indices.dtype.itemsize < self.index_width:
             indices = indices.astype(np.uint64)
-        values = rows.values
-        if not self.binary and values.size == 0:
+        values, scales = one_value_a_row(rows.indptr, rows.values) if self.row_constant else (rows.values, NO_SCALES)
+        if self.row_constant and values.size:
+            raise DataError("a row has values that differ, where the footer says that none has", file=path,
+                            row_group=row_group, column=layout.values)  # fmt: skip
+        if not (self.binary or self.row_constant) and values.size == 0:
             values = np.ones(indices.size, np.float32)
         weights = np.ones(rows.n_rows) if rows.weights is None else rows.weights
         first = self._row_number(file, row_group)
         ids = np.arange(first, first + rows.n_rows, dtype=np.int64)
         labels = self._codes(rows.labels, rows.n_rows, path, row_group)
-        return Block(rows.indptr, indices, values, labels, weights, norms, ids)
+        return Block(rows.indptr, indices, values, labels, weights, norms, ids, scales)
 
     def _read(self, file: int, row_group: int, tries: int = 3) -> Rows:
         """Rows of a row group; an input/output error is given two more tries."""
@@ -364,12 +369,13 @@ class Dataset:
     def __repr__(self) -> str:
         size = sum(f.size for f in self.fingerprints)
         density = self.nnz / self.n_rows if self.n_rows else 0.0
+        values = ", all 1" if self.binary else ", one value a row" if self.row_constant else ""
         shown = ", ".join(f"{c} ({n:,})" for c, n in zip(self.classes[:8], self.class_counts[:8], strict=True))
         lines = {
             "files": f"{len(self.files):,}, {format_bytes(size)}, {self.n_chunks:,} chunks",
             "rows": format_count(self.n_rows),
             "features": format_count(self.n_features),
-            "non-zeros": f"{format_count(self.nnz)}, {density:.1f} a row" + (", all 1" if self.binary else ""),
+            "non-zeros": f"{format_count(self.nnz)}, {density:.1f} a row" + values,
             "classes": f"{self.classes.size:,}: {shown}" + (", ..." if self.classes.size > 8 else ""),
         }
         return "\n".join(["Dataset", *(f"  {name:<10}{text}" for name, text in lines.items())])

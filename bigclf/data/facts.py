@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from bigclf.block import one_value_a_row
 from bigclf.data import shards
 from bigclf.data.footer import Footer
 from bigclf.data.shards import Layout, Rows
@@ -57,6 +58,7 @@ class Facts:
     counts: Counter[Any] = dataclasses.field(default_factory=Counter)
     label_changes: int = 0  # rows whose label is not that of the row before
     binary: bool = True
+    row_constant: bool = True  # no row has two values that differ
     index_width: int = 4
     weighted: bool = False
     weight_sum: float = 0.0
@@ -70,6 +72,7 @@ class Facts:
         for name in ("n_features", "index_width", "max_row_nnz", "max_norm", "weighted"):
             setattr(self, name, max(getattr(self, name), getattr(other, name)))
         self.binary = self.binary and other.binary
+        self.row_constant = self.row_constant and other.row_constant
         self.label_dtype = _wider(self.label_dtype, other.label_dtype)
         self.counts.update(other.counts)
         if self.label_dtype.startswith("float") and len(self.counts) > MAX_FLOAT_CLASSES:
@@ -86,7 +89,8 @@ class Facts:
 
     @staticmethod
     def from_json(facts: Mapping[str, Any]) -> Facts:
-        known = {f.name: facts[f.name] for f in dataclasses.fields(Facts) if f.name != "counts"}
+        told = {"row_constant": facts["binary"], **facts}  # older ones do not say
+        known = {f.name: told[f.name] for f in dataclasses.fields(Facts) if f.name != "counts"}
         return Facts(**known, counts=Counter(dict(zip(facts["classes"], facts["class_counts"], strict=True))))
 
 
@@ -127,6 +131,7 @@ class Header(NamedTuple):
         names = ("n_rows", "nnz", "n_features", "label_changes", "binary", "weight_sum", "max_row_nnz", "max_norm")
         return Facts(
             **{name: told[name] for name in names},
+            row_constant=told.get("row_constant", told["binary"]),
             label_dtype=self.label_dtype,
             counts=Counter(dict(zip(told["classes"], told["class_counts"], strict=True))),
             index_width=8 if self.types["indices"] == "int64" else 4,
@@ -218,6 +223,7 @@ def gather(rows: Rows, label_dtype: str, layout: Layout, path: str, row_group: i
         counts=counts,
         label_changes=changes,
         binary=bool((rows.values == 1).all()),
+        row_constant=one_value_a_row(rows.indptr, rows.values)[0].size == 0,
         index_width=rows.indices.dtype.itemsize,
         weighted=rows.weights is not None,
         weight_sum=float(rows.n_rows if rows.weights is None else rows.weights.sum()),

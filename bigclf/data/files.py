@@ -399,6 +399,12 @@ def drop_cache(descriptor: int, offset: int = 0, length: int = 0) -> None:
         os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_DONTNEED)
 
 
+def fetch_ahead(descriptor: int, offset: int, length: int) -> None:
+    """Ask the system to read ``length`` bytes from ``offset`` into its memory, where it can; returns at once."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
+
+
 # Descriptors: what the raw store reads and writes
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bigclf.block import as_unsigned, check_rows, writable
+from bigclf.block import as_unsigned, check_rows, one_value_a_row, writable
 from bigclf.data import files
 from bigclf.data.footer import Footer, check, parse
 from bigclf.errors import BigclfError, DataError, SchemaError
@@ -530,6 +530,7 @@ class ShardWriter:
         self.counts = np.zeros(self.classes.size, np.int64)
         self.n_rows = self.max_row_nnz = self.label_changes = 0
         self.max_norm = self.weight_sum = 0.0
+        self.row_constant = True
         self._content = hashlib.blake2b(digest_size=16)
         self._path = path
         self._file: Any = None
@@ -587,6 +588,7 @@ class ShardWriter:
         layout = Layout("indices", "values", None, None)
         norms = checked_norms(rows, self.n_features, layout, "to be written", len(self.chunks))
         self.chunks.append(int(indptr[-1]))
+        self.row_constant = self.row_constant and one_value_a_row(indptr, values)[0].size == 0
         self.n_rows += rows.n_rows
         if rows.n_rows:
             self.max_row_nnz = max(self.max_row_nnz, int(np.diff(indptr).max()))
@@ -619,6 +621,7 @@ class ShardWriter:
             "nnz": sum(self.chunks),
             "sorted": True,
             "binary": self.binary,
+            "row_constant": self.row_constant,
             "features": self.features,
             "classes": self.classes[present].tolist(),
             "class_counts": self.counts[present].tolist(),

@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from bigclf.block import Block, alike, concatenate, rows_of
+from bigclf.block import Block, alike, concatenate, explicit_scales, rows_of
 from bigclf.data.shards import release_unused
 from bigclf.data.store import Buffer, RawStore
 
+NOTHING = np.empty(0, np.int64)
 RELEASE_EVERY = 4  # decodes; giving back costs a third of the speed of decoding, as every page is fetched anew
 
 
@@ -53,7 +54,7 @@ class Stream:
         self.source, self.place, self.store, self.threads, self.ahead = source, place, store, threads, buffers
         self.frugal = frugal
         self.bytes_decoded = self.bytes_stored = self._decoded = 0
-        self._shape = rows, nnz, source.index_width, source.binary
+        self._shape = rows, nnz, source.index_width, source.binary, source.row_constant
         self._free: queue.SimpleQueue[Buffer] = queue.SimpleQueue()
         self._made = 0
         self._last: tuple[tuple[int, int], Block] | None = None
@@ -69,11 +70,11 @@ class Stream:
             yield from self._in_turn(units)
             return
         waiting: deque[Future[tuple[Block, Buffer | None]]] = deque()
-        todo = iter(units)
+        todo = itertools.zip_longest(units, units[1:], fillvalue=NOTHING)
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="bigclf-read")
         try:
-            for unit in todo:
-                waiting.append(pool.submit(self._make, unit))
+            for unit, coming in todo:
+                waiting.append(pool.submit(self._make, unit, coming))
                 if len(waiting) >= self.ahead:
                     break
             while waiting:
@@ -83,8 +84,8 @@ class Stream:
                 finally:  # also when nobody asks for more
                     if buffer is not None:
                         self._free.put(buffer)
-                for unit in itertools.islice(todo, 1):
-                    waiting.append(pool.submit(self._make, unit))
+                for unit, coming in itertools.islice(todo, 1):
+                    waiting.append(pool.submit(self._make, unit, coming))
         finally:
             if self.frugal and self._decoded:
                 release_unused()
@@ -100,8 +101,8 @@ class Stream:
 
     def _in_turn(self, units: Sequence[np.ndarray]) -> Iterator[Block]:
         try:
-            for unit in units:
-                block, buffer = self._make(unit)
+            for unit, coming in itertools.zip_longest(units, units[1:], fillvalue=NOTHING):
+                block, buffer = self._make(unit, coming)
                 try:
                     yield block
                 finally:
@@ -117,28 +118,32 @@ class Stream:
         if hasattr(self.source, "whole") and chunks.size == self.source.n_chunks:
             return alike(self.source.whole())
         rows, nnz = int(self.source.chunks.rows[chunks].sum()), int(self.source.chunks.nnz[chunks].sum())
-        buffer = Buffer(rows, nnz, self.source.index_width, self.source.binary)
+        source = self.source
+        buffer = Buffer(rows, nnz, source.index_width, source.binary, source.row_constant)
         row = entry = 0
         for chunk, block in zip(chunks, self.blocks([np.array([c]) for c in chunks]), strict=True):
             m, n, a = block.n_rows, block.nnz, int(block.indptr[0])
             buffer.indices[entry : entry + n] = block.indices[a : a + n]
-            if not self.source.binary:
+            if buffer.values.size:
                 buffer.values[entry : entry + n] = block.values[a : a + n]
-            buffer.lengths[row : row + m], buffer.codes[row : row + m] = np.diff(block.indptr), block.labels
+            if buffer.scales.size:
+                buffer.scales[row : row + m] = explicit_scales(block)
+            buffer.lengths[row : row + m], buffer.labels[row : row + m] = np.diff(block.indptr), block.labels
             buffer.norms[row : row + m], buffer.weights[row : row + m] = block.norms, block.weights
             buffer.ids[row : row + m] = np.arange(self.place[chunk], self.place[chunk] + m)
             row, entry = row + m, entry + n
         return buffer.block(row, entry)
 
-    def _make(self, unit: np.ndarray) -> tuple[Block, Buffer | None]:
-        """A block of the unit's chunks, and the buffer it lies in."""
+    def _make(self, unit: np.ndarray, coming: np.ndarray) -> tuple[Block, Buffer | None]:
+        """A block of the unit's chunks, and the buffer it lies in; ``coming`` : the unit after it."""
         if self.store is not None and all(self.store.has(chunk) for chunk in unit):
             buffer = self._buffer()
+            self.store.advise(unit, coming)
             block = self.store.read(unit, buffer)
             if block is not None:
                 rows = self.source.chunks.rows
                 block.ids[:] = np.concatenate([np.arange(self.place[c], self.place[c] + rows[c]) for c in unit])
-                self.bytes_stored += block.n_bytes
+                self.bytes_stored += self.store.n_bytes_of(unit)
                 return block, buffer
             self._free.put(buffer)
         return alike(concatenate([self._decode(int(chunk)) for chunk in unit])), None

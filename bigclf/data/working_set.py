@@ -16,7 +16,7 @@ from bigclf.block import Block
 from bigclf.jit import inlined, kernel
 
 KEEP = 0.8
-ROW_BYTES = 8 * 6  # a row of the arena: indptr, labels, weights, norms, ids, scores
+ROW_BYTES = 8 * 6  # a row of the arena: indptr, labels, weights, norms, ids, scores; a scale, where there are any, is 4
 TIE = 1e-6  # spread of the pseudo-random part of a key, which decides among equal scores
 
 
@@ -34,7 +34,7 @@ def append_rows(block, rows, first, scores, threshold, arena, kept_scores, used,
     ``used`` [2] holds the arena's rows and entries; ``member`` [row] whether a row is in it.
     """
     n, entries = used[0], used[1]
-    binary = arena.values.size == 0
+    explicit, constant = arena.values.size > 0, arena.scales.size > 0
     for k in range(first, rows.size):
         i = rows[k]
         r = block.ids[i]
@@ -46,7 +46,7 @@ def append_rows(block, rows, first, scores, threshold, arena, kept_scores, used,
             return k
         for p in range(length):
             arena.indices[entries + p] = block.indices[a + p]
-            if not binary:
+            if explicit:
                 arena.values[entries + p] = block.values[a + p]
         arena.labels[n], arena.weights[n], arena.norms[n], arena.ids[n] = (
             block.labels[i],
@@ -54,6 +54,8 @@ def append_rows(block, rows, first, scores, threshold, arena, kept_scores, used,
             block.norms[i],
             r,
         )
+        if constant:
+            arena.scales[n] = block.scales[i] if block.scales.size > 0 else np.float32(1)
         kept_scores[n] = scores[i]
         member[r] = True
         n += 1
@@ -73,7 +75,7 @@ def fill_keys(ids, scores, keys):  # type: ignore[no-untyped-def]
 def keep_rows(arena, kept_scores, keys, threshold, used, member):  # type: ignore[no-untyped-def]
     """Move the rows whose key is above the threshold to the front, in place and in order."""
     n, entries = 0, 0
-    binary = arena.values.size == 0
+    explicit, constant = arena.values.size > 0, arena.scales.size > 0
     for i in range(used[0]):
         if keys[i] <= threshold:
             member[arena.ids[i]] = False
@@ -81,7 +83,7 @@ def keep_rows(arena, kept_scores, keys, threshold, used, member):  # type: ignor
         a, length = arena.indptr[i], arena.indptr[i + 1] - arena.indptr[i]
         for p in range(length):
             arena.indices[entries + p] = arena.indices[a + p]
-            if not binary:
+            if explicit:
                 arena.values[entries + p] = arena.values[a + p]
         arena.labels[n], arena.weights[n], arena.norms[n], arena.ids[n] = (
             arena.labels[i],
@@ -89,6 +91,8 @@ def keep_rows(arena, kept_scores, keys, threshold, used, member):  # type: ignor
             arena.norms[i],
             arena.ids[i],
         )
+        if constant:
+            arena.scales[n] = arena.scales[i]
         kept_scores[n] = kept_scores[i]
         n += 1
         entries += length
@@ -99,7 +103,7 @@ def keep_rows(arena, kept_scores, keys, threshold, used, member):  # type: ignor
 @kernel
 def fill_rows(block, slots, arena):  # type: ignore[no-untyped-def]
     """Copy each row i with slots[id of i] >= 0 to that row of the arena, whose indptr is already laid out."""
-    binary = arena.values.size == 0
+    explicit, constant = arena.values.size > 0, arena.scales.size > 0
     for i in range(block.indptr.size - 1):
         n = slots[block.ids[i]]
         if n < 0:
@@ -107,8 +111,10 @@ def fill_rows(block, slots, arena):  # type: ignore[no-untyped-def]
         a, to = block.indptr[i], arena.indptr[n]
         for p in range(block.indptr[i + 1] - a):
             arena.indices[to + p] = block.indices[a + p]
-            if not binary:
+            if explicit:
                 arena.values[to + p] = block.values[a + p]
+        if constant:
+            arena.scales[n] = block.scales[i] if block.scales.size > 0 else np.float32(1)
         arena.labels[n], arena.weights[n], arena.norms[n] = block.labels[i], block.weights[i], block.norms[i]
 
 
@@ -124,15 +130,18 @@ class Members(NamedTuple):
 class WorkingSet:
     """An arena for ``rows`` rows with ``nnz`` entries of a group with ``group_rows`` rows."""
 
-    def __init__(self, rows: int, nnz: int, index_width: int, binary: bool, group_rows: int) -> None:
+    def __init__(
+        self, rows: int, nnz: int, index_width: int, binary: bool, group_rows: int, constant: bool = False
+    ) -> None:
         self.arena = Block(
             np.zeros(rows + 1, np.int64),
             np.empty(nnz, np.uint64 if index_width == 8 else np.uint32),
-            np.empty(0 if binary else nnz, np.float32),
+            np.empty(0 if binary or constant else nnz, np.float32),
             np.empty(rows),
             np.empty(rows),
             np.empty(rows),
             np.empty(rows, np.int64),
+            np.empty(rows if constant else 0, np.float32),
         )
         self.scores = np.empty(rows)
         self.used = np.zeros(2, np.int64)
@@ -209,9 +218,11 @@ class WorkingSet:
             a.weights[:n],
             a.norms[:n],
             a.ids[:n],
+            a.scales[: n if a.scales.size else 0],
         )
 
 
-def bytes_of(rows: int, nnz: int, index_width: int, binary: bool) -> int:
+def bytes_of(rows: int, nnz: int, index_width: int, binary: bool, constant: bool = False) -> int:
     """What the arena of a ``WorkingSet`` allocates (the flags of the group's rows not counted)."""
-    return nnz * (index_width + (0 if binary else 4)) + rows * ROW_BYTES + 8
+    entry = index_width + (0 if binary or constant else 4)
+    return nnz * entry + rows * (ROW_BYTES + (4 if constant else 0)) + 8

@@ -15,7 +15,7 @@ import numpy as np
 from bigclf.block import Block
 from bigclf.data import files
 from bigclf.data.dataset import Dataset
-from bigclf.data.store import ROW_BYTES, RawStore, buffer_bytes
+from bigclf.data.store import ROW_BYTES, RawStore, chunk_sizes, entry_bytes
 from bigclf.data.stream import Stream
 from bigclf.machine import memory_limit
 from bigclf.mixing import SUM, Mixture
@@ -66,7 +66,7 @@ class Bench:
         self.stream = stream_of(job)
         chunks = self.source.chunks
         self.group_rows = [int(chunks.rows[a:b].sum()) for a, b in self.plan.groups]
-        self._chunk_bytes = buffer_bytes(chunks.rows, chunks.nnz, self.source.index_width, self.source.binary)
+        self._chunk_bytes = chunk_sizes(self.source)
         self._learners: dict[int, list[Learner]] = {}
         self._at: dict[int, tuple[str, bool]] = {}  # of a group: the last attempt made here, whether it is settled
         self._resident: dict[int, Block] = {}
@@ -339,23 +339,21 @@ def stream_of(job: Job) -> Stream:
     place = np.concatenate([chunks.row0[a:b] - chunks.row0[a] for a, b in plan.groups]) if plan.groups else chunks.row0
     store = None
     if isinstance(source, Dataset) and plan.store_bytes:
-        store = _store(source, job.local_dir, plan.store_bytes)
-    entry = source.index_width + (0 if source.binary else 4)
-    chunk_bytes = buffer_bytes(chunks.rows, chunks.nnz, source.index_width, source.binary)
-    size = max(plan.block_bytes, int(chunk_bytes.max(initial=0)))
-    rows, nnz = size // ROW_BYTES + 1, size // entry + 1
+        store = _store(source, job.local_dir)
+    size = max(plan.block_bytes, int(chunk_sizes(source).max(initial=0)))
+    rows, nnz = size // ROW_BYTES + 1, size // entry_bytes(source) + 1
     return Stream(source, place, store=store, threads=plan.threads, buffers=plan.buffers, rows=rows, nnz=nnz,
                   frugal=plan.memory["planned"] + HELD_BYTES > plan.memory["budget"])  # fmt: skip
 
 
-def _store(source: Any, local_dir: Any, size: int) -> RawStore | None:
+def _store(source: Any, local_dir: Any) -> RawStore | None:
     try:
         if local_dir is not None:
             files.make_directory(local_dir)
         directory = files.scratch_directory(local_dir)
         room = int(files.free_bytes(directory) * 0.8)
-        drop = size > CACHE_SHARE * memory_limit()[0]
-        return RawStore(source, directory, keep=local_dir is not None, limit=room, drop=drop)
+        cache = int(CACHE_SHARE * memory_limit()[0])
+        return RawStore(source, directory, keep=local_dir is not None, limit=room, cache=cache)
     except OSError as error:
         log.warning("no raw store (%s): the shards are decoded in every read", error)
         return None

@@ -176,12 +176,13 @@ class Sizes:
         self.source, self.setting, self.k = source, problems[0].setting, len(problems)
         self.method, self.in_memory = self.setting.method, in_memory
         chunks, width, binary = source.chunks, source.index_width, source.binary
-        self.entry = width + (0 if binary else 4)
-        self.data = raw.buffer_bytes(source.n_rows, source.nnz, width, binary)
+        constant = source.row_constant
+        self.entry = raw.entry_bytes(source)
+        self.data = raw.buffer_bytes(source.n_rows, source.nnz, width, binary, constant)
         self.chunk_rows = int(chunks.rows.max(initial=0))
-        self.chunk = raw.buffer_bytes(self.chunk_rows, int(chunks.nnz.max(initial=0)), width, binary)
+        self.chunk = raw.buffer_bytes(self.chunk_rows, int(chunks.nnz.max(initial=0)), width, binary, constant)
         self.group_rows = max(int(chunks.rows[a:b].sum()) for a, b in edges)
-        row_group = raw.buffer_bytes(source.max_group_rows, source.max_group_nnz, width, binary)
+        row_group = raw.buffer_bytes(source.max_group_rows, source.max_group_nnz, width, binary)  # values are decoded
         factor = DECODE_FACTOR + CUT_FACTOR * _shares_row_groups(chunks)
         self.decoding = 0 if in_memory else DECODE_BYTES + factor * row_group
         self.weights = 8 * (source.n_features + 1)
@@ -253,7 +254,7 @@ def _streamed(sizes: Sizes, parts: dict[str, int], memory: int) -> dict[str, Any
     if has_set:
         share = SET_SHARE if wanted is None else wanted
         set_rows, set_nnz = _arena(sizes, (memory - fixed - parts["blocks"]) // k, share)
-        arena = working_set.bytes_of(set_rows, set_nnz, source.index_width, source.binary)
+        arena = working_set.bytes_of(set_rows, set_nnz, source.index_width, source.binary, source.row_constant)
         parts["working set"] = k * (arena + set_rows * SET_ORDER_BYTES)
     return dict(
         resident=False,
@@ -269,7 +270,7 @@ def _streamed(sizes: Sizes, parts: dict[str, int], memory: int) -> dict[str, Any
 def _arena(sizes: Sizes, room: int, share: float) -> tuple[int, int]:
     """Rows and entries of a working set that takes at most ``room`` bytes and holds at most ``share`` of the rows."""
     source = sizes.source
-    row_bytes = working_set.ROW_BYTES
+    row_bytes = working_set.ROW_BYTES + (4 if source.row_constant else 0)
     mean_row = source.nnz / max(1, source.n_rows) * sizes.entry + row_bytes
     room = int(min(room, share * source.n_rows * mean_row))
     rows = max(16, int(room / mean_row * 0.95))  # rows shorter than the mean leave some of the entries unused
@@ -298,8 +299,7 @@ def _segments(source: Any, problems: int, groups: int) -> int:
 
 def raw_row_bytes(source: Any) -> float:
     """Mean bytes of a row in memory."""
-    entry = source.index_width + (0 if source.binary else 4)
-    return float(source.nnz / max(1, source.n_rows) * entry + raw.ROW_BYTES)
+    return float(source.nnz / max(1, source.n_rows) * raw.entry_bytes(source) + raw.ROW_BYTES)
 
 
 def run_length(source: Any) -> int:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigclf.block import as_unsigned
+from bigclf.block import Block, as_unsigned, written_out
 from bigclf.data import files
 from bigclf.data.shards import ShardWriter
 from bigclf.jit import kernel
@@ -393,7 +393,7 @@ def _rows(slab: Slab, first: int, last: int) -> Slab:
 
 def as_slab(block: Any) -> Slab:
     """Slab of a ``Block`` or of (indptr, indices, values or None, labels[, weights])."""
-    indptr, indices, values, labels, *rest = block
+    indptr, indices, values, labels, *rest = written_out(block) if isinstance(block, Block) else block
     indptr = np.asarray(indptr, np.int64)
     p, q = int(indptr[0]), int(indptr[-1])
     indices = np.ascontiguousarray(indices[p:q])
