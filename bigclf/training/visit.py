@@ -22,7 +22,7 @@ from bigclf.training.problems import Problem, taking_part
 ALL_AGAIN = 6  # every so many inner rounds the rows that looked stuck are looked at again
 # The rows at hand are solved when their own gap is below the first share of the tolerance, or below the second one of
 # the gap that the pass before them saw, of which more rounds cannot see the rest.
-STREAMED = 0.4, 0.3  # a working set: another read is dear
+STREAMED = 0.3, 0.03  # a working set: another read is dear
 RESIDENT = 0.8, 0.2  # every row: another pass costs what a few rounds do (5 passes and 6.3 to 6.7 visits a row, not 8)
 APART = 0.1, 0.1  # one of several groups: its gap is one among many
 
@@ -466,6 +466,7 @@ class Scratch:
 def gap_after(seen: float, before: float) -> float:
     """The gap at the end of a pass in which the rows showed ``seen``, each as it was visited, and ``before`` in the
     pass before: of a gap that falls by the same factor f in each pass, about sqrt(f) is still to come."""
+    seen = max(0.0, seen)  # rounding
     return seen * min(1.0, seen / before) ** 0.5 if before > 0 else seen
 
 
