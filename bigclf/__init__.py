@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bigclf.data.convert import convert as convert
     from bigclf.data.dataset import Dataset as Dataset
     from bigclf.estimators import LinearClassifier as LinearClassifier
+    from bigclf.estimators import LinearRegressor as LinearRegressor
     from bigclf.metrics import predict as predict
     from bigclf.model import Model as Model
     from bigclf.model import load as load
@@ -36,11 +37,13 @@ _PLACES = {
     "Dataset": "bigclf.data.dataset",
     "Model": "bigclf.model",
     "LinearClassifier": "bigclf.estimators",
+    "LinearRegressor": "bigclf.estimators",
 }
 
 __all__ = [
     "Dataset",
     "LinearClassifier",
+    "LinearRegressor",
     "Model",
     "__version__",
     "algorithms",

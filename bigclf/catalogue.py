@@ -43,15 +43,13 @@ def _parameter(param: Any) -> dict[str, Any]:
         "name": param.name,
         "default": param.default,
         "bounds": bounds_text(param),
-        "choices": list(param.choices) if param.choices else None,
+        "losses": list(param.losses),
         "about": param.doc,
     }
 
 
 def bounds_text(param: Any) -> str:
-    """The values a parameter takes: ``(0, inf)``, ``[0, 1]`` or its choices."""
-    if param.choices:
-        return " | ".join(str(choice) for choice in param.choices)
+    """The values a parameter takes: ``(0, inf)`` or ``[0, 1]``."""
     left = "(" if param.open_low or param.low == float("-inf") else "["
     if param.high >= UNBOUNDED:
         return f"{left}{param.low:g}, inf)"

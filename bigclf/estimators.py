@@ -5,14 +5,57 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-_OWN_PARAMETERS = ("C",)  # those of the signature that only some methods have; None leaves them to the method
+from bigclf.losses import REGRESSION
+from bigclf.model import PROBABILITY_LOSSES
+
+_OWN_PARAMETERS = ("C", "epsilon")  # those of the signature that only some methods have; None leaves them to the method
 
 
-class LinearClassifier(ClassifierMixin, BaseEstimator):
+class _Linear(BaseEstimator):
+    """What both estimators share: from parameters to ``bigclf.fit``, and decision values."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _train(self, X: Any, y: Any, sample_weight: Any, **options: Any) -> None:
+        from bigclf.training import fit
+
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        self.model_ = fit(X, y, sample_weight=sample_weight, progress=False, **self._keywords(), **options)
+        self.coef_, self.intercept_ = self.model_.coef_, self.model_.intercept_
+        self.n_iter_ = self.model_.result_.epochs
+
+    def _keywords(self) -> dict[str, Any]:
+        given = {name: value for name in _OWN_PARAMETERS if (value := getattr(self, name, None)) is not None}
+        return {
+            "algo": self.algo,
+            "loss": self.loss,
+            "bias": self.bias,
+            "tol": self.tol,
+            "epochs": self.epochs,
+            "max_seconds": self.max_seconds,
+            "dtype": self.dtype,
+            "seed": _seed(self.random_state),
+            "memory": self.memory,
+            **given,
+            **(self.params or {}),
+        }
+
+    def _decision_values(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        return self.model_.decision_function(X)
+
+
+class LinearClassifier(ClassifierMixin, _Linear):
     """A linear classifier trained by any of bigclf's methods, for arrays that fit in memory.
 
     Parameters
@@ -65,53 +108,101 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         self.params = params
         self.memory = memory
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearClassifier:
         """Train on X [n, d] (numpy, scipy sparse or pandas) with labels y [n] and, if given, row weights [n]."""
-        from bigclf.training import fit
-
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
         check_classification_targets(y)
         if np.unique(y).size < 2:
             raise ValueError(f"training needs two classes or more; there is one class only: {np.unique(y).tolist()}")
-        if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        self.model_ = fit(X, y, sample_weight=sample_weight, progress=False, **self._keywords())
-        self.classes_, self.coef_, self.intercept_ = self.model_.classes_, self.model_.coef_, self.model_.intercept_
-        self.n_iter_ = self.model_.result_.epochs
+        self._train(X, y, sample_weight, class_weight=self.class_weight)
+        self.classes_ = self.model_.classes_
         return self
-
-    def _keywords(self) -> dict[str, Any]:
-        given = {name: getattr(self, name) for name in _OWN_PARAMETERS if getattr(self, name) is not None}
-        return {
-            "algo": self.algo,
-            "loss": self.loss,
-            "bias": self.bias,
-            "class_weight": self.class_weight,
-            "tol": self.tol,
-            "epochs": self.epochs,
-            "max_seconds": self.max_seconds,
-            "dtype": self.dtype,
-            "seed": _seed(self.random_state),
-            "memory": self.memory,
-            **given,
-            **(self.params or {}),
-        }
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Decision values: [n] for two classes (positive for the greater), else [n, K]."""
-        check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
-        return self.model_.decision_function(X)
+        return self._decision_values(X)
 
     def predict(self, X: Any) -> np.ndarray:
         """The class of every row, [n]."""
         scores = self.decision_function(X)
-        return self.classes_[self.model_.codes(scores)]
+        return self.model_.said(scores)
+
+    def _gives_probabilities(self) -> bool:
+        return self.loss in PROBABILITY_LOSSES
+
+    @available_if(_gives_probabilities)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities [n, classes], for ``loss="logistic"`` alone; of more than two classes those of one against the
+        rest, made to sum to 1."""
+        scores = self.decision_function(X)
+        return self.model_.probabilities(scores)
+
+    @available_if(_gives_probabilities)
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Their logarithms."""
+        return np.log(self.predict_proba(X))
+
+
+class LinearRegressor(RegressorMixin, _Linear):
+    """A linear regression (support vector regression) by a certified method, for arrays that fit in memory.
+
+    Parameters
+    ----------
+    algo : name of a method with a regression loss.
+    loss : ``"epsilon_insensitive"`` or ``"squared_epsilon_insensitive"``.
+    C : price of a unit of loss; epsilon : half the width of the tube in which a prediction costs nothing. None is the
+        method's default (1 and 0.1).
+    bias : ``"feature"`` (a constant 1, regularised) or None.
+    tol, epochs, max_seconds, dtype, random_state, params, memory : as of ``LinearClassifier``.
+
+    Attributes
+    ----------
+    coef_ : [d].   intercept_ : float.   n_features_in_ : d.   n_iter_ : epochs made.
+    model_ : the ``bigclf.Model``, whose ``result_`` holds history and certificate.
+    """
+
+    def __init__(
+        self,
+        algo: str = "dcd",
+        *,
+        loss: str = "epsilon_insensitive",
+        C: float | None = None,
+        epsilon: float | None = None,
+        bias: str | None = "feature",
+        tol: float | None = None,
+        epochs: int | None = None,
+        max_seconds: float | None = None,
+        dtype: str = "float64",
+        random_state: Any = None,
+        params: dict[str, Any] | None = None,
+        memory: str | int = "2GB",
+    ) -> None:
+        self.algo = algo
+        self.loss = loss
+        self.C = C
+        self.epsilon = epsilon
+        self.bias = bias
+        self.tol = tol
+        self.epochs = epochs
+        self.max_seconds = max_seconds
+        self.dtype = dtype
+        self.random_state = random_state
+        self.params = params
+        self.memory = memory
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearRegressor:
+        """Train on X [n, d] (numpy, scipy sparse or pandas) with numbers y [n] and, if given, row weights [n]."""
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True)
+        if self.loss not in REGRESSION:
+            raise ValueError(f"loss={self.loss!r} learns classes; a regression has {', '.join(REGRESSION)}")
+        self._train(X, y, sample_weight)
+        self.coef_: Any = self.coef_[0]
+        self.intercept_: Any = float(self.intercept_[0])
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The number predicted for every row, float64 [n]."""
+        return self._decision_values(X)
 
 
 def _seed(random_state: Any) -> int:

@@ -17,7 +17,8 @@ import numpy as np
 
 from bigclf.block import Block, rows_of
 from bigclf.data import files
-from bigclf.data.arrays import label_array
+from bigclf.data.arrays import label_array, number_array
+from bigclf.deltas import n_bytes
 from bigclf.errors import DataError, MemoryBudgetError, RunError
 from bigclf.model import Model, is_stored, unseen_text
 from bigclf.units import format_bytes, parse_bytes
@@ -72,7 +73,44 @@ class Evaluation:
         return list(self.__dataclass_fields__)
 
 
-def evaluate(model: Model, data: Any, y: Any = None, *, memory: str | int = "1GB", progress: Any = None) -> Evaluation:
+@dataclass
+class RegressionEvaluation:
+    """Figures of a model that predicts numbers, on rows labelled with numbers; also read like a dict.
+
+    Attributes
+    ----------
+    n : rows.
+    mean_squared_error, mean_absolute_error : of prediction less label.
+    r2 : 1 - squared error / squared deviation of the labels from their mean; None where all labels are the same.
+    label_mean : mean of the labels.
+    missing : why a figure is None.
+    unseen : entries whose feature the model does not know; they count as zero.
+    seconds : what it took.   notes : what a reader of the figures should know.
+    """
+
+    n: int
+    mean_squared_error: float
+    mean_absolute_error: float
+    r2: float | None
+    label_mean: float
+    missing: dict[str, str] = field(default_factory=dict)
+    unseen: int = 0
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+    def keys(self) -> list[str]:
+        return list(self.__dataclass_fields__)
+
+
+def evaluate(
+    model: Model, data: Any, y: Any = None, *, memory: str | int = "1GB", progress: Any = None
+) -> Evaluation | RegressionEvaluation:
     """Measure ``model`` on labelled rows.
 
     Parameters
@@ -83,7 +121,7 @@ def evaluate(model: Model, data: Any, y: Any = None, *, memory: str | int = "1GB
 
     Raises
     ------
-    DataError : data that cannot be read, or has no rows or no labels.
+    DataError : data that cannot be read, or has no rows or no labels (or numbers where the model knows classes).
     MemoryBudgetError : model and largest row group do not fit; the message says what would do.
     """
     started = time.perf_counter()
@@ -99,8 +137,8 @@ def evaluate(model: Model, data: Any, y: Any = None, *, memory: str | int = "1GB
     return found
 
 
-def _evaluate_shards(model: Model, data: Any, memory: int, progress: Any) -> Evaluation:
-    dataset = open_dataset(data)
+def _evaluate_shards(model: Model, data: Any, memory: int, progress: Any) -> Evaluation | RegressionEvaluation:
+    dataset = labelled_dataset(model, data)
     if dataset.n_rows == 0:
         raise DataError("there are no rows to measure the model on", file=dataset.files[0])
     exact = exact_auc_fits(model, dataset, memory)
@@ -111,7 +149,9 @@ def _evaluate_shards(model: Model, data: Any, memory: int, progress: Any) -> Eva
     return concluded(model, dataset, part)
 
 
-def _evaluate_array(model: Model, X: Any, y: Any) -> Evaluation:
+def _evaluate_array(model: Model, X: Any, y: Any) -> Evaluation | RegressionEvaluation:
+    if model.regression:
+        return _evaluate_numbers(model, X, number_array(y))
     classes, codes, counts = np.unique(label_array(y), return_inverse=True, return_counts=True)
     if codes.size == 0:
         raise DataError("there are no rows to measure the model on")
@@ -123,11 +163,22 @@ def _evaluate_array(model: Model, X: Any, y: Any) -> Evaluation:
     return _figures(model, classes, counts, part)
 
 
+def _evaluate_numbers(model: Model, X: Any, labels: np.ndarray) -> RegressionEvaluation:
+    if labels.size == 0:
+        raise DataError("there are no rows to measure the model on")
+    scores = model.decision_function(X)
+    if len(scores) != labels.size:
+        raise ValueError(f"X has {len(scores)} rows and y has {labels.size}")
+    part = PartialRegression()
+    part.add(model, scores.reshape(-1, 1), labels)
+    return part.figures(model)
+
+
 # In parts, wherever they are measured:
 #
 #     exact = exact_auc_fits(model, dataset, memory)                          # once, for all parts
 #     part = partial_evaluation(model, dataset, first, last, exact=exact)     # in any process
-#     total = PartialEvaluation(model, exact=exact, rows=dataset.n_rows)
+#     total = no_part(model, exact=exact, rows=dataset.n_rows)
 #     total.merge(part)                                                       # each part, in the order of the chunks
 #     concluded(model, dataset, total)                                        # what evaluate() returns, to the bit
 
@@ -167,7 +218,7 @@ def partial_evaluation(
     *,
     exact: bool,
     advance: Callable[[int, int], object] | None = None,
-) -> PartialEvaluation:
+) -> PartialEvaluation | PartialRegression:
     """Measure ``model`` on the chunks first_chunk:last_chunk of ``dataset``; a pure function for any process.
 
     Parameters
@@ -184,23 +235,42 @@ def partial_evaluation(
     """
     if not 0 <= first_chunk <= last_chunk <= dataset.n_chunks:
         raise ValueError(f"there are chunks 0:{dataset.n_chunks}, not {first_chunk}:{last_chunk}")
-    if dataset.classes.size == 0:
-        raise DataError("there are no labels to measure the model by", file=dataset.files[0])
+    _require_labels(model, dataset)
     rows = int(dataset.chunks.rows[first_chunk:last_chunk].sum())
-    part = PartialEvaluation(model, exact=exact, rows=rows, first=first_chunk)
-    positions = class_positions(model, dataset.classes)
+    part = no_part(model, exact=exact, rows=rows, first=first_chunk)
+    positions = None if model.regression else class_positions(model, dataset.classes)
     groups = row_groups(dataset, first_chunk, last_chunk)
     for file, row_group, block in decoded(dataset, list(groups)):
         cuts = _cuts(dataset, part.last, groups[file, row_group])
         wanted = rows_of(block, int(cuts[0]), int(cuts[-1]))
         scores, unseen = model.score_block(wanted)
-        true = positions[wanted.labels.astype(np.int64)]
+        true = wanted.labels if positions is None else positions[wanted.labels.astype(np.int64)]
         part.unseen += unseen
         for begin, end in pairwise((cuts - cuts[0]).tolist()):
             part.add(model, scores[begin:end], true[begin:end])
         if advance is not None:
             advance(wanted.n_rows, block.n_bytes)
     return part
+
+
+def _require_labels(model: Model, dataset: Any) -> None:
+    """Refuse a dataset without labels, and one whose labels are not of the model's kind."""
+    if not model.regression:
+        from bigclf.data.dataset import require_classes
+
+        require_classes(dataset)
+    if dataset.real_labels != model.regression:
+        raise DataError("the model predicts numbers, the labels are codes of classes: Dataset.with_real_labels()")
+    if dataset.label_range is None and (model.regression or dataset.classes.size == 0):
+        raise DataError("there are no labels to measure the model by", file=dataset.files[0])
+
+
+def no_part(model: Model, *, exact: bool, rows: int = 0, first: int = 0) -> PartialEvaluation | PartialRegression:
+    """What the parts of an evaluation are added to: ``first``, the number of the first chunk; ``exact`` and ``rows`` as
+    in ``PartialEvaluation``."""
+    if model.regression:
+        return PartialRegression(first=first)
+    return PartialEvaluation(model, exact=exact, rows=rows, first=first)
 
 
 def _cuts(dataset: Any, chunk: int, n: int) -> np.ndarray:
@@ -291,8 +361,81 @@ class PartialEvaluation:
         if other.truly.size != self.truly.size or (other.losses is None) != (self.losses is None):
             raise ValueError("the parts were measured with different models")
 
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of it as it travels."""
+        kept = {} if self.ranking is None else self.ranking.__getstate__()
+        counts = self.right, self.truly, self.predicted, self.confusion
+        return n_bytes((counts, kept)) + 8 * len(self.losses or ())
 
-def concluded(model: Model, dataset: Any, total: PartialEvaluation) -> Evaluation:
+
+class PartialRegression:
+    """Sums over the rows of consecutive chunks for a model that predicts numbers; parts can be merged and pickled.
+
+    Where the cuts between the parts are changes no bit of the figures: each is made of the exactly rounded sums of one
+    float64 a chunk.
+
+    Attributes
+    ----------
+    first, last : the chunks counted so far are first:last.
+    n : rows; unseen : entries whose feature the model does not know.
+    sums : for each chunk its rows, the sums of squared and of absolute errors, the sum of the labels, and that of their
+        squared deviations from the chunk's own mean.
+    """
+
+    NAMES = ("rows", "squares", "absolutes", "labels", "deviations")
+
+    def __init__(self, first: int = 0) -> None:
+        self.first = self.last = first
+        self.n = self.unseen = 0
+        self.sums = {name: array("d") for name in self.NAMES}
+
+    def add(self, model: Model, scores: np.ndarray, true: np.ndarray) -> None:
+        """Count the rows of the next chunk: predictions [m, 1] and labels float64 [m]."""
+        error = scores[:, 0] - true
+        mean = float(true.mean()) if true.size else 0.0
+        found = (true.size, error @ error, np.abs(error).sum(), true.sum(), ((true - mean) ** 2).sum())
+        for name, value in zip(self.NAMES, found, strict=True):
+            self.sums[name].append(float(value))
+        self.last += 1
+        self.n += true.size
+
+    def merge(self, other: PartialRegression) -> None:
+        """Add the part that comes next; ValueError if it is not the next one. ``other`` stays as it is."""
+        if other.first != self.last:
+            raise ValueError(f"after chunks {self.first}:{self.last} come others than {other.first}:{other.last}")
+        self.last = other.last
+        self.n, self.unseen = self.n + other.n, self.unseen + other.unseen
+        for name, values in self.sums.items():
+            values.extend(other.sums[name])
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of it as it travels."""
+        return 8 * len(self.NAMES) * len(self.sums["rows"])
+
+    def figures(self, model: Model) -> RegressionEvaluation:
+        squares, mean = math.fsum(self.sums["squares"]), math.fsum(self.sums["labels"]) / self.n
+        whole = math.fsum(
+            inside + rows * (total / rows - mean) ** 2
+            for inside, rows, total in zip(self.sums["deviations"], self.sums["rows"], self.sums["labels"], strict=True)
+            if rows
+        )
+        return RegressionEvaluation(
+            n=self.n,
+            mean_squared_error=squares / self.n,
+            mean_absolute_error=math.fsum(self.sums["absolutes"]) / self.n,
+            r2=1.0 - squares / whole if whole > 0 else None,
+            label_mean=mean,
+            missing={} if whole > 0 else {"r2": "every label is the same"},
+            unseen=self.unseen,
+            notes=[unseen_text(self.unseen, model.n_features)] if self.unseen else [],
+        )
+
+
+def concluded(
+    model: Model, dataset: Any, total: PartialEvaluation | PartialRegression
+) -> Evaluation | RegressionEvaluation:
     """The figures of all parts merged; ``seconds`` is left at 0.
 
     Raises
@@ -301,7 +444,11 @@ def concluded(model: Model, dataset: Any, total: PartialEvaluation) -> Evaluatio
     """
     if (total.first, total.last, total.n) != (0, dataset.n_chunks, dataset.n_rows):
         raise ValueError(f"chunks {total.first}:{total.last} of {dataset.n_chunks} were measured")
-    found = _figures(model, dataset.classes, dataset.class_counts, total)
+    found: Evaluation | RegressionEvaluation
+    if isinstance(total, PartialRegression):
+        found = total.figures(model)
+    else:
+        found = _figures(model, dataset.classes, dataset.class_counts, total)
     if dataset.weighted:
         found.notes.insert(0, "the data has row weights; evaluation counts every row once")
     return found
@@ -495,6 +642,12 @@ def score_bins(scores: np.ndarray) -> np.ndarray:
 # Reading
 
 
+def labelled_dataset(model: Model, data: Any) -> Any:
+    """The dataset behind ``data`` with labels of the model's kind: numbers for one that predicts numbers."""
+    dataset = open_dataset(data)
+    return dataset.with_real_labels() if model.regression else dataset
+
+
 def open_dataset(data: Any, need_labels: bool = True) -> Any:
     from bigclf.data.dataset import Dataset
 
@@ -531,7 +684,7 @@ def predict(
     overwrite: bool = False,
     progress: Any = None,
 ) -> dict[str, Any]:
-    """Write the predicted class of every row of ``data``; labels are not needed.
+    """Write the predicted class (or number) of every row of ``data``; labels are not needed.
 
     Parameters
     ----------
@@ -589,7 +742,7 @@ def _check_options(model: Model, scores: bool, proba: bool, unseen: str) -> None
         raise ValueError(f"unseen is 'ignore' or 'error', not {unseen!r}")
     if proba and (reason := model.no_probabilities()):
         raise RunError(reason)
-    if (scores or proba) and model.classes_.size > MOST_SCORE_COLUMNS:
+    if (scores or proba) and not model.regression and model.classes_.size > MOST_SCORE_COLUMNS:
         raise RunError(f"{model.classes_.size:,} classes are too many for a column each; write predictions only")
 
 
@@ -667,6 +820,8 @@ def _predict_file(
 
 
 def _label_column(dataset: Any, block: Block) -> dict[str, np.ndarray]:
+    if dataset.real_labels:
+        return {"label": block.labels}
     if dataset.classes.size == 0 or (block.n_rows and np.isnan(block.labels[0])):
         return {}
     return {"label": dataset.classes[block.labels.astype(np.int64)]}
@@ -674,8 +829,8 @@ def _label_column(dataset: Any, block: Block) -> dict[str, np.ndarray]:
 
 def _prediction_columns(model: Model, values: np.ndarray, scores: bool, proba: bool) -> dict[str, np.ndarray]:
     """``prediction`` and, as asked, a column or a column a class of decision values and probabilities."""
-    values = values[:, 0] if model.binary else values
-    columns = {"prediction": model.classes_[model.codes(values)]}
+    values = model.flat(values)
+    columns = {"prediction": model.said(values)}
     if scores:
         columns.update(_per_class("score", values, model))
     if proba:

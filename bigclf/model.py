@@ -23,7 +23,7 @@ from bigclf.data.shards import sealed, unsealed
 from bigclf.errors import ModelFormatError
 from bigclf.jit import dot, kernel
 
-FORMAT, VERSION = "bigclf-model", 1
+FORMAT, VERSION = "bigclf-model", 2  # 2 is written only for models that predict numbers, else 1
 PROBABILITY_LOSSES = ("logistic",)
 _DTYPES: dict[str, np.dtype] = {"F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
 _MAX_HEADER = 100_000_000  # bytes; the limit of the safetensors library itself
@@ -38,13 +38,14 @@ def score_rows(block, weights, bias, scores):  # type: ignore[no-untyped-def]
 
 
 class Model:
-    """A linear classifier.
+    """A linear classifier, or a linear regression.
 
     Parameters
     ----------
-    weights : float64 or float32 [K, d]; one row for two classes (positive for the greater), else one a class.
+    weights : float64 or float32 [K, d]; one row for two classes (positive for the greater) and for a regression, else
+        one a class.
     bias : float64 [K].
-    classes : [2] or [K], ascending, in the type of the labels (int, float, bool or str).
+    classes : [2] or [K], ascending, in the type of the labels (int, float, bool or str); None: it predicts numbers.
     features : how the features were made (the ``features`` of the shards).
     method : ``name`` of the method, its ``loss`` and every parameter it was trained with.
     certificate : ``primal``, ``dual``, ``gap`` (relative) and ``reads``, or None for a method without one.
@@ -60,7 +61,7 @@ class Model:
         self,
         weights: np.ndarray,
         bias: np.ndarray,
-        classes: np.ndarray,
+        classes: np.ndarray | None,
         features: dict[str, Any] | None = None,
         method: dict[str, Any] | None = None,
         certificate: dict[str, Any] | None = None,
@@ -68,23 +69,24 @@ class Model:
     ) -> None:
         self.coef_ = _floats(weights)
         self.intercept_ = np.asarray(bias, np.float64)
-        self.classes_ = _class_array(classes)
+        self.classes_: Any = None if classes is None else _class_array(classes)
         self.features = features or {"kind": "given", "version": 1}
         self.method, self.certificate, self.facts = dict(method or {}), certificate, dict(facts or {})
         self.result_: Any = None
         self._check()
 
     def _check(self) -> None:
-        n_classes = self.classes_.size
-        rows = 1 if n_classes == 2 else n_classes
-        if n_classes < 2:
+        n_classes = 0 if self.regression else self.classes_.size
+        rows = 1 if self.regression or n_classes == 2 else n_classes
+        if not self.regression and n_classes < 2:
             raise ValueError(f"a model needs two classes or more, not {n_classes}")
         if self.coef_.ndim != 2 or self.coef_.shape[0] != rows or self.intercept_.shape != (rows,):
+            what = "numbers" if self.regression else f"{n_classes} classes"
             raise ValueError(
-                f"{n_classes} classes need weights [{rows}, features] and bias [{rows}], "
+                f"{what} need weights [{rows}, features] and bias [{rows}], "
                 f"not {list(self.coef_.shape)} and {list(self.intercept_.shape)}"
             )
-        if not (self.classes_[:-1] < self.classes_[1:]).all():
+        if not self.regression and not (self.classes_[:-1] < self.classes_[1:]).all():
             raise ValueError("the classes must ascend and differ")
         if not (np.isfinite(self.intercept_).all() and all(np.isfinite(w).all() for w in self.coef_)):
             raise ValueError("a weight is NaN or infinite")
@@ -94,8 +96,14 @@ class Model:
         return int(self.coef_.shape[1])
 
     @property
+    def regression(self) -> bool:
+        """Whether it predicts numbers, not classes."""
+        return self.classes_ is None
+
+    @property
     def binary(self) -> bool:
-        return self.classes_.size == 2
+        """Whether it tells two classes apart."""
+        return not self.regression and self.classes_.size == 2
 
     # Predicting
 
@@ -110,7 +118,7 @@ class Model:
 
         Returns
         -------
-        float64 [n] for two classes (positive for the greater), else float64 [n, K].
+        float64 [n] for two classes (positive for the greater) and for a regression, else float64 [n, K].
 
         Raises
         ------
@@ -123,14 +131,24 @@ class Model:
             scores, skipped = self._score_array(X, unseen or "error")
         if skipped:
             warnings.warn(unseen_text(skipped, self.n_features), stacklevel=2)
-        return scores[:, 0] if self.binary else scores
+        return self.flat(scores)
+
+    def flat(self, scores: np.ndarray) -> np.ndarray:
+        """Decision values [m, K] as they are given to people: [m] where K is 1."""
+        return scores[:, 0] if self.intercept_.size == 1 else scores
 
     def predict(self, X: Any, *, unseen: str | None = None) -> np.ndarray:
         """The class of every row, [n] in the type of the training labels (``X``, ``unseen``: ``decision_function``).
 
+        Of a regression it is the number, float64 [n].
         A decision value of zero is the positive class; of equal values the smallest class wins.
         """
-        return self.classes_[self.codes(self.decision_function(X, unseen=unseen))]
+        return self.said(self.decision_function(X, unseen=unseen))
+
+    def said(self, scores: np.ndarray) -> np.ndarray:
+        """Classes or numbers [n] for decision values [n] or [n, K]."""
+        labels: np.ndarray = scores if self.regression else self.classes_[self.codes(scores)]
+        return labels
 
     @property
     def predict_proba(self) -> Any:
@@ -150,6 +168,8 @@ class Model:
     def no_probabilities(self) -> str | None:
         """Why the model has no ``predict_proba``, or None when it has."""
         loss = self.method.get("loss")
+        if self.regression:
+            return "a model that predicts numbers has no classes to give probabilities of"
         if loss in PROBABILITY_LOSSES:
             return None
         return f"probabilities come from models trained with loss='logistic'; this one has loss={loss!r}"
@@ -205,7 +225,8 @@ class Model:
 
     def digest(self) -> str:
         """Hex over weights, bias and classes: the same only for models that predict the same."""
-        digest = hashlib.blake2b(repr((self.coef_.shape, self.classes_.tolist())).encode(), digest_size=16)
+        classes = None if self.regression else self.classes_.tolist()
+        digest = hashlib.blake2b(repr((self.coef_.shape, classes)).encode(), digest_size=16)
         digest.update(np.ascontiguousarray(self.coef_).data)
         digest.update(self.intercept_.data)
         return digest.hexdigest()
@@ -219,8 +240,8 @@ class Model:
         tensors = {"weights": np.ascontiguousarray(self.coef_), "bias": self.intercept_}
         header = {
             "format": FORMAT,
-            "version": VERSION,
-            "classes": {"type": _type_name(self.classes_), "values": self.classes_.tolist()},
+            "version": VERSION if self.regression else 1,
+            "classes": None if self.regression else _as_stored(self.classes_),
             "features": self.features,
             "method": self.method,
             "certificate": self.certificate,
@@ -262,7 +283,7 @@ class Model:
             if header["checksums"].get(name) != _checksum(tensors[name]):
                 raise ModelFormatError(f"damaged: the checksum of tensor {name!r} does not match; copy the file again")
         try:
-            classes = _stored_classes(header["classes"])
+            classes = None if header["classes"] is None else _stored_classes(header["classes"])
             rest = (header["features"], header["method"], header["certificate"], header["facts"])
             return cls(tensors["weights"], tensors["bias"], classes, *rest)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -271,7 +292,8 @@ class Model:
     def __repr__(self) -> str:
         name = self.method.get("name", "?")
         gap = f", certified gap {self.certificate['gap']:.1e}" if self.certificate else ""
-        return f"<Model {name}: {self.classes_.size} classes, {self.n_features:,} features{gap}>"
+        what = "numbers" if self.regression else f"{self.classes_.size} classes"
+        return f"<Model {name}: {what}, {self.n_features:,} features{gap}>"
 
 
 load = Model.load
@@ -339,6 +361,10 @@ def _class_array(classes: Any) -> np.ndarray:
 
 def _type_name(classes: np.ndarray) -> str:
     return classes.dtype.str if classes.dtype.kind == "U" else classes.dtype.name
+
+
+def _as_stored(classes: np.ndarray) -> dict[str, Any]:
+    return {"type": _type_name(classes), "values": classes.tolist()}
 
 
 def _stored_classes(stored: dict[str, Any]) -> np.ndarray:

@@ -21,11 +21,14 @@ def gap_text(gap: float | None) -> str:
 
 
 def quality_text(record: dict[str, Any]) -> str:
-    """The one figure that says how good the model is at this epoch: its gap, else its error before learning."""
+    """The one figure that says how good the model is at this epoch: its gap, else its error (of a regression its mean
+    loss) before learning."""
     if record.get("gap") is not None:
         return gap_text(record["gap"])
     if record.get("error") is not None:
         return f"error {100 * record['error']:.2f} %"
+    if record.get("mean_loss") is not None:
+        return f"loss {record['mean_loss']:.4g}"
     return ""
 
 

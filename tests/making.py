@@ -13,6 +13,7 @@ import bigclf
 from bigclf.block import Block, alike, explicit_values
 from bigclf.data.arrays import Arrays
 from bigclf.data.convert import write_shards
+from bigclf.losses import REGRESSION
 from bigclf.methods import METHODS, resolve
 
 PACKAGE = Path(bigclf.__file__).parent
@@ -28,6 +29,15 @@ class Case(NamedTuple):
     @property
     def method(self):
         return METHODS[self.algo]
+
+    @property
+    def regression(self):
+        """Whether labels are numbers to predict."""
+        return self.loss in REGRESSION
+
+    def data(self, *args, **options):
+        """``random_rows`` with labels of its kind."""
+        return random_rows(*args, real=self.regression, **options)
 
     @property
     def kernel(self):
@@ -49,10 +59,10 @@ CASES = [Case(m.name, loss) for m in METHODS.values() for loss in m.losses or (N
 NAMES = [case.algo + (f"-{case.loss}" if case.loss else "") for case in CASES]
 
 
-def random_rows(n_rows=120, n_features=30, density=0.2, seed=0, noise=0.1, binary=False, constant=False):
+def random_rows(n_rows=120, n_features=30, density=0.2, seed=0, noise=0.1, binary=False, constant=False, real=False):
     """CSR float32 [rows, features] and labels -1/+1 that a linear rule explains but for some noise.
 
-    binary : every value is 1; constant : each row has one value.
+    binary : every value is 1; constant : each row has one value; real : labels are numbers.
     """
     rng = np.random.default_rng(seed)
     x = sp.random(n_rows, n_features, density, "csr", np.float32, random_state=rng, data_rvs=rng.standard_normal)
@@ -62,7 +72,7 @@ def random_rows(n_rows=120, n_features=30, density=0.2, seed=0, noise=0.1, binar
     if constant:
         x.data[:] = np.repeat(rng.standard_normal(n_rows).astype(np.float32), np.diff(x.indptr))
     scores = x @ rng.standard_normal(n_features) + noise * rng.standard_normal(n_rows)
-    return x, np.where(scores > np.median(scores), 1, -1)
+    return x, scores if real else np.where(scores > np.median(scores), 1, -1)
 
 
 def separable_rows(n_rows=60, n_features=8, seed=0, least=0.1):
@@ -96,9 +106,9 @@ def all_arrays(shared, rows=()):
     return {**shared._asdict(), **(rows._asdict() if rows else {})}
 
 
-def shards_of(out, x, y, weights=None, **options):
-    """The rows as a dataset of shards in the order they have; small chunks."""
-    classes, codes = np.unique(y, return_inverse=True)
+def shards_of(out, x, y, weights=None, real=False, **options):
+    """The rows as a dataset of shards in the order they have; small chunks. real : labels are numbers, not classes."""
+    classes, codes = (None, y) if real else np.unique(y, return_inverse=True)
     options = {"chunk_nnz": 500, "n_features": x.shape[1], **options}
     return write_shards([(x.indptr, x.indices, x.data, codes, weights)], out, classes=classes, **options)
 

@@ -462,11 +462,12 @@ def test_a_damaged_footer_is_an_error_and_no_crash(tmp_path):
 
 def test_a_newer_format_is_refused(tmp_path, monkeypatch):
     x, codes = random_rows(binary=True)
-    monkeypatch.setattr(shards, "FORMAT_VERSION", 2)
+    monkeypatch.setattr(shards, "CLASSES_FORMAT_VERSION", 3)
+    monkeypatch.setattr(shards, "FORMAT_VERSION", 3)
     ds = write_own(tmp_path / "s", x, codes)
     os.remove(tmp_path / "s" / MANIFEST)
-    monkeypatch.setattr(shards, "FORMAT_VERSION", 1)
-    with pytest.raises(DataError, match=r"shard format 2.*newer bigclf"):
+    monkeypatch.setattr(shards, "FORMAT_VERSION", 2)
+    with pytest.raises(DataError, match=r"shard format 3.*newer bigclf"):
         Dataset(ds.files)
 
 
@@ -631,8 +632,43 @@ def test_too_many_distinct_float_labels(tmp_path):
     m = 100_001
     data = {"label": np.random.default_rng(0).random(m), "indices": pa.array([[]] * m, pa.list_(pa.int32()))}
     pq.write_table(pa.table(data), tmp_path / "f.parquet")
-    with pytest.raises(DataError, match="regression target"):
-        Dataset(tmp_path / "f.parquet")
+    ds = Dataset(tmp_path / "f.parquet")
+    assert ds.real_labels and ds.classes is None and ds.class_counts is None and not ds.warnings
+    with pytest.raises(DataError, match="too many different ones to be classes.*epsilon_insensitive"):
+        require_trainable(ds)
+    require_trainable(ds, regression=True)
+    again = Dataset(tmp_path / "f.parquet")  # from what was kept of it
+    labels = np.asarray(data["label"])
+    assert again.label_range == ds.label_range and again.real_labels
+    assert again.label_range["min"] == labels.min() and again.label_range["max"] == labels.max()
+    assert again.label_range["mean"] == pytest.approx(labels.mean(), rel=1e-12)
+    np.testing.assert_array_equal(again.decode(0, 0).labels, labels)
+    assert "numbers from" in repr(ds)
+
+
+def test_too_many_distinct_labels_over_all_row_groups(tmp_path):
+    """No row group alone has too many, and what comes after the limit is not counted."""
+    labels = np.random.default_rng(0).random(130_000)
+    data = {"label": labels, "indices": pa.array([[]] * labels.size, pa.list_(pa.int32()))}
+    pq.write_table(pa.table(data), tmp_path / "f.parquet", row_group_size=10_000)
+    ds = Dataset(tmp_path / "f.parquet")
+    assert ds.real_labels and ds.n_rows == labels.size
+    assert ds.label_range["mean"] == pytest.approx(labels.mean(), rel=1e-12)
+    assert (ds.label_range["min"], ds.label_range["max"]) == (labels.min(), labels.max())
+
+
+def test_labels_of_few_values_serve_as_classes_and_as_numbers(tmp_path):
+    data = {"label": [3, -1, 3], "indices": pa.array([[0], [1], []], pa.list_(pa.int32()))}
+    ds = Dataset(write(tmp_path / "f.parquet", pa.table(data)))
+    real = ds.with_real_labels()
+    assert not ds.real_labels and ds.classes.tolist() == [-1, 3] and ds.decode(0, 0).labels.tolist() == [1, 0, 1]
+    assert real.real_labels and real.classes is None and real.decode(0, 0).labels.tolist() == [3, -1, 3]
+    assert real.with_real_labels() is real and real.digest != ds.digest
+    assert ds.label_range == real.label_range == {"min": -1.0, "max": 3.0, "mean": pytest.approx(5 / 3)}
+    text = Dataset(write(tmp_path / "t.parquet", pa.table({**data, "label": ["a", "b", "a"]})))
+    assert text.label_range is None
+    with pytest.raises(SchemaError, match="text"):
+        text.with_real_labels()
 
 
 @pytest.mark.parametrize(

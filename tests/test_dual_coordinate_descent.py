@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from bigclf.jit import random_state, shuffle_runs
+from bigclf.losses import REGRESSION
 from bigclf.training import fit
 from bigclf.training.run_directory import RunDirectory
 
@@ -20,6 +21,14 @@ LOSSES = ("hinge", "squared_hinge", "logistic")
 every_loss = pytest.mark.parametrize("loss", LOSSES)
 biases = pytest.mark.parametrize("bias", [None, "feature"], ids=["no bias", "bias"])
 D = 30
+
+
+EPSILON = 0.1
+
+
+def signs(loss, y):
+    """s_i in w = sum_i s_i alpha_i x_i."""
+    return np.ones(len(y)) if loss in REGRESSION else y
 
 
 def loss_of(loss, m):
@@ -30,14 +39,20 @@ def loss_of(loss, m):
 
 
 def primal(x, y, w, loss, c):
-    """1/2 ||w||^2 + sum_i C_i loss(y_i w.x_i), with numpy's own sums."""
+    """1/2 ||w||^2 + sum_i C_i loss(y_i w.x_i), with numpy's own sums; of a regression the loss is of y_i - w.x_i."""
+    if loss in REGRESSION:
+        out = np.maximum(0.0, np.abs(y - x @ w) - EPSILON)
+        return 0.5 * w @ w + (c * (out if loss == "epsilon_insensitive" else out**2)).sum()
     return 0.5 * w @ w + (c * loss_of(loss, y * (x @ w))).sum()
 
 
 def dual(x, y, alpha, loss, c):
     """sum_i (alpha_i - D_i alpha_i^2 / 2) - 1/2 ||sum_i alpha_i y_i x_i||^2 (Hsieh et al. 2008, problem 2); of the
     logistic loss the entropies are summed (Yu, Huang, Lin 2011, equation 3, less a constant)."""
-    v = x.T @ (alpha * y)
+    v = x.T @ (alpha * signs(loss, y))
+    if loss in REGRESSION:  # Ho and Lin 2012, problem 5
+        extra = 0.0 if loss == "epsilon_insensitive" else (alpha**2 / (4 * c)).sum()
+        return y @ alpha - EPSILON * np.abs(alpha).sum() - extra - 0.5 * v @ v
     if loss == "logistic":
         return (c * (entr(alpha / c) + entr(1 - alpha / c))).sum() - 0.5 * v @ v
     extra = 0.0 if loss == "hinge" else (alpha**2 / (4 * c)).sum()

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import scipy.sparse
 from sklearn.base import clone
-from sklearn.datasets import make_classification
+from sklearn.datasets import make_classification, make_regression
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import LinearSVC
+from sklearn.svm import LinearSVC, LinearSVR
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bigclf import LinearClassifier
+from bigclf import LinearClassifier, LinearRegressor
 
 NOT_REPEATED = "it meets weighted and repeated rows in another order; scikit-learn's LinearSVC and SGD fail it too"
 
@@ -27,7 +27,12 @@ def expected_failures(estimator):
 
 
 @parametrize_with_checks(
-    [LinearClassifier(tol=1e-12, epochs=3000), LinearClassifier(), LinearClassifier(algo="pa1")],
+    [
+        LinearClassifier(tol=1e-12, epochs=3000),
+        LinearClassifier(),
+        LinearClassifier(algo="pa1"),
+        LinearRegressor(),
+    ],
     expected_failed_checks=expected_failures,
 )
 def test_scikit_learn_checks(estimator, check):
@@ -45,6 +50,22 @@ def test_it_finds_the_optimum_that_linear_svc_finds(loss, classes):
     np.testing.assert_allclose(mine.coef_, theirs.coef_, atol=2e-4)
     np.testing.assert_allclose(mine.intercept_, theirs.intercept_, atol=2e-4)
     assert mine.model_.result_.certificate["gap"] <= 1e-8 and mine.n_iter_ >= 1
+
+
+@pytest.mark.parametrize("loss", ["epsilon_insensitive", "squared_epsilon_insensitive"])
+def test_it_finds_the_optimum_that_linear_svr_finds(loss):
+    X, y = make_regression(200, 10, noise=1.0, random_state=0)
+    X = X.astype(np.float32)
+    mine = LinearRegressor(loss=loss, C=0.5, epsilon=0.2, tol=1e-9).fit(X, y)
+    theirs = LinearSVR(loss=loss, C=0.5, epsilon=0.2, tol=1e-10, max_iter=10**6, dual=True).fit(X, y)
+    np.testing.assert_allclose(mine.coef_, theirs.coef_, rtol=1e-3, atol=1e-2)
+    assert mine.intercept_ == pytest.approx(float(theirs.intercept_[0]), abs=1e-2)
+    assert mine.score(X, y) == pytest.approx(theirs.score(X, y), abs=1e-4) and mine.coef_.shape == (10,)
+    with pytest.raises(ValueError, match="learns classes"):
+        LinearRegressor(loss="hinge").fit(X, y)
+    assert not hasattr(LinearClassifier(), "predict_proba") and hasattr(
+        LinearClassifier(loss="logistic"), "predict_proba"
+    )
 
 
 def test_sparse_and_dense_train_the_same():

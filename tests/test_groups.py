@@ -13,12 +13,12 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from making import block_of, environment, random_rows, separable_rows, shards_of
-from test_dual_coordinate_descent import dual, extended, primal
+from test_dual_coordinate_descent import EPSILON, dual, extended, primal, signs
 
 from bigclf.deltas import difference
 from bigclf.errors import Interrupted
 from bigclf.jit import random_state, shuffle_runs
-from bigclf.losses import LOSSES
+from bigclf.losses import LOSSES, REGRESSION
 from bigclf.methods import METHODS, perceptron
 from bigclf.methods import dual_coordinate_descent as dcd
 from bigclf.mixing import AVERAGED, FAN, MEAN, SUM, Mixture, agree, half_distance, line_search, next_penalty
@@ -26,15 +26,16 @@ from bigclf.training import fit
 from bigclf.training.run_directory import RunDirectory
 
 every_loss = pytest.mark.parametrize("loss", METHODS["dcd"].losses)
+every_loss_of_classes = pytest.mark.parametrize("loss", [n for n in METHODS["dcd"].losses if n not in REGRESSION])
 pytestmark = pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning")
 D = 25
 SMALL = "17MB"  # Arrow's allocator and the queues take 12 of them: the rows do not stay
 QUIET = {"progress": False}
 
 
-def noisy(n=400, seed=0, noise=1.0):
-    """CSR float32 [n, D] and labels -1/+1 in no order."""
-    return random_rows(n, D, 0.3, seed=seed, noise=noise)
+def noisy(n=400, seed=0, noise=1.0, loss="hinge"):
+    """CSR float32 [n, D] and labels of the loss's kind, -1/+1 or numbers, in no order."""
+    return random_rows(n, D, 0.3, seed=seed, noise=noise, real=loss in REGRESSION)
 
 
 def checkpoint(directory, groups, number=0):
@@ -77,13 +78,14 @@ def never_falls(values, roundoff=1e-12):
 
 def steps_of_groups(loss, seed, sigma, groups=3, weighted=True):
     """Rows, start (a, w, z) and what the groups' kernels propose, as a run has it."""
-    x, y = noisy(90, seed)
+    x, y = noisy(90, seed, loss=loss)
     rng = np.random.default_rng(seed)
     row_weights = rng.choice([0.0, 0.5, 1.0, 3.0], 90) if weighted else np.ones(90)
-    code, params = LOSSES[loss], dcd.Params(0.7, 1.0, 0.0, sigma)
+    code, params = LOSSES[loss], dcd.Params(0.7, 1.0, EPSILON if loss in REGRESSION else 0.0, sigma)
     rows, c = extended(x, True), 0.7 * row_weights
     before = np.where(c > 0, rng.uniform(0, 1, 90) * c * (rng.uniform(size=90) < 0.5), 0.0)
-    w = rows.T @ (before * y)
+    before *= np.sign(y) if loss in REGRESSION else 1.0
+    w = rows.T @ (before * signs(loss, y))
     z = w + rng.standard_normal(w.size) * 0.1
     joined, after, rise, bend = z.copy(), before.copy(), 0.0, 0.0
     for part in np.array_split(np.arange(90), groups):
@@ -103,8 +105,8 @@ def steps_of_groups(loss, seed, sigma, groups=3, weighted=True):
 def exact_dual(rows, y, alpha, loss, c):
     """The dual objective by numpy alone; rows of weight zero have no part in it."""
     held = c > 0
-    assert (alpha[~held] == 0).all() and (alpha >= 0).all()
-    assert loss == "squared_hinge" or (alpha <= c * (1 + 1e-15)).all()
+    assert (alpha[~held] == 0).all() and (loss in REGRESSION or (alpha >= 0).all())
+    assert loss.startswith("squared") or (np.abs(alpha) <= c * (1 + 1e-15)).all()
     return dual(rows[held], y[held], alpha[held], loss, c[held])
 
 
@@ -113,13 +115,13 @@ def exact_dual(rows, y, alpha, loss, c):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_line_search_finds_the_best_point_of_a_fine_grid(loss, sigma, seed):
     rows, y, c, before, after, w, z, joined, rise, bend = steps_of_groups(loss, seed, sigma)
-    np.testing.assert_allclose(joined - z, rows.T @ ((after - before) * y), atol=1e-10)
+    np.testing.assert_allclose(joined - z, rows.T @ ((after - before) * signs(loss, y)), atol=1e-10)
     t = line_search(w, z, joined, rise, bend)
     grid = np.linspace(0, 1, 2001)
     values = [exact_dual(rows, y, before + s * (after - before), loss, c) for s in grid]
     found = exact_dual(rows, y, before + t * (after - before), loss, c)
-    if loss == "logistic":  # of a bound from below, by which a part of the way gains that part at least
-        bound = [s * (rise - w @ (joined - z)) - 0.5 * s * s * ((joined - z) ** 2).sum() for s in grid]
+    if loss == "logistic" or loss in REGRESSION:  # of a bound from below: a part of the way gains that part at least
+        bound = [s * (rise - w @ (joined - z)) - 0.5 * s * s * (((joined - z) ** 2).sum() + bend) for s in grid]
         assert all(b <= v - values[0] + 1e-9 for b, v in zip(bound, values, strict=True))
         assert abs(t - grid[np.argmax(bound)]) <= 1 / 2000 and found >= values[0] - 1e-12 * abs(found)
         return
@@ -166,11 +168,12 @@ def test_the_penalty_goes_where_the_larger_part_of_the_gap_is():
     ("mixing", "groups", "C"), [("line_search", 4, 1.0), ("line_search", 7, 30.0), ("safe", 3, 1.0)]
 )
 def test_the_dual_never_falls_and_the_certificate_is_right(loss, bias, mixing, groups, C, tmp_path):
-    x, y = noisy()
+    x, y = noisy(loss=loss)
     weights = np.random.default_rng(1).choice([0.0, 0.5, 1.0, 2.0], len(y))
-    model, watch = watched(x, y, tmp_path, groups, sample_weight=weights, class_weight={1: 2.0}, loss=loss, bias=bias,
-                           C=C, mixing=mixing, tol=1e-3, epochs=150)  # fmt: skip
-    rows, c = extended(x, bias), C * weights * np.where(y == 1, 2.0, 1.0)
+    doubled = {} if loss in REGRESSION else {"class_weight": {1: 2.0}}
+    model, watch = watched(x, y, tmp_path, groups, sample_weight=weights, loss=loss, bias=bias, C=C, mixing=mixing,
+                           tol=1e-3, epochs=150, **doubled)  # fmt: skip
+    rows, c = extended(x, bias), C * weights * np.where((y == 1) & bool(doubled), 2.0, 1.0)
     values = [exact_dual(rows, y, alpha, loss, c) for alpha in watch.alphas]
     assert never_falls(values) and values[-1] > values[0]
     told, w = model.result_.certificate, np.append(model.coef_[0], model.intercept_[0] if bias else 0.0)
@@ -187,7 +190,7 @@ def test_the_dual_never_falls_and_the_certificate_is_right(loss, bias, mixing, g
 @every_loss
 @pytest.mark.parametrize("seed", range(4))
 def test_groups_reach_the_optimum_of_the_serial_run(loss, seed):
-    x, y = noisy(500, seed, noise=0.5 + seed)
+    x, y = noisy(500, seed, noise=0.5 + seed, loss=loss)
     serial = fit(x, y, loss=loss, tol=1e-8, **QUIET).result_.certificate
     model = fit(x, y, loss=loss, groups=4, tol=1e-5, epochs=2000, **QUIET)
     told = model.result_.certificate
@@ -198,16 +201,16 @@ def test_groups_reach_the_optimum_of_the_serial_run(loss, seed):
 
 @every_loss
 def test_weights_stay_the_sum_over_rows_for_many_epochs(loss, tmp_path):
-    x, y = noisy()
+    x, y = noisy(loss=loss)
     fit(x, y, loss=loss, groups=5, tol=0, epochs=300, run_dir=tmp_path, **QUIET)
     alpha, weights = checkpoint(tmp_path, 5)
-    np.testing.assert_allclose(weights, extended(x, True).T @ (alpha * y), atol=1e-10)
+    np.testing.assert_allclose(weights, extended(x, True).T @ (alpha * signs(loss, y)), atol=1e-10)
 
 
 @every_loss
 @pytest.mark.parametrize("options", [{}, {"mixing": "safe"}, {"dtype": "float32"}], ids=str)
 def test_the_same_call_gives_the_same_bits(loss, options):
-    x, y = noisy()
+    x, y = noisy(loss=loss)
     given = {"loss": loss, "groups": 3, "epochs": 15, "tol": 1e-6, **QUIET, **options}
     first, again, other = fit(x, y, **given), fit(x, y, **given), fit(x, y, **given, seed=1)
     np.testing.assert_array_equal(first.coef_, again.coef_)
@@ -217,7 +220,7 @@ def test_the_same_call_gives_the_same_bits(loss, options):
 
 @every_loss
 def test_half_the_width_reaches_the_tolerance_too(loss):
-    x, y = noisy()
+    x, y = noisy(loss=loss)
     model = fit(x, y, loss=loss, dtype="float32", groups=4, tol=1e-3, epochs=1000, **QUIET)
     whole = fit(x, y, loss=loss, tol=1e-8, **QUIET).result_.certificate
     told = model.result_.certificate
@@ -234,7 +237,7 @@ def three_classes():
     return x, y
 
 
-@every_loss
+@every_loss_of_classes
 def test_several_problems_each_with_its_own_certificate(loss, three_classes, tmp_path):
     x, y = three_classes
     model = fit(x, y, loss=loss, groups=4, tol=1e-4, epochs=2000, run_dir=tmp_path, checkpoint_every=0, **QUIET)
@@ -256,10 +259,17 @@ def shards(tmp_path_factory):
     return x, y, shards_of(path, x, y, chunk_nnz=3000, shard_nnz=40_000), path
 
 
+@pytest.fixture(scope="module")
+def real_shards(tmp_path_factory):
+    x, y = random_rows(4000, 60, 0.25, noise=1.0, real=True)
+    path = tmp_path_factory.mktemp("groups") / "real"
+    return x, y, shards_of(path, x, y, real=True, chunk_nnz=3000, shard_nnz=40_000), path
+
+
 @every_loss
 @pytest.mark.parametrize("segments", [1, 3])
-def test_out_of_core_the_dual_never_falls_and_the_optimum_is_the_same(loss, segments, shards, tmp_path):
-    x, y, made, _ = shards
+def test_out_of_core_the_dual_never_falls_and_the_optimum_is_the_same(loss, segments, shards, real_shards, tmp_path):
+    x, y, made, _ = real_shards if loss in REGRESSION else shards
     watch = Watch(tmp_path, 3)
     model = fit(made, loss=loss, C=0.01, groups=3, tol=1e-3, memory=SMALL, segments=segments, epochs=200,
                 run_dir=tmp_path, checkpoint_every=0, callbacks=[watch], **QUIET)  # fmt: skip
@@ -280,10 +290,11 @@ INTERRUPTED = [
     dict(loss="hinge", groups=3, segments=3, memory=SMALL, tol=0, epochs=5),
     dict(loss="squared_hinge", groups=4, tol=0, epochs=9),
     dict(loss="hinge", groups=2, mixing="safe", tol=0, epochs=6, dtype="float32"),
+    dict(loss="epsilon_insensitive", groups=3, segments=3, memory=SMALL, tol=0, epochs=5),
 ]
 
 
-@pytest.mark.parametrize("options", INTERRUPTED, ids=["segments", "in memory", "safe"])
+@pytest.mark.parametrize("options", INTERRUPTED, ids=["segments", "in memory", "safe", "regression"])
 @pytest.mark.parametrize("after", [1, 3])
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(options, after, shards, tmp_path):
     whole = fit(shards[2], **options, **QUIET)

@@ -34,6 +34,8 @@ from bigclf.training import fit
 
 D = 30
 every_case = pytest.mark.parametrize("case", CASES, ids=NAMES)
+CLASSIFIERS = {name: case for name, case in zip(NAMES, CASES, strict=True) if not case.regression}
+every_classifier = pytest.mark.parametrize("case", CLASSIFIERS.values(), ids=list(CLASSIFIERS))
 every_method = pytest.mark.parametrize("method", METHODS.values(), ids=list(METHODS))
 biases = pytest.mark.parametrize("bias", [None, "feature"], ids=["no bias", "bias"])
 
@@ -74,7 +76,7 @@ def every_number():
     found = {}
     for case in CASES:
         for variant in (("float64", False, False), ("float64", False, True), ("float32", True, False), ONE_VALUE):
-            x, y = random_rows(60, D, binary=variant[2], constant=variant == ONE_VALUE)
+            x, y = case.data(60, D, binary=variant[2], constant=variant == ONE_VALUE)
             weights = weighted(60) if case.method.row_weights == "any" else None
             for name, array in passes(case, x, y, weights, *variant).items():
                 found["/".join(map(str, (*case, *variant, name)))] = array
@@ -156,7 +158,7 @@ def test_blocks_of_every_kind_are_concatenated(kinds):
 @biases
 @pytest.mark.parametrize("seed", range(3))
 def test_permuting_feature_ids_permutes_the_weights(case, bias, seed):
-    x, y = random_rows(80, D, seed=seed)
+    x, y = case.data(80, D, seed=seed)
     places = np.random.default_rng(seed).permutation(D)
     moved = sp.csr_matrix((x.data.copy(), places[x.indices], x.indptr.copy()), shape=x.shape)
     moved.sort_indices()
@@ -173,7 +175,7 @@ def test_permuting_feature_ids_permutes_the_weights(case, bias, seed):
 @settings(max_examples=25, deadline=None)
 @given(cut=st.integers(0, 60), seed=st.integers(0, 5))
 def test_two_blocks_give_what_one_gives(case, bias, cut, seed):
-    x, y = random_rows(60, D, seed=seed)
+    x, y = case.data(60, D, seed=seed)
     block = block_of(x, y)
     whole, rows, counts, scores = learn(case, block, D, bias=bias)
     state, sums, all_scores = case.state(D, 60), [], []
@@ -189,7 +191,7 @@ def test_two_blocks_give_what_one_gives(case, bias, cut, seed):
 
 @every_case
 def test_half_blocks_concatenated_are_the_block(case):
-    x, y = random_rows(40, D)
+    x, y = case.data(40, D)
     block = block_of(x, y)
     joined = concatenate([rows_of(block, 0, 13), rows_of(block, 13, 13), rows_of(block, 13, 40)])
     for first, second in zip(learn(case, block, D)[:2], learn(case, joined, D)[:2], strict=True):
@@ -200,7 +202,7 @@ def test_half_blocks_concatenated_are_the_block(case):
 @every_case
 @biases
 def test_an_empty_block_changes_nothing(case, bias):
-    x, y = random_rows(40, D)
+    x, y = case.data(40, D)
     block = block_of(x, y)
     shared, rows, *_ = learn(case, block, D, bias=bias)
     before = {name: array.copy() for name, array in all_arrays(shared, rows).items()}
@@ -212,7 +214,7 @@ def test_an_empty_block_changes_nothing(case, bias):
 
 @every_case
 def test_empty_rows_change_no_weight_where_there_is_no_bias(case):
-    x, y = random_rows(40, D)
+    x, y = case.data(40, D)
     padded = sp.vstack([sp.csr_matrix((2, D)), x[:20], sp.csr_matrix((1, D)), x[20:]]).tocsr().astype(np.float32)
     labels = np.concatenate([[1, -1], y[:20], [1], y[20:]])
     shared, rows, *_ = learn(case, block_of(x, y), D)
@@ -221,8 +223,10 @@ def test_empty_rows_change_no_weight_where_there_is_no_bias(case):
     assert counts.rows == 43 and np.isfinite(scores).all()
     if rows:  # an empty row's loss is C whatever w is: its dual variable stands at the price of that
         price = resolve("dcd", case.loss, None, None, {}).settings["C"]
-        expected = price * {"hinge": 1, "squared_hinge": 2, "logistic": 0.5}[case.loss]
-        np.testing.assert_array_equal(rows2.alpha[[0, 1, 22]], expected)
+        expected = {"hinge": 1, "squared_hinge": 2, "logistic": 0.5}.get(case.loss)
+        if case.regression:
+            expected = np.array([1, -1, 1]) * {"epsilon_insensitive": 1, "squared_epsilon_insensitive": 1.8}[case.loss]
+        np.testing.assert_allclose(rows2.alpha[[0, 1, 22]], price * expected, rtol=1e-15)
 
 
 # Row weights, separable data, mixing
@@ -231,7 +235,7 @@ def test_empty_rows_change_no_weight_where_there_is_no_bias(case):
 @every_case
 @biases
 def test_a_row_of_weight_zero_is_as_if_it_were_not_there(case, bias, quiet):
-    x, y = random_rows(90, D)
+    x, y = case.data(90, D)
     weights = np.ones(90)
     weights[[0, 5, 44, 89]] = 0
     there = weights > 0
@@ -243,7 +247,7 @@ def test_a_row_of_weight_zero_is_as_if_it_were_not_there(case, bias, quiet):
     assert np.any(fit(x, y, **options).coef_ != without.coef_)
 
 
-@every_case
+@every_classifier
 @biases
 @pytest.mark.parametrize("seed", range(3))
 def test_separable_data_end_without_mistakes(case, bias, seed, quiet):
@@ -456,7 +460,7 @@ def test_every_method_says_what_it_is():
 @every_case
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_a_run_taken_up_again_equals_one_that_never_stopped(case, dtype, tmp_path, quiet):
-    x, y = random_rows(150, D)
+    x, y = case.data(150, D)
     options = dict(algo=case.algo, loss=case.loss, dtype=dtype, progress=False)
     options |= {"tol": 0, "inner_rounds": 2} if case.method.certificate else {}
     straight = fit(x, y, epochs=7, run_dir=tmp_path / "straight", **options)
@@ -470,7 +474,7 @@ def test_a_run_taken_up_again_equals_one_that_never_stopped(case, dtype, tmp_pat
 
 @every_case
 def test_the_same_call_gives_the_same_bits_and_the_seed_matters(case, quiet):
-    x, y = random_rows(150, D)
+    x, y = case.data(150, D)
     options = dict(algo=case.algo, loss=case.loss, epochs=3, progress=False)
     assert fit(x, y, **options).digest() == fit(x, y, **options).digest() != fit(x, y, seed=1, **options).digest()
 
@@ -478,7 +482,7 @@ def test_the_same_call_gives_the_same_bits_and_the_seed_matters(case, quiet):
 @every_case
 def test_weights_of_half_the_width_learn_the_same(case, quiet):
     """float32 weights: 24 bits, so a few parts in a million after some hundred updates."""
-    x, y = random_rows(150, D)
+    x, y = case.data(150, D)
     options = dict(algo=case.algo, loss=case.loss, epochs=2, progress=False)
     wide, narrow = (fit(x, y, dtype=dtype, **options).coef_ for dtype in ("float64", "float32"))
     assert np.any(wide != narrow)

@@ -69,5 +69,6 @@ def _print_one(method: dict[str, Any]) -> None:
     )
     for param in method["parameters"]:
         bounds = f" in {param['bounds']}" if param["bounds"] else ""
-        click.echo(f"  {click.style(_default_text(param), bold=True)}{bounds}: {param['about']}")
+        only = f" (with {', '.join(param['losses'])})" if param["losses"] else ""
+        click.echo(f"  {click.style(_default_text(param), bold=True)}{bounds}: {param['about']}{only}")
     click.echo()

@@ -56,14 +56,14 @@ def convert_showing(sources: list[str], out: str, **options: Any) -> Any:
 
 def describe(dataset: Any) -> dict[str, Any]:
     """The facts of a dataset as plain values."""
-    classes, counts = dataset.classes.tolist(), dataset.class_counts.tolist()
     return {
         "rows": dataset.n_rows,
         "features": dataset.n_features,
         "nnz": dataset.nnz,
         "chunks": dataset.n_chunks,
         "files": len(dataset.files),
-        "classes": [{"label": label, "rows": count} for label, count in zip(classes, counts, strict=True)],
+        "classes": _classes(dataset),
+        "label_range": dataset.label_range,
         "binary_values": bool(dataset.binary),
         "weighted": bool(dataset.weighted),
         "index_bytes": dataset.index_width,
@@ -74,6 +74,14 @@ def describe(dataset: Any) -> dict[str, Any]:
         "digest": dataset.digest,
         "warnings": list(dataset.warnings),
     }
+
+
+def _classes(dataset: Any) -> list[dict[str, Any]] | None:
+    """Each class with its rows, or None where labels are numbers that are no classes."""
+    if dataset.classes is None:
+        return None
+    pairs = zip(dataset.classes.tolist(), dataset.class_counts.tolist(), strict=True)
+    return [{"label": label, "rows": count} for label, count in pairs]
 
 
 def bytes_in_memory(dataset: Any) -> int:
@@ -95,7 +103,7 @@ def print_converted(dataset: Any, out: str) -> None:
         [
             ("shards", f"{out}  ({len(dataset.files)} files, {dataset.n_chunks:,} chunks)"),
             ("bytes", f"{format_bytes(read)} -> {format_bytes(written)}" if read and written else None),
-            ("classes", class_text(dataset)),
+            label_line(dataset),
             ("values", "all 1, left out" if dataset.binary else None),
             ("rounded", f"by at most {rounding:.1e} of a value (stored as float32)" if rounding else None),
             ("bad rows", terminal.poor(f"{bad:,}") if bad else None),
@@ -103,7 +111,17 @@ def print_converted(dataset: Any, out: str) -> None:
         indent="  ",
     )
     print_warnings(dataset)
-    click.echo(f"  next: {click.style(f'bigclf fit {out} -o model.bigclf', bold=True)}")
+    loss = " --loss epsilon_insensitive" if dataset.classes is None else ""
+    click.echo(f"  next: {click.style(f'bigclf fit {out} -o model.bigclf{loss}', bold=True)}")
+
+
+def label_line(dataset: Any) -> tuple[str, str]:
+    """What the labels are: classes with their rows, or a range of numbers."""
+    from bigclf.data.dataset import range_text
+
+    if dataset.classes is None:
+        return "labels", range_text(dataset.label_range)
+    return "classes", class_text(dataset)
 
 
 def class_text(dataset: Any, most: int = 6) -> str:

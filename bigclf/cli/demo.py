@@ -180,7 +180,7 @@ class Demo:
     def _evaluate(self, name: str, model: Any, test: Any) -> None:
         from bigclf.metrics import evaluate
 
-        figures = evaluate(model, test, memory=self.memory)
+        figures: Any = evaluate(model, test, memory=self.memory)
         self.told[name]["test"] = {"accuracy": figures.accuracy, "auc": figures.auc, "rows": figures.n}
         self._say(f"Test {name}", f"AUC {figures.auc:.4f}, accuracy {100 * figures.accuracy:.2f} % of "
                   f"{format_count(figures.n)} rows never seen", figures.seconds)  # fmt: skip

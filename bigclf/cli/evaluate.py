@@ -23,7 +23,10 @@ def command(
     model: str, data: tuple[str, ...], memory: str | None, workers: str | None, patience: tuple[str, ...],
     output: str | None, overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Accuracy, AUC, F1 and the confusion of MODEL on the labelled shards DATA."""
+    """Accuracy, AUC, F1 and the confusion of MODEL on the labelled shards DATA.
+
+    Of a model that predicts numbers: mean squared and absolute error, and R^2.
+    """
     from bigclf.model import load
     from bigclf.progress import TerminalProgress
     from bigclf.training.evaluation import evaluate
@@ -65,23 +68,38 @@ def write_json(path: str, value: Any) -> None:
     files.publish_text(path, json.dumps(terminal.plain(value), indent=2, ensure_ascii=False) + "\n")
 
 
-NAMES = {"auc": "AUC", "log_loss": "log loss"}
+NAMES = {"auc": "AUC", "log_loss": "log loss", "r2": "R^2"}
 
 
 def print_evaluation(result: Any, most: int = 20) -> None:
     rate = f", {format_count(result.n / result.seconds)} rows/s" if result.seconds > 0 else ""
-    terminal.heading(f"accuracy {100 * result.accuracy:.2f} %", f"{result.n:,} rows in "
-                     f"{format_seconds(result.seconds)}{rate}")  # fmt: skip
+    terminal.heading(headline(result), f"{result.n:,} rows in {format_seconds(result.seconds)}{rate}")
     missing = [(NAMES.get(name, name), f"none: {why}") for name, why in result.missing.items()]
     terminal.facts([*figures(result), *missing], indent="  ")
-    if len(result.classes) <= most:
+    if not numeric(result) and len(result.classes) <= most:
         _print_classes(result)
     for note in result.notes:
         terminal.say("note:", note, "yellow")
 
 
+def numeric(result: Any) -> bool:
+    """Whether the figures are of a model that predicts numbers."""
+    return hasattr(result, "mean_squared_error")
+
+
+def headline(result: Any) -> str:
+    if numeric(result):
+        return f"mean squared error {result.mean_squared_error:.6g}"
+    return f"accuracy {100 * result.accuracy:.2f} %"
+
+
 def figures(result: Any) -> list[tuple[str, Any]]:
     """The figures of an evaluation that are a number each, as text."""
+    if numeric(result):
+        return [
+            ("mean absolute error", f"{result.mean_absolute_error:.6g}"),
+            ("R^2", None if result.r2 is None else f"{result.r2:.5f}"),
+        ]
     bound = f" ± {result.auc_bound:.1e}" if result.auc_bound else ""
     return [
         ("AUC", None if result.auc is None else f"{result.auc:.5f}{bound}"),

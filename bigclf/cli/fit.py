@@ -232,6 +232,8 @@ def quality(model: Any) -> str | None:
 def progressive_text(progressive: dict[str, Any]) -> str:
     rows = progressive.get("rows")
     over = f" over {format_count(rows)} rows" if rows else ""
+    if "mean_loss" in progressive:
+        return f"loss of {progressive['mean_loss']:.6g} a row, each judged before it was learned from{over}"
     return f"{100 * progressive['error']:.2f} % wrong, each row judged before it was learned from{over}"
 
 

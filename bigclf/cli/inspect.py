@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from bigclf.cli import terminal
-from bigclf.cli.convert import class_text, describe, print_warnings
+from bigclf.cli.convert import class_text, describe, label_line, print_warnings
 from bigclf.errors import DataError
 from bigclf.units import format_bytes, format_count, format_seconds
 
@@ -62,7 +62,8 @@ def _print_data(dataset: Any) -> None:
                           f"at most {dataset.max_row_nnz:,})"),
             ("values", "all 1" if dataset.binary else "float32, one a row" if dataset.row_constant else "float32"),
             ("largest norm of a row", f"{told['largest_row_norm']:.4g}"),
-            ("classes", f"{len(dataset.classes):,}:  {class_text(dataset)}"),
+            label_line(dataset) if dataset.classes is None
+            else ("classes", f"{len(dataset.classes):,}:  {class_text(dataset)}"),
             ("row weights", "yes" if dataset.weighted else None),
             ("files", f"{len(dataset.files):,}, {format_bytes(told['bytes_on_disk'])} on disk"),
             ("chunks", f"{dataset.n_chunks:,}"),
@@ -82,7 +83,7 @@ def _model(path: str) -> tuple[str, dict[str, Any], Any]:
     model = load(path)
     facts = {
         "n_features": model.n_features,
-        "classes": model.classes_.tolist(),
+        "classes": None if model.regression else model.classes_.tolist(),
         "dtype": str(model.coef_.dtype),
         "nonzero_weights": int(sum((weights != 0).sum() for weights in model.coef_)),
         "intercept": model.intercept_.tolist(),
@@ -97,11 +98,12 @@ def _model(path: str) -> tuple[str, dict[str, Any], Any]:
 def _print_model(path: str, told: dict[str, Any]) -> None:
     method = dict(told["method"])
     terminal.heading(path, f"a model by {method.pop('name', '?')}")
-    classes = [str(label) for label in told["classes"]]
-    rows = 1 if len(classes) == 2 else len(classes)
+    classes = None if told["classes"] is None else [str(label) for label in told["classes"]]
+    rows = 1 if classes is None or len(classes) == 2 else len(classes)
     terminal.facts(
         [
-            ("classes", f"{len(classes)}:  {', '.join(classes[:8])}{' ...' if len(classes) > 8 else ''}"),
+            ("predicts", "numbers" if classes is None else None),
+            ("classes", None if classes is None else _listed(classes)),
             ("weights", f"{rows} x {told['n_features']:,} {told['dtype']}, {told['nonzero_weights']:,} not zero"),
             ("quality", certificate_text(told["certificate"])),
             ("parameters", parameters_text(method)),
@@ -110,6 +112,10 @@ def _print_model(path: str, told: dict[str, Any]) -> None:
         ],
         indent="  ",
     )
+
+
+def _listed(classes: list[str], most: int = 8) -> str:
+    return f"{len(classes)}:  {', '.join(classes[:most])}{' ...' if len(classes) > most else ''}"
 
 
 def _training_facts(facts: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -127,6 +133,7 @@ def _training_facts(facts: dict[str, Any]) -> list[tuple[str, Any]]:
         ("in", ", ".join(parts)),
         ("stopped by", stopped),
         ("progressive error", f"{100 * progressive['error']:.2f} %" if "error" in progressive else None),
+        ("progressive loss", f"{progressive['mean_loss']:.6g} a row" if "mean_loss" in progressive else None),
         *rest,
     ]
 
@@ -208,8 +215,8 @@ def _print_run(directory: str, told: dict[str, Any], most: int = 12) -> None:
     if not history:
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    names = ("epoch", "seconds", "rows", "bytes_read", "objective", "gap", "error", "mistakes", "workers", "mixes",
-             "bytes_moved")  # fmt: skip
+    names = ("epoch", "seconds", "rows", "bytes_read", "objective", "gap", "error", "mean_loss", "mistakes", "workers",
+             "mixes", "bytes_moved")  # fmt: skip
     columns = [name for name in names if any(record.get(name) is not None for record in history)]
     for name in columns:
         table.add_column(name.replace("_", " "), justify="right")

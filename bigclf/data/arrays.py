@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from typing import Any
 
@@ -21,9 +22,10 @@ class Arrays:
     ----------
     X : numpy [rows, features], scipy sparse, pandas DataFrame or pyarrow Table of numbers. A CSR matrix of float32
         with sorted indices is used where it lies, without a copy.
-    y : [rows] labels: ints, floats, strings or bools, of one kind.
+    y : [rows] labels: ints, floats, strings or bools, of one kind; numbers where they are to be predicted.
     sample_weight : [rows] at least 0, or None.
     least_chunks : rows are cut into at least so many chunks, where there are as many rows.
+    real_labels : labels are numbers to predict; then there are no ``classes`` (None), and blocks hold the numbers.
 
     Raises
     ------
@@ -35,13 +37,20 @@ class Arrays:
     warnings: list[str] = []
     layout = None
 
-    def __init__(self, X: Any, y: Any, sample_weight: Any = None, least_chunks: int = 1) -> None:
+    def __init__(
+        self, X: Any, y: Any, sample_weight: Any = None, least_chunks: int = 1, real_labels: bool = False
+    ) -> None:
         indptr, indices, values, self.n_features = csr_arrays(X)
-        labels = label_array(y)
+        labels = number_array(y) if real_labels else label_array(y)
         self.n_rows = indptr.size - 1
         if labels.size != self.n_rows:
             raise ValueError(f"X has {self.n_rows} rows and y has {labels.size} labels")
-        self.classes, codes, self.class_counts = np.unique(labels, return_inverse=True, return_counts=True)
+        self.real_labels = real_labels
+        self.classes: Any = None
+        self.class_counts: Any = None
+        codes = labels
+        if not real_labels:
+            self.classes, codes, self.class_counts = np.unique(labels, return_inverse=True, return_counts=True)
         weights = np.ones(self.n_rows) if sample_weight is None else weight_array(sample_weight, self.n_rows)
         self.weighted = sample_weight is not None
         self.weight_sum = float(weights.sum())
@@ -50,7 +59,8 @@ class Arrays:
         check(indptr, indices, values, self.n_features, norms)
         ids = np.arange(self.n_rows)
         values, scales = one_value_a_row(indptr, values)
-        self._block = Block(indptr, indices, values, codes.astype(np.float64), weights, norms, ids, scales)
+        codes = codes.astype(np.float64, copy=not real_labels)
+        self._block = Block(indptr, indices, values, codes, weights, norms, ids, scales)
         self.nnz = int(indptr[-1] - indptr[0])
         self.binary, self.row_constant = values.size == scales.size == 0, scales.size > 0
         self.index_width = indices.dtype.itemsize
@@ -61,7 +71,8 @@ class Arrays:
         self.chunks = cut(indptr, least_chunks)
         self.max_group_rows = int(self.chunks.rows.max(initial=0))
         self.max_group_nnz = int(self.chunks.nnz.max(initial=0))
-        self.sorted_labels = bool((np.diff(codes) != 0).sum() + 1 == self.classes.size > 1)
+        runs = int((np.diff(codes) != 0).sum()) + 1
+        self.sorted_labels = not real_labels and bool(runs == self.classes.size > 1)
 
     @property
     def n_chunks(self) -> int:
@@ -73,10 +84,22 @@ class Arrays:
         import xxhash
 
         digest = xxhash.xxh3_128()
-        for array in (*self._block, np.char.encode(self.classes.astype(str), "utf-8")):
+        names = np.empty(0) if self.classes is None else np.char.encode(self.classes.astype(str), "utf-8")
+        for array in (*self._block, names):
             digest.update(f"{array.dtype.str}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).view(np.uint8))
         return str(digest.hexdigest())
+
+    def with_real_labels(self) -> Arrays:
+        """The same rows with labels that are numbers to predict; ValueError if they are text."""
+        if self.real_labels:
+            return self
+        found = copy.copy(self)
+        found.__dict__.pop("digest", None)
+        numbers = number_array(self.classes)[self._block.labels.astype(np.int64)]
+        found._block = self._block._replace(labels=numbers)
+        found.real_labels, found.classes, found.class_counts, found.sorted_labels = True, None, None, False
+        return found
 
     def whole(self) -> Block:
         """All rows as one block, without a copy."""
@@ -186,6 +209,14 @@ def label_array(y: Any) -> np.ndarray:
         if bad.size:
             raise DataError("a label is NaN or infinite", row=int(bad[0]), column="label")
     return labels
+
+
+def number_array(y: Any) -> np.ndarray:
+    """Labels that are numbers to predict, float64 [rows]; ValueError for text, DataError as ``label_array``."""
+    labels = label_array(y)
+    if labels.dtype.kind not in "biuf":
+        raise ValueError("the labels are text; numbers are needed to learn to predict numbers")
+    return labels.astype(np.float64)
 
 
 def weight_array(sample_weight: Any, n_rows: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import functools
 import hashlib
@@ -18,6 +19,7 @@ from bigclf.block import NO_SCALES, Block, one_value_a_row
 from bigclf.data import files, shards
 from bigclf.data.facts import (
     Chunks,
+    Distinct,
     Facts,
     Header,
     check_alike,
@@ -31,7 +33,7 @@ from bigclf.data.facts import (
     table_digest,
 )
 from bigclf.data.shards import Layout, Rows
-from bigclf.errors import DataError
+from bigclf.errors import DataError, SchemaError
 from bigclf.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 TARGET_NNZ = 500_000
 GATHER_FACTOR = 5  # decoded pages, Arrow's arrays and ours, times a row group's decompressed bytes
 MANIFEST, CHUNK_TABLE = "_bigclf_manifest.json", "_bigclf_chunks.parquet"
-MANIFEST_VERSION = 1
+MANIFEST_VERSION, REAL_MANIFEST_VERSION = 1, 2  # the second where labels are no classes
 Line = tuple[int, int, int, int]  # a chunk: row group, first row, rows, nnz
 
 
@@ -71,7 +73,10 @@ class Dataset:
     ----------
     files : list of paths; fingerprints : their fingerprints.
     n_rows, n_features, nnz, n_chunks : int.
-    classes : [K] ascending, in the label's own type; class_counts : int64 [K].
+    classes : [K] ascending, in the label's own type; class_counts : int64 [K]; both None with ``real_labels``.
+    real_labels : whether labels are numbers to predict: always where there are more than 100,000 distinct ones that
+        are not whole numbers, else in what ``with_real_labels`` returns.
+    label_range : "min", "max" and "mean" of labels that are numbers; None for text and where there are none.
     binary : whether every value is 1; row_constant : else whether no row has two values that differ (in both cases
         blocks hold no values; files written before this was noted count as having them).
     index_width : bytes of an index, the same in all blocks: 4 or 8.
@@ -127,14 +132,45 @@ class Dataset:
         self.binary, self.index_width, self.weighted = facts.binary, facts.index_width, facts.weighted
         self.row_constant = facts.row_constant and not facts.binary
         self.weight_sum, self.max_row_nnz, self.max_norm = facts.weight_sum, facts.max_row_nnz, facts.max_norm
-        ordered = sorted(facts.counts)
-        self.classes = np.array(ordered, dtype=facts.label_dtype or np.float64)
-        self.class_counts = np.array([facts.counts[c] for c in ordered], np.int64)
+        self._take_labels(facts)
         self.features, self.layout, self.chunks = known.features, known.layout, chunks
-        self.sorted_labels = is_sorted(self.class_counts, facts.label_changes)
+        self.sorted_labels = not self.real_labels and is_sorted(self.class_counts, facts.label_changes)
         self.max_group_rows, self.max_group_nnz = largest_group(chunks)
         self.warnings = self._warnings()
         self._known = known
+
+    def _take_labels(self, facts: Facts) -> None:
+        """Classes, or the range of numbers that are none."""
+        span = facts.labels_span()
+        self.label_range: dict[str, float] | None = None
+        if span is not None and facts.n_rows:
+            self.label_range = {"min": span[0], "max": span[1], "mean": span[2] / facts.n_rows}
+        self.real_labels = facts.label_range is not None
+        self.classes: Any = None
+        self.class_counts: Any = None
+        if not self.real_labels:
+            ordered = sorted(facts.counts)
+            self.classes = np.array(ordered, dtype=facts.label_dtype or np.float64)
+            self.class_counts = np.array([facts.counts[c] for c in ordered], np.int64)
+
+    def with_real_labels(self) -> Dataset:
+        """The same rows with labels that are numbers to predict: those of blocks are then the numbers themselves.
+
+        Raises
+        ------
+        SchemaError : if the labels are text.
+        """
+        if self.real_labels:
+            return self
+        if self._known.facts.label_dtype == "str":
+            message = "the labels are text; numbers are needed to learn to predict numbers"
+            raise SchemaError(message, file=self.files[0], column=self.layout.label)
+        found = copy.copy(self)
+        found.real_labels, found.classes, found.class_counts = True, None, None
+        found.sorted_labels = False
+        found.warnings = found._warnings()
+        found.digest = hashlib.blake2b(f"{self.digest} real".encode(), digest_size=16).hexdigest()
+        return found
 
     @property
     def n_chunks(self) -> int:
@@ -175,13 +211,15 @@ class Dataset:
         """Facts and chunks of each row group of each file that is not ours; one read."""
         foreign = [(f, g) for f, h in enumerate(headers) if not h.footer for g in range(max(len(h.group_rows), 1))]
 
+        distinct = Distinct()
+
         def gather_one(place: tuple[int, int]) -> tuple[Facts, list[Line]]:
             file, group = place
             header = headers[file]
             if not header.group_rows:
                 return Facts(label_dtype=header.label_dtype), []
             rows = self._read(file, group)
-            facts = gather(rows, header.label_dtype, header.layout, header.path, group)
+            facts = distinct.look(gather(rows, header.label_dtype, header.layout, header.path, group))
             lines = cut_lines(rows.indptr, group, self.target_nnz)
             del rows
             shards.release_unused()
@@ -201,7 +239,8 @@ class Dataset:
         for directory, prefix in self._places():
             try:
                 manifest = shards.unsealed(files.read_text(files.join(directory, prefix + MANIFEST)))
-                if manifest["version"] != MANIFEST_VERSION or not self._matches(manifest["files"]):
+                known = manifest["version"] in (MANIFEST_VERSION, REAL_MANIFEST_VERSION)
+                if not known or not self._matches(manifest["files"]):
                     continue
                 table = shards.read_table(files.join(directory, prefix + CHUNK_TABLE), list(Chunks._fields))
                 chunks = Chunks(*(table[name] for name in Chunks._fields))
@@ -238,7 +277,7 @@ class Dataset:
             for path, fingerprint in zip(self.files, self.fingerprints, strict=True)
         ]
         manifest = {
-            "version": MANIFEST_VERSION,
+            "version": MANIFEST_VERSION if known.facts.label_range is None else REAL_MANIFEST_VERSION,
             "files": listed,
             "features": known.features,
             "layout": list(known.layout),
@@ -255,7 +294,7 @@ class Dataset:
 
         Returns
         -------
-        Block : labels are class codes, ids the row numbers in the whole dataset.
+        Block : labels are class codes, or numbers (``real_labels``); ids the row numbers in the whole dataset.
 
         Raises
         ------
@@ -318,9 +357,11 @@ class Dataset:
         return self.layout._replace(values=None) if left_out else self.layout
 
     def _codes(self, labels: Any, n_rows: int, path: str, row_group: int) -> np.ndarray:
-        """Codes of the classes float64 [m], NaN where the files have no labels."""
+        """Codes of the classes float64 [m], or the numbers; NaN where the files have no labels."""
         if labels is None:
             return np.full(n_rows, np.nan)
+        if self.real_labels:
+            return shards.as_numpy(labels).astype(np.float64)
         codes = class_codes(labels, self.classes)
         unknown = np.flatnonzero(codes < 0)
         if unknown.size:
@@ -370,28 +411,53 @@ class Dataset:
         size = sum(f.size for f in self.fingerprints)
         density = self.nnz / self.n_rows if self.n_rows else 0.0
         values = ", all 1" if self.binary else ", one value a row" if self.row_constant else ""
-        shown = ", ".join(f"{c} ({n:,})" for c, n in zip(self.classes[:8], self.class_counts[:8], strict=True))
         lines = {
             "files": f"{len(self.files):,}, {format_bytes(size)}, {self.n_chunks:,} chunks",
             "rows": format_count(self.n_rows),
             "features": format_count(self.n_features),
             "non-zeros": f"{format_count(self.nnz)}, {density:.1f} a row" + values,
-            "classes": f"{self.classes.size:,}: {shown}" + (", ..." if self.classes.size > 8 else ""),
         }
+        if self.real_labels:
+            lines["labels"] = range_text(self.label_range)
+        else:
+            shown = ", ".join(f"{c} ({n:,})" for c, n in zip(self.classes[:8], self.class_counts[:8], strict=True))
+            lines["classes"] = f"{self.classes.size:,}: {shown}" + (", ..." if self.classes.size > 8 else "")
         return "\n".join(["Dataset", *(f"  {name:<10}{text}" for name, text in lines.items())])
 
 
-def require_trainable(dataset: Dataset) -> None:
+def range_text(label_range: Mapping[str, float] | None) -> str:
+    """``numbers from -3 to 12.5, mean 0.25``"""
+    if label_range is None:
+        return "none"
+    return "numbers from {min:.6g} to {max:.6g}, mean {mean:.6g}".format(**label_range)
+
+
+NO_CLASSES = (
+    "the labels are numbers, too many different ones to be classes; learn to predict them with "
+    'loss="epsilon_insensitive" or "squared_epsilon_insensitive"'
+)
+
+
+def require_classes(dataset: Dataset) -> None:
+    """Refuse labels that are no classes: DataError."""
+    if dataset.classes is None:
+        raise DataError(NO_CLASSES, file=dataset.files[0], column=dataset.layout.label)
+
+
+def require_trainable(dataset: Dataset, regression: bool = False) -> None:
     """Refuse data nothing can be learned from.
 
     Raises
     ------
-    DataError : for zero rows, one class only, or row weights that are all zero.
+    DataError : for zero rows, one class only or labels that are no classes (unless ``regression``), or row weights
+        that are all zero.
     """
     place = dataset.files[0] if len(dataset.files) == 1 else None
     if dataset.n_rows == 0:
         raise DataError(f"there are no rows in {len(dataset.files)} file(s)", file=place)
-    if dataset.classes.size < 2:
+    if not regression:
+        require_classes(dataset)
+    if not regression and dataset.classes.size < 2:
         only = dataset.classes[0].item()
         message = f"every one of the {dataset.n_rows:,} rows has the label {only!r}; training needs two classes"
         raise DataError(message, file=place, column=dataset.layout.label)

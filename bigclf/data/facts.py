@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +24,7 @@ from bigclf.data.shards import Layout, Rows
 from bigclf.errors import DataError, MemoryBudgetError, SchemaError
 from bigclf.units import format_bytes
 
-MAX_FLOAT_CLASSES = 100_000
+MAX_FLOAT_CLASSES = 100_000  # more distinct labels that are not whole numbers are no classes
 GIVEN = {"kind": "given", "version": 1}
 _A = TypeVar("_A")
 _B = TypeVar("_B")
@@ -49,7 +51,10 @@ class Chunks(NamedTuple):
 
 @dataclasses.dataclass
 class Facts:
-    """What is known of some rows: of a row group, a file or the whole dataset."""
+    """What is known of some rows: of a row group, a file or the whole dataset.
+
+    Labels that can be classes are counted; of others, which only a regression can learn, the range is kept.
+    """
 
     n_rows: int = 0
     nnz: int = 0
@@ -64,6 +69,7 @@ class Facts:
     weight_sum: float = 0.0
     max_row_nnz: int = 0
     max_norm: float = 0.0
+    label_range: tuple[float, float, float] | None = None  # least, greatest and sum of labels that are no classes
 
     def add(self, other: Facts) -> None:
         """Take in what is known of further rows."""
@@ -74,15 +80,32 @@ class Facts:
         self.binary = self.binary and other.binary
         self.row_constant = self.row_constant and other.row_constant
         self.label_dtype = _wider(self.label_dtype, other.label_dtype)
-        self.counts.update(other.counts)
-        if self.label_dtype.startswith("float") and len(self.counts) > MAX_FLOAT_CLASSES:
-            raise DataError(f"more than {MAX_FLOAT_CLASSES:,} distinct labels that are not whole numbers: this looks "
-                            "like a regression target, which classifiers cannot learn")  # fmt: skip
+        if self.label_range is None and other.label_range is None:
+            self.counts.update(other.counts)
+        else:
+            self.label_range, self.counts = _joined(self.labels_span(), other.labels_span()), Counter()
+        self.settle()
+
+    def settle(self, many: bool = False) -> None:
+        """Stop counting labels that are too ``many`` to be classes."""
+        many = many or len(self.counts) > MAX_FLOAT_CLASSES
+        if many and self.counts and self.label_dtype.startswith("float"):
+            self.label_range, self.counts = self.labels_span(), Counter()
+
+    def labels_span(self) -> tuple[float, float, float] | None:
+        """Least, greatest and sum of the labels, or None where there are none or they are text."""
+        if self.label_range is not None or not self.counts or self.label_dtype == "str":
+            return self.label_range
+        total = math.fsum(float(label) * n for label, n in self.counts.items())
+        return float(min(self.counts)), float(max(self.counts)), total
 
     def as_json(self) -> dict[str, Any]:
         classes = sorted(self.counts)
+        names = [f.name for f in dataclasses.fields(self) if f.name not in ("counts", "label_range")]
+        span = {} if self.label_range is None else {"label_range": list(self.label_range)}
         return {
-            **{f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "counts"},
+            **{name: getattr(self, name) for name in names},
+            **span,
             "classes": classes,
             "class_counts": [self.counts[c] for c in classes],
         }
@@ -90,8 +113,40 @@ class Facts:
     @staticmethod
     def from_json(facts: Mapping[str, Any]) -> Facts:
         told = {"row_constant": facts["binary"], **facts}  # older ones do not say
-        known = {f.name: told[f.name] for f in dataclasses.fields(Facts) if f.name != "counts"}
-        return Facts(**known, counts=Counter(dict(zip(facts["classes"], facts["class_counts"], strict=True))))
+        known = {f.name: told[f.name] for f in dataclasses.fields(Facts) if f.name not in ("counts", "label_range")}
+        counts = Counter(dict(zip(facts["classes"], facts["class_counts"], strict=True)))
+        return Facts(**known, counts=counts, label_range=_span_of(facts))
+
+
+class Distinct:
+    """The distinct labels that threads meet, as far as they can be classes: what each counts is dropped beyond."""
+
+    def __init__(self) -> None:
+        self._labels: set[Any] = set()
+        self._many, self._lock = False, threading.Lock()
+
+    def look(self, facts: Facts) -> Facts:
+        """The facts of further rows, without counts once there are too many labels."""
+        if facts.label_dtype.startswith("float"):
+            with self._lock:
+                if not self._many:
+                    self._labels.update(facts.counts)
+                    self._many = len(self._labels) > MAX_FLOAT_CLASSES
+            facts.settle(self._many)
+        return facts
+
+
+def _span_of(facts: Mapping[str, Any]) -> tuple[float, float, float] | None:
+    span = facts.get("label_range")
+    return None if span is None else (float(span[0]), float(span[1]), float(span[2]))
+
+
+def _joined(
+    a: tuple[float, float, float] | None, b: tuple[float, float, float] | None
+) -> tuple[float, float, float] | None:
+    if a is None or b is None:
+        return a or b
+    return min(a[0], b[0]), max(a[1], b[1]), a[2] + b[2]
 
 
 def _wider(a: str, b: str) -> str:
@@ -136,6 +191,7 @@ class Header(NamedTuple):
             counts=Counter(dict(zip(told["classes"], told["class_counts"], strict=True))),
             index_width=8 if self.types["indices"] == "int64" else 4,
             weighted=self.layout.weight is not None,
+            label_range=_span_of(told),
         )
 
     def chunk_lines(self) -> list[tuple[int, int, int, int]]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-FORMAT_VERSION = 1
+FORMAT_VERSION, CLASSES_FORMAT_VERSION = 2, 1  # the first is written only where labels are numbers, no classes
 KEY = b"bigclf"
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -504,7 +504,8 @@ class ShardWriter:
     ----------
     path : where the shard appears when the ``with`` block ends well.
     n_features : number of columns of the data the shard belongs to.
-    classes : [K] ascending, in the label's own type (bool, int64, float64 or str); labels are given as codes.
+    classes : [K] ascending, in the label's own type (bool, int64, float64 or str); labels are given as codes. None:
+        labels are numbers, float64.
     index_width : 4 or 8, bytes of an index.
     binary : leave the values out: each is 1.
     weighted : write the column ``weight``.
@@ -516,13 +517,15 @@ class ShardWriter:
         path: str,
         *,
         n_features: int,
-        classes: np.ndarray,
+        classes: np.ndarray | None,
         index_width: int = 4,
         binary: bool = False,
         weighted: bool = False,
         features: Mapping[str, Any] | None = None,
     ) -> None:
-        self.classes, self.n_features, self.index_width = np.asarray(classes), int(n_features), index_width
+        self.real = classes is None
+        self.classes = np.empty(0) if classes is None else np.asarray(classes)
+        self.n_features, self.index_width = int(n_features), index_width
         self.binary, self.weighted = binary, weighted
         self.features = dict(features or {"kind": "given", "version": 1})
         self.schema = shard_schema(self.classes, index_width, binary, weighted)
@@ -531,6 +534,7 @@ class ShardWriter:
         self.n_rows = self.max_row_nnz = self.label_changes = 0
         self.max_norm = self.weight_sum = 0.0
         self.row_constant = True
+        self.label_range = [np.inf, -np.inf, 0.0]  # least, greatest, sum
         self._content = hashlib.blake2b(digest_size=16)
         self._path = path
         self._file: Any = None
@@ -560,7 +564,7 @@ class ShardWriter:
         codes: np.ndarray,
         weights: np.ndarray | None = None,
     ) -> None:
-        """Write a chunk: rows as in ``Block`` (indptr from 0), ``codes`` of their classes [m], ``weights`` [m]."""
+        """Write a chunk: rows as in ``Block`` (indptr from 0), ``codes`` of classes or numbers [m], ``weights`` [m]."""
         arrays = self._as_stored(indptr, indices, values, codes, weights)
         self._note(indptr, arrays)
         for array in (indptr, codes, *(arrays[name] for name in arrays if name != "label")):
@@ -569,7 +573,7 @@ class ShardWriter:
 
     def _as_stored(self, indptr, indices, values, codes, weights) -> dict[str, np.ndarray]:  # type: ignore[no-untyped-def]
         arrays = {
-            "label": self.classes[codes.astype(np.int64)],
+            "label": codes.astype(np.float64) if self.real else self.classes[codes.astype(np.int64)],
             "indices": np.ascontiguousarray(indices, np.uint64 if self.index_width == 8 else np.uint32),
         }
         arrays["indices"] = arrays["indices"].view(np.int64 if self.index_width == 8 else np.int32)
@@ -577,9 +581,21 @@ class ShardWriter:
             arrays["values"] = values if values.size else np.ones(indices.size, np.float32)
         if self.weighted:
             arrays["weight"] = np.ones(indptr.size - 1, np.float32) if weights is None else weights.astype(np.float32)
-        self.counts += np.bincount(codes.astype(np.int64), minlength=self.classes.size)
+        if self.real:
+            self._note_numbers(arrays["label"])
+        else:
+            self.counts += np.bincount(codes.astype(np.int64), minlength=self.classes.size)
         self.label_changes += int(np.count_nonzero(np.diff(codes)))
         return arrays
+
+    def _note_numbers(self, labels: np.ndarray) -> None:
+        """The range of labels that are numbers; one that is none is an error."""
+        if not np.isfinite(labels).all():
+            raise DataError("a label is NaN or infinite", row=int(np.argmin(np.isfinite(labels))), column="label")
+        if labels.size:
+            low, high, total = self.label_range
+            self.label_range = [min(low, float(labels.min())), max(high, float(labels.max())),
+                                total + float(labels.sum())]  # fmt: skip
 
     def _note(self, indptr: np.ndarray, arrays: dict[str, np.ndarray]) -> None:
         """Take down what the footer will say; a row that no reader would accept is an error here already."""
@@ -613,8 +629,10 @@ class ShardWriter:
         from bigclf import __version__
 
         present = np.flatnonzero(self.counts)
+        numbers = {"label_range": self.label_range if self.n_rows else [0.0, 0.0, 0.0]} if self.real else {}
         return {
-            "version": FORMAT_VERSION,
+            **numbers,
+            "version": FORMAT_VERSION if self.real else CLASSES_FORMAT_VERSION,
             "writer": __version__,
             "n_features": self.n_features,
             "n_rows": self.n_rows,

@@ -178,7 +178,7 @@ _METHODS = (
                 integer=True,
             ),
         ),
-        losses=("hinge", "squared_hinge", "logistic"),
+        losses=("hinge", "squared_hinge", "logistic", *losses.REGRESSION),
         penalties=("l2",),
         shared=functools.partial(zeros, dcd.Shared),
         rows=dcd.Rows,

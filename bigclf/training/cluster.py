@@ -31,7 +31,7 @@ from bigclf.data.dataset import Dataset
 from bigclf.deltas import difference, n_bytes
 from bigclf.errors import BigclfError, ClusterError, DataError, MemoryBudgetError, RunError
 from bigclf.machine import differences, facts
-from bigclf.metrics import PartialEvaluation
+from bigclf.metrics import PartialEvaluation, PartialRegression
 from bigclf.mixing import FAN
 from bigclf.training.bench import Job
 from bigclf.training.book import Book, Cancel, GiveUp, Patience, Submit, Trial
@@ -48,7 +48,7 @@ from bigclf.training.errands import (
     shard_error,
     unpacked,
 )
-from bigclf.training.evaluation import Measure, Measured, Part, attempt_part, bytes_needed, n_bytes_of
+from bigclf.training.evaluation import Measure, Measured, Part, attempt_part, bytes_needed
 from bigclf.training.run_directory import RunDirectory
 from bigclf.training.visit import Carry, Outcome, Ref, RowFile, settled
 from bigclf.units import format_bytes
@@ -1014,7 +1014,7 @@ class Measuring(Crew):
         needed = bytes_needed(measure, parts)
         super().__init__(uuid.uuid4().hex, measure, needed, idle, link=link, patience=patience)
 
-    def measured(self) -> Iterator[PartialEvaluation]:
+    def measured(self) -> Iterator[PartialEvaluation | PartialRegression]:
         """Every part once, in order."""
         if self._progress is not None:
             told = {"n_rows": self.measure.source.n_rows, "task": "rows", "status": self.status}
@@ -1063,7 +1063,7 @@ class Measuring(Crew):
             self._progress.advance(answer.part.n, answer.n_bytes)
 
     def _size_of(self, answer: Measured) -> int:
-        return n_bytes_of(answer.part)
+        return answer.part.n_bytes
 
 
 def balanced(wishes: list[str | None], workers: int) -> list[str | None]:

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf import metrics
-from bigclf.deltas import n_bytes
 from bigclf.errors import DataError
-from bigclf.metrics import Evaluation, PartialEvaluation
+from bigclf.metrics import Evaluation, PartialEvaluation, PartialRegression, RegressionEvaluation
 from bigclf.model import Model, is_stored
 from bigclf.training.book import Patience
 from bigclf.training.errands import Failure, Parcel
@@ -31,7 +30,9 @@ class Measure(NamedTuple):
     source: Any
     exact: bool
 
-    def part(self, first: int, last: int, advance: Callable[[int, int], object] | None = None) -> PartialEvaluation:
+    def part(
+        self, first: int, last: int, advance: Callable[[int, int], object] | None = None
+    ) -> PartialEvaluation | PartialRegression:
         """The chunks first:last."""
         return metrics.partial_evaluation(self.model, self.source, first, last, exact=self.exact, advance=advance)
 
@@ -47,7 +48,7 @@ class Part(NamedTuple):
 class Measured(NamedTuple):
     """A part, with the bytes that were decoded for it."""
 
-    part: PartialEvaluation
+    part: PartialEvaluation | PartialRegression
     n_bytes: int
 
 
@@ -60,7 +61,7 @@ def evaluate(
     workers: Any = None,
     patience: Mapping[str, float] | None = None,
     progress: Any = None,
-) -> Evaluation:
+) -> Evaluation | RegressionEvaluation:
     """Measure ``model`` on labelled rows.
 
     Parameters
@@ -99,16 +100,16 @@ def evaluate_on(
     patience: Patience,
     idle: Callable[[], None] = lambda: None,
     progress: Any = None,
-) -> Evaluation:
+) -> Evaluation | RegressionEvaluation:
     """The same by the workers behind ``link``; ``idle`` is called several times a second and may raise."""
     from bigclf.training.cluster import Measuring
 
-    dataset = metrics.open_dataset(data)
+    dataset = metrics.labelled_dataset(model, data)
     if dataset.n_rows == 0:
         raise DataError("there are no rows to measure the model on", file=dataset.files[0])
     exact = metrics.exact_auc_fits(model, dataset, parse_bytes(memory))
     bare = Model(model.coef_, model.intercept_, model.classes_, model.features, model.method)  # without its history
-    total = PartialEvaluation(model, exact=exact, rows=dataset.n_rows)
+    total: Any = metrics.no_part(model, exact=exact, rows=dataset.n_rows)
     parts = cut(dataset, PARTS_A_WORKER * link.count(patience.idle))
     crew = Measuring(Measure(bare, dataset, exact), parts, idle, progress, link=link, patience=patience)
     with contextlib.closing(crew):
@@ -135,13 +136,6 @@ def bytes_needed(measure: Measure, parts: list[Part]) -> int:
     """What the largest part takes in a worker."""
     rows = max(int(measure.source.chunks.rows[part.first : part.last].sum()) for part in parts)
     return metrics.scoring_bytes(measure.model, measure.source) + (ROW_BYTES * rows if measure.exact else 0)
-
-
-def n_bytes_of(part: PartialEvaluation) -> int:
-    """Bytes of a part as it travels."""
-    counts = part.right, part.truly, part.predicted, part.confusion
-    kept = {} if part.ranking is None else part.ranking.__getstate__()
-    return n_bytes((counts, kept)) + ROW_BYTES * len(part.losses or ())
 
 
 # What a worker does

@@ -20,6 +20,7 @@ from bigclf.data import files
 from bigclf.data.arrays import Arrays
 from bigclf.errors import ClusterError, Interrupted
 from bigclf.jit import cpu_type
+from bigclf.losses import REGRESSION
 from bigclf.methods import Method, Setting, resolve
 from bigclf.model import Model, load
 from bigclf.training.bench import Job
@@ -28,7 +29,7 @@ from bigclf.training.engines import Engine, LocalEngine
 from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.outcome import Result, model_of, result_of, validation, warn_of_limits
 from bigclf.training.plan import Plan, make_plan
-from bigclf.training.problems import Problem, class_weight_array, make_problems
+from bigclf.training.problems import Problem, class_weight_array, make_problems, regression_problem
 from bigclf.training.run import Run
 from bigclf.training.run_directory import VERSION, RunDirectory, groups_before
 from bigclf.training.sources import likely_width, open_source, require_usable, warm
@@ -76,12 +77,12 @@ def fit(
     segments: int | None = None,
     **params: Any,
 ) -> Model:
-    """Train a linear classifier.
+    """Train a linear classifier, or with an epsilon-insensitive loss a linear regression.
 
     Parameters
     ----------
     data : path, directory or glob of Parquet, or ``Dataset``; or a matrix [rows, features] (numpy, scipy sparse,
-        pandas, pyarrow), then ``y`` [rows] holds its labels.
+        pandas, pyarrow), then ``y`` [rows] holds its labels (for a regression numbers).
     algo : name of the method (``bigclf.algorithms()``); ``loss``, ``C`` and ``params`` are its own.
     bias : "feature" (a constant 1, regularised, LIBLINEAR's -B 1) or None.
     sample_weight : [rows] at least 0, for matrices; shards bring theirs in the column ``weight``.
@@ -91,6 +92,8 @@ def fit(
     memory : bytes for data, state and caches, as a number or like "256MB"; interpreter and libraries come on top.
     tol : relative duality gap at which to stop (dcd: 1e-3); epochs, max_seconds : limits. epochs=None is 10,000 for
         a certified method; for an online one about a million visits to rows, but at least 5 epochs and at most 100.
+        epochs=1 of a certified method without ``tol`` is an online one: every row is learned from once, in one read,
+        and there is no certificate.
     groups : virtual workers whose weights are mixed after each epoch; mixing : how, "rows" (the default), "uniform" or
         "mistakes" for the shares of online methods, "line_search" (the default) or "safe" for dcd. groups=None is 1 in
         this process, else the workers at the start. threads : cores of a visit, which never change bits: 1 (the
@@ -102,7 +105,8 @@ def fit(
     run_dir : directory for checkpoints (at most every ``checkpoint_every`` seconds) and history; ``resume`` goes on.
     local_dir : keep the raw store there for later runs; None: a nameless file on local disk for this run.
     columns : names in Parquet that bigclf did not write: {"label": ..., "indices": ..., "values": ..., "weight": ...}.
-    validate : Dataset or glob to evaluate on after each epoch (accuracy, into the history).
+    validate : Dataset or glob to evaluate on after each epoch (accuracy, or of a regression mean squared and absolute
+        error, into the history).
     init : model to start from (methods without dual variables).
     segments : parts of an epoch between which a run commits (None: by size).
     callbacks : called with each record of the history; progress : True, False or None (a bar on a terminal only).
@@ -129,14 +133,15 @@ def fit(
         width = likely_width(data, columns)
         warm(setting, width, dtype)
         peak.base = peak.peak = anonymous_bytes()  # interpreter and libraries, before the first row
-        source = open_source(data, y, sample_weight, columns, groups, options["memory"])
+        regression = setting.loss in REGRESSION
+        source = open_source(data, y, sample_weight, columns, groups, options["memory"], regression)
         if not given_groups:
             groups = min(groups, source.n_chunks)
         setting = resolve(*named[:-1], mixing if groups > 1 else None, groups=groups)
         options["epochs"] = options["epochs"] or default_epochs(setting.method, source.n_rows)
-        weights = class_weight_array(class_weight, source.classes, source.class_counts)
+        weights = None if regression else class_weight_array(class_weight, source.classes, source.class_counts)
         require_usable(source, setting, weights)
-        problems = make_problems(source.classes, weights, setting)
+        problems = [regression_problem(setting)] if weights is None else make_problems(source.classes, weights, setting)
         if source.index_width != width:
             warm(setting, source.index_width, dtype)
         if isinstance(source, Arrays):  # the caller's rows, and what making CSR of them took
@@ -158,6 +163,10 @@ def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
     method = setting.method
     if given["multiclass"] not in ("auto", "one-vs-rest"):
         raise ValueError(f'multiclass must be "auto" or "one-vs-rest", not {given["multiclass"]!r}')
+    if setting.loss in REGRESSION:
+        for name, default in (("multiclass", "auto"), ("class_weight", None)):
+            if given[name] != default:
+                raise TypeError(f"{name} has no effect with loss={setting.loss!r}: there are no classes")
     if given["dtype"] not in ("float64", "float32"):
         raise ValueError(f'dtype must be "float64" or "float32", not {given["dtype"]!r}')
     if given["on_bad_rows"] != "error":
@@ -194,6 +203,8 @@ def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
     options["memory"] = parse_bytes(given["memory"])
     options["tol"] = (method.tol if tol is None else float(tol)) if method.certificate else None
     options["epochs"] = None if epochs is None else int(epochs)
+    if tol is None and options["epochs"] == 1:
+        options["tol"] = None  # one look at each row: nothing of it is left to certify
     return options
 
 
@@ -456,6 +467,8 @@ def _signals() -> Iterator[Callable[[], str | None]]:
 
 def _start_from(run: Run, init: Model, source: Any) -> None:
     """Begin with the weights of a model of the same shape."""
+    if init.regression:
+        raise ValueError("init predicts numbers, and the data need a model of classes")
     if init.coef_.shape != (len(run.problems), source.n_features) or not np.array_equal(init.classes_, source.classes):
         raise ValueError(
             f"init has weights {list(init.coef_.shape)} for classes {init.classes_.tolist()}, the data need "

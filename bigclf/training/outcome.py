@@ -13,6 +13,7 @@ from bigclf.model import Model, is_stored
 from bigclf.training.book import Patience
 from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.plan import Plan
+from bigclf.training.problems import progress_of
 from bigclf.training.run import Run
 
 
@@ -23,10 +24,13 @@ class Result:
     Attributes
     ----------
     history : a record (dict) an epoch: epoch, seconds, reads, rows, updates, mistakes, error, and for certified
-        methods objective, dual, gap (of the weights at the start of the read), rounds, working_set_rows.
-    certificate : primal, dual, gap and the read that proved it, or None for a method that has none; of several
+        methods objective, dual, gap (of the weights at the start of the read), rounds, working_set_rows. Of a
+        regression mistakes are rows outside the tube, and in place of error there is mean_loss, the loss times the
+        row's weight.
+    certificate : primal, dual, gap and the read that proved it, or None for a method that has none and for one epoch
+        without a tolerance; of several
         problems the sums of primal and dual, the worst gap, and ``problems`` with each one's.
-    progressive : rows, mistakes, error of the first epoch, each row judged before it was learned from.
+    progressive : rows, mistakes, error (mean_loss) of the first epoch, each row judged before it was learned from.
     plan : as in ``run.json``; memory : bytes ``base`` (interpreter and libraries), ``planned``, ``peak`` (anonymous).
     stopped : "tolerance", "epochs" or "seconds"; converged : whether it was the first.
     """
@@ -57,7 +61,7 @@ def weights_of(run: Run) -> np.ndarray:
 
 def validation(run: Run, source: Any, data: Any, link: Any, patience: Patience) -> dict[str, float]:
     """Measure the answer so far, by the workers where there are some; the figures are the same."""
-    from bigclf.metrics import evaluate
+    from bigclf.metrics import Evaluation, evaluate
     from bigclf.training.evaluation import evaluate_on
 
     weights = weights_of(run)
@@ -65,7 +69,9 @@ def validation(run: Run, source: Any, data: Any, link: Any, patience: Patience) 
     model = Model(weights[:, :-1], bias, source.classes)
     far = link is not None and is_stored(data)
     found = evaluate_on(link, model, data, patience=patience, idle=run.idle) if far else evaluate(model, data)
-    return {"accuracy": float(found.accuracy)}
+    if isinstance(found, Evaluation):
+        return {"accuracy": float(found.accuracy)}
+    return {"mean_squared_error": found.mean_squared_error, "mean_absolute_error": found.mean_absolute_error}
 
 
 def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMemory, source: Any) -> Result:
@@ -86,10 +92,11 @@ def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMem
     first = [status.progressive for status in run.status]
     rows = sum(tally.rows for tally in first)
     mistakes = sum(tally.mistakes for tally in first)
+    judged = progress_of(run.problems[0], rows, mistakes, sum(tally.loss for tally in first))
     return Result(
         history=history,
         certificate=certificate,
-        progressive={"rows": rows, "mistakes": mistakes, "error": mistakes / max(1, rows)},
+        progressive={"rows": rows, "mistakes": mistakes, **judged},
         plan=plan.as_json(),
         converged=run.stopped == "tolerance" or (run.tol is None and run.stopped == "epochs"),
         reads=run.reads,

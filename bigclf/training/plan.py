@@ -133,7 +133,7 @@ def make_plan(
         shape: dict[str, Any] = dict(resident=True, sequential=True, block_bytes=0, buffers=2, set_rows=0, set_nnz=0)
         shape["threads"] = DECODERS
     else:
-        shape = _streamed(sizes, parts, memory)
+        shape = _streamed(sizes, parts, memory, again=reads > 1)
     shape["threads"] = min(threads, shape["threads"]) if threads > 1 else 0
     parts["slack"] = SLACK_BYTES
     parts["planned"] = sum(parts.values())
@@ -229,11 +229,14 @@ class Sizes:
         return (BUFFERS + 1) * max(size, self.chunk) + rows * VIEW_BYTES
 
 
-def _streamed(sizes: Sizes, parts: dict[str, int], memory: int) -> dict[str, Any]:
-    """The shape of a run whose data do not fit: fills ``parts``; refuses a budget that is too small."""
+def _streamed(sizes: Sizes, parts: dict[str, int], memory: int, again: bool) -> dict[str, Any]:
+    """The shape of a run whose data do not fit: fills ``parts``; refuses a budget that is too small.
+
+    again : rows may be looked at more than once.
+    """
     source, setting, k = sizes.source, sizes.setting, sizes.k
     wanted = setting.settings.get("working_set")
-    has_set = sizes.method.working_set and (setting.loss in BOXED if wanted is None else wanted > 0)
+    has_set = again and sizes.method.working_set and (setting.loss in BOXED if wanted is None else wanted > 0)
     parts |= sizes.streamed(has_set)
     least_set = int(max(2 * MB, 4 * source.max_row_nnz * sizes.entry)) * k if has_set else 0
     fixed = sum(parts.values()) + SLACK_BYTES

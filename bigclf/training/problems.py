@@ -70,6 +70,19 @@ def class_weight_array(class_weight: Any, classes: np.ndarray, counts: np.ndarra
     return weights
 
 
+def regression_problem(setting: Setting) -> Problem:
+    """The one thing that is learned where labels are numbers to predict."""
+    return Problem("", None, None, setting)
+
+
+def progress_of(problem: Problem, rows: int, mistakes: int, loss: float) -> dict[str, float]:
+    """What rows judged before they were learned from say of the answer: the share of mistakes, or for regression the
+    mean of their terms of the objective without C: the loss, times the row's weight."""
+    if problem.targets is None:
+        return {"mean_loss": loss / (max(1, rows) * problem.setting.settings["C"])}
+    return {"error": mistakes / max(1, rows)}
+
+
 def make_problems(classes: np.ndarray, class_weights: np.ndarray, setting: Setting) -> list[Problem]:
     """One problem for two classes (the greater positive), one against the rest for each of more."""
     k = classes.size

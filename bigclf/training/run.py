@@ -19,7 +19,7 @@ from bigclf.mixing import PENALTY, agree, half_distance, line_search, next_penal
 from bigclf.training.bench import Blend, optimism
 from bigclf.training.engines import Engine, Round
 from bigclf.training.plan import Plan
-from bigclf.training.problems import Problem
+from bigclf.training.problems import Problem, progress_of
 from bigclf.training.run_directory import Checkpoint, RunDirectory
 from bigclf.training.visit import Carry, Figures, Outcome, Part, Ref, RowFile, Tally, named_rows, objectives
 
@@ -276,7 +276,7 @@ class Run:
     def _advance(self, number: int, part: Part, figures: Figures) -> float:
         """The problem's common state becomes what its groups came to; returns how far along their step it goes."""
         start, status, t = self.states[number], self.status[number], 1.0
-        if len(self.refs) > 1 and self.tol is not None:
+        if len(self.refs) > 1 and self.method.certificate:
             t = self._combine(status, start, part, figures)
         self.states[number] = part.state
         return t
@@ -381,7 +381,7 @@ class Run:
             "mistakes": sum(tally.mistakes for tally in tallies),
             "loss": sum(tally.loss for tally in tallies),
         }
-        record["error"] = record["mistakes"] / max(1, record["rows"])
+        record |= progress_of(self.problems[0], record["rows"], record["mistakes"], record["loss"])
         if self.tol is not None:
             record["rounds"] = self.rounds
             record["estimated_gap"] = max(status.estimate for status in self.status)

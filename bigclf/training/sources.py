@@ -9,7 +9,7 @@ import numpy as np
 from bigclf.block import Block, alike, check_rows
 from bigclf.data import files
 from bigclf.data.arrays import Arrays
-from bigclf.data.dataset import Dataset, require_trainable
+from bigclf.data.dataset import Dataset, require_classes, require_trainable
 from bigclf.data.facts import index_width_of
 from bigclf.data.working_set import WorkingSet
 from bigclf.deltas import difference
@@ -20,8 +20,16 @@ from bigclf.mixing import SUM, Mixture, agree, half_distance, line_search
 from bigclf.training.visit import Dual, Sums
 
 
-def open_source(data: Any, y: Any, sample_weight: Any, columns: dict[str, str] | None, groups: int, memory: int) -> Any:
-    """The rows behind ``data``: a dataset of files or arrays in memory.
+def open_source(
+    data: Any,
+    y: Any,
+    sample_weight: Any,
+    columns: dict[str, str] | None,
+    groups: int,
+    memory: int,
+    real_labels: bool = False,
+) -> Any:
+    """The rows behind ``data``: a dataset of files or arrays in memory; ``real_labels``: labels are numbers.
 
     Raises
     ------
@@ -32,14 +40,19 @@ def open_source(data: Any, y: Any, sample_weight: Any, columns: dict[str, str] |
         for name, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise TypeError(f"{name} has no effect with files: they hold the columns label and weight themselves")
-        return data if isinstance(data, Dataset) and not columns else Dataset(data, columns=columns, memory=memory)
+        known = isinstance(data, Dataset) and not columns
+        dataset = data if known else Dataset(data, columns=columns, memory=memory)
+        if real_labels:
+            return dataset.with_real_labels()
+        require_classes(dataset)
+        return dataset
     if isinstance(data, Arrays):
-        return data
+        return data.with_real_labels() if real_labels else data
     if y is None:
         raise TypeError("a matrix needs its labels: fit(X, y)")
     if columns is not None:
         raise TypeError("columns has no effect with a matrix: it names the columns of Parquet files")
-    return Arrays(data, y, sample_weight, least_chunks=groups)
+    return Arrays(data, y, sample_weight, least_chunks=groups, real_labels=real_labels)
 
 
 def _is_list_of_paths(data: Any) -> bool:
@@ -58,15 +71,17 @@ def likely_width(data: Any, columns: dict[str, str] | None) -> int:
     return indices.dtype.itemsize if isinstance(indices, np.ndarray) and indices.dtype.kind == "i" else 4
 
 
-def require_usable(source: Any, setting: Setting, class_weights: np.ndarray) -> None:
+def require_usable(source: Any, setting: Setting, class_weights: np.ndarray | None) -> None:
     """Refuse data this method cannot learn from: DataError; class weights that would have no effect: ValueError."""
     if isinstance(source, Arrays):
         if source.n_rows == 0:
             raise DataError("there are no rows")
-        if source.classes.size < 2:
+        if class_weights is not None and source.classes.size < 2:
             raise DataError(f"every row has the label {source.classes[0].item()!r}; training needs two classes or more")
     else:
-        require_trainable(source)
+        require_trainable(source, regression=class_weights is None)
+    if class_weights is None:
+        return
     if setting.method.row_weights == "binary" and not np.isin(class_weights, (0.0, 1.0)).all():
         raise ValueError(f"algo={setting.method.name!r} takes class weights of 0 and 1 only (pa1 and pa2 take any)")
     if setting.method.row_weights == "binary" and source.weighted and not _zero_or_one(source):

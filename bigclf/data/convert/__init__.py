@@ -18,7 +18,6 @@ from bigclf.data.convert import pieces
 from bigclf.data.convert import shuffle as merging
 from bigclf.data.convert.parsed import Options
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, TARGET_NNZ, Dataset
-from bigclf.data.facts import MAX_FLOAT_CLASSES
 from bigclf.errors import DataError, MemoryBudgetError, RunError
 from bigclf.units import format_bytes, parse_bytes
 
@@ -221,16 +220,15 @@ class _Converter:
                             f"max_bad_fraction allows; the first: {self.examples[0]}")  # fmt: skip
         if n_rows == 0:
             raise DataError("there are no rows", file=sources[0].path if len(sources) == 1 else None)
-        if any(abs(label) >= 2**53 for label in self.totals.labels):
+        if not self.totals.fractions and any(abs(label) >= 2**53 for label in self.totals.labels):
             raise DataError("a label is beyond 2^53, where whole numbers can no longer be told apart; give the classes "
                             "smaller numbers", column="label")  # fmt: skip
-        if len(self.totals.labels) > MAX_FLOAT_CLASSES and not _integral(self.totals.labels):
-            raise DataError(f"more than {MAX_FLOAT_CLASSES:,} distinct labels that are not whole numbers: this looks "
-                            "like a regression target, which classifiers cannot learn")  # fmt: skip
 
     def plan(self, job: pieces.Job, chunk_nnz: int, shard_nnz: int) -> merging.Plan:
         """What the second pass is to do."""
         bounds = self._bounds(shuffled=job.seed is not None, shard_nnz=shard_nnz)
+        if self.totals.real:
+            return _plan(self, bounds, None, None, job.options.n_features, None, chunk_nnz)
         codes = np.array(sorted(self.totals.labels), np.float64)
         classes = codes.astype(np.int64) if _integral(self.totals.labels) else codes
         return _plan(self, bounds, codes, classes, job.options.n_features, None, chunk_nnz)
@@ -356,9 +354,10 @@ def write_shards(
 
     Parameters
     ----------
-    blocks : blocks, or tuples (indptr, indices, values or None, labels[, weights]); labels are class codes.
+    blocks : blocks, or tuples (indptr, indices, values or None, labels[, weights]); labels are class codes, or
+        numbers.
     out : directory to make.
-    classes : [K] ascending; bools, ints, floats or strings.
+    classes : [K] ascending; bools, ints, floats or strings. None: the labels are numbers to predict.
     n_features : columns; None takes the largest index plus one.
     memory : bytes to allocate besides the blocks, about.
 
@@ -369,7 +368,7 @@ def write_shards(
     total = parse_bytes(memory)
     _check_sizes(chunk_nnz, shard_nnz)
     _require(total, LEAST_MEMORY, "writing shards")
-    classes = np.asarray(classes)
+    classes = None if classes is None else np.asarray(classes)
     with _building(out, overwrite) as directory, _Converter(directory, 1, total, None) as converter:
         prefix = files.join(converter.scratch, "rows")
         spiller = merging.Spiller(prefix, seed if shuffle_rows else None, total // 4)
@@ -378,9 +377,10 @@ def write_shards(
             spiller.add(np.arange(first, first + slab.n_rows, dtype=np.uint64), slab)
         spiller.flush()
         converter.totals, converter.runs = spiller.totals, spiller.runs
-        _check_codes(spiller.totals.labels, classes)
+        if classes is not None:
+            _check_codes(spiller.totals.labels, classes)
         bounds = _row_bounds(spiller.totals, shard_nnz, shuffle_rows)
-        codes = np.arange(classes.size, dtype=np.float64)
+        codes = None if classes is None else np.arange(classes.size, dtype=np.float64)
         converter.write(_plan(converter, bounds, codes, classes, n_features, features, chunk_nnz))
     return Dataset(out)
 
@@ -405,8 +405,8 @@ def _row_bounds(totals: merging.Totals, shard_nnz: int, shuffled: bool) -> list[
 def _plan(
     converter: _Converter,
     bounds: list[int],
-    codes: np.ndarray,
-    classes: np.ndarray,
+    codes: np.ndarray | None,
+    classes: np.ndarray | None,
     n_features: int | None,
     features: Mapping[str, Any] | None,
     chunk_nnz: int,

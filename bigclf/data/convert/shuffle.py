@@ -15,6 +15,7 @@ import numpy as np
 
 from bigclf.block import Block, as_unsigned, written_out
 from bigclf.data import files
+from bigclf.data.facts import MAX_FLOAT_CLASSES
 from bigclf.data.shards import ShardWriter
 from bigclf.jit import kernel
 
@@ -50,17 +51,31 @@ class Totals:
         self.max_index = self.min_index = -1
         self.binary, self.weighted = True, False
         self.labels: Counter[float] = Counter()
+        self.fractions = False  # a label is no whole number
+        self.real = False  # ... and there are too many to be classes: they are no longer counted
         self.rounding = 0.0  # largest relative difference between a value read and the float32 kept
 
     def count(self, slab: Slab) -> None:
-        found, counts = np.unique(slab.labels, return_counts=True)
-        self.labels.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+        self._count_labels(slab.labels)
         self.n_rows += slab.n_rows
         self.nnz += slab.indices.size
         self.binary = self.binary and slab.values.size == 0
         self.weighted = self.weighted or slab.weights.size > 0
         if slab.indices.size:
             self._span(int(slab.indices.min()), int(slab.indices.max()))
+
+    def _count_labels(self, labels: np.ndarray) -> None:
+        if self.real:
+            return
+        found, counts = np.unique(labels, return_counts=True)
+        self.fractions = self.fractions or bool((found != np.rint(found)).any())
+        self.labels.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+        self._settle()
+
+    def _settle(self) -> None:
+        self.real = self.real or (self.fractions and len(self.labels) > MAX_FLOAT_CLASSES)
+        if self.real:
+            self.labels.clear()
 
     def _span(self, low: int, high: int) -> None:
         self.max_index = max(self.max_index, high)
@@ -71,6 +86,8 @@ class Totals:
         self.nnz += other.nnz
         self.binary, self.weighted = self.binary and other.binary, self.weighted or other.weighted
         self.labels.update(other.labels)
+        self.fractions, self.real = self.fractions or other.fractions, self.real or other.real
+        self._settle()
         self.rounding = max(self.rounding, other.rounding)
         if other.max_index >= 0:
             self._span(other.min_index, other.max_index)
@@ -222,8 +239,8 @@ class Plan(NamedTuple):
     runs : every run.
     bounds : keys [S+1]; shard s holds the rows with bounds[s] <= key < bounds[s+1].
     directory : where shards appear, as part-00000.parquet and so on.
-    codes : float64 [K] ascending; the labels in the runs, in the order of ``classes``.
-    classes : [K] what stands in the shard for them.
+    codes : float64 [K] ascending; the labels in the runs, in the order of ``classes``; None: they stay as they are.
+    classes : [K] what stands in the shard for them; None: numbers that are no classes.
     n_features, index_width, binary, weighted, features : as ``ShardWriter`` takes them.
     chunk_nnz : entries a chunk.
     room : bytes this may allocate, about.
@@ -232,8 +249,8 @@ class Plan(NamedTuple):
     runs: list[Run]
     bounds: list[int]
     directory: str
-    codes: np.ndarray
-    classes: np.ndarray
+    codes: np.ndarray | None
+    classes: np.ndarray | None
     n_features: int
     index_width: int
     binary: bool
@@ -337,7 +354,9 @@ def _merged(keys: list[np.ndarray], slabs: list[Slab], plan: Plan) -> Slab:
     values = np.empty(0, np.float32)
     if not plan.binary:
         values = _taken(ends - lengths, ends, order, _values(slabs))
-    codes = np.searchsorted(plan.codes, np.concatenate([slab.labels for slab in slabs])[order]).astype(np.float64)
+    codes = np.concatenate([slab.labels for slab in slabs])[order]
+    if plan.codes is not None:
+        codes = np.searchsorted(plan.codes, codes).astype(np.float64)
     weights = np.empty(0)
     if plan.weighted:
         weights = np.concatenate([_or_ones(slab.weights, slab.n_rows) for slab in slabs])[order]
