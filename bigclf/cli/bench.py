@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -12,6 +14,7 @@ from bigclf.errors import RunError
 from bigclf.units import format_count, format_seconds, parse_bytes
 
 MEMORY_SHARE = 0.8  # of the machine's, for fits in memory
+BUSY = 0.6  # running programs a core, before anything is measured
 RESULTS = ("results.json", "results.csv", "results.md")
 
 
@@ -74,8 +77,13 @@ def command(ctx: click.Context, output: str, overwrite: bool, as_json: bool, **g
     options = options_of(given)
     data = rows(given, options.cache)
     tell(f"{data.name}: {size_text(data)}; {len(taking_part)} peers, {options.rounds} rounds")
-    outcomes = comparing.compare(data, jobs, taking_part, options, tell, watch)
-    told = results.as_json(data, options, outcomes, absent, machine_facts(taking_part))
+    machine = machine_facts(taking_part)
+    if machine["load"] > BUSY * machine["cores"]:
+        text = f"others are at work here (load {machine['load']:.1f}, {machine['cores']} cores): times are theirs too"
+        terminal.say("warning:", text, "yellow")
+    with working():
+        outcomes = comparing.compare(data, jobs, taking_part, options, tell, watch)
+    told = results.as_json(data, options, outcomes, absent, machine)
     told["saved"] = save(output, told, data, outcomes, absent)
     if as_json:
         terminal.emit_json(told)
@@ -171,8 +179,38 @@ def rows(given: dict[str, Any], cache: str) -> Any:
 # Telling
 
 
+_consoles: list[Any] = []  # while something turns on it: what lines have to go through
+
+
+@contextlib.contextmanager
+def working() -> Iterator[None]:
+    """Something that turns below the lines while others are waited for."""
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield
+        return
+    _consoles.append(console)
+    try:
+        with console.status("measuring"):
+            yield
+    finally:
+        _consoles.clear()
+
+
+def say(text: str) -> None:
+    """A line on stderr."""
+    if not _consoles:
+        click.echo(text, err=True)
+        return
+    from rich.text import Text
+
+    _consoles[-1].print(Text.from_ansi(text))
+
+
 def tell(text: str) -> None:
-    click.echo(click.style(f"  {text}", dim=True), err=True)
+    say(click.style(f"  {text}", dim=True))
 
 
 def watch(found: Any, number: int) -> None:
@@ -183,7 +221,7 @@ def watch(found: Any, number: int) -> None:
         good = f"error {100 * found.error:.2f} %" if found.objective is None else gap_text(found)
         told = f"{format_seconds(found.seconds):>9}  {good}"
     tol = f" {found.tol:g}" if found.tol else ""
-    click.echo(f"{found.job:>13}  {which:<8} {found.who + tol:<28} {told}", err=True)
+    say(f"{found.job:>13}  {which:<8} {found.who + tol:<28} {told}")
 
 
 def gap_text(found: Any) -> str:
@@ -196,11 +234,14 @@ def size_text(data: Any) -> str:
 
 
 def machine_facts(found: list[Any]) -> dict[str, Any]:
+    import psutil
+
     from bigclf import machine
 
     names = ("versions", "cpu", "cores", "memory")
     facts = machine.facts()
     return {name: facts[name] for name in names} | {
+        "load": psutil.getloadavg()[0],
         "peers": {place.peer.name: {"version": place.version, "python": place.python, "packages": place.packages,
                                     "program": place.program} for place in found}
     }  # fmt: skip
@@ -223,7 +264,7 @@ def save(output: str, told: dict[str, Any], data: Any, outcomes: list[Any], abse
 
         return paths + plots.draw(outcomes, output, data.name)
     except ModuleNotFoundError as error:
-        terminal.say("warning:", f"no plots ({error}): pip install 'bigclf[plots]'", "yellow")
+        terminal.say("warning:", f"no plots ({error}): pip install matplotlib", "yellow")
         return paths
 
 
