@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 import scipy.sparse as sp
-from making import random_rows, shards_of
+from making import random_rows, run_python, shards_of
 from sklearn.datasets import load_svmlight_file
 from test_cli import bigclf
 
@@ -316,6 +316,14 @@ def test_two_editions_of_liblinear_are_told_apart(tmp_path):
     assert [(p.peer.name, p.version) for p in found] == [("liblinear-multicore", "1.2")]
     assert [p.name for p in absent] == ["liblinear"] and "that of liblinear-multicore" in absent[0].reason
     assert "--peer liblinear=DIR" in absent[0].advice
+
+
+def test_what_a_killed_run_left_behind_is_removed_and_nothing_else(tmp_path):
+    gone = run_python("import os; print(os.getpid())").strip()
+    for name in (f"run-{gone}", f"run-{os.getpid()}", "made-1", "run-of-mine"):
+        (tmp_path / name).mkdir()
+    comparing.clear_scratch(str(tmp_path))
+    assert sorted(os.listdir(tmp_path)) == sorted([f"run-{os.getpid()}", "made-1", "run-of-mine"])
 
 
 # The command

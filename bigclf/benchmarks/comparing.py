@@ -30,6 +30,7 @@ from bigclf.errors import RunError
 OURS = "bigclf"
 LADDER = tuple(float(f"{digit}e{power}") for power in range(-1, -13, -1) for digit in (3, 1))[1:]  # 0.1, 0.03, 0.01 ...
 REFERENCE_SHARE = 0.05  # of the target: how close the bound is that gaps are measured from
+SCRATCH = "run-"  # and the number of the process: where weights and the raw store lie meanwhile
 BLAS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -176,7 +177,8 @@ class Bench:
 
     def __init__(self, data: sets.Set, options: Options, targets: dict[str, float], tell: Tell, watch: Watch) -> None:
         self.data, self.options, self.targets, self.tell, self.watch = data, options, targets, tell, watch
-        self.scratch = files.join(options.cache, f"run-{os.getpid()}")
+        clear_scratch(options.cache)
+        self.scratch = files.join(options.cache, f"{SCRATCH}{os.getpid()}")
         files.make_directory(self.scratch)
         self.rows = data.rows("train")
         self.judged = data.rows("test") if data.n_test else self.rows
@@ -365,6 +367,16 @@ class Bench:
         assert self.options.cap is not None
         with memory_group(self.options.cap) as group:
             yield group
+
+
+def clear_scratch(cache: str) -> None:
+    """Remove what runs that were killed left behind."""
+    import psutil
+
+    for name in files.list_directory(cache):
+        number = name.removeprefix(SCRATCH)
+        if number != name and number.isdecimal() and not psutil.pid_exists(int(number)):
+            files.remove_tree(files.join(cache, name))
 
 
 def good_enough(found: Measurement, job: Job) -> bool:
