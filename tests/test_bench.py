@@ -262,9 +262,7 @@ def test_a_program_that_is_never_good_enough_and_one_that_fails_are_said_to(tmp_
     far = script(tmp_path / "far", TRAIN.format(python=sys.executable, rows=600, weights=solution[2], share=10))
     bad = script(tmp_path / "bad", "#!/bin/sh\necho 'no licence today' >&2\nexit 3\n")
     names = [f"--peer=far={far}", f"--peer=bad={bad}"]
-    out, _ = bench(
-        tmp_path / "out", cache, "--jobs", "hinge", "--against", "far,bad", *names, "--rounds", 1, code=1
-    )
+    out, _ = bench(tmp_path / "out", cache, "--jobs", "hinge", "--against", "far,bad", *names, "--rounds", 1, code=1)
     assert re.search(r"far failed at hinge: its best gap is [\d.e-]+, at tolerances down to 0.03", out)
     assert "bad failed at hinge: ended with code 3: no licence today" in out
 
@@ -272,7 +270,7 @@ def test_a_program_that_is_never_good_enough_and_one_that_fails_are_said_to(tmp_
 def test_a_program_that_hangs_is_ended_with_all_that_it_started(tmp_path, data, cache):
     hung = script(tmp_path / "hung", f"#!/bin/sh\nsleep 600 &\necho $! > {tmp_path}/pid\nwait\n")
     options = comparing.Options(1, 1.0, 1, 1, "float32", 10**9, None, 3.0, cache)
-    runner = comparing.Bench(data, options, {}, lambda text: None, lambda found, number: None)
+    runner = comparing.Comparison(data, options, {}, lambda text: None, lambda found, number: None)
     place = peers.places("hung", {"hung": str(hung)}, [])
     assert runner.theirs(place, JOBS["hinge"], 0.1).failure == "not done after 3 s"
     left = int((tmp_path / "pid").read_text())
@@ -403,9 +401,7 @@ def test_a_model_of_liblinears_is_read_towards_plus_one(tmp_path):
 
 @pytest.mark.root
 def test_out_of_core_under_a_cap(tmp_path, cache, solution):
-    program = script(
-        tmp_path / "train", TRAIN.format(python=sys.executable, rows=600, weights=solution[2], share=1e-3)
-    )
+    program = script(tmp_path / "train", TRAIN.format(python=sys.executable, rows=600, weights=solution[2], share=1e-3))
     out, _ = bench(tmp_path / "out", cache, "--jobs", "out_of_core,shards", "--against", "mine", "--rounds", 1,
                    "--peer", f"mine={program}", "--cap", "512MB", "--json")  # fmt: skip
     for job in json.loads(out)["jobs"]:

@@ -151,11 +151,11 @@ def compare(
     data: sets.Set, jobs: list[Job], peers: list[Place], options: Options, tell: Tell, watch: Watch
 ) -> list[Outcome]:
     """Run everything; ``watch`` is told of each measurement and its round (0: a bound)."""
-    bench = Bench(data, options, tightest(jobs), tell, watch)
+    comparison = Comparison(data, options, tightest(jobs), tell, watch)
     try:
-        return [bench.job(job, [place for place in peers if takes_part(place, job)]) for job in jobs]
+        return [comparison.job(job, [place for place in peers if takes_part(place, job)]) for job in jobs]
     finally:
-        files.remove_tree(bench.scratch)
+        files.remove_tree(comparison.scratch)
 
 
 def tightest(jobs: list[Job]) -> dict[str, float]:
@@ -172,7 +172,7 @@ def takes_part(place: Place, job: Job) -> bool:
     return can and (job.name not in CAPPED or place.peer.name in YARDSTICKS or bool(place.program))
 
 
-class Bench:
+class Comparison:
     """The measurements of one set."""
 
     def __init__(self, data: sets.Set, options: Options, targets: dict[str, float], tell: Tell, watch: Watch) -> None:
