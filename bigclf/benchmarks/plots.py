@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from bigclf.benchmarks.comparing import Entry, Outcome
@@ -54,9 +55,17 @@ def draw_gaps(axes: Any, outcome: Outcome, name: str) -> None:
                   textcoords="offset points", ha="right", color="#777777", fontsize=8)  # fmt: skip
     axes.set(xscale="log", yscale="log", xlabel="seconds of the fit", ylabel="relative gap of the objective",
              title=f"{name}: {outcome.job.about}")  # fmt: skip
+    axes.set_xlim(decades(axes.get_xlim()))
+    axes.set_ylim(decades(axes.get_ylim()))
     axes.grid(True, which="major", color="#e6e6e6")
     axes.set_axisbelow(True)
     axes.legend(frameon=False, fontsize=8)
+
+
+def decades(limits: tuple[float, float]) -> tuple[float, float]:
+    """The powers of ten around these limits: ticks that can be read."""
+    low, high = math.floor(math.log10(limits[0])), math.ceil(math.log10(limits[1]))
+    return 10.0**low, 10.0 ** max(high, low + 1)
 
 
 def draw_trace(axes: Any, entry: Entry, colour: str) -> None:
