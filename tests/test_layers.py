@@ -14,6 +14,7 @@ LAYERS = {
     "model": 4, "machine": 4,
     "metrics": 5,
     "training": 6, "catalogue": 6,
+    "benchmarks": 6.5,
     "estimators": 7, "cli": 7, "report": 7, "preload": 7,
 }  # fmt: skip
 ANYTHING = {"__init__", "__main__"}  # the package's own front
@@ -78,11 +79,12 @@ def test_an_import_only_points_down(path):
         ("pyarrow", ("data/", "training/fitting.py")),  # training only writes down its version
         ("numba", ("jit.py", "kernel_cache.py", "training/fitting.py")),  # the same
         ("llvmlite", ("jit.py",)),
-        ("dask", ("training/cluster.py", "training/survey.py")),
+        ("dask", ("training/cluster.py", "training/survey.py", "benchmarks/child.py")),  # the last measures dask-ml
         ("distributed", ("training/cluster.py", "training/survey.py")),
         ("safetensors", ("model.py", "training/run_directory.py")),
         ("click", ("cli/",)),
         ("rich", ("cli/", "progress.py")),
+        ("matplotlib", ("benchmarks/plots.py",)),
         ("yaml", ("cli/",)),
         ("pickle", ("training/errands.py", "training/trial.py")),  # a worker's own child process, through a pipe
         ("glob", ("data/files.py",)),
@@ -111,7 +113,8 @@ def test_of_numba_others_use_the_version_only():
 
 HARMLESS = {"fspath", "PathLike", "environ", "getenv", "getpid", "getppid", "setpgrp", "kill", "close",
             "sysconf", "cpu_count", "sched_getaffinity", "strerror"}  # fmt: skip
-TOUCHING = ("data/files.py", "jit.py", "kernel_cache.py", "training/memory.py")
+FOREIGN = "benchmarks/child.py"  # runs under Pythons that have no bigclf
+TOUCHING = ("data/files.py", "jit.py", "kernel_cache.py", "training/memory.py", FOREIGN)
 
 
 @pytest.mark.parametrize("path", [p for p in sources() if where(p) not in TOUCHING], ids=where)

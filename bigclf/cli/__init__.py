@@ -34,6 +34,7 @@ COMMANDS = {  # in the order in which a person meets them; "module" or "module:a
     "algorithms": "algorithms",
     "run": "run",
     "doctor": "doctor",
+    "bench": "bench",
 }
 
 

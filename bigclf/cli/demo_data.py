@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+
+from bigclf.benchmarks.texts import Rows, Texts, in_order
 
 MEAN_LENGTH, SPREAD = 80, 40  # entries of a row: uniform in 80 +- 40, before repeats fall out
 BLOCK_ROWS = 10_000
 NOISE = 0.15  # of the planted score's own spread
-
-
-class Rows(NamedTuple):
-    """Some rows: indptr int64 [m+1], indices int64 [nnz], levels uint8 [nnz] (value = level / 1000), y [m]."""
-
-    indptr: np.ndarray
-    indices: np.ndarray
-    levels: np.ndarray
-    y: np.ndarray
 
 
 def separator(n_features: int, seed: int) -> np.ndarray:
@@ -49,32 +40,6 @@ def make_rows(n_rows: int, planted: np.ndarray, rng: np.random.Generator) -> Row
     return Rows(indptr, indices, levels, np.where(noisy >= 0, 1, -1))
 
 
-class Texts:
-    """svmlight text from rows by table: every entry is 12 bytes, so a line is put together by numpy alone."""
-
-    _TOKEN = np.dtype([("index", "V8"), ("value", "V4")])
-
-    def __init__(self, n_features: int) -> None:
-        names = [f"{j + 1:>7}:".encode() for j in range(n_features)]  # svmlight counts from 1
-        self._indices = np.array(names, "S8").view("V8")
-        self._values = np.array([f".{level:03d}".encode() for level in range(256)], "S4").view("V4")
-        self._labels = np.array([b"-1  ", b"+1  "], "S4").view("V4")
-        self._break = np.array([b"       \n"], "S8").view("V8")
-
-    def lines(self, rows: Rows) -> memoryview:
-        """The rows as text; each begins with its line break, so a file starts with an empty line."""
-        m = rows.y.size
-        tokens = np.empty(rows.indices.size + m, self._TOKEN)
-        at = np.ones(tokens.size, bool)
-        starts = rows.indptr[:-1] + np.arange(m)
-        at[starts] = False
-        tokens["index"][at] = self._indices[rows.indices]
-        tokens["value"][at] = self._values[rows.levels]
-        tokens["index"][starts] = self._break[0]
-        tokens["value"][starts] = self._labels[(rows.y > 0).astype(np.intp)]
-        return tokens.view(np.uint8).data
-
-
 Text = tuple[int, int, memoryview]  # rows, non-zeros, their lines
 
 
@@ -87,14 +52,7 @@ def texts(n_rows: int, n_features: int, seed: int, part: int, threads: int = 2) 
         rows = make_rows(min(BLOCK_ROWS, n_rows - number * BLOCK_ROWS), planted, rng)
         return rows.y.size, rows.indices.size, table.lines(rows)
 
-    with ThreadPoolExecutor(threads) as pool:
-        ahead: deque[Future[Text]] = deque()
-        for number in range((n_rows + BLOCK_ROWS - 1) // BLOCK_ROWS):
-            ahead.append(pool.submit(make, number))
-            if len(ahead) > threads:
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
+    return in_order(make, (n_rows + BLOCK_ROWS - 1) // BLOCK_ROWS, threads)
 
 
 def write_text(path: str, n_rows: int, n_features: int, seed: int, part: int, progress: Any = None) -> int:

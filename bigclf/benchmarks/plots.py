@@ -1,0 +1,111 @@
+"""Pictures of a comparison: the gap against seconds, and bars of ratios. Needs matplotlib (the extra ``plots``)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from bigclf.benchmarks.comparing import Entry, Outcome
+from bigclf.data import files
+
+COLOURS = ("#1b6ca8", "#d1495b", "#edae49", "#00798c", "#7b5ea7", "#66a182", "#8d6a4f", "#444444")
+SIZE = (7.2, 4.4)  # inches
+
+
+def draw(outcomes: list[Outcome], directory: str, name: str) -> list[str]:
+    """Write the pictures; their paths."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    measured = [outcome for outcome in outcomes if outcome.entries and outcome.entries[0].rounds]
+    solved = [outcome for outcome in measured if outcome.job.target is not None]
+    paths = [
+        picture(draw_gaps, outcome, files.join(directory, f"gap-{outcome.job.name}.png"), name) for outcome in solved
+    ]
+    if any(bars(outcome) for outcome in measured):
+        paths.append(picture(draw_ratios, measured, files.join(directory, "ratios.png"), name))
+    return paths
+
+
+def picture(drawing: Any, what: Any, path: str, name: str) -> str:
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=SIZE, layout="constrained")
+    try:
+        drawing(axes, what, name)
+        with files.publishing(path) as beside:
+            figure.savefig(beside, format="png", dpi=130)
+    finally:
+        pyplot.close(figure)
+    return path
+
+
+def draw_gaps(axes: Any, outcome: Outcome, name: str) -> None:
+    """bigclf's certified gap read by read, and where the others arrive: filled as measured, hollow what was tried."""
+    for entry, colour in zip(outcome.entries, COLOURS * 2, strict=False):
+        if entry is outcome.entries[0]:
+            draw_trace(axes, entry, colour)
+        else:
+            points(axes, entry.tried, colour, fill=False)
+            if entry.rounds:
+                label = f"{entry.who}, {entry.threads} threads" if entry.threads > 1 else entry.who
+                points(axes, entry.rounds, colour, fill=True, label=label)
+    axes.axhline(outcome.job.target, color="#999999", lw=1, ls="--", zorder=0)
+    axes.annotate("target", (1, outcome.job.target), xycoords=("axes fraction", "data"), xytext=(-3, 3),
+                  textcoords="offset points", ha="right", color="#777777", fontsize=8)  # fmt: skip
+    axes.set(xscale="log", yscale="log", xlabel="seconds of the fit", ylabel="relative gap of the objective",
+             title=f"{name}: {outcome.job.about}")  # fmt: skip
+    axes.set_xlim(decades(axes.get_xlim()))
+    axes.set_ylim(decades(axes.get_ylim()))
+    axes.grid(True, which="major", color="#e6e6e6")
+    axes.set_axisbelow(True)
+    axes.legend(frameon=False, fontsize=8)
+
+
+def decades(limits: tuple[float, float]) -> tuple[float, float]:
+    """The powers of ten around these limits: ticks that can be read."""
+    low, high = math.floor(math.log10(limits[0])), math.ceil(math.log10(limits[1]))
+    return 10.0**low, 10.0 ** max(high, low + 1)
+
+
+def draw_trace(axes: Any, entry: Entry, colour: str) -> None:
+    """The read-by-read history of the round in the middle, and the end of each."""
+    middle = sorted(entry.rounds, key=lambda m: m.seconds)[len(entry.rounds) // 2]
+    trace = [(seconds, gap) for seconds, gap in middle.trace or [] if seconds > 0 and gap > 0]
+    if trace:
+        axes.plot(*zip(*trace, strict=True), color=colour, lw=1.5, marker=".", label="bigclf, its own certificate")
+    points(axes, entry.rounds, colour, fill=True, label="bigclf, worked out")
+
+
+def points(axes: Any, found: list[Any], colour: str, fill: bool, label: str | None = None) -> None:
+    shown = [(m.seconds, m.gap) for m in found if m.gap is not None and m.gap > 0]
+    if shown:
+        axes.scatter(*zip(*shown, strict=True), s=34, facecolors=colour if fill else "none", edgecolors=colour,
+                     label=label, zorder=3)  # fmt: skip
+
+
+def bars(outcome: Outcome) -> list[tuple[str, float]]:
+    return [(entry.who, ratio) for entry in outcome.entries if (ratio := outcome.ratio(entry)) is not None]
+
+
+def draw_ratios(axes: Any, outcomes: list[Outcome], name: str) -> None:
+    """Seconds of bigclf as a share of each peer's; below 1 bigclf is the faster one."""
+    names: list[str] = []
+    ratios: list[float] = []
+    colours: list[str] = []
+    for outcome, colour in zip(outcomes, COLOURS * 2, strict=False):
+        for who, ratio in bars(outcome):
+            names.append(f"{outcome.job.name} / {who}")
+            ratios.append(ratio)
+            colours.append(colour)
+    axes.barh(names, ratios, color=colours, height=0.65)
+    axes.invert_yaxis()
+    axes.axvline(1, color="#444444", lw=1)
+    for place, ratio in enumerate(ratios):
+        axes.annotate(
+            f"{ratio:.2f}", (ratio, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8
+        )
+    axes.set(xlabel="seconds of bigclf / seconds of the other (below 1: bigclf is faster)", title=f"{name}: ratios")
+    axes.margins(x=0.1)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(axis="y", labelsize=8)

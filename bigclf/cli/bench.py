@@ -1,0 +1,307 @@
+"""``bigclf bench``: side-by-side figures of bigclf and of other programs on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from bigclf.cli import terminal
+from bigclf.errors import RunError
+from bigclf.units import format_count, format_seconds, parse_bytes
+
+MEMORY_SHARE = 0.8  # of the machine's, for fits in memory
+BUSY = 0.6  # running programs a core, before anything is measured
+RESULTS = ("results.json", "results.csv", "results.md")
+
+
+@click.command("bench", short_help="Measure bigclf against other programs here.")
+@click.option("--against", metavar="PEER,...", help="Whom to measure against  [default: all]")
+@click.option("--jobs", "jobs", metavar="JOB,...", help="What to learn: hinge, squared_hinge, logistic, online,"
+              " perceptron, out_of_core, shards  [default: all]")  # fmt: skip
+@click.option("--size", type=click.Choice(["tiny", "S", "M"]), default="S", show_default=True,
+              help="Made-up rows: 2,000 x 500, 200,000 x 47,000 or 2,000,000 x 1,000,000.")  # fmt: skip
+@click.option("--rows", type=click.IntRange(100), help="Made-up rows in another number.")
+@click.option("--features", type=click.IntRange(10, 9_999_999), help="Made-up features in another number.")
+@click.option("--nnz", type=click.FloatRange(1, 2000), help="Non-zeros of a made-up row, about.")
+@click.option("--data", multiple=True, metavar="DATA", help="Your own rows instead: shards or svmlight text"
+              " (repeatable).")  # fmt: skip
+@click.option("--positive", metavar="CLASS", help="Of more than two classes, the one to learn against the rest.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Measurements of each.")
+@click.option("--C", "C", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True,
+              help="Price of a unit of loss.")  # fmt: skip
+@click.option("--target", "targets", multiple=True, metavar="JOB=GAP", help="The gap to reach  [default: hinge=1e-3,"
+              " squared_hinge=1e-4, logistic=1e-6]")  # fmt: skip
+@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="Of bigclf, in memory.")
+@click.option("--peer-threads", type=click.IntRange(1), default=2, show_default=True,
+              help="Of peers that can use several.")  # fmt: skip
+@click.option("--dtype", type=click.Choice(["float64", "float32"]), default="float32", show_default=True,
+              help="Type of bigclf's weights.")  # fmt: skip
+@click.option("--cap", type=terminal.SIZE, help="Limit of memory and page cache for out_of_core and shards, which are"
+              " left out without (needs root).")  # fmt: skip
+@click.option("--peer-python", "pythons", multiple=True, metavar="PYTHON", help="Look for peers in this Python first"
+              " (repeatable).")  # fmt: skip
+@click.option("--peer", "paths", multiple=True, metavar="NAME=PATH", help="Where a peer is: a Python, a directory of"
+              " packages, or a program that is called as LIBLINEAR's train (repeatable).")  # fmt: skip
+@click.option("--time-limit", type=click.FloatRange(0, min_open=True), default=900.0, show_default=True,
+              metavar="SECONDS", help="Of one measurement.")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the made-up rows.")
+@click.option("--cache", metavar="DIR", help="Where the rows are kept for later runs  [default: bigclf's cache]")
+@click.option("-o", "--output", default="bigclf-bench", show_default=True, metavar="DIR", help="Where results go.")
+@terminal.overwrite_option
+@terminal.json_option
+@click.pass_context
+def command(ctx: click.Context, output: str, overwrite: bool, as_json: bool, **given: Any) -> None:
+    """Measure bigclf against other programs on this machine, interleaved, each in a process of its own.
+
+    Every peer runs at the loosest of its tolerances whose weights come within the target of the optimum; bigclf stops
+    by its own certificate. What counts is the fit: rows in memory to weights, all compiled. Ratio: seconds of bigclf
+    over the peer's. Exit code 1 if there is no peer.
+    """
+    from bigclf.benchmarks import comparing, peers, results
+
+    jobs = chosen_jobs(given["jobs"], given["targets"])
+    paths = {name: str(path) for name, path in terminal.pairs_option(given["paths"], "--peer").items()}
+    names = chosen_peers(given["against"], paths)
+    prepare(output, overwrite)
+    found, absent = peers.find(names, paths, [*given["pythons"], sys.executable])
+    for peer in absent:
+        terminal.say("absent:", f"{peer.name} ({peer.reason}); {peer.advice}", "yellow")
+    taking_part = [place for place in found if any(comparing.takes_part(place, job) for job in jobs)]
+    if not taking_part:
+        why = "none of those that are here can do these jobs" if found else absent[0].advice
+        raise RunError(f"no peer to measure against: {why}")
+    options = options_of(given)
+    data = rows(given, options.cache)
+    tell(f"{data.name}: {size_text(data)}; {len(taking_part)} peers, {options.rounds} rounds")
+    machine = machine_facts(taking_part)
+    if machine["load"] > BUSY * machine["cores"]:
+        text = f"others are at work here (load {machine['load']:.1f}, {machine['cores']} cores): times are theirs too"
+        terminal.say("warning:", text, "yellow")
+    with working():
+        outcomes = comparing.compare(data, jobs, taking_part, options, tell, watch)
+    told = results.as_json(data, options, outcomes, absent, machine)
+    told["saved"] = save(output, told, data, outcomes, absent)
+    if as_json:
+        terminal.emit_json(told)
+    else:
+        show(data, outcomes, absent, told["saved"])
+    if failed(outcomes):
+        ctx.exit(1)
+
+
+# What was asked for
+
+
+def chosen_jobs(text: str | None, targets: tuple[str, ...]) -> list[Any]:
+    from bigclf.benchmarks.comparing import JOBS
+
+    asked = split(text) or list(JOBS)
+    require_known(asked, JOBS, "--jobs")
+    aims = terminal.pairs_option(targets, "--target")
+    require_known(list(aims), [name for name, job in JOBS.items() if job.target], "--target")
+    for name, value in aims.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+            raise click.BadParameter(f"{name} must be a number between 0 and 1, not {value!r}", param_hint="--target")
+    return [JOBS[name]._replace(target=aims.get(name, JOBS[name].target)) for name in asked]
+
+
+def chosen_peers(text: str | None, paths: dict[str, str]) -> list[str]:
+    from bigclf.benchmarks.peers import PEERS
+    from bigclf.data import files
+
+    for name, path in paths.items():
+        if not files.exists(path):
+            raise click.BadParameter(f"{path} does not exist", param_hint="--peer")
+        if name not in PEERS and (files.is_directory(path) or files.base_name(path).startswith("python")):
+            raise click.BadParameter(f"{name!r} is none of {', '.join(PEERS)}", param_hint="--peer")
+    asked = split(text) or list(dict.fromkeys([*PEERS, *paths]))
+    require_known(asked, [*PEERS, *paths], "--against")
+    return asked
+
+
+def split(text: str | None) -> list[str]:
+    return list(dict.fromkeys(name.strip() for name in (text or "").split(",") if name.strip()))
+
+
+def require_known(names: list[str], known: Any, option: str) -> None:
+    for name in names:
+        if name not in known:
+            raise click.BadParameter(f"{name!r} is none of {', '.join(known)}", param_hint=option)
+
+
+def prepare(output: str, overwrite: bool) -> None:
+    """Take the directory for results; nothing that is there is replaced unless that is wanted."""
+    from bigclf.data import files
+
+    if not overwrite and any(name in RESULTS for name in files.list_directory(output)):
+        raise RunError(f"{output}: holds results; add --overwrite to replace them, or name another with -o")
+    files.make_directory(output)
+    files.probe_writable(output)
+
+
+def options_of(given: dict[str, Any]) -> Any:
+    from bigclf.benchmarks.comparing import Options
+    from bigclf.data import files
+    from bigclf.machine import memory_limit
+
+    cache = given["cache"] or files.cache_directory("bench")
+    files.make_directory(cache)
+    names = ("rounds", "C", "threads", "peer_threads", "dtype", "time_limit")
+    cap = None if given["cap"] is None else parse_bytes(given["cap"])
+    return Options(
+        **{name: given[name] for name in names}, cap=cap, memory=int(MEMORY_SHARE * memory_limit()[0]), cache=cache
+    )
+
+
+def rows(given: dict[str, Any], cache: str) -> Any:
+    """The set to measure on."""
+    from bigclf.benchmarks import sets
+    from bigclf.benchmarks.making import SIZES
+
+    numbers = {"n_train": given["rows"], "n_features": given["features"], "mean_nnz": given["nnz"]}
+    numbers = {name: number for name, number in numbers.items() if number is not None}
+    if given["data"]:
+        if numbers:
+            raise click.UsageError("--rows, --features and --nnz are for made-up rows, not for --data")
+        return sets.own_set(list(given["data"]), cache, tell, given["positive"])
+    if given["positive"] is not None:
+        raise click.UsageError("--positive is for --data: made-up rows have two classes")
+    if "n_train" in numbers:
+        numbers["n_test"] = max(100, numbers["n_train"] // 10)
+    shape = SIZES[given["size"]]._replace(**numbers, seed=given["seed"])
+    return sets.made_set(shape, cache, tell, "made-up" if numbers else given["size"])
+
+
+# Telling
+
+
+_consoles: list[Any] = []  # while something turns on it: what lines have to go through
+
+
+@contextlib.contextmanager
+def working() -> Iterator[None]:
+    """Something that turns below the lines while others are waited for."""
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield
+        return
+    _consoles.append(console)
+    try:
+        with console.status("measuring"):
+            yield
+    finally:
+        _consoles.clear()
+
+
+def say(text: str) -> None:
+    """A line on stderr."""
+    if not _consoles:
+        click.echo(text, err=True)
+        return
+    from rich.text import Text
+
+    _consoles[-1].print(Text.from_ansi(text))
+
+
+def tell(text: str) -> None:
+    say(click.style(f"  {text}", dim=True))
+
+
+def watch(found: Any, number: int) -> None:
+    """A line for each measurement, as it comes."""
+    which = f"round {number}" if number else "bound"
+    told = found.failure and click.style(found.failure, fg="yellow")
+    if not told:
+        good = f"error {100 * found.error:.2f} %" if found.objective is None else gap_text(found)
+        told = f"{format_seconds(found.seconds):>9}  {good}"
+    tol = f" {found.tol:g}" if found.tol else ""
+    say(f"{found.job:>13}  {which:<8} {found.who + tol:<28} {told}")
+
+
+def gap_text(found: Any) -> str:
+    gap = found.gap if found.gap is not None else found.certified
+    return "" if gap is None else f"gap {gap:.1e}"
+
+
+def size_text(data: Any) -> str:
+    return f"{data.n_rows:,} rows, {data.n_features:,} features, {format_count(data.nnz)} non-zeros"
+
+
+def machine_facts(found: list[Any]) -> dict[str, Any]:
+    import psutil
+
+    from bigclf import machine
+
+    names = ("versions", "cpu", "cores", "memory")
+    facts = machine.facts()
+    return {name: facts[name] for name in names} | {
+        "load": psutil.getloadavg()[0],
+        "peers": {place.peer.name: {"version": place.version, "python": place.python, "packages": place.packages,
+                                    "program": place.program} for place in found}
+    }  # fmt: skip
+
+
+def save(output: str, told: dict[str, Any], data: Any, outcomes: list[Any], absent: list[Any]) -> list[str]:
+    """Write tables and pictures; their paths."""
+    import json
+
+    from bigclf.benchmarks import results
+    from bigclf.data import files
+
+    texts = (json.dumps(terminal.plain(told), indent=2), results.as_csv(outcomes),
+             results.as_markdown(data, outcomes, absent))  # fmt: skip
+    paths = [files.join(output, name) for name in RESULTS]
+    for path, text in zip(paths, texts, strict=True):
+        files.publish_text(path, text)
+    try:
+        from bigclf.benchmarks import plots
+
+        return paths + plots.draw(outcomes, output, data.name)
+    except ModuleNotFoundError as error:
+        terminal.say("warning:", f"no plots ({error}): pip install matplotlib", "yellow")
+        return paths
+
+
+def show(data: Any, outcomes: list[Any], absent: list[Any], saved: list[str]) -> None:
+    """The table, what is missing from it, and where it was saved."""
+    from bigclf.benchmarks import results
+    from bigclf.data import files
+
+    terminal.heading(f"bigclf bench: {data.name}", size_text(data))
+    terminal.tables().print(table(outcomes))
+    for note in results.notes(outcomes, absent):
+        click.echo(f"  {note}")
+    click.echo(f"  saved in {files.parent_directory(saved[0])}: {', '.join(files.base_name(path) for path in saved)}")
+
+
+def table(outcomes: list[Any]) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    from bigclf.benchmarks import results
+
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in results.HEADINGS:
+        left = name in ("job", "program")
+        drawn.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=left)
+    for outcome in outcomes:
+        for row in map(lambda entry, o=outcome: results.line(o, entry), outcome.entries):  # type: ignore[misc]
+            first = row["who"] == "bigclf"
+            job, *others = results.cells(row)
+            drawn.add_row(job if first else "", *others, style="bold" if first else None)
+        if outcome.entries:
+            drawn.add_section()
+    return drawn
+
+
+def failed(outcomes: list[Any]) -> bool:
+    """Whether bigclf failed at a job, or nobody was measured against it."""
+    ours = [outcome.entries[0] for outcome in outcomes if outcome.entries]
+    compared = any(entry.rounds for outcome in outcomes for entry in outcome.entries[1:])
+    return not compared or any(entry.failure for entry in ours)
