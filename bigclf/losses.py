@@ -39,7 +39,7 @@ LOSSES = {
 REGRESSION = ("epsilon_insensitive", "squared_epsilon_insensitive")  # labels are numbers to predict
 BOXED = ("hinge", "epsilon_insensitive")  # rows get stuck at the ends of a finite box: few keep moving, and a working
 # set can hold them
-MOST_STEPS = 60  # of Newton's method for one row: bisection alone would find the root to 2^-60 of its bracket
+MOST_STEPS = 100  # of Newton's method for one row; far out each is about 1 long, where sigma is an exponential
 NEAR = 1e-4  # for the square of Newton's last step, in units of the root's own scale: what is left is its square again
 
 
@@ -146,18 +146,26 @@ def logit_root(a, m, q, c):  # type: ignore[no-untyped-def]
     """sigma(u) where u + m + q (c sigma(u) - a) = 0, by Newton's method inside a bracket.
 
     At the optimum of all rows u = -m, so the search begins there; the slope is at least 1, so the root is no further
-    from it than the value there.
+    from it than the value there, and it is on this side of logit(a / c), where the other terms vanish. Where that is
+    far, the search begins as near to 0 as the bracket allows: from there the steps go one way.
     """
     u = -m
     s = sigmoid(u)
     f = q * (c * s - a)
-    low, high = min(u, u - f), max(u, u - f)
+    other = u - f
+    if abs(f) > 1 and 0 < a < c:
+        w = math.log(a / (c - a))
+        other = w if abs(w - u) < abs(f) else other
+    low, high = min(u, other), max(u, other)
+    if abs(f) > 1:
+        u = min(max(0.0, low), high)
+        s = sigmoid(u)
+        f = u + m + q * (c * s - a)
     for _ in range(MOST_STEPS):
-        step = f / (1.0 + q * c * s * (1.0 - s))
-        following = u - step
+        following = u - f / (1.0 + q * c * s * (1.0 - s))
         if not (low <= following <= high):
             following = 0.5 * (low + high)
-        done = (following - u) * (following - u) * (1.0 + q * c) <= NEAR
+        done = (following - u) * (following - u) * (1.0 + q * c * s * (1.0 - s)) <= NEAR
         u = following
         s = sigmoid(u)
         if done:

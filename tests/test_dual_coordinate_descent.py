@@ -8,12 +8,13 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from making import Case, block_of, dense, learn, random_rows, shards_of
-from scipy.special import entr
+from scipy.optimize import brentq
+from scipy.special import entr, expit
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from bigclf.jit import random_state, shuffle_runs
-from bigclf.losses import REGRESSION
+from bigclf.jit import kernel, random_state, shuffle_runs
+from bigclf.losses import LOGISTIC, REGRESSION, best_dual
 from bigclf.training import fit
 from bigclf.training.run_directory import RunDirectory
 
@@ -272,6 +273,32 @@ def test_rows_and_classes_weigh_together():
     np.testing.assert_array_equal(both.coef_, product.coef_)
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    share=st.sampled_from([0.0, 1e-12, 0.3, 1 - 1e-9, 1.0]) | st.floats(0, 1),
+    m=st.floats(-1e3, 1e3),
+    q=st.floats(-4, 6).map(lambda x: 10**x),
+    C=st.floats(-6, 6).map(lambda x: 10**x),
+)
+def test_a_logistic_row_goes_to_the_best_point_of_its_coordinate(share, m, q, C):
+    def value(p):
+        return C * (entr(p) + entr(1 - p)) - C * (p - share) * m - 0.5 * q * (C * (p - share)) ** 2
+
+    def gradient(u):
+        return u + m + q * C * (expit(u) - share)
+
+    far = abs(m) + q * C + 10
+    best = expit(brentq(gradient, -m - far, -m + far, xtol=1e-12))
+    found = alone_on_its_coordinate(share * C, m, q, C) / C
+    gain = value(best) - value(share)
+    assert value(found) >= value(best) - 1e-4 * gain - 1e-9 * (C + abs(value(best)))
+
+
+@kernel
+def alone_on_its_coordinate(a, m, q, c):
+    return best_dual(LOGISTIC, a, m, q, c, 0.0, 0.0)
+
+
 # The bits
 
 
@@ -280,15 +307,22 @@ def sigmoid(u):
 
 
 def plain_logistic(alpha, m, q, C):
-    """C sigma(u) at the root of u + m + q (C sigma(u) - alpha), which lies within its value at -m of -m."""
-    u, low, high = -m, None, None
+    """C sigma(u) at the root of u + m + q (C sigma(u) - alpha), which lies between -m and logit(alpha / C)."""
+    u = -m
     s = sigmoid(u)
     f = q * (C * s - alpha)
-    low, high = min(u, u - f), max(u, u - f)
+    end = u - f
+    if abs(f) > 1 and 0 < alpha < C:
+        end = min(end, math.log(alpha / (C - alpha)), key=lambda x: abs(x - u))
+    low, high = min(u, end), max(u, end)
+    if abs(f) > 1:
+        u = min(max(0.0, low), high)
+        s = sigmoid(u)
+        f = u + m + q * (C * s - alpha)
     while True:
         new = u - f / (1 + q * C * s * (1 - s))
         new = new if low <= new <= high else 0.5 * (low + high)
-        near, u = (new - u) ** 2 * (1 + q * C) <= 1e-4, new
+        near, u = (new - u) ** 2 * (1 + q * C * s * (1 - s)) <= 1e-4, new
         s = sigmoid(u)
         if near:
             return C * s
