@@ -167,9 +167,7 @@ class Bench:
         ends = zip(learners, states, visit.certify, strict=True)
         return [learner.end_epoch(state, certify) for learner, state, certify in ends]
 
-    def _begin_with_others(
-        self, visit: Visit, group: int, learners: list[Learner], states: Sequence[Any]
-    ) -> None:
+    def _begin_with_others(self, visit: Visit, group: int, learners: list[Learner], states: Sequence[Any]) -> None:
         """Problems whose turn it is begin with the dual variables of those they waited for; every row is at hand."""
         everyone = self._of(group)
         for block in self._blocks(visit, group):

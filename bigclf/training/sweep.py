@@ -66,7 +66,7 @@ class Sweep:
     measure : "error" (share of rows in the wrong class), "log_loss" or "mean_squared_error"; smaller is better.
     best_params_ : the point with the smallest mean (of equal ones that with the smallest C, then the first).
     best_model : learned from all rows with it, with its own certificate and ``result_``.
-    certificates : for each point of the grid a list with ``name``, ``fold``, primal, dual, gap and read of each problem.
+    certificates : for each point of the grid a list: of each problem name, fold, primal, dual, gap, read.
     models : without folds, the model of each point; else empty.
     seconds, reads, memory, plan, converged : of the run over the grid.
     """
@@ -356,7 +356,7 @@ class Task:
             means = self._measured(run, plan)
             best = min(range(len(self.points)), key=lambda n: self._rank(n, means[n]))
             result = result_of(run, plan, history, self.peak, self.source)
-            found = dict(
+            found: dict[str, Any] = dict(
                 table=[self._row(run, n, means[n]) for n in range(len(self.points))], measure=self.measure,
                 best_params_=self.points[best],
                 certificates=[self._certificates(run, n) for n in range(len(self.points))], folds=self.folds,
@@ -481,7 +481,7 @@ class Task:
         problems = self._full(best)
         setting = self.settings[best]
         code, params = method.loss_code(setting.loss), method.bind(setting.settings)
-        states = [method.shared(self.source.n_features, plan.dtype) for _ in problems]
+        states: list[Any] = [method.shared(self.source.n_features, plan.dtype) for _ in problems]
         sums = [np.zeros(self.source.n_features + 1) for _ in problems]
         rows = [method.rows(alpha) for alpha in alphas]
         within, certify = method.within, method.certify  # the latter makes the sum over rows on its way
@@ -539,4 +539,3 @@ class Task:
         if not result.converged:
             warn_of_limits(result, self.options)
         return model
-

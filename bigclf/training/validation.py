@@ -71,7 +71,7 @@ def measure_all(
     sums = [Sums() for _ in candidates]
     for first_row, block in blocks:
 
-        def add(number: int, scratch: Scratch, go_on: Callable[[], None], b: Block = block, at: int = first_row) -> None:
+        def add(number: int, _: Scratch, go_on: Callable[[], None], b: Block = block, at: int = first_row) -> None:
             _add(candidates[number], sums[number], b, at, classes, measure)
 
         team.each(range(len(candidates)), add, idle)
