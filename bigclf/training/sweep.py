@@ -41,7 +41,7 @@ from bigclf.training.fitting import (
 )
 from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.outcome import model_of, result_of, warn_of_limits
-from bigclf.training.plan import Plan, make_plan
+from bigclf.training.plan import LEARNERS, Plan, make_plan
 from bigclf.training.problems import Fold, Problem, class_weight_array, make_problems
 from bigclf.training.run import Run, Status, _status_facts
 from bigclf.training.run_directory import Checkpoint, RunDirectory, load_rows
@@ -314,7 +314,8 @@ class Task:
     # The chain of values of C
 
     def chained(self) -> list[Problem]:
-        """Each value of C begins with the dual variables of the next smaller one, all else being equal."""
+        """Each value of C begins with the dual variables of the next smaller one, all else being equal; a point that is
+        one problem with those of the next but one, so that two are learned at a time."""
         if self.settings[0].method.value is None:
             return self.problems
         problems = list(self.problems)
@@ -329,7 +330,7 @@ class Task:
         return problems
 
     def _before(self, point: int) -> int | None:
-        """The point with the largest C below this one's that has everything else in common with it."""
+        """The point whose C is the next below this one's, or the next but one, with everything else in common."""
 
         def rest(setting: Setting) -> Any:
             return setting.loss, {name: value for name, value in setting.settings.items() if name != "C"}
@@ -339,7 +340,9 @@ class Task:
             n for n, other in enumerate(self.settings)
             if rest(other) == rest(mine) and other.settings["C"] < mine.settings["C"]
         ]  # fmt: skip
-        return max(smaller, key=lambda n: self.settings[n].settings["C"], default=None)
+        smaller.sort(key=lambda n: -float(self.settings[n].settings["C"]))
+        stride = LEARNERS if self.parts * self.k == 1 else 1
+        return smaller[stride - 1] if len(smaller) >= stride else None
 
     # The run over the grid, and what it comes to
 
