@@ -45,6 +45,7 @@ SEQUENTIAL_SHARE = 0.1  # a smaller set cannot hold the rows that move: then the
 CYCLES_A_READ = 8.0  # most visits to a row of the working set while the data stream by
 ROUNDS, ROUNDS_OF_GROUPS = 60, 3  # most rounds over the rows that matter after a read
 LEAST_SET = MB // 4  # bytes of the working set of one of many problems, at least
+LEAST_CLAIM = 1 / 16  # of the problem with the least C to the working set of that with the largest
 SET_SHARE = 0.25  # a working set of more of the data adds nothing (measured: 16 % is enough on RCV1-like data)
 
 
@@ -61,7 +62,8 @@ class Plan:
     block_bytes : a block is as many chunks as fit this, and at least one.
     segments : parts of an epoch between which a run commits, checkpoints and stops.
     run : neighbours shuffled as a unit.
-    set_rows, set_nnz : arena of each problem's working set (0: none); rounds : most rounds over it after a read.
+    set_rows, set_nnz : arena of a problem's working set (0: none) in the mean; shares : of each problem's to that mean
+        (none: all 1); rounds : most rounds over it after a read.
     threads, buffers : readers beside the learning thread and blocks read ahead; they never change bits.
     learners : problems that learn from a block at a time, each on a core; they never change bits.
     store_bytes : size of the raw store (0: none is made).
@@ -85,10 +87,16 @@ class Plan:
     store_bytes: int
     memory: dict[str, int]
     learners: int = 1
+    shares: tuple[float, ...] = ()
     version: int = VERSION
 
     def as_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
+
+    def arena(self, number: int) -> tuple[int, int]:
+        """Rows and entries of a problem's working set."""
+        share = self.shares[number] if self.shares else 1.0
+        return int(share * self.set_rows), int(share * self.set_nnz)
 
     def same_bits(self) -> dict[str, Any]:
         """The part of the plan that the result depends on: what a resumed run must share."""
@@ -180,6 +188,7 @@ class Sizes:
     ) -> None:
         self.source, self.setting, self.k = source, problems[0].setting, len(problems)
         self.boxed = all(problem.setting.loss in BOXED for problem in problems)
+        self.shares = _shares(problems)
         self.at_once = min(self.k, LEARNERS)
         self.method, self.in_memory = self.setting.method, in_memory
         chunks, width, binary = source.chunks, source.index_width, source.binary
@@ -262,19 +271,30 @@ def _streamed(sizes: Sizes, parts: dict[str, int], memory: int, again: bool) -> 
     parts["blocks"] = sizes.blocks(size)
     set_rows = set_nnz = 0
     if has_set:
-        share = SET_SHARE if wanted is None else wanted
+        share = (SET_SHARE if wanted is None else wanted) / max(sizes.shares, default=1.0)
         set_rows, set_nnz = _arena(sizes, (memory - fixed - parts["blocks"]) // k, share)
         arena = working_set.bytes_of(set_rows, set_nnz, source.index_width, source.binary, source.row_constant)
         parts["working set"] = k * (arena + set_rows * SET_ORDER_BYTES)
+    least_share = min(sizes.shares, default=1.0)
     return dict(
         resident=False,
-        sequential=has_set and sizes.boxed and set_nnz >= SEQUENTIAL_SHARE * source.nnz,
+        sequential=has_set and sizes.boxed and least_share * set_nnz >= SEQUENTIAL_SHARE * source.nnz,
         block_bytes=size,
         buffers=BUFFERS,
         set_rows=set_rows,
         set_nnz=set_nnz,
+        shares=sizes.shares,
         threads=readers,
     )
+
+
+def _shares(problems: list[Problem]) -> tuple[float, ...]:
+    """Of the working sets, where values of C differ: the larger C, the more rows keep moving and the longer it takes."""
+    values = [float(problem.setting.settings.get("C", 1.0)) for problem in problems]
+    if len(set(values)) == 1:
+        return ()
+    claims = [max(value / max(values), LEAST_CLAIM) for value in values]
+    return tuple(claim * len(claims) / sum(claims) for claim in claims)
 
 
 def _arena(sizes: Sizes, room: int, share: float) -> tuple[int, int]:
