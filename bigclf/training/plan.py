@@ -289,7 +289,7 @@ def _streamed(sizes: Sizes, parts: dict[str, int], memory: int, again: bool) -> 
 
 
 def _shares(problems: list[Problem]) -> tuple[float, ...]:
-    """Of the working sets, where values of C differ: the larger C, the more rows keep moving and the longer it takes."""
+    """Of the working sets, where values of C differ: with a larger C more rows keep moving, and it takes longer."""
     values = [float(problem.setting.settings.get("C", 1.0)) for problem in problems]
     if len(set(values)) == 1:
         return ()
