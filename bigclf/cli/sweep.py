@@ -93,8 +93,8 @@ def _pairs(given: tuple[str, ...]) -> dict[str, str]:
 
 
 def values_of(text: str) -> list[Any]:
-    """``0.1,1,10`` as numbers, other words as text."""
-    return [terminal.number_or(value.strip()) for value in text.split(",")]
+    """``0.1,1,10`` as numbers, other words as text; a job's list comes as ``[0.1, 1, 10]``."""
+    return [terminal.number_or(value.strip(" '\"")) for value in text.strip("[] ").split(",")]
 
 
 def prepare(out: str, *, overwrite: bool, resume: bool) -> None:
