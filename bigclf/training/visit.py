@@ -213,9 +213,7 @@ class Learner:
         self.set: WorkingSet | None = None
         if plan.set_rows:
             set_rows, set_nnz = plan.arena(number)
-            self.set = WorkingSet(
-                set_rows, set_nnz, source.index_width, source.binary, group_rows, source.row_constant
-            )
+            self.set = WorkingSet(set_rows, set_nnz, source.index_width, source.binary, group_rows, source.row_constant)
             self._cycle, self._turn, self._drawn_at = np.empty(set_rows, np.int64), 0, -1
             self._cycle_size, self._credit = 0, 0.0
         self._serial = 0
