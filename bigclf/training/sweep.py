@@ -24,6 +24,7 @@ import numpy as np
 from bigclf.block import Block
 from bigclf.data import files
 from bigclf.data.arrays import Arrays
+from bigclf.losses import REGRESSION
 from bigclf.methods import Setting, resolve
 from bigclf.model import Model
 from bigclf.training.bench import Bench, Job, stream_of
@@ -42,7 +43,7 @@ from bigclf.training.fitting import (
 from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.outcome import model_of, result_of, warn_of_limits
 from bigclf.training.plan import LEARNERS, Plan, make_plan
-from bigclf.training.problems import Fold, Problem, class_weight_array, make_problems
+from bigclf.training.problems import Fold, Problem, class_weight_array, make_problems, regression_problem
 from bigclf.training.run import Run, Status, _status_facts
 from bigclf.training.run_directory import Checkpoint, RunDirectory, load_rows
 from bigclf.training.sources import likely_width, open_source, require_usable, warm
@@ -185,18 +186,21 @@ def sweep(
     options = _checked(settings[0], {**locals(), **rest})
     options["validate"] = None  # of the run itself: measured at its end only
     given_groups = groups is not None
-    apart = open_rows(validate) if folds == 0 else None
+    regression = settings[0].loss in REGRESSION
+    if any((setting.loss in REGRESSION) != regression for setting in settings):
+        raise ValueError("the grid has losses for classes and for numbers: labels are one or the other")
+    apart = open_rows(validate, regression) if folds == 0 else None
     with linked(workers, options["patience"]) as link, PeakMemory() as peak:
         options["run_dir"] = None if run_dir is None else files.join(files.absolute(run_dir), "grid")
         groups = groups or default_groups(settings[0].method, link, options)
         width = likely_width(data, columns)
         warm_all(settings, width, dtype)
         peak.base = peak.peak = anonymous_bytes()
-        source = open_source(data, y, sample_weight, columns, groups, options["memory"])
+        source = open_source(data, y, sample_weight, columns, groups, options["memory"], regression)
         groups = groups if given_groups else min(groups, source.n_chunks)
         settings = settings_for(groups, mixing if groups > 1 else None)
         options["epochs"] = options["epochs"] or default_epochs(settings[0].method, source.n_rows)
-        weights = class_weight_array(class_weight, source.classes, source.class_counts)
+        weights = None if regression else class_weight_array(class_weight, source.classes, source.class_counts)
         require_usable(source, settings[0], weights)
         if source.index_width != width:
             warm_all(settings, source.index_width, dtype)
@@ -304,8 +308,14 @@ class Task:
         named = name + (f", fold {part + 1}" if self.folds else "")
         return [
             problem._replace(name=named + (f", class {problem.name}" if problem.name else ""), fold=fold)
-            for problem in make_problems(self.source.classes, self.class_weights, setting)
+            for problem in self._whole(setting)
         ]
+
+    def _whole(self, setting: Setting) -> list[Problem]:
+        """The problems of an answer on all rows."""
+        if self.class_weights is None:
+            return [regression_problem(setting)]
+        return make_problems(self.source.classes, self.class_weights, setting)
 
     def numbers(self, point: int, part: int) -> list[int]:
         """Of the problems of an answer."""
@@ -527,7 +537,7 @@ class Task:
         return alphas
 
     def _full(self, best: int) -> list[Problem]:
-        return make_problems(self.source.classes, self.class_weights, self.settings[best])
+        return self._whole(self.settings[best])
 
     def _refit(self, best: int, beginning: Checkpoint | None, bench: Bench | None, run_dir: Any) -> Model:
         problems = self._full(best)

@@ -111,24 +111,29 @@ def _count(
 
 def rows_apart(source: Any, classes: np.ndarray, n_features: int) -> Iterator[tuple[int, Block]]:
     """The rows of another source, with labels as codes of ``classes`` and without features that nobody learned."""
+    places = dict.fromkeys(zip(source.chunks.file.tolist(), source.chunks.row_group.tolist(), strict=True))
+    if classes is None or not len(classes):  # numbers
+        for place in places:
+            yield 0, _known(source.decode(*place), n_features)[0]
+        return
     codes = np.searchsorted(classes, source.classes)
     codes[codes == classes.size] = 0
     codes = np.where(classes[codes] == source.classes, codes, -1).astype(np.float64)
-    places = dict.fromkeys(zip(source.chunks.file.tolist(), source.chunks.row_group.tolist(), strict=True))
     for place in places:
         block, _ = _known(source.decode(*place), n_features)
         yield 0, block._replace(labels=codes[block.labels.astype(np.int64)])
 
 
-def open_rows(data: Any) -> Any:
+def open_rows(data: Any, real_labels: bool = False) -> Any:
     """Rows to measure on: shards, or (X, y)."""
     from bigclf.data.arrays import Arrays
     from bigclf.metrics import open_dataset
 
     if isinstance(data, Arrays):
-        return data
+        return data.with_real_labels() if real_labels else data
     if isinstance(data, tuple) and len(data) == 2 and not is_stored(data):
-        return Arrays(*data)
+        return Arrays(*data, real_labels=real_labels)
     if not is_stored(data):
         raise TypeError("validate must be shards (path, glob, Dataset) or (X, y)")
-    return open_dataset(data)
+    dataset = open_dataset(data)
+    return dataset.with_real_labels() if real_labels else dataset
