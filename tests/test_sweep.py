@@ -101,7 +101,7 @@ def test_other_seeds_draw_other_folds_and_the_same_seed_the_same(rows):
 # A point is what fit gives
 
 
-@pytest.mark.parametrize("loss", METHODS["dcd"].losses)
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "logistic"])
 @where
 def test_each_problem_is_the_fit_of_its_rows(rows, shards, loss, memory):
     found = sweep(shards, memory=memory, loss=loss, tol=1e-4)
@@ -182,7 +182,7 @@ def test_losses_in_the_grid(rows):
 def test_all_problems_share_each_read(shards):
     found = sweep(shards, memory=SMALL)
     reads = [c["read"] for certificates in found.certificates for c in certificates]
-    assert len(reads) == 9 and found.reads == max(reads) < sum(reads) / 2
+    assert len(reads) == 9 and max(reads) <= found.reads < sum(reads) / 2
 
 
 def test_the_last_model_begins_where_the_folds_have_come_to(shards):
@@ -192,7 +192,7 @@ def test_the_last_model_begins_where_the_folds_have_come_to(shards):
         assert found.best_model.result_.epochs < cold.epochs
 
 
-@pytest.mark.parametrize("loss", METHODS["dcd"].losses)
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "logistic"])
 def test_a_warm_start_lies_in_its_box_and_gains_on_nothing(rows, loss):
     """``within`` and ``value`` against plain numpy on the dual objective (Hsieh et al. 2008; Yu et al. 2011)."""
     x, y = rows
@@ -382,3 +382,18 @@ def test_a_job_may_sweep():
     (step,) = Job("steps: [{sweep: {data: d, output: o, grid: {C: [0.1, 1], loss: [hinge, logistic]}}}]").steps(bool)
     assert step.words == ["d", "--output=o", "--grid=C=[0.1, 1]", "--grid=loss=['hinge', 'logistic']"]
     assert values_of("[0.1, 1]") == [0.1, 1] and values_of("['hinge', 'logistic']") == ["hinge", "logistic"]
+
+
+def test_numbers_are_swept_by_their_squared_error(rows):
+    x = rows[0]
+    y = x @ np.random.default_rng(1).standard_normal(D) + 0.1 * np.random.default_rng(2).standard_normal(x.shape[0])
+    grid = {"C": [0.01, 1.0], "epsilon": [0.01, 0.5]}
+    given = dict(grid=grid, folds=0, validate=(x[1500:], y[1500:]), loss="epsilon_insensitive")
+    found = sweep(x[:1500], y[:1500], **given)
+    assert found.measure == "mean_squared_error" and len(found.table) == 4
+    for row, model in zip(found.table, found.models, strict=True):
+        told = bigclf.evaluate(model, x[1500:], y[1500:])
+        assert row["mean"] == pytest.approx(told.mean_squared_error, rel=1e-9) and row["gap"] <= 1e-3
+    assert sweep(x, y, **{**given, "folds": 2, "validate": None}).best_model.certificate["gap"] <= 1e-3
+    with pytest.raises(ValueError, match="losses for classes and for numbers"):
+        sweep(x, y, grid={"loss": ["hinge", "epsilon_insensitive"]})
