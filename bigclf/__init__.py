@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bigclf.model import load as load
     from bigclf.training import fit as fit
     from bigclf.training.evaluation import evaluate as evaluate
+    from bigclf.training.sweep import sweep as sweep
 
 __version__ = "0.1.0"
 
@@ -33,6 +34,7 @@ _PLACES = {
     "convert": "bigclf.data.convert",
     "evaluate": "bigclf.training.evaluation",
     "predict": "bigclf.metrics",
+    "sweep": "bigclf.training.sweep",
     "algorithms": "bigclf.catalogue",
     "Dataset": "bigclf.data.dataset",
     "Model": "bigclf.model",
@@ -53,6 +55,7 @@ __all__ = [
     "fit",
     "load",
     "predict",
+    "sweep",
 ]
 
 

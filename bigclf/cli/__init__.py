@@ -29,6 +29,7 @@ COMMANDS = {  # in the order in which a person meets them; "module" or "module:a
     "inspect": "inspect",
     "validate": "validate",
     "fit": "fit",
+    "sweep": "sweep",
     "evaluate": "evaluate",
     "predict": "predict",
     "algorithms": "algorithms",

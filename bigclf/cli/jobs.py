@@ -33,7 +33,7 @@ from bigclf.errors import BigclfError
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
-COMMANDS = ("convert", "validate", "inspect", "fit", "evaluate", "predict")
+COMMANDS = ("convert", "validate", "inspect", "fit", "sweep", "evaluate", "predict")
 KEYS: dict[str, tuple[str, ...] | None] = {  # None: any key, because methods name their own parameters
     "data": ("source", "train", "test_source", "test", "convert", "columns"),
     "method": None,

@@ -71,6 +71,9 @@ class Method:
     weights : shared -> the model's weights [feature + 1], bias last.
     along : loss code -> kernel ``(block, order, rows, start, params) -> (gain, bend)`` for the line search on the
         dual along the summed steps of several groups, or None.
+    within, value : loss code -> kernels ``(block, rows, params)`` and ``(block, rows, params, t) -> float`` with which
+        a problem begins from the dual variables of another: their intervals, and the rows' terms of the dual objective
+        at t times them; None: every problem begins at zero.
     mix : how copies are combined (``bigclf.mixing``), or None: the method then runs with one group only.
     mixings : what the user may choose from, the default first: shares ("rows", "uniform", "mistakes") or, for dual
         methods, what makes summed steps safe ("line_search", "safe").
@@ -91,6 +94,8 @@ class Method:
     certify: Callable[[int], Callable[..., Any]] | None = None
     weights: Callable[[Any], np.ndarray] = lambda shared: shared.weights
     along: Callable[[int], Callable[..., Any]] | None = None
+    within: Callable[[int], Callable[..., Any]] | None = None
+    value: Callable[[int], Callable[..., Any]] | None = None
     mix: Rule | None = MEAN
     mixings: tuple[str, ...] = SHARES
     mixing: str = "mean by rows, uniform or by mistakes"
@@ -186,6 +191,8 @@ _METHODS = (
         update=functools.cache(dcd.descend),
         certify=functools.cache(dcd.measure),
         along=functools.cache(dcd.along),
+        within=functools.cache(dcd.within),
+        value=functools.cache(dcd.value),
         mix=SUM,
         mixings=("line_search", "safe"),
         mixing="summed steps with an exact line search on the dual, or the safe scaling of CoCoA+",

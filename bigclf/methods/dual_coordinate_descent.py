@@ -24,7 +24,7 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import AHEAD, axpy, dot, kernel, prefetch, prefetch_ahead
-from bigclf.losses import best_dual, dual_diagonal, dual_value, freedom, is_regression, loss_value, row_gap
+from bigclf.losses import best_dual, dual_diagonal, dual_upper, dual_value, freedom, is_regression, loss_value, row_gap
 
 
 class Shared(NamedTuple):
@@ -139,3 +139,33 @@ def along(loss: int):  # type: ignore[no-untyped-def]
         return gain, bend
 
     return moved
+
+
+def within(loss: int):  # type: ignore[no-untyped-def]
+    """Kernel that puts the dual variables of a block's rows into their intervals, for another C or other rows."""
+    regression = is_regression(loss)
+
+    @kernel
+    def clip(block, rows, params):  # type: ignore[no-untyped-def]
+        alpha = rows.alpha
+        for i in range(block.indptr.size - 1):
+            r, c = block.ids[i], params.C * block.weights[i]
+            upper = dual_upper(loss, c) if c > 0 else 0.0
+            alpha[r] = min(max(alpha[r], -upper if regression else 0.0), upper)
+
+    return clip
+
+
+def value(loss: int):  # type: ignore[no-untyped-def]
+    """Kernel of  sum_i -C_i loss*(-t alpha_i / C_i)  over a block: a part of the way from nothing to alpha."""
+
+    @kernel
+    def part(block, rows, params, t):  # type: ignore[no-untyped-def]
+        alpha, e, total = rows.alpha, params.epsilon, np.float64(0)
+        for i in range(block.indptr.size - 1):
+            a = t * alpha[block.ids[i]]
+            if a != 0:
+                total += dual_value(loss, a, params.C * block.weights[i], block.labels[i], e)
+        return total
+
+    return part

@@ -5,6 +5,7 @@ All engines make their visits here, so that their results have the same bits by 
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from bigclf.machine import memory_limit
 from bigclf.mixing import SUM, Mixture
 from bigclf.training.plan import Plan, segment_units, units_of
 from bigclf.training.problems import Problem
+from bigclf.training.team import Team
 from bigclf.training.visit import Carry, Dual, Learner, Outcome, Part, Ref, RowFile, Scratch, Sums, Visit
 
 log = logging.getLogger("bigclf")
@@ -39,6 +41,17 @@ class Job(NamedTuple):
     plan: Plan
     tol: float | None
     local_dir: str | None
+
+
+class Lesson:
+    """What one learner does in a visit: the visit's words for it, the gap its inner rounds aim at, most rounds after
+    a block, seconds."""
+
+    def __init__(
+        self, learner: Learner, certify: bool, known: tuple[float, float], estimate: float, aim: float
+    ) -> None:
+        self.learner, self.certify, self.known, self.estimate, self.aim = learner, certify, known, estimate, aim
+        self.rounds, self.seconds = 0, 0.0
 
 
 class Missing(Exception):
@@ -71,7 +84,7 @@ class Bench:
         self._at: dict[int, tuple[str, bool]] = {}  # of a group: the last attempt made here, whether it is settled
         self._resident: dict[int, Block] = {}
         self._spare: list[list[Any]] = [[] for _ in self.problems]
-        self._scratch = Scratch(0)
+        self._team = Team(job.plan.learners)
         self._bytes = 0
 
     # A visit
@@ -92,7 +105,7 @@ class Bench:
         """
         began, self._bytes = time.monotonic(), 0
         rebuilt = self._rebuilt
-        facts: dict[str, Any] = {"rounds": 0, "set_rows": 0}
+        facts: dict[str, Any] = {"rounds": 0, "set_rows": 0, "busy": {}}
         if visit.last - visit.first > 1:
             parts = self._bundle(visit, states, token, facts)
         else:
@@ -133,6 +146,8 @@ class Bench:
         self._at[group] = "", False  # half-way through, it is nothing to go on from
         for learner, sigma in zip(learners, visit.sigmas, strict=True):
             learner.count_steps(sigma)
+        if any(visit.begins):
+            self._begin_with_others(visit, group, learners, states)
         if visit.segment == 0:
             for learner, state, certify in zip(learners, states, visit.certify, strict=True):
                 spare = self._spare[learner.number]
@@ -142,8 +157,7 @@ class Bench:
                 learner.start = None  # a certificate of half a read says nothing
         elif visit.kind == "certify":
             for block in self._blocks(visit, group):
-                for learner in learners:
-                    learner.certify(learner.problem.view(block))
+                self._team.each(learners, lambda ln, _, idle: ln.certify(ln.view(block)), self.idle)  # noqa: B023
                 self.advance(block.n_rows, block.n_bytes)
         else:
             self._update(visit, group, learners, facts)
@@ -153,45 +167,71 @@ class Bench:
         ends = zip(learners, states, visit.certify, strict=True)
         return [learner.end_epoch(state, certify) for learner, state, certify in ends]
 
+    def _begin_with_others(self, visit: Visit, group: int, learners: list[Learner], states: Sequence[Any]) -> None:
+        """Problems whose turn it is begin with the dual variables of those they waited for; every row is at hand."""
+        everyone = self._of(group)
+        for block in self._blocks(visit, group):
+            for learner, state, begins in zip(learners, states, visit.begins, strict=True):
+                if begins:
+                    others = [(everyone[number], factor) for number, factor in learner.problem.start]
+                    learner.begin_with(others, learner.view(block), state)
+
     def _update(self, visit: Visit, group: int, learners: list[Learner], facts: dict[str, Any]) -> None:
-        aims = dict(zip(visit.todo, visit.aims, strict=True))
+        lessons = [
+            Lesson(learner, certify, known, estimate, aim)
+            for learner, certify, known, estimate, aim in zip(
+                learners, visit.certify, visit.known, visit.estimates, visit.aims, strict=True
+            )
+        ]
         for learner in learners:
             learner.begin_segment(visit.epoch, visit.segment)
         for block in self._blocks(visit, group):
-            for place, learner in enumerate(learners):
-                if self.plan.resident and self._closed(visit, place, learner, block, aims):
-                    continue
-                learner.take(block, self._scratch)
-                if self.plan.resident:  # while the scores of the pass are at hand
-                    view = learner.problem.view(block)
-                    self._go_on(learner, view, self._scratch.scores(view.n_rows), aims, facts)
-                self.idle()
+            self._team.each(lessons, functools.partial(self._teach, block), self.idle)
             self.advance(block.n_rows, block.n_bytes)
-        if visit.segment == self.plan.segments - 1:
-            for learner in learners:
-                if learner.set is not None:
-                    self._go_on(learner, learner.set.block(), learner.set.scores, aims, facts)
-                    facts["set_rows"] += learner.set.n_rows
+        if visit.segment == self.plan.segments - 1 and self.plan.set_rows:
+            self._team.each(lessons, self._finish, self.idle)
+            facts["set_rows"] += sum(learner.set.n_rows for learner in learners if learner.set is not None)
+        facts["rounds"] = max([facts["rounds"], *(lesson.rounds for lesson in lessons)])
+        for lesson in lessons:
+            number = lesson.learner.number
+            facts["busy"][number] = facts["busy"].get(number, 0.0) + lesson.seconds
 
-    def _closed(self, visit: Visit, place: int, learner: Learner, block: Block, aims: dict[int, float]) -> bool:
+    def _teach(self, block: Block, lesson: Lesson, scratch: Scratch, idle: Callable[[], None]) -> None:
+        """One problem learns from a block; with every row at hand it also goes on, and may be done."""
+        began, learner = time.monotonic(), lesson.learner
+        view = learner.view(block)
+        if not (self.plan.resident and self._closed(lesson, view)):
+            learner.learn(view, scratch)
+            if self.plan.resident:  # while the scores of the pass are at hand
+                self._go_on(lesson, view, scratch.scores(view.n_rows), scratch, idle)
+        lesson.seconds += time.monotonic() - began
+
+    def _finish(self, lesson: Lesson, scratch: Scratch, idle: Callable[[], None]) -> None:
+        """After the data have streamed by, more rounds over the working set."""
+        began, rows = time.monotonic(), lesson.learner.set
+        if rows is not None:
+            self._go_on(lesson, rows.block(), rows.scores, scratch, idle)
+        lesson.seconds += time.monotonic() - began
+
+    def _closed(self, lesson: Lesson, view: Block) -> bool:
         """With every row at hand the certificate comes first: a problem that it ends stays as it is."""
-        learner.certify(learner.problem.view(block))
-        if not (learner.alone and visit.certify[place]):
+        learner, tol = lesson.learner, self.job.tol
+        learner.certify(view)
+        if not (learner.alone and lesson.certify):
             return False
-        tol = self.job.tol
         assert tol is not None
-        if learner.closes(visit.known[place], tol):
+        if learner.closes(lesson.known, tol):
             return True
-        aims[learner.number] = tol / optimism(*learner.certificate(), visit.estimates[place])
+        lesson.aim = tol / optimism(*learner.certificate(), lesson.estimate)
         return False
 
     def _go_on(
-        self, learner: Learner, view: Block, scores: np.ndarray, aims: dict[int, float], facts: dict[str, Any]
+        self, lesson: Lesson, view: Block, scores: np.ndarray, scratch: Scratch, idle: Callable[[], None]
     ) -> None:
         """More rounds over the rows that matter, before the next read."""
         if self.plan.rounds and self.job.tol is not None:
-            rounds = learner.inner_rounds(view, scores, aims[learner.number], self._scratch, self.idle)
-            facts["rounds"] = max(facts["rounds"], rounds)
+            rounds = lesson.learner.inner_rounds(view, scores, lesson.aim, scratch, idle)
+            lesson.rounds = max(lesson.rounds, rounds)
 
     def _blocks(self, visit: Visit, group: int) -> Iterator[Block]:
         if self.plan.resident:
@@ -254,7 +294,7 @@ class Bench:
                 if learner.shared is None and self._spare[number]:
                     self._spare[number].pop()  # it comes with memory of its own, which is recycled in its turn
                 learner.restore_shared(carry.shared[number], common[number])
-        if not self.plan.resident and any(learner.set is not None for learner in learners):
+        if not self.plan.resident and any(learner.set is not None and learner.set.n_rows for learner in learners):
             first, last = self.plan.groups[group]
             for block in self.stream.blocks([np.array([chunk]) for chunk in range(first, last)]):
                 for learner in learners:
@@ -287,12 +327,40 @@ class Bench:
 
     def release(self) -> None:
         """Let go of all that is large."""
-        self._learners, self._resident = {}, {}
-        self._spare, self._scratch = [[] for _ in self.problems], Scratch(0)
+        self.forget()
+        self._resident = {}
+
+    def forget(self) -> None:
+        """Let go of what was learned."""
+        self._learners, self._spare = {}, [[] for _ in self.problems]
+        self._team.rest()
 
     def close(self) -> None:
         self.release()
+        self._team.close()
         self.stream.close()
+
+    # Beside the visits
+
+    def everything(self) -> Iterator[tuple[int, Block]]:
+        """Every row once, as (number of the row that ids call 0, block): from memory where they are."""
+        for group, (first, last) in enumerate(self.plan.groups):
+            row0 = int(self.source.chunks.row0[first])
+            if group in self._resident:
+                yield row0, self._resident[group]
+                continue
+            for block in self.stream.blocks([np.array([chunk]) for chunk in range(first, last)]):
+                yield row0, block
+
+    def take_over(self, other: Bench) -> None:
+        """Use the rows that another bench of the same source has in memory or in its raw store; it is closed then."""
+        if self.plan.resident and self.plan.groups == other.plan.groups:
+            self._resident = dict(other._resident)
+        if other.stream.store is not None:
+            if self.stream.store is not None:
+                self.stream.store.close()
+            self.stream.store, other.stream.store = other.stream.store, None
+        other.close()
 
 
 class Blend:

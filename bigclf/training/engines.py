@@ -30,11 +30,12 @@ class Round(NamedTuple):
     states: list[Any]
     refs: list[Ref | None]
     midway: bool
+    begins: tuple[bool, ...] = ()
 
     def visit(self, first: int, last: int) -> Visit:
         """The visit to the groups first:last."""
         return Visit(self.kind, self.epoch, self.segment, first, last, self.todo, self.certify, self.aims, self.known,
-                     self.estimates, self.sigmas, self.version, tuple(self.refs[first:last]))  # fmt: skip
+                     self.estimates, self.sigmas, self.version, tuple(self.refs[first:last]), self.begins)  # fmt: skip
 
     @property
     def name(self) -> str:

@@ -23,7 +23,7 @@ from bigclf.jit import cpu_type
 from bigclf.losses import REGRESSION
 from bigclf.methods import Method, Setting, resolve
 from bigclf.model import Model, load
-from bigclf.training.bench import Job
+from bigclf.training.bench import Bench, Job
 from bigclf.training.book import Patience
 from bigclf.training.engines import Engine, LocalEngine
 from bigclf.training.memory import PeakMemory, anonymous_bytes
@@ -31,7 +31,7 @@ from bigclf.training.outcome import Result, model_of, result_of, validation, war
 from bigclf.training.plan import Plan, make_plan
 from bigclf.training.problems import Problem, class_weight_array, make_problems, regression_problem
 from bigclf.training.run import Run
-from bigclf.training.run_directory import VERSION, RunDirectory, groups_before
+from bigclf.training.run_directory import VERSION, Checkpoint, RunDirectory, groups_before
 from bigclf.training.sources import likely_width, open_source, require_usable, warm
 from bigclf.units import parse_bytes
 
@@ -293,6 +293,36 @@ def _train(
             finished = _finished(directory, limits) if before else None
             if finished is not None:
                 return finished
+        run, history = stack.enter_context(conducted(source, problems, plan, options, link, directory))
+        result = result_of(run, plan, history, peak, source)
+        model = model_of(run, source, result, options)
+        if directory is not None:
+            if history:
+                directory.record(history[-1], now=True)
+            model.facts["limits"] = limits
+            model.save(directory.file("model.bigclf"))
+    if not result.converged:
+        warn_of_limits(result, options)
+    return model
+
+
+@contextlib.contextmanager
+def conducted(
+    source: Any,
+    problems: list[Problem],
+    plan: Plan,
+    options: dict[str, Any],
+    link: Any,
+    directory: RunDirectory | None,
+    beginning: Checkpoint | None = None,
+    before: Bench | None = None,
+) -> Iterator[tuple[Run, list[dict[str, Any]]]]:
+    """A run that has come to its end, and its history; its arrays last as long as the ``with``.
+
+    ``beginning`` is what it begins with where there is no checkpoint of its own; ``before`` a bench of the same source
+    in this process, whose rows it takes over.
+    """
+    with contextlib.ExitStack() as stack:
         job = Job(uuid.uuid4().hex, source, problems, plan, options["tol"], options["local_dir"])
         screen = _screen(options["progress"])
         history: list[dict[str, Any]] = []
@@ -315,41 +345,32 @@ def _train(
             watch=watch, progress=screen, stopping=stopping,
         )  # fmt: skip
         stack.callback(run.release)
+        if before is not None and isinstance(run.engine, LocalEngine):
+            run.engine.bench.take_over(before)
         screen.start(plan.as_json() | {
             "n_rows": source.n_rows, "method": problems[0].setting.method.name,
             "status": None if link is None else run.engine.status,
         })  # fmt: skip
-        stack.callback(screen.stop)
+        shown = stack.enter_context(contextlib.ExitStack())
+        shown.callback(screen.stop)
         if options["init"] is not None:
             _start_from(run, options["init"], source)
-        if directory is not None and options["resume"]:
-            saved = directory.newest(len(plan.groups))
-            if saved is not None:
-                run.restore(saved)
-                _extend(run)
-                history += directory.history(run.epoch if run.segment else run.epoch - 1)
-            else:
-                directory.history(0)
+        saved = directory.newest(len(plan.groups)) if directory is not None and options["resume"] else None
+        if saved is not None:
+            assert directory is not None
+            run.restore(saved)
+            run.go_further()
+            history += directory.history(run.epoch if run.segment else run.epoch - 1)
+        elif directory is not None and options["resume"]:
+            directory.history(0)
+        if saved is None and beginning is not None:
+            run.restore(beginning)
         try:
             run.go()
         except (Interrupted, ClusterError) as error:
             raise _with_advice(error, directory) from error.__cause__
-        result = result_of(run, plan, history, peak, source)
-        model = model_of(run, source, result, options)
-        if directory is not None:
-            if history:
-                directory.record(history[-1], now=True)
-            model.facts["limits"] = limits
-            model.save(directory.file("model.bigclf"))
-    if not result.converged:
-        warn_of_limits(result, options)
-    return model
-
-
-def _extend(run: Run) -> None:
-    """A run that stopped at its limits goes on when it is given further ones."""
-    if run.stopped == "epochs" and run.epoch <= run.epochs or run.stopped == "seconds":
-        run.stopped = ""
+        shown.close()
+        yield run, history
 
 
 def _engine(job: Job, link: Any, options: dict[str, Any], directory: RunDirectory | None) -> Callable[..., Engine]:

@@ -34,6 +34,7 @@ DECODE_FACTOR = 5  # pages, levels, Arrow's arrays and ours, times a row group's
 CUT_FACTOR = 3  # ... and where it is cut into chunks, for the one that lasts while blocks are made of its parts
 DECODERS = 2  # threads that decode at a time, where the memory for it is less than
 ROOMY = 0.5  # this share of the budget
+LEARNERS = 2  # problems that learn at a time, where there are several; room is made for them whatever the threads
 BUFFERS = 3  # blocks read ahead
 VIEW_BYTES = 8 * 5  # a row of a block: order, scores, and the problem's view of labels and weights
 SET_ORDER_BYTES = 8 * 3  # a row of the working set: orders and keys
@@ -43,6 +44,8 @@ ROUNDS_A_READ = 1.0  # rows of the working set visited while streaming, for each
 SEQUENTIAL_SHARE = 0.1  # a smaller set cannot hold the rows that move: then the order matters (470 reads against 20)
 CYCLES_A_READ = 8.0  # most visits to a row of the working set while the data stream by
 ROUNDS, ROUNDS_OF_GROUPS = 60, 3  # most rounds over the rows that matter after a read
+LEAST_SET = MB // 4  # bytes of the working set of one of many problems, at least
+LEAST_CLAIM = 1 / 16  # of the problem with the least C to the working set of that with the largest
 SET_SHARE = 0.25  # a working set of more of the data adds nothing (measured: 16 % is enough on RCV1-like data)
 
 
@@ -59,8 +62,10 @@ class Plan:
     block_bytes : a block is as many chunks as fit this, and at least one.
     segments : parts of an epoch between which a run commits, checkpoints and stops.
     run : neighbours shuffled as a unit.
-    set_rows, set_nnz : arena of each problem's working set (0: none); rounds : most rounds over it after a read.
+    set_rows, set_nnz : arena of a problem's working set (0: none) in the mean; shares : of each problem's to that mean
+        (none: all 1); rounds : most rounds over it after a read.
     threads, buffers : readers beside the learning thread and blocks read ahead; they never change bits.
+    learners : problems that learn from a block at a time, each on a core; they never change bits.
     store_bytes : size of the raw store (0: none is made).
     memory : what each part takes, their sum ``planned``, and the ``budget``.
     """
@@ -81,15 +86,22 @@ class Plan:
     dtype: str
     store_bytes: int
     memory: dict[str, int]
+    learners: int = 1
+    shares: tuple[float, ...] = ()
     version: int = VERSION
 
     def as_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
+    def arena(self, number: int) -> tuple[int, int]:
+        """Rows and entries of a problem's working set."""
+        share = self.shares[number] if self.shares else 1.0
+        return int(share * self.set_rows), int(share * self.set_nnz)
+
     def same_bits(self) -> dict[str, Any]:
         """The part of the plan that the result depends on: what a resumed run must share."""
         shared = self.as_json()
-        for name in ("threads", "buffers", "store_bytes", "memory"):
+        for name in ("threads", "buffers", "learners", "store_bytes", "memory"):
             del shared[name]
         return shared
 
@@ -147,6 +159,7 @@ def make_plan(
         run=run_length(source),
         rounds=_rounds(settings, len(edges)),
         dtype=dtype,
+        learners=LEARNERS if threads > 1 and len(problems) > 1 else 1,
         store_bytes=0 if shape["resident"] or reads == 1 else sizes.data,
         memory=parts,
         **shape,
@@ -174,6 +187,9 @@ class Sizes:
         segments: int,
     ) -> None:
         self.source, self.setting, self.k = source, problems[0].setting, len(problems)
+        self.boxed = all(problem.setting.loss in BOXED for problem in problems)
+        self.shares = _shares(problems)
+        self.at_once = min(self.k, LEARNERS)
         self.method, self.in_memory = self.setting.method, in_memory
         chunks, width, binary = source.chunks, source.index_width, source.binary
         constant = source.row_constant
@@ -205,7 +221,7 @@ class Sizes:
 
     def resident(self) -> dict[str, int]:
         """... with every row in memory."""
-        parts = {"data": 0 if self.in_memory else self.data, "scratch": self.group_rows * VIEW_BYTES}
+        parts = {"data": 0 if self.in_memory else self.data, "scratch": self.at_once * self.group_rows * VIEW_BYTES}
         if self.method.certificate:  # of each problem the best weights (w, a group's v); v, those of this certificate
             each, once = (1, 2) if self.alone else (3, 4)
             parts["certificate"] = (self.k * each + once) * self.weights
@@ -226,7 +242,7 @@ class Sizes:
     def blocks(self, size: int) -> int:
         """Blocks of ``size`` bytes read ahead, and what a problem needs beside the one it is at."""
         rows = max(self.chunk_rows, int(size / max(1, raw_row_bytes(self.source))) + 1)
-        return (BUFFERS + 1) * max(size, self.chunk) + rows * VIEW_BYTES
+        return (BUFFERS + 1) * max(size, self.chunk) + self.at_once * rows * VIEW_BYTES
 
 
 def _streamed(sizes: Sizes, parts: dict[str, int], memory: int, again: bool) -> dict[str, Any]:
@@ -236,9 +252,9 @@ def _streamed(sizes: Sizes, parts: dict[str, int], memory: int, again: bool) -> 
     """
     source, setting, k = sizes.source, sizes.setting, sizes.k
     wanted = setting.settings.get("working_set")
-    has_set = again and sizes.method.working_set and (setting.loss in BOXED if wanted is None else wanted > 0)
+    has_set = again and sizes.method.working_set and (sizes.boxed if wanted is None else wanted > 0)
     parts |= sizes.streamed(has_set)
-    least_set = int(max(2 * MB, 4 * source.max_row_nnz * sizes.entry)) * k if has_set else 0
+    least_set = int(max(2 * MB, k * LEAST_SET, k * 4 * source.max_row_nnz * sizes.entry)) if has_set else 0
     fixed = sum(parts.values()) + SLACK_BYTES
     least = fixed + sizes.blocks(sizes.chunk) + least_set
     if least > memory:
@@ -255,19 +271,30 @@ def _streamed(sizes: Sizes, parts: dict[str, int], memory: int, again: bool) -> 
     parts["blocks"] = sizes.blocks(size)
     set_rows = set_nnz = 0
     if has_set:
-        share = SET_SHARE if wanted is None else wanted
+        share = (SET_SHARE if wanted is None else wanted) / max(sizes.shares, default=1.0)
         set_rows, set_nnz = _arena(sizes, (memory - fixed - parts["blocks"]) // k, share)
         arena = working_set.bytes_of(set_rows, set_nnz, source.index_width, source.binary, source.row_constant)
         parts["working set"] = k * (arena + set_rows * SET_ORDER_BYTES)
+    least_share = min(sizes.shares, default=1.0)
     return dict(
         resident=False,
-        sequential=has_set and setting.loss in BOXED and set_nnz >= SEQUENTIAL_SHARE * source.nnz,
+        sequential=has_set and sizes.boxed and least_share * set_nnz >= SEQUENTIAL_SHARE * source.nnz,
         block_bytes=size,
         buffers=BUFFERS,
         set_rows=set_rows,
         set_nnz=set_nnz,
+        shares=sizes.shares,
         threads=readers,
     )
+
+
+def _shares(problems: list[Problem]) -> tuple[float, ...]:
+    """Of the working sets, where values of C differ: with a larger C more rows keep moving, and it takes longer."""
+    values = [float(problem.setting.settings.get("C", 1.0)) for problem in problems]
+    if len(set(values)) == 1:
+        return ()
+    claims = [max(value / max(values), LEAST_CLAIM) for value in values]
+    return tuple(claim * len(claims) / sum(claims) for claim in claims)
 
 
 def _arena(sizes: Sizes, room: int, share: float) -> tuple[int, int]:

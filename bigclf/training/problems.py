@@ -8,7 +8,34 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Block
+from bigclf.jit import kernel, random_state
 from bigclf.methods import Setting
+
+
+class Fold(NamedTuple):
+    """Rows that a problem never sees: those whose keyed hash of (seed, number in the dataset) is ``number`` of
+    ``folds``. What else the rows hold has no part in it."""
+
+    number: int
+    folds: int
+    seed: int
+
+    def holds(self, rows: np.ndarray, first_row: int) -> np.ndarray:
+        """bool [row], for the rows numbered ``first_row + rows`` in the dataset."""
+        held = np.empty(rows.size, np.bool_)
+        mark_fold(rows, first_row, random_state(self.seed, 3)[0], self.folds, self.number, held)
+        return held
+
+
+@kernel
+def mark_fold(rows, first_row, key, folds, number, held):  # type: ignore[no-untyped-def]
+    """held[i]: whether row first_row + rows[i] is in the fold; SplitMix64's mix of the row and the key."""
+    for i in range(rows.size):
+        z = key + np.uint64(first_row + rows[i] + 1) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z ^= z >> np.uint64(31)
+        held[i] = np.int64(((z >> np.uint64(32)) * np.uint64(folds)) >> np.uint64(32)) == number
 
 
 class Problem(NamedTuple):
@@ -22,19 +49,29 @@ class Problem(NamedTuple):
     class_weights : float64 [class], multiplied into the rows' weights (0: the class takes no part); None for
         regression.
     setting : the method and its parameters.
+    fold : rows that take no part, or None.
+    start : (number of a problem, factor): it begins when those have ended, with factor times their dual variables.
     """
 
     name: str
     targets: np.ndarray | None
     class_weights: np.ndarray | None
     setting: Setting
+    fold: Fold | None = None
+    start: tuple[tuple[int, float], ...] = ()
 
-    def view(self, block: Block) -> Block:
-        """The block as this problem sees it: targets for class codes, weights times class weights."""
-        if self.targets is None or self.class_weights is None:
-            return block
-        codes = block.labels.astype(np.int64)
-        return block._replace(labels=self.targets[codes], weights=block.weights * self.class_weights[codes])
+    def view(self, block: Block, first_row: int = 0) -> Block:
+        """The block as this problem sees it: targets for class codes, weights times class weights, 0 in its fold.
+
+        ``first_row`` is the number in the dataset of the row that ``block.ids`` call 0.
+        """
+        view = block
+        if self.targets is not None and self.class_weights is not None:
+            codes = block.labels.astype(np.int64)
+            view = block._replace(labels=self.targets[codes], weights=block.weights * self.class_weights[codes])
+        if self.fold is not None:
+            view = view._replace(weights=np.where(self.fold.holds(block.ids, first_row), 0.0, view.weights))
+        return view
 
 
 def taking_part(view: Block) -> np.ndarray:

@@ -52,6 +52,9 @@ class Status:
         self.reads = 0  # the read that certified the answer
         self.step = 1.0  # how far along the summed steps of the groups the last epoch went
         self.penalty = PENALTY  # on groups that disagree
+        self.epochs = 0  # that it has learned in
+        self.over = False  # it has had as many as it may have
+        self.busy = 0.0  # seconds of a core that it took
         self.dual_weights: np.ndarray | None = None  # float64, sum a_i y_i x_i, where groups start from another point
 
     @property
@@ -156,6 +159,10 @@ class Run:
     def release(self) -> None:
         """Let go of all that is large: callbacks and the run refer to each other, and would keep it for long."""
         self.engine.close()
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of what was learned."""
         self.states, self.status, self.figures, self._last_round = [], [], {}, None
 
     def _seems_done(self) -> bool:
@@ -172,22 +179,27 @@ class Run:
             status.estimate = max(status.estimate, self.tol or 0.0)
         self.figures = {}
         if not self._todo():
-            self.stopped = "tolerance"
+            self.stopped = self._ending()
             self._record()
             self._commit(last=True)
 
     def _certify_all(self, todo: list[int]) -> None:
-        parts = self._visit_all("certify")
+        """One more read of these problems, for their certificates alone."""
+        parts = self._visit_all("certify", todo)
         assert parts is not None
         for number, part in zip(todo, parts, strict=True):
             self._accept(number, part, Figures.of(part.figures))
 
     def _todo(self) -> list[int]:
-        return [number for number, status in enumerate(self.status) if not status.done]
+        """The problems that are learned now: neither ended nor waiting for others to end."""
+        ended = [status.done or status.over for status in self.status]
+        starts = [problem.start for problem in self.problems]
+        return [n for n, start in enumerate(starts) if not ended[n] and all(ended[other] for other, _ in start)]
 
-    def _visit_all(self, kind: str) -> list[Part] | None:
-        """One round; what all groups come to together, of each problem that is still learned, at an epoch's end."""
-        round, before = self._round(kind), (self.reads, self.bytes_read)
+    def _visit_all(self, kind: str, todo: list[int] | None = None) -> list[Part] | None:
+        """One round; what all groups come to together, of each problem of ``todo`` (those that are still learned), at
+        an epoch's end."""
+        round, before = self._round(kind, self._todo() if todo is None else todo), (self.reads, self.bytes_read)
         if kind == "certify" or self.segment == 0:
             self.reads += self._reads_now()
             self.rounds = self.set_rows = 0
@@ -215,8 +227,8 @@ class Run:
         """Rows that stay in memory are read once."""
         return 0 if self.plan.resident and self.reads else 1
 
-    def _round(self, kind: str) -> Round:
-        todo = self._todo()
+    def _round(self, kind: str, todo: list[int]) -> Round:
+        begins = tuple(kind == "update" and self._begin_with_others(number) for number in todo)
         status = [self.status[number] for number in todo]
         certify = tuple(kind == "certify" or self._certifies(s) for s in status)
         aims = tuple(0.0 if self.tol is None else self.tol / s.optimism for s in status)
@@ -225,8 +237,19 @@ class Run:
             known=tuple((s.primal, s.dual) for s in status), estimates=tuple(s.estimate for s in status),
             sigmas=tuple(1 / s.penalty if self._searches else float(len(self.refs)) for s in status),
             version=self.version, states=[self.states[number] for number in todo], refs=list(self.refs),
-            midway=kind == "update" and self.segment < self.plan.segments - 1,
+            midway=kind == "update" and self.segment < self.plan.segments - 1, begins=begins,
         )  # fmt: skip
+
+    def _begin_with_others(self, number: int) -> bool:
+        """A problem whose turn it is begins with the weights that go with the dual variables it begins with."""
+        start = self.problems[number].start
+        if not start or self.status[number].epochs or self.segment:
+            return False
+        weights = np.zeros(self.source.n_features + 1)
+        for other, factor in start:
+            weights += factor * self.states[other].weights.astype(np.float64, copy=False)
+        self.states[number].weights[:] = weights
+        return True
 
     def _certifies(self, status: Status) -> bool:
         """Groups always make one: it says how they are to go on; alone, a problem has it made when it may end."""
@@ -242,6 +265,8 @@ class Run:
         self.rebuilt += facts["rebuilt"]
         self.rounds = max(self.rounds, facts["rounds"])
         self.set_rows += facts["set_rows"]
+        for number, seconds in facts.get("busy", {}).items():
+            self.status[number].busy += seconds
 
     def _end_epoch(self, parts: list[Part] | None) -> None:
         """Take the certificates of the read that has ended, go on to the combined state, and write the record."""
@@ -250,6 +275,7 @@ class Run:
         for number, part in zip(self._todo(), parts or [], strict=False):
             figures = self.figures[number] = Figures.of(part.figures)
             status = self.status[number]
+            status.epochs += 1
             for tally in (status.total,) + ((status.progressive,) if self.epoch == 1 else ()):
                 tally.add(figures.tally)
             if part.dual is not None:
@@ -322,26 +348,25 @@ class Run:
         status.done = gap is not None and gap <= tol
 
     def _look_at_limits(self) -> None:
+        late, ended = self._late(), [n for n in self._todo() if self.status[n].epochs >= self.epochs]
+        if ended and self.tol is not None:
+            self._certify_all(ended)
+        for number in ended:
+            self.status[number].over = True
         todo = self._todo()
         if not todo:
-            self.stopped = "tolerance"
-        elif self.epoch > self.epochs:
-            self.stopped = "epochs"
-        elif self._late():
-            self.stopped = "seconds"
-        if self.stopped in ("epochs", "seconds") and self.tol is not None:
-            self._certify_last(todo)
+            self.stopped = self._ending()
+        elif late:
+            if self.tol is not None and any(self.status[number].weights is None for number in todo):
+                self._certify_all(todo)
+            self.stopped = "seconds" if self._todo() else self._ending()
+
+    def _ending(self) -> str:
+        """What ended a run in which nothing is left to learn."""
+        return "tolerance" if self.tol is not None and all(status.done for status in self.status) else "epochs"
 
     def _late(self) -> bool:
         return self.max_seconds is not None and self.seconds > self.max_seconds
-
-    def _certify_last(self, todo: list[int]) -> None:
-        """One more read, for the certificate alone: the limit came before the tolerance."""
-        if self.stopped == "seconds" and all(self.status[number].weights is not None for number in todo):
-            return
-        self._certify_all(todo)
-        if not self._todo():
-            self.stopped = "tolerance"
 
     # Signals, time and records
 
@@ -465,6 +490,14 @@ class Run:
         }
         return Checkpoint(arrays, rows, facts)
 
+    def go_further(self) -> None:
+        """A run that stopped at its limits goes on when it is given further ones."""
+        further = [status for status in self.status if status.over and status.epochs < self.epochs]
+        for status in further:
+            status.over = False
+        if further or self.stopped == "seconds":
+            self.stopped = ""
+
     def restore(self, saved: Checkpoint) -> None:
         """Take up a checkpoint of the same run."""
         facts = saved.facts
@@ -507,12 +540,13 @@ def _carried(group: int, carry: Carry, arrays: dict[str, np.ndarray]) -> Any:
     return rows
 
 
+_LATER = {"epochs": 0, "over": False, "busy": 0.0}  # facts that older checkpoints have not
 _FLOATS = ("primal", "dual", "estimate", "seen", "optimism", "penalty")
 _FACTS = (*_FLOATS, "done", "since_certificate", "certify_next", "reads", "step")
 
 
 def _status_facts(status: Status) -> dict[str, Any]:
-    facts = {name: getattr(status, name) for name in _FACTS}
+    facts = {name: getattr(status, name) for name in (*_FACTS, *_LATER)}
     for name in _FLOATS:  # JSON has no infinity; hexadecimal keeps every bit
         facts[name] = float(facts[name]).hex()
     return facts | {
@@ -525,6 +559,8 @@ def _restored_status(facts: dict[str, Any], weights: np.ndarray | None, dual_wei
     status = Status()
     for name in _FACTS:
         setattr(status, name, facts[name])
+    for name, value in _LATER.items():
+        setattr(status, name, facts.get(name, value))
     for name in _FLOATS:
         setattr(status, name, float.fromhex(facts[name]))
     status.progressive, status.total = Tally.of(np.array(facts["progressive"])), Tally.of(np.array(facts["total"]))

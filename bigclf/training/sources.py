@@ -113,6 +113,9 @@ def warm(setting: Setting, index_width: int, dtype: str) -> None:
             method.certify(code)(block, shared, rows, params, np.zeros(2))
             inner(shared.weights, shared.weights)
             inner(floats, floats)
+        if method.within is not None and method.value is not None:
+            method.within(code)(block, rows, params)
+            method.value(code)(block, rows, params, 1.0)
         if setting.settings.get("groups", 1) > 1:
             _warm_mixing(method, code, block, shared, rows, params)
         if method.working_set:

@@ -7,7 +7,7 @@ function of its state, the plan, the seed and the numbers of epoch and segment, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +45,7 @@ class Visit(NamedTuple):
     relative gap its inner rounds aim at; known : best primal and dual objective so far; estimates : of its gap;
     sigmas : how many times each step of a group counts while it is away from the others.
     version : of the common state; refs : of each group, what it goes on from (None: its beginning).
+    begins : of each of todo, whether it now begins with the dual variables of others (``Problem.start``).
     """
 
     kind: str
@@ -60,6 +61,7 @@ class Visit(NamedTuple):
     sigmas: tuple[float, ...]
     version: int
     refs: tuple[Ref | None, ...]
+    begins: tuple[bool, ...] = ()
 
 
 class Part(NamedTuple):
@@ -194,6 +196,7 @@ class Learner:
         self.problem, self.plan, self.number, self.group, self.group_rows = problem, plan, number, group, group_rows
         method, loss = problem.setting.method, problem.setting.loss
         code = method.loss_code(loss)
+        self.first_row = int(source.chunks.row0[plan.groups[group][0]])  # number in the dataset
         self.alone = len(plan.groups) == 1
         self.kernel, self.params = method.update(code), method.bind(problem.setting.settings)
         self.measure = method.certify(code) if method.certify else None
@@ -209,12 +212,15 @@ class Learner:
         self.certified: np.ndarray | None = None
         self.set: WorkingSet | None = None
         if plan.set_rows:
-            self.set = WorkingSet(
-                plan.set_rows, plan.set_nnz, source.index_width, source.binary, group_rows, source.row_constant
-            )
-            self._cycle, self._turn, self._drawn_at = np.empty(plan.set_rows, np.int64), 0, -1
+            set_rows, set_nnz = plan.arena(number)
+            self.set = WorkingSet(set_rows, set_nnz, source.index_width, source.binary, group_rows, source.row_constant)
+            self._cycle, self._turn, self._drawn_at = np.empty(set_rows, np.int64), 0, -1
             self._cycle_size, self._credit = 0, 0.0
         self._serial = 0
+
+    def view(self, block: Block) -> Block:
+        """The block as the problem sees it."""
+        return self.problem.view(block, self.first_row)
 
     # An epoch
 
@@ -243,6 +249,25 @@ class Learner:
                 self.start = (self.shared, self.rows) if self.plan.resident else _copies(self.shared, self.rows)
             else:
                 self.start = (state, self.start_rows)
+
+    def begin_with(self, others: Sequence[tuple[Learner, float]], view: Block, state: Any) -> None:
+        """Take the sum of factor times the dual variables of ``others``, which is in ``state`` already, inside the
+        box, and go back along the line to nothing as far as the dual objective gains by it.
+
+        ``view`` holds every row there is.
+        """
+        method, loss = self.problem.setting.method, self.problem.setting.loss
+        assert method.within is not None and method.value is not None and self.alone
+        code, alpha = method.loss_code(loss), self.rows.alpha
+        alpha[:] = 0
+        for other, factor in others:
+            alpha += factor * other.rows.alpha
+        method.within(code)(view, self.rows, self.params)
+        value = method.value(code)
+        size = inner(state.weights, state.weights)
+        t = best_share(lambda t: value(view, self.rows, self.params, t) - 0.5 * t * t * size)
+        alpha *= t
+        state.weights[:] *= t
 
     def begin_segment(self, epoch: int, segment: int) -> None:
         """Random numbers belong to the segment, so that any process can do it."""
@@ -288,7 +313,10 @@ class Learner:
 
     def take(self, block: Block, scratch: Scratch) -> None:
         """Learn from a block that streams by."""
-        view = self.problem.view(block)
+        self.learn(self.view(block), scratch)
+
+    def learn(self, view: Block, scratch: Scratch) -> None:
+        """The same, of the block as the problem sees it."""
         if not self.plan.resident:  # there it came first
             self.certify(view)
         members = taking_part(view)
@@ -443,7 +471,7 @@ class Learner:
     def gather(self, block: Block) -> None:
         """Copy the rows of the working set that stand in the block; every block of the group passes here once."""
         if self.set is not None:
-            self.set.fill(self.problem.view(block))
+            self.set.fill(self.view(block))
 
 
 class Scratch:
@@ -468,6 +496,23 @@ def gap_after(seen: float, before: float) -> float:
     pass before: of a gap that falls by the same factor f in each pass, about sqrt(f) is still to come."""
     seen = max(0.0, seen)  # rounding
     return seen * min(1.0, seen / before) ** 0.5 if before > 0 else seen
+
+
+def best_share(value: Callable[[float], float]) -> float:
+    """About the t in [0, 1] at which a concave function is largest, by golden sections."""
+    ratio = 0.5 * (5**0.5 - 1)
+    low, high = 0.0, 1.0
+    a, b = high - ratio, low + ratio
+    at_a, at_b = value(a), value(b)
+    while high - low > 0.01:
+        if at_a < at_b:
+            low, a, at_a, b = a, b, at_b, a + ratio * (high - a)
+            at_b = value(b)
+        else:
+            high, b, at_b, a = b, a, at_a, b - ratio * (b - low)
+            at_a = value(a)
+    middle = 0.5 * (low + high)
+    return max((middle, 1.0), key=value)
 
 
 def settled(before: np.ndarray, after: np.ndarray, t: float) -> np.ndarray:

@@ -1,0 +1,205 @@
+"""``bigclf sweep``: a grid of parameters from one read of each block, and the best of them as a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from bigclf.cli import terminal
+from bigclf.cli.evaluate import write_json
+from bigclf.cli.fit import fit_keywords, plural
+from bigclf.errors import RunError
+from bigclf.units import format_seconds
+
+FILES = ("results.json", "results.csv", "results.png", "model.bigclf")
+NAMES = {"error": "error", "log_loss": "log loss", "mean_squared_error": "mean squared error"}
+
+
+@click.command("sweep", short_help="Train with every value of a grid and choose the best.")
+@click.argument("data", nargs=-1, required=True, metavar="DATA...")
+@click.option("-o", "--output", "out", required=True, metavar="DIR", help="Where results and the best model go.")
+@click.option(
+    "--grid", multiple=True, required=True, metavar="NAME=A,B,...", help="Values of a parameter (repeatable)."
+)
+@click.option("--folds", type=click.IntRange(0), default=5, show_default=True, help="Parts of the rows, each measured"
+              " on by a model that has not seen it; 0: choose by --validate.")  # fmt: skip
+@click.option("--validate", metavar="DATA", help="With --folds 0, the shards to choose by.")
+@click.option("--algo", default="dcd", show_default=True, help="The method: see `bigclf algorithms`.")
+@click.option("--C", "C", type=float, help="Price of a unit of loss, where the grid has none.")
+@click.option("--loss", help="The loss, for methods that have several.")
+@click.option("--penalty", help="The penalty, for methods that have several.")
+@click.option("--bias", type=click.Choice(["feature", "none"]), help="The constant term  [default: feature]")
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the method by its name.")
+@click.option("--multiclass", help="How more than two classes are learned.")
+@click.option("--class-weight", metavar="balanced|CLASS=W,...", help="Weights of the classes.")
+@click.option("--dtype", type=click.Choice(["float64", "float32"]), help="Type of the weights  [default: float64]")
+@terminal.memory_option
+@click.option("--tol", type=click.FloatRange(0, min_open=True), help="Stop each at this relative gap.")
+@click.option("--epochs", type=click.IntRange(1), help="Stop each after so many epochs.")
+@click.option("--seed", type=int, help="Seed of every random choice, the folds among them  [default: 0]")
+@click.option("--resume", is_flag=True, help="Go on with an interrupted sweep of the same output.")
+@click.option("--checkpoint-every", type=click.FloatRange(0), metavar="SECONDS", help="Time between checkpoints.")
+@terminal.workers_option
+@click.option("--groups", type=click.IntRange(1), help="Virtual workers; changes the result, and is recorded.")
+@click.option("--mixing", metavar="RULE", help="How groups are combined.")
+@terminal.patience_option
+@click.option("--threads", type=click.IntRange(1), help="Cores that read and learn (2 at most are used); they never"
+              " change the result.")  # fmt: skip
+@click.option("--local-dir", metavar="DIR", help="Where caches may lie.")
+@click.option("--columns", metavar="ROLE=NAME,...", help="Names of the columns label, indices, values, weight.")
+@terminal.overwrite_option
+@terminal.json_option
+@click.pass_context
+def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, **options: Any) -> None:
+    """Train on the shards DATA with every value of the grid, measure each on rows it has not seen, and learn the best
+    from all rows.
+
+    DIR gets results.json, results.csv, model.bigclf, and results.png where matplotlib is installed. Exit code 4: a
+    point of the grid or the best model stopped at its limits before the tolerance.
+    """
+    from bigclf.data import files
+
+    overwrite = options.pop("overwrite")
+    grid = {name: values_of(text) for name, text in _pairs(options.pop("grid")).items()}
+    prepare(out, overwrite=overwrite, resume=options["resume"])
+    keywords = fit_keywords(ctx, options)
+    again = terminal.command_line(ctx, resume=True)
+    run_dir = files.join(out, "run")
+    with terminal.resumable(again), terminal.usage_errors():
+        from bigclf.training.sweep import sweep
+
+        found = sweep(list(data) if len(data) > 1 else data[0], grid=grid, run_dir=run_dir, **keywords)
+    written = write(found, out)
+    files.remove_tree(run_dir)
+    if as_json:
+        terminal.emit_json(found.as_json() | {"files": written})
+    else:
+        show(found, out)
+    if not (found.converged and found.best_model.result_.converged):
+        ctx.exit(terminal.LIMITS)
+
+
+def _pairs(given: tuple[str, ...]) -> dict[str, str]:
+    pairs = {}
+    for item in given:
+        name, equals, values = item.partition("=")
+        if not equals or not name or not values:
+            raise click.BadParameter(f"write NAME=A,B,..., not {item!r}", param_hint="--grid")
+        if name in pairs:
+            raise click.BadParameter(f"{name} is given twice", param_hint="--grid")
+        pairs[name] = values
+    return pairs
+
+
+def values_of(text: str) -> list[Any]:
+    """``0.1,1,10`` as numbers, other words as text; a job's list comes as ``[0.1, 1, 10]``."""
+    return [terminal.number_or(value.strip(" '\"")) for value in text.strip("[] ").split(",")]
+
+
+def prepare(out: str, *, overwrite: bool, resume: bool) -> None:
+    """Refuse what would destroy results or an unfinished sweep.
+
+    Raises
+    ------
+    RunError : results are there, or an earlier sweep that was not finished.
+    """
+    from bigclf.data import files
+
+    run_dir = files.join(out, "run")
+    there = [name for name in FILES if files.exists(files.join(out, name))]
+    if there and not overwrite:
+        raise RunError(f"{files.join(out, there[0])}: exists; add --overwrite to replace it")
+    if files.is_directory(run_dir) and not resume:
+        if not overwrite:
+            raise RunError(f"{run_dir}: an earlier sweep; --resume goes on with it, --overwrite starts afresh")
+        files.remove_tree(run_dir)
+    files.make_directory(out)
+    files.probe_writable(out)
+
+
+def write(found: Any, out: str) -> list[str]:
+    """The results as files; their paths."""
+    import csv
+    import io
+
+    from bigclf.data import files
+
+    paths = {name: files.join(out, name) for name in FILES}
+    write_json(paths["results.json"], found.as_json())
+    text = io.StringIO()
+    rows = found.flat()
+    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    files.publish_text(paths["results.csv"], text.getvalue())
+    found.best_model.save(paths["model.bigclf"])
+    if not draw(found, paths["results.png"]):
+        del paths["results.png"]
+    return list(paths.values())
+
+
+def draw(found: Any, path: str) -> bool:
+    """The measure against the first parameter of numbers, a line for each value of the others; False without
+    matplotlib or where there is none such."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    from bigclf.data import files
+
+    names = list(found.table[0]["params"])
+    axis = next((n for n in names if all(isinstance(r["params"][n], int | float) for r in found.table)), None)
+    if axis is None:
+        return False
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = FigureCanvasAgg(figure).figure.add_subplot()
+    lines: dict[str, list[tuple[float, float, float]]] = {}
+    for row in found.table:
+        if row["mean"] is not None:
+            label = ", ".join(f"{n}={v}" for n, v in row["params"].items() if n != axis)
+            lines.setdefault(label, []).append((row["params"][axis], row["mean"], row["spread"] or 0.0))
+    for label, points in lines.items():
+        x, y, spread = zip(*sorted(points), strict=True)
+        axes.errorbar(x, y, spread, marker="o", capsize=3, label=label or None)
+    if min(row["params"][axis] for row in found.table) > 0:
+        axes.set_xscale("log")
+    axes.set_xlabel(axis)
+    axes.set_ylabel(f"{NAMES[found.measure]} on rows not learned from")
+    if any(lines):
+        axes.legend()
+    with files.publishing(path) as beside:
+        figure.savefig(beside, format="png", dpi=150)
+    return True
+
+
+def show(found: Any, out: str) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from bigclf.data import files
+
+    result = found.best_model.result_
+    terminal.heading(out, f"{plural(len(found.table), 'point')}, {plural(found.reads, 'read')}, "
+                     f"{format_seconds(found.seconds + result.seconds)}")  # fmt: skip
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    names = [*found.table[0]["params"], NAMES[found.measure], "spread", "gap", "epochs", "seconds"]
+    for name in ("", *names):
+        table.add_column(name, justify="right")
+    for row in found.table:
+        best = row["params"] == found.best_params_
+        cells = [*(f"{v:g}" if isinstance(v, float) else str(v) for v in row["params"].values()),
+                 _number(row["mean"], ".5f"), _number(row["spread"], ".5f"), _number(row["gap"], ".1e"),
+                 str(row["epochs"]), f"{row['seconds']:.2f}"]  # fmt: skip
+        table.add_row("→" if best else "", *cells, style="bold" if best else None)
+    terminal.tables().print(table)
+    if not (found.converged and result.converged):
+        click.echo(
+            "  " + terminal.poor("not converged: stopped at the limits") + "; give more epochs, or a larger --tol"
+        )
+    click.echo(f"  next: {click.style(f'bigclf evaluate {files.join(out, FILES[-1])} TEST_DATA', bold=True)}")
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)

@@ -1,0 +1,555 @@
+"""``sweep``: a grid of parameters and folds as problems of one run, from one read of each block.
+
+Every value on every fold (and every class) is a problem with its own dual variables and its own certificate. Where all
+rows are in memory, values of C are learned in ascending order, each from the dual variables of the one before (alpha
+C2 / C1, inside the box, as far along its line as the dual objective gains); where they stream by, all learn from each
+block while it is there. A last read measures each answer on the rows its fold kept from it; the best value is then
+learned from all rows, beginning with the mean of its folds' dual variables.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import logging
+import math
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bigclf.block import Block
+from bigclf.data import files
+from bigclf.data.arrays import Arrays
+from bigclf.losses import REGRESSION
+from bigclf.methods import Setting, resolve
+from bigclf.model import Model
+from bigclf.training.bench import Bench, Job, stream_of
+from bigclf.training.engines import LocalEngine
+from bigclf.training.fitting import (
+    _asked,
+    _checked,
+    conducted,
+    default_epochs,
+    default_groups,
+    is_cluster,
+    linked,
+    require_numbers,
+    require_whole,
+)
+from bigclf.training.memory import PeakMemory, anonymous_bytes
+from bigclf.training.outcome import model_of, result_of, warn_of_limits
+from bigclf.training.plan import LEARNERS, Plan, make_plan
+from bigclf.training.problems import Fold, Problem, class_weight_array, make_problems, regression_problem
+from bigclf.training.run import Run, Status, _status_facts
+from bigclf.training.run_directory import Checkpoint, RunDirectory, load_rows
+from bigclf.training.sources import likely_width, open_source, require_usable, warm
+from bigclf.training.team import Team
+from bigclf.training.validation import Candidate, measure_all, measure_of, open_rows, rows_apart
+from bigclf.training.visit import RowFile
+
+log = logging.getLogger("bigclf")
+HOW_NOT_WHAT = ("working_set", "inner_rounds")  # parameters that no answer depends on
+
+
+@dataclass
+class Sweep:
+    """What a sweep found.
+
+    Attributes
+    ----------
+    table : a dict for each point of the grid, in its order: ``params``; ``mean``, ``spread`` (standard deviation over
+        the folds) and ``folds`` (each fold's) of ``measure`` on rows not learned from; ``gap``, the worst of its
+        certificates; ``epochs``, ``read`` (the last that a certificate needed), ``seconds`` of a core.
+    measure : "error" (share of rows in the wrong class), "log_loss" or "mean_squared_error"; smaller is better.
+    best_params_ : the point with the smallest mean (of equal ones that with the smallest C, then the first).
+    best_model : learned from all rows with it, with its own certificate and ``result_``.
+    certificates : for each point of the grid a list: of each problem name, fold, primal, dual, gap, read.
+    models : without folds, the model of each point; else empty.
+    seconds, reads, memory, plan, converged : of the run over the grid.
+    """
+
+    table: list[dict[str, Any]]
+    measure: str
+    best_params_: dict[str, Any]
+    best_model: Model
+    certificates: list[list[dict[str, Any]]]
+    folds: int
+    seconds: float
+    reads: int
+    converged: bool
+    memory: dict[str, int]
+    plan: dict[str, Any]
+    history: list[dict[str, Any]]
+    models: list[Model] = field(default_factory=list)
+
+    def flat(self) -> list[dict[str, Any]]:
+        """The table with the parameters as columns and without each fold's figure."""
+        return [row["params"] | {k: v for k, v in row.items() if k not in ("params", "folds")} for row in self.table]
+
+    def to_pandas(self) -> Any:
+        """The table as a pandas DataFrame, a row for each point of the grid."""
+        import pandas
+
+        return pandas.DataFrame(self.flat())
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything but the models, in types that JSON knows."""
+        held = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {k: v for k, v in held.items() if k not in ("best_model", "models")} | {
+            "best": {"certificate": self.best_model.certificate, "facts": self.best_model.facts}
+        }
+
+    def __repr__(self) -> str:
+        names = [*self.table[0]["params"], self.measure, "spread", "gap", "seconds"]
+        lines = [names] + [
+            [*(f"{v:g}" if isinstance(v, float) else str(v) for v in row["params"].values()), _short(row["mean"]),
+             _short(row["spread"]), "" if row["gap"] is None else f"{row['gap']:.1e}", f"{row['seconds']:.2f}"]
+            for row in self.table
+        ]  # fmt: skip
+        widths = [max(len(line[k]) for line in lines) for k in range(len(names))]
+        marks = ["  ", *("* " if row["params"] == self.best_params_ else "  " for row in self.table)]
+        body = (mark + "  ".join(t.rjust(w) for t, w in zip(line, widths, strict=True))
+                for mark, line in zip(marks, lines, strict=True))  # fmt: skip
+        return "\n".join(("<Sweep", *body, ">"))
+
+
+def _short(value: float | None) -> str:
+    return "" if value is None else f"{value:.5f}"
+
+
+def sweep(
+    data: Any,
+    y: Any = None,
+    *,
+    grid: Mapping[str, Sequence[Any]],
+    algo: str = "dcd",
+    folds: int = 5,
+    validate: Any = None,
+    loss: str | None = None,
+    penalty: str = "l2",
+    bias: str | None = "feature",
+    sample_weight: Any = None,
+    class_weight: Any = None,
+    multiclass: str = "auto",
+    dtype: str = "float64",
+    memory: int | str = "2GB",
+    tol: float | None = None,
+    epochs: int | None = None,
+    seed: int = 0,
+    workers: Any = None,
+    groups: int | None = None,
+    mixing: str | None = None,
+    threads: int | None = None,
+    run_dir: Any = None,
+    resume: bool = False,
+    checkpoint_every: float = 60,
+    local_dir: Any = None,
+    columns: dict[str, str] | None = None,
+    patience: Mapping[str, float] | None = None,
+    callbacks: Sequence[Callable[[dict[str, Any]], None]] = (),
+    progress: Any = None,
+    **params: Any,
+) -> Sweep:
+    """Learn with every combination of parameters, each block read once for all of them, and choose the best.
+
+    Parameters
+    ----------
+    grid : {name: values} of the method's own parameters and ``loss``; every combination is a point.
+    folds : at least 2: each point is learned so many times without a fold of the rows and measured on it, and the best
+        one once more on all rows. A row's fold is a hash of (seed, its number). 0: each point is learned once from all
+        rows and measured on ``validate``.
+    validate : with folds=0, the rows to choose by: shards, or (X, y).
+    tol, epochs : of each problem, as in ``fit``; run_dir : where the sweep can be resumed from.
+    Everything else is as in ``fit``.
+
+    Returns
+    -------
+    Sweep
+
+    Raises
+    ------
+    As ``fit``; ValueError for a grid, folds or rows to choose by that make no sense.
+    """
+    points = points_of(grid, params, folds, validate)
+    require_numbers({"groups": groups}, "groups")
+    require_whole({"groups": groups}, "groups")
+
+    def settings_for(groups: int, mixing: str | None) -> list[Setting]:
+        return [setting_of(algo, loss, penalty, bias, params, point, mixing, groups) for point in points]
+
+    settings = settings_for(groups or (2 if is_cluster(workers) else 1), mixing)
+    rest = dict(on_bad_rows="error", on_change="error", opportunistic=False, max_seconds=None, init=None, segments=None)
+    options = _checked(settings[0], {**locals(), **rest})
+    options["validate"] = None  # of the run itself: measured at its end only
+    given_groups = groups is not None
+    regression = settings[0].loss in REGRESSION
+    if any((setting.loss in REGRESSION) != regression for setting in settings):
+        raise ValueError("the grid has losses for classes and for numbers: labels are one or the other")
+    apart = open_rows(validate, regression) if folds == 0 else None
+    with linked(workers, options["patience"]) as link, PeakMemory() as peak:
+        options["run_dir"] = None if run_dir is None else files.join(files.absolute(run_dir), "grid")
+        groups = groups or default_groups(settings[0].method, link, options)
+        width = likely_width(data, columns)
+        warm_all(settings, width, dtype)
+        peak.base = peak.peak = anonymous_bytes()
+        source = open_source(data, y, sample_weight, columns, groups, options["memory"], regression)
+        groups = groups if given_groups else min(groups, source.n_chunks)
+        settings = settings_for(groups, mixing if groups > 1 else None)
+        options["epochs"] = options["epochs"] or default_epochs(settings[0].method, source.n_rows)
+        weights = None if regression else class_weight_array(class_weight, source.classes, source.class_counts)
+        require_usable(source, settings[0], weights)
+        if source.index_width != width:
+            warm_all(settings, source.index_width, dtype)
+        if isinstance(source, Arrays):
+            peak.base = peak.peak = anonymous_bytes()
+        task = Task(source, points, settings, weights, folds, apart, options, link, peak)
+        task.shape = dict(
+            memory=options["memory"], dtype=dtype, seed=seed, groups=groups,
+            threads=threads or (2 if link is None else 1), in_memory=isinstance(source, Arrays),
+            reads=options["epochs"] + (options["tol"] is not None) + 1,
+        )  # fmt: skip
+        found = task.go(run_dir)
+    for record in source.warnings:
+        log.warning("%s", record)
+    return found
+
+
+def points_of(
+    grid: Mapping[str, Sequence[Any]], params: Mapping[str, Any], folds: int, validate: Any
+) -> list[dict[str, Any]]:
+    """Every combination of the grid's values, checked as far as that can be done without the method."""
+    if not isinstance(grid, Mapping) or not grid:
+        raise ValueError('grid must name parameters and their values, such as {"C": [0.1, 1, 10]}')
+    for name, values in grid.items():
+        if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) or not len(values):
+            raise ValueError(f"grid of {name!r} must be a list of values, not {values!r}")
+        if name in HOW_NOT_WHAT:
+            raise ValueError(f"grid of {name!r}: no answer depends on it, only how long it takes")
+        if name in params:
+            raise TypeError(f"{name} is in the grid and has a value of its own besides")
+    if isinstance(folds, bool) or not isinstance(folds, int | np.integer) or folds < 0 or folds == 1:
+        raise ValueError(f"folds must be 0 or at least 2, not {folds!r}")
+    if folds == 0 and validate is None:
+        raise ValueError("folds=0 needs validate=: rows to choose by")
+    if folds and validate is not None:
+        raise TypeError("validate has no effect with folds, which are what is chosen by; set folds=0")
+    plain = ([v.item() if isinstance(v, np.generic) else v for v in values] for values in grid.values())
+    points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*plain)]
+    for k, point in enumerate(points):
+        if point in points[:k]:
+            raise ValueError(f"the grid has {name_of(point)} twice")
+    return points
+
+
+def setting_of(
+    algo: str,
+    loss: str | None,
+    penalty: str,
+    bias: str | None,
+    params: dict[str, Any],
+    point: dict[str, Any],
+    mixing: str | None,
+    groups: int,
+) -> Setting:
+    """The method with the parameters of a point."""
+    if "loss" in point and loss is not None:
+        raise TypeError("loss is in the grid and has a value of its own besides")
+    own = {name: value for name, value in point.items() if name != "loss"}
+    return resolve(algo, point.get("loss", loss), penalty, bias, params | own, mixing, groups)
+
+
+def warm_all(settings: list[Setting], width: int, dtype: str) -> None:
+    for setting in {setting.loss: setting for setting in settings}.values():
+        warm(setting, width, dtype)
+    Fold(0, 2, 0).holds(np.zeros(0, np.int64), 0)
+
+
+def name_of(point: dict[str, Any]) -> str:
+    """Such as ``C=0.1, loss=hinge``."""
+    return ", ".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+                     for name, value in point.items())  # fmt: skip
+
+
+class Task:
+    """A sweep over rows that have been opened."""
+
+    shape: dict[str, Any]  # what ``make_plan`` is told
+
+    def __init__(
+        self,
+        source: Any,
+        points: list[dict[str, Any]],
+        settings: list[Setting],
+        class_weights: Any,
+        folds: int,
+        apart: Any,
+        options: dict[str, Any],
+        link: Any,
+        peak: PeakMemory,
+    ) -> None:
+        self.source, self.points, self.settings, self.class_weights = source, points, settings, class_weights
+        self.folds, self.apart, self.options, self.link, self.peak = folds, apart, options, link, peak
+        self.problems: list[Problem] = []
+        self.parts = max(1, folds)  # answers of a point
+        for number, (point, setting) in enumerate(zip(points, settings, strict=True)):
+            for part in range(self.parts):
+                self.problems += self._answer(number, name_of(point), setting, part)
+        self.k = len(self.problems) // (len(points) * self.parts)  # problems of an answer
+        losses = [setting.loss for setting in settings]
+        self.measure = measure_of(losses, [s.method.loss_code(s.loss) for s in settings])
+
+    def _answer(self, number: int, name: str, setting: Setting, part: int) -> list[Problem]:
+        """The problems of one answer: a point on a fold."""
+        fold = Fold(part, self.folds, self.options["seed"]) if self.folds else None
+        named = name + (f", fold {part + 1}" if self.folds else "")
+        return [
+            problem._replace(name=named + (f", class {problem.name}" if problem.name else ""), fold=fold)
+            for problem in self._whole(setting)
+        ]
+
+    def _whole(self, setting: Setting) -> list[Problem]:
+        """The problems of an answer on all rows."""
+        if self.class_weights is None:
+            return [regression_problem(setting)]
+        return make_problems(self.source.classes, self.class_weights, setting)
+
+    def numbers(self, point: int, part: int) -> list[int]:
+        """Of the problems of an answer."""
+        first = (point * self.parts + part) * self.k
+        return list(range(first, first + self.k))
+
+    # The chain of values of C
+
+    def chained(self) -> list[Problem]:
+        """Each value of C begins with the dual variables of the next smaller one, all else being equal; a point that is
+        one problem with those of the next but one, so that two are learned at a time."""
+        if self.settings[0].method.value is None:
+            return self.problems
+        problems = list(self.problems)
+        for point, setting in enumerate(self.settings):
+            before = self._before(point)
+            if before is None:
+                continue
+            factor = setting.settings["C"] / self.settings[before].settings["C"]
+            for part in range(self.parts):
+                for mine, other in zip(self.numbers(point, part), self.numbers(before, part), strict=True):
+                    problems[mine] = problems[mine]._replace(start=((other, factor),))
+        return problems
+
+    def _before(self, point: int) -> int | None:
+        """The point whose C is the next below this one's, or the next but one, with everything else in common."""
+
+        def rest(setting: Setting) -> Any:
+            return setting.loss, {name: value for name, value in setting.settings.items() if name != "C"}
+
+        mine = self.settings[point]
+        smaller = [
+            n for n, other in enumerate(self.settings)
+            if rest(other) == rest(mine) and other.settings["C"] < mine.settings["C"]
+        ]  # fmt: skip
+        smaller.sort(key=lambda n: -float(self.settings[n].settings["C"]))
+        stride = LEARNERS if self.parts * self.k == 1 else 1
+        return smaller[stride - 1] if len(smaller) >= stride else None
+
+    # The run over the grid, and what it comes to
+
+    def go(self, run_dir: Any) -> Sweep:
+        plan = make_plan(self.source, self.problems, **self.shape)
+        log.info("plan: %s", plan)
+        if plan.resident and len(plan.groups) == 1:
+            self.problems = self.chained()
+        with contextlib.ExitStack() as stack:
+            directory = self._directory(self.options["run_dir"], self.problems, plan, stack)
+            run, history = stack.enter_context(
+                conducted(self.source, self.problems, plan, self.options, self.link, directory)
+            )
+            means = self._measured(run, plan)
+            best = min(range(len(self.points)), key=lambda n: self._rank(n, means[n]))
+            result = result_of(run, plan, history, self.peak, self.source)
+            found: dict[str, Any] = dict(
+                table=[self._row(run, n, means[n]) for n in range(len(self.points))], measure=self.measure,
+                best_params_=self.points[best],
+                certificates=[self._certificates(run, n) for n in range(len(self.points))], folds=self.folds,
+                seconds=run.seconds, reads=run.reads, converged=result.converged, memory=result.memory,
+                plan=result.plan, history=history,
+            )  # fmt: skip
+            if not result.converged:
+                warn_of_limits(result, self.options)
+            if self.folds == 0:
+                models = [self._model(run, plan, history, n) for n in range(len(self.points))]
+                return Sweep(**found, best_model=models[best], models=models)
+            beginning = self._beginning(run, best, directory, plan)
+            bench = run.engine.bench if isinstance(run.engine, LocalEngine) else None
+            run.forget()
+            if bench is not None:
+                bench.forget()
+            return Sweep(**found, best_model=self._refit(best, beginning, bench, run_dir))
+
+    def _directory(
+        self, path: Any, problems: list[Problem], plan: Plan, stack: contextlib.ExitStack
+    ) -> RunDirectory | None:
+        if path is None:
+            return None
+        directory = RunDirectory(path)
+        directory.acquire()
+        stack.callback(directory.release)
+        asked = _asked(self.source, problems, plan, self.options)
+        asked["identity"]["sweep"] = {
+            "problems": [[p.name, p.setting.loss, p.setting.settings, p.start] for p in problems], "folds": self.folds,
+        }  # fmt: skip
+        directory.begin(asked, self.options["resume"])
+        return directory
+
+    def _rank(self, point: int, means: list[float | None]) -> tuple[float, float, int]:
+        known = [mean for mean in means if mean is not None]
+        c = self.settings[point].settings.get("C", 0.0)
+        return (math.fsum(known) / len(known) if known else math.inf), c, point
+
+    def _row(self, run: Run, point: int, means: list[float | None]) -> dict[str, Any]:
+        known = [mean for mean in means if mean is not None]
+        status = [run.status[n] for part in range(self.parts) for n in self.numbers(point, part)]
+        gaps = [s.gap for s in status]
+        return {
+            "params": self.points[point],
+            "mean": math.fsum(known) / len(known) if known else None,
+            "spread": float(np.std(known)) if len(known) > 1 else None,
+            "folds": means if self.folds else [],
+            "gap": None if None in gaps else max(gaps),  # type: ignore[type-var]
+            "epochs": max(s.epochs for s in status),
+            "read": max(s.reads for s in status),
+            "seconds": sum(s.busy for s in status),
+        }
+
+    def _certificates(self, run: Run, point: int) -> list[dict[str, Any]]:
+        if run.tol is None:
+            return []
+        return [
+            {"name": run.problems[n].name, "fold": part if self.folds else None, "primal": s.primal, "dual": s.dual,
+             "gap": s.gap, "read": s.reads}
+            for part in range(self.parts) for n in self.numbers(point, part) for s in [run.status[n]]
+        ]  # fmt: skip
+
+    def _weights(self, run: Run, number: int) -> np.ndarray:
+        """float64 [feature + 1] of a problem's answer."""
+        held = run.status[number].weights
+        return np.asarray(run.method.weights(run.states[number]) if held is None else held, np.float64)
+
+    def _measured(self, run: Run, plan: Plan) -> list[list[float | None]]:
+        """[point][fold], in one read."""
+        candidates = [
+            Candidate([self._weights(run, n) for n in self.numbers(point, part)], setting.settings["bias"],
+                      setting.loss, self.problems[self.numbers(point, part)[0]].fold)
+            for point, setting in enumerate(self.settings) for part in range(self.parts)
+        ]  # fmt: skip
+        with contextlib.closing(Team(plan.learners)) as team:
+            if self.apart is not None:
+                blocks = rows_apart(self.apart, self.source.classes, self.source.n_features)
+                sums = measure_all(candidates, blocks, self.source.classes, team, self.measure, run.idle)
+            else:
+                with self._everything(run, plan) as blocks:
+                    sums = measure_all(candidates, blocks, self.source.classes, team, self.measure, run.idle)
+        means = [s.mean(self.measure) for s in sums]
+        return [means[n : n + self.parts] for n in range(0, len(means), self.parts)]
+
+    @contextlib.contextmanager
+    def _everything(self, run: Run, plan: Plan) -> Iterator[Iterator[tuple[int, Block]]]:
+        """Every row once: from the run's own memory or raw store, else from the shards."""
+        if isinstance(run.engine, LocalEngine):
+            yield run.engine.bench.everything()
+            return
+        alone = dataclasses.replace(plan, resident=False, threads=0, store_bytes=0)
+        stream = stream_of(Job("", self.source, self.problems, alone, None, None))
+        with contextlib.closing(stream):
+            yield (
+                (int(self.source.chunks.row0[first]), block)
+                for first, last in plan.groups
+                for block in stream.blocks([np.array([chunk]) for chunk in range(first, last)])
+            )
+
+    def _model(self, run: Run, plan: Plan, history: list[dict[str, Any]], point: int) -> Model:
+        """Of one point, where it was learned from all rows."""
+        numbers = self.numbers(point, 0)
+        part: Any = types.SimpleNamespace(
+            problems=[run.problems[n] for n in numbers], status=[run.status[n] for n in numbers],
+            states=[run.states[n] for n in numbers], method=run.method, tol=run.tol, stopped=run.stopped,
+            reads=run.reads, epoch=run.epoch, seconds=run.seconds, bytes_read=run.bytes_read,
+        )  # fmt: skip
+        result = result_of(part, plan, history, self.peak, self.source)
+        if run.tol is not None:
+            result.converged = all(status.done for status in part.status)
+        return model_of(part, self.source, result, self.options)
+
+    # The best value on all rows
+
+    def _beginning(self, run: Run, best: int, directory: RunDirectory | None, plan: Plan) -> Checkpoint | None:
+        """The mean of the folds' dual variables, each row's over the folds that it was learned from in, and the
+        weights that go with them; None for methods without, and for several groups."""
+        method = run.method
+        if method.certify is None or method.value is None or len(plan.groups) > 1:
+            return None
+        alphas = self._alphas(run, best, directory)
+        problems = self._full(best)
+        setting = self.settings[best]
+        code, params = method.loss_code(setting.loss), method.bind(setting.settings)
+        states: list[Any] = [method.shared(self.source.n_features, plan.dtype) for _ in problems]
+        sums = [np.zeros(self.source.n_features + 1) for _ in problems]
+        rows = [method.rows(alpha) for alpha in alphas]
+        within, certify = method.within, method.certify  # the latter makes the sum over rows on its way
+        assert within is not None
+        with self._everything(run, plan) as blocks:
+            for first_row, block in blocks:
+                for k, problem in enumerate(problems):
+                    view = problem.view(block, first_row)
+                    within(code)(view, rows[k], params)
+                    certify(code)(view, states[k], rows[k], params, sums[k])
+        arrays: dict[str, np.ndarray] = {}
+        held: dict[str, np.ndarray] = {}
+        empty = {"ids": np.zeros(0, np.int64), "lengths": np.zeros(0, np.int64), "scores": np.zeros(0),
+                 "threshold": np.array([-np.inf])}  # fmt: skip
+        for k, (state, total) in enumerate(zip(states, sums, strict=True)):
+            state.weights[:] = total
+            arrays[f"{k}.state.weights"] = state.weights
+            held[f"{k}.0.rows.alpha"] = alphas[k]
+            held |= {f"{k}.0.set.{name}": array for name, array in empty.items()}
+        facts = dict(epoch=1, segment=0, reads=0, seconds=0.0, bytes_read=0, stopped="", version=1, mixes=0)
+        return Checkpoint(arrays, [held], facts | {"status": [_status_facts(Status()) for _ in problems]})
+
+    def _alphas(self, run: Run, best: int, directory: RunDirectory | None) -> list[np.ndarray]:
+        """Of each problem of an answer, float64 [row]: sum over the folds / (folds - 1)."""
+        saved = run.checkpoint()
+        if not saved.rows[0]:  # an earlier process made the last visit
+            newest = directory.newest(1) if directory is not None else None
+            saved = newest or saved
+        rows = saved.rows[0]
+        if isinstance(rows, RowFile):
+            assert directory is not None
+            rows = load_rows(directory.file(rows.name), rows.digest, rows.steps)
+        alphas = [np.zeros(self.source.n_rows) for _ in range(self.k)]
+        for part in range(self.parts):
+            for k, number in enumerate(self.numbers(best, part)):
+                alphas[k] += rows[f"{number}.0.rows.alpha"]
+        for alpha in alphas:
+            alpha /= self.folds - 1
+        return alphas
+
+    def _full(self, best: int) -> list[Problem]:
+        return self._whole(self.settings[best])
+
+    def _refit(self, best: int, beginning: Checkpoint | None, bench: Bench | None, run_dir: Any) -> Model:
+        problems = self._full(best)
+        plan = make_plan(self.source, problems, **self.shape)
+        path = None if run_dir is None else files.join(files.absolute(run_dir), "best")
+        with contextlib.ExitStack() as stack:
+            directory = self._directory(path, problems, plan, stack)
+            run, history = stack.enter_context(
+                conducted(self.source, problems, plan, self.options, self.link, directory, beginning, bench)
+            )
+            result = result_of(run, plan, history, self.peak, self.source)
+            model = model_of(run, self.source, result, self.options)
+        if not result.converged:
+            warn_of_limits(result, self.options)
+        return model

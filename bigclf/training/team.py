@@ -1,0 +1,92 @@
+"""The problems of a block, on more than one core: they share its rows and nothing else, so that nobody waits and no bit
+depends on who came first."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from typing import Any
+
+from bigclf.training.visit import Scratch
+
+IDLE_SECONDS = 0.1  # between two looks of the main thread at whether the run is to stop
+
+
+class BrokenOff(Exception):
+    """Another problem has failed, or the run is to stop at once."""
+
+
+class Team:
+    """So many threads (1: the caller's own), each with memory of its own for orders and scores."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+        self._scratch: queue.SimpleQueue[Scratch] = queue.SimpleQueue()
+        self._halt = threading.Event()
+        self.rest()
+
+    def each(
+        self, what: Sequence[Any], work: Callable[[Any, Scratch, Callable[[], None]], None], idle: Callable[[], None]
+    ) -> None:
+        """``work(item, scratch, idle)`` for each item; ``idle`` is called by the caller's thread only, and may raise.
+
+        Raises
+        ------
+        Exception : what ``idle`` or the first failing item raised, after all have come to rest.
+        """
+        if self.threads == 1 or len(what) == 1:
+            scratch = self._scratch.get()
+            try:
+                for item in what:
+                    work(item, scratch, idle)
+                    idle()
+            finally:
+                self._scratch.put(scratch)
+            return
+        self._together(what, work, idle)
+
+    def _together(
+        self, what: Sequence[Any], work: Callable[[Any, Scratch, Callable[[], None]], None], idle: Callable[[], None]
+    ) -> None:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="bigclf-learn")
+        self._halt.clear()
+
+        def one(item: Any) -> None:
+            scratch = self._scratch.get()
+            try:
+                self._go_on_unless_halted()
+                work(item, scratch, self._go_on_unless_halted)
+            finally:
+                self._scratch.put(scratch)
+
+        waiting = {self._pool.submit(one, item) for item in reversed(what)}  # a grid's last values take longest
+        try:
+            while waiting:
+                done, waiting = wait(waiting, IDLE_SECONDS, FIRST_EXCEPTION)
+                for future in done:
+                    future.result()
+                idle()
+        except BaseException:
+            self._halt.set()
+            wait(waiting)
+            raise
+
+    def _go_on_unless_halted(self) -> None:
+        if self._halt.is_set():
+            raise BrokenOff
+
+    def rest(self) -> None:
+        """Let go of the memory."""
+        while not self._scratch.empty():
+            self._scratch.get()
+        for _ in range(self.threads):
+            self._scratch.put(Scratch(0))
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+            self._pool = None

@@ -1,0 +1,139 @@
+"""How wrong each problem's answer is on rows it has not seen: one read measures all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigclf.block import Block
+from bigclf.jit import dot, kernel
+from bigclf.losses import is_regression
+from bigclf.model import Model, _known, is_stored
+from bigclf.training.problems import Fold
+from bigclf.training.team import Team
+from bigclf.training.visit import Scratch
+
+SLICE = 1 << 16  # rows whose decision values are in memory at a time
+MEASURES = ("error", "log_loss", "mean_squared_error")
+
+
+class Candidate(NamedTuple):
+    """An answer to be measured: weights of its problems, float64 [feature + 1] each with the bias last; value of the
+    constant feature; the loss; the rows it has not seen (None: all of those given)."""
+
+    weights: list[np.ndarray]
+    bias: float
+    loss: str | None
+    fold: Fold | None
+
+
+class Sums:
+    """rows : counted; wrong : of them with another class; log_loss, squares : summed over them."""
+
+    def __init__(self) -> None:
+        self.rows = self.wrong = 0
+        self.log_loss = self.squares = 0.0
+
+    def mean(self, measure: str) -> float | None:
+        """The mean of a measure over the rows; None where there were none."""
+        total = {"error": self.wrong, "log_loss": self.log_loss, "mean_squared_error": self.squares}[measure]
+        return total / self.rows if self.rows else None
+
+
+@kernel
+def score_members(block, members, weights, bias, scores):  # type: ignore[no-untyped-def]
+    """scores[k] = w . x_i + b of row i = members[k]"""
+    constant = bias * weights[weights.size - 1]
+    for k in range(members.size):
+        scores[k] = dot(block, members[k], weights) + constant
+
+
+def measure_of(losses: Sequence[str | None], codes: Sequence[int]) -> str:
+    """What candidates are compared by: the mean squared error for regression; the log loss where all model
+    probabilities; else the share of rows in the wrong class."""
+    if any(is_regression(code) for code in codes):
+        return "mean_squared_error"
+    return "log_loss" if all(loss == "logistic" for loss in losses) else "error"
+
+
+def measure_all(
+    candidates: Sequence[Candidate],
+    blocks: Iterator[tuple[int, Block]],
+    classes: np.ndarray,
+    team: Team,
+    measure: str,
+    idle: Callable[[], None] = lambda: None,
+) -> list[Sums]:
+    """The sums of every candidate over the blocks, (number of the row that ids call 0, block); rows of weight 0 are
+    none. Labels are codes of ``classes`` (-1: none of them, always wrong), or numbers for regression."""
+    sums = [Sums() for _ in candidates]
+    for first_row, block in blocks:
+
+        def add(number: int, _: Scratch, go_on: Callable[[], None], b: Block = block, at: int = first_row) -> None:
+            _add(candidates[number], sums[number], b, at, classes, measure)
+
+        team.each(range(len(candidates)), add, idle)
+    return sums
+
+
+def _add(candidate: Candidate, sums: Sums, block: Block, first_row: int, classes: np.ndarray, measure: str) -> None:
+    counted = block.weights > 0
+    if candidate.fold is not None:
+        counted &= candidate.fold.holds(block.ids, first_row)
+    rows = np.flatnonzero(counted)
+    for first in range(0, rows.size, SLICE):
+        members = rows[first : first + SLICE]
+        scores = np.empty((len(candidate.weights), members.size))
+        for k, weights in enumerate(candidate.weights):
+            score_members(block, members, weights, candidate.bias, scores[k])
+        _count(sums, scores, block.labels[members], candidate.loss, classes, measure)
+
+
+def _count(
+    sums: Sums, scores: np.ndarray, labels: np.ndarray, loss: str | None, classes: np.ndarray, measure: str
+) -> None:
+    """Add rows with decision values [problem, row]."""
+    sums.rows += labels.size
+    if measure == "mean_squared_error":
+        sums.squares += float(np.sum((scores[0] - labels) ** 2))
+        return
+    true = labels.astype(np.int64)
+    values = scores[0] if scores.shape[0] == 1 else scores.T
+    judge = Model(np.zeros((scores.shape[0], 1)), np.zeros(scores.shape[0]), classes, method={"loss": loss})
+    sums.wrong += int(np.count_nonzero(judge.codes(values) != true))
+    if measure == "log_loss":
+        known = np.flatnonzero(true >= 0)
+        with np.errstate(divide="ignore"):
+            sums.log_loss -= float(np.log(judge.probabilities(values[known])[np.arange(known.size), true[known]]).sum())
+
+
+def rows_apart(source: Any, classes: np.ndarray, n_features: int) -> Iterator[tuple[int, Block]]:
+    """The rows of another source, with labels as codes of ``classes`` and without features that nobody learned."""
+    places = dict.fromkeys(zip(source.chunks.file.tolist(), source.chunks.row_group.tolist(), strict=True))
+    if classes is None or not len(classes):  # numbers
+        for place in places:
+            yield 0, _known(source.decode(*place), n_features)[0]
+        return
+    codes = np.searchsorted(classes, source.classes)
+    codes[codes == classes.size] = 0
+    codes = np.where(classes[codes] == source.classes, codes, -1).astype(np.float64)
+    for place in places:
+        block, _ = _known(source.decode(*place), n_features)
+        yield 0, block._replace(labels=codes[block.labels.astype(np.int64)])
+
+
+def open_rows(data: Any, real_labels: bool = False) -> Any:
+    """Rows to measure on: shards, or (X, y)."""
+    from bigclf.data.arrays import Arrays
+    from bigclf.metrics import open_dataset
+
+    if isinstance(data, Arrays):
+        return data.with_real_labels() if real_labels else data
+    if isinstance(data, tuple) and len(data) == 2 and not is_stored(data):
+        return Arrays(*data, real_labels=real_labels)
+    if not is_stored(data):
+        raise TypeError("validate must be shards (path, glob, Dataset) or (X, y)")
+    dataset = open_dataset(data)
+    return dataset.with_real_labels() if real_labels else dataset

@@ -1,0 +1,399 @@
+"""Sweeps: what a fold keeps from whom, that a point is what ``fit`` gives, bits, resuming, and what comes out."""
+
+import csv
+import importlib.util
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+from making import Case, block_of, random_rows, shards_of
+from test_cli import bigclf as command
+
+import bigclf
+from bigclf.errors import ConvergenceWarning, Interrupted, RunError
+from bigclf.methods import METHODS, resolve
+from bigclf.training import fit
+from bigclf.training.plan import make_plan
+from bigclf.training.problems import Fold, make_problems
+from bigclf.training.visit import best_share
+
+D, FOLDS = 60, 3
+SMALL = "17MB"  # Arrow's allocator and the queues take 12 of them: the rows do not stay
+GRID = {"C": [0.01, 1.0, 0.1]}
+
+
+def sweep(*data, **options):
+    return bigclf.sweep(*data, **{"grid": GRID, "folds": FOLDS, "progress": False, **options})
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return random_rows(2000, D, 0.25, noise=1.0)
+
+
+@pytest.fixture(scope="module")
+def shards(rows, tmp_path_factory):
+    return shards_of(tmp_path_factory.mktemp("sweep") / "shards", *rows, chunk_nnz=3000, shard_nnz=20_000)
+
+
+@pytest.fixture(scope="module")
+def three():
+    x, _ = random_rows(900, D, 0.25)
+    return x, np.array(["ant", "bee", "cow"])[np.argmax(x[:, :3].toarray() + 0.3 * x[:, 3:6].toarray(), axis=1)]
+
+
+def held(n, fold, seed=0):
+    return Fold(fold, FOLDS, seed).holds(np.arange(n), 0)
+
+
+def same(a, b):
+    assert a.best_model.digest() == b.best_model.digest() and a.best_params_ == b.best_params_
+    assert a.certificates == b.certificates
+    assert [row["folds"] for row in a.table] == [row["folds"] for row in b.table]
+
+
+where = pytest.mark.parametrize("memory", ["1GB", SMALL], ids=["in memory", "from disk"])
+
+
+# Folds
+
+
+def test_every_row_is_in_one_fold_by_its_number_and_the_seed():
+    marks = np.array([held(3000, fold) for fold in range(FOLDS)])
+    assert (marks.sum(0) == 1).all()
+    assert (abs(marks.sum(1) - 1000) < 5 * np.sqrt(3000 * 2 / 9)).all()
+    late = Fold(1, FOLDS, 0).holds(np.arange(500), 700)  # a group that begins at row 700
+    np.testing.assert_array_equal(late, marks[1, 700:1200])
+    assert (held(3000, 1, seed=1) != marks[1]).any()
+
+
+@where
+def test_no_row_of_a_fold_touches_what_is_learned_without_it(rows, shards, memory, tmp_path):
+    """Rows of fold 1 get other labels and other values: its models stay as they are to the bit, the others do not."""
+    x, y = rows[0].copy(), rows[1].copy()
+    poisoned = held(x.shape[0], 1)
+    y[poisoned] *= -1
+    x.data[np.repeat(poisoned, np.diff(x.indptr))] *= -3
+    clean, bad = shards, shards_of(tmp_path / "bad", x, y, chunk_nnz=3000, shard_nnz=20_000)
+    a, b = (sweep(data, memory=memory) for data in (clean, bad))
+    assert a.plan["resident"] is b.plan["resident"] is (memory != SMALL)
+    for mine, other in zip(a.certificates, b.certificates, strict=True):
+        for p, q in zip(mine, other, strict=True):
+            alike = (p["primal"], p["dual"]) == (q["primal"], q["dual"])
+            assert alike == (p["fold"] == 1), p["name"]
+
+
+def test_folds_hold_across_groups_too(rows):
+    """Of each fold's problem the objective is that of the rows without it, however they are grouped."""
+    one, two = (sweep(*rows, groups=groups, tol=1e-5, grid={"C": [0.1]}) for groups in (1, 3))
+    for p, q in zip(one.certificates[0], two.certificates[0], strict=True):
+        assert abs(p["primal"] - q["primal"]) <= 1e-5 * (p["primal"] + q["primal"])
+
+
+def test_other_seeds_draw_other_folds_and_the_same_seed_the_same(rows):
+    a, b, c = (sweep(*rows, seed=seed) for seed in (0, 0, 1))
+    same(a, b)
+    assert a.table[0]["folds"] != c.table[0]["folds"]
+
+
+# A point is what fit gives
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "logistic"])
+@where
+def test_each_problem_is_the_fit_of_its_rows(rows, shards, loss, memory):
+    found = sweep(shards, memory=memory, loss=loss, tol=1e-4)
+    x, y = rows
+    for point, certificates in zip(found.table, found.certificates, strict=True):
+        assert point["gap"] <= 1e-4 and len(certificates) == FOLDS
+        for certificate in certificates:
+            mine = ~held(y.size, certificate["fold"])
+            alone = fit(x[mine], y[mine], loss=loss, tol=1e-6, progress=False, **point["params"])
+            optimum = alone.certificate["primal"]
+            assert optimum * (1 - 2e-6) <= certificate["primal"] <= optimum * (1 + 1.1e-4)
+    whole = fit(x, y, loss=loss, tol=1e-6, progress=False, **found.best_params_).certificate["primal"]
+    assert whole * (1 - 2e-6) <= found.best_model.certificate["primal"] <= whole * (1 + 1.1e-4)
+    assert found.best_model.certificate["gap"] <= 1e-4
+
+
+@pytest.mark.parametrize("loss", ["hinge", "logistic"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_figures_are_those_of_evaluate(rows, three, loss, classes):
+    x, y = rows if classes == 2 else three
+    first = np.arange(y.size) < 600
+    found = sweep(x[first], y[first], loss=loss, folds=0, validate=(x[~first], y[~first]))
+    assert found.measure == ("log_loss" if loss == "logistic" else "error")
+    for row, model, certificates in zip(found.table, found.models, found.certificates, strict=True):
+        told = bigclf.evaluate(model, x[~first], y[~first])
+        figure = told.log_loss if loss == "logistic" else 1 - told.accuracy
+        assert row["mean"] == pytest.approx(figure, rel=1e-12)
+        assert len(certificates) == (1 if classes == 2 else 3)
+        assert model.certificate["gap"] == row["gap"] <= 1e-3
+    best = min(found.table, key=lambda row: (row["mean"], row["params"]["C"]))
+    assert found.best_params_ == best["params"]
+    assert found.best_model is found.models[found.table.index(best)]
+
+
+def test_the_figure_of_a_fold_is_that_of_a_model_learned_without_it(rows):
+    x, y = rows
+    found = sweep(x, y, tol=1e-7, grid={"C": [0.1]})
+    for fold, figure in enumerate(found.table[0]["folds"]):
+        apart = held(y.size, fold)
+        model = fit(x[~apart], y[~apart], C=0.1, tol=1e-7, progress=False)
+        told = bigclf.evaluate(model, x[apart], y[apart])
+        assert abs(figure - (1 - told.accuracy)) <= 2.1 / apart.sum()  # a row or two on the boundary
+    assert found.table[0]["mean"] == pytest.approx(np.mean(found.table[0]["folds"]))
+    assert found.table[0]["spread"] == pytest.approx(np.std(found.table[0]["folds"]))
+
+
+def test_rows_without_weight_are_in_no_figure(rows):
+    x, y = rows
+    weights = (np.arange(y.size) % 2).astype(float)
+    plain = sweep(x, y, sample_weight=weights)
+    y = np.where(weights > 0, y, -y)
+    other = sweep(x, y, sample_weight=weights)
+    assert [row["folds"] for row in plain.table] == [row["folds"] for row in other.table]
+
+
+def test_a_label_nobody_learned_counts_as_wrong(rows):
+    x, y = rows
+    found = sweep(x, y, folds=0, validate=(x[:100], np.full(100, 7) + np.arange(100) % 2))
+    assert [row["mean"] for row in found.table] == [1.0] * 3
+
+
+def test_online_methods_are_swept_too(shards):
+    found = sweep(shards, algo="pa1", epochs=3)
+    assert found.certificates == [[], [], []] and found.converged
+    assert found.best_model.digest() == fit(shards, algo="pa1", epochs=3, progress=False, **found.best_params_).digest()
+
+
+def test_losses_in_the_grid(rows):
+    found = sweep(*rows, grid={"loss": ["hinge", "logistic"], "C": [0.1, 1]})
+    assert [row["params"]["loss"] for row in found.table] == ["hinge", "hinge", "logistic", "logistic"]
+    assert found.measure == "error" and all(row["gap"] <= 1e-3 for row in found.table)
+    assert found.best_model.method["loss"] == found.best_params_["loss"]
+
+
+# Reads, warm starts, cores
+
+
+def test_all_problems_share_each_read(shards):
+    found = sweep(shards, memory=SMALL)
+    reads = [c["read"] for certificates in found.certificates for c in certificates]
+    assert len(reads) == 9 and max(reads) <= found.reads < sum(reads)
+
+
+def test_the_last_model_begins_where_the_folds_have_come_to(shards):
+    for memory in ("1GB", SMALL):
+        found = sweep(shards, memory=memory, grid={"C": [1.0]})
+        cold = fit(shards, memory=memory, C=1.0, progress=False).result_
+        assert found.best_model.result_.epochs < cold.epochs
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "logistic"])
+def test_a_warm_start_lies_in_its_box_and_gains_on_nothing(rows, loss):
+    """``within`` and ``value`` against plain numpy on the dual objective (Hsieh et al. 2008; Yu et al. 2011)."""
+    x, y = rows
+    case, method = Case("dcd", loss), METHODS["dcd"]
+    block, params, rng = block_of(x, y, np.linspace(0, 1, y.size)), case.params(C=0.5), np.random.default_rng(0)
+    _, alphas = case.state(D, y.size)
+    alphas.alpha[:] = rng.uniform(-1, 1, y.size)
+    before, c = alphas.alpha.copy(), 0.5 * block.weights
+    code = method.loss_code(loss)
+    method.within(code)(block, alphas, params)
+    upper = np.where(c > 0, np.inf, 0.0) if loss == "squared_hinge" else c
+    np.testing.assert_array_equal(alphas.alpha, np.clip(before, 0, upper))
+    a, p = 0.7 * alphas.alpha[c > 0], 0.7 * alphas.alpha[c > 0] / c[c > 0]
+    inside = (p > 0) & (p < 1)
+    entropy = -(p[inside] * np.log(p[inside]) + (1 - p[inside]) * np.log1p(-p[inside]))
+    expected = {
+        "hinge": lambda: a.sum(),
+        "squared_hinge": lambda: (a - a * a / (4 * c[c > 0])).sum(),
+        "logistic": lambda: (c[c > 0][inside] * entropy).sum(),
+    }[loss]()
+    assert method.value(code)(block, alphas, params, 0.7) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("top", [-0.5, 0.0, 0.2, 0.77, 1.0, 3.0])
+def test_the_best_share_of_the_way_is_found(top):
+    assert abs(best_share(lambda t: -((t - top) ** 2)) - min(max(top, 0.0), 1.0)) < 0.01
+
+
+def test_values_of_c_are_learned_in_their_order_whatever_the_grid_s(rows):
+    a, b = (sweep(*rows, grid={"C": values}) for values in ([0.01, 0.1, 1.0], [1.0, 0.01, 0.1]))
+    assert a.best_params_ == b.best_params_
+    for row in a.table:
+        (other,) = [r for r in b.table if r["params"] == row["params"]]
+        assert row["gap"] <= 1e-3 >= other["gap"]
+
+
+@where
+def test_cores_change_no_bit_of_a_sweep(shards, memory):
+    a, b = (sweep(shards, memory=memory, threads=threads) for threads in (1, 2))
+    assert (a.plan["learners"], b.plan["learners"]) == (1, 2)
+    same(a, b)
+
+
+@where
+def test_cores_change_no_bit_of_several_classes(three, memory, tmp_path):
+    data = shards_of(tmp_path / "three", *three, chunk_nnz=3000)
+    a, b = (fit(data, memory=memory, threads=threads, progress=False) for threads in (1, 2))
+    assert a.digest() == b.digest() and a.certificate == b.certificate
+    assert [r["gap"] for r in a.result_.history if "gap" in r] == [r["gap"] for r in b.result_.history if "gap" in r]
+
+
+def test_room_is_made_for_both_cores(shards):
+    problems = make_problems(np.arange(3), np.ones(3), resolve("dcd", None, None, None, {}))
+    plans = [
+        make_plan(shards, problems[:k], memory=10**9, dtype="float64", seed=0, groups=1, threads=2, in_memory=False,
+                  reads=9).memory["scratch"]
+        for k in (1, 3)
+    ]  # fmt: skip
+    assert plans[1] == 2 * plans[0]
+
+
+def test_working_sets_are_shared_out_by_c_within_the_budget(shards):
+    problems = [
+        problem
+        for c in (0.01, 1.0, 4.0)
+        for problem in make_problems(np.arange(2), np.ones(2), resolve("dcd", None, None, None, {"C": c}))
+    ]
+    plan = make_plan(shards, problems, memory=17 * 10**6, dtype="float64", seed=0, groups=1, threads=2,
+                     in_memory=False, reads=9)  # fmt: skip
+    sizes = [plan.arena(number) for number in range(3)]
+    assert sizes == sorted(sizes) and sizes[0][0] > 0 and sizes[2][0] > 3 * sizes[1][0]
+    assert sum(rows for rows, _ in sizes) <= 3 * plan.set_rows and sum(n for _, n in sizes) <= 3 * plan.set_nnz
+    assert plan.memory["planned"] <= 17 * 10**6
+
+
+# Interrupted, resumed, far away
+
+
+@where
+@pytest.mark.parametrize("after", [2, 3, "best"])
+def test_an_interrupted_sweep_goes_on_to_the_same_bits(shards, memory, after, tmp_path):
+    whole = sweep(shards, memory=memory)
+    seen = []
+
+    def ask(record):
+        seen.append(record["epoch"])
+        new_run = len(seen) > 1 and record["epoch"] == 1
+        if new_run if after == "best" else record["epoch"] == after and len(seen) == after:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted):
+        sweep(shards, memory=memory, run_dir=tmp_path / "run", callbacks=(ask,))
+    with pytest.raises(RunError, match="resume"):
+        sweep(shards, memory=memory, run_dir=tmp_path / "run")
+    same(whole, sweep(shards, memory=memory, run_dir=tmp_path / "run", resume=True))
+    same(whole, sweep(shards, memory=memory, run_dir=tmp_path / "run", resume=True))  # and once it has ended
+    with pytest.raises(RunError, match="another run"):
+        sweep(shards, memory=memory, run_dir=tmp_path / "run", resume=True, grid={"C": [1.0, 2.0]})
+
+
+@where
+def test_workers_change_no_bit(shards, memory, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    cluster = distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=None
+    )
+    with cluster, distributed.Client(cluster) as client:
+        far = sweep(shards, memory=memory, workers=client, groups=1, run_dir=tmp_path / "run")
+    same(far, sweep(shards, memory=memory, groups=1))
+
+
+def test_limits_end_each_value_and_are_said(rows):
+    with pytest.warns(ConvergenceWarning):
+        found = sweep(*rows, epochs=1, tol=1e-9)
+    assert not found.converged and [row["epochs"] for row in found.table] == [1, 1, 1]
+    assert all(row["gap"] > 1e-9 and row["mean"] is not None for row in found.table)  # the chain goes on behind a value
+
+
+# What comes out, and what is refused
+
+
+def test_the_result_shows_itself(rows):
+    found = sweep(*rows)
+    text = repr(found)
+    assert text.count("\n* ") == 1 and all(f"{c:g}" in text for c in GRID["C"]) and "error" in text
+    frame = found.to_pandas()
+    assert list(frame["C"]) == GRID["C"] and (frame["gap"] <= 1e-3).all()
+    json.dumps(found.as_json()["table"])
+    assert found.best_model.n_features == D and found.models == []
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"grid": {}}, ValueError, "grid"),
+        ({"grid": {"C": []}}, ValueError, "'C' must be a list"),
+        ({"grid": {"C": "1,2"}}, ValueError, "'C' must be a list"),
+        ({"grid": {"C": [1.0, 1.0]}}, ValueError, "C=1 twice"),
+        ({"grid": {"C": [1.0, -1.0]}}, ValueError, "outside its bounds"),
+        ({"grid": {"r": [1.0]}}, TypeError, "r has no effect"),
+        ({"grid": {"working_set": [0.1]}}, ValueError, "no answer depends on it"),
+        ({"C": 1.0}, TypeError, "C is in the grid"),
+        ({"grid": {"loss": ["hinge"]}, "loss": "hinge"}, TypeError, "loss is in the grid"),
+        ({"folds": 1}, ValueError, "folds must be 0 or at least 2"),
+        ({"folds": 0}, ValueError, "needs validate="),
+        ({"validate": "x"}, TypeError, "validate has no effect with folds"),
+        ({"folds": 0, "validate": np.zeros(3)}, TypeError, "validate must be shards"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(rows, given, error, words):
+    with pytest.raises(error, match=words):
+        sweep(*rows, **given)
+
+
+def test_the_command_writes_table_and_model(shards, tmp_path):
+    out = tmp_path / "out"
+    words = ["sweep", os.path.dirname(shards.files[0]), "-o", out, "--grid", "C=0.1,1", "--folds", 2]
+    said, _ = command(*words, "--json")
+    told = json.loads(said)
+    assert told["table"] == json.loads((out / "results.json").read_text())["table"] and told["folds"] == 2
+    with open(out / "results.csv") as file:
+        lines = list(csv.DictReader(file))
+    assert [float(line["C"]) for line in lines] == [0.1, 1.0]
+    assert [float(line["mean"]) for line in lines] == [row["mean"] for row in told["table"]]
+    assert bigclf.load(out / "model.bigclf").method["C"] == told["best_params_"]["C"]
+    assert not (out / "run").exists()
+    assert (out / "results.png").exists() == (importlib.util.find_spec("matplotlib") is not None)
+    _, complaint = command(*words, code=1)
+    assert "--overwrite" in complaint
+    said, _ = command(*words, "--overwrite", "--epochs", 1, "--tol", 1e-9, code=4)
+    assert "not converged" in said and "→" in said
+
+
+def test_a_plot_is_drawn(rows, tmp_path):
+    pytest.importorskip("matplotlib")
+    from bigclf.cli.sweep import draw
+
+    found = sweep(*rows, grid={"loss": ["hinge", "logistic"], "C": [0.1, 1]})
+    assert draw(found, str(tmp_path / "a.png")) and (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert not draw(sweep(*rows, grid={"loss": ["hinge"]}), str(tmp_path / "b.png"))
+
+
+def test_a_job_may_sweep():
+    from bigclf.cli.jobs import Job
+    from bigclf.cli.sweep import values_of
+
+    (step,) = Job("steps: [{sweep: {data: d, output: o, grid: {C: [0.1, 1], loss: [hinge, logistic]}}}]").steps(bool)
+    assert step.words == ["d", "--output=o", "--grid=C=[0.1, 1]", "--grid=loss=['hinge', 'logistic']"]
+    assert values_of("[0.1, 1]") == [0.1, 1] and values_of("['hinge', 'logistic']") == ["hinge", "logistic"]
+
+
+def test_numbers_are_swept_by_their_squared_error(rows):
+    x = rows[0]
+    y = x @ np.random.default_rng(1).standard_normal(D) + 0.1 * np.random.default_rng(2).standard_normal(x.shape[0])
+    grid = {"C": [0.01, 1.0], "epsilon": [0.01, 0.5]}
+    given = dict(grid=grid, folds=0, validate=(x[1500:], y[1500:]), loss="epsilon_insensitive")
+    found = sweep(x[:1500], y[:1500], **given)
+    assert found.measure == "mean_squared_error" and len(found.table) == 4
+    for row, model in zip(found.table, found.models, strict=True):
+        told = bigclf.evaluate(model, x[1500:], y[1500:])
+        assert row["mean"] == pytest.approx(told.mean_squared_error, rel=1e-9) and row["gap"] <= 1e-3
+    assert sweep(x, y, **{**given, "folds": 2, "validate": None}).best_model.certificate["gap"] <= 1e-3
+    with pytest.raises(ValueError, match="losses for classes and for numbers"):
+        sweep(x, y, grid={"loss": ["hinge", "epsilon_insensitive"]})
