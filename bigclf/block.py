@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigclf.jit import kernel
+from bigclf.jit import inlined, kernel
 
 NO_SCALES = np.empty(0, np.float32)
 PER_ROW = ("labels", "weights", "norms", "ids")
@@ -143,24 +143,46 @@ def check_rows(indptr, indices, values, n_features, norms):  # type: ignore[no-u
         first, last = indptr[i], indptr[i + 1]
         if first < 0 or last < first or last > indices.size:
             return BAD_LENGTHS, i
-        norm = np.float64(0)
-        for p in range(first, last):
-            j = indices[p]
-            if j >= n_features:
-                return BAD_RANGE, i
-            if p > first and indices[p - 1] >= j:
-                return BAD_ORDER, i
-            if binary:
-                norm += 1.0
-            else:
-                v = np.float64(values[p])
-                if not np.isfinite(v):
-                    return BAD_VALUE, i
-                norm += v * v
-        if not np.isfinite(norm):
-            return BAD_NORM, i
+        ascending = True
+        for p in range(first + 1, last):  # without a way out, so that eight are compared at a time
+            ascending &= indices[p - 1] < indices[p]
+        norm = np.float64(last - first)
+        if not binary:
+            norm = squared_norm(values, first, last)
+        if not ascending or (last > first and indices[last - 1] >= n_features) or not np.isfinite(norm):
+            return fault_of(indices[first:last], values[0:0] if binary else values[first:last], n_features), i
         norms[i] = norm
     return OK, -1
+
+
+@inlined
+def squared_norm(values, first, last):  # type: ignore[no-untyped-def]
+    """Sum of squares in float64, by four sums that do not wait for each other: every fourth entry, then the rest."""
+    a, b, c, d = np.float64(0), np.float64(0), np.float64(0), np.float64(0)
+    p = first
+    while p + 4 <= last:
+        a += np.float64(values[p]) * np.float64(values[p])
+        b += np.float64(values[p + 1]) * np.float64(values[p + 1])
+        c += np.float64(values[p + 2]) * np.float64(values[p + 2])
+        d += np.float64(values[p + 3]) * np.float64(values[p + 3])
+        p += 4
+    norm = (a + b) + (c + d)
+    for k in range(p, last):
+        norm += np.float64(values[k]) * np.float64(values[k])
+    return norm
+
+
+@kernel
+def fault_of(indices, values, n_features):  # type: ignore[no-untyped-def]
+    """What the first bad entry of a row has; no entry bad: its norm is."""
+    for p in range(indices.size):
+        if indices[p] >= n_features:
+            return BAD_RANGE
+        if p > 0 and indices[p - 1] >= indices[p]:
+            return BAD_ORDER
+        if values.size > 0 and not np.isfinite(values[p]):
+            return BAD_VALUE
+    return BAD_NORM
 
 
 @kernel
