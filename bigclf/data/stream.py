@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -53,6 +54,7 @@ class Stream:
     ) -> None:
         self.source, self.place, self.store, self.threads, self.ahead = source, place, store, threads, buffers
         self.frugal = frugal
+        self.waited = 0.0  # seconds in which nothing was at hand to learn from
         self.bytes_decoded = self.bytes_stored = self._decoded = 0
         self._shape = rows, nnz, source.index_width, source.binary, source.row_constant
         self._free: queue.SimpleQueue[Buffer] = queue.SimpleQueue()
@@ -78,7 +80,9 @@ class Stream:
                 if len(waiting) >= self.ahead:
                     break
             while waiting:
+                began = time.monotonic()
                 block, buffer = waiting.popleft().result()
+                self.waited += time.monotonic() - began
                 try:
                     yield block
                 finally:  # also when nobody asks for more
@@ -102,7 +106,9 @@ class Stream:
     def _in_turn(self, units: Sequence[np.ndarray]) -> Iterator[Block]:
         try:
             for unit, coming in itertools.zip_longest(units, units[1:], fillvalue=NOTHING):
+                began = time.monotonic()
                 block, buffer = self._make(unit, coming)
+                self.waited += time.monotonic() - began
                 try:
                     yield block
                 finally:

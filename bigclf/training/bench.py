@@ -104,7 +104,7 @@ class Bench:
         DataError : rows that cannot be used.
         """
         began, self._bytes = time.monotonic(), 0
-        rebuilt = self._rebuilt
+        rebuilt, waited = self._rebuilt, self.stream.waited
         facts: dict[str, Any] = {"rounds": 0, "set_rows": 0, "busy": {}}
         if visit.last - visit.first > 1:
             parts = self._bundle(visit, states, token, facts)
@@ -115,6 +115,7 @@ class Bench:
             "bytes_read": self._bytes,
             "rebuilt": self._rebuilt - rebuilt,
             "seconds": time.monotonic() - began,
+            "waited": self.stream.waited - waited,
         }
         return Outcome(visit.first, visit.last, token, parts, None, facts)
 

@@ -122,6 +122,7 @@ class Run:
         self.epoch, self.segment, self.reads = 1, 0, 0
         self.rounds = self.set_rows = self.rebuilt = self.mixes = 0
         self.seconds_before, self.moved_before = 0.0, 0
+        self.waited = 0.0  # of the epoch's visits: seconds in which they had nothing to learn from
         self.stopped = ""
         self.bytes_read = 0
         self._last_round: Round | None = None
@@ -203,6 +204,7 @@ class Run:
         if kind == "certify" or self.segment == 0:
             self.reads += self._reads_now()
             self.rounds = self.set_rows = 0
+            self.waited = 0.0
         alone = len(self.plan.groups) == 1
         blends: list[Blend] = []
         if not round.midway and not alone:
@@ -263,6 +265,7 @@ class Run:
         facts = outcome.facts
         self.bytes_read += facts["bytes_read"]
         self.rebuilt += facts["rebuilt"]
+        self.waited += facts["waited"]
         self.rounds = max(self.rounds, facts["rounds"])
         self.set_rows += facts["set_rows"]
         for number, seconds in facts.get("busy", {}).items():
@@ -402,6 +405,7 @@ class Run:
             "rows": sum(tally.rows for tally in tallies),
             "nnz": self.source.nnz,
             "bytes_read": self.bytes_read,
+            "waited": round(self.waited, 4),
             "updates": sum(tally.updates for tally in tallies),
             "mistakes": sum(tally.mistakes for tally in tallies),
             "loss": sum(tally.loss for tally in tallies),
