@@ -152,7 +152,8 @@ class Bench:
         if visit.segment == 0:
             for learner, state, certify in zip(learners, states, visit.certify, strict=True):
                 spare = self._spare[learner.number]
-                learner.begin_epoch(state, certify, spare.pop() if spare and learner.shared is None else None)
+                held = spare.pop() if spare and learner.shared is None else None
+                learner.begin_epoch(state, certify, held, still=visit.kind == "certify")
         if visit.kind == "close":
             for learner in learners:
                 learner.start = None  # a certificate of half a read says nothing

@@ -51,12 +51,14 @@ class Result:
 
 
 def weights_of(run: Run) -> np.ndarray:
-    """float64 [problem, feature + 1] of the answer: what the certificates speak of, else the method's own."""
+    """[problem, feature + 1] of the answer in the run's precision: what the certificates speak of, else the method's
+    own. Of one problem without a copy."""
     method = run.method
-    return np.stack([
+    each = [
         status.weights if status.weights is not None else method.weights(state)
         for status, state in zip(run.status, run.states, strict=True)
-    ]).astype(np.float64, copy=False)  # fmt: skip
+    ]
+    return each[0][None] if len(each) == 1 else np.stack(each)
 
 
 def validation(run: Run, source: Any, data: Any, link: Any, patience: Patience) -> dict[str, float]:

@@ -166,6 +166,11 @@ def make_plan(
     )
 
 
+def proves_alone(plan: Plan, problems: int) -> bool:
+    """Whether a certificate is made in a read of its own: one problem with a working set takes few reads."""
+    return bool(plan.set_rows) and problems == 1 and len(plan.groups) == 1
+
+
 def _rounds(settings: dict[str, Any], groups: int) -> int:
     """Most rounds after a read; what groups do more than a few apart from each other saves no epoch (measured)."""
     if "inner_rounds" not in settings or settings.get("working_set") == 0:
@@ -202,6 +207,7 @@ class Sizes:
         factor = DECODE_FACTOR + CUT_FACTOR * _shares_row_groups(chunks)
         self.decoding = 0 if in_memory else DECODE_BYTES + factor * row_group
         self.weights = 8 * (source.n_features + 1)
+        self.narrow = np.dtype(dtype).itemsize * (source.n_features + 1)
         fixed = sum(array.nbytes for array in self.method.shared(0, dtype))
         each = sum(array.nbytes for array in self.method.shared(1, dtype)) - fixed
         self.alone = len(edges) == 1
@@ -216,15 +222,18 @@ class Sizes:
         if self.method.rows is not None:
             row = 8 * len(self.method.rows._fields) * (1 if self.alone else 2)  # of several groups, the start's too
             parts["row state"] = self.k * self.source.n_rows * row
-        parts["model"] = 2 * self.k * self.weights
+        if not (self.method.certificate and self.alone):  # there the best weights are it, and v makes room to write it
+            parts["model"] = self.k * (self.narrow + self.weights)
         return parts
 
     def resident(self) -> dict[str, int]:
         """... with every row in memory."""
         parts = {"data": 0 if self.in_memory else self.data, "scratch": self.at_once * self.group_rows * VIEW_BYTES}
         if self.method.certificate:  # of each problem the best weights (w, a group's v); v, those of this certificate
-            each, once = (1, 2) if self.alone else (3, 4)
-            parts["certificate"] = (self.k * each + once) * self.weights
+            if self.alone:
+                parts["certificate"] = self.k * self.narrow + self.narrow + self.weights
+            else:
+                parts["certificate"] = (3 * self.k + 4) * self.weights
         if not self.in_memory:
             parts["decoding"] = DECODERS * self.decoding
         return parts
@@ -232,9 +241,11 @@ class Sizes:
     def streamed(self, has_set: bool) -> dict[str, int]:
         """... with blocks that stream by: all but blocks and working set."""
         parts = {}
-        if self.method.certificate:  # weights at the start, v, the best weights (and w); alpha at the start of the read
-            rows = self.source.n_rows * 8 if self.alone else 0
-            parts["certificate"] = self.k * ((3 if self.alone else 6) * self.weights + rows)
+        if self.method.certificate and not self.alone:  # weights at the start, v, the best weights, w
+            parts["certificate"] = self.k * 6 * self.weights
+        elif self.method.certificate:  # v; beside the learning, also the best weights, weights and alpha at the start
+            beside = 0 if has_set and self.k == 1 else 2 * self.narrow + self.source.n_rows * 8
+            parts["certificate"] = self.k * (self.weights + beside)
         if has_set:
             parts["membership"] = self.k * self.group_rows
         return parts | {"decoding": self.decoding}

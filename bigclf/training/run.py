@@ -18,7 +18,7 @@ from bigclf.errors import ClusterError, Interrupted
 from bigclf.mixing import PENALTY, agree, half_distance, line_search, next_penalty
 from bigclf.training.bench import Blend, optimism
 from bigclf.training.engines import Engine, Round
-from bigclf.training.plan import Plan
+from bigclf.training.plan import Plan, proves_alone
 from bigclf.training.problems import Problem, progress_of
 from bigclf.training.run_directory import Checkpoint, RunDirectory
 from bigclf.training.visit import Carry, Figures, Outcome, Part, Ref, RowFile, Tally, named_rows, objectives
@@ -36,8 +36,9 @@ GRACE_SECONDS = 20.0  # what a run that was told to stop may take to reach the e
 class Status:
     """How far a problem is.
 
-    weights : float64 [feature + 1] of the answer so far; primal : their objective; dual : the best dual objective,
-    which no primal objective can be below; gap : (primal - dual) / primal; progressive : Tally of the first epoch.
+    weights : [feature + 1] of the answer so far, in the run's precision; primal : their objective; dual : the best
+    dual objective, which no primal objective can be below; gap : (primal - dual) / primal; progressive : Tally of the
+    first epoch.
     """
 
     def __init__(self) -> None:
@@ -65,15 +66,27 @@ class Status:
             return None
         return max(0.0, self.primal - self.dual) / self.primal if self.primal > 0 else 0.0
 
-    def accept(self, primal: float, dual: float, weights: np.ndarray, read: int) -> None:
-        """Keep the best primal and the best dual seen: together they certify the weights of the former."""
+    def accept(self, primal: float, dual: float, weights: np.ndarray, read: int, tol: float, keep: str) -> None:
+        """Keep the best primal and the best dual seen: together they certify the weights of the former.
+
+        keep : "copy" (learning goes on in their place), "as they are" (it does not), or "if done": weights that do not
+        end the problem are let go. Those that do are kept as they are.
+        """
         self.dual = max(self.dual, dual)
-        if primal < self.primal:
-            self.primal, self.reads = primal, read
-            if self.weights is None:
-                self.weights = weights.astype(np.float64)
-            else:
-                self.weights[:] = weights
+        if primal >= self.primal:
+            self.done = self.gap is not None and self.gap <= tol
+            return
+        gap = max(0.0, primal - self.dual) / primal if primal > 0 else 0.0
+        self.done = gap <= tol
+        if not self.done and keep == "if done":
+            return
+        self.primal, self.reads = primal, read
+        if self.done or keep == "as they are":
+            self.weights = weights
+        elif self.weights is None:
+            self.weights = weights.copy()
+        else:
+            self.weights[:] = weights
 
 
 class Run:
@@ -171,12 +184,20 @@ class Run:
         """Whether a read for the certificates alone is likely to be the last one."""
         if self.tol is None or self.plan.resident or len(self.plan.groups) > 1 or self.epoch == 1 or self.segment:
             return False
-        limit = (SURE_OF_SET if self.plan.set_rows and self.plan.rounds else SURE) * self.tol
-        return all(self.status[number].estimate <= limit for number in self._todo())
+        todo = [self.status[number] for number in self._todo()]
+        if not self._proves_alone:
+            return all(status.estimate <= SURE * self.tol for status in todo)
+        seldom = self.tol > 0 and todo[0].since_certificate >= SELDOM_STREAMED
+        return seldom or todo[0].estimate <= SURE_OF_SET * self.tol
+
+    @property
+    def _proves_alone(self) -> bool:
+        """Whether certificates are never made beside the learning: then no copy of its start is kept."""
+        return proves_alone(self.plan, len(self.problems))
 
     def _prove(self) -> None:
         """A read for the certificates alone; whatever they do not end goes on learning."""
-        self._certify_all(self._todo())
+        self._certify_all(self._todo(), "if done" if self._proves_alone else "copy")
         for number in self._todo():
             status = self.status[number]
             status.estimate = np.inf  # until the next read
@@ -186,12 +207,12 @@ class Run:
             self._record()
             self._commit(last=True)
 
-    def _certify_all(self, todo: list[int]) -> None:
+    def _certify_all(self, todo: list[int], keep: str) -> None:
         """One more read of these problems, for their certificates alone."""
         parts = self._visit_all("certify", todo)
         assert parts is not None
         for number, part in zip(todo, parts, strict=True):
-            self._accept(number, part, Figures.of(part.figures))
+            self._accept(number, part, Figures.of(part.figures), keep)
 
     def _todo(self) -> list[int]:
         """The problems that are learned now: neither ended nor waiting for others to end."""
@@ -258,6 +279,8 @@ class Run:
     def _certifies(self, status: Status) -> bool:
         """Groups always make one: it says how they are to go on; alone, a problem has it made when it may end."""
         if self.tol is None or self.epoch == 1:
+            return False
+        if self._proves_alone:
             return False
         return len(self.plan.groups) > 1 and not self.plan.resident or status.certify_next
 
@@ -340,22 +363,20 @@ class Run:
         """Whether groups go on from a point that they agree on, and their steps are searched along."""
         return self.problems[0].setting.settings.get("mixing") == "line_search"
 
-    def _accept(self, number: int, part: Part, figures: Figures) -> None:
+    def _accept(self, number: int, part: Part, figures: Figures, keep: str = "copy") -> None:
         """Take the certificate of the weights at the start of the read."""
         status, tol = self.status[number], self.tol
         assert tol is not None
         weights = part.certified if part.certified is not None else self.states[number].weights
         primal, dual = objectives(figures.primal, figures.dual, weights, part.dual)
-        status.accept(primal, dual, weights, self.reads)
+        status.accept(primal, dual, weights, self.reads, tol, keep)
         status.optimism = optimism(primal, dual, status.estimate)
         status.since_certificate = 0
-        gap = status.gap
-        status.done = gap is not None and gap <= tol
 
     def _look_at_limits(self) -> None:
         late, ended = self._late(), [n for n in self._todo() if self.status[n].epochs >= self.epochs]
         if ended and self.tol is not None:
-            self._certify_all(ended)
+            self._certify_all(ended, "as they are")
         for number in ended:
             self.status[number].over = True
         todo = self._todo()
@@ -363,7 +384,7 @@ class Run:
             self.stopped = self._ending()
         elif late:
             if self.tol is not None and any(self.status[number].weights is None for number in todo):
-                self._certify_all(todo)
+                self._certify_all(todo, "as they are")
             self.stopped = "seconds" if self._todo() else self._ending()
 
     def _ending(self) -> str:

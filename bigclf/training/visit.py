@@ -230,8 +230,9 @@ class Learner:
         if self.along is not None:
             self.params = self.params._replace(sigma=sigma)  # type: ignore[attr-defined]
 
-    def begin_epoch(self, state: Any, certifying: bool, spare: Any = None) -> None:
-        """Start counting anew from the common ``state``; keep what the certificate of its weights needs.
+    def begin_epoch(self, state: Any, certifying: bool, spare: Any = None, still: bool = False) -> None:
+        """Start counting anew from the common ``state``; keep what the certificate of its weights needs, which is no
+        copy where nothing will be learned (``still``).
 
         Alone, a learner works in the common state itself; one of several works in a copy, in ``spare`` if given, and
         always takes the sums of the certificate: they say how the groups are to go on.
@@ -247,7 +248,8 @@ class Learner:
         if certifying or (self.measure is not None and not self.alone):
             self.dual_weights = np.zeros(state.weights.size)
             if self.alone:
-                self.start = (self.shared, self.rows) if self.plan.resident else _copies(self.shared, self.rows)
+                still = still or self.plan.resident  # there it comes before the learning
+                self.start = (self.shared, self.rows) if still else _copies(self.shared, self.rows)
             else:
                 self.start = (state, self.start_rows)
 
