@@ -179,6 +179,13 @@ class WorkingSet:
         self.generation += 1
         return bool((self.used < before).any())
 
+    def drop(self, threshold: float) -> None:
+        """Let every row go whose score is below the threshold."""
+        n = self.n_rows
+        if (self.scores[:n] < threshold).any():
+            keep_rows(self.arena, self.scores, self.scores, np.nextafter(threshold, -np.inf), self.used, self.member)
+            self.generation += 1
+
     def clear(self) -> None:
         """Let every row go."""
         self.member[:] = False

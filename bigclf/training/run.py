@@ -121,7 +121,7 @@ class Run:
                 status.dual_weights = np.zeros(source.n_features + 1)
         self.figures: dict[int, Figures] = {}  # of the epoch that has just ended, by problem
         self.epoch, self.segment, self.reads = 1, 0, 0
-        self.rounds = self.set_rows = self.rebuilt = self.mixes = 0
+        self.rounds = self.set_rows = self.rebuilt = self.mixes = self.waiting_visits = 0
         self.seconds_before, self.moved_before = 0.0, 0
         self.waited = 0.0  # of the epoch's visits: seconds in which they had nothing to learn from
         self.stopped = ""
@@ -171,6 +171,8 @@ class Run:
         """Whether a read for the certificates alone is likely to be the last one."""
         if self.tol is None or self.plan.resident or len(self.plan.groups) > 1 or self.epoch == 1 or self.segment:
             return False
+        if self.plan.schedule != "auto":  # its estimate leaves out the rows of the cache
+            return False
         limit = (SURE_OF_SET if self.plan.set_rows and self.plan.rounds else SURE) * self.tol
         return all(self.status[number].estimate <= limit for number in self._todo())
 
@@ -205,7 +207,7 @@ class Run:
         round, before = self._round(kind, self._todo() if todo is None else todo), (self.reads, self.bytes_read)
         if kind == "certify" or self.segment == 0:
             self.reads += self._reads_now()
-            self.rounds = self.set_rows = 0
+            self.rounds = self.set_rows = self.waiting_visits = 0
             self.waited = 0.0
         alone = len(self.plan.groups) == 1
         blends: list[Blend] = []
@@ -256,10 +258,12 @@ class Run:
         return True
 
     def _certifies(self, status: Status) -> bool:
-        """Groups always make one: it says how they are to go on; alone, a problem has it made when it may end."""
+        """Groups always make one: it says how they are to go on; alone, a problem has it made when it may end, or in
+        every read where nothing estimates the gap."""
         if self.tol is None or self.epoch == 1:
             return False
-        return len(self.plan.groups) > 1 and not self.plan.resident or status.certify_next
+        every = len(self.plan.groups) > 1 or self.plan.schedule != "auto"
+        return every and not self.plan.resident or status.certify_next
 
     def _take_facts(self, outcome: Outcome) -> None:
         for group in range(outcome.first, outcome.last):
@@ -272,6 +276,7 @@ class Run:
         self.set_rows += facts["set_rows"]
         for number, seconds in facts.get("busy", {}).items():
             self.status[number].busy += seconds
+        self.waiting_visits += facts.get("waiting_visits", 0)
 
     def _end_epoch(self, parts: list[Part] | None) -> None:
         """Take the certificates of the read that has ended, go on to the combined state, and write the record."""
@@ -417,6 +422,8 @@ class Run:
             record["rounds"] = self.rounds
             record["estimated_gap"] = max(status.estimate for status in self.status)
             record["working_set_rows"] = self.set_rows
+            if self.plan.opportunistic:
+                record["waiting_visits"] = self.waiting_visits
             if len(certified) == len(gaps):
                 record["gap"] = max(certified)
                 record["objective"] = sum(status.primal for status in self.status)
