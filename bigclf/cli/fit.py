@@ -47,7 +47,7 @@ from bigclf.units import format_bytes, format_count, format_seconds
     type=click.IntRange(1),
     help="Threads that read ahead (2 at most are used); they never change the result.",
 )
-@click.option("--opportunistic", is_flag=True, help="Learn on while the disk is waited for; the result is certified, its"
+@click.option("--opportunistic", is_flag=True, help="Learn on while the disk is waited for; certified as ever, but its"
               " bits cannot be repeated.")  # fmt: skip
 @click.option("--local-dir", metavar="DIR", help="Where caches may lie.")
 @click.option("--columns", metavar="ROLE=NAME,...", help="Names of the columns label, indices, values, weight.")
