@@ -72,8 +72,7 @@ def measure(shards: str, schedule: str, given: argparse.Namespace) -> dict[str, 
     ]  # fmt: skip
     if schedule == "auto":
         points = [end_of(train(shards, schedule, given, tol)) for tol in LADDER if tol > given.tol]
-    if not points or points[-1]["bytes"] != end["bytes"]:  # a certificate made alone has no record of its own
-        points.append(end)
+    points.append(end)  # a certificate that was made alone has no record of its own
     plan = result.plan
     return {"schedule": schedule, "converged": result.converged, "points": points, "end": end,
             "block_bytes": plan["block_bytes"], "set_rows": plan["set_rows"], "memory": result.memory}  # fmt: skip
@@ -112,6 +111,15 @@ def line(run: dict[str, Any]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def frontier(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points in order of what they cost, without those that cost more than a better one."""
+    kept: list[tuple[float, float]] = []
+    for cost, gap in sorted(points):
+        if not kept or gap < kept[-1][1]:
+            kept.append((cost, gap))
+    return kept
+
+
 def draw(runs: list[dict[str, Any]], axis: str, title: str, tol: float, path: str) -> None:
     """Gap against ``axis`` ("bytes" or "seconds"), a line a schedule, both axes logarithmic."""
     import matplotlib
@@ -122,8 +130,7 @@ def draw(runs: list[dict[str, Any]], axis: str, title: str, tol: float, path: st
     figure, axes = pyplot.subplots(figsize=(7.5, 5), layout="constrained")
     for run in runs:
         name = run["schedule"]
-        points = sorted(run["points"], key=lambda point: point[axis])
-        x, y = ([point[key] for point in points] for key in (axis, "gap"))
+        x, y = zip(*frontier([(point[axis], point["gap"]) for point in run["points"]]), strict=True)
         axes.plot(x, y, color=COLOURS[name], marker=MARKS[name], markersize=5, label=SCHEDULES[name])
     axes.axhline(tol, color="black", linewidth=0.8, linestyle=":", label=f"tolerance {tol:g}")
     axes.set(xscale="log", yscale="log", ylabel="certified relative gap", title=title)
@@ -142,7 +149,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("out", help="directory of the results")
     parser.add_argument("--data", help="shards to train on, in place of generated rows")
     parser.add_argument("--rows", type=int, default=200_000, help="rows to generate")
-    parser.add_argument("--memory", default="64MB", help="budget of each run; the rows must not fit")
+    parser.add_argument("--memory", default="80MB", help="budget of each run; the rows must not fit")
     parser.add_argument("--C", type=float, default=1.0)
     parser.add_argument("--loss", default="hinge")
     parser.add_argument("--tol", type=float, default=1e-3)
