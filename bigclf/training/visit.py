@@ -467,6 +467,7 @@ class Learner:
             held |= {f"start.rows.{n}": a for n, a in zip(before._fields, before, strict=True)}
         if self.set is not None:
             held |= {f"set.{n}": a for n, a in self.set.members()._asdict().items()}
+        if self.plan.schedule == "cached":
             held["stuck"] = self._stuck.copy()
         return held
 
@@ -487,8 +488,9 @@ class Learner:
             self.rows = type(self.rows)(*(held[f"rows.{n}"].copy() for n in self.rows._fields))
             if f"start.rows.{self.rows._fields[0]}" in held:
                 self.start_rows = type(self.rows)(*(held[f"start.rows.{n}"].copy() for n in self.rows._fields))
-        if self.set is not None:
+        if "stuck" in held:
             self._stuck = held["stuck"].copy()
+        if self.set is not None:
             self.set.clear()
             self.set.expect(Members(*(held[f"set.{n}"] for n in Members._fields)))
 
