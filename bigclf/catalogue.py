@@ -43,13 +43,16 @@ def _parameter(param: Any) -> dict[str, Any]:
         "name": param.name,
         "default": param.default,
         "bounds": bounds_text(param),
+        "choices": list(param.choices),
         "losses": list(param.losses),
         "about": param.doc,
     }
 
 
 def bounds_text(param: Any) -> str:
-    """The values a parameter takes: ``(0, inf)`` or ``[0, 1]``."""
+    """The values a parameter takes: ``(0, inf)``, ``[0, 1]`` or ``{this, that}``."""
+    if param.choices:
+        return "{" + ", ".join(param.choices) + "}"
     left = "(" if param.open_low or param.low == float("-inf") else "["
     if param.high >= UNBOUNDED:
         return f"{left}{param.low:g}, inf)"

@@ -410,6 +410,13 @@ def test_no_kernel_counts_references():
 @every_method
 def test_numbers_out_of_bounds_are_refused_by_name(method):
     for param in method.params:
+        if param.choices:
+            for value in ("nonsense", 1, [1], ""):
+                with pytest.raises(ValueError, match=f"{param.name} must be one of {', '.join(param.choices)}"):
+                    resolve(method.name, None, None, None, {param.name: value})
+            for value in param.choices:
+                assert resolve(method.name, None, None, None, {param.name: value}).settings[param.name] == value
+            continue
         wrong = [np.nextafter(param.low, -np.inf) if not param.open_low else param.low, "many", float("nan"), [1]]
         if np.isfinite(param.high):
             wrong.append(np.nextafter(param.high, np.inf) * (1 + 1e-9) + 1e-9)

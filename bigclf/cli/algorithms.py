@@ -49,7 +49,9 @@ def _print_table(methods: list[dict[str, Any]]) -> None:
 
 def _default_text(param: dict[str, Any]) -> str:
     default = param["default"]
-    return param["name"] if default is None else f"{param['name']}={default:g}"
+    if default is None:
+        return param["name"]
+    return f"{param['name']}={default if param['choices'] else format(default, 'g')}"
 
 
 def _print_one(method: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from bigclf.cli import terminal
-from bigclf.cli.inspect import certificate_text, cluster_text, parameters_text
+from bigclf.cli.inspect import NOT_REPEATABLE, certificate_text, cluster_text, parameters_text
 from bigclf.errors import BigclfError, ClusterError, Interrupted, RunError
 from bigclf.progress import quality_text
 from bigclf.units import format_bytes, format_count, format_seconds
@@ -47,6 +47,8 @@ from bigclf.units import format_bytes, format_count, format_seconds
     type=click.IntRange(1),
     help="Threads that read ahead (2 at most are used); they never change the result.",
 )
+@click.option("--opportunistic", is_flag=True, help="Learn on while the disk is waited for; certified as ever, but its"
+              " bits cannot be repeated.")  # fmt: skip
 @click.option("--local-dir", metavar="DIR", help="Where caches may lie.")
 @click.option("--columns", metavar="ROLE=NAME,...", help="Names of the columns label, indices, values, weight.")
 @terminal.overwrite_option
@@ -129,8 +131,9 @@ _TEXT_TO_VALUE = {"params", "columns", "class_weight", "workers", "bias", "patie
 def fit_keywords(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
     """What was said on the command line as keywords of ``bigclf.fit``; what was not said is left to its defaults."""
     keywords = {name: value for name, value in options.items() if value is not None and name not in _TEXT_TO_VALUE}
-    if not options["resume"]:
-        del keywords["resume"]
+    for name in ("resume", "opportunistic"):
+        if not options[name]:
+            del keywords[name]
     if ctx.get_parameter_source("bias") is not ParameterSource.DEFAULT:
         keywords["bias"] = None if options["bias"] == "none" else options["bias"]
     if options["workers"]:
@@ -187,6 +190,7 @@ def summary(model: Any, path: str) -> dict[str, Any]:
         "seconds": result.seconds,
         "certificate": result.certificate,
         "progressive": result.progressive,
+        "repeatable": result.repeatable,
         "memory": result.memory,
         "history": result.history,
         "facts": model.facts,
@@ -206,6 +210,7 @@ def print_fit(model: Any, path: str) -> None:
             ("weights", f"{model.coef_.shape[0]} x {model.n_features:,}"),
             ("parameters", parameters_text(method)),
             ("memory", memory_text(result.memory)),
+            ("repeatable", None if result.repeatable else NOT_REPEATABLE),
             ("cluster", cluster_text(result.history)),
         ],
         indent="  ",

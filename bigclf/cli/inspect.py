@@ -114,6 +114,9 @@ def _print_model(path: str, told: dict[str, Any]) -> None:
     )
 
 
+NOT_REPEATABLE = "no: waiting time was used (opportunistic), another run has other bits"
+
+
 def _listed(classes: list[str], most: int = 8) -> str:
     return f"{len(classes)}:  {', '.join(classes[:most])}{' ...' if len(classes) > most else ''}"
 
@@ -127,11 +130,13 @@ def _training_facts(facts: dict[str, Any]) -> list[tuple[str, Any]]:
         parts.append(format_seconds(facts.pop("seconds")))
     progressive = facts.pop("progressive", None) or {}
     facts.pop("converged", None)
+    repeatable = facts.pop("repeatable", True)
     rest = [(name, _short(value)) for name, value in facts.items() if not isinstance(value, (dict, list))]
     return [
         ("trained on", f"{rows:,} rows, {nnz:,} non-zeros" if rows is not None and nnz is not None else None),
         ("in", ", ".join(parts)),
         ("stopped by", stopped),
+        ("repeatable", None if repeatable else NOT_REPEATABLE),
         ("progressive error", f"{100 * progressive['error']:.2f} %" if "error" in progressive else None),
         ("progressive loss", f"{progressive['mean_loss']:.6g} a row" if "mean_loss" in progressive else None),
         *rest,

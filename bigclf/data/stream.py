@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -37,6 +37,7 @@ class Stream:
     threads : readers beside the caller's thread; 0: blocks are made in turn by that thread itself. They never change
         the blocks.
     buffers : blocks in memory at a time (at least 2); rows, nnz : size of the largest.
+    meanwhile (attribute) : called while the next block is not ready and for as long as it returns True, or None.
     frugal : have Arrow give back, every few decodes, the memory it holds beyond what it needs (several times that).
     """
 
@@ -55,6 +56,7 @@ class Stream:
         self.source, self.place, self.store, self.threads, self.ahead = source, place, store, threads, buffers
         self.frugal = frugal
         self.waited = 0.0  # seconds in which nothing was at hand to learn from
+        self.meanwhile: Callable[[], bool] | None = None
         self.bytes_decoded = self.bytes_stored = self._decoded = 0
         self._shape = rows, nnz, source.index_width, source.binary, source.row_constant
         self._free: queue.SimpleQueue[Buffer] = queue.SimpleQueue()
@@ -80,6 +82,8 @@ class Stream:
                 if len(waiting) >= self.ahead:
                     break
             while waiting:
+                while self.meanwhile is not None and not waiting[0].done() and self.meanwhile():
+                    pass
                 began = time.monotonic()
                 block, buffer = waiting.popleft().result()
                 self.waited += time.monotonic() - began

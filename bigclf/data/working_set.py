@@ -21,14 +21,15 @@ TIE = 1e-6  # spread of the pseudo-random part of a key, which decides among equ
 
 
 @inlined
-def key_of(score, row):  # type: ignore[no-untyped-def]
-    """The score less a small hash of the row: among equals chance decides, the same chance in every run."""
-    z = np.uint64(row) * np.uint64(0x9E3779B97F4A7C15)
+def key_of(score, row, salt):  # type: ignore[no-untyped-def]
+    """The score less a small hash of row and salt: among equals chance decides, the same chance in every run, and with
+    a new salt others have their turn."""
+    z = (np.uint64(row) ^ (np.uint64(salt) * np.uint64(0xD1B54A32D192ED03))) * np.uint64(0x9E3779B97F4A7C15)
     return score - TIE * (np.float64(z >> np.uint64(40)) / 16777216.0)
 
 
 @kernel
-def append_rows(block, rows, first, scores, threshold, arena, kept_scores, used, member):  # type: ignore[no-untyped-def]
+def append_rows(block, rows, first, scores, threshold, salt, arena, kept_scores, used, member):  # type: ignore[no-untyped-def]
     """Copy rows[first:] whose key is above the threshold; return the place of the first that found no room.
 
     ``used`` [2] holds the arena's rows and entries; ``member`` [row] whether a row is in it.
@@ -38,7 +39,7 @@ def append_rows(block, rows, first, scores, threshold, arena, kept_scores, used,
     for k in range(first, rows.size):
         i = rows[k]
         r = block.ids[i]
-        if member[r] or key_of(scores[i], r) <= threshold:
+        if member[r] or key_of(scores[i], r, salt) <= threshold:
             continue
         a, length = block.indptr[i], block.indptr[i + 1] - block.indptr[i]
         if entries + length > arena.indices.size or n >= arena.labels.size:
@@ -66,9 +67,9 @@ def append_rows(block, rows, first, scores, threshold, arena, kept_scores, used,
 
 
 @kernel
-def fill_keys(ids, scores, keys):  # type: ignore[no-untyped-def]
+def fill_keys(ids, scores, salt, keys):  # type: ignore[no-untyped-def]
     for i in range(keys.size):
-        keys[i] = key_of(scores[i], ids[i])
+        keys[i] = key_of(scores[i], ids[i], salt)
 
 
 @kernel
@@ -147,6 +148,7 @@ class WorkingSet:
         self.used = np.zeros(2, np.int64)
         self.member = np.zeros(group_rows, np.bool_)
         self.threshold = -np.inf
+        self.salt = 0  # of the chance that decides among rows that matter as much
         self.generation = 0  # grows when rows move: orders drawn before are void
 
     @property
@@ -158,7 +160,7 @@ class WorkingSet:
         first = 0
         while True:
             first = append_rows(
-                block, rows, first, scores, self.threshold, self.arena, self.scores, self.used, self.member
+                block, rows, first, scores, self.threshold, self.salt, self.arena, self.scores, self.used, self.member
             )
             if first >= rows.size:
                 return
@@ -169,7 +171,7 @@ class WorkingSet:
         """Let the lowest keys go until ``KEEP`` of the arena is used; False if that frees nothing."""
         n, before = self.n_rows, self.used.copy()
         keys = np.empty(n)
-        fill_keys(self.arena.ids[:n], self.scores[:n], keys)
+        fill_keys(self.arena.ids[:n], self.scores[:n], self.salt, keys)
         best = np.argsort(-keys, kind="stable")
         entries = np.cumsum(np.diff(self.arena.indptr[: n + 1])[best])
         fits = int(np.searchsorted(entries, KEEP * self.arena.indices.size, side="right"))
@@ -178,6 +180,13 @@ class WorkingSet:
         keep_rows(self.arena, self.scores, keys, self.threshold, self.used, self.member)
         self.generation += 1
         return bool((self.used < before).any())
+
+    def drop(self, threshold: float) -> None:
+        """Let every row go whose score is below the threshold."""
+        n = self.n_rows
+        if (self.scores[:n] < threshold).any():
+            keep_rows(self.arena, self.scores, self.scores, np.nextafter(threshold, -np.inf), self.used, self.member)
+            self.generation += 1
 
     def clear(self) -> None:
         """Let every row go."""

@@ -22,7 +22,8 @@ from bigclf.mixing import AVERAGED, MEAN, SUM, Rule
 
 @dataclass(frozen=True)
 class Param:
-    """A number the user sets: name, default, bounds (``open_low``: the lower bound itself is refused), meaning."""
+    """What the user sets: a number with default, bounds (``open_low``: the lower bound itself is refused) and meaning,
+    or one of ``choices``, which are names."""
 
     name: str
     default: Any
@@ -32,11 +33,17 @@ class Param:
     open_low: bool = False
     integer: bool = False
     losses: tuple[str, ...] = ()  # those it has an effect with; none: every loss of the method
+    choices: tuple[str, ...] = ()
 
     def check(self, value: Any) -> Any:
-        """The value as float or int; ValueError naming the parameter and its bounds otherwise."""
+        """The value as float or int, or a name of ``choices``; ValueError naming the parameter and its bounds
+        otherwise."""
         if value is None and self.default is None:
             return None
+        if self.choices:
+            if not isinstance(value, str) or value not in self.choices:
+                raise ValueError(f"{self.name} must be one of {', '.join(self.choices)}, not {value!r}")
+            return value
         try:
             number = float(value)
         except (TypeError, ValueError):
@@ -54,7 +61,13 @@ class Param:
         return f"{self.low:g} {'<' if self.open_low else '<='} {self.name} <= {self.high:g}"
 
 
+def choice(name: str, choices: tuple[str, ...], doc: str) -> Param:
+    """A parameter that takes one of ``choices``, the first by default."""
+    return Param(name, choices[0], 0.0, 0.0, doc, choices=choices)
+
+
 SHARES = ("rows", "uniform", "mistakes")
+SCHEDULES = ("auto", "fixed", "selective", "cached")
 
 
 @dataclass(frozen=True)
@@ -158,8 +171,8 @@ _METHODS = (
     Method(
         name="dcd",
         title="dual coordinate descent (SVM, logistic, support vector regression), certified, in memory or out of core",
-        paper="Hsieh et al., ICML 2008; Yu et al., KDD 2010; Chang and Roth, KDD 2011; Yu, Huang, Lin, MLJ 2011; "
-        "Ho and Lin, JMLR 2012",
+        paper="Hsieh et al., ICML 2008; Yu et al., KDD 2010; Chang and Roth, KDD 2011; Matsushima et al., KDD 2012; "
+        "Yu, Huang, Lin, MLJ 2011; Ho and Lin, JMLR 2012",
         formula="a_i <- clip(a_i - (y_i w.x_i - 1 + D a_i) / (||x_i||^2 + D), 0, U);  w <- w + (change) y_i x_i",
         params=(
             C,
@@ -174,12 +187,20 @@ _METHODS = (
             Param(
                 "working_set", None, 0.0, 1.0, "share of the rows in the working set (none: what fits, for the hinge)"
             ),
+            choice(
+                "schedule",
+                SCHEDULES,
+                "out of core: auto (a working set, solved after each read), fixed blocks (Yu et al. 2010), selective "
+                "(and a cache of informative rows: Chang and Roth 2011), cached (dual cached loops: Matsushima et al. "
+                "2012)",
+            ),
             Param(
                 "inner_rounds",
                 None,
                 0,
                 10_000,
-                "most rounds over the rows that matter after a read (none: 60, of several groups 3)",
+                "most rounds over the rows that matter after a read (none: 60, of several groups 3); fixed, selective: "
+                "rounds over each block (none: 10); cached: visits to cached rows for each row read (none: 3)",
                 integer=True,
             ),
         ),
@@ -289,7 +310,22 @@ def resolve(
             raise TypeError(f"{name} has no effect with loss={chosen!r}: it has one with {', '.join(own[name].losses)}")
     usable = [param for param in method.params if not param.losses or chosen in param.losses]
     settings = {param.name: param.check(given.get(param.name, param.default)) for param in usable}
+    _require_schedule(settings, groups)
     settings["bias"] = 1.0 if bias == "feature" else 0.0
     if groups > 1:
         settings |= {"groups": groups, "mixing": mixing or method.mixings[0]}
     return Setting(method, chosen, settings)
+
+
+def _require_schedule(settings: dict[str, Any], groups: int) -> None:
+    """ValueError or TypeError, naming it, for what makes no sense beside the schedule."""
+    schedule = settings.get("schedule", "auto")
+    if schedule == "auto":
+        return
+    if groups > 1:
+        raise ValueError(f"schedule={schedule!r} is not available with groups={groups}: it runs with one group")
+    if schedule == "fixed" and settings["working_set"] is not None:
+        raise TypeError("working_set has no effect with schedule='fixed': it has one with auto, selective, cached")
+    for name in ("working_set", "inner_rounds"):
+        if settings[name] == 0:
+            raise ValueError(f"{name}=0 is not available with schedule={schedule!r}: it must be more than 0")

@@ -109,6 +109,8 @@ def fit(
         error, into the history).
     init : model to start from (methods without dual variables).
     segments : parts of an epoch between which a run commits (None: by size).
+    opportunistic : while the disk is waited for, go on with the rows of the working set. The answer is certified as
+        ever, but its bits cannot be repeated, which ``result_.repeatable`` says.
     callbacks : called with each record of the history; progress : True, False or None (a bar on a terminal only).
 
     Returns
@@ -149,7 +151,7 @@ def fit(
         plan = make_plan(
             source, problems, memory=options["memory"], dtype=dtype, seed=seed, groups=groups,
             threads=threads or (2 if link is None else 1), in_memory=isinstance(source, Arrays), segments=segments,
-            reads=options["epochs"] + (options["tol"] is not None),
+            reads=options["epochs"] + (options["tol"] is not None), opportunistic=opportunistic,
         )  # fmt: skip
         log.info("plan: %s", plan)
         model = _train(source, problems, plan, options, peak, link)
@@ -173,8 +175,12 @@ def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
         raise ValueError('on_bad_rows must be "error" when training; convert can skip or quarantine bad rows')
     if given["on_change"] != "error":
         raise ValueError('on_change must be "error"')
-    if given["opportunistic"]:
-        raise ValueError("opportunistic=True has no effect: every decision here is made from counts")
+    if not isinstance(given["opportunistic"], bool):
+        raise ValueError(f"opportunistic must be True or False, not {given['opportunistic']!r}")
+    if given["opportunistic"] and not method.working_set:
+        raise ValueError(f"opportunistic=True has no effect with algo={method.name!r}: it has no working set")
+    if given["opportunistic"] and is_cluster(given["workers"]):
+        raise ValueError("opportunistic=True has no effect with workers: it runs in this process")
     require_numbers(given, "tol", "epochs", "max_seconds", "seed", "checkpoint_every", "threads", "segments")
     if not given["checkpoint_every"] >= 0:
         raise ValueError(f"checkpoint_every must be at least 0 seconds, not {given['checkpoint_every']!r}")
@@ -436,6 +442,7 @@ def _finished(directory: RunDirectory, limits: dict[str, Any]) -> Model | None:
             directory.history(), model.certificate, held["progressive"], held["plan"], bool(held["converged"]),
             held["reads"], held["epochs"], held["seconds"], held["memory"], held["stopped"], held["mistakes"],
             held["bytes_read"], held["warnings"],
+            held.get("repeatable", True),
         )  # fmt: skip
         return model
     return None

@@ -33,6 +33,8 @@ class Result:
     progressive : rows, mistakes, error (mean_loss) of the first epoch, each row judged before it was learned from.
     plan : as in ``run.json``; memory : bytes ``base`` (interpreter and libraries), ``planned``, ``peak`` (anonymous).
     stopped : "tolerance", "epochs" or "seconds"; converged : whether it was the first.
+    repeatable : whether the same call gives the same bits; not with opportunistic=True, whose history also has
+        waiting_visits, the rows of the working set visited while no block was ready.
     """
 
     history: list[dict[str, Any]]
@@ -48,6 +50,7 @@ class Result:
     mistakes: int = 0
     bytes_read: int = 0
     warnings: list[str] = field(default_factory=list)
+    repeatable: bool = True
 
 
 def weights_of(run: Run) -> np.ndarray:
@@ -113,6 +116,7 @@ def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMem
         mistakes=sum(status.total.mistakes for status in run.status),
         bytes_read=run.bytes_read,
         warnings=list(source.warnings),
+        repeatable=not plan.opportunistic,
     )
 
 
@@ -128,7 +132,7 @@ def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> 
         "seed": options["seed"], "tol": options["tol"], "converged": result.converged, "stopped": result.stopped,
         "mistakes": result.mistakes, "bytes_read": result.bytes_read, "warnings": result.warnings,
         "reads": result.reads, "epochs": result.epochs, "seconds": result.seconds, "progressive": result.progressive,
-        "memory": result.memory, "plan": result.plan,
+        "memory": result.memory, "plan": result.plan, "repeatable": result.repeatable,
     }  # fmt: skip
     model = Model(weights[:, :-1], bias, source.classes, source.features, method, result.certificate, facts)
     model.result_ = result

@@ -46,6 +46,8 @@ CYCLES_A_READ = 8.0  # most visits to a row of the working set while the data st
 ROUNDS, ROUNDS_OF_GROUPS = 60, 3  # most rounds over the rows that matter after a read
 LEAST_SET = MB // 4  # bytes of the working set of one of many problems, at least
 LEAST_CLAIM = 1 / 16  # of the problem with the least C to the working set of that with the largest
+BLOCK_ROUNDS = {"auto": 0, "fixed": 10, "selective": 10, "cached": 3}  # where the user says nothing
+CACHE_SHARE = 0.5  # of the memory that blocks and the cache of selective block minimisation share
 SET_SHARE = 0.25  # a working set of more of the data adds nothing (measured: 16 % is enough on RCV1-like data)
 
 
@@ -64,6 +66,9 @@ class Plan:
     run : neighbours shuffled as a unit.
     set_rows, set_nnz : arena of a problem's working set (0: none) in the mean; shares : of each problem's to that mean
         (none: all 1); rounds : most rounds over it after a read.
+    schedule : "auto", or which of the family of ``schedules.py``; block_rounds : of "fixed" and "selective" the rounds
+        over each block, of "cached" the visits to cached rows for each row read, of "auto" 0.
+    opportunistic : rows of the working set are visited while no block is ready: the bits are not repeatable.
     threads, buffers : readers beside the learning thread and blocks read ahead; they never change bits.
     learners : problems that learn from a block at a time, each on a core; they never change bits.
     store_bytes : size of the raw store (0: none is made).
@@ -88,6 +93,9 @@ class Plan:
     memory: dict[str, int]
     learners: int = 1
     shares: tuple[float, ...] = ()
+    schedule: str = "auto"
+    block_rounds: int = 0
+    opportunistic: bool = False
     version: int = VERSION
 
     def as_json(self) -> dict[str, Any]:
@@ -118,6 +126,7 @@ def make_plan(
     in_memory: bool,
     reads: int,
     segments: int | None = None,
+    opportunistic: bool = False,
 ) -> Plan:
     """Decide how the run goes.
 
@@ -130,14 +139,18 @@ def make_plan(
         asked, so that they never change bits.
     reads : most reads the run can make; for one alone nothing is kept, in memory or on disk.
     segments : parts of an epoch; None decides from the data's size.
+    opportunistic : see ``Plan``.
 
     Raises
     ------
+    ValueError : a schedule, or ``opportunistic``, that would have no effect.
     MemoryBudgetError : the budget is too small; the message has the parts and the smallest budget that would do.
     """
     edges = group_edges(source.chunks.nnz, groups)
     parts_of_epoch = segments or _segments(source, len(problems), len(edges))
     sizes = Sizes(source, problems, dtype, edges, in_memory, parts_of_epoch)
+    settings = problems[0].setting.settings
+    schedule = settings.get("schedule", "auto")
     parts = sizes.always()
     resident = parts | sizes.resident()
     if sum(resident.values()) + SLACK_BYTES <= memory and (reads > 1 or in_memory):
@@ -147,10 +160,14 @@ def make_plan(
     else:
         shape = _streamed(sizes, parts, memory, again=reads > 1)
     shape["threads"] = min(threads, shape["threads"]) if threads > 1 else 0
+    if schedule != "auto" and (shape["resident"] or reads == 1):
+        reason = f"every row fits in memory={format_bytes(memory)}" if shape["resident"] else "there is one read only"
+        raise ValueError(f"schedule={schedule!r} has no effect: {reason}")
+    if opportunistic:
+        _require_waiting(shape, len(edges))
     parts["slack"] = SLACK_BYTES
     parts["planned"] = sum(parts.values())
     parts["budget"] = memory
-    settings = problems[0].setting.settings
     return Plan(
         seed=seed,
         by_row_group=_shares_row_groups(source.chunks),
@@ -162,18 +179,34 @@ def make_plan(
         learners=LEARNERS if threads > 1 and len(problems) > 1 else 1,
         store_bytes=0 if shape["resident"] or reads == 1 else sizes.data,
         memory=parts,
+        schedule=schedule,
+        block_rounds=(settings.get("inner_rounds") or BLOCK_ROUNDS[schedule]) if schedule != "auto" else 0,
+        opportunistic=opportunistic,
         **shape,
     )
 
 
 def proves_alone(plan: Plan, problems: int) -> bool:
     """Whether a certificate is made in a read of its own: one problem with a working set takes few reads."""
-    return bool(plan.set_rows) and problems == 1 and len(plan.groups) == 1
+    return bool(plan.set_rows) and problems == 1 and len(plan.groups) == 1 and plan.schedule == "auto"
+
+
+def _require_waiting(shape: dict[str, Any], groups: int) -> None:
+    """ValueError where no waiting time can be used."""
+    reasons = {
+        "every row fits in memory": shape["resident"],
+        "there is no working set": not shape["set_rows"],
+        "one thread reads and learns in turn (set threads=2)": not shape["threads"],
+        "it runs with one group": groups > 1,
+    }
+    for reason, applies in reasons.items():
+        if applies:
+            raise ValueError(f"opportunistic=True has no effect: {reason}")
 
 
 def _rounds(settings: dict[str, Any], groups: int) -> int:
     """Most rounds after a read; what groups do more than a few apart from each other saves no epoch (measured)."""
-    if "inner_rounds" not in settings or settings.get("working_set") == 0:
+    if "inner_rounds" not in settings or settings.get("working_set") == 0 or settings.get("schedule") != "auto":
         return 0
     given = settings["inner_rounds"]
     return int(given) if given is not None else ROUNDS if groups == 1 else ROUNDS_OF_GROUPS
@@ -238,13 +271,14 @@ class Sizes:
             parts["decoding"] = DECODERS * self.decoding
         return parts
 
-    def streamed(self, has_set: bool) -> dict[str, int]:
+    def streamed(self, has_set: bool, schedule: str) -> dict[str, int]:
         """... with blocks that stream by: all but blocks and working set."""
         parts = {}
         if self.method.certificate and not self.alone:  # weights at the start, v, the best weights, w
             parts["certificate"] = self.k * 6 * self.weights
         elif self.method.certificate:  # v; beside the learning, also the best weights, weights and alpha at the start
-            beside = 0 if has_set and self.k == 1 else 2 * self.narrow + self.source.n_rows * 8
+            alone = has_set and self.k == 1 and schedule == "auto"
+            beside = 0 if alone else 2 * self.narrow + self.source.n_rows * 8
             parts["certificate"] = self.k * (self.weights + beside)
         if has_set:
             parts["membership"] = self.k * self.group_rows
@@ -255,6 +289,12 @@ class Sizes:
         rows = max(self.chunk_rows, int(size / max(1, raw_row_bytes(self.source))) + 1)
         return (BUFFERS + 1) * max(size, self.chunk) + self.at_once * rows * VIEW_BYTES
 
+    def largest_block(self, room: int) -> int:
+        """The size of which ``blocks`` fit in ``room`` bytes, at least a chunk and at most all rows."""
+        view = self.at_once * VIEW_BYTES
+        most = (room - view) / (BUFFERS + 1 + view / max(1, raw_row_bytes(self.source)))
+        return max(self.chunk, min(self.data, int(most)))
+
 
 def _streamed(sizes: Sizes, parts: dict[str, int], memory: int, again: bool) -> dict[str, Any]:
     """The shape of a run whose data do not fit: fills ``parts``; refuses a budget that is too small.
@@ -262,9 +302,11 @@ def _streamed(sizes: Sizes, parts: dict[str, int], memory: int, again: bool) -> 
     again : rows may be looked at more than once.
     """
     source, setting, k = sizes.source, sizes.setting, sizes.k
-    wanted = setting.settings.get("working_set")
+    wanted, schedule = setting.settings.get("working_set"), setting.settings.get("schedule", "auto")
     has_set = again and sizes.method.working_set and (sizes.boxed if wanted is None else wanted > 0)
-    parts |= sizes.streamed(has_set)
+    if schedule != "auto":
+        has_set, wanted = schedule != "fixed", 1.0 if wanted is None else wanted
+    parts |= sizes.streamed(has_set, schedule)
     least_set = int(max(2 * MB, k * LEAST_SET, k * 4 * source.max_row_nnz * sizes.entry)) if has_set else 0
     fixed = sum(parts.values()) + SLACK_BYTES
     least = fixed + sizes.blocks(sizes.chunk) + least_set
@@ -276,6 +318,9 @@ def _streamed(sizes: Sizes, parts: dict[str, int], memory: int, again: bool) -> 
         parts["decoding"] += sizes.decoding
         fixed += sizes.decoding
     size = sizes.chunk
+    if schedule in ("fixed", "selective"):
+        room = memory - fixed
+        size = sizes.largest_block(min(room - least_set, int(room * (1 - CACHE_SHARE))) if has_set else room)
     largest = BLOCK_BYTES if has_set else MIXED_BYTES if sizes.method.certificate else sizes.chunk
     while size * 2 <= largest and fixed + sizes.blocks(size * 2) + least_set <= memory:
         size *= 2
@@ -289,9 +334,10 @@ def _streamed(sizes: Sizes, parts: dict[str, int], memory: int, again: bool) -> 
     least_share = min(sizes.shares, default=1.0)
     return dict(
         resident=False,
-        sequential=has_set and sizes.boxed and least_share * set_nnz >= SEQUENTIAL_SHARE * source.nnz,
+        sequential=schedule == "cached"
+        or (schedule == "auto" and has_set and sizes.boxed and least_share * set_nnz >= SEQUENTIAL_SHARE * source.nnz),
         block_bytes=size,
-        buffers=BUFFERS,
+        buffers=BUFFERS if schedule in ("auto", "cached") else 2,  # what is kept for the third joins the chunks of one
         set_rows=set_rows,
         set_nnz=set_nnz,
         shares=sizes.shares,
@@ -368,8 +414,9 @@ def units_of(plan: Plan, chunks: Any, bytes_of_chunk: np.ndarray, group: int, ep
     """The blocks of a group's epoch, each an array of chunk numbers: a function of the plan and its arguments only."""
     first, last = plan.groups[group]
     order = np.arange(first, last)
+    once = plan.schedule in ("fixed", "selective")
     if not plan.sequential:
-        order = _drawn(plan, chunks, first, last, group, epoch)
+        order = _drawn(plan, chunks, first, last, group, 0 if once else epoch)
     ends = np.cumsum(bytes_of_chunk[order])
     units, start = [], 0
     while start < order.size:
@@ -377,7 +424,11 @@ def units_of(plan: Plan, chunks: Any, bytes_of_chunk: np.ndarray, group: int, ep
         stop = max(start + 1, int(np.searchsorted(ends, taken + plan.block_bytes, side="right")))
         units.append(order[start:stop])
         start = stop
-    return units
+    if not once:
+        return units
+    turns = np.arange(len(units))  # the blocks are always the same, only their order is drawn
+    shuffle(turns, 0, turns.size, random_state(plan.seed, 1, epoch, group))
+    return [units[turn] for turn in turns]
 
 
 def _drawn(plan: Plan, chunks: Any, first: int, last: int, group: int, epoch: int) -> np.ndarray:

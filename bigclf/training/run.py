@@ -26,10 +26,11 @@ from bigclf.training.visit import Carry, Figures, Outcome, Part, Ref, RowFile, T
 log = logging.getLogger("bigclf")
 # A certificate costs about what an epoch's learning does: one is made when the estimate is this near the tolerance, or
 # after so many epochs without one. Streaming, it is made beside the learning, since a read may be dearer than both;
-# where the estimate is surely below the tolerance, it is made alone; with a working set the estimate is several times
-# too high, as rows outside it show what they lacked before their visit (1.5 to 7 times on three sets of data).
+# where the estimate is surely below the tolerance, it is made alone. With a working set that is the only way, for one
+# problem; there the estimate is several times too high at first, as rows outside the set show what they lacked before
+# their visit (1.5 to 7 times on three sets of data), and after the first certificate as many times as it was then.
 NEAR, SELDOM = 2.0, 50
-NEAR_STREAMED, SELDOM_STREAMED, SURE, SURE_OF_SET = 5.0, 8, 0.6, 4.0
+NEAR_STREAMED, SELDOM_STREAMED, SURE, TRUTH_OF_SET = 5.0, 8, 0.6, 0.25
 GRACE_SECONDS = 20.0  # what a run that was told to stop may take to reach the end of its segment
 
 
@@ -49,6 +50,7 @@ class Status:
         self.certify_next = False
         self.estimate = 1.0
         self.seen = np.inf  # gap that the rows showed as they streamed by
+        self.truth = TRUTH_OF_SET  # how many times the certified gap will be the estimate
         self.optimism = 1.0  # how many times the certified gap was the estimate of the same weights
         self.progressive, self.total = Tally(), Tally()
         self.reads = 0  # the read that certified the answer
@@ -134,7 +136,7 @@ class Run:
                 status.dual_weights = np.zeros(source.n_features + 1)
         self.figures: dict[int, Figures] = {}  # of the epoch that has just ended, by problem
         self.epoch, self.segment, self.reads = 1, 0, 0
-        self.rounds = self.set_rows = self.rebuilt = self.mixes = 0
+        self.rounds = self.set_rows = self.rebuilt = self.mixes = self.waiting_visits = 0
         self.seconds_before, self.moved_before = 0.0, 0
         self.waited = 0.0  # of the epoch's visits: seconds in which they had nothing to learn from
         self.stopped = ""
@@ -184,11 +186,13 @@ class Run:
         """Whether a read for the certificates alone is likely to be the last one."""
         if self.tol is None or self.plan.resident or len(self.plan.groups) > 1 or self.epoch == 1 or self.segment:
             return False
+        if self.plan.schedule != "auto":  # its estimate leaves out the rows of the cache
+            return False
         todo = [self.status[number] for number in self._todo()]
         if not self._proves_alone:
             return all(status.estimate <= SURE * self.tol for status in todo)
         seldom = self.tol > 0 and todo[0].since_certificate >= SELDOM_STREAMED
-        return seldom or todo[0].estimate <= SURE_OF_SET * self.tol
+        return seldom or todo[0].estimate * todo[0].truth <= self.tol
 
     @property
     def _proves_alone(self) -> bool:
@@ -226,7 +230,7 @@ class Run:
         round, before = self._round(kind, self._todo() if todo is None else todo), (self.reads, self.bytes_read)
         if kind == "certify" or self.segment == 0:
             self.reads += self._reads_now()
-            self.rounds = self.set_rows = 0
+            self.rounds = self.set_rows = self.waiting_visits = 0
             self.waited = 0.0
         alone = len(self.plan.groups) == 1
         blends: list[Blend] = []
@@ -277,12 +281,14 @@ class Run:
         return True
 
     def _certifies(self, status: Status) -> bool:
-        """Groups always make one: it says how they are to go on; alone, a problem has it made when it may end."""
+        """Groups always make one: it says how they are to go on; alone, a problem has it made when it may end, or in
+        every read where nothing estimates the gap."""
         if self.tol is None or self.epoch == 1:
             return False
         if self._proves_alone:
             return False
-        return len(self.plan.groups) > 1 and not self.plan.resident or status.certify_next
+        every = len(self.plan.groups) > 1 or self.plan.schedule != "auto"
+        return every and not self.plan.resident or status.certify_next
 
     def _take_facts(self, outcome: Outcome) -> None:
         for group in range(outcome.first, outcome.last):
@@ -295,6 +301,7 @@ class Run:
         self.set_rows += facts["set_rows"]
         for number, seconds in facts.get("busy", {}).items():
             self.status[number].busy += seconds
+        self.waiting_visits += facts.get("waiting_visits", 0)
 
     def _end_epoch(self, parts: list[Part] | None) -> None:
         """Take the certificates of the read that has ended, go on to the combined state, and write the record."""
@@ -370,6 +377,8 @@ class Run:
         weights = part.certified if part.certified is not None else self.states[number].weights
         primal, dual = objectives(figures.primal, figures.dual, weights, part.dual)
         status.accept(primal, dual, weights, self.reads, tol, keep)
+        if primal > 0 and 0 < status.estimate < np.inf:
+            status.truth = max(TRUTH_OF_SET, (primal - dual) / primal / status.estimate)
         status.optimism = optimism(primal, dual, status.estimate)
         status.since_certificate = 0
 
@@ -438,6 +447,8 @@ class Run:
             record["rounds"] = self.rounds
             record["estimated_gap"] = max(status.estimate for status in self.status)
             record["working_set_rows"] = self.set_rows
+            if self.plan.opportunistic:
+                record["waiting_visits"] = self.waiting_visits
             if len(certified) == len(gaps):
                 record["gap"] = max(certified)
                 record["objective"] = sum(status.primal for status in self.status)
@@ -568,7 +579,7 @@ def _carried(group: int, carry: Carry, arrays: dict[str, np.ndarray]) -> Any:
 
 
 _LATER = {"epochs": 0, "over": False, "busy": 0.0}  # facts that older checkpoints have not
-_FLOATS = ("primal", "dual", "estimate", "seen", "optimism", "penalty")
+_FLOATS = ("primal", "dual", "estimate", "seen", "truth", "optimism", "penalty")
 _FACTS = (*_FLOATS, "done", "since_certificate", "certify_next", "reads", "step")
 
 

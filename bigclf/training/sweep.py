@@ -52,7 +52,7 @@ from bigclf.training.validation import Candidate, measure_all, measure_of, open_
 from bigclf.training.visit import RowFile
 
 log = logging.getLogger("bigclf")
-HOW_NOT_WHAT = ("working_set", "inner_rounds")  # parameters that no answer depends on
+HOW_NOT_WHAT = ("working_set", "schedule", "inner_rounds")  # parameters that no answer depends on
 
 
 @dataclass

@@ -18,6 +18,7 @@ from bigclf.jit import inner, random_state, shuffle_runs
 from bigclf.mixing import accumulate, interpolate
 from bigclf.training.plan import ACTIVE_SLACK, CYCLES_A_READ, ROUNDS_A_READ, Plan
 from bigclf.training.problems import Problem, taking_part
+from bigclf.training.schedules import TAKES
 
 ALL_AGAIN = 6  # every so many inner rounds the rows that looked stuck are looked at again
 # The rows at hand are solved when their own gap is below the first share of the tolerance, or below the second one of
@@ -217,6 +218,8 @@ class Learner:
             self.set = WorkingSet(set_rows, set_nnz, source.index_width, source.binary, group_rows, source.row_constant)
             self._cycle, self._turn, self._drawn_at = np.empty(set_rows, np.int64), 0, -1
             self._cycle_size, self._credit = 0, 0.0
+        self._take = TAKES.get(plan.schedule)
+        self._stuck = np.array([np.inf, 0.0])  # largest violation of the last read, and of this one so far
         self._serial = 0
 
     def view(self, block: Block) -> Block:
@@ -278,6 +281,9 @@ class Learner:
         self._serial = 0
         if self.set is not None:
             self._cycle_size, self._turn, self._credit = 0, 0, 0.0
+            self.set.salt = epoch
+        if segment == 0 and self._stuck[1] > 0:
+            self._stuck[:] = self._stuck[1], 0.0
 
     def end_epoch(self, common: Any, certify: bool) -> Part:
         """What the epoch comes to; steps that counted sigma times are brought back to their true length."""
@@ -323,10 +329,13 @@ class Learner:
         if not self.plan.resident:  # there it came first
             self.certify(view)
         members = taking_part(view)
+        if self._take is not None:
+            self._take(self, view, members, scratch)
+            return
         if self.set is not None:  # rows of the working set get their turn there
             members = members[~self.set.member[view.ids[members]]]
         scores = scratch.scores(view.n_rows)
-        self.tally.add(self._pass(view, members, scores, scratch))
+        self.tally.add(self.go_over(view, members, scores, scratch))
         if self.set is not None:
             self.set.admit(view, members, scores)
             most = CYCLES_A_READ * self.set.n_rows / self.group_rows
@@ -339,7 +348,7 @@ class Learner:
             shared, rows = self.start
             self.sums += self.measure(view, shared, rows, self.params, self.dual_weights)
 
-    def _pass(self, view: Block, members: np.ndarray, scores: np.ndarray, scratch: Scratch) -> Counts:
+    def go_over(self, view: Block, members: np.ndarray, scores: np.ndarray, scratch: Scratch) -> Counts:
         """The kernel over ``members`` in shuffled runs."""
         order = scratch.order(members.size)
         shuffle_runs(members, self.plan.run, self._random(), order)
@@ -360,15 +369,44 @@ class Learner:
         """Visit as many rows of the working set as the streamed rows have earned, in ever new orders."""
         assert self.set is not None
         while self._credit >= 1 and self.set.n_rows:
-            if self._turn >= self._cycle_size or self._drawn_at != self.set.generation:
-                n = self.set.n_rows
-                shuffle_runs(np.arange(n), self.plan.run, self._random(), self._cycle)
-                self._turn, self._cycle_size, self._drawn_at = 0, n, self.set.generation
-            stop = min(self._cycle_size, self._turn + int(self._credit))
-            order = self._cycle[self._turn : stop]
-            self._credit -= order.size
-            self._turn = stop
-            self._learn(self.set.block(), order, self.set.scores)
+            self._credit -= self.go_on_round(int(self._credit))
+
+    def earn(self, visits: int) -> None:
+        """So many more visits to rows of the working set, now."""
+        self._credit += visits
+        self._go_round()
+
+    def wait(self, most: int) -> int:
+        """Visit ``most`` rows of the working set, beyond what has been earned: no block is ready; their number."""
+        return self.go_on_round(most) if self.set is not None and self.set.n_rows else 0
+
+    def go_on_round(self, most: int) -> int:
+        """Visit the next rows of the working set, ``most`` at most; their number."""
+        assert self.set is not None
+        if self._turn >= self._cycle_size or self._drawn_at != self.set.generation:
+            if self.plan.schedule == "cached":
+                self.set.drop(-self._stuck[0])
+            n = self.set.n_rows
+            shuffle_runs(np.arange(n), self.plan.run, self._random(), self._cycle)
+            self._turn, self._cycle_size, self._drawn_at = 0, n, self.set.generation
+        stop = min(self._cycle_size, self._turn + most)
+        order = self._cycle[self._turn : stop]
+        self._turn = stop
+        self.visit_set(order)
+        return int(order.size)
+
+    def visit_set(self, order: np.ndarray) -> Counts:
+        """The kernel over rows of the working set; dual cached loops want to know the largest violation it met."""
+        assert self.set is not None
+        block = self.set.block()
+        if self.plan.schedule != "cached":
+            return self._learn(block, order, self.set.scores)
+        alpha, ids = self.rows.alpha, block.ids[order]
+        before = alpha[ids]
+        counts = self._learn(block, order, self.set.scores)
+        moved = np.abs(alpha[ids] - before) * (block.norms[order] + self.params.bias**2)  # type: ignore[attr-defined]
+        self._stuck[1] = max(self._stuck[1], moved.max(initial=0.0))
+        return counts
 
     # Between reads
 
@@ -388,7 +426,7 @@ class Learner:
         rounds, before = 0, self.tally.gap
         while rounds < self.plan.rounds and live.size:
             members = everything if self.set is not None and rounds % ALL_AGAIN == 0 else live
-            counts = self._pass(view, members, scores, scratch)
+            counts = self.go_over(view, members, scores, scratch)
             if self.set is not None and rounds == 0:
                 self.set_tally.add(counts)
             self.set_tally.gap = left = counts.gap
@@ -432,6 +470,8 @@ class Learner:
             held |= {f"start.rows.{n}": a for n, a in zip(before._fields, before, strict=True)}
         if self.set is not None:
             held |= {f"set.{n}": a for n, a in self.set.members()._asdict().items()}
+        if self.plan.schedule == "cached":
+            held["stuck"] = self._stuck.copy()
         return held
 
     def shared_state(self) -> dict[str, np.ndarray]:
@@ -451,6 +491,8 @@ class Learner:
             self.rows = type(self.rows)(*(held[f"rows.{n}"].copy() for n in self.rows._fields))
             if f"start.rows.{self.rows._fields[0]}" in held:
                 self.start_rows = type(self.rows)(*(held[f"start.rows.{n}"].copy() for n in self.rows._fields))
+        if "stuck" in held:
+            self._stuck = held["stuck"].copy()
         if self.set is not None:
             self.set.clear()
             self.set.expect(Members(*(held[f"set.{n}"] for n in Members._fields)))

@@ -1,0 +1,374 @@
+"""The family of block minimisation as settings of one solver: the same optimum, the same bits, and what each of them
+does with its blocks and its cache; and waiting time put to use."""
+
+import time
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from making import block_of, random_rows, shards_of
+
+import bigclf
+from bigclf.cli import main
+from bigclf.data.stream import Stream
+from bigclf.methods import METHODS, SCHEDULES, resolve
+from bigclf.training import fit
+from bigclf.training.plan import make_plan, units_of
+from bigclf.training.problems import make_problems
+from bigclf.training.schedules import TAKES, cached, pieces, selective
+from bigclf.training.visit import Learner, Scratch
+
+D, N = 60, 4000
+SMALL = "14.8MB"  # Arrow's allocator and the queues take 12 of them: the rows do not stay
+FIXED = "13.2MB"  # and where there is no cache, half of them do not fit in a block
+LOSSES = METHODS["dcd"].losses
+FAMILY = [name for name in SCHEDULES if name != "auto"]
+pytestmark = pytest.mark.filterwarnings("ignore:not converged")
+every_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
+every_other = pytest.mark.parametrize("schedule", FAMILY)
+
+
+def given(schedule, **more):
+    """Options of a run that streams; a cache is far smaller than the rows."""
+    share = {"working_set": 0.1} if schedule != "fixed" else {}
+    memory = FIXED if schedule == "fixed" else SMALL
+    return {"schedule": schedule, "memory": memory, "progress": False, "C": 0.1, **share, **more}
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    x, y = random_rows(N, D, 0.25, noise=1.0)
+    return shards_of(tmp_path_factory.mktemp("family") / "shards", x, y, chunk_nnz=3000, shard_nnz=40_000)
+
+
+def plan_of(source, memory=14_800_000, reads=9, opportunistic=False, threads=2, seed=0, **settings):
+    problems = make_problems(np.arange(2), np.ones(2), resolve("dcd", None, None, None, settings))
+    return make_plan(source, problems, memory=memory, dtype="float64", seed=seed, groups=1, threads=threads,
+                     in_memory=False, reads=reads, opportunistic=opportunistic), problems[0]  # fmt: skip
+
+
+# Laws
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "logistic"])
+@every_schedule
+def test_all_of_them_find_the_optimum_and_prove_it(shards, schedule, loss):
+    best = fit(shards, loss=loss, C=0.1, tol=1e-6, memory="1GB", progress=False).certificate
+    model = fit(shards, loss=loss, tol=1e-3, epochs=100, **given(schedule))
+    found = model.certificate
+    assert model.result_.converged and 0 <= found["gap"] <= 1e-3
+    assert found["primal"] >= best["dual"] and found["primal"] <= best["primal"] * (1 + 1e-3)
+    assert found["dual"] <= best["primal"]
+
+
+def test_numbers_to_predict_too(tmp_path):
+    shards = shards_of(tmp_path / "s", *random_rows(N, D, 0.25, noise=1.0, real=True), real=True, chunk_nnz=3000)
+    for loss in ("epsilon_insensitive", "squared_epsilon_insensitive"):
+        found = [fit(shards, loss=loss, tol=1e-3, epochs=200, **given(name)).certificate for name in SCHEDULES]
+        for one in found:
+            assert one["gap"] <= 1e-3 and all(one["primal"] >= other["dual"] for other in found)
+
+
+@every_other
+def test_a_certificate_is_that_of_the_weights_it_comes_with(shards, schedule):
+    model = fit(shards, tol=1e-2, bias=None, epochs=100, **given(schedule))
+    x, y = random_rows(N, D, 0.25, noise=1.0)
+    w = model.coef_[0]
+    primal = 0.5 * w @ w + 0.1 * np.maximum(0, 1 - y * (x.astype(float) @ w)).sum()
+    assert model.certificate["primal"] == pytest.approx(primal, rel=1e-12)
+
+
+@every_other
+def test_bits_repeat_whatever_the_threads_and_follow_the_seed(shards, schedule):
+    runs = [fit(shards, tol=0, epochs=3, threads=threads, **given(schedule)) for threads in (1, 2, 2)]
+    assert len({run.digest() for run in runs}) == 1 and runs[0].result_.repeatable
+    assert fit(shards, tol=0, epochs=3, seed=1, **given(schedule)).digest() != runs[0].digest()
+
+
+@every_other
+@pytest.mark.parametrize("stop_after", [1, 4, 6])
+def test_stopped_in_the_middle_and_resumed_it_has_the_bits_of_one_that_went_on(
+    shards, schedule, stop_after, tmp_path, monkeypatch
+):
+    shape = dict(tol=0, epochs=4, segments=3, run_dir=tmp_path / "run", checkpoint_every=0, **given(schedule))
+    whole = fit(shards, tol=0, epochs=4, segments=3, **given(schedule))
+    from bigclf.training.run import Run
+
+    commits, commit = [], Run._commit
+
+    def stopping(self, last=False):
+        commit(self, last)
+        commits.append(self.segment)
+        if len(commits) == stop_after:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "_commit", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            fit(shards, **shape)
+    resumed = fit(shards, resume=True, **shape)
+    assert resumed.digest() == whole.digest() and resumed.certificate == whole.certificate
+
+
+@every_other
+def test_every_read_certifies_and_the_gap_never_grows(shards, schedule):
+    history = fit(shards, tol=0, epochs=6, **given(schedule)).result_.history
+    gaps = [record["gap"] for record in history if "gap" in record]
+    assert len(gaps) == 5 and gaps == sorted(gaps, reverse=True) and gaps[-1] < 0.3 * gaps[0]  # the first starts at 0
+
+
+# What each of them is
+
+
+def test_fixed_blocks_are_the_same_rows_in_every_read_in_another_order(shards):
+    plan, _ = plan_of(shards, schedule="fixed")
+    sizes = np.full(shards.n_chunks, plan.block_bytes // 3)  # three chunks a block
+    reads = [[tuple(sorted(unit)) for unit in units_of(plan, shards.chunks, sizes, 0, epoch)] for epoch in (1, 2, 3)]
+    assert len({frozenset(read) for read in reads}) == 1 and len({tuple(read) for read in reads}) == 3
+    assert sorted(sum(reads[0], ())) == list(range(shards.n_chunks)) and len(reads[0]) > 3
+    other, _ = plan_of(shards, schedule="fixed", seed=1)
+    assert {*reads[0]} != {tuple(sorted(unit)) for unit in units_of(other, shards.chunks, sizes, 0, 1)}
+    redrawn, _ = plan_of(shards, working_set=0)
+    sets = [{tuple(sorted(unit)) for unit in units_of(redrawn, shards.chunks, sizes, 0, epoch)} for epoch in (1, 2)]
+    assert sets[0] != sets[1]
+
+
+def test_blocks_are_as_large_as_the_memory_allows(shards):
+    sizes = []
+    for memory in (12_700_000, 13_200_000, 13_700_000, 14_800_000):
+        plan, _ = plan_of(shards, memory, schedule="fixed")
+        parts = sum(size for name, size in plan.memory.items() if name not in ("planned", "budget"))
+        assert parts == plan.memory["planned"] <= memory and plan.set_rows == 0
+        sizes.append(plan.block_bytes)
+    assert sizes == sorted(sizes) and len(set(sizes)) == 4
+    for schedule in ("selective", "cached"):
+        plan, _ = plan_of(shards, schedule=schedule)
+        assert plan.memory["planned"] <= 14_800_000 and plan.set_rows > 0 and plan.block_bytes < sizes[-1]
+
+
+@every_other
+def test_the_plan_says_what_was_decided(shards, schedule):
+    plan, _ = plan_of(shards, schedule=schedule)
+    default = {"fixed": 10, "selective": 10, "cached": 3}[schedule]
+    assert plan.same_bits()["schedule"] == schedule and plan.same_bits()["block_rounds"] == default
+    assert plan.rounds == 0 and plan.sequential == (schedule == "cached")
+    assert plan_of(shards, schedule=schedule, inner_rounds=4)[0].block_rounds == 4
+    auto, _ = plan_of(shards)
+    assert auto.schedule == "auto" and auto.block_rounds == 0 and auto.rounds > 0
+    assert set(TAKES) == set(FAMILY)
+
+
+@pytest.mark.parametrize("rounds", [1, 5])
+def test_fixed_goes_over_each_block_so_many_times(shards, rounds, monkeypatch):
+    seen = []
+    go_over = Learner.go_over
+
+    def noting(self, view, members, scores, scratch):
+        seen.append(members.size)
+        return go_over(self, view, members, scores, scratch)
+
+    monkeypatch.setattr(Learner, "go_over", noting)
+    record = fit(shards, tol=0.5, epochs=1, **given("fixed", inner_rounds=rounds)).result_.history[0]
+    assert sum(seen) == rounds * N and record["rows"] == N  # what is judged before it is learned from counts once
+
+
+def learner_of(shards, schedule, **settings):
+    """A learner, and all the rows as blocks of 500."""
+    plan, problem = plan_of(shards, schedule=schedule, **settings)
+    learner = Learner(problem, plan, 0, 0, N, shards)
+    learner.begin_epoch(problem.setting.method.shared(D, "float64"), False)
+    learner.begin_segment(1, 0)
+    x, y = random_rows(N, D, 0.25, noise=1.0)
+    blocks = [block_of(x[a : a + 500], y[a : a + 500])._replace(ids=np.arange(a, a + 500)) for a in range(0, N, 500)]
+    return learner, blocks
+
+
+def test_the_cache_of_selective_holds_the_rows_nearest_to_the_margin(shards):
+    learner, blocks = learner_of(shards, "selective", working_set=0.05, inner_rounds=3)
+    scratch, everything = Scratch(N), np.arange(500)
+    for block in blocks[:3]:
+        selective(learner, block, everything, scratch)
+    held = learner.set
+    scores = scratch.scores(500).copy()
+    mine = held.member[blocks[2].ids]
+    inside = learner.rows.alpha[held.block().ids]
+    share = ((inside > 0) & (inside < 1.0)).mean()
+    alpha = learner.rows.alpha[:1500]
+    assert 100 < held.n_rows <= learner.plan.set_rows
+    assert share > 1.5 * ((alpha > 0) & (alpha < 1.0)).mean()  # rows inside their box are let in first
+    kept = held.scores[: held.n_rows].min()
+    assert scores[~mine].max() <= max(kept, held.threshold) + 1e-5  # nobody outside is better than the worst inside
+
+
+def test_rows_of_the_cache_are_learned_from_with_every_block_and_not_twice(shards, monkeypatch):
+    learner, blocks = learner_of(shards, "selective", working_set=0.05, inner_rounds=2)
+    scratch = Scratch(N)
+    for block in blocks:
+        selective(learner, block, np.arange(500), scratch)
+    held = learner.set
+    visits = []
+    monkeypatch.setattr(learner, "_learn", lambda view, order, scores: visits.append(view.ids[order]) or NOTHING)
+    ids, own = held.block().ids.copy(), blocks[0].ids
+    selective(learner, blocks[0], np.arange(500), scratch)
+    assert sorted(np.concatenate(visits)) == sorted({*ids, *own}) and np.isin(own, ids).any()
+
+
+class NOTHING:
+    """The counts of a pass that moves nothing."""
+
+    rows = mistakes = updates = 0
+    loss = gap = 0.0
+
+
+@pytest.mark.parametrize("visits", [1, 3])
+def test_cached_visits_each_row_that_comes_and_so_many_of_the_cache(shards, visits, monkeypatch):
+    learner, blocks = learner_of(shards, "cached", working_set=0.1, inner_rounds=visits)
+    scratch, seen = Scratch(N), []
+    learn = learner._learn
+
+    def noting(view, order, scores):
+        seen.append(view.ids[order])
+        return learn(view, order, scores)
+
+    monkeypatch.setattr(learner, "_learn", noting)
+    for block in blocks:
+        cached(learner, block, np.arange(500), scratch)
+    rows, counts = np.unique(np.concatenate(seen), return_counts=True)
+    assert rows.size == N and counts.sum() == visits * N  # every row once at least, and the quantum to the row
+    assert learner.set.n_rows <= learner.plan.set_rows < N // 5
+
+
+def test_rows_stuck_by_more_than_the_largest_violation_of_the_read_before_leave_the_cache(shards):
+    learner, blocks = learner_of(shards, "cached", working_set=0.5)
+    scratch = Scratch(N)
+    for block in blocks[:2]:
+        cached(learner, block, np.arange(500), scratch)
+    held, before = learner.set, learner.set.n_rows
+    assert learner._stuck[0] == np.inf and learner._stuck[1] > 0  # nothing leaves in the first read unless it must
+    learner.begin_segment(2, 0)
+    assert 0 < learner._stuck[0] < np.inf and learner._stuck[1] == 0
+    low = np.median(held.scores[:before])
+    learner._stuck[0] = -low
+    stuck = held.block().ids[held.scores[:before] < low].copy()
+    learner.go_on_round(1)
+    assert stuck.size > 100 and held.n_rows == before - stuck.size and not held.member[stuck].any()
+
+
+def test_pieces_cover_all_rows_and_fit():
+    lengths = np.random.default_rng(0).integers(0, 20, 300)
+    for rows, entries in ((7, 1000), (1000, 40), (1, 20), (5, 30)):
+        found = [*pieces(lengths, rows, entries)]
+        assert [i for piece in found for i in range(piece.start, piece.stop)] == [*range(300)]
+        assert all(p.stop - p.start <= rows and lengths[p].sum() <= entries for p in found)
+
+
+def test_a_row_that_is_too_large_for_the_cache_is_learned_from_where_it_stands(tmp_path):
+    import scipy.sparse as sp
+
+    x, y = random_rows(2000, 400, 0.02, noise=1.0)
+    x = sp.vstack([sp.csr_matrix(np.ones((1, 400), np.float32)), x]).tocsr()
+    shards = shards_of(tmp_path / "s", x, np.concatenate([[1], y]), chunk_nnz=1500)
+    found = fit(shards, tol=1e-3, epochs=300, **given("cached", memory="16MB", working_set=0.02)).certificate
+    assert found["gap"] <= 1e-3
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({"schedule": "best"}, ValueError, "schedule must be one of auto, fixed, selective, cached"),
+        ({"schedule": 3}, ValueError, "schedule must be one of"),
+        ({"schedule": "fixed", "groups": 2}, ValueError, "schedule='fixed'.*groups=2"),
+        ({"schedule": "fixed", "working_set": 0.1}, TypeError, "working_set.*fixed"),
+        ({"schedule": "cached", "working_set": 0}, ValueError, "working_set=0.*cached"),
+        ({"schedule": "selective", "inner_rounds": 0}, ValueError, "inner_rounds=0.*selective"),
+        ({"schedule": "cached", "memory": "1GB"}, ValueError, "schedule='cached' has no effect: every row fits"),
+        ({"schedule": "cached", "epochs": 1}, ValueError, "schedule='cached' has no effect: there is one read only"),
+        ({"schedule": "fixed", "algo": "pa1"}, TypeError, "schedule has no effect.*dcd"),
+        ({"opportunistic": True, "memory": "1GB"}, ValueError, "opportunistic=True has no effect: every row fits"),
+        ({"opportunistic": True, "working_set": 0}, ValueError, "opportunistic.*no working set"),
+        ({"opportunistic": True, "schedule": "fixed"}, ValueError, "opportunistic.*no working set"),
+        ({"opportunistic": True, "threads": 1}, ValueError, "opportunistic.*threads=2"),
+        ({"opportunistic": True, "groups": 2}, ValueError, "opportunistic.*one group"),
+        ({"opportunistic": True, "algo": "pa1"}, ValueError, "opportunistic.*pa1"),
+        ({"opportunistic": True, "workers": 2}, ValueError, "opportunistic.*workers"),
+        ({"opportunistic": "yes"}, ValueError, "opportunistic must be True or False"),
+    ],
+    ids=str,
+)
+def test_what_makes_no_sense_is_refused_by_name(shards, settings, error, words):
+    with pytest.raises(error, match=words):
+        fit(shards, **{"memory": SMALL, "progress": False, **settings})
+
+
+def test_the_choices_are_listed():
+    (dcd,) = [method for method in bigclf.algorithms() if method["name"] == "dcd"]
+    (told,) = [param for param in dcd["parameters"] if param["name"] == "schedule"]
+    assert told["choices"] == list(SCHEDULES) and told["default"] == "auto"
+    said = CliRunner().invoke(main, ["algorithms", "dcd"]).output
+    assert "schedule=auto in {auto, fixed, selective, cached}" in said
+
+
+def test_on_the_command_line(shards, tmp_path):
+    path = str(tmp_path / "model")
+    done = CliRunner().invoke(
+        main, ["fit", *shards.files, "-o", path, "--C", "0.1", "--memory", SMALL, "--param", "schedule=cached",
+               "--param", "working_set=0.1", "--tol", "1e-2"]
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert bigclf.load(path).method["schedule"] == "cached" and "schedule=cached" in done.output
+
+
+# Waiting time
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """A reader that takes its time over every block."""
+    make = Stream._make
+
+    def slowly(self, unit, coming):
+        time.sleep(0.01)
+        return make(self, unit, coming)
+
+    monkeypatch.setattr(Stream, "_make", slowly)
+
+
+@pytest.mark.parametrize("schedule", ["auto", "selective", "cached"])
+def test_while_no_block_is_ready_rows_of_the_working_set_are_visited(shards, slow, schedule):
+    model = fit(shards, tol=1e-3, epochs=50, opportunistic=True, **given(schedule))
+    result = model.result_
+    assert result.converged and model.certificate["gap"] <= 1e-3 and not result.repeatable
+    assert sum(record["waiting_visits"] for record in result.history) > N
+    assert result.plan["opportunistic"] and not model.facts["repeatable"]
+    best = fit(shards, C=0.1, tol=1e-6, memory="1GB", progress=False).certificate
+    assert best["dual"] <= model.certificate["primal"] <= best["primal"] * (1 + 1e-3)
+
+
+def test_visits_while_waiting_have_an_end(shards, monkeypatch):
+    monkeypatch.setattr(Stream, "_make", lambda self, *unit, make=Stream._make: time.sleep(0.2) or make(self, *unit))
+    record = fit(shards, tol=0.5, epochs=1, opportunistic=True, **given("auto")).result_.history[0]
+    blocks = N / 100
+    assert 0 < record["waiting_visits"] < 6 * blocks * record["working_set_rows"]
+
+
+def test_without_being_asked_nobody_looks_at_the_clock(shards, slow):
+    model = fit(shards, tol=0, epochs=2, **given("auto"))
+    assert "waiting_visits" not in model.result_.history[0] and model.result_.repeatable
+    assert model.digest() == fit(shards, tol=0, epochs=2, threads=1, **given("auto")).digest()
+
+
+def test_the_command_line_says_that_the_bits_cannot_be_repeated(shards, tmp_path):
+    path = str(tmp_path / "model")
+    done = CliRunner().invoke(
+        main, ["fit", *shards.files, "-o", path, "--memory", SMALL, "--tol", "1e-1", "--param", "working_set=0.1",
+               "--opportunistic"]
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "opportunistic" in done.output
+    told = CliRunner().invoke(main, ["inspect", path]).output
+    assert "repeatable" in told and "opportunistic" in told
+    plain = CliRunner().invoke(main, ["inspect", path, "--json"]).output
+    assert '"repeatable": false' in plain
