@@ -1,0 +1,264 @@
+"""Exact to the certificate: weights of rows, gaps that are never too small, and data that no one would wish for.
+
+Long runs of our own are the reference where no other solver is exact enough: their primal and dual objectives enclose
+the optimum, whatever one thinks of the solver, since numpy recomputes the primal here.
+"""
+
+import re
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from making import random_rows, shards_of
+from test_dual_coordinate_descent import alphas, dual, extended, primal
+
+import bigclf
+from bigclf.errors import DataError, MemoryBudgetError
+from bigclf.losses import LOSSES, REGRESSION
+from bigclf.training import fit
+
+every_loss = pytest.mark.parametrize("loss", LOSSES)
+biases = pytest.mark.parametrize("bias", [None, "feature"], ids=["no bias", "bias"])
+dtypes = pytest.mark.parametrize("dtype", ["float64", "float32"])
+places = pytest.mark.parametrize("place", ["resident", "streamed"])
+SMALL = "17MB"  # 3,000 rows do not stay in it
+D = 40
+
+
+def rows(loss, n=3000, **options):
+    return random_rows(n, D, 0.3, **{"noise": 1.0, "real": loss in REGRESSION, **options})
+
+
+def train(place, path, x, y, weights=None, **options):
+    """The model, learned in memory or from shards under a budget that does not hold the rows."""
+    options = {"progress": False, **options}
+    if place == "resident":
+        return fit(x, y, sample_weight=weights, **options)
+    made = shards_of(path, x, y, weights, real=options["loss"] in REGRESSION, chunk_nnz=2000, shard_nnz=20_000)
+    model = fit(made, **{"memory": SMALL, **options})
+    assert not model.result_.plan["resident"]
+    return model
+
+
+# Weights of rows
+
+
+@every_loss
+@places
+def test_a_row_of_weight_k_counts_as_the_row_k_times(loss, place, tmp_path):
+    x, y = rows(loss, 1500 if place == "resident" else 3000)
+    times = np.random.default_rng(0).integers(0, 4, len(y))
+    copies = np.repeat(np.arange(len(y)), times)
+    options = dict(loss=loss, C=0.003, tol=1e-10, epochs=3000)
+    weighted = train(place, tmp_path / "weighted", x, y, times.astype(float), **options)
+    copied = train(place, tmp_path / "copied", x[copies], y[copies], **options)
+    told = [model.result_.certificate for model in (weighted, copied)]
+    assert weighted.result_.converged and copied.result_.converged
+    assert told[0]["primal"] == pytest.approx(told[1]["primal"], rel=1e-9, abs=0)
+    assert told[0]["dual"] <= told[1]["primal"] * (1 + 1e-14) and told[1]["dual"] <= told[0]["primal"] * (1 + 1e-14)
+    w = np.append(weighted.coef_[0], weighted.intercept_[0])
+    found = primal(extended(x[copies], True), y[copies], w, loss, 0.003)  # of the copies, by the weighted rows' rule
+    assert found == pytest.approx(told[1]["primal"], rel=1e-9, abs=0)
+    plain = train("resident", None, x, y, **options).result_.certificate["primal"]
+    assert abs(plain - told[0]["primal"]) > 1e-3 * plain
+
+
+@every_loss
+@biases
+@dtypes
+def test_streamed_rows_of_weight_zero_are_as_if_they_were_not_there_to_the_bit(loss, bias, dtype, tmp_path, quiet):
+    """The same chunks with and without them: in each file one chunk, of 300 rows with 0 to 20 more among them."""
+    x, y = rows(loss)
+    rng = np.random.default_rng(0)
+    spare_x, spare_y = rows(loss, 300, seed=7)
+    for number in range(10):
+        part = slice(300 * number, 300 * number + 300)
+        some = rng.integers(0, 300, 2 * number)
+        mixed = rng.permutation(300 + some.size)
+        weights = np.append(np.ones(300), np.zeros(some.size))[mixed]
+        wide = sp.vstack([x[part], spare_x[some]]).tocsr()[mixed]
+        labels = np.append(y[part], spare_y[some])[mixed]
+        there = weights > 0
+        options = dict(real=loss in REGRESSION, chunk_nnz=10**6)
+        shards_of(tmp_path / f"with/{number}", wide, labels, weights, **options)
+        shards_of(tmp_path / f"without/{number}", wide[there], labels[there], np.ones(300), **options)
+    models = []
+    for name in ("with", "without"):
+        data = bigclf.Dataset(str(tmp_path / name / "*" / "*.parquet"))
+        assert data.n_chunks == 10
+        models.append(
+            fit(data, loss=loss, bias=bias, dtype=dtype, epochs=6, tol=0, memory=SMALL, segments=1, progress=False)
+        )
+    for model in models:
+        assert not model.result_.plan["resident"]
+    np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
+    np.testing.assert_array_equal(models[0].intercept_, models[1].intercept_)
+    assert models[0].result_.certificate == models[1].result_.certificate
+
+
+# The gap
+
+
+@pytest.fixture(scope="module")
+def references():
+    """loss -> (x, y, weights, C, primal and dual of a long run), the primal recomputed by numpy."""
+    known = {}
+
+    def find(loss):
+        if loss not in known:
+            x, y = rows(loss, seed=5)
+            weights = np.random.default_rng(1).choice([0.5, 1.0, 3.0], len(y))
+            model = fit(x, y, sample_weight=weights, loss=loss, C=0.01, tol=1e-13, epochs=20_000, progress=False)
+            told, w = model.result_.certificate, np.append(model.coef_[0], model.intercept_[0])
+            best = primal(extended(x, True), y, w, loss, 0.01 * weights)
+            assert best == pytest.approx(told["primal"], rel=1e-13) and told["gap"] <= 1e-13
+            known[loss] = x, y, weights, 0.01, best, told["dual"]
+        return known[loss]
+
+    return find
+
+
+@every_loss
+@dtypes
+@places
+@pytest.mark.parametrize(
+    "options", [{}, {"inner_rounds": 0}, {"threads": 2, "segments": 3}, {"groups": 3}], ids=["", "0", "threads", "groups"]
+)
+def test_the_gap_is_never_negative_and_never_below_the_true_one(
+    references, loss, dtype, place, options, tmp_path, quiet
+):
+    x, y, weights, C, best, bound = references(loss)
+    given = dict(loss=loss, C=C, dtype=dtype, tol=1e-9, run_dir=tmp_path / "run", **options)
+    train(place, tmp_path / "a", x, y, weights, epochs=2, **given)
+    model = train(place, tmp_path / "b", x, y, weights, epochs=8, resume=True, **given)
+    told, records = model.result_.certificate, [r for r in model.result_.history if "gap" in r]
+    assert records and model.result_.converged == (told["gap"] <= 1e-9)
+    for record in [*records, {**told, "objective": told["primal"]}]:
+        least = (record["objective"] - best) / record["objective"]  # the true gap is at least this
+        assert record["gap"] >= 0 and record["gap"] >= least - 1e-12
+        assert record["dual"] <= best * (1 + 1e-12) and record["objective"] >= bound * (1 - 1e-12)
+    w, matrix = np.append(model.coef_[0], model.intercept_[0]), extended(x, True)
+    assert told["primal"] == pytest.approx(primal(matrix, y, w, loss, C * weights), rel=1e-11)
+    if "groups" not in options and place == "resident":  # what is told has been reached by dual variables that exist
+        assert told["dual"] >= dual(matrix, y, alphas(tmp_path / "run"), loss, C * weights) * (1 - 1e-11)
+
+
+# Bad input
+
+
+def check(model, tol=1e-6):
+    """An answer with its certificate, or "not converged" with the gap; never a NaN."""
+    told = model.result_.certificate
+    figures = [told["primal"], told["dual"], told["gap"]]
+    assert np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all() and np.isfinite(figures).all()
+    assert told["gap"] >= 0 and told["primal"] >= 0
+    assert model.result_.converged == (told["gap"] <= tol)
+    assert model.result_.stopped == ("tolerance" if model.result_.converged else "epochs")
+    return told
+
+
+def bad(name, loss):
+    """x, y, weights, options and whether the tolerance is to be reached."""
+    x, y = rows(loss)
+    weights, options, easy = None, {}, True
+    scales = (10.0 ** np.linspace(-6, 6, D)).astype(np.float32)
+    if name == "empty rows":
+        x = sp.csr_matrix(x.shape, dtype=np.float32)
+    elif name == "zeros":
+        x.data[:] = 0
+    elif name == "duplicates":
+        x = x[np.arange(len(y)) % 2].tocsr()
+    elif name.startswith("C="):
+        options, easy = {"C": float(name[2:])}, name == "C=1e-12"
+    elif name == "scales":
+        x, easy = x.multiply(scales).tocsr().astype(np.float32), False
+    elif name == "scales, C=1e12":
+        x, options, easy = x.multiply(scales).tocsr().astype(np.float32), {"C": 1e12}, False
+    elif name == "largest":
+        x, easy = x.multiply(np.float32(1e37)).tocsr().astype(np.float32), False
+    elif name == "least":
+        x = x.multiply(np.float32(1e-38)).tocsr().astype(np.float32)
+    else:
+        weights, easy = 10.0 ** np.linspace(-12, 12, len(y)), False
+    return x, y, weights, options, easy
+
+
+KINDS = ["empty rows", "zeros", "duplicates", "C=1e-12", "C=1e12", "scales", "scales, C=1e12", "largest", "least",
+         "weights"]  # fmt: skip
+
+
+@every_loss
+@places
+@pytest.mark.parametrize("kind", KINDS)
+def test_bad_input_has_an_answer_with_its_certificate_or_is_not_converged(loss, place, kind, tmp_path, quiet):
+    x, y, weights, options, easy = bad(kind, loss)
+    for bias, dtype in (("feature", "float64"), (None, "float32")):
+        given = dict(loss=loss, bias=bias, dtype=dtype, epochs=12, tol=1e-6, **options)
+        model = train(place, tmp_path / f"{bias}", x, y, weights, **given)
+        told = check(model)
+        assert model.result_.converged or not (easy and bias is None)
+        c = given.get("C", 1.0) * (np.ones(len(y)) if weights is None else weights)
+        w = np.append(model.coef_[0], model.intercept_[0])
+        if kind != "largest":  # there numpy's own sums overflow or cancel
+            assert told["primal"] == pytest.approx(primal(extended(x, bias), y, w, loss, c), rel=1e-9, abs=1e-300)
+
+
+@pytest.mark.parametrize("loss", REGRESSION)
+def test_labels_too_large_for_their_squares_are_refused(loss):
+    x, y = rows(loss, 200)
+    options = dict(loss=loss, epochs=5, tol=1e-6, progress=False)
+    with pytest.warns(bigclf.errors.ConvergenceWarning):
+        check(fit(x, y * 1e12, **options))
+    with pytest.raises(DataError, match="overflow"):
+        fit(x, y * 1e200, **options)
+
+
+NUMBERS = st.sampled_from([0.0, 1.0, -1.0, 3.0, 1e-6, -1e6, 1e-38, 1e-45, 1e18, -3e38])
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    loss=st.sampled_from(list(LOSSES)), C=st.sampled_from([1e-12, 1e-3, 1.0, 1e12]),
+    bias=st.sampled_from([None, "feature"]), dtype=st.sampled_from(["float64", "float32"]),
+    values=st.lists(st.lists(NUMBERS, min_size=3, max_size=3), min_size=2, max_size=6),
+    labels=st.lists(st.sampled_from([-1.0, 1.0, 0.0, 1e-12, 1e12]), min_size=6, max_size=6),
+    weights=st.lists(st.sampled_from([1.0, 1e-12, 1e12, 0.0]), min_size=6, max_size=6),
+)  # fmt: skip
+def test_no_few_rows_of_nasty_numbers_give_a_nan(loss, C, bias, dtype, values, labels, weights):
+    x = np.array(values, np.float32)
+    y, weights = np.array(labels[: len(x)]), np.array(weights[: len(x)])
+    if loss not in REGRESSION:
+        y = np.where(y > 0, 1, -1)
+        y[0], y[1] = 1, -1
+        weights[:2] = 1
+    weights[0] = max(weights[0], 1e-12)
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bigclf.errors.ConvergenceWarning)
+        check(fit(x, y, sample_weight=weights, loss=loss, C=C, bias=bias, dtype=dtype, epochs=7, tol=1e-6,
+                  progress=False))  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def long_row():
+    """50 rows over 5 million features, one of which has them all."""
+    x, y = random_rows(50, 5_000_000, 2e-5, noise=1.0)
+    full = sp.csr_matrix(np.full((1, 5_000_000), 1e-3, np.float32))
+    return sp.vstack([x[:20], full, x[20:]]).tocsr(), np.insert(y, 20, 1)
+
+
+@every_loss
+def test_a_row_of_five_million_entries_is_learned_or_refused_with_the_memory_it_takes(loss, long_row, tmp_path, quiet):
+    x, y = long_row
+    options = dict(loss=loss, epochs=30, tol=1e-6, progress=False)
+    best = check(fit(x, y, **options))
+    made = shards_of(tmp_path / "shards", x, y.astype(float), real=loss in REGRESSION, chunk_nnz=500)
+    assert made.n_chunks > 5
+    with pytest.raises(MemoryBudgetError, match="would do") as refused:
+        fit(made, memory="100MB", **options)
+    enough = re.search(r"memory=([0-9.]+ ?[kMG]B) would do", str(refused.value)).group(1)
+    told = check(fit(made, memory=enough, **options))
+    assert told["dual"] <= best["primal"] * (1 + 1e-9) and best["dual"] <= told["primal"] * (1 + 1e-9)
