@@ -216,7 +216,7 @@ def dot(block, i, weights):  # type: ignore[no-untyped-def]
     total = np.float64(0)
     if block.values.size > 0:
         for p in range(block.indptr[i], block.indptr[i + 1]):
-            total += weights[block.indices[p]] * block.values[p]
+            total += np.float64(weights[block.indices[p]]) * block.values[p]  # of two float32 it would be rounded
     else:
         for p in range(block.indptr[i], block.indptr[i + 1]):
             total += weights[block.indices[p]]

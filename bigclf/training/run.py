@@ -8,13 +8,14 @@ never stopped, on whatever engine.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from bigclf.errors import ClusterError, Interrupted
+from bigclf.errors import ClusterError, DataError, Interrupted
 from bigclf.mixing import PENALTY, agree, half_distance, line_search, next_penalty
 from bigclf.training.bench import Blend, optimism
 from bigclf.training.engines import Engine, Round
@@ -376,6 +377,8 @@ class Run:
         assert tol is not None
         weights = part.certified if part.certified is not None else self.states[number].weights
         primal, dual = objectives(figures.primal, figures.dual, weights, part.dual)
+        if not (math.isfinite(primal) and math.isfinite(dual)):
+            raise DataError("the objective overflows: scale down the labels, the values, the rows' weights or C")
         status.accept(primal, dual, weights, self.reads, tol, keep)
         if primal > 0 and 0 < status.estimate < np.inf:
             status.truth = max(TRUTH_OF_SET, (primal - dual) / primal / status.estimate)
