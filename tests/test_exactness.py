@@ -136,12 +136,19 @@ def references():
     return find
 
 
+RUNS = [
+    ("resident", "float64", {}),
+    ("resident", "float32", {"inner_rounds": 0}),
+    ("resident", "float32", {"groups": 3}),
+    ("streamed", "float32", {}),
+    ("streamed", "float64", {"inner_rounds": 0}),
+    ("streamed", "float64", {"threads": 2, "segments": 3}),
+    ("streamed", "float64", {"groups": 3}),
+]
+
+
 @every_loss
-@dtypes
-@places
-@pytest.mark.parametrize(
-    "options", [{}, {"inner_rounds": 0}, {"threads": 2, "segments": 3}, {"groups": 3}], ids=["", "0", "threads", "groups"]
-)
+@pytest.mark.parametrize(("place", "dtype", "options"), RUNS, ids=str)
 def test_the_gap_is_never_negative_and_never_below_the_true_one(
     references, loss, dtype, place, options, tmp_path, quiet
 ):
