@@ -20,8 +20,8 @@ NOT_REPEATED = "it meets weighted and repeated rows in another order; scikit-lea
 
 
 def expected_failures(estimator):
-    """dcd fails none of the checks where its tolerance is as fine as they compare (1e-7 in the predictions): weights are
-    as near to the best ones as the root of twice the gap, since the objective is strongly convex."""
+    """dcd fails none of the checks where its tolerance is as fine as they compare (1e-7 in the predictions):
+    weights are as near to the best ones as the root of twice the gap, since the objective is strongly convex."""
     if estimator.tol is not None and estimator.tol <= 1e-12:
         return {}
     return {f"check_sample_weight_equivalence_on_{kind}_data": NOT_REPEATED for kind in ("dense", "sparse")}

@@ -72,8 +72,8 @@ def problem(data_set):
 
     def load(name):
         if name not in known:
-            file = bz2.open(data_set("news20/news20.bz2")) if name == "news20" else str(data_set(f"{name}/{name}.gz"))
-            x, y = load_svmlight_file(file, dtype=np.float32)
+            path = data_set(f"{name}/{name}.{'bz2' if name == 'news20' else 'gz'}")  # the reader knows both
+            x, y = load_svmlight_file(str(path), dtype=np.float32)
             assert x.shape == SHAPES[name]
             x.indices, x.indptr = x.indices.astype(np.int32), x.indptr.astype(np.int32)  # all that liblinear takes
             known[name] = x, y if name != "news20" else np.where(y == 1, 1.0, -1.0)
@@ -124,9 +124,8 @@ def trained(problem, name, loss, labels, positive):
 
 def cases(table):
     """The lines of a table; those that take minutes are slow."""
-    return [
-        pytest.param(*case, id="-".join(map(str, case)), marks=pytest.mark.slow if case in SLOW else ()) for case in table
-    ]
+    marks = {True: pytest.mark.slow, False: ()}
+    return [pytest.param(*case, id="-".join(map(str, case)), marks=marks[case in SLOW]) for case in table]
 
 
 SLOW = [
