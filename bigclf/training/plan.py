@@ -362,7 +362,7 @@ def _arena(sizes: Sizes, room: int, share: float) -> tuple[int, int]:
     room = int(min(room, share * source.n_rows * mean_row))
     rows = max(16, int(room / mean_row * 0.95))  # rows shorter than the mean leave some of the entries unused
     nnz = int((room - rows * row_bytes - 8) / sizes.entry)
-    return rows, nnz - int(rows * SET_ORDER_BYTES / sizes.entry)
+    return rows, max(1, nnz - int(rows * SET_ORDER_BYTES / sizes.entry))  # 1: where rows have no entries
 
 
 def _too_small(memory: int, least: int, parts: dict[str, int]) -> MemoryBudgetError:
