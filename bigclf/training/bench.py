@@ -106,7 +106,7 @@ class Bench:
         DataError : rows that cannot be used.
         """
         began, self._bytes = time.monotonic(), 0
-        rebuilt, waited = self._rebuilt, self.stream.waited
+        rebuilt, waited, decoded = self._rebuilt, self.stream.waited, self.stream.bytes_decoded
         facts: dict[str, Any] = {"rounds": 0, "set_rows": 0, "busy": {}}
         if visit.last - visit.first > 1:
             parts = self._bundle(visit, states, token, facts)
@@ -118,6 +118,7 @@ class Bench:
             "rebuilt": self._rebuilt - rebuilt,
             "seconds": time.monotonic() - began,
             "waited": self.stream.waited - waited,
+            "decoded": self.stream.bytes_decoded - decoded,
         }
         return Outcome(visit.first, visit.last, token, parts, None, facts)
 

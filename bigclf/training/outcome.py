@@ -31,7 +31,8 @@ class Result:
         without a tolerance; of several
         problems the sums of primal and dual, the worst gap, and ``problems`` with each one's.
     progressive : rows, mistakes, error (mean_loss) of the first epoch, each row judged before it was learned from.
-    plan : as in ``run.json``; memory : bytes ``base`` (interpreter and libraries), ``planned``, ``peak`` (anonymous).
+    plan : as in ``run.json``; memory : bytes ``base`` (interpreter and libraries), ``planned`` (without the
+        room for decoding where the raw store had every row), ``peak`` (anonymous).
     stopped : "tolerance", "epochs" or "seconds"; converged : whether it was the first.
     repeatable : whether the same call gives the same bits; not with opportunistic=True, whose history also has
         waiting_visits, the rows of the working set visited while no block was ready.
@@ -94,6 +95,7 @@ def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMem
         }
         if len(each) > 1:
             certificate["problems"] = each
+    planned = plan.memory["planned"] - (0 if run.decoded else plan.memory.get("decoding", 0))
     first = [status.progressive for status in run.status]
     rows = sum(tally.rows for tally in first)
     mistakes = sum(tally.mistakes for tally in first)
@@ -109,7 +111,7 @@ def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMem
         seconds=run.seconds,
         memory={
             "base": peak.base,
-            "planned": peak.base + plan.memory["planned"],
+            "planned": peak.base + planned,
             "peak": max(peak.peak, anonymous_bytes()),
         },
         stopped=run.stopped,

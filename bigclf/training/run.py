@@ -139,6 +139,7 @@ class Run:
         self.epoch, self.segment, self.reads = 1, 0, 0
         self.rounds = self.set_rows = self.rebuilt = self.mixes = self.waiting_visits = 0
         self.seconds_before, self.moved_before = 0.0, 0
+        self.decoded = 0  # bytes that had to be decoded from the shards
         self.waited = 0.0  # of the epoch's visits: seconds in which they had nothing to learn from
         self.stopped = ""
         self.bytes_read = 0
@@ -298,6 +299,7 @@ class Run:
         self.bytes_read += facts["bytes_read"]
         self.rebuilt += facts["rebuilt"]
         self.waited += facts["waited"]
+        self.decoded += facts["decoded"]
         self.rounds = max(self.rounds, facts["rounds"])
         self.set_rows += facts["set_rows"]
         for number, seconds in facts.get("busy", {}).items():

@@ -111,7 +111,7 @@ class Carry(NamedTuple):
 class Outcome(NamedTuple):
     """What came of a visit to the groups first:last: parts of each of todo after the last segment (else none), the
     ``Carry`` where it has to travel, and facts: rows, bytes_read, rounds, set_rows,
-    rebuilt, seconds, and of these those in which it waited for data."""
+    rebuilt, seconds, and of these those in which it waited for data; bytes decoded."""
 
     first: int
     last: int
