@@ -132,8 +132,8 @@ def fit_keywords(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
     """What was said on the command line as keywords of ``bigclf.fit``; what was not said is left to its defaults."""
     keywords = {name: value for name, value in options.items() if value is not None and name not in _TEXT_TO_VALUE}
     for name in ("resume", "opportunistic"):
-        if not options[name]:
-            del keywords[name]
+        if not options.get(name):
+            keywords.pop(name, None)
     if ctx.get_parameter_source("bias") is not ParameterSource.DEFAULT:
         keywords["bias"] = None if options["bias"] == "none" else options["bias"]
     if options["workers"]:
