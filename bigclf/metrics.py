@@ -9,7 +9,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from typing import Any
 
@@ -29,8 +29,21 @@ MOST_CLASSES_CONFUSED = 1000  # a confusion of more classes is a table nobody re
 MOST_SCORE_COLUMNS = 1000
 
 
+class Figures:
+    """What dataclasses of figures share: they are also read like a dict."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+    def keys(self) -> list[str]:
+        return [f.name for f in fields(self)]  # type: ignore[arg-type]
+
+
 @dataclass
-class Evaluation:
+class Evaluation(Figures):
     """Figures of a model on labelled rows; also read like a dict.
 
     Attributes
@@ -63,18 +76,10 @@ class Evaluation:
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
-
-    def keys(self) -> list[str]:
-        return list(self.__dataclass_fields__)
 
 
 @dataclass
-class RegressionEvaluation:
+class RegressionEvaluation(Figures):
     """Figures of a model that predicts numbers, on rows labelled with numbers; also read like a dict.
 
     Attributes
@@ -98,14 +103,6 @@ class RegressionEvaluation:
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
-
-    def keys(self) -> list[str]:
-        return list(self.__dataclass_fields__)
 
 
 def evaluate(
