@@ -200,6 +200,15 @@ def find_scales(indptr, values, scales):  # type: ignore[no-untyped-def]
     return True
 
 
+@kernel
+def count_features(block, order, counts):  # type: ignore[no-untyped-def]
+    """counts[j] += rows of ``order`` that have an entry at j; the bias, last, counts them all."""
+    for i in order:
+        for p in range(block.indptr[i], block.indptr[i + 1]):
+            counts[block.indices[p]] += 1
+    counts[counts.size - 1] += order.size
+
+
 def one_value_a_row(indptr: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """``values`` and ``scales`` of checked rows: the values left out where no row has two that differ.
 

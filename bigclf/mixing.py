@@ -102,6 +102,45 @@ def _join_averaged(total: Any, start: Any, shares: float) -> Any:
 AVERAGED = Rule(_add_averaged, _join_averaged)
 
 
+@kernel
+def accumulate_weighed(total, start, copy, before, now):  # type: ignore[no-untyped-def]
+    """total += (now - before) (copy - start), place by place"""
+    for j in range(total.size):
+        total[j] += (now[j] - before[j]) * (np.float64(copy[j]) - np.float64(start[j]))
+
+
+@kernel
+def interpolate_weighed(start, total, weight, out):  # type: ignore[no-untyped-def]
+    """out = start + total / weight; where total is 0 start keeps its bits."""
+    for j in range(out.size):
+        out[j] = start[j] if total[j] == 0 else np.float64(start[j]) + total[j] / weight[j]
+
+
+def weighed(by: str) -> Rule:
+    """The rule that weighs each copy's change at a feature by how much the array ``by`` of the state (float64
+    [feature + 1], which only grows) has grown there:  w_j = w0_j + sum_k c_kj (w_kj - w0_j) / sum_k c_kj.  ``by``
+    itself and whatever else the state holds grows by the sum of the copies' changes.
+
+    With c the rows that have the feature, or with AdaGrad's sum of squared gradients (Agarwal et al., JMLR 2014): a
+    copy that has seen much of a feature counts for more there than one that has not.
+    """
+
+    def add(total: Any, start: Any, copy: Any, share: float) -> None:
+        accumulate_weighed(total.weights, start.weights, copy.weights, getattr(start, by), getattr(copy, by))
+        for t, s, c in zip(total[1:], start[1:], copy[1:], strict=True):
+            accumulate(t, s, c, 1.0)
+
+    def join(total: Any, start: Any, shares: float) -> Any:
+        state = _moved(total, start, 1.0)
+        interpolate_weighed(start.weights, total.weights, getattr(total, by), state.weights)
+        return state
+
+    return Rule(add, join)
+
+
+FEATURES = weighed("touched")  # states that count, in ``touched``, the rows that have each feature
+
+
 class _Node:
     """Copies taken in on one level: their total, shares and number, and the copy itself while there is but one."""
 
@@ -143,7 +182,7 @@ class Mixture:
             self.rule.add(node.total, self.start, copy, share)
         node.shares += share
         node.count += 1
-        node.only = copy if node.count == 1 and height else None
+        node.only = copy if node.count == 1 else None
 
     def _add_changes(self, node: _Node, delta: Delta, share: float) -> None:
         """As for a whole copy, on the places that changed alone."""
@@ -173,8 +212,10 @@ class Mixture:
             self._nodes[height].total = ()
             height += 1
         top = self._nodes[-1]
-        if top.only is not None:  # all there is, joined elsewhere: nothing is left to do
-            return applied(self.start, top.only) if isinstance(top.only, Delta) else top.only
+        if top.only is not None:  # one copy keeps its bits
+            if isinstance(top.only, Delta):
+                return applied(self.start, top.only)
+            return top.only if height else type(self.start)(*(array.copy() for array in top.only))
         return self.rule.join(top.total, self.start, top.shares)
 
     @property

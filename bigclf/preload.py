@@ -32,7 +32,7 @@ def compile_all(index_width: int = 4, dtype: str = "float64") -> None:
     from bigclf.training.sources import warm
 
     for method in METHODS.values():
-        groups = 1 if method.mix is None else 2  # two: with what combines them
+        groups = 2 if method.mixings else 1  # two: with what combines them
         for loss in method.losses or (None,):
             setting = resolve(method.name, loss, None, method.bias[0], {})
             warm(setting._replace(settings=setting.settings | {"groups": groups}), index_width, dtype)

@@ -47,12 +47,19 @@ class Case(NamedTuple):
     def certify(self):
         return self.method.certify(self.method.loss_code(self.loss))
 
+    def setting(self, bias=None, **given):
+        return resolve(self.algo, self.loss, None, bias, given)
+
     def params(self, bias=None, **given):
-        return self.method.bind(resolve(self.algo, self.loss, None, bias, given).settings)
+        return self.setting(bias, **given).params()
+
+    def weights(self, shared, bias=None, **given):
+        """The model's weights [feature + 1] in a state."""
+        return self.setting(bias, **given).weights(shared)
 
     def state(self, n_features, n_rows, dtype="float64"):
         rows = self.method.rows
-        return self.method.shared(n_features, dtype), rows(*(np.zeros(n_rows) for _ in rows._fields)) if rows else ()
+        return self.setting().shared(n_features, dtype), rows(*(np.zeros(n_rows) for _ in rows._fields)) if rows else ()
 
 
 CASES = [Case(m.name, loss) for m in METHODS.values() for loss in m.losses or (None,)]

@@ -176,7 +176,7 @@ def learner_of(shards, schedule, **settings):
     """A learner, and all the rows as blocks of 500."""
     plan, problem = plan_of(shards, schedule=schedule, **settings)
     learner = Learner(problem, plan, 0, 0, N, shards)
-    learner.begin_epoch(problem.setting.method.shared(D, "float64"), False)
+    learner.begin_epoch(problem.setting.shared(D, "float64"), False)
     learner.begin_segment(1, 0)
     x, y = random_rows(N, D, 0.25, noise=1.0)
     blocks = [block_of(x[a : a + 500], y[a : a + 500])._replace(ids=np.arange(a, a + 500)) for a in range(0, N, 500)]

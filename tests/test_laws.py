@@ -164,7 +164,7 @@ def test_permuting_feature_ids_permutes_the_weights(case, bias, seed):
     moved.sort_indices()
     shared, rows, counts, scores = learn(case, block_of(x, y), D, bias=bias)
     shared2, rows2, counts2, scores2 = learn(case, block_of(moved, y), D, bias=bias)
-    weights, weights2 = case.method.weights(shared), case.method.weights(shared2)
+    weights, weights2 = case.weights(shared, bias), case.weights(shared2, bias)
     assert np.any(weights[:-1] != 0) and counts.mistakes == counts2.mistakes
     np.testing.assert_allclose(weights2[places], weights[:-1], rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose([weights2[-1], *scores2], [weights[-1], *scores], rtol=1e-9, atol=1e-9)
@@ -262,39 +262,48 @@ def test_separable_data_end_without_mistakes(case, bias, seed, quiet):
         np.testing.assert_array_equal(model.predict(x), y)
 
 
-mixing_methods = pytest.mark.parametrize("name", [m.name for m in METHODS.values() if m.mix and not m.along])
+MIXINGS = [(m.name, mixing) for m in METHODS.values() for mixing in m.mixings if not m.along]
+by_shares = pytest.mark.parametrize("name", [name for name, mixing in MIXINGS if mixing == "rows"])
+every_mixing = pytest.mark.parametrize(("name", "mixing"), MIXINGS, ids=map(" ".join, MIXINGS))
 
 
-@mixing_methods
-@pytest.mark.parametrize("shares", [(1.0,), (0.25, 0.75), (0.2, 0.3, 0.5)], ids=len)
+def mixed_state(name, mixing):
+    """A method's case with that mixing, its rule, a state to begin with, and rows."""
+    case = Case(name, METHODS[name].losses[0] if METHODS[name].losses else None)
+    setting = resolve(name, case.loss, None, None, {}, mixing, groups=2)
+    return case, setting.rule, setting.shared(D, "float64"), case.data(50, D)
+
+
+@by_shares
+@pytest.mark.parametrize("shares", [(0.25, 0.75), (0.2, 0.3, 0.5)], ids=len)
 def test_mixing_equal_copies_gives_the_same_answer(name, shares):
-    case = Case(name, None)
-    x, y = random_rows(50, D)
-    start, _ = case.state(D, 0)
-    copy = learn(case, block_of(x, y), D)[0]
-    mixed = mix(case.method.mix, start, [copy] * len(shares), shares)
+    case, rule, start, rows = mixed_state(name, "rows")
+    copy = learn(case, block_of(*rows), D)[0]
+    mixed = mix(rule, start, [copy] * len(shares), shares)
     np.testing.assert_allclose(mixed.weights, copy.weights, rtol=1e-12)
-    np.testing.assert_allclose(case.method.weights(mixed), case.method.weights(copy), rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(case.weights(mixed), case.weights(copy), rtol=1e-12, atol=1e-15)
     assert mixed.weights.dtype == copy.weights.dtype
 
 
-@mixing_methods
-def test_copies_that_did_not_move_mix_to_where_they_began(name):
-    case = Case(name, None)
-    x, y = random_rows(50, D)
-    start = learn(case, block_of(x, y), D)[0]
-    mixed = mix(case.method.mix, start, [start, start], (0.5, 0.5))
-    for array, other in zip(mixed, start, strict=True):
-        np.testing.assert_allclose(array, other, rtol=1e-12)
+@every_mixing
+def test_one_copy_mixes_to_itself_and_copies_that_did_not_move_to_where_they_began(name, mixing):
+    case, rule, start, rows = mixed_state(name, mixing)
+    moved = learn(case, block_of(*rows), D, None, (start, ()))[0]
+    for found in (mix(rule, case.state(D, 0)[0], [moved], (0.5,)), mix(rule, moved, [moved, moved], (0.5, 0.5))):
+        for array, other in zip(found, moved, strict=True):
+            np.testing.assert_array_equal(array, other)
+    assert np.any(moved.weights != setting_zero(name).weights)
 
 
-@mixing_methods
+def setting_zero(name):
+    return Case(name, METHODS[name].losses[0] if METHODS[name].losses else None).state(D, 0)[0]
+
+
+@by_shares
 def test_mixed_weights_are_the_mean_by_shares(name):
-    case = Case(name, None)
-    x, y = random_rows(50, D)
-    start, _ = case.state(D, 0)
+    case, rule, start, (x, y) = mixed_state(name, "rows")
     a, b = (learn(case, block_of(x[part], y[part]), D)[0] for part in (slice(0, 25), slice(25, 50)))
-    mixed = mix(case.method.mix, start, [a, b], (0.25, 0.75))
+    mixed = mix(rule, start, [a, b], (0.25, 0.75))
     assert np.any(a.weights != b.weights)
     np.testing.assert_allclose(mixed.weights, 0.25 * a.weights + 0.75 * b.weights, rtol=1e-13)
 

@@ -16,7 +16,7 @@ every_kind = pytest.mark.parametrize("algo", KINDS)
 def step(algo, w, x, y, bias=None, weight=1.0, C=1.0):
     """The kernel's weights after one row; ``w`` [features + 1]."""
     case = Case(algo, None)
-    shared = case.method.shared(x.size, "float64")
+    shared = case.setting().shared(x.size, "float64")
     shared.weights[:] = w
     given = {} if algo == "pa" else {"C": C}
     block = block_of(np.vstack([x, x]), [y, y], [weight, weight])

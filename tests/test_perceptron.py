@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from making import Case, block_of, dense, learn, mix, random_rows, separable_rows
 
-from bigclf.methods.perceptron import average
 from bigclf.mixing import AVERAGED as AVERAGED_RULE
 from bigclf.training import fit
 
@@ -89,9 +88,9 @@ def test_the_lazy_average_equals_the_naive_one(bias, seed):
         part, w, n = naive_average(block, order, rows, 1.0 if bias else 0.0, w)
         total, steps = total + part, steps + n
     assert shared.steps[0] == steps == 300
-    np.testing.assert_allclose(average(shared), total / steps, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(AVERAGED.weights(shared), total / steps, rtol=0, atol=1e-12)
     np.testing.assert_allclose(shared.weights, w, rtol=0, atol=1e-12)
-    assert np.abs(average(shared) - shared.weights).max() > 0.01
+    assert np.abs(AVERAGED.weights(shared) - shared.weights).max() > 0.01
 
 
 def test_of_mixed_copies_the_average_is_over_every_step_of_every_copy():
@@ -109,7 +108,7 @@ def test_of_mixed_copies_the_average_is_over_every_step_of_every_copy():
     mixed = mix(AVERAGED_RULE, start, copies, (1 / 3, 2 / 3))
     expected = (total + sums[0][0] + sums[1][0]) / (steps + sums[0][2] + sums[1][2])
     assert mixed.steps[0] == 120
-    np.testing.assert_allclose(average(mixed), expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(AVERAGED.weights(mixed), expected, rtol=0, atol=1e-12)
     np.testing.assert_allclose(mixed.weights, sums[0][1] / 3 + 2 * sums[1][1] / 3, rtol=0, atol=1e-12)
 
 

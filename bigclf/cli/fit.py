@@ -21,7 +21,7 @@ from bigclf.units import format_bytes, format_count, format_seconds
 @click.option("--C", "C", type=float, help="Price of a unit of loss (LIBLINEAR's C).")
 @click.option("--loss", help="The loss, for methods that have several.")
 @click.option("--penalty", help="The penalty, for methods that have several.")
-@click.option("--bias", type=click.Choice(["feature", "none"]), help="The constant term  [default: feature]")
+@click.option("--bias", type=click.Choice(["feature", "free", "none"]), help="The constant term  [default: feature]")
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the method by its name.")
 @click.option("--multiclass", help="How more than two classes are learned.")
 @click.option("--class-weight", metavar="balanced|CLASS=W,...", help="Weights of the classes.")

@@ -7,8 +7,8 @@ prints, the laws in the tests, mixing and checkpoints follow by themselves.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,6 +67,13 @@ def choice(name: str, choices: tuple[str, ...], doc: str) -> Param:
 
 
 SHARES = ("rows", "uniform", "mistakes")
+
+
+def by_shares(rule: Rule) -> dict[str, Rule]:
+    """Copies weighed by their rows, alike, or by their mistakes."""
+    return dict.fromkeys(SHARES, rule)
+
+
 SCHEDULES = ("auto", "fixed", "selective", "cached")
 
 
@@ -76,20 +83,25 @@ class Method:
 
     Attributes
     ----------
-    shared : (number of features, dtype) -> NamedTuple of arrays that all rows share.
+    shared : (number of features, dtype, settings) -> NamedTuple of arrays that all rows share. The first one is
+        ``weights`` with axis 0 [feature + 1], the bias last; other arrays of that length have the feature axis too.
     rows : NamedTuple type of the per-row arrays (float64 [row] each, zero at the start), or None.
-    bind : settings (resolved parameters, ``loss``, ``bias`` as 1.0 or 0.0) -> NamedTuple the kernel reads.
+    bind : settings (resolved parameters, ``penalty`` where there is a choice, ``bias`` as 1.0 or 0.0, ``free_bias``
+        where that is known) -> NamedTuple the kernel reads.
     update : loss code -> kernel ``(block, order, shared, rows, params, scores) -> Counts``.
     certify : loss code -> kernel ``(block, shared, rows, params, dual_weights) -> (primal, dual)``, or None.
-    weights : shared -> the model's weights [feature + 1], bias last.
+    weights : (shared, params) -> the model's weights [feature + 1], bias last.
+    place : (shared, weights, params) -> None: begin with the weights [feature + 1] of a model; None: it cannot.
+    finish : (shared, params) -> None: at the end of an epoch, what was put off while the rows went by (regularisation
+        of features that did not occur, a scale); None: nothing is. It must not change what ``weights`` gives.
     along : loss code -> kernel ``(block, order, rows, start, params) -> (gain, bend)`` for the line search on the
         dual along the summed steps of several groups, or None.
     within, value : loss code -> kernels ``(block, rows, params)`` and ``(block, rows, params, t) -> float`` with which
         a problem begins from the dual variables of another: their intervals, and the rows' terms of the dual objective
         at t times them; None: every problem begins at zero.
-    mix : how copies are combined (``bigclf.mixing``), or None: the method then runs with one group only.
-    mixings : what the user may choose from, the default first: shares ("rows", "uniform", "mistakes") or, for dual
-        methods, what makes summed steps safe ("line_search", "safe").
+    mixings : how copies are combined (``bigclf.mixing``), the default first, by the names the user may choose from:
+        shares ("rows", "uniform", "mistakes"), what a rule of its own weighs by ("features", "precision", ...) or, for
+        dual methods, what makes summed steps safe ("line_search", "safe"). Empty: the method runs with one group only.
     row_weights : "any" weights, or "binary" when only 0 and 1 have a meaning.
     epochs : most epochs of a certified method, fewest of an online one, where the user says nothing.
     """
@@ -98,19 +110,22 @@ class Method:
     title: str
     paper: str
     formula: str
-    shared: Callable[[int, Any], tuple]  # type: ignore[type-arg]
+    shared: Callable[[int, Any, dict[str, Any]], tuple]  # type: ignore[type-arg]
     bind: Callable[[dict[str, Any]], tuple]  # type: ignore[type-arg]
     update: Callable[[int], Callable[..., Any]]
     params: tuple[Param, ...] = ()
     losses: tuple[str, ...] = ()
     rows: Any = None
     certify: Callable[[int], Callable[..., Any]] | None = None
-    weights: Callable[[Any], np.ndarray] = lambda shared: shared.weights
+    weights: Callable[[Any, Any], np.ndarray] = lambda shared, params: shared.weights
+    place: Callable[[Any, np.ndarray, Any], None] | None = lambda shared, weights, params: np.copyto(
+        shared.weights, weights, casting="same_kind"
+    )
+    finish: Callable[[Any, Any], None] | None = None
     along: Callable[[int], Callable[..., Any]] | None = None
     within: Callable[[int], Callable[..., Any]] | None = None
     value: Callable[[int], Callable[..., Any]] | None = None
-    mix: Rule | None = MEAN
-    mixings: tuple[str, ...] = SHARES
+    mixings: Mapping[str, Rule] = field(default_factory=lambda: by_shares(MEAN))
     mixing: str = "mean by rows, uniform or by mistakes"
     row_weights: str = "any"
     weight_meaning: str = ""
@@ -134,12 +149,12 @@ class Method:
         return losses.LOSSES[loss] if loss is not None else 0
 
 
-def zeros(kind: type, n_features: int, dtype: Any) -> Any:
+def zeros(kind: type, n_features: int, dtype: Any, settings: dict[str, Any]) -> Any:
     """A state whose one array is ``weights``."""
     return kind(np.zeros(n_features + 1, dtype))
 
 
-def averaged_zeros(n_features: int, dtype: Any) -> perceptron.Averaged:
+def averaged_zeros(n_features: int, dtype: Any, settings: dict[str, Any]) -> perceptron.Averaged:
     n = n_features + 1
     return perceptron.Averaged(np.zeros(n, dtype), np.zeros(n), np.zeros(1, np.int64))
 
@@ -214,8 +229,7 @@ _METHODS = (
         along=functools.cache(dcd.along),
         within=functools.cache(dcd.within),
         value=functools.cache(dcd.value),
-        mix=SUM,
-        mixings=("line_search", "safe"),
+        mixings={"line_search": SUM, "safe": SUM},
         mixing="summed steps with an exact line search on the dual, or the safe scaling of CoCoA+",
         weight_meaning="multiplies C",
         epochs=10_000,
@@ -241,7 +255,8 @@ _METHODS = (
         bind=lambda settings: perceptron.Params(settings["bias"]),
         update=lambda loss: perceptron.averaged_perceptron,
         weights=perceptron.average,
-        mix=AVERAGED,
+        place=perceptron.begin_average,
+        mixings=by_shares(AVERAGED),
         mixing="mean by rows, uniform or by mistakes; averages over all steps",
         weight_meaning="multiplies the step",
     ),
@@ -258,11 +273,36 @@ def _named(name: str) -> Method:
 
 
 class Setting(NamedTuple):
-    """A method with everything it needs decided: ``loss`` code and name, parameters for the kernel, the settings."""
+    """A method with everything it needs decided: the loss by name and all settings."""
 
     method: Method
     loss: str | None
     settings: dict[str, Any]
+
+    def params(self) -> Any:
+        """The numbers that the kernel reads."""
+        return self.method.bind(self.settings)
+
+    def shared(self, n_features: int, dtype: Any) -> Any:
+        """A state at its beginning."""
+        return self.method.shared(n_features, dtype, self.settings)
+
+    def weights(self, shared: Any) -> np.ndarray:
+        """The model's weights [feature + 1] in a state."""
+        return self.method.weights(shared, self.params())
+
+    @property
+    def rule(self) -> Rule | None:
+        """How copies are combined; None: there is one group only."""
+        mixings = self.method.mixings
+        name = self.settings.get("mixing") or next(iter(mixings), None)
+        return None if name is None else mixings[name]
+
+    def state_bytes(self, n_features: int, dtype: Any) -> int:
+        """Bytes of a state, from small ones: no array has more than two axes of features."""
+        none, one, two = (sum(array.nbytes for array in self.shared(n, dtype)) for n in (0, 1, 2))
+        square = two - 2 * one + none  # twice the coefficient of n^2
+        return none + (one - none) * n_features + square * n_features * (n_features - 1) // 2
 
 
 def resolve(
@@ -298,7 +338,7 @@ def resolve(
         raise ValueError(f"penalty={penalty!r} is not available with algo={algo!r}: it has {method.penalties}")
     if (bias or "none") not in method.bias:
         raise ValueError(f"bias={bias!r} is not available with algo={algo!r}: it has {', '.join(method.bias)}")
-    if groups > 1 and method.mix is None:
+    if groups > 1 and not method.mixings:
         raise ValueError(f"groups={groups} is not available with algo={algo!r}: it runs with one group")
     if mixing is not None and mixing not in method.mixings:
         raise ValueError(f"mixing={mixing!r} has no meaning with algo={algo!r}: it has {', '.join(method.mixings)}")
@@ -311,9 +351,13 @@ def resolve(
     usable = [param for param in method.params if not param.losses or chosen in param.losses]
     settings = {param.name: param.check(given.get(param.name, param.default)) for param in usable}
     _require_schedule(settings, groups)
-    settings["bias"] = 1.0 if bias == "feature" else 0.0
+    settings["bias"] = 0.0 if bias is None else 1.0
+    if "free" in method.bias:
+        settings["free_bias"] = float(bias == "free")
+    if len(method.penalties) > 1:
+        settings["penalty"] = penalty or method.penalties[0]
     if groups > 1:
-        settings |= {"groups": groups, "mixing": mixing or method.mixings[0]}
+        settings |= {"groups": groups, "mixing": mixing or next(iter(method.mixings))}
     return Setting(method, chosen, settings)
 
 

@@ -78,6 +78,11 @@ def averaged_perceptron(block, order, shared, rows, params, scores):  # type: ig
     return Counts(order.size, mistakes, mistakes, loss, 0.0)
 
 
-def average(shared: Averaged) -> np.ndarray:
+def begin_average(shared: Averaged, weights: np.ndarray, params: Params) -> None:
+    """Begin with the weights of a model: an average of no step yet."""
+    shared.weights[:] = weights
+
+
+def average(shared: Averaged, params: Params) -> np.ndarray:
     """(1/T) sum_t w_t = w_T - drift / T, float64 [feature + 1]."""
     return shared.weights - shared.drift / max(1, int(shared.steps[0]))

@@ -395,7 +395,7 @@ class Blend:
     """The parts of one problem, taken in in group order."""
 
     def __init__(self, problem: Problem, start: Any) -> None:
-        rule = problem.setting.method.mix
+        rule = problem.setting.rule
         assert rule is not None
         self.start = start
         self._states = Mixture(rule, start)

@@ -945,7 +945,7 @@ class DaskEngine(Crew):
             return self._shipments[base]
 
     def _zero(self, number: int) -> Any:
-        return self.job.problems[number].setting.method.shared(self.job.source.n_features, self.job.plan.dtype)
+        return self.job.problems[number].setting.shared(self.job.source.n_features, self.job.plan.dtype)
 
     async def _carries(self, address: str, first: int, round: Round) -> Any:
         """What the group goes on from, where the worker is not known to have it."""

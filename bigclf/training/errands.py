@@ -57,7 +57,7 @@ class Place:
         self.states: list[Any] = []
 
     def fresh_states(self) -> list[Any]:
-        return [p.setting.method.shared(self.job.source.n_features, self.job.plan.dtype) for p in self.job.problems]
+        return [p.setting.shared(self.job.source.n_features, self.job.plan.dtype) for p in self.job.problems]
 
     def take(self, version: int, shipment: Shipment | None) -> None:
         """Bring the common state to ``version``; Missing if that needs more than is here and was sent."""

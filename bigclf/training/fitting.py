@@ -273,7 +273,7 @@ def default_groups(method: Method, link: Any, options: dict[str, Any]) -> int:
         before = groups_before(options["run_dir"])
         if before:
             return before
-    if link is None or method.mix is None:
+    if link is None or not method.mixings:
         return 1
     return int(link.count(options["patience"].idle))
 
@@ -495,6 +495,9 @@ def _signals() -> Iterator[Callable[[], str | None]]:
 
 def _start_from(run: Run, init: Model, source: Any) -> None:
     """Begin with the weights of a model of the same shape."""
+    place = run.method.place
+    if place is None:
+        raise TypeError(f"init has no effect with algo={run.method.name!r}: it cannot begin with weights")
     if init.regression:
         raise ValueError("init predicts numbers, and the data need a model of classes")
     if init.coef_.shape != (len(run.problems), source.n_features) or not np.array_equal(init.classes_, source.classes):
@@ -503,6 +506,6 @@ def _start_from(run: Run, init: Model, source: Any) -> None:
             f"{[len(run.problems), source.n_features]} for {source.classes.tolist()}"
         )
     run.version = 1
-    for number, state in enumerate(run.states):
-        state.weights[:-1] = init.coef_[number]
-        state.weights[-1] = init.intercept_[number] * run.problems[number].setting.settings["bias"]
+    for number, (problem, state) in enumerate(zip(run.problems, run.states, strict=True)):
+        bias = init.intercept_[number] * problem.setting.settings["bias"]
+        place(state, np.append(init.coef_[number], bias), problem.setting.params())

@@ -57,10 +57,9 @@ class Result:
 def weights_of(run: Run) -> np.ndarray:
     """[problem, feature + 1] of the answer in the run's precision: what the certificates speak of, else the method's
     own. Of one problem without a copy."""
-    method = run.method
     each = [
-        status.weights if status.weights is not None else method.weights(state)
-        for status, state in zip(run.status, run.states, strict=True)
+        status.weights if status.weights is not None else problem.setting.weights(state)
+        for status, problem, state in zip(run.status, run.problems, run.states, strict=True)
     ]
     return each[0][None] if len(each) == 1 else np.stack(each)
 

@@ -241,13 +241,11 @@ class Sizes:
         self.decoding = 0 if in_memory else DECODE_BYTES + factor * row_group
         self.weights = 8 * (source.n_features + 1)
         self.narrow = np.dtype(dtype).itemsize * (source.n_features + 1)
-        fixed = sum(array.nbytes for array in self.method.shared(0, dtype))
-        each = sum(array.nbytes for array in self.method.shared(1, dtype)) - fixed
         self.alone = len(edges) == 1
         copies = 1
         if not self.alone:  # the start of the epoch, a group's, what two levels of the tree join, and what comes of it
             copies = 5 + (len(edges) if segments > 1 else 0)
-        self.state = (fixed + each * source.n_features) * copies
+        self.state = self.setting.state_bytes(source.n_features, dtype) * copies
 
     def always(self) -> dict[str, int]:
         """What a run holds however it goes."""

@@ -114,9 +114,10 @@ def regression_problem(setting: Setting) -> Problem:
 
 def progress_of(problem: Problem, rows: int, mistakes: int, loss: float) -> dict[str, float]:
     """What rows judged before they were learned from say of the answer: the share of mistakes, or for regression the
-    mean of their terms of the objective without C: the loss, times the row's weight."""
+    mean of their losses, each times the row's weight (a certified method's sum has them times C)."""
     if problem.targets is None:
-        return {"mean_loss": loss / (max(1, rows) * problem.setting.settings["C"])}
+        price = problem.setting.settings["C"] if problem.setting.method.certificate else 1.0
+        return {"mean_loss": loss / (max(1, rows) * price)}
     return {"error": mistakes / max(1, rows)}
 
 

@@ -128,7 +128,7 @@ class Run:
         self.directory, self.checkpoint_every = directory, checkpoint_every
         self.watch, self.progress, self.stopping = watch, progress, stopping
         self.method = problems[0].setting.method
-        self.states: list[Any] = [self.method.shared(source.n_features, plan.dtype) for _ in problems]
+        self.states: list[Any] = [p.setting.shared(source.n_features, plan.dtype) for p in problems]
         self.version = 0  # of the states: it grows when they change
         self.refs: list[Ref | None] = [None for _ in plan.groups]
         self.status = [Status() for _ in problems]

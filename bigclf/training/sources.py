@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bigclf.block import Block, alike, check_rows
+from bigclf.block import Block, alike, check_rows, count_features
 from bigclf.data import files
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset, require_classes, require_trainable
@@ -15,8 +15,8 @@ from bigclf.data.working_set import WorkingSet
 from bigclf.deltas import difference
 from bigclf.errors import DataError
 from bigclf.jit import compiling, inner, random_state, shuffle_runs
-from bigclf.methods import Method, Setting
-from bigclf.mixing import SUM, Mixture, agree, half_distance, line_search
+from bigclf.methods import Setting
+from bigclf.mixing import FEATURES, SUM, Mixture, agree, half_distance, line_search
 from bigclf.training.visit import Dual, Sums
 
 
@@ -102,9 +102,9 @@ def warm(setting: Setting, index_width: int, dtype: str) -> None:
     indices = np.empty(0, np.uint64 if index_width == 8 else np.uint32)
     floats, numbers = np.empty(0), np.empty(0, np.int64)
     block = alike(Block(np.zeros(1, np.int64), indices, np.empty(0, np.float32), floats, floats, floats, numbers))
-    shared: Any = method.shared(1, dtype)
+    shared: Any = setting.shared(1, dtype)
     rows = method.rows(*(np.zeros(1) for _ in method.rows._fields)) if method.rows else ()
-    code, params = method.loss_code(setting.loss), method.bind(setting.settings)
+    code, params = method.loss_code(setting.loss), setting.params()
     with compiling():
         check_rows(block.indptr, block.indices, block.values, block.indices.dtype.type(1), floats)
         shuffle_runs(numbers, 1, random_state(0), numbers)
@@ -116,8 +116,10 @@ def warm(setting: Setting, index_width: int, dtype: str) -> None:
         if method.within is not None and method.value is not None:
             method.within(code)(block, rows, params)
             method.value(code)(block, rows, params, 1.0)
+        if method.finish is not None:
+            method.finish(shared, params)
         if setting.settings.get("groups", 1) > 1:
-            _warm_mixing(method, code, block, shared, rows, params)
+            _warm_mixing(setting, code, block, shared, rows, params)
         if method.working_set:
             held = WorkingSet(1, 1, index_width, True, 1)
             held.admit(block, numbers, floats)
@@ -126,13 +128,16 @@ def warm(setting: Setting, index_width: int, dtype: str) -> None:
             held.fill(block)
 
 
-def _warm_mixing(method: Method, code: int, block: Block, shared: Any, rows: Any, params: Any) -> None:
+def _warm_mixing(setting: Setting, code: int, block: Block, shared: Any, rows: Any, params: Any) -> None:
     """What runs of several groups need beside."""
-    assert method.mix is not None
-    for rule, start in ((method.mix, shared), (SUM, Sums(np.zeros(2))), (SUM, Dual(np.zeros(2)))):
+    method, own = setting.method, setting.rule
+    assert own is not None
+    for rule, start in ((own, shared), (SUM, Sums(np.zeros(2))), (SUM, Dual(np.zeros(2)))):
         mixture = Mixture(rule, start)
         mixture.add(start, 1.0)
         mixture.result()
+    if own is FEATURES:
+        count_features(block, np.empty(0, np.int64), shared.touched)
     difference(shared, shared, 2)
     if method.along is not None:
         weights = np.zeros(2)

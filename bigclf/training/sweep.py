@@ -435,8 +435,8 @@ class Task:
 
     def _weights(self, run: Run, number: int) -> np.ndarray:
         """float64 [feature + 1] of a problem's answer."""
-        held = run.status[number].weights
-        return np.asarray(run.method.weights(run.states[number]) if held is None else held, np.float64)
+        held, setting = run.status[number].weights, run.problems[number].setting
+        return np.asarray(setting.weights(run.states[number]) if held is None else held, np.float64)
 
     def _measured(self, run: Run, plan: Plan) -> list[list[float | None]]:
         """[point][fold], in one read."""
@@ -496,7 +496,7 @@ class Task:
         problems = self._full(best)
         setting = self.settings[best]
         code, params = method.loss_code(setting.loss), method.bind(setting.settings)
-        states: list[Any] = [method.shared(self.source.n_features, plan.dtype) for _ in problems]
+        states: list[Any] = [p.setting.shared(self.source.n_features, plan.dtype) for p in problems]
         sums = [np.zeros(self.source.n_features + 1) for _ in problems]
         rows = [method.rows(alpha) for alpha in alphas]
         within, certify = method.within, method.certify  # the latter makes the sum over rows on its way

@@ -35,7 +35,7 @@ def try_groups(job: Job, first: int, last: int, epoch: int) -> None:
         learners = [Learner(p, plan, n, group, rows, job.source) for n, p in enumerate(job.problems)]
         scratch = Scratch(0)
         for learner in learners:
-            learner.begin_epoch(learner.problem.setting.method.shared(job.source.n_features, plan.dtype), False)
+            learner.begin_epoch(learner.problem.setting.shared(job.source.n_features, plan.dtype), False)
             learner.begin_segment(epoch, 0)
         for chunk in range(a, b):
             print(chunk, flush=True)

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigclf.block import Block, Counts
+from bigclf.block import Block, Counts, count_features
 from bigclf.data.working_set import Members, WorkingSet
 from bigclf.jit import inner, random_state, shuffle_runs
-from bigclf.mixing import accumulate, interpolate
+from bigclf.mixing import FEATURES, accumulate, interpolate
 from bigclf.training.plan import ACTIVE_SLACK, CYCLES_A_READ, ROUNDS_A_READ, Plan
 from bigclf.training.problems import Problem, taking_part
 from bigclf.training.schedules import TAKES
@@ -200,11 +200,12 @@ class Learner:
         code = method.loss_code(loss)
         self.first_row = int(source.chunks.row0[plan.groups[group][0]])  # number in the dataset
         self.alone = len(plan.groups) == 1
-        self.kernel, self.params = method.update(code), method.bind(problem.setting.settings)
+        self.kernel, self.params = method.update(code), problem.setting.params()
         self.measure = method.certify(code) if method.certify else None
         self.along = method.along(code) if method.along and not self.alone else None
         self.shared: Any = None
         self.rows: Any = method.rows(*(np.zeros(group_rows) for _ in method.rows._fields)) if method.rows else ()
+        self.counts_features = not self.alone and problem.setting.rule is FEATURES
         self.start_rows: Any = ()  # of several groups: as they were at the start of the epoch
         self.tally, self.set_tally = Tally(), Tally()
         self.start: tuple[Any, Any] | None = None  # weights and row state as they were at the start of the read
@@ -292,6 +293,8 @@ class Learner:
             step = np.zeros(self.shared.weights.size)
             accumulate(step, common.weights, self.shared.weights, 1.0 / sigma)
             interpolate(common.weights, step, 1.0, self.shared.weights)
+        if self.problem.setting.method.finish is not None:
+            self.problem.setting.method.finish(self.shared, self.params)
         dual = self.dual_weights if certify and self.start is not None else None
         certified = self.certified
         if self.start is not None and self.alone and not self.plan.resident:
@@ -336,6 +339,8 @@ class Learner:
             members = members[~self.set.member[view.ids[members]]]
         scores = scratch.scores(view.n_rows)
         self.tally.add(self.go_over(view, members, scores, scratch))
+        if self.counts_features:
+            count_features(view, members, self.shared.touched)
         if self.set is not None:
             self.set.admit(view, members, scores)
             most = CYCLES_A_READ * self.set.n_rows / self.group_rows
