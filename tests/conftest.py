@@ -1,7 +1,8 @@
 """What every test shares: a private cache, the marks, and the way to the data sets.
 
 The cache directory (manifests, compiled kernels) is made for the session and removed after it, so that tests neither
-use nor touch the user's; subprocesses inherit it. It is named before anything imports numba, which reads it once.
+use nor touch the user's; subprocesses inherit it, those that share the tests among them too. It is named before
+anything imports numba, which reads it once.
 """
 
 import os
@@ -12,13 +13,15 @@ from pathlib import Path
 
 import pytest
 
-CACHE = tempfile.mkdtemp(prefix="bigclf-tests-")
+SHARING = "PYTEST_XDIST_WORKER" in os.environ  # one of the processes that the tests are shared among
+CACHE = os.environ["BIGCLF_CACHE_DIR"] if SHARING else tempfile.mkdtemp(prefix="bigclf-tests-")
 os.environ["BIGCLF_CACHE_DIR"] = CACHE
 os.environ.pop("NUMBA_DISABLE_JIT", None)
 
 
 def pytest_unconfigure(config):
-    shutil.rmtree(CACHE, ignore_errors=True)
+    if not SHARING:
+        shutil.rmtree(CACHE, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items):
