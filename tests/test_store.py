@@ -13,7 +13,7 @@ from bigclf.block import Block, as_unsigned
 from bigclf.data import files
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset
-from bigclf.data.store import Buffer, RawStore, buffer_bytes
+from bigclf.data.store import FETCH_SHARE, Buffer, RawStore, buffer_bytes
 from bigclf.data.stream import Stream
 
 
@@ -259,6 +259,59 @@ def test_a_full_disk_makes_the_store_smaller_and_nothing_worse(dataset, tmp_path
     assert store.stored.sum() == 3 == len(written) and "No space left" in caplog.text
     assert store.limit <= store.layout.offsets[3] and stream.bytes_stored > 0
     stream.close()
+
+
+@pytest.mark.parametrize("way", ["direct", "none", "refused"])
+def test_large_records_begin_at_a_page_and_are_written_past_the_page_cache_where_that_can_be(
+    dataset, tmp_path, monkeypatch, way
+):
+    monkeypatch.setattr("bigclf.data.store.DIRECT", 1)
+    real, pieces, whole = files.write_all, [], []
+
+    def write(descriptor, views, offset):
+        (whole if len(views) == 1 else pieces).append(offset)
+        if len(views) == 1:  # one piece of memory, of whole pages
+            size, place = views[0].nbytes, np.frombuffer(views[0], np.uint8).ctypes.data
+            assert not (size % files.PAGE or place % files.PAGE or offset % files.PAGE)
+            if way == "refused":
+                raise OSError(errno.EINVAL, "Invalid argument")
+        real(descriptor, views, offset)
+
+    monkeypatch.setattr(files, "write_all", write)
+    if way == "none":
+        monkeypatch.setattr(files, "direct_descriptor", lambda descriptor: -1)
+    else:  # whatever the disk of this test can do
+        monkeypatch.setattr(files, "direct_descriptor", os.dup)
+    store, buffer = filled(dataset, tmp_path), buffer_for(dataset)
+    count = dataset.n_chunks
+    assert (len(whole), len(pieces)) == {"direct": (count, 0), "none": (0, count), "refused": (1, count)}[way]
+    assert not (store.layout.offsets % files.PAGE).any() and os.fstat(store.descriptor).st_size <= store.n_bytes
+    for chunk in range(count):
+        assert_same(store.read(np.array([chunk]), buffer), decoded(dataset, chunk))
+    store.close()
+
+
+def test_what_is_written_past_the_page_cache_comes_back_through_it(dataset, tmp_path, monkeypatch):
+    monkeypatch.setattr("bigclf.data.store.DIRECT", 1)
+    store, buffer = filled(dataset, tmp_path), buffer_for(dataset)
+    for _ in range(2):
+        together = store.read(np.arange(dataset.n_chunks), buffer)
+        assert together.n_rows == 400 and store.rebuilt == 0
+        store.stored[3] = False
+        store.write(3, decoded(dataset, 3))  # a page that has been read is written anew
+    store.close()
+
+
+def test_before_a_read_begins_its_first_records_are_asked_for_as_far_as_they_may_stay(dataset, tmp_path, monkeypatch):
+    asked = []
+    store = filled(dataset, tmp_path)
+    monkeypatch.setattr(files, "fetch_ahead", lambda descriptor, *place: asked.append(place))
+    order = [4, 2, 1, 3]
+    store.cache = int(store.sizes[[4, 2]].sum() / FETCH_SHARE) + 1
+    stream = Stream(dataset, dataset.chunks.row0, store=store, rows=400, nnz=dataset.nnz)
+    stream.fetch([np.array(order[:1]), np.array(order[1:])])
+    stream.close()
+    assert asked == [(int(store.offsets[c]), int(store.sizes[c])) for c in order[:2]]
 
 
 def test_a_limit_keeps_the_first_chunks_that_fit(dataset, tmp_path):

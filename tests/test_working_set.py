@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from making import block_of, dense, random_rows
 
 from bigclf.block import rows_of
-from bigclf.data.working_set import KEEP, TIE, WorkingSet, bytes_of
+from bigclf.data.working_set import KEEP, TIE, WorkingSet, bytes_of, find_cut
 
 D = 20
 
@@ -83,6 +83,23 @@ def test_a_row_larger_than_the_arena_stays_outside():
     held = set_of(100, longest - 1)
     held.admit(block, np.arange(100), np.zeros(100))
     assert held.n_rows > 0 and np.diff(held.block().indptr).max() < longest
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([3, 50, 10**6]), st.sampled_from([2, 100]))
+def test_the_cut_is_where_rows_sorted_by_their_keys_no_longer_fit(seed, values, longest):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(0, 300))
+    keys, lengths = -rng.integers(0, values, n) * 1e-3, rng.integers(0, longest, n)
+    rows, entries = int(rng.integers(0, n + 5)), float(rng.uniform(0, 1.2) * lengths.sum())
+    expected, room = None, entries
+    for taken, i in enumerate(np.argsort(-keys, kind="stable")):
+        room -= lengths[i]
+        if taken == rows or room < 0:
+            expected = keys[i]
+            break
+    full, key = find_cut(keys.copy(), lengths.copy(), rows, entries)
+    assert (key if full else None) == expected
 
 
 def test_rows_that_became_stuck_leave_first():

@@ -407,10 +407,21 @@ def fetch_ahead(descriptor: int, offset: int, length: int) -> None:
 
 # Descriptors: what the raw store reads and writes
 
+PAGE = 4096
+
 
 def open_descriptor(path: PathLike) -> int:
     """Descriptor for reading and writing of ``path``, made if need be."""
     return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+
+
+def direct_descriptor(descriptor: int) -> int:
+    """Another descriptor for the same file, for writes that go to the disk past the page cache; -1 where the system
+    has none. Memory, place and length of what is written are to be multiples of ``PAGE``."""
+    try:
+        return os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_DIRECT)
+    except (OSError, AttributeError):
+        return -1
 
 
 def write_all(descriptor: int, views: list[memoryview], offset: int) -> None:

@@ -2,7 +2,8 @@
 
 A record holds a chunk's sections one after another: indices, values (or one a row), squared norms, row lengths, labels,
 row weights. One ``preadv`` a record scatters them straight into the arrays of a block. Where that at least halves a
-record, its indices are packed (``packing``) and unpacked by the thread that reads.
+record, its indices are packed (``packing``) and unpacked by the thread that reads. Records of many pages are written
+past the page cache where the system can: through it a first read had to find new memory for every byte of the store.
 
 Every record has its place from the beginning, in the order of the chunks. The store is a cache: every record carries a
 checksum of its bytes on disk, a bad one is made anew from the shards, a full disk only makes the store smaller, and a
@@ -11,9 +12,11 @@ process that is killed leaves nothing behind (the file has no name) unless a dir
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -23,12 +26,14 @@ from bigclf.data import files
 from bigclf.data.packing import count_far, pack_indices, unpack_indices
 
 log = logging.getLogger("bigclf")
-FORMAT = 2
+FORMAT = 3
 ENCODINGS: dict[str, Any] = {"raw": None, "u8": np.uint8, "u16": np.uint16}
 WORTHWHILE = 0.5  # indices are packed where a record is at most this share of what it is else: reading a byte takes
 # 0.36 ns and unpacking an entry 0.7 to 0.9 (2.8 GB/s, measured), so that packing four bytes into two would not pay
 MARGIN = 1 / 16  # slots are so much longer than the first record needs: the others differ a little
 NEAR = 1 << 20  # records within so many bytes of each other are read in sequence by the system itself
+FETCH_SHARE = 0.9  # of ``cache`` is asked for before a read begins
+DIRECT = 1 << 18  # bytes of the largest record from which on records begin at a page, and bypass the page cache
 LAG, BEHIND = 1 << 24, 1 << 26  # read in sequence, the page cache forgets what lies between these bytes behind
 
 
@@ -82,15 +87,18 @@ class Layout:
     """Where the records lie: a function of the source's counts, the encoding and its estimated bytes an entry.
 
     A slot for each chunk in their order; behind them, a place for each that its slot does not hold, where its indices
-    stand as they are. ``sixteenths`` : of a byte, what the index of an entry is to need.
+    stand as they are. ``sixteenths`` : of a byte, what the index of an entry is to need. ``unit`` : what the places and
+    lengths of slots are multiples of.
     """
 
     def __init__(self, rows: np.ndarray, nnz: np.ndarray, row: int, value: int, width: int, encoding: str,
                  sixteenths: int = 0) -> None:  # fmt: skip
         self.encoding, self.sixteenths = encoding, sixteenths
         self.fixed = rows * row + nnz * value
-        self.plain = _aligned(self.fixed + nnz * width)
-        slots = self.plain if encoding == "raw" else _aligned(self.fixed + nnz * sixteenths // 16)
+        plain = self.fixed + nnz * width
+        self.unit = files.PAGE if plain.max(initial=0) >= DIRECT else 16
+        self.plain = self.aligned(plain)
+        slots = self.plain if encoding == "raw" else self.aligned(self.fixed + nnz * sixteenths // 16)
         self.offsets = np.concatenate([[0], np.cumsum(slots)])
         self.beyond = self.offsets[-1] + np.concatenate([[0], np.cumsum(self.plain)])
 
@@ -101,9 +109,9 @@ class Layout:
     def fits(self, chunk: int, size: int) -> bool:
         return bool(self.offsets[chunk] + size <= self.offsets[chunk + 1])
 
-
-def _aligned(sizes: np.ndarray) -> np.ndarray:
-    return (sizes + 15) // 16 * 16
+    def aligned(self, sizes: Any) -> Any:
+        """The next multiple of ``unit``."""
+        return (sizes + self.unit - 1) // self.unit * self.unit
 
 
 class RawStore:
@@ -147,8 +155,9 @@ class RawStore:
         self.sums, self.stored = np.zeros(count, np.uint64), np.zeros(count, bool)
         self.limit, self.cache, self.wanted = limit, cache, encoding
         self.rebuilt = self._end = 0  # where the record read last ends
-        self.descriptor = -1
+        self.descriptor = self._direct = -1
         self.layout: Layout | None = None
+        self._indirect = False  # the system has no way past the page cache
         self._lock = threading.Lock()
         self._spare: list[np.ndarray] = []
         self._directory = directory
@@ -202,6 +211,9 @@ class RawStore:
                 self.layout = self._layout(*self._chosen(block))
                 if self._path is not None:
                     self.descriptor = files.open_descriptor(f"{self._path}{self.layout.name}.bin")
+            if self._direct < 0 and self.layout.unit == files.PAGE and not self._indirect:
+                self._direct = files.direct_descriptor(self.descriptor)
+                self._indirect = self._direct < 0
             return self.layout
 
     def _layout(self, encoding: str, sixteenths: int = 0) -> Layout:
@@ -254,7 +266,8 @@ class RawStore:
 
     def _put(self, chunk: int, offset: int, before: int, views: list[memoryview], units: int) -> None:
         try:
-            files.write_all(self.descriptor, views, offset)
+            if self._indirect or self._direct < 0 or not self._put_directly(views, offset):
+                files.write_all(self.descriptor, views, offset)
         except OSError as error:
             with self._lock:
                 self.limit = before if self.limit is None else min(self.limit, before)
@@ -263,6 +276,29 @@ class RawStore:
         self.offsets[chunk], self.sizes[chunk] = offset, sum(view.nbytes for view in views)
         self.units[chunk], self.sums[chunk] = units, _checksum(views)
         self.stored[chunk] = True
+
+    def _put_directly(self, views: list[memoryview], offset: int) -> bool:
+        """Write past the page cache; False where the system refuses. What is written needs memory that begins at a
+        page, and whole pages."""
+        size = sum(view.nbytes for view in views)
+        padded = -(-size // files.PAGE) * files.PAGE
+        scratch = self._scratch(padded + files.PAGE)
+        first = -scratch.ctypes.data % files.PAGE
+        pages, end = scratch[first : first + padded], 0
+        for view in views:
+            pages[end : end + view.nbytes] = np.frombuffer(view, np.uint8)
+            end += view.nbytes
+        pages[end:] = 0
+        try:
+            files.write_all(self._direct, [memoryview(pages)], offset)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            self._indirect = True
+            return False
+        finally:
+            self._spare.append(scratch)
+        return True
 
     # Reading
 
@@ -336,6 +372,16 @@ class RawStore:
                 files.fetch_ahead(self.descriptor, offset, size)
             end = offset + size
 
+    def fetch(self, chunks: Iterable[int]) -> None:
+        """Ask for the first of these records, as many bytes as surely stay in the page cache until they are read."""
+        room = int(FETCH_SHARE * self.cache)
+        for chunk in chunks:
+            offset, size = int(self.offsets[chunk]), int(self.sizes[chunk])
+            room -= size
+            if not self.stored[chunk] or room < 0:
+                return
+            files.fetch_ahead(self.descriptor, offset, size)
+
     def _forget(self, chunk: int) -> None:
         """Drop a record whose bytes are not what was written; it is decoded anew and counted."""
         self.stored[chunk] = False
@@ -383,8 +429,9 @@ class RawStore:
                               **told)  # fmt: skip
 
     def close(self) -> None:
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
+        for descriptor in (self.descriptor, self._direct):
+            if descriptor >= 0:
+                os.close(descriptor)
 
 
 KEPT = ("offsets", "sizes", "units", "sums", "stored")

@@ -61,6 +61,7 @@ class Stream:
         self._shape = rows, nnz, source.index_width, source.binary, source.row_constant
         self._free: queue.SimpleQueue[Buffer] = queue.SimpleQueue()
         self._made = 0
+        self._fetching: threading.Thread | None = None
         self._last: tuple[tuple[int, int], Block] | None = None
         self._locks: dict[tuple[int, int], threading.Lock] = {}
         self._guard = threading.Lock()
@@ -122,6 +123,18 @@ class Stream:
             if self.frugal and self._decoded:
                 release_unused()
             self._decoded = 0
+
+    def fetch(self, units: Sequence[np.ndarray]) -> None:
+        """Have the system fetch what comes first of a read that is yet to begin, while other work is done."""
+        if self.store is not None and self.threads:
+            chunks = itertools.chain.from_iterable(unit.tolist() for unit in units)
+            self._join()
+            self._fetching = threading.Thread(target=self.store.fetch, args=(chunks,), name="bigclf-fetch")
+            self._fetching.start()
+
+    def _join(self) -> None:
+        if self._fetching is not None:
+            self._fetching.join()
 
     def load(self, chunks: np.ndarray) -> Block:
         """All the chunks as one block that stays."""
@@ -199,6 +212,7 @@ class Stream:
         return block
 
     def close(self) -> None:
+        self._join()
         if self.store is not None:
             self.store.remember()
             self.store.close()

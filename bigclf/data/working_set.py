@@ -73,6 +73,42 @@ def fill_keys(ids, scores, salt, keys):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def find_cut(keys, lengths, most_rows, most_entries):  # type: ignore[no-untyped-def]
+    """Take rows from the highest key on, at most ``most_rows`` with at most ``most_entries`` entries in all: whether
+    one has to stay, and its key. Reorders keys and lengths.
+
+    A quickselect by weight (Hoare 1961, with Dijkstra's partition in three); the order of equal keys does not matter.
+    """
+    low, high = 0, keys.size
+    rows, entries = np.int64(most_rows), np.float64(most_entries)
+    while low < high:
+        a, b, c = keys[low], keys[(low + high) // 2], keys[high - 1]
+        pivot = max(min(a, b), min(max(a, b), c))
+        i, j, k = low, low, high  # above the pivot low:i, equal i:j, below k:high
+        above, same = np.int64(0), np.int64(0)
+        while j < k:
+            key, length = keys[j], lengths[j]
+            if key > pivot:
+                above += length
+                keys[j], lengths[j], keys[i], lengths[i] = keys[i], lengths[i], key, length
+                i += 1
+                j += 1
+            elif key < pivot:
+                k -= 1
+                keys[j], lengths[j], keys[k], lengths[k] = keys[k], lengths[k], key, length
+            else:
+                same += length
+                j += 1
+        if i - low > rows or above > entries:
+            high = i
+        elif k - low > rows or above + same > entries:
+            return True, pivot
+        else:
+            rows, entries, low = rows - (k - low), entries - (above + same), k
+    return False, 0.0
+
+
+@kernel
 def keep_rows(arena, kept_scores, keys, threshold, used, member):  # type: ignore[no-untyped-def]
     """Move the rows whose key is above the threshold to the front, in place and in order."""
     n, entries = 0, 0
@@ -172,11 +208,9 @@ class WorkingSet:
         n, before = self.n_rows, self.used.copy()
         keys = np.empty(n)
         fill_keys(self.arena.ids[:n], self.scores[:n], self.salt, keys)
-        best = np.argsort(-keys, kind="stable")
-        entries = np.cumsum(np.diff(self.arena.indptr[: n + 1])[best])
-        fits = int(np.searchsorted(entries, KEEP * self.arena.indices.size, side="right"))
-        fits = min(fits, int(KEEP * self.scores.size))
-        self.threshold = float(keys[best[fits]]) if fits < n else self.threshold
+        lengths = np.diff(self.arena.indptr[: n + 1])
+        full, key = find_cut(keys.copy(), lengths, int(KEEP * self.scores.size), KEEP * self.arena.indices.size)
+        self.threshold = float(key) if full else self.threshold
         keep_rows(self.arena, self.scores, keys, self.threshold, self.used, self.member)
         self.generation += 1
         return bool((self.used < before).any())

@@ -198,6 +198,8 @@ class Bench:
             self.advance(block.n_rows, block.n_bytes)
         self.stream.meanwhile = None
         if visit.segment == self.plan.segments - 1 and self.plan.set_rows:
+            if len(self.plan.groups) == 1:  # else another group's blocks come next
+                self.stream.fetch(self._units(visit._replace(epoch=visit.epoch + 1, segment=0), group))
             self._team.each(lessons, self._finish, self.idle)
             facts["set_rows"] += sum(learner.set.n_rows for learner in learners if learner.set is not None)
         facts["rounds"] = max([facts["rounds"], *(lesson.rounds for lesson in lessons)])
@@ -253,12 +255,14 @@ class Bench:
             yield self._resident[group]
             return
         self.source.check_unchanged(self.plan.groups[group])
-        units = units_of(self.plan, self.source.chunks, self._chunk_bytes, group, visit.epoch)
-        if visit.kind == "update":
-            units = segment_units(self.plan, units, visit.segment)
-        for block in self.stream.blocks(units):
+        for block in self.stream.blocks(self._units(visit, group)):
             self._bytes += block.n_bytes
             yield block
+
+    def _units(self, visit: Visit, group: int) -> list[np.ndarray]:
+        """The chunks of each block that the visit reads."""
+        units = units_of(self.plan, self.source.chunks, self._chunk_bytes, group, visit.epoch)
+        return segment_units(self.plan, units, visit.segment) if visit.kind == "update" else units
 
     # What groups carry from visit to visit
 
