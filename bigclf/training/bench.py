@@ -16,6 +16,7 @@ import numpy as np
 from bigclf.block import Block
 from bigclf.data import files
 from bigclf.data.dataset import Dataset
+from bigclf.data.row_files import RowStore, bytes_of
 from bigclf.data.store import ROW_BYTES, RawStore, chunk_sizes, entry_bytes
 from bigclf.data.stream import Stream
 from bigclf.machine import memory_limit
@@ -78,6 +79,7 @@ class Bench:
     ) -> None:
         self.job, self.idle, self.advance = job, idle, advance
         self.source, self.plan, self.problems = job.source, job.plan, job.problems
+        self._rows = row_store_of(job)  # first: the raw store takes what room is left
         self.stream = stream_of(job)
         chunks = self.source.chunks
         self.group_rows = [int(chunks.rows[a:b].sum()) for a, b in self.plan.groups]
@@ -256,6 +258,8 @@ class Bench:
         units = units_of(self.plan, self.source.chunks, self._chunk_bytes, group, visit.epoch)
         if visit.kind == "update":
             units = segment_units(self.plan, units, visit.segment)
+        if self._rows is not None:
+            self._rows.expect(units)
         for block in self.stream.blocks(units):
             self._bytes += block.n_bytes
             yield block
@@ -266,7 +270,7 @@ class Bench:
         if group not in self._learners:
             rows = self.group_rows[group]
             self._learners[group] = [
-                Learner(problem, self.plan, number, group, rows, self.source)
+                Learner(problem, self.plan, number, group, rows, self.source, self._rows)
                 for number, problem in enumerate(self.problems)
             ]
         return self._learners[group]
@@ -350,6 +354,8 @@ class Bench:
         self.release()
         self._team.close()
         self.stream.close()
+        if self._rows is not None:
+            self._rows.close()
 
     # Beside the visits
 
@@ -445,14 +451,38 @@ def stream_of(job: Job) -> Stream:
                   frugal=plan.memory["planned"] + HELD_BYTES > plan.memory["budget"])  # fmt: skip
 
 
+def row_store_of(job: Job) -> RowStore | None:
+    """Where the per-row arrays are; None: in memory.
+
+    Raises
+    ------
+    RunError : there is no room on the local disk.
+    """
+    plan, rows = job.plan, job.problems[0].setting.method.rows
+    if not plan.rows_bytes:
+        return None
+    counts, fields, problems = job.source.chunks.rows, len(rows._fields), len(job.problems)
+    one_side = bytes_of(int(counts.sum()), problems, fields, 1)
+    directory = _local_directory(job.local_dir)
+    return RowStore(counts, problems, fields, plan.rows_bytes // one_side, directory, _cache_share())
+
+
+def _local_directory(local_dir: Any) -> str:
+    if local_dir is not None:
+        files.make_directory(local_dir)
+    return files.scratch_directory(local_dir)
+
+
+def _cache_share() -> int:
+    """Bytes of a file that may stay in the page cache."""
+    return int(CACHE_SHARE * memory_limit()[0])
+
+
 def _store(source: Any, local_dir: Any) -> RawStore | None:
     try:
-        if local_dir is not None:
-            files.make_directory(local_dir)
-        directory = files.scratch_directory(local_dir)
+        directory = _local_directory(local_dir)
         room = int(files.free_bytes(directory) * 0.8)
-        cache = int(CACHE_SHARE * memory_limit()[0])
-        return RawStore(source, directory, keep=local_dir is not None, limit=room, cache=cache)
+        return RawStore(source, directory, keep=local_dir is not None, limit=room, cache=_cache_share())
     except OSError as error:
         log.warning("no raw store (%s): the shards are decoded in every read", error)
         return None
