@@ -252,7 +252,11 @@ def test_rows_stuck_by_more_than_the_largest_violation_of_the_read_before_leave_
     learner._stuck[0] = -low
     stuck = held.block().ids[held.scores[:before] < low].copy()
     learner.go_on_round(1)
-    assert stuck.size > 100 and held.n_rows == before - stuck.size and held.outside(stuck, np.arange(stuck.size)).size == stuck.size
+    assert (
+        stuck.size > 100
+        and held.n_rows == before - stuck.size
+        and held.outside(stuck, np.arange(stuck.size)).size == stuck.size
+    )
 
 
 def test_pieces_cover_all_rows_and_fit():

@@ -441,7 +441,7 @@ def sync_descriptor(descriptor: int) -> None:
 
 
 def reserve(descriptor: int, size: int) -> None:
-    """Make the file ``size`` bytes long and take the room for them, where the system can; OSError when there is none."""
+    """Make the file ``size`` bytes long and take the room for them, if the system can; OSError when there is none."""
     if hasattr(os, "posix_fallocate") and size:
         os.posix_fallocate(descriptor, 0, size)
     else:

@@ -1,14 +1,15 @@
 """Per-row arrays on disk: dual variables of more rows than memory has room for.
 
 A ``RowStore`` is one nameless file with a place for every chunk: the arrays of each problem, one after another. It has
-two sides; where a read still needs the arrays as they were at its start, what is new goes to the other side. Slices are
-read and written with ``pread`` and ``pwrite`` beside the chunk's own record, checked against checksums, and dropped from
-the page cache behind; nothing is mapped. All room is taken at the beginning, so that a disk cannot be full later on.
-The file is no checkpoint: it goes with the process, and ``Window.arrays`` is what a checkpoint is written from.
+two sides; where a read still needs the arrays as they were at its start, what is new goes to the other side. Slices
+are read and written with ``pread`` and ``pwrite`` beside the chunk's own record, checked against checksums, and dropped
+from the page cache behind; nothing is mapped. All room is taken at the beginning, so that a disk cannot be full later
+on. The file is no checkpoint: it goes with the process, and ``Window.arrays`` is what a checkpoint is written from.
 
 A ``Window`` is what a learner has of it in memory: the values of the rows of its working set, which change whatever
-block is at hand, and those of the block at hand. Rows that leave the working set wait until their chunk is next read,
-or until there are many: then they are written back in the order of the file.
+block is at hand, and those of the block at hand. Rows that leave the working set wait until their chunk is next read:
+in memory, and where they are many in sorted runs behind the file's other places. Only where there is no room for
+another run all that wait are written to their places, in the order of the file.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,12 +28,28 @@ from bigclf.errors import RunError
 from bigclf.units import format_bytes
 
 LAG, BEHIND = 1 << 24, 1 << 26  # bytes before the page cache forgets; where they lie in sequence, what it is told of
-WAITING = 0.5  # rows that left the working set and wait to be written, at most so many times its own, but for a block's
+WAITING = 0.5  # rows that left the working set and wait in memory: at most so many times its own, but for a block's
+RUNS = 32  # ... and as many runs of them on disk: a read makes ten or twenty
 
 
 def waiting_bytes(fields: int) -> int:
     """Memory for a row of the working set: its values, and its part of the rows that wait and are put in order."""
     return 8 * fields + int(2 * WAITING * (8 + 8 * fields)) + 16
+
+
+def chunk_bytes(sides: int) -> int:
+    """Memory for a chunk of a problem: which side is which, checksums, and where each run has its rows."""
+    return 3 + 9 * sides + RUNS * 13
+
+
+def bytes_of(rows: int, problems: int, fields: int, sides: int, set_rows: int) -> int:
+    """Disk that a ``RowStore`` takes."""
+    return 8 * problems * (rows * fields * sides + RUNS * run_rows(set_rows) * (1 + fields))
+
+
+def run_rows(set_rows: int) -> int:
+    """Rows of a run at most."""
+    return int(WAITING * set_rows) + set_rows // 4
 
 
 class RowStore:
@@ -43,6 +60,7 @@ class RowStore:
     rows : int64 [chunk], the rows of each.
     problems, fields : arrays are numbered by both.
     sides : 2 where a problem is ever to keep the arrays as they were (``begin``), else 1.
+    set_rows : of the largest working set.
     directory : where the file lies.
     cache : bytes that may stay in the system's page cache.
 
@@ -51,12 +69,23 @@ class RowStore:
     RunError : there is no room for it.
     """
 
-    def __init__(self, rows: np.ndarray, problems: int, fields: int, sides: int, directory: str, cache: int = 0) -> None:
+    def __init__(
+        self,
+        rows: np.ndarray,
+        problems: int,
+        fields: int,
+        sides: int,
+        directory: str,
+        set_rows: int = 0,
+        cache: int = 0,
+    ) -> None:
         self.rows, self.fields, self.directory = rows, fields, directory
         self.first = np.concatenate([[0], np.cumsum(rows)])
         self._row = 8 * fields * problems
-        self.n_bytes = bytes_of(int(self.first[-1]), problems, fields, sides)
-        self._one_side = self.n_bytes // sides
+        total = int(self.first[-1])
+        self.n_bytes = bytes_of(total, problems, fields, sides, set_rows)
+        self._one_side, self._runs = total * self._row, sides * total * self._row
+        self.run_rows = run_rows(set_rows)
         shape = problems, rows.size
         self._side = np.zeros(shape, np.uint8)  # that has the arrays as they are
         self._moved = np.zeros(shape, np.bool_)  # the other one has them as they were
@@ -108,10 +137,7 @@ class RowStore:
         except OSError as error:
             raise self._error("cannot be read", error) from error
         if not whole or _checksum(views) != self._sums[side, number, chunk]:
-            raise RunError(
-                f"the dual variables in {self.directory!r} (chunk {chunk}) are not as they were written: the disk or "
-                "memory is faulty; resume the run from its last checkpoint"
-            )
+            raise self._damaged(chunk)
         self._pass(offset, sum(view.nbytes for view in views))
 
     def write(self, number: int, chunk: int, values: list[np.ndarray]) -> None:
@@ -131,6 +157,35 @@ class RowStore:
     def _offset(self, side: int, number: int, chunk: int) -> int:
         within = number * 8 * self.fields * int(self.rows[chunk])
         return side * self._one_side + int(self.first[chunk]) * self._row + within
+
+    def write_run(self, number: int, slot: int, run: np.ndarray) -> None:
+        """Put down a run: float64 [row, 1 + array]."""
+        try:
+            files.write_all(self.descriptor, [memoryview(run).cast("B")], self._run_offset(number, slot))
+        except OSError as error:
+            raise self._error("cannot be written", error) from error
+
+    def read_run(self, number: int, slot: int, first: int, last: int, sum_: int, chunk: int) -> np.ndarray:
+        """Rows first:last of a run, whose checksum is ``sum_``; errors as for ``read``."""
+        found = np.empty((last - first, 1 + self.fields))
+        views = [memoryview(found).cast("B")]
+        offset = self._run_offset(number, slot) + first * found.itemsize * found.shape[1]
+        try:
+            whole = files.read_all(self.descriptor, views[:], offset)
+        except OSError as error:
+            raise self._error("cannot be read", error) from error
+        if not whole or _checksum(views) != sum_:
+            raise self._damaged(chunk)
+        return found
+
+    def _run_offset(self, number: int, slot: int) -> int:
+        return self._runs + (number * RUNS + slot) * self.run_rows * 8 * (1 + self.fields)
+
+    def _damaged(self, chunk: int) -> RunError:
+        return RunError(
+            f"the dual variables in {self.directory!r} (chunk {chunk}) are not as they were written: the disk or "
+            "memory is faulty; resume the run from its last checkpoint"
+        )
 
     def _error(self, what: str, error: OSError) -> RunError:
         return RunError(
@@ -174,11 +229,6 @@ class RowStore:
             self.descriptor = -1
 
 
-def bytes_of(rows: int, problems: int, fields: int, sides: int) -> int:
-    """Disk that a ``RowStore`` takes."""
-    return 8 * rows * problems * fields * sides
-
-
 class FiledArray:
     """An array [row] that is read in pieces: what a checkpoint is written from and restored from.
 
@@ -187,17 +237,29 @@ class FiledArray:
 
     dtype = np.dtype(np.float64)
 
-    def __init__(self, edges: np.ndarray, read: Callable[[int, int], np.ndarray]) -> None:
+    def __init__(self, edges: np.ndarray, read: Callable[[int, int], Any]) -> None:
         self.edges, self._read = edges, read
         self.shape = (int(edges[-1]),)
         self.nbytes = 8 * self.shape[0]
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        return self._read(rows.start, rows.stop)
+        found: np.ndarray = self._read(rows.start, rows.stop)
+        return found
 
     def pieces(self) -> Iterator[np.ndarray]:
         for first, last in zip(self.edges.tolist(), self.edges.tolist()[1:], strict=False):
             yield self[first:last]
+
+
+class Run(NamedTuple):
+    """Rows that wait on disk, ascending: which slot they are in; where each chunk's begin (int32 [chunk + 1]), their
+    checksum, and whether they still wait; in ``left`` [1] how many chunks have some that do."""
+
+    slot: int
+    starts: np.ndarray
+    sums: np.ndarray
+    waits: np.ndarray
+    left: np.ndarray
 
 
 class Window:
@@ -214,7 +276,9 @@ class Window:
     before : the same as it was at ``begin``, where that is kept; of the block's rows only.
     """
 
-    def __init__(self, store: RowStore, number: int, chunks: tuple[int, int], kind: Any, held: WorkingSet | None) -> None:
+    def __init__(
+        self, store: RowStore, number: int, chunks: tuple[int, int], kind: Any, held: WorkingSet | None
+    ) -> None:
         self.store, self.number, self.kind, self.held = store, number, kind, held
         self._chunks = range(*chunks)
         self._row0 = int(store.first[chunks[0]])
@@ -226,6 +290,7 @@ class Window:
         self._ids = np.empty(0, np.int64)  # of rows that wait, ascending
         self._values = np.empty((len(kind._fields), 0))
         self._waits = np.empty(0, np.bool_)
+        self._runs: list[Run] = []
         store.clear(number)
         if held is not None:
             held.places, held.left, held.came = self._places, self._leave, self._enter
@@ -261,7 +326,7 @@ class Window:
             self.store.write(self.number, piece[0], self._slices(self.rows, piece))
         self._pieces = []
         if np.count_nonzero(self._waits) > WAITING * self._own:
-            self.write_back(everything=False)
+            self._spill()
 
     def _slices(self, rows: Any, piece: tuple[int, int, int]) -> list[np.ndarray]:
         return [array[piece[1] : piece[1] + piece[2]] for array in rows]
@@ -269,9 +334,8 @@ class Window:
     def _room_for(self, rows: int) -> None:
         """Make the arrays large enough for a block of so many rows."""
         size = self._own + rows
-        if self.store.keeps(self.number):
-            if self.before is self.rows or self.before[0].size < size:
-                self.before = self.kind(*(np.zeros(size) for _ in self.kind._fields))
+        if self.store.keeps(self.number) and (self.before is self.rows or self.before[0].size < size):
+            self.before = self.kind(*(np.zeros(size) for _ in self.kind._fields))
         if self._places.size < size:
             same = self.before is self.rows
             grown = self.kind(*(np.zeros(size) for _ in self.kind._fields))
@@ -309,10 +373,49 @@ class Window:
         self._values = np.concatenate([self._values[:, waits], left], axis=1)[:, order]
         self._ids, self._waits = ids[order], np.ones(order.size, np.bool_)
 
+    def _spill(self) -> None:
+        """Rows that wait in memory are written to runs; where there is no room for one, all go to their places."""
+        waiting = np.flatnonzero(self._waits)
+        if not self.store.run_rows or -(-waiting.size // self.store.run_rows) > RUNS - len(self._runs):
+            self.write_back(everything=False)
+            return
+        for first in range(0, waiting.size, self.store.run_rows):
+            self._write_run(waiting[first : first + self.store.run_rows])
+        self._none_waits()
+
+    def _write_run(self, waiting: np.ndarray) -> None:
+        ids = self._ids[waiting]
+        run = np.empty((ids.size, 1 + self._values.shape[0]))
+        run[:, 0], run[:, 1:] = ids, self._values[:, waiting].T  # numbers of rows are below 2^53
+        slot = min({*range(RUNS)} - {other.slot for other in self._runs})
+        self.store.write_run(self.number, slot, run)
+        edges = self.store.first[self._chunks.start : self._chunks.stop + 1] - self._row0
+        starts = np.searchsorted(ids, edges).astype(np.int32)
+        waits = starts[1:] > starts[:-1]
+        sums = np.zeros(len(self._chunks), np.uint64)
+        for n in np.flatnonzero(waits).tolist():
+            sums[n] = _checksum([memoryview(run[starts[n] : starts[n + 1]]).cast("B")])
+        self._runs.append(Run(slot, starts, sums, waits, np.array([np.count_nonzero(waits)])))
+
+    def _none_waits(self) -> None:
+        """In memory."""
+        self._ids, self._values, self._waits = self._ids[:0].copy(), self._values[:, :0].copy(), self._waits[:0].copy()
+
     def _catch_up(self, piece: tuple[int, int, int]) -> None:
         """Rows of the chunk that left the working set get the values they left with; they wait no more."""
         chunk, place, rows = piece
         first = int(self.store.first[chunk]) - self._row0
+        n = chunk - self._chunks.start
+        for run in self._runs:
+            if run.waits[n]:
+                a, b = run.starts[n : n + 2].tolist()
+                found = self.store.read_run(self.number, run.slot, a, b, run.sums[n], chunk)
+                places = place + found[:, 0].astype(np.int64) - first
+                for field, array in enumerate(self.rows):
+                    array[places] = found[:, 1 + field]
+                run.waits[n] = False
+                run.left[0] -= 1
+        self._runs = [run for run in self._runs if run.left[0]]
         a, b = np.searchsorted(self._ids, [first, first + rows])
         here = np.flatnonzero(self._waits[a:b]) + a
         for array, values in zip(self.rows, self._values, strict=True):
@@ -331,7 +434,8 @@ class Window:
             first, rows = int(self.store.first[chunk]) - self._row0, int(self.store.rows[chunk])
             a, b = np.searchsorted(sorted_ids, [first, first + rows])
             c, d = np.searchsorted(self._ids, [first, first + rows])
-            if a == b and not self._waits[c:d].any():
+            on_disk = any(run.waits[chunk - self._chunks.start] for run in self._runs)
+            if a == b and not on_disk and not self._waits[c:d].any():
                 continue
             self._room_for(rows)
             piece = chunk, self._own, rows
@@ -340,7 +444,7 @@ class Window:
             for array in self.rows:
                 array[self._own + sorted_ids[a:b] - first] = array[order[a:b]]
             self.store.write(self.number, chunk, self._slices(self.rows, piece))
-        self._ids, self._values, self._waits = self._ids[:0], self._values[:, :0], self._waits[:0]
+        self._none_waits()
 
     # To a checkpoint and back
 
@@ -363,7 +467,8 @@ class Window:
     def restore(self, now: list[Any], before: list[Any] | None) -> None:
         """Take up arrays [row], or ``FiledArray``; ``before`` : as they were at the epoch's start, if that is kept. The
         working set has the rows it is to have."""
-        self._ids, self._values, self._waits = self._ids[:0], self._values[:, :0], self._waits[:0]
+        self._none_waits()
+        self._runs = []
         self.store.clear(self.number)
         if before is not None:
             self._put(before)

@@ -16,7 +16,7 @@ import numpy as np
 from bigclf.block import Block
 from bigclf.data import files
 from bigclf.data.dataset import Dataset
-from bigclf.data.row_files import RowStore, bytes_of
+from bigclf.data.row_files import RowStore
 from bigclf.data.store import ROW_BYTES, RawStore, chunk_sizes, entry_bytes
 from bigclf.data.stream import Stream
 from bigclf.machine import memory_limit
@@ -25,6 +25,7 @@ from bigclf.training.plan import Plan, segment_units, units_of
 from bigclf.training.problems import Problem
 from bigclf.training.team import Team
 from bigclf.training.visit import Carry, Dual, Learner, Outcome, Part, Ref, RowFile, Scratch, Sums, Visit
+from bigclf.units import format_bytes
 
 log = logging.getLogger("bigclf")
 HELD_BYTES = 64_000_000  # what Arrow may hold beyond its need where the budget has room
@@ -459,12 +460,20 @@ def row_store_of(job: Job) -> RowStore | None:
     RunError : there is no room on the local disk.
     """
     plan, rows = job.plan, job.problems[0].setting.method.rows
-    if not plan.rows_bytes:
+    if not plan.rows_sides:
         return None
-    counts, fields, problems = job.source.chunks.rows, len(rows._fields), len(job.problems)
-    one_side = bytes_of(int(counts.sum()), problems, fields, 1)
+    largest = max(plan.arena(number)[0] for number in range(len(job.problems)))
     directory = _local_directory(job.local_dir)
-    return RowStore(counts, problems, fields, plan.rows_bytes // one_side, directory, _cache_share())
+    log.info("dual variables on disk: %s in %s", format_bytes(plan.rows_bytes), directory)
+    return RowStore(
+        job.source.chunks.rows,
+        len(job.problems),
+        len(rows._fields),
+        plan.rows_sides,
+        directory,
+        largest,
+        _cache_share(),
+    )
 
 
 def _local_directory(local_dir: Any) -> str:

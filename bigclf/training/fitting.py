@@ -410,7 +410,7 @@ def conducted(
             _start_from(run, options["init"], source)
         saved = None
         if directory is not None and options["resume"]:
-            saved = directory.newest(len(plan.groups), filed=plan.rows_bytes > 0)
+            saved = directory.newest(len(plan.groups), filed=plan.rows_sides > 0)
         if saved is not None:
             assert directory is not None
             run.restore(saved)

@@ -39,7 +39,6 @@ BUFFERS = 3  # blocks read ahead
 VIEW_BYTES = 8 * 5  # a row of a block: order, scores, and the problem's view of labels and weights
 SET_ORDER_BYTES = 8 * 3  # a row of the working set: orders and keys
 ROW_SHARE = 0.5  # of the budget: per-row arrays that would take more go to disk, and the working set gets the memory
-CHUNK_BYTES = 40  # of a chunk of a problem whose per-row arrays are on disk: checksums, and which side is which
 SLACK_BYTES = 4 * MB  # orders, indices of Parquet files, queues
 ACTIVE_SLACK = 0.1  # rows that score above minus this are gone over again between reads
 ROUNDS_A_READ = 1.0  # rows of the working set visited while streaming, for each row streamed
@@ -73,8 +72,9 @@ class Plan:
     opportunistic : rows of the working set are visited while no block is ready: the bits are not repeatable.
     threads, buffers : readers beside the learning thread and blocks read ahead; they never change bits.
     learners : problems that learn from a block at a time, each on a core; they never change bits.
-    store_bytes : size of the raw store (0: none is made). rows_bytes : of the file that has the per-row arrays (dual
-        variables) where they do not fit in memory (0: they do); it never changes bits.
+    store_bytes : size of the raw store (0: none is made).
+    rows_sides : of the file that has the per-row arrays (dual variables) where memory has no room for them (0: it has,
+        2: they are kept as they were at a read's start, too); rows_bytes : its size. They never change bits.
     memory : what each part takes, their sum ``planned``, and the ``budget``.
     """
 
@@ -95,6 +95,7 @@ class Plan:
     store_bytes: int
     memory: dict[str, int]
     learners: int = 1
+    rows_sides: int = 0
     rows_bytes: int = 0
     shares: tuple[float, ...] = ()
     schedule: str = "auto"
@@ -113,7 +114,7 @@ class Plan:
     def same_bits(self) -> dict[str, Any]:
         """The part of the plan that the result depends on: what a resumed run must share."""
         shared = self.as_json()
-        for name in ("threads", "buffers", "learners", "store_bytes", "rows_bytes", "memory"):
+        for name in ("threads", "buffers", "learners", "store_bytes", "rows_sides", "rows_bytes", "memory"):
             del shared[name]
         return shared
 
@@ -181,7 +182,8 @@ def make_plan(
         dtype=dtype,
         learners=LEARNERS if threads > 1 and len(problems) > 1 else 1,
         store_bytes=0 if shape["resident"] or reads == 1 else sizes.data,
-        rows_bytes=sizes.rows_bytes,
+        rows_sides=sizes.sides,
+        rows_bytes=sizes.rows_bytes(shape["set_rows"]),
         memory=parts,
         schedule=schedule,
         block_rounds=(settings.get("inner_rounds") or BLOCK_ROUNDS[schedule]) if schedule != "auto" else 0,
@@ -257,10 +259,12 @@ class Sizes:
         """``sides`` : 2 where certificates are made beside the learning, from the arrays as they were."""
         self.sides = sides
 
-    @property
-    def rows_bytes(self) -> int:
-        """Disk for per-row arrays."""
-        return row_files.bytes_of(self.source.n_rows, self.k, self.fields, self.sides)
+    def rows_bytes(self, set_rows: int) -> int:
+        """Disk for per-row arrays; ``set_rows`` : of a working set in the mean."""
+        if not self.sides:
+            return 0
+        largest = int(set_rows * max(self.shares, default=1.0))
+        return row_files.bytes_of(self.source.n_rows, self.k, self.fields, self.sides, largest)
 
     @property
     def set_row(self) -> int:
@@ -271,7 +275,7 @@ class Sizes:
         """What a run holds however it goes."""
         parts = {"state": self.k * self.state}
         if self.sides:
-            parts["row state"] = self.k * self.source.chunks.rows.size * CHUNK_BYTES
+            parts["row state"] = self.k * self.source.chunks.rows.size * row_files.chunk_bytes(self.sides)
         elif self.method.rows is not None:
             row = 8 * len(self.method.rows._fields) * (1 if self.alone else 2)  # of several groups, the start's too
             parts["row state"] = self.k * self.source.n_rows * row

@@ -10,7 +10,8 @@ cached : dual cached loops (Matsushima, Vishwanathan, Smola, KDD 2012) in a sche
     rows of the cache are visited. A row leaves when it is stuck by more than a threshold, which is the largest
     violation that the last read saw; where that makes no room, the threshold is relaxed until a fifth is free.
 
-All of them look at every row once a read at least, keep the dual variables of all rows, and certify every read; so they have one optimum, and repeatable bits.
+All of them look at every row once a read at least, keep the dual variables of all rows, and certify every read; so they
+have one optimum, and repeatable bits.
 """
 
 from __future__ import annotations

@@ -490,7 +490,7 @@ class Task:
         """The mean of the folds' dual variables, each row's over the folds that it was learned from in, and the
         weights that go with them; None for methods without, for several groups and where they are on disk."""
         method = run.method
-        if method.certify is None or method.value is None or len(plan.groups) > 1 or plan.rows_bytes:
+        if method.certify is None or method.value is None or len(plan.groups) > 1 or plan.rows_sides:
             return None
         alphas = self._alphas(run, best, directory)
         problems = self._full(best)

@@ -10,12 +10,14 @@ import hashlib
 import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from bigclf.data import files
 from bigclf.data.row_files import FiledArray
+from bigclf.errors import RunError
 from bigclf.model import header_length, tensor_table
 
 NAMES = {"<f8": "F64", "<f4": "F32", "<i8": "I64"}
@@ -54,20 +56,26 @@ def read_head(path: str) -> tuple[dict[str, tuple[int, np.dtype, tuple[int, ...]
         return tensor_table(head + file.read(header_length(head, size) - len(head)), size)
 
 
-def filed_array(path: str, first: int, rows: int) -> FiledArray:
-    """An array float64 [row] whose bytes begin at ``first`` in the file."""
-    edges = np.append(np.arange(0, rows, PIECE), rows)
+@dataclass(frozen=True)
+class Slices:
+    """Reads rows a to b of an array float64 [row] whose bytes begin at ``first`` in the file; travels as its path."""
 
-    def read(a: int, b: int) -> np.ndarray:
+    path: str
+    first: int
+
+    def __call__(self, a: int, b: int) -> np.ndarray:
         piece = np.empty(b - a)
-        with files.open_binary(path) as file:
-            file.seek(first + 8 * a)
+        with files.open_binary(self.path) as file:
+            file.seek(self.first + 8 * a)
             if file.readinto(memoryview(piece).cast("B")) != piece.nbytes:  # type: ignore[attr-defined]
-                raise ValueError(f"{path} is shorter than it was")
-            files.drop_cache(file.fileno(), first + 8 * a, piece.nbytes)
+                raise RunError(f"{self.path} is shorter than it was; resume the run from its last checkpoint")
+            files.drop_cache(file.fileno(), self.first + 8 * a, piece.nbytes)
         return piece
 
-    return FiledArray(edges, read)
+
+def filed_array(path: str, first: int, rows: int) -> FiledArray:
+    """An array float64 [row] whose bytes begin at ``first`` in the file."""
+    return FiledArray(np.append(np.arange(0, rows, PIECE), rows), Slices(path, first))
 
 
 def checksum(array: np.ndarray | FiledArray) -> str:
