@@ -90,7 +90,7 @@ class Bench:
         self._resident: dict[int, Block] = {}
         self._spare: list[list[Any]] = [[] for _ in self.problems]
         self._team = Team(job.plan.learners)
-        self._bytes = 0
+        self._bytes = self._told = 0
 
     # A visit
 
@@ -109,7 +109,7 @@ class Bench:
         DataError : rows that cannot be used.
         """
         began, self._bytes = time.monotonic(), 0
-        rebuilt, waited, decoded = self._rebuilt, self.stream.waited, self.stream.bytes_decoded
+        rebuilt, waited = self._rebuilt, self.stream.waited
         facts: dict[str, Any] = {"rounds": 0, "set_rows": 0, "busy": {}}
         if visit.last - visit.first > 1:
             parts = self._bundle(visit, states, token, facts)
@@ -121,8 +121,9 @@ class Bench:
             "rebuilt": self._rebuilt - rebuilt,
             "seconds": time.monotonic() - began,
             "waited": self.stream.waited - waited,
-            "decoded": self.stream.bytes_decoded - decoded,
+            "decoded": self.stream.bytes_decoded - self._told,  # what was gathered before it, too
         }
+        self._told = self.stream.bytes_decoded
         return Outcome(visit.first, visit.last, token, parts, None, facts)
 
     @property
