@@ -416,26 +416,44 @@ def read_tensors(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     ------
     ModelFormatError : lengths, offsets, shapes, types or names that do not fit the file.
     """
-    header = _safetensors_header(data)
-    metadata = header.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
-        raise ModelFormatError("damaged header: metadata must be text")
-    start = 8 + struct.unpack("<Q", data[:8])[0]
-    end, tensors = 0, {}
-    for name, first, last, dtype, shape in sorted(_tensor_entries(header), key=lambda entry: entry[1:3]):
-        if first != end or last > len(data) - start:
-            raise ModelFormatError(f"damaged: tensor {name!r} overlaps another or lies outside the file")
-        tensors[name] = np.frombuffer(data, dtype, (last - first) // dtype.itemsize, start + first).reshape(shape)
-        end = last
-    if end != len(data) - start:
-        raise ModelFormatError("damaged: the file is shorter or longer than its header says; copy it again")
+    places, metadata = tensor_table(data, len(data))
+    tensors = {}
+    for name, (first, dtype, shape) in places.items():
+        tensors[name] = np.frombuffer(data, dtype, _product(shape), first).reshape(shape)
     return {name: np.require(tensor, requirements="A") for name, tensor in tensors.items()}, metadata
 
 
-def _safetensors_header(data: bytes) -> dict[str, Any]:
+def tensor_table(head: bytes, size: int) -> tuple[dict[str, tuple[int, np.dtype, tuple[int, ...]]], dict[str, str]]:
+    """Of each tensor of a safetensors file its place in the file, type and shape, and the metadata; errors as above.
+
+    ``head`` : the beginning of the file, with the whole header (``header_length``); ``size`` : of the file, in bytes.
+    """
+    header = _safetensors_header(head, size)
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+        raise ModelFormatError("damaged header: metadata must be text")
+    start = 8 + struct.unpack("<Q", head[:8])[0]
+    end, places = 0, {}
+    for name, first, last, dtype, shape in sorted(_tensor_entries(header), key=lambda entry: entry[1:3]):
+        if first != end or last > size - start:
+            raise ModelFormatError(f"damaged: tensor {name!r} overlaps another or lies outside the file")
+        places[name] = start + first, dtype, shape
+        end = last
+    if end != size - start:
+        raise ModelFormatError("damaged: the file is shorter or longer than its header says; copy it again")
+    return places, metadata
+
+
+def header_length(first: bytes, size: int) -> int:
+    """Bytes of the head of a safetensors file of ``size`` bytes that begins with ``first`` (8 bytes at least)."""
+    length = struct.unpack("<Q", first[:8])[0] if len(first) >= 8 else 0
+    return 8 + int(min(length, _MAX_HEADER, max(0, size - 8)))
+
+
+def _safetensors_header(data: bytes, size: int) -> dict[str, Any]:
     _refuse_other_formats(data)
     length = struct.unpack("<Q", data[:8])[0] if len(data) >= 8 else None
-    if length is None or length > min(len(data) - 8, _MAX_HEADER):
+    if length is None or length > min(size - 8, _MAX_HEADER):
         raise ModelFormatError("not a bigclf model, or cut short: the header is longer than the file")
     try:
         header = json.loads(data[8 : 8 + length].decode(), object_pairs_hook=_no_duplicates)

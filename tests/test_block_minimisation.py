@@ -190,7 +190,8 @@ def test_the_cache_of_selective_holds_the_rows_nearest_to_the_margin(shards):
         selective(learner, block, everything, scratch)
     held = learner.set
     scores = scratch.scores(500).copy()
-    mine = held.member[blocks[2].ids]
+    mine = np.ones(500, bool)
+    mine[learner.outside(blocks[2], everything)] = False
     inside = learner.rows.alpha[held.block().ids]
     share = ((inside > 0) & (inside < 1.0)).mean()
     alpha = learner.rows.alpha[:1500]
@@ -251,7 +252,11 @@ def test_rows_stuck_by_more_than_the_largest_violation_of_the_read_before_leave_
     learner._stuck[0] = -low
     stuck = held.block().ids[held.scores[:before] < low].copy()
     learner.go_on_round(1)
-    assert stuck.size > 100 and held.n_rows == before - stuck.size and not held.member[stuck].any()
+    assert (
+        stuck.size > 100
+        and held.n_rows == before - stuck.size
+        and held.outside(stuck, np.arange(stuck.size)).size == stuck.size
+    )
 
 
 def test_pieces_cover_all_rows_and_fit():

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from bigclf.cli import terminal
-from bigclf.cli.inspect import NOT_REPEATABLE, certificate_text, cluster_text, parameters_text
+from bigclf.cli.inspect import NOT_REPEATABLE, certificate_text, cluster_text, disk_text, parameters_text
 from bigclf.errors import BigclfError, ClusterError, Interrupted, RunError
 from bigclf.progress import quality_text
 from bigclf.units import format_bytes, format_count, format_seconds
@@ -212,6 +212,7 @@ def print_fit(model: Any, path: str) -> None:
             ("weights", f"{model.coef_.shape[0]} x {model.n_features:,}"),
             ("parameters", parameters_text(method)),
             ("memory", memory_text(result.memory)),
+            ("disk", disk_text(result.plan)),
             ("repeatable", None if result.repeatable else NOT_REPEATABLE),
             ("cluster", cluster_text(result.history)),
         ],

@@ -157,6 +157,12 @@ def parameters_text(method: dict[str, Any]) -> str:
     return ", ".join(f"{name}={_short(value)}" for name, value in method.items() if value is not None)
 
 
+def disk_text(plan: dict[str, Any] | None) -> str | None:
+    """What is on disk because memory has no room for it."""
+    size = (plan or {}).get("rows_bytes", 0)
+    return f"dual variables on disk, {format_bytes(size)}" if size else None
+
+
 def _short(value: Any, most: int = 90) -> str:
     text = value if isinstance(value, str) else f"{value:.6g}" if isinstance(value, float) else json.dumps(
         terminal.plain(value), ensure_ascii=False
@@ -209,6 +215,7 @@ def _print_run(directory: str, told: dict[str, Any], most: int = 12) -> None:
             ("data", f"{data['n_rows']:,} rows, {data['nnz']:,} non-zeros" if "nnz" in data else None),
             ("limits", parameters_text({**run.get("limits", {}), "tol": identity.get("tol")})),
             ("plan", parameters_text({k: v for k, v in plan.items() if not isinstance(v, (list, dict))})),
+            ("disk", disk_text(plan)),
             ("groups", f"{groups:,}" if groups > 1 else None),
             ("cluster", cluster_text(history)),
             ("versions", parameters_text(run.get("versions", {}))),

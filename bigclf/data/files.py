@@ -451,6 +451,18 @@ def sync_descriptor(descriptor: int) -> None:
     os.fsync(descriptor)
 
 
+def reserve(descriptor: int, size: int) -> None:
+    """Make the file ``size`` bytes long and take the room for them, if the system can; OSError when there is none."""
+    if hasattr(os, "posix_fallocate") and size:
+        os.posix_fallocate(descriptor, 0, size)
+    else:
+        os.ftruncate(descriptor, size)
+
+
+def close_descriptor(descriptor: int) -> None:
+    os.close(descriptor)
+
+
 def save_arrays(path: PathLike, **arrays: np.ndarray) -> None:
     """Publish numpy arrays as one .npz file."""
     import io

@@ -8,6 +8,7 @@ threshold anew. Their dual variables stay where all rows' do, so nothing is lost
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -28,18 +29,51 @@ def key_of(score, row, salt):  # type: ignore[no-untyped-def]
     return score - TIE * (np.float64(z >> np.uint64(40)) / 16777216.0)
 
 
+@inlined
+def holds(member, r):  # type: ignore[no-untyped-def]
+    """Whether row r is in the set: a bit a row."""
+    return (member[r >> 3] >> np.uint8(r & 7)) & np.uint8(1) != 0
+
+
+@inlined
+def put_in(member, r):  # type: ignore[no-untyped-def]
+    member[r >> 3] |= np.uint8(1) << np.uint8(r & 7)
+
+
+@inlined
+def take_out(member, r):  # type: ignore[no-untyped-def]
+    member[r >> 3] &= np.uint8(255) ^ (np.uint8(1) << np.uint8(r & 7))
+
+
+@kernel
+def keep_outside(ids, rows, member, found):  # type: ignore[no-untyped-def]
+    """Those i of ``rows`` whose ids[i] is not in the set, to the front of ``found``; how many they are."""
+    n = 0
+    for k in range(rows.size):
+        if not holds(member, ids[rows[k]]):
+            found[n] = rows[k]
+            n += 1
+    return n
+
+
+@kernel
+def put_all_in(ids, member):  # type: ignore[no-untyped-def]
+    for i in range(ids.size):
+        put_in(member, ids[i])
+
+
 @kernel
 def append_rows(block, rows, first, scores, threshold, salt, arena, kept_scores, used, member):  # type: ignore[no-untyped-def]
     """Copy rows[first:] whose key is above the threshold; return the place of the first that found no room.
 
-    ``used`` [2] holds the arena's rows and entries; ``member`` [row] whether a row is in it.
+    ``used`` [2] holds the arena's rows and entries; ``member`` has a bit a row, whether it is in it.
     """
     n, entries = used[0], used[1]
     explicit, constant = arena.values.size > 0, arena.scales.size > 0
     for k in range(first, rows.size):
         i = rows[k]
         r = block.ids[i]
-        if member[r] or key_of(scores[i], r, salt) <= threshold:
+        if holds(member, r) or key_of(scores[i], r, salt) <= threshold:
             continue
         a, length = block.indptr[i], block.indptr[i + 1] - block.indptr[i]
         if entries + length > arena.indices.size or n >= arena.labels.size:
@@ -58,7 +92,7 @@ def append_rows(block, rows, first, scores, threshold, salt, arena, kept_scores,
         if constant:
             arena.scales[n] = block.scales[i] if block.scales.size > 0 else np.float32(1)
         kept_scores[n] = scores[i]
-        member[r] = True
+        put_in(member, r)
         n += 1
         entries += length
         arena.indptr[n] = entries
@@ -115,7 +149,7 @@ def keep_rows(arena, kept_scores, keys, threshold, used, member):  # type: ignor
     explicit, constant = arena.values.size > 0, arena.scales.size > 0
     for i in range(used[0]):
         if keys[i] <= threshold:
-            member[arena.ids[i]] = False
+            take_out(member, arena.ids[i])
             continue
         a, length = arena.indptr[i], arena.indptr[i + 1] - arena.indptr[i]
         for p in range(length):
@@ -139,10 +173,10 @@ def keep_rows(arena, kept_scores, keys, threshold, used, member):  # type: ignor
 
 @kernel
 def fill_rows(block, slots, arena):  # type: ignore[no-untyped-def]
-    """Copy each row i with slots[id of i] >= 0 to that row of the arena, whose indptr is already laid out."""
+    """Copy each row i with slots[i] >= 0 to that row of the arena, whose indptr is already laid out."""
     explicit, constant = arena.values.size > 0, arena.scales.size > 0
     for i in range(block.indptr.size - 1):
-        n = slots[block.ids[i]]
+        n = slots[i]
         if n < 0:
             continue
         a, to = block.indptr[i], arena.indptr[n]
@@ -165,7 +199,12 @@ class Members(NamedTuple):
 
 
 class WorkingSet:
-    """An arena for ``rows`` rows with ``nnz`` entries of a group with ``group_rows`` rows."""
+    """An arena for ``rows`` rows with ``nnz`` entries of a group with ``group_rows`` rows.
+
+    Where the per-row arrays are not in memory whole (``data/row_files.py``), ``places`` has the places of the arena's
+    rows in what is, ``came`` is told of rows that have come (first, last) and ``left``, before others move up, which
+    of the arena's rows stay (bool [n_rows]).
+    """
 
     def __init__(
         self, rows: int, nnz: int, index_width: int, binary: bool, group_rows: int, constant: bool = False
@@ -182,7 +221,10 @@ class WorkingSet:
         )
         self.scores = np.empty(rows)
         self.used = np.zeros(2, np.int64)
-        self.member = np.zeros(group_rows, np.bool_)
+        self.member = np.zeros(member_bytes(group_rows), np.uint8)
+        self.places: np.ndarray | None = None
+        self.came: Callable[[int, int], None] | None = None
+        self.left: Callable[[np.ndarray], None] | None = None
         self.threshold = -np.inf
         self.salt = 0  # of the chance that decides among rows that matter as much
         self.generation = 0  # grows when rows move: orders drawn before are void
@@ -195,9 +237,12 @@ class WorkingSet:
         """Take in those of the block's ``rows`` whose score earns it; a row larger than the arena stays outside."""
         first = 0
         while True:
+            before = self.n_rows
             first = append_rows(
                 block, rows, first, scores, self.threshold, self.salt, self.arena, self.scores, self.used, self.member
             )
+            if self.came is not None:
+                self.came(before, self.n_rows)
             if first >= rows.size:
                 return
             if not self.compact():
@@ -211,20 +256,30 @@ class WorkingSet:
         lengths = np.diff(self.arena.indptr[: n + 1])
         full, key = find_cut(keys.copy(), lengths, int(KEEP * self.scores.size), KEEP * self.arena.indices.size)
         self.threshold = float(key) if full else self.threshold
-        keep_rows(self.arena, self.scores, keys, self.threshold, self.used, self.member)
-        self.generation += 1
+        self._keep(keys, self.threshold)
         return bool((self.used < before).any())
+
+    def _keep(self, keys: np.ndarray, threshold: float) -> None:
+        """Only rows stay whose key is above the threshold."""
+        if self.left is not None:
+            self.left(keys[: self.n_rows] > threshold)
+        keep_rows(self.arena, self.scores, keys, threshold, self.used, self.member)
+        self.generation += 1
+
+    def outside(self, ids: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Those i of ``rows`` whose ids[i] is not in the set, in their order."""
+        found = np.empty_like(rows)
+        return found[: keep_outside(ids, rows, self.member, found)]
 
     def drop(self, threshold: float) -> None:
         """Let every row go whose score is below the threshold."""
         n = self.n_rows
         if (self.scores[:n] < threshold).any():
-            keep_rows(self.arena, self.scores, self.scores, np.nextafter(threshold, -np.inf), self.used, self.member)
-            self.generation += 1
+            self._keep(self.scores, np.nextafter(threshold, -np.inf))
 
     def clear(self) -> None:
         """Let every row go."""
-        self.member[:] = False
+        self.member[:] = 0
         self.used[:] = 0
         self.generation += 1
 
@@ -240,17 +295,19 @@ class WorkingSet:
         self.arena.ids[:n], self.scores[:n] = members.ids, members.scores
         np.cumsum(members.lengths, out=self.arena.indptr[1 : n + 1])
         self.used[:] = n, self.arena.indptr[n]
-        self.member[members.ids] = True
+        put_all_in(self.arena.ids[:n], self.member)
         self.threshold = float(members.threshold[0])
-        self._slots = np.full(self.member.size, -1, np.int32)
-        self._slots[members.ids] = np.arange(n)
+        self._slots = np.argsort(members.ids, kind="stable")
 
     def fill(self, block: Block) -> None:
         """Copy the expected rows that stand in the block to their places."""
-        fill_rows(block, self._slots, self.arena)
+        ids = self.arena.ids[: self.n_rows]
+        if ids.size:
+            found = self._slots[np.minimum(np.searchsorted(ids, block.ids, sorter=self._slots), ids.size - 1)]
+            fill_rows(block, np.where(ids[found] == block.ids, found, -1), self.arena)
 
     def block(self) -> Block:
-        """The rows of the arena as a block (views)."""
+        """The rows of the arena as a block (views); ``ids`` are the places of their values in the per-row arrays."""
         n, entries = int(self.used[0]), int(self.used[1])
         a = self.arena
         return Block(
@@ -260,12 +317,17 @@ class WorkingSet:
             a.labels[:n],
             a.weights[:n],
             a.norms[:n],
-            a.ids[:n],
+            a.ids[:n] if self.places is None else self.places[:n],
             a.scales[: n if a.scales.size else 0],
         )
 
 
+def member_bytes(rows: int) -> int:
+    """What it takes to know of so many rows whether they are in the set."""
+    return rows // 8 + 1
+
+
 def bytes_of(rows: int, nnz: int, index_width: int, binary: bool, constant: bool = False) -> int:
-    """What the arena of a ``WorkingSet`` allocates (the flags of the group's rows not counted)."""
+    """What the arena of a ``WorkingSet`` allocates (a bit for each of the group's rows not counted)."""
     entry = index_width + (0 if binary or constant else 4)
     return nnz * entry + rows * (ROW_BYTES + (4 if constant else 0)) + 8

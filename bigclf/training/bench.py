@@ -16,6 +16,7 @@ import numpy as np
 from bigclf.block import Block
 from bigclf.data import files
 from bigclf.data.dataset import Dataset
+from bigclf.data.row_files import RowStore
 from bigclf.data.store import ROW_BYTES, RawStore, chunk_sizes, entry_bytes
 from bigclf.data.stream import Stream
 from bigclf.machine import memory_limit
@@ -24,6 +25,7 @@ from bigclf.training.plan import Plan, segment_units, units_of
 from bigclf.training.problems import Problem
 from bigclf.training.team import Team
 from bigclf.training.visit import Carry, Dual, Learner, Outcome, Part, Ref, RowFile, Scratch, Sums, Visit
+from bigclf.units import format_bytes
 
 log = logging.getLogger("bigclf")
 HELD_BYTES = 64_000_000  # what Arrow may hold beyond its need where the budget has room
@@ -78,6 +80,7 @@ class Bench:
     ) -> None:
         self.job, self.idle, self.advance = job, idle, advance
         self.source, self.plan, self.problems = job.source, job.plan, job.problems
+        self._rows = row_store_of(job)  # first: the raw store takes what room is left
         self.stream = stream_of(job)
         chunks = self.source.chunks
         self.group_rows = [int(chunks.rows[a:b].sum()) for a, b in self.plan.groups]
@@ -87,7 +90,7 @@ class Bench:
         self._resident: dict[int, Block] = {}
         self._spare: list[list[Any]] = [[] for _ in self.problems]
         self._team = Team(job.plan.learners)
-        self._bytes = 0
+        self._bytes = self._told = 0
 
     # A visit
 
@@ -106,7 +109,7 @@ class Bench:
         DataError : rows that cannot be used.
         """
         began, self._bytes = time.monotonic(), 0
-        rebuilt, waited, decoded = self._rebuilt, self.stream.waited, self.stream.bytes_decoded
+        rebuilt, waited = self._rebuilt, self.stream.waited
         facts: dict[str, Any] = {"rounds": 0, "set_rows": 0, "busy": {}}
         if visit.last - visit.first > 1:
             parts = self._bundle(visit, states, token, facts)
@@ -118,8 +121,9 @@ class Bench:
             "rebuilt": self._rebuilt - rebuilt,
             "seconds": time.monotonic() - began,
             "waited": self.stream.waited - waited,
-            "decoded": self.stream.bytes_decoded - decoded,
+            "decoded": self.stream.bytes_decoded - self._told,  # what was gathered before it, too
         }
+        self._told = self.stream.bytes_decoded
         return Outcome(visit.first, visit.last, token, parts, None, facts)
 
     @property
@@ -255,7 +259,10 @@ class Bench:
             yield self._resident[group]
             return
         self.source.check_unchanged(self.plan.groups[group])
-        for block in self.stream.blocks(self._units(visit, group)):
+        units = self._units(visit, group)
+        if self._rows is not None:
+            self._rows.expect(units)
+        for block in self.stream.blocks(units):
             self._bytes += block.n_bytes
             yield block
 
@@ -270,7 +277,7 @@ class Bench:
         if group not in self._learners:
             rows = self.group_rows[group]
             self._learners[group] = [
-                Learner(problem, self.plan, number, group, rows, self.source)
+                Learner(problem, self.plan, number, group, rows, self.source, self._rows)
                 for number, problem in enumerate(self.problems)
             ]
         return self._learners[group]
@@ -354,6 +361,8 @@ class Bench:
         self.release()
         self._team.close()
         self.stream.close()
+        if self._rows is not None:
+            self._rows.close()
 
     # Beside the visits
 
@@ -449,14 +458,46 @@ def stream_of(job: Job) -> Stream:
                   frugal=plan.memory["planned"] + HELD_BYTES > plan.memory["budget"])  # fmt: skip
 
 
+def row_store_of(job: Job) -> RowStore | None:
+    """Where the per-row arrays are; None: in memory.
+
+    Raises
+    ------
+    RunError : there is no room on the local disk.
+    """
+    plan, rows = job.plan, job.problems[0].setting.method.rows
+    if not plan.rows_sides:
+        return None
+    largest = max(plan.arena(number)[0] for number in range(len(job.problems)))
+    directory = _local_directory(job.local_dir)
+    log.info("dual variables on disk: %s in %s", format_bytes(plan.rows_bytes), directory)
+    return RowStore(
+        job.source.chunks.rows,
+        len(job.problems),
+        len(rows._fields),
+        plan.rows_sides,
+        directory,
+        largest,
+        _cache_share(),
+    )
+
+
+def _local_directory(local_dir: Any) -> str:
+    if local_dir is not None:
+        files.make_directory(local_dir)
+    return files.scratch_directory(local_dir)
+
+
+def _cache_share() -> int:
+    """Bytes of a file that may stay in the page cache."""
+    return int(CACHE_SHARE * memory_limit()[0])
+
+
 def _store(source: Any, local_dir: Any) -> RawStore | None:
     try:
-        if local_dir is not None:
-            files.make_directory(local_dir)
-        directory = files.scratch_directory(local_dir)
+        directory = _local_directory(local_dir)
         room = int(files.free_bytes(directory) * 0.8)
-        cache = int(CACHE_SHARE * memory_limit()[0])
-        return RawStore(source, directory, keep=local_dir is not None, limit=room, cache=cache)
+        return RawStore(source, directory, keep=local_dir is not None, limit=room, cache=_cache_share())
     except OSError as error:
         log.warning("no raw store (%s): the shards are decoded in every read", error)
         return None

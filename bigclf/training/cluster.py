@@ -786,8 +786,14 @@ class DaskEngine(Crew):
         method, chunks = self.job.problems[0].setting.method, self.job.source.chunks
         rows = max(int(chunks.rows[a:b].sum()) for a, b in self.job.plan.groups)
         largest = rows * 8 * len(method.rows._fields) * len(self.job.problems)
-        if largest > FILE_BYTES and self.directory is not None:
+        filed = self.job.plan.rows_sides > 0
+        if (filed or largest > FILE_BYTES) and self.directory is not None:
             return self.directory.path
+        if filed:
+            raise RunError(
+                f"the dual variables take {format_bytes(largest)}, for which the plan has no room in memory: give a "
+                "run_dir that every worker can write, or more memory"
+            )
         if largest > TRAVEL_BYTES:
             enough = -(-len(self.job.plan.groups) * largest // TRAVEL_BYTES)
             raise RunError(

@@ -138,7 +138,11 @@ def make_visit(
         states = [place.states[number] for number in what.todo]
         alone = len(place.job.plan.groups) == 1
         given = [_copy(state) for state in states] if alone else states
-        held = [None] * (what.last - what.first) if carries is None else [_loaded(c, keeps) for c in carries.content]
+        held = (
+            [None] * (what.last - what.first)
+            if carries is None
+            else [_loaded(c, keeps, place) for c in carries.content]
+        )
         outcome = place.bench.visit(what, given, held, token)
         parts = [_packed(part, state) for part, state in zip(outcome.parts, states, strict=False)]
         carry = None
@@ -201,12 +205,13 @@ def _written(carry: Carry, place: Place, visit: Visit, directory: str, token: st
     return Carry(RowFile(name, digest), None if carry.shared is None else _own(carry.shared))
 
 
-def _loaded(carry: Carry, directory: str) -> Carry:
-    """The carry with its row state in memory."""
+def _loaded(carry: Carry, directory: str, place: Place) -> Carry:
+    """The carry with its row state in memory, or where the plan has it on disk as ``FiledArray``."""
     file = carry.rows
     if not isinstance(file, RowFile):
         return carry
-    held = load_rows(files.join(directory, file.name), file.digest, file.steps)
+    path, filed = files.join(directory, file.name), place.job.plan.rows_sides > 0
+    held = load_rows(path, file.digest, file.steps, filed)
     rows: dict[int, dict[str, np.ndarray]] = {}
     for name, array in held.items():
         number, _, rest = name.split(".", 2)

@@ -408,7 +408,9 @@ def conducted(
         shown.callback(screen.stop)
         if options["init"] is not None:
             _start_from(run, options["init"], source)
-        saved = directory.newest(len(plan.groups)) if directory is not None and options["resume"] else None
+        saved = None
+        if directory is not None and options["resume"]:
+            saved = directory.newest(len(plan.groups), filed=plan.rows_sides > 0)
         if saved is not None:
             assert directory is not None
             run.restore(saved)

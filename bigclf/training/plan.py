@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from bigclf.data import row_files, working_set
 from bigclf.data import store as raw
-from bigclf.data import working_set
 from bigclf.errors import MemoryBudgetError
 from bigclf.jit import random_state, shuffle
 from bigclf.losses import BOXED
@@ -38,6 +38,7 @@ LEARNERS = 2  # problems that learn at a time, where there are several; room is 
 BUFFERS = 3  # blocks read ahead
 VIEW_BYTES = 8 * 5  # a row of a block: order, scores, and the problem's view of labels and weights
 SET_ORDER_BYTES = 8 * 3  # a row of the working set: orders and keys
+ROW_SHARE = 0.5  # of the budget: per-row arrays that would take more go to disk, and the working set gets the memory
 SLACK_BYTES = 4 * MB  # orders, indices of Parquet files, queues
 ACTIVE_SLACK = 0.1  # rows that score above minus this are gone over again between reads
 ROUNDS_A_READ = 1.0  # rows of the working set visited while streaming, for each row streamed
@@ -72,6 +73,8 @@ class Plan:
     threads, buffers : readers beside the learning thread and blocks read ahead; they never change bits.
     learners : problems that learn from a block at a time, each on a core; they never change bits.
     store_bytes : size of the raw store (0: none is made).
+    rows_sides : of the file that has the per-row arrays (dual variables) where memory has no room for them (0: it has,
+        2: they are kept as they were at a read's start, too); rows_bytes : its size. They never change bits.
     memory : what each part takes, their sum ``planned``, and the ``budget``.
     """
 
@@ -92,6 +95,8 @@ class Plan:
     store_bytes: int
     memory: dict[str, int]
     learners: int = 1
+    rows_sides: int = 0
+    rows_bytes: int = 0
     shares: tuple[float, ...] = ()
     schedule: str = "auto"
     block_rounds: int = 0
@@ -109,7 +114,7 @@ class Plan:
     def same_bits(self) -> dict[str, Any]:
         """The part of the plan that the result depends on: what a resumed run must share."""
         shared = self.as_json()
-        for name in ("threads", "buffers", "learners", "store_bytes", "memory"):
+        for name in ("threads", "buffers", "learners", "store_bytes", "rows_sides", "rows_bytes", "memory"):
             del shared[name]
         return shared
 
@@ -151,14 +156,13 @@ def make_plan(
     sizes = Sizes(source, problems, dtype, edges, in_memory, parts_of_epoch)
     settings = problems[0].setting.settings
     schedule = settings.get("schedule", "auto")
-    parts = sizes.always()
-    resident = parts | sizes.resident()
+    resident = sizes.always() | sizes.resident()
     if sum(resident.values()) + SLACK_BYTES <= memory and (reads > 1 or in_memory):
         parts = resident
         shape: dict[str, Any] = dict(resident=True, sequential=True, block_bytes=0, buffers=2, set_rows=0, set_nnz=0)
         shape["threads"] = DECODERS
     else:
-        shape = _streamed(sizes, parts, memory, again=reads > 1)
+        shape, parts = _streamed(sizes, memory, again=reads > 1)
     shape["threads"] = min(threads, shape["threads"]) if threads > 1 else 0
     if schedule != "auto" and (shape["resident"] or reads == 1):
         reason = f"every row fits in memory={format_bytes(memory)}" if shape["resident"] else "there is one read only"
@@ -178,6 +182,8 @@ def make_plan(
         dtype=dtype,
         learners=LEARNERS if threads > 1 and len(problems) > 1 else 1,
         store_bytes=0 if shape["resident"] or reads == 1 else sizes.data,
+        rows_sides=sizes.sides,
+        rows_bytes=sizes.rows_bytes(shape["set_rows"]),
         memory=parts,
         schedule=schedule,
         block_rounds=(settings.get("inner_rounds") or BLOCK_ROUNDS[schedule]) if schedule != "auto" else 0,
@@ -246,11 +252,31 @@ class Sizes:
         if not self.alone:  # the start of the epoch, a group's, what two levels of the tree join, and what comes of it
             copies = 5 + (len(edges) if segments > 1 else 0)
         self.state = self.setting.state_bytes(source.n_features, dtype) * copies
+        self.fields = len(self.method.rows._fields) if self.method.rows is not None else 0
+        self.sides = 0  # of per-row arrays on disk; 0: they are in memory
+
+    def put_rows_on_disk(self, sides: int) -> None:
+        """``sides`` : 2 where certificates are made beside the learning, from the arrays as they were."""
+        self.sides = sides
+
+    def rows_bytes(self, set_rows: int) -> int:
+        """Disk for per-row arrays; ``set_rows`` : of a working set in the mean."""
+        if not self.sides:
+            return 0
+        largest = int(set_rows * max(self.shares, default=1.0))
+        return row_files.bytes_of(self.source.n_rows, self.k, self.fields, self.sides, largest)
+
+    @property
+    def set_row(self) -> int:
+        """A row of the working set, beside its copy."""
+        return SET_ORDER_BYTES + (row_files.waiting_bytes(self.fields) if self.sides else 0)
 
     def always(self) -> dict[str, int]:
         """What a run holds however it goes."""
         parts = {"state": self.k * self.state}
-        if self.method.rows is not None:
+        if self.sides:
+            parts["row state"] = self.k * self.source.chunks.rows.size * row_files.chunk_bytes(self.sides)
+        elif self.method.rows is not None:
             row = 8 * len(self.method.rows._fields) * (1 if self.alone else 2)  # of several groups, the start's too
             parts["row state"] = self.k * self.source.n_rows * row
         if not (self.method.certificate and self.alone):  # there the best weights are it, and v makes room to write it
@@ -275,27 +301,37 @@ class Sizes:
         if self.method.certificate and not self.alone:  # weights at the start, v, the best weights, w
             parts["certificate"] = self.k * 6 * self.weights
         elif self.method.certificate:  # v; beside the learning, also the best weights, weights and alpha at the start
-            alone = has_set and self.k == 1 and schedule == "auto"
-            beside = 0 if alone else 2 * self.narrow + self.source.n_rows * 8
-            parts["certificate"] = self.k * (self.weights + beside)
+            beside = 2 * self.narrow + (0 if self.sides else self.source.n_rows * 8)
+            parts["certificate"] = self.k * (self.weights + (0 if self.proves_apart(has_set, schedule) else beside))
         if has_set:
-            parts["membership"] = self.k * self.group_rows
+            parts["membership"] = self.k * working_set.member_bytes(self.group_rows)
         return parts | {"decoding": self.decoding}
+
+    def proves_apart(self, has_set: bool, schedule: str) -> bool:
+        """Whether certificates are never made beside the learning (as ``proves_alone``)."""
+        return has_set and self.k == 1 and self.alone and schedule == "auto"
+
+    @property
+    def view(self) -> int:
+        """What a row of a block takes beside the block: of problems that learn from it, and of every problem's values
+        and their places, where those are on disk."""
+        windows = self.k * (8 * self.fields * self.sides + 8) if self.sides else 0
+        return self.at_once * VIEW_BYTES + windows
 
     def blocks(self, size: int) -> int:
         """Blocks of ``size`` bytes read ahead, and what a problem needs beside the one it is at."""
         rows = max(self.chunk_rows, int(size / max(1, raw_row_bytes(self.source))) + 1)
-        return (BUFFERS + 1) * max(size, self.chunk) + self.at_once * rows * VIEW_BYTES
+        return (BUFFERS + 1) * max(size, self.chunk) + rows * self.view
 
     def largest_block(self, room: int) -> int:
         """The size of which ``blocks`` fit in ``room`` bytes, at least a chunk and at most all rows."""
-        view = self.at_once * VIEW_BYTES
+        view = self.view
         most = (room - view) / (BUFFERS + 1 + view / max(1, raw_row_bytes(self.source)))
         return max(self.chunk, min(self.data, int(most)))
 
 
-def _streamed(sizes: Sizes, parts: dict[str, int], memory: int, again: bool) -> dict[str, Any]:
-    """The shape of a run whose data do not fit: fills ``parts``; refuses a budget that is too small.
+def _streamed(sizes: Sizes, memory: int, again: bool) -> tuple[dict[str, Any], dict[str, int]]:
+    """The shape of a run whose data do not fit, and what its parts take; refuses a budget that is too small.
 
     again : rows may be looked at more than once.
     """
@@ -304,10 +340,24 @@ def _streamed(sizes: Sizes, parts: dict[str, int], memory: int, again: bool) -> 
     has_set = again and sizes.method.working_set and (sizes.boxed if wanted is None else wanted > 0)
     if schedule != "auto":
         has_set, wanted = schedule != "fixed", 1.0 if wanted is None else wanted
-    parts |= sizes.streamed(has_set, schedule)
     least_set = int(max(2 * MB, k * LEAST_SET, k * 4 * source.max_row_nnz * sizes.entry)) if has_set else 0
-    fixed = sum(parts.values()) + SLACK_BYTES
-    least = fixed + sizes.blocks(sizes.chunk) + least_set
+
+    def needed() -> dict[str, int]:
+        return sizes.always() | sizes.streamed(has_set, schedule)
+
+    def least_of(parts: dict[str, int]) -> int:
+        return sum(parts.values()) + SLACK_BYTES + sizes.blocks(sizes.chunk) + least_set
+
+    parts = needed()
+    least = least_of(parts)
+    if sizes.fields and sizes.alone and (least > memory or parts["row state"] > ROW_SHARE * memory):
+        apart = not again or not sizes.method.certificate or sizes.proves_apart(has_set, schedule)
+        sizes.put_rows_on_disk(1 if apart else 2)
+        if least_of(needed()) < least:
+            parts = needed()
+        else:
+            sizes.put_rows_on_disk(0)
+    fixed, least = sum(parts.values()) + SLACK_BYTES, least_of(parts)
     if least > memory:
         raise _too_small(memory, least, parts | {"blocks": sizes.blocks(sizes.chunk), "working set": least_set})
     readers = 1
@@ -328,9 +378,9 @@ def _streamed(sizes: Sizes, parts: dict[str, int], memory: int, again: bool) -> 
         share = (SET_SHARE if wanted is None else wanted) / max(sizes.shares, default=1.0)
         set_rows, set_nnz = _arena(sizes, (memory - fixed - parts["blocks"]) // k, share)
         arena = working_set.bytes_of(set_rows, set_nnz, source.index_width, source.binary, source.row_constant)
-        parts["working set"] = k * (arena + set_rows * SET_ORDER_BYTES)
+        parts["working set"] = k * (arena + set_rows * sizes.set_row)
     least_share = min(sizes.shares, default=1.0)
-    return dict(
+    shape: dict[str, Any] = dict(
         resident=False,
         sequential=schedule == "cached"
         or (schedule == "auto" and has_set and sizes.boxed and least_share * set_nnz >= SEQUENTIAL_SHARE * source.nnz),
@@ -341,6 +391,7 @@ def _streamed(sizes: Sizes, parts: dict[str, int], memory: int, again: bool) -> 
         shares=sizes.shares,
         threads=readers,
     )
+    return shape, parts
 
 
 def _shares(problems: list[Problem]) -> tuple[float, ...]:
@@ -355,12 +406,11 @@ def _shares(problems: list[Problem]) -> tuple[float, ...]:
 def _arena(sizes: Sizes, room: int, share: float) -> tuple[int, int]:
     """Rows and entries of a working set that takes at most ``room`` bytes and holds at most ``share`` of the rows."""
     source = sizes.source
-    row_bytes = working_set.ROW_BYTES + (4 if source.row_constant else 0)
+    row_bytes = working_set.ROW_BYTES + (4 if source.row_constant else 0) + sizes.set_row
     mean_row = source.nnz / max(1, source.n_rows) * sizes.entry + row_bytes
     room = int(min(room, share * source.n_rows * mean_row))
     rows = max(16, int(room / mean_row * 0.95))  # rows shorter than the mean leave some of the entries unused
-    nnz = int((room - rows * row_bytes - 8) / sizes.entry)
-    return rows, max(1, nnz - int(rows * SET_ORDER_BYTES / sizes.entry))  # 1: where rows have no entries
+    return rows, max(1, int((room - rows * row_bytes - 8) / sizes.entry))  # 1: where rows have no entries
 
 
 def _too_small(memory: int, least: int, parts: dict[str, int]) -> MemoryBudgetError:

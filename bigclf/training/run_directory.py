@@ -24,6 +24,7 @@ from bigclf.data.shards import sealed, unsealed
 from bigclf.errors import ModelFormatError, RunError
 from bigclf.model import read_tensors
 from bigclf.training.lease import Lease
+from bigclf.training.tensors import checksum, filed_array, read_head, write_tensors
 from bigclf.training.visit import RowFile, settled_rows
 
 log = logging.getLogger("bigclf")
@@ -174,15 +175,16 @@ class RunDirectory:
         """Names of the state files, newest first."""
         return sorted((n for n in files.list_directory(self.path) if STATE.fullmatch(n)), reverse=True)
 
-    def newest(self, groups: int) -> Checkpoint | None:
-        """The newest checkpoint that is whole; damaged ones are passed over with a warning."""
+    def newest(self, groups: int, filed: bool = False) -> Checkpoint | None:
+        """The newest checkpoint that is whole; damaged ones are passed over with a warning. ``filed`` : see
+        ``load_rows``."""
         for name in self.checkpoints():
             try:
                 arrays, facts, _ = load_arrays(self.file(name))
                 rows: list[Any] = [{} for _ in range(groups)]
                 steps = tuple(float.fromhex(t) for t in facts.get("rows_steps", ()))
                 for file, digest in facts["rows_files"].items():
-                    rows[int(file.split("-")[1])] = load_rows(self.file(file), digest, steps)
+                    rows[int(file.split("-")[1])] = load_rows(self.file(file), digest, steps, filed)
                 self._rows_of[name] = set(facts["rows_files"])
                 return Checkpoint(arrays, rows, facts)
             except (OSError, ModelFormatError, KeyError, ValueError) as error:
@@ -234,14 +236,12 @@ class RunDirectory:
 
 def publish_arrays(path: str, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> str:
     """Write arrays and facts to one file, each tensor with a checksum; returns the digest over all of them."""
-    from safetensors.numpy import save_file
 
-    arrays = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
-    sums = {key: _checksum(array) for key, array in arrays.items()}
-    metadata = {"bigclf-run": sealed({"version": VERSION, "sums": sums, "facts": facts}).decode()}
+    def metadata(sums: dict[str, str]) -> dict[str, str]:
+        return {"bigclf-run": sealed({"version": VERSION, "sums": sums, "facts": facts}).decode()}
+
     with files.publishing(path) as beside:
-        save_file(arrays, beside, metadata)
-    return _digest(sums)
+        return _digest(write_tensors(beside, arrays, metadata))
 
 
 def load_arrays(path: str) -> tuple[dict[str, np.ndarray], dict[str, Any], str]:
@@ -252,19 +252,41 @@ def load_arrays(path: str) -> tuple[dict[str, np.ndarray], dict[str, Any], str]:
     ModelFormatError, KeyError, ValueError, OSError : it is damaged, or not there.
     RunError : it was written by a newer version.
     """
-    arrays, metadata = read_tensors(files.read_bytes(path))
+    return _checked(path, *read_tensors(files.read_bytes(path)))
+
+
+def _checked(path: str, arrays: dict[str, Any], metadata: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """Arrays of a file, the facts in its head and the digest, all of it compared with the checksums."""
     header = unsealed(metadata["bigclf-run"])
     if header["version"] > VERSION:
         raise RunError(f"{path} was written by a newer bigclf (run format {header['version']})")
-    sums = {key: _checksum(array) for key, array in arrays.items()}
+    sums = {key: checksum(array) for key, array in arrays.items()}
     if sums != header["sums"]:
         raise ModelFormatError(f"{path}: a checksum does not agree with the bytes")
     return arrays, header["facts"], _digest(sums)
 
 
-def load_rows(path: str, digest: str, steps: tuple[float, ...]) -> dict[str, np.ndarray]:
-    """The row state of a group from its file, gone as far along its step as ``steps`` says; errors as above."""
-    held, _, found = load_arrays(path)
+def _filed(path: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """The arrays of a file, per-row arrays as ``FiledArray``, and the texts of its head."""
+    places, metadata = read_head(path)
+    arrays: dict[str, Any] = {}
+    for name, (first, dtype, shape) in places.items():
+        if ".rows." in name and dtype == np.float64 and len(shape) == 1:
+            arrays[name] = filed_array(path, first, shape[0])
+            continue
+        with files.open_binary(path) as file:
+            file.seek(first)
+            size = int(np.prod(shape)) * dtype.itemsize
+            arrays[name] = np.frombuffer(file.read(size), dtype).reshape(shape)
+    return arrays, metadata
+
+
+def load_rows(path: str, digest: str, steps: tuple[float, ...], filed: bool = False) -> dict[str, Any]:
+    """The row state of a group from its file, gone as far along its step as ``steps`` says; errors as above.
+
+    ``filed`` : per-row arrays stay in the file, as ``FiledArray``.
+    """
+    held, _, found = _checked(path, *_filed(path)) if filed else load_arrays(path)
     if found != digest:
         raise ModelFormatError(f"{path} is not the one that was written")
     return settled_rows(held, steps)
@@ -292,11 +314,6 @@ def differences(before: Any, now: Any, name: str = "") -> Iterator[str] | list[s
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _checksum(array: np.ndarray) -> str:
-    content = memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b""
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def _digest(sums: dict[str, str]) -> str:

@@ -10,8 +10,8 @@ cached : dual cached loops (Matsushima, Vishwanathan, Smola, KDD 2012) in a sche
     rows of the cache are visited. A row leaves when it is stuck by more than a threshold, which is the largest
     violation that the last read saw; where that makes no room, the threshold is relaxed until a fifth is free.
 
-All of them look at every row once a read at least, keep the dual variables of all rows in memory, and certify every
-read; so they have one optimum, and repeatable bits.
+All of them look at every row once a read at least, keep the dual variables of all rows, and certify every read; so they
+have one optimum, and repeatable bits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def fixed(learner: Any, view: Block, members: np.ndarray, scratch: Any) -> None:
 def selective(learner: Any, view: Block, members: np.ndarray, scratch: Any) -> None:
     """Some epochs over the block's rows and the cache; then the cache is chosen among both."""
     held, scores = learner.set, scratch.scores(view.n_rows)
-    fresh = members[~held.member[view.ids[members]]]
+    fresh = learner.outside(view, members)
     for number in range(learner.plan.block_rounds):
         counts = learner.go_over(view, fresh, scores, scratch)
         if number == 0:
@@ -48,13 +48,13 @@ def selective(learner: Any, view: Block, members: np.ndarray, scratch: Any) -> N
         if not counts.updates and not again.updates:
             break
     held.threshold = -np.inf  # what was too low beside earlier blocks need not be now
-    held.admit(view, fresh, scores)
+    learner.admit(view, fresh, scores)
 
 
 def cached(learner: Any, view: Block, members: np.ndarray, scratch: Any) -> None:
     """The block's rows enter the cache a few at a time, each is visited, and then others of the cache."""
     held, scores = learner.set, scratch.scores(view.n_rows)
-    fresh = members[~held.member[view.ids[members]]]
+    fresh = learner.outside(view, members)
     lengths = np.diff(view.indptr)[fresh]
     rows, entries = (max(1, int((1 - KEEP) * size)) for size in (held.scores.size, held.arena.indices.size))
     wide = lengths > entries
@@ -63,7 +63,7 @@ def cached(learner: Any, view: Block, members: np.ndarray, scratch: Any) -> None
     scores[:] = 0
     for piece in pieces(lengths[~wide], rows, entries):
         some = fresh[~wide][piece]
-        first = _let_in(held, view, some, int(lengths[~wide][piece].sum()), scores)
+        first = _let_in(learner, view, some, int(lengths[~wide][piece].sum()), scores)
         learner.tally.add(learner.visit_set(np.arange(first, held.n_rows)))
         learner.earn(some.size * (learner.plan.block_rounds - 1))
     learner.earn((members.size - fresh.size) * learner.plan.block_rounds)  # these came too, and were here
@@ -76,13 +76,14 @@ TAKES: dict[str, Callable[[Any, Block, np.ndarray, Any], None]] = {
 }
 
 
-def _let_in(held: Any, view: Block, rows: np.ndarray, entries: int, scores: np.ndarray) -> int:
+def _let_in(learner: Any, view: Block, rows: np.ndarray, entries: int, scores: np.ndarray) -> int:
     """Copy ``rows`` into the cache, others leave if they must; the place of the first of them."""
+    held = learner.set
     if held.n_rows + rows.size > held.scores.size or held.used[1] + entries > held.arena.indices.size:
         held.compact()
     first = int(held.n_rows)
     held.threshold = -np.inf
-    held.admit(view, rows, scores)
+    learner.admit(view, rows, scores)
     return first
 
 

@@ -182,7 +182,8 @@ def sweep(
         return [setting_of(algo, loss, penalty, bias, params, point, mixing, groups) for point in points]
 
     settings = settings_for(groups or (2 if is_cluster(workers) else 1), mixing)
-    rest = dict(on_bad_rows="error", on_change="error", opportunistic=False, max_seconds=None, init=None, segments=None)
+    rest = dict(on_bad_rows="error", on_change="error", opportunistic=False, max_seconds=None, init=None, segments=None,
+                early_stopping=None)  # fmt: skip
     options = _checked(settings[0], {**locals(), **rest})
     options["validate"] = None  # of the run itself: measured at its end only
     given_groups = groups is not None
@@ -488,9 +489,9 @@ class Task:
 
     def _beginning(self, run: Run, best: int, directory: RunDirectory | None, plan: Plan) -> Checkpoint | None:
         """The mean of the folds' dual variables, each row's over the folds that it was learned from in, and the
-        weights that go with them; None for methods without, and for several groups."""
+        weights that go with them; None for methods without, for several groups and where they are on disk."""
         method = run.method
-        if method.certify is None or method.value is None or len(plan.groups) > 1:
+        if method.certify is None or method.value is None or len(plan.groups) > 1 or plan.rows_sides:
             return None
         alphas = self._alphas(run, best, directory)
         problems = self._full(best)

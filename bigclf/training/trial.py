@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 
-from bigclf.training.bench import Job, stream_of
+from bigclf.training.bench import Job, row_store_of, stream_of
 from bigclf.training.evaluation import Measure, try_part
 from bigclf.training.visit import Learner, Scratch
 
@@ -27,12 +27,12 @@ def main() -> None:
 def try_groups(job: Job, first: int, last: int, epoch: int) -> None:
     """Every chunk of the groups through reading, checks and kernel, from a fresh state."""
     plan = job.plan
-    stream = stream_of(job._replace(local_dir=None))
+    store, stream = row_store_of(job._replace(local_dir=None)), stream_of(job._replace(local_dir=None))
     chunks = job.source.chunks
     for group in range(first, last):
         a, b = plan.groups[group]
         rows = int(chunks.rows[a:b].sum())
-        learners = [Learner(p, plan, n, group, rows, job.source) for n, p in enumerate(job.problems)]
+        learners = [Learner(p, plan, n, group, rows, job.source, store) for n, p in enumerate(job.problems)]
         scratch = Scratch(0)
         for learner in learners:
             learner.begin_epoch(learner.problem.setting.shared(job.source.n_features, plan.dtype), False)

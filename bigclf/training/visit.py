@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Block, Counts, count_features
+from bigclf.data.row_files import RowStore, Window
 from bigclf.data.working_set import Members, WorkingSet
 from bigclf.jit import inner, random_state, shuffle_runs
 from bigclf.mixing import FEATURES, accumulate, interpolate
@@ -192,9 +193,20 @@ class Learner:
     problem, plan : what is learned, and how the run goes.
     number : of the problem; group : of the group; group_rows : rows in it.
     source : for the widths of its arrays.
+    store : where the per-row arrays are, if not in memory; then ``rows`` are a window on them, and a block's ``ids``
+        places in it.
     """
 
-    def __init__(self, problem: Problem, plan: Plan, number: int, group: int, group_rows: int, source: Any) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        plan: Plan,
+        number: int,
+        group: int,
+        group_rows: int,
+        source: Any,
+        store: RowStore | None = None,
+    ) -> None:
         self.problem, self.plan, self.number, self.group, self.group_rows = problem, plan, number, group, group_rows
         method, loss = problem.setting.method, problem.setting.loss
         code = method.loss_code(loss)
@@ -204,8 +216,10 @@ class Learner:
         self.measure = method.certify(code) if method.certify else None
         self.along = method.along(code) if method.along and not self.alone else None
         self.shared: Any = None
-        self.rows: Any = method.rows(*(np.zeros(group_rows) for _ in method.rows._fields)) if method.rows else ()
         self.counts_features = not self.alone and problem.setting.rule is FEATURES
+        self.rows: Any = ()
+        if method.rows and store is None:
+            self.rows = method.rows(*(np.zeros(group_rows) for _ in method.rows._fields))
         self.start_rows: Any = ()  # of several groups: as they were at the start of the epoch
         self.tally, self.set_tally = Tally(), Tally()
         self.start: tuple[Any, Any] | None = None  # weights and row state as they were at the start of the read
@@ -219,13 +233,33 @@ class Learner:
             self.set = WorkingSet(set_rows, set_nnz, source.index_width, source.binary, group_rows, source.row_constant)
             self._cycle, self._turn, self._drawn_at = np.empty(set_rows, np.int64), 0, -1
             self._cycle_size, self._credit = 0, 0.0
+        self.window: Window | None = None
+        if store is not None:
+            self.window = Window(store, number, plan.groups[group], method.rows, self.set)
+            self.rows = self.window.rows
         self._take = TAKES.get(plan.schedule)
         self._stuck = np.array([np.inf, 0.0])  # largest violation of the last read, and of this one so far
         self._serial = 0
 
     def view(self, block: Block) -> Block:
-        """The block as the problem sees it."""
-        return self.problem.view(block, self.first_row)
+        """The block as the problem sees it; where the per-row arrays are on disk, its rows' values are fetched."""
+        view = self.problem.view(block, self.first_row)
+        if self.window is None:
+            return view
+        self._ids = view.ids
+        view = view._replace(ids=self.window.load(view.ids))
+        self.rows = self.window.rows
+        return view
+
+    def outside(self, view: Block, members: np.ndarray) -> np.ndarray:
+        """Those of the block's rows ``members`` that are not in the working set."""
+        assert self.set is not None
+        return self.set.outside(view.ids if self.window is None else self._ids, members)
+
+    def admit(self, view: Block, members: np.ndarray, scores: np.ndarray) -> None:
+        """Take those of the block's rows ``members`` into the working set whose scores earn it."""
+        assert self.set is not None
+        self.set.admit(view if self.window is None else view._replace(ids=self._ids), members, scores)
 
     # An epoch
 
@@ -245,6 +279,8 @@ class Learner:
         self.curve: list[tuple[int, int, float]] = []  # rows, mistakes, losses so far, in this visit
         self.sums[:] = self.moves[:] = 0
         self.start = self.certified = None
+        if self.window is not None:
+            self.window.begin(keep=certifying and not still, still=still)
         if self.alone:
             self.shared, self.start_rows = state, ()
         else:
@@ -254,7 +290,8 @@ class Learner:
             self.dual_weights = np.zeros(state.weights.size)
             if self.alone:
                 still = still or self.plan.resident  # there it comes before the learning
-                self.start = (self.shared, self.rows) if still else _copies(self.shared, self.rows)
+                rows = () if self.window is not None else self.rows
+                self.start = (self.shared, rows) if still else _copies(self.shared, rows)
             else:
                 self.start = (state, self.start_rows)
 
@@ -337,9 +374,15 @@ class Learner:
         members = taking_part(view)
         if self._take is not None:
             self._take(self, view, members, scratch)
-            return
+        else:
+            self._pass(view, members, scratch)
+        if self.window is not None:
+            self.window.keep()
+
+    def _pass(self, view: Block, members: np.ndarray, scratch: Scratch) -> None:
+        """One go over the block's rows, and over as many of the working set as they earn."""
         if self.set is not None:  # rows of the working set get their turn there
-            members = members[~self.set.member[view.ids[members]]]
+            members = self.outside(view, members)
         scores = scratch.scores(view.n_rows)
         if self.traced:
             self._trace(view, members, scores, scratch)
@@ -348,7 +391,7 @@ class Learner:
         if self.counts_features:
             count_features(view, members, self.shared.touched)
         if self.set is not None:
-            self.set.admit(view, members, scores)
+            self.admit(view, members, scores)
             most = CYCLES_A_READ * self.set.n_rows / self.group_rows
             self._credit += min(ROUNDS_A_READ, most) * view.n_rows
             self._go_round()
@@ -369,6 +412,8 @@ class Learner:
         """Add the block's part of the certificate of the weights at the start of the read."""
         if self.start is not None and self.measure is not None:
             shared, rows = self.start
+            if self.window is not None:
+                rows = self.window.before
             self.sums += self.measure(view, shared, rows, self.params, self.dual_weights)
 
     def go_over(self, view: Block, members: np.ndarray, scores: np.ndarray, scratch: Scratch) -> Counts:
@@ -487,10 +532,14 @@ class Learner:
     def row_state(self, midway: bool) -> dict[str, np.ndarray]:
         """Everything with a row axis: dual variables, in the middle of an epoch also as they were at its start, the
         working set's rows."""
-        held = {f"rows.{n}": a for n, a in zip(getattr(self.rows, "_fields", ()), self.rows, strict=True)}
+        held: dict[str, Any] = dict(zip(getattr(self.rows, "_fields", ()), self.rows, strict=True))
         before = self.start_rows or (self.start[1] if self.start is not None and not self.plan.resident else ())
-        if midway and before:
-            held |= {f"start.rows.{n}": a for n, a in zip(before._fields, before, strict=True)}
+        start = before._asdict() if before else {}
+        if self.window is not None:
+            held, start = self.window.arrays(), {} if self.start is None else self.window.arrays(before=True)
+        held = {f"rows.{name}": array for name, array in held.items()}
+        if midway:
+            held |= {f"start.rows.{name}": array for name, array in start.items()}
         if self.set is not None:
             held |= {f"set.{n}": a for n, a in self.set.members()._asdict().items()}
         if self.plan.schedule == "cached":
@@ -510,7 +559,7 @@ class Learner:
 
     def restore_rows(self, held: dict[str, np.ndarray]) -> None:
         """Take up a row state; the bytes of the working set are then gathered with ``gather``."""
-        if self.rows:
+        if self.rows and self.window is None:
             self.rows = type(self.rows)(*(held[f"rows.{n}"].copy() for n in self.rows._fields))
             if f"start.rows.{self.rows._fields[0]}" in held:
                 self.start_rows = type(self.rows)(*(held[f"start.rows.{n}"].copy() for n in self.rows._fields))
@@ -519,6 +568,10 @@ class Learner:
         if self.set is not None:
             self.set.clear()
             self.set.expect(Members(*(held[f"set.{n}"] for n in Members._fields)))
+        if self.window is not None:
+            names = [f"rows.{name}" for name in self.rows._fields]
+            start = [held[f"start.{name}"] for name in names] if f"start.{names[0]}" in held else None
+            self.window.restore([held[name] for name in names], start)
 
     def restore_shared(self, held: dict[str, np.ndarray], common: Any) -> None:
         """Take up what ``shared_state`` gave; the row state has been taken up before."""
@@ -539,7 +592,7 @@ class Learner:
     def gather(self, block: Block) -> None:
         """Copy the rows of the working set that stand in the block; every block of the group passes here once."""
         if self.set is not None:
-            self.set.fill(self.view(block))
+            self.set.fill(self.problem.view(block, self.first_row))
 
 
 def milestone(rows: int) -> int:
