@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf import losses
+from bigclf.methods import conjugate_gradients as cg
 from bigclf.methods import dual_coordinate_descent as dcd
 from bigclf.methods import passive_aggressive as pa
 from bigclf.methods import perceptron
@@ -99,6 +100,8 @@ class Method:
     within, value : loss code -> kernels ``(block, rows, params)`` and ``(block, rows, params, t) -> float`` with which
         a problem begins from the dual variables of another: their intervals, and the rows' terms of the dual objective
         at t times them; None: every problem begins at zero.
+    climb : loss code -> function that goes up the dual over the rows that can move, where rounds of the kernel stall,
+        or None (``bigclf.methods.conjugate_gradients``).
     mixings : how copies are combined (``bigclf.mixing``), the default first, by the names the user may choose from:
         shares ("rows", "uniform", "mistakes"), what a rule of its own weighs by ("features", "precision", ...) or, for
         dual methods, what makes summed steps safe ("line_search", "safe"). Empty: the method runs with one group only.
@@ -125,6 +128,7 @@ class Method:
     along: Callable[[int], Callable[..., Any]] | None = None
     within: Callable[[int], Callable[..., Any]] | None = None
     value: Callable[[int], Callable[..., Any]] | None = None
+    climb: Callable[[int], Callable[..., int] | None] | None = None
     mixings: Mapping[str, Rule] = field(default_factory=lambda: by_shares(MEAN))
     mixing: str = "mean by rows, uniform or by mistakes"
     row_weights: str = "any"
@@ -229,6 +233,7 @@ _METHODS = (
         along=functools.cache(dcd.along),
         within=functools.cache(dcd.within),
         value=functools.cache(dcd.value),
+        climb=cg.climb,
         mixings={"line_search": SUM, "safe": SUM},
         mixing="summed steps with an exact line search on the dual, or the safe scaling of CoCoA+",
         weight_meaning="multiplies C",

@@ -49,13 +49,13 @@ class Job(NamedTuple):
 
 class Lesson:
     """What one learner does in a visit: the visit's words for it, the gap its inner rounds aim at, most rounds after
-    a block, seconds."""
+    a block and steps of conjugate gradients among them, seconds."""
 
     def __init__(
         self, learner: Learner, certify: bool, known: tuple[float, float], estimate: float, aim: float
     ) -> None:
         self.learner, self.certify, self.known, self.estimate, self.aim = learner, certify, known, estimate, aim
-        self.rounds, self.seconds = 0, 0.0
+        self.rounds, self.steps, self.seconds = 0, 0, 0.0
 
 
 class Missing(Exception):
@@ -110,7 +110,7 @@ class Bench:
         """
         began, self._bytes = time.monotonic(), 0
         rebuilt, waited = self._rebuilt, self.stream.waited
-        facts: dict[str, Any] = {"rounds": 0, "set_rows": 0, "busy": {}}
+        facts: dict[str, Any] = {"rounds": 0, "steps": 0, "set_rows": 0, "busy": {}}
         if visit.last - visit.first > 1:
             parts = self._bundle(visit, states, token, facts)
         else:
@@ -207,6 +207,7 @@ class Bench:
             self._team.each(lessons, self._finish, self.idle)
             facts["set_rows"] += sum(learner.set.n_rows for learner in learners if learner.set is not None)
         facts["rounds"] = max([facts["rounds"], *(lesson.rounds for lesson in lessons)])
+        facts["steps"] = max([facts["steps"], *(lesson.steps for lesson in lessons)])
         if trace:
             facts["curve"] = learners[0].curve
         for lesson in lessons:
@@ -249,6 +250,7 @@ class Bench:
         if self.plan.rounds and self.job.tol is not None:
             rounds = lesson.learner.inner_rounds(view, scores, lesson.aim, scratch, idle)
             lesson.rounds = max(lesson.rounds, rounds)
+            lesson.steps = max(lesson.steps, lesson.learner.steps)
 
     def _blocks(self, visit: Visit, group: int) -> Iterator[Block]:
         if self.plan.resident:

@@ -17,6 +17,7 @@ from bigclf.data import store as raw
 from bigclf.errors import MemoryBudgetError
 from bigclf.jit import random_state, shuffle
 from bigclf.losses import BOXED
+from bigclf.methods.conjugate_gradients import BYTES_A_ROW
 from bigclf.training.problems import Problem
 from bigclf.units import format_bytes
 
@@ -44,11 +45,14 @@ ACTIVE_SLACK = 0.1  # rows that score above minus this are gone over again betwe
 ROUNDS_A_READ = 1.0  # rows of the working set visited while streaming, for each row streamed
 SEQUENTIAL_SHARE = 0.1  # a smaller set cannot hold the rows that move: then the order matters (470 reads against 20)
 CYCLES_A_READ = 8.0  # most visits to a row of the working set while the data stream by
+PACE = 10  # rounds after which a look is taken whether they stall
 ROUNDS, ROUNDS_OF_GROUPS = 60, 3  # most rounds over the rows that matter after a read
 LEAST_SET = MB // 4  # bytes of the working set of one of many problems, at least
 LEAST_CLAIM = 1 / 16  # of the problem with the least C to the working set of that with the largest
 BLOCK_ROUNDS = {"auto": 0, "fixed": 10, "selective": 10, "cached": 3}  # where the user says nothing
 CACHE_SHARE = 0.5  # of the memory that blocks and the cache of selective block minimisation share
+CLIMB_ROWS, CLIMB_SHARE = 200_000, 1 / 8  # free rows that conjugate gradients have room for: the larger of the two
+CLIMB_OF_SET = 1.0  # ... of a working set, whose rows are mostly free; with a bias, which couples all, it makes room
 SET_SHARE = 0.25  # a working set of more of the data adds nothing (measured: 16 % is enough on RCV1-like data)
 
 
@@ -67,6 +71,7 @@ class Plan:
     run : neighbours shuffled as a unit.
     set_rows, set_nnz : arena of a problem's working set (0: none) in the mean; shares : of each problem's to that mean
         (none: all 1); rounds : most rounds over it after a read.
+    climb_rows : most free rows that conjugate gradients go over where rounds stall (0: none, or no memory for it).
     schedule : "auto", or which of the family of ``schedules.py``; block_rounds : of "fixed" and "selective" the rounds
         over each block, of "cached" the visits to cached rows for each row read, of "auto" 0.
     opportunistic : rows of the working set are visited while no block is ready: the bits are not repeatable.
@@ -101,6 +106,7 @@ class Plan:
     schedule: str = "auto"
     block_rounds: int = 0
     opportunistic: bool = False
+    climb_rows: int = 0
     version: int = VERSION
 
     def as_json(self) -> dict[str, Any]:
@@ -169,6 +175,7 @@ def make_plan(
         raise ValueError(f"schedule={schedule!r} has no effect: {reason}")
     if opportunistic:
         _require_waiting(shape, len(edges))
+    shape["climb_rows"] = _room_to_climb(sizes, parts, memory, shape)
     parts["slack"] = SLACK_BYTES
     parts["planned"] = sum(parts.values())
     parts["budget"] = memory
@@ -195,6 +202,18 @@ def make_plan(
 def proves_alone(plan: Plan, problems: int) -> bool:
     """Whether a certificate is made in a read of its own: one problem with a working set takes few reads."""
     return bool(plan.set_rows) and problems == 1 and len(plan.groups) == 1 and plan.schedule == "auto"
+
+
+def _room_to_climb(sizes: Sizes, parts: dict[str, int], memory: int, shape: dict[str, Any]) -> int:
+    """Free rows that conjugate gradients may have, in what the budget has left; fills ``parts``."""
+    rows = int(CLIMB_OF_SET * shape["set_rows"])
+    if shape["resident"]:
+        rows = min(sizes.group_rows, max(CLIMB_ROWS, int(CLIMB_SHARE * sizes.group_rows)))
+    size = sizes.at_once * rows * BYTES_A_ROW + sizes.climbing(bool(shape["set_rows"]))
+    if not (sizes.climbs and rows) or sum(parts.values()) + SLACK_BYTES + size > memory:
+        return 0
+    parts["conjugate gradients"] = size
+    return rows
 
 
 def _require_waiting(shape: dict[str, Any], groups: int) -> None:
@@ -248,6 +267,10 @@ class Sizes:
         self.weights = 8 * (source.n_features + 1)
         self.narrow = np.dtype(dtype).itemsize * (source.n_features + 1)
         self.alone = len(edges) == 1
+        self.schedule = self.setting.settings.get("schedule", "auto")
+        climbs = self.method.climb and self.method.climb(self.method.loss_code(self.setting.loss))
+        enough = _rounds(self.setting.settings, len(edges)) >= PACE
+        self.climbs = bool(climbs) and self.alone and enough and self.schedule == "auto"
         copies = 1
         if not self.alone:  # the start of the epoch, a group's, what two levels of the tree join, and what comes of it
             copies = 5 + (len(edges) if segments > 1 else 0)
@@ -318,6 +341,10 @@ class Sizes:
         windows = self.k * (8 * self.fields * self.sides + 8) if self.sides else 0
         return self.at_once * VIEW_BYTES + windows
 
+    def climbing(self, has_set: bool) -> int:
+        """Sums over features of conjugate gradients: where v of a certificate made alone is idle, no more than that."""
+        return 0 if has_set and self.k == 1 else self.at_once * self.weights
+
     def blocks(self, size: int) -> int:
         """Blocks of ``size`` bytes read ahead, and what a problem needs beside the one it is at."""
         rows = max(self.chunk_rows, int(size / max(1, raw_row_bytes(self.source))) + 1)
@@ -376,7 +403,10 @@ def _streamed(sizes: Sizes, memory: int, again: bool) -> tuple[dict[str, Any], d
     set_rows = set_nnz = 0
     if has_set:
         share = (SET_SHARE if wanted is None else wanted) / max(sizes.shares, default=1.0)
-        set_rows, set_nnz = _arena(sizes, (memory - fixed - parts["blocks"]) // k, share)
+        room, beside = memory - fixed - parts["blocks"], 0
+        if sizes.climbs and setting.settings["bias"]:
+            room, beside = room - sizes.climbing(True), int(CLIMB_OF_SET * BYTES_A_ROW)
+        set_rows, set_nnz = _arena(sizes, room // k, share, beside)
         arena = working_set.bytes_of(set_rows, set_nnz, source.index_width, source.binary, source.row_constant)
         parts["working set"] = k * (arena + set_rows * sizes.set_row)
     least_share = min(sizes.shares, default=1.0)
@@ -403,10 +433,13 @@ def _shares(problems: list[Problem]) -> tuple[float, ...]:
     return tuple(claim * len(claims) / sum(claims) for claim in claims)
 
 
-def _arena(sizes: Sizes, room: int, share: float) -> tuple[int, int]:
-    """Rows and entries of a working set that takes at most ``room`` bytes and holds at most ``share`` of the rows."""
+def _arena(sizes: Sizes, room: int, share: float, beside: int) -> tuple[int, int]:
+    """Rows and entries of a working set that takes at most ``room`` bytes and holds at most ``share`` of the rows.
+
+    beside : bytes that are kept free for each of its rows.
+    """
     source = sizes.source
-    row_bytes = working_set.ROW_BYTES + (4 if source.row_constant else 0) + sizes.set_row
+    row_bytes = working_set.ROW_BYTES + (4 if source.row_constant else 0) + sizes.set_row + beside
     mean_row = source.nnz / max(1, source.n_rows) * sizes.entry + row_bytes
     room = int(min(room, share * source.n_rows * mean_row))
     rows = max(16, int(room / mean_row * 0.95))  # rows shorter than the mean leave some of the entries unused

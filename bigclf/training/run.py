@@ -46,6 +46,7 @@ class Status:
     def __init__(self) -> None:
         self.weights: np.ndarray | None = None
         self.primal, self.dual = np.inf, -np.inf
+        self.tried = np.inf  # least primal objective of weights that were certified, be they kept or let go
         self.done = False
         self.since_certificate = 0
         self.certify_next = False
@@ -69,13 +70,21 @@ class Status:
             return None
         return max(0.0, self.primal - self.dual) / self.primal if self.primal > 0 else 0.0
 
+    @property
+    def told(self) -> tuple[float, float | None]:
+        """Objective and gap that the history tells: of the answer so far, or, while there is none, of the best weights
+        that were certified and let go."""
+        if self.weights is not None or self.tried == np.inf:
+            return self.primal, self.gap
+        return self.tried, max(0.0, self.tried - self.dual) / self.tried if self.tried > 0 else 0.0
+
     def accept(self, primal: float, dual: float, weights: np.ndarray, read: int, tol: float, keep: str) -> None:
         """Keep the best primal and the best dual seen: together they certify the weights of the former.
 
         keep : "copy" (learning goes on in their place), "as they are" (it does not), or "if done": weights that do not
         end the problem are let go. Those that do are kept as they are.
         """
-        self.dual = max(self.dual, dual)
+        self.dual, self.tried = max(self.dual, dual), min(self.tried, primal)
         if primal >= self.primal:
             self.done = self.gap is not None and self.gap <= tol
             return
@@ -140,7 +149,7 @@ class Run:
                 status.dual_weights = np.zeros(source.n_features + 1)
         self.figures: dict[int, Figures] = {}  # of the epoch that has just ended, by problem
         self.epoch, self.segment, self.reads = 1, 0, 0
-        self.rounds = self.set_rows = self.rebuilt = self.mixes = self.waiting_visits = 0
+        self.rounds = self.steps = self.set_rows = self.rebuilt = self.mixes = self.waiting_visits = 0
         self.seconds_before, self.moved_before = 0.0, 0
         self.decoded = 0  # bytes that had to be decoded from the shards
         self.waited = 0.0  # of the epoch's visits: seconds in which they had nothing to learn from
@@ -236,7 +245,7 @@ class Run:
         round, before = self._round(kind, self._todo() if todo is None else todo), (self.reads, self.bytes_read)
         if kind == "certify" or self.segment == 0:
             self.reads += self._reads_now()
-            self.rounds = self.set_rows = self.waiting_visits = 0
+            self.rounds = self.steps = self.set_rows = self.waiting_visits = 0
             self.waited = 0.0
         alone = len(self.plan.groups) == 1
         blends: list[Blend] = []
@@ -305,6 +314,7 @@ class Run:
         self.waited += facts["waited"]
         self.decoded += facts["decoded"]
         self.rounds = max(self.rounds, facts["rounds"])
+        self.steps = max(self.steps, facts["steps"])
         self.set_rows += facts["set_rows"]
         for number, seconds in facts.get("busy", {}).items():
             self.status[number].busy += seconds
@@ -440,8 +450,8 @@ class Run:
     def _record(self) -> None:
         figures = list(self.figures.values())
         tallies = [f.tally for f in figures]
-        gaps = [status.gap for status in self.status]
-        certified = [gap for gap in gaps if gap is not None]
+        told = [status.told for status in self.status]
+        certified = [gap for _, gap in told if gap is not None]
         record: dict[str, Any] = {
             "epoch": self.epoch,
             "seconds": round(self.seconds, 4),
@@ -457,13 +467,15 @@ class Run:
         record |= progress_of(self.problems[0], record["rows"], record["mistakes"], record["loss"])
         if self.tol is not None:
             record["rounds"] = self.rounds
+            if self.steps:
+                record["conjugate_steps"] = self.steps
             record["estimated_gap"] = max(status.estimate for status in self.status)
             record["working_set_rows"] = self.set_rows
             if self.plan.opportunistic:
                 record["waiting_visits"] = self.waiting_visits
-            if len(certified) == len(gaps):
+            if len(certified) == len(told):
                 record["gap"] = max(certified)
-                record["objective"] = sum(status.primal for status in self.status)
+                record["objective"] = sum(primal for primal, _ in told)
                 record["dual"] = sum(status.dual for status in self.status)
             if len(self.problems) > 1:
                 record["problems_done"] = sum(status.done for status in self.status)
@@ -619,13 +631,14 @@ def _carried(group: int, carry: Carry, arrays: dict[str, np.ndarray]) -> Any:
 
 _LATER = {"epochs": 0, "over": False, "busy": 0.0}  # facts that older checkpoints have not
 _FLOATS = ("primal", "dual", "estimate", "seen", "truth", "optimism", "penalty")
+_LATER_FLOATS = {"tried": np.inf}
 _FACTS = (*_FLOATS, "done", "since_certificate", "certify_next", "reads", "step")
 
 
 def _status_facts(status: Status) -> dict[str, Any]:
     facts = {name: getattr(status, name) for name in (*_FACTS, *_LATER)}
-    for name in _FLOATS:  # JSON has no infinity; hexadecimal keeps every bit
-        facts[name] = float(facts[name]).hex()
+    for name in (*_FLOATS, *_LATER_FLOATS):  # JSON has no infinity; hexadecimal keeps every bit
+        facts[name] = float(getattr(status, name)).hex()
     return facts | {
         "progressive": status.progressive.array().tolist(),
         "total": status.total.array().tolist(),
@@ -640,6 +653,8 @@ def _restored_status(facts: dict[str, Any], weights: np.ndarray | None, dual_wei
         setattr(status, name, facts.get(name, value))
     for name in _FLOATS:
         setattr(status, name, float.fromhex(facts[name]))
+    for name, least in _LATER_FLOATS.items():
+        setattr(status, name, float.fromhex(facts[name]) if name in facts else least)
     status.progressive, status.total = Tally.of(np.array(facts["progressive"])), Tally.of(np.array(facts["total"]))
     status.weights = None if weights is None else weights.copy()
     status.dual_weights = None if dual_weights is None else dual_weights.copy()

@@ -17,7 +17,7 @@ from bigclf.data.row_files import RowStore, Window
 from bigclf.data.working_set import Members, WorkingSet
 from bigclf.jit import inner, random_state, shuffle_runs
 from bigclf.mixing import FEATURES, accumulate, interpolate
-from bigclf.training.plan import ACTIVE_SLACK, CYCLES_A_READ, ROUNDS_A_READ, Plan
+from bigclf.training.plan import ACTIVE_SLACK, CYCLES_A_READ, PACE, ROUNDS_A_READ, Plan
 from bigclf.training.problems import Problem, taking_part
 from bigclf.training.schedules import TAKES
 
@@ -27,6 +27,7 @@ ALL_AGAIN = 6  # every so many inner rounds the rows that looked stuck are looke
 STREAMED = 0.3, 0.03  # a working set: another read is dear
 RESIDENT = 0.8, 0.2  # every row: another pass costs what a few rounds do (5 passes and 6.3 to 6.7 visits a row, not 8)
 APART = 0.1, 0.1  # one of several groups: its gap is one among many
+CLIMBED, MOST_STEPS = 0.25, 3000  # conjugate gradients: share of the rounds' goal they aim at, most steps in a visit
 
 
 class Ref(NamedTuple):
@@ -215,6 +216,7 @@ class Learner:
         self.kernel, self.params = method.update(code), problem.setting.params()
         self.measure = method.certify(code) if method.certify else None
         self.along = method.along(code) if method.along and not self.alone else None
+        self.climb = method.climb(code) if method.climb and plan.climb_rows else None
         self.shared: Any = None
         self.counts_features = not self.alone and problem.setting.rule is FEATURES
         self.rows: Any = ()
@@ -240,6 +242,7 @@ class Learner:
         self._take = TAKES.get(plan.schedule)
         self._stuck = np.array([np.inf, 0.0])  # largest violation of the last read, and of this one so far
         self._serial = 0
+        self.steps = 0  # of conjugate gradients, after the last pass
 
     def view(self, block: Block) -> Block:
         """The block as the problem sees it; where the per-row arrays are on disk, its rows' values are fetched."""
@@ -491,15 +494,17 @@ class Learner:
         primal = self.tally.loss + 0.5 * inner(self.shared.weights, self.shared.weights) / len(self.plan.groups)
         solved, balanced = APART if not self.alone else RESIDENT if self.plan.resident else STREAMED
         goal = max(solved * tol * primal, balanced * self.tally.gap)
-        rounds, before = 0, self.tally.gap
+        rounds, before, mark, again = 0, self.tally.gap, self.tally.gap, False
+        self.steps = 0
         while rounds < self.plan.rounds and live.size:
-            members = everything if self.set is not None and rounds % ALL_AGAIN == 0 else live
+            everyone = again or (self.set is not None and rounds % ALL_AGAIN == 0)
+            members = everything if everyone else live
             counts = self.go_over(view, members, scores, scratch)
             if self.set is not None and rounds == 0:
                 self.set_tally.add(counts)
             self.set_tally.gap = left = counts.gap
             if self.plan.resident:  # every row that moves has been looked at again since the pass over all
-                left = gap_after(counts.gap, before)
+                left = counts.gap if again else gap_after(counts.gap, before)
                 self.set_tally.gap = left - self.tally.gap
             before = counts.gap
             live = members[scores[members] >= -ACTIVE_SLACK]
@@ -507,7 +512,25 @@ class Learner:
             idle()
             if left <= goal:
                 break
+            again = False
+            if rounds % PACE == 0:
+                again = self._climb(view, everything, left, mark, goal, idle)
+                mark = left
         return rounds
+
+    def _climb(
+        self, view: Block, members: np.ndarray, left: float, mark: float, goal: float, idle: Callable[[], None]
+    ) -> bool:
+        """Conjugate gradients where the rounds stall: where twice as many as have brought the gap from ``mark`` to
+        ``left`` would not bring it to the goal; whether anything was done."""
+        if self.climb is None or self.steps >= MOST_STEPS or left**3 <= goal * mark**2:
+            return False
+        steps = self.climb(
+            view, members, self.shared, self.rows, self.params, CLIMBED * goal, MOST_STEPS - self.steps,
+            self.plan.climb_rows, idle,
+        )  # fmt: skip
+        self.steps += steps
+        return steps > 0
 
     def closes(self, known: tuple[float, float], tol: float) -> bool:
         """Whether the certificate just made, of every row there is, together with the best so far ends the problem.

@@ -1,0 +1,209 @@
+"""Conjugate gradients over the free dual variables: they start where rounds stall and nowhere else, the dual objective
+never falls, the certified optimum is that of the rounds alone, and bits repeat, resumed or not."""
+
+import numpy as np
+import pytest
+from making import block_of, random_rows, shards_of
+from test_dual_coordinate_descent import dual, extended, signs
+
+from bigclf.data.arrays import Arrays
+from bigclf.losses import LOSSES, REGRESSION
+from bigclf.methods import METHODS, resolve
+from bigclf.methods.conjugate_gradients import climb
+from bigclf.training import fit
+from bigclf.training.plan import make_plan
+from bigclf.training.problems import make_problems
+from bigclf.training.run import Run
+
+QUADRATIC = [loss for loss in LOSSES if loss != "logistic"]
+every_loss = pytest.mark.parametrize("loss", QUADRATIC)
+N, D = 300, 60
+
+
+def stiff(loss, n=N, seed=0):
+    """Rows over features on scales from 0.03 to 30: coordinate steps take many rounds."""
+    x, y = random_rows(n, D, 0.4, seed=seed, noise=1.0, real=loss in REGRESSION)
+    return x.multiply(np.geomspace(0.03, 30, D)[None, :]).tocsr().astype(np.float32), y
+
+
+def nothing():
+    pass
+
+
+def climbed(loss, bias, dtype="float64", rounds=3, weights=None, goal=1e-9):
+    """x, y, params, and dual variables and weights before and after a climb from where a few rounds lead."""
+    x, y = stiff(loss)
+    block = block_of(x, y, weights)
+    method, code = METHODS["dcd"], LOSSES[loss]
+    params = method.bind(resolve("dcd", loss, None, bias, {"C": 0.5}).settings)
+    shared, rows, scores = method.shared(D, dtype), method.rows(np.zeros(N)), np.zeros(N)
+    everyone = np.arange(N)
+    for _ in range(rounds):
+        method.update(code)(block, everyone, shared, rows, params, scores)
+    before = rows.alpha.copy()
+    steps = climb(code)(block, everyone, shared, rows, params, goal, 500, N, nothing)
+    return x, y, before, rows.alpha, shared.weights, steps
+
+
+@every_loss
+@pytest.mark.parametrize("bias", [None, "feature"])
+def test_the_dual_objective_rises_inside_the_box_and_the_weights_go_with_it(loss, bias):
+    weights = np.random.default_rng(1).choice([0.5, 1.0, 2.0], N)
+    x, y, before, after, w, steps = climbed(loss, bias, weights=weights)
+    matrix, c = extended(x, bias), 0.5 * weights
+    found = [dual(matrix, y, alpha, loss, c) for alpha in (before, after)]
+    assert steps > 0 and found[1] > found[0]
+    upper = np.inf if loss.startswith("squared") else c
+    assert (np.abs(after) <= upper).all() and ((after >= 0).all() or loss in REGRESSION)
+    np.testing.assert_array_equal(after[before == 0], 0)  # who is at an end of a piece stays there
+    np.testing.assert_allclose(w, matrix.T @ (after * signs(loss, y)), rtol=1e-9, atol=1e-9 * np.abs(w).max())
+
+
+def test_without_an_end_in_the_way_it_finds_the_solution_of_the_linear_system():
+    """With the squared hinge and dual variables that all stay positive: (Q + D) a = 1, by numpy."""
+    x, y = random_rows(40, D, 0.4, noise=5.0)
+    x = x * np.float32(0.1)
+    block, method, code = block_of(x, y), METHODS["dcd"], LOSSES["squared_hinge"]
+    params = method.bind(resolve("dcd", "squared_hinge", None, None, {"C": 0.5}).settings)
+    shared, rows = method.shared(D, "float64"), method.rows(np.full(40, 1e-3))
+    rowsum = x.toarray().astype(float) * y[:, None]
+    shared.weights[:D] = rowsum.T @ rows.alpha
+    climb(code)(block, np.arange(40), shared, rows, params, 0.0, 200, 40, nothing)
+    exact = np.linalg.solve(rowsum @ rowsum.T + np.eye(40), np.ones(40))
+    assert exact.min() > 0
+    np.testing.assert_allclose(rows.alpha, exact, rtol=1e-9)
+
+
+def test_rows_that_depend_on_each_other_go_up_to_an_end():
+    """Duplicates: the face is flat along their differences, and for the hinge the dual rises along them for ever."""
+    x, y = stiff("hinge")
+    x, y = x[np.arange(N) % 7].tocsr(), y[np.arange(N) % 7]
+    block, method, code = block_of(x, y), METHODS["dcd"], LOSSES["hinge"]
+    params = method.bind(resolve("dcd", "hinge", None, None, {"C": 0.5}).settings)
+    rng = np.random.default_rng(0)
+    shared, rows = method.shared(D, "float64"), method.rows(rng.uniform(0.1, 0.4, N))
+    matrix = extended(x, None)
+    shared.weights[:] = matrix.T @ (rows.alpha * y)
+    known = dual(matrix, y, rows.alpha, "hinge", 0.5)
+    for _ in range(5):
+        climb(code)(block, np.arange(N), shared, rows, params, 0.0, 50, N, nothing)
+        now = dual(matrix, y, rows.alpha, "hinge", 0.5)
+        assert np.isfinite(shared.weights).all() and now >= known - 1e-12 * abs(known)
+        known = now
+
+
+def test_too_little_room_or_no_free_row_leaves_everything_as_it_is():
+    x, y = stiff("hinge")
+    block, method, code = block_of(x, y), METHODS["dcd"], LOSSES["hinge"]
+    params = method.bind(resolve("dcd", "hinge", None, None, {"C": 0.5}).settings)
+    for alpha, room in ((np.full(N, 0.2), N - 1), (np.zeros(N), N), (np.full(N, 0.5), N)):
+        shared, rows = method.shared(D, "float64"), method.rows(alpha.copy())
+        assert climb(code)(block, np.arange(N), shared, rows, params, 0.0, 50, room, nothing) == 0
+        np.testing.assert_array_equal(rows.alpha, alpha)
+        assert not shared.weights.any()
+    assert climb(LOSSES["logistic"]) is None
+
+
+def without(monkeypatch):
+    """From here on runs have no conjugate gradients."""
+    monkeypatch.setattr("bigclf.training.plan._room_to_climb", lambda *_: 0)
+
+
+@pytest.mark.filterwarnings("ignore:not converged")
+@pytest.mark.parametrize(("loss", "dtype"), [*((loss, "float64") for loss in QUADRATIC), ("hinge", "float32")])
+def test_with_and_without_the_certified_optimum_is_the_same(loss, dtype, monkeypatch):
+    x, y = stiff(loss)
+    tol = 1e-6 if dtype == "float64" else 1e-4
+    options = dict(loss=loss, C=0.5, tol=tol, dtype=dtype, epochs=400, progress=False)
+    quick = fit(x, y, **options)
+    assert any("conjugate_steps" in record for record in quick.result_.history)
+    without(monkeypatch)
+    plain = fit(x, y, **options)
+    assert not any("conjugate_steps" in record for record in plain.result_.history)
+    told = [model.certificate for model in (quick, plain)]
+    assert quick.result_.converged
+    assert told[0]["dual"] <= told[1]["primal"] * (1 + 1e-14) and told[1]["dual"] <= told[0]["primal"] * (1 + 1e-14)
+    rounds = [sum(record["rounds"] for record in model.result_.history) for model in (quick, plain)]
+    assert rounds[0] < 0.5 * rounds[1]
+
+
+def test_where_rounds_do_not_stall_nothing_changes(monkeypatch):
+    x, y = random_rows(2000, 200, 0.05, noise=0.5)
+    quick = fit(x, y, C=0.1, tol=1e-3, progress=False)
+    assert not any("conjugate_steps" in record for record in quick.result_.history)
+    without(monkeypatch)
+    assert fit(x, y, C=0.1, tol=1e-3, progress=False).digest() == quick.digest()
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    x, y = stiff("hinge", n=4000)
+    return shards_of(tmp_path_factory.mktemp("stiff") / "shards", x, y, chunk_nnz=3000, shard_nnz=40_000)
+
+
+PLACES = {"resident": "1GB", "streamed": "15.5MB"}
+
+
+@pytest.mark.filterwarnings("ignore:not converged")
+@pytest.mark.parametrize("place", PLACES)
+def test_bits_repeat_whatever_the_threads_and_after_a_stop(shards, place, tmp_path, monkeypatch):
+    options = dict(C=0.5, tol=1e-9, epochs=5, memory=PLACES[place], progress=False)
+    whole = fit(shards, threads=1, **options)
+    assert any("conjugate_steps" in record for record in whole.result_.history)
+    assert whole.result_.plan["resident"] == (place == "resident") and whole.result_.repeatable
+    assert fit(shards, threads=2, **options).digest() == whole.digest()
+    commits, commit = [], Run._commit
+
+    def stopping(self, last=False):
+        commit(self, last)
+        commits.append(self.epoch)
+        if len(commits) == 3:
+            raise KeyboardInterrupt
+
+    given = dict(run_dir=tmp_path / "run", checkpoint_every=0, **options)
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "_commit", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            fit(shards, **given)
+    resumed = fit(shards, resume=True, **given)
+    assert resumed.digest() == whole.digest() and resumed.certificate == whole.certificate
+
+
+def test_the_plan_has_room_for_them_in_the_budget_or_goes_without():
+    x, y = stiff("hinge", n=4000)
+    source = Arrays(x, y)
+
+    def plan(loss="hinge", bias="feature", memory=10**9, groups=1, **settings):
+        problems = make_problems(np.arange(2), np.ones(2), resolve("dcd", loss, None, bias, settings, groups=groups))
+        return make_plan(source, problems, memory=memory, dtype="float64", seed=0, groups=1, threads=1, in_memory=True,
+                         reads=9)  # fmt: skip
+
+    roomy = plan()
+    assert roomy.climb_rows == 4000 and roomy.memory["conjugate gradients"] == 64 * 4000 + 8 * (D + 1)
+    least = roomy.memory["planned"]
+    assert plan(memory=least).climb_rows == 4000 and plan(memory=least - 1).climb_rows == 0
+    assert plan(memory=least - 1).resident  # rows in memory come first
+    assert plan("logistic").climb_rows == plan(inner_rounds=9).climb_rows == 0
+
+
+def test_a_certificate_that_was_tried_in_vain_is_told_by_the_record_that_follows(shards, monkeypatch):
+    """Out of core, with a working set, a certificate is made alone; here it is tried long before its time."""
+    from bigclf.training.run import Status
+
+    seen, accept = [], Status.accept
+    monkeypatch.setattr(Run, "_seems_done", lambda self: self.epoch > 1 and self.status[0].estimate < np.inf)
+
+    def noting(self, primal, dual, *rest):
+        seen.append((primal, dual))
+        accept(self, primal, dual, *rest)
+
+    monkeypatch.setattr(Status, "accept", noting)
+    model = fit(shards, C=0.5, tol=1e-2, epochs=60, memory=PLACES["streamed"], progress=False)
+    history = model.result_.history
+    assert model.result_.converged and len(seen) > 2 and "gap" not in history[0]
+    for tried, record in enumerate(history[1:], 1):  # each follows one more certificate
+        primal, dual = min(p for p, _ in seen[:tried]), max(d for _, d in seen[:tried])
+        if tried < len(seen):  # the last one ends the run
+            assert (record["objective"], record["dual"]) == (primal, dual)
+            assert record["gap"] == (primal - dual) / primal > 1e-2
+    assert history[-1]["gap"] == model.certificate["gap"] <= 1e-2
