@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.deltas import Delta, applied
-from bigclf.jit import kernel
+from bigclf.jit import inner, kernel
 
 FAN = 16  # copies that one node of the tree joins
 
@@ -72,6 +72,17 @@ def _join_mean(total: Any, start: Any, shares: float) -> Any:
 
 # Iterative parameter mixing (McDonald, Hall, Mann, NAACL 2010): sum_k mu_k w_k, mu_k a copy's part of the shares.
 MEAN = Rule(_add_mean, _join_mean)
+
+
+def _join_measured(total: Any, start: Any, shares: float) -> Any:
+    state = _join_mean(total, start, shares)
+    if np.any(total.weights):
+        state.square[0] = inner(state.weights, state.weights)
+    return state
+
+
+# The mean, for states that keep in ``square`` the squared length of their weights: that of the mixed ones is measured.
+MEASURED = Rule(_add_mean, _join_measured)
 
 # Steps of dual methods and sums: start + sum_k (copy_k - start), whatever the shares.
 SUM = Rule(lambda total, start, copy, share: _add_mean(total, start, copy, 1.0),

@@ -253,8 +253,10 @@ def test_separable_data_end_without_mistakes(case, bias, seed, quiet):
         options = {"tol": 1e-4, "C": 100}
     model = fit(x, y, algo=case.algo, loss=case.loss, bias=bias, epochs=300, progress=False, **options)
     assert model.result_.history[0]["mistakes"] > 0
+    if not case.method.separates:
+        return
     assert model.result_.history[-1]["mistakes"] == 0
-    if case.algo != "averaged_perceptron":  # whose answer remembers the mistakes
+    if case.method.judges_by_answer:
         np.testing.assert_array_equal(model.predict(x), y)
 
 

@@ -17,10 +17,13 @@ from bigclf import losses
 from bigclf.methods import confidence_weighted as cw
 from bigclf.methods import conjugate_gradients as cg
 from bigclf.methods import dual_coordinate_descent as dcd
+from bigclf.methods import dynamic_margin_perceptron as pdm
+from bigclf.methods import mira, perceptron, romma
 from bigclf.methods import narrow_adaptive_regularisation as narow
+from bigclf.methods import p_norm_perceptron as pnorm
 from bigclf.methods import passive_aggressive as pa
-from bigclf.methods import perceptron
-from bigclf.mixing import AVERAGED, MEAN, PRECISION, SUM, Rule
+from bigclf.methods import second_order_perceptron as sop
+from bigclf.mixing import AVERAGED, MEAN, MEASURED, PRECISION, SUM, Rule
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,8 @@ class Method:
         dual methods, what makes summed steps safe ("line_search", "safe"). Empty: the method runs with one group only.
     row_weights : "any" weights, or "binary" when only 0 and 1 have a meaning.
     epochs : most epochs of a certified method, fewest of an online one, where the user says nothing.
+    separates : whether on rows that a vector separates the mistakes come to an end.
+    judges_by_answer : whether rows are judged by the weights of the answer, before they are learned from.
     """
 
     name: str
@@ -144,6 +149,8 @@ class Method:
     multiclass: tuple[str, ...] = ("binary", "one-vs-rest")
     working_set: bool = False
     penalties: tuple[str, ...] = ()
+    separates: bool = True
+    judges_by_answer: bool = True
 
     @property
     def certificate(self) -> bool:
@@ -243,6 +250,32 @@ FULL: dict[str, Any] = dict(
 PRICED: dict[str, Any] = dict(row_weights="any", weight_meaning="multiplies C")
 DIVIDED: dict[str, Any] = dict(row_weights="any", weight_meaning="divides r")
 
+_A = Param("a", 1.0, 0.0, 1e30, "what the matrix begins with; larger is nearer the perceptron", open_low=True)
+
+
+@functools.cache
+def _romma_kernel(aggressive: bool) -> Callable[..., Any]:
+    return romma.romma(aggressive)
+
+
+def _romma(name: str, title: str, when: str, aggressive: bool) -> Method:
+    return Method(
+        name=name,
+        title=title,
+        paper="Li and Long, MLJ 2002",
+        formula=f"{when}:  w <- c w + d x, the shortest with w.w_t >= ||w_t||^2 and y w.x >= 1",
+        shared=romma.begin,
+        bind=lambda settings: romma.Params(settings["bias"]),
+        update=lambda loss: _romma_kernel(aggressive),
+        weights=romma.weights,
+        place=romma.begin_with,
+        finish=romma.finish,
+        mixings=by_shares(MEASURED),
+        row_weights="binary",
+        weight_meaning="0 or 1 only",
+    )
+
+
 _METHODS = (
     Method(
         name="dcd",
@@ -313,6 +346,81 @@ _METHODS = (
         place=perceptron.begin_average,
         mixings=by_shares(AVERAGED),
         mixing="mean by rows, uniform or by mistakes; averages over all steps",
+        weight_meaning="multiplies the step",
+        judges_by_answer=False,
+    ),
+    Method(
+        name="sop",
+        title="second-order perceptron, diagonal",
+        paper="Cesa-Bianchi, Conconi, Gentile, SIAM J. Comput. 2005",
+        formula="y v.(A + diag(x_j^2))^-1 x <= 0:  v <- v + y x, A <- A + diag(x_j^2);  w = A^-1 v",
+        params=(_A,),
+        shared=sop.begin_diagonal,
+        bind=lambda settings: sop.Params(settings["a"], settings["bias"]),
+        update=lambda loss: sop.diagonal,
+        weights=sop.diagonal_weights,
+        place=sop.begin_with,
+        mixings={"precision": SUM, **by_shares(MEAN)},
+        mixing="v and A of all copies' mistakes, each once (precision); mean by rows, uniform or by mistakes",
+        weight_meaning="multiplies the step",
+        judges_by_answer=False,
+    ),
+    Method(
+        name="sop_full",
+        title="second-order perceptron, full matrix: few features",
+        paper="Cesa-Bianchi, Conconi, Gentile, SIAM J. Comput. 2005",
+        formula="y w.x <= 0:  w <- w + (y - w.x) / (1+q) K x, K <- K - K x x'K / (1+q);  q = x'K x, K = A^-1",
+        params=(_A,),
+        shared=sop.begin_full,
+        bind=lambda settings: sop.Params(settings["a"], settings["bias"]),
+        update=lambda loss: sop.full,
+        mixings={},
+        mixing="one group only",
+        weight_meaning="multiplies the step",
+    ),
+    Method(
+        name="pnorm_perceptron",
+        title="p-norm perceptron",
+        paper="Grove, Littlestone, Schuurmans, MLJ 2001; Gentile, MLJ 2003",
+        formula="y w.x <= 0:  theta <- theta + y x;  w_j = sign(theta_j) |theta_j|^(p-1) / ||theta||_p^(p-2)",
+        params=(Param("p", 4.0, 2.0, 1e6, "the norm: 2 is the perceptron, 2 ln(features) is near Winnow"),),
+        shared=functools.partial(zeros, pnorm.Shared),
+        bind=lambda settings: pnorm.Params(settings["p"], settings["bias"]),
+        update=lambda loss: pnorm.p_norm_perceptron,
+        weights=pnorm.weights,
+        place=pnorm.begin_with,
+        mixing="mean of theta by rows, uniform or by mistakes",
+        weight_meaning="multiplies the step",
+    ),
+    Method(
+        name="mira",
+        title="MIRA (as published: no margin, steps of one row at most)",
+        paper="Crammer and Singer, JMLR 2003",
+        formula="y w.x <= 0:  w <- w + min(1, -y w.x / ||x||^2) y x",
+        shared=lambda n_features, dtype, settings: mira.Shared(np.zeros(n_features + 1, dtype), np.zeros(1)),
+        bind=lambda settings: mira.Params(settings["bias"]),
+        update=lambda loss: mira.mira,
+        place=mira.begin_with,
+        row_weights="binary",
+        weight_meaning="0 or 1 only",
+        separates=False,
+    ),
+    _romma("romma", "ROMMA, relaxed online maximum margin", "y w.x <= 0", False),
+    _romma("aggressive_romma", "aggressive ROMMA", "y w.x < 1", True),
+    Method(
+        name="pdm",
+        title="perceptron with dynamic margin",
+        paper="Panagiotakopoulos and Tsampouka, arXiv 1105.6041, 2011",
+        formula="y w.x <= (1-eps) ||w||^2 / t:  w <- w + y x;  t counts the updates",
+        params=(Param("eps", 0.1, 0.0, 1.0, "part of the largest margin that the answer may lack", open_low=True),),
+        shared=lambda n_features, dtype, settings: pdm.Shared(
+            np.zeros(n_features + 1, dtype), np.zeros(1), np.zeros(1)
+        ),
+        bind=lambda settings: pdm.Params(settings["eps"], settings["bias"]),
+        update=lambda loss: pdm.dynamic_margin_perceptron,
+        place=pdm.begin_with,
+        finish=pdm.finish,
+        mixings=by_shares(MEASURED),
         weight_meaning="multiplies the step",
     ),
     _pa("pa", "passive-aggressive, hard", "w <- w + (l / ||x||^2) y x", pa.HARD, (), "binary"),
