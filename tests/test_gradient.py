@@ -5,12 +5,10 @@ import json
 
 import numpy as np
 import pytest
-import scipy.optimize
-from making import Case, block_of, dense, learn, mix, random_rows, run_python
+from making import block_of, dense, random_rows, run_python
 
 from bigclf.losses import GRADIENT, LOSSES, REGRESSION, curvature, loss_value, slope
 from bigclf.methods import METHODS, resolve
-from bigclf.training import fit
 
 FAMILY = [name for name, method in METHODS.items() if "squared" in method.losses or name == "pegasos"]
 D = 12

@@ -29,7 +29,8 @@ from bigclf.losses import curvature, is_regression, loss_value, slope
 
 
 class Shared(NamedTuple):
-    """weights : [feature + 1], z = D w, the bias last; bends : float64 [feature + 1], h; clock : float64 [1], steps t."""
+    """weights : [feature + 1], z = D w, the bias last; bends : float64 [feature + 1], h; clock : float64 [1],
+    steps t."""
 
     weights: np.ndarray
     bends: np.ndarray

@@ -439,11 +439,16 @@ def _arena(sizes: Sizes, room: int, share: float, beside: int) -> tuple[int, int
     beside : bytes that are kept free for each of its rows.
     """
     source = sizes.source
-    row_bytes = working_set.ROW_BYTES + (4 if source.row_constant else 0) + sizes.set_row + beside
-    mean_row = source.nnz / max(1, source.n_rows) * sizes.entry + row_bytes
+    row_bytes = working_set.ROW_BYTES + (4 if source.row_constant else 0) + beside
+    length = source.nnz / max(1, source.n_rows)
+    mean_row = length * sizes.entry + row_bytes
     room = int(min(room, share * source.n_rows * mean_row))
     rows = max(16, int(room / mean_row * 0.95))  # rows shorter than the mean leave some of the entries unused
-    return rows, max(1, int((room - rows * row_bytes - 8) / sizes.entry))  # 1: where rows have no entries
+    nnz = int((room - rows * row_bytes - 8) / sizes.entry) - int(rows * sizes.set_row / sizes.entry)
+    if nnz < LEAST_LENGTH * length * rows:  # of short rows, orders and keys are a large part
+        rows = max(16, int(room / (mean_row + sizes.set_row) * 0.95))
+        nnz = int((room - rows * (row_bytes + sizes.set_row) - 8) / sizes.entry)
+    return rows, max(1, nnz)  # 1: where rows have no entries
 
 
 def _too_small(memory: int, least: int, parts: dict[str, int]) -> MemoryBudgetError:
