@@ -38,6 +38,7 @@ LEARNERS = 2  # problems that learn at a time, where there are several; room is 
 BUFFERS = 3  # blocks read ahead
 VIEW_BYTES = 8 * 5  # a row of a block: order, scores, and the problem's view of labels and weights
 SET_ORDER_BYTES = 8 * 3  # a row of the working set: orders and keys
+LEAST_LENGTH = 0.75  # of the mean of all rows that those of a working set have room for in the mean
 ROW_SHARE = 0.5  # of the budget: per-row arrays that would take more go to disk, and the working set gets the memory
 SLACK_BYTES = 4 * MB  # orders, indices of Parquet files, queues
 ACTIVE_SLACK = 0.1  # rows that score above minus this are gone over again between reads
@@ -406,11 +407,16 @@ def _shares(problems: list[Problem]) -> tuple[float, ...]:
 def _arena(sizes: Sizes, room: int, share: float) -> tuple[int, int]:
     """Rows and entries of a working set that takes at most ``room`` bytes and holds at most ``share`` of the rows."""
     source = sizes.source
-    row_bytes = working_set.ROW_BYTES + (4 if source.row_constant else 0) + sizes.set_row
-    mean_row = source.nnz / max(1, source.n_rows) * sizes.entry + row_bytes
+    row_bytes = working_set.ROW_BYTES + (4 if source.row_constant else 0)
+    length = source.nnz / max(1, source.n_rows)
+    mean_row = length * sizes.entry + row_bytes
     room = int(min(room, share * source.n_rows * mean_row))
     rows = max(16, int(room / mean_row * 0.95))  # rows shorter than the mean leave some of the entries unused
-    return rows, max(1, int((room - rows * row_bytes - 8) / sizes.entry))  # 1: where rows have no entries
+    nnz = int((room - rows * row_bytes - 8) / sizes.entry) - int(rows * sizes.set_row / sizes.entry)
+    if nnz < LEAST_LENGTH * length * rows:  # of short rows, orders and keys are a large part
+        rows = max(16, int(room / (mean_row + sizes.set_row) * 0.95))
+        nnz = int((room - rows * (row_bytes + sizes.set_row) - 8) / sizes.entry)
+    return rows, max(1, nnz)  # 1: where rows have no entries
 
 
 def _too_small(memory: int, least: int, parts: dict[str, int]) -> MemoryBudgetError:
