@@ -39,6 +39,7 @@ LEARNERS = 2  # problems that learn at a time, where there are several; room is 
 BUFFERS = 3  # blocks read ahead
 VIEW_BYTES = 8 * 5  # a row of a block: order, scores, and the problem's view of labels and weights
 SET_ORDER_BYTES = 8 * 3  # a row of the working set: orders and keys
+LEAST_LENGTH = 0.75  # of the mean of all rows that those of a working set have room for in the mean
 ROW_SHARE = 0.5  # of the budget: per-row arrays that would take more go to disk, and the working set gets the memory
 SLACK_BYTES = 4 * MB  # orders, indices of Parquet files, queues
 ACTIVE_SLACK = 0.1  # rows that score above minus this are gone over again between reads
