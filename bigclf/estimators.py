@@ -10,7 +10,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from bigclf.data.arrays import Arrays
 from bigclf.losses import REGRESSION
+from bigclf.methods import METHODS
 from bigclf.model import PROBABILITY_LOSSES
 
 _OWN_PARAMETERS = ("C", "epsilon")  # those of the signature that only some methods have; None leaves them to the method
@@ -29,7 +31,7 @@ class _Linear(BaseEstimator):
 
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        self.model_ = fit(X, y, sample_weight=sample_weight, progress=False, **self._keywords(), **options)
+        self.model_ = fit(X, y, sample_weight=sample_weight, progress=False, **(self._keywords() | options))
         self.coef_, self.intercept_ = self.model_.coef_, self.model_.intercept_
         self.n_iter_ = self.model_.result_.epochs
 
@@ -48,6 +50,19 @@ class _Linear(BaseEstimator):
             **given,
             **(self.params or {}),
         }
+
+    def _learns_on(self) -> bool:
+        """Whether there is a ``partial_fit``: for methods that learn from a row at a time."""
+        return self.algo in METHODS and not METHODS[self.algo].certificate
+
+    def _train_on(self, X: Any, y: Any, sample_weight: Any, classes: Any, **options: Any) -> None:
+        """One epoch over these rows, from where the last call ended."""
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        if X.shape[0] == 0:
+            raise ValueError(f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required.")
+        rows = Arrays(X, y, sample_weight, real_labels=classes is None, classes=classes)
+        self._train(rows, None, None, init=getattr(self, "model_", None), epochs=1, **options)
 
     def _decision_values(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
@@ -115,6 +130,31 @@ class LinearClassifier(ClassifierMixin, _Linear):
         if np.unique(y).size < 2:
             raise ValueError(f"training needs two classes or more; there is one class only: {np.unique(y).tolist()}")
         self._train(X, y, sample_weight, class_weight=self.class_weight)
+        self.classes_ = self.model_.classes_
+        return self
+
+    @available_if(_Linear._learns_on)
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> LinearClassifier:
+        """Go over X [n, d] once, in shuffled order, from where the last call ended (online methods only).
+
+        Parameters
+        ----------
+        y : labels [n].
+        classes : every label that will ever come, needed in the first call.
+        sample_weight : row weights [n], or None.
+        """
+        first = not hasattr(self, "model_")
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=first)
+        if first and classes is None:
+            raise ValueError("classes must be passed on the first call to partial_fit.")
+        known = np.unique(classes) if first else self.classes_
+        if not first and classes is not None and not np.array_equal(np.unique(classes), known):
+            raise ValueError(f"classes={classes!r} is not what the first call was given: {known.tolist()}")
+        if known.size < 2:
+            raise ValueError(f"training needs two classes or more; there is one class only: {known.tolist()}")
+        if self.class_weight == "balanced":
+            raise ValueError("class_weight='balanced' needs all rows; compute the weights and give them as a dict")
+        self._train_on(X, y, sample_weight, known, class_weight=self.class_weight)
         self.classes_ = self.model_.classes_
         return self
 
@@ -198,6 +238,19 @@ class LinearRegressor(RegressorMixin, _Linear):
         self._train(X, y, sample_weight)
         self.coef_: Any = self.coef_[0]
         self.intercept_: Any = float(self.intercept_[0])
+        return self
+
+    @available_if(_Linear._learns_on)
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearRegressor:
+        """Go over X [n, d] with numbers y [n] once, in shuffled order, from where the last call ended (online methods
+        only)."""
+        first = not hasattr(self, "model_")
+        X, y = validate_data(
+            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True, reset=first
+        )
+        self._train_on(X, y, sample_weight, None)
+        self.coef_ = self.coef_[0]
+        self.intercept_ = float(self.intercept_[0])
         return self
 
     def predict(self, X: Any) -> np.ndarray:

@@ -26,6 +26,7 @@ from bigclf.jit import dot, kernel
 FORMAT, VERSION = "bigclf-model", 2  # 2 is written only for models that predict numbers, else 1
 PROBABILITY_LOSSES = ("logistic",)
 _DTYPES: dict[str, np.dtype] = {"F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
+STATE = "state."  # what the names of a state's tensors begin with
 _MAX_HEADER = 100_000_000  # bytes; the limit of the safetensors library itself
 
 
@@ -50,6 +51,8 @@ class Model:
     method : ``name`` of the method, its ``loss`` and every parameter it was trained with.
     certificate : ``primal``, ``dual``, ``gap`` (relative) and ``reads``, or None for a method without one.
     facts : whatever else is known of the training (rows, seconds, seed, versions, progressive error ...).
+    state : what a method knows beyond the weights (variances, sums, counts of steps) as arrays ``problem.field``, so
+        that ``fit(init=...)`` and ``partial_fit`` go on exactly; None: the weights are all there is.
 
     Attributes
     ----------
@@ -66,12 +69,14 @@ class Model:
         method: dict[str, Any] | None = None,
         certificate: dict[str, Any] | None = None,
         facts: dict[str, Any] | None = None,
+        state: dict[str, np.ndarray] | None = None,
     ) -> None:
         self.coef_ = _floats(weights)
         self.intercept_ = np.asarray(bias, np.float64)
         self.classes_: Any = None if classes is None else _class_array(classes)
         self.features = features or {"kind": "given", "version": 1}
         self.method, self.certificate, self.facts = dict(method or {}), certificate, dict(facts or {})
+        self.state = dict(state or {})
         self.result_: Any = None
         self._check()
 
@@ -231,6 +236,14 @@ class Model:
         digest.update(self.intercept_.data)
         return digest.hexdigest()
 
+    def state_digest(self) -> str:
+        """Hex over what a run that goes on from this model takes up: weights, bias, classes and state."""
+        digest = hashlib.blake2b(self.digest().encode(), digest_size=16)
+        for name, array in sorted(self.state.items()):
+            digest.update(f"{name}{array.dtype.str}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
     # The file
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -238,6 +251,7 @@ class Model:
         from safetensors.numpy import save_file
 
         tensors = {"weights": np.ascontiguousarray(self.coef_), "bias": self.intercept_}
+        tensors |= {STATE + name: np.ascontiguousarray(array) for name, array in self.state.items()}
         header = {
             "format": FORMAT,
             "version": VERSION if self.regression else 1,
@@ -275,17 +289,19 @@ class Model:
     def _from_bytes(cls, data: bytes) -> Model:
         tensors, metadata = read_tensors(data)
         header = _header(metadata)
-        for name in ("weights", "bias"):
+        own = ("weights", "bias")
+        for name in (*own, *(name for name in header["checksums"] if name not in own)):
             if name not in tensors:
                 raise ModelFormatError(f"not a complete model: tensor {name!r} is missing")
-            if tensors[name].dtype.kind != "f":
+            if name in own and tensors[name].dtype.kind != "f":
                 raise ModelFormatError(f"not a usable model: tensor {name!r} holds no floating-point numbers")
             if header["checksums"].get(name) != _checksum(tensors[name]):
                 raise ModelFormatError(f"damaged: the checksum of tensor {name!r} does not match; copy the file again")
         try:
             classes = None if header["classes"] is None else _stored_classes(header["classes"])
             rest = (header["features"], header["method"], header["certificate"], header["facts"])
-            return cls(tensors["weights"], tensors["bias"], classes, *rest)
+            state = {name[len(STATE) :]: array for name, array in tensors.items() if name.startswith(STATE)}
+            return cls(tensors["weights"], tensors["bias"], classes, *rest, state)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ModelFormatError(f"not a usable model: {error}") from None
 

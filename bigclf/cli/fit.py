@@ -32,6 +32,8 @@ from bigclf.units import format_bytes, format_count, format_seconds
 @click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Stop after this time.")
 @click.option("--seed", type=int, help="Seed of every random choice  [default: 0]")
 @click.option("--validate", metavar="DATA", help="Shards to measure the model on as it is trained.")
+@click.option("--early-stopping", type=click.IntRange(1), metavar="EPOCHS", help="End after so many epochs without a"
+              " better figure on --validate.")  # fmt: skip
 @click.option("--init", metavar="MODEL", help="A model to start from.")
 @click.option("--run-dir", metavar="DIR", help="Where checkpoints and history are kept  [default: MODEL.run, removed at"
               " the end]")  # fmt: skip

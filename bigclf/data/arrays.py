@@ -26,6 +26,7 @@ class Arrays:
     sample_weight : [rows] at least 0, or None.
     least_chunks : rows are cut into at least so many chunks, where there are as many rows.
     real_labels : labels are numbers to predict; then there are no ``classes`` (None), and blocks hold the numbers.
+    classes : every label there is, ascending, where ``y`` may lack some.
 
     Raises
     ------
@@ -38,7 +39,13 @@ class Arrays:
     layout = None
 
     def __init__(
-        self, X: Any, y: Any, sample_weight: Any = None, least_chunks: int = 1, real_labels: bool = False
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        least_chunks: int = 1,
+        real_labels: bool = False,
+        classes: np.ndarray | None = None,
     ) -> None:
         indptr, indices, values, self.n_features = csr_arrays(X)
         labels = number_array(y) if real_labels else label_array(y)
@@ -49,7 +56,10 @@ class Arrays:
         self.classes: Any = None
         self.class_counts: Any = None
         codes = labels
-        if not real_labels:
+        if classes is not None:
+            self.classes, codes = classes, known_codes(labels, classes)
+            self.class_counts = np.bincount(codes, minlength=classes.size)
+        elif not real_labels:
             self.classes, codes, self.class_counts = np.unique(labels, return_inverse=True, return_counts=True)
         weights = np.ones(self.n_rows) if sample_weight is None else weight_array(sample_weight, self.n_rows)
         self.weighted = sample_weight is not None
@@ -209,6 +219,16 @@ def label_array(y: Any) -> np.ndarray:
         if bad.size:
             raise DataError("a label is NaN or infinite", row=int(bad[0]), column="label")
     return labels
+
+
+def known_codes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """The places of labels among the classes, int64 [row]; DataError naming the row of one that is none of them."""
+    codes = np.minimum(np.searchsorted(classes, labels), classes.size - 1)
+    strange = np.flatnonzero(classes[codes] != labels)
+    if strange.size:
+        text = f"the label {labels[strange[0]].item()!r} is none of the classes {classes[:10].tolist()}"
+        raise DataError(text, row=int(strange[0]), column="label")
+    return codes
 
 
 def number_array(y: Any) -> np.ndarray:

@@ -188,8 +188,9 @@ class Bench:
                 learners, visit.certify, visit.known, visit.estimates, visit.aims, strict=True
             )
         ]
+        trace = len(learners) == 1 and visit.epoch == 1 and learners[0].alone and learners[0].measure is None
         for learner in learners:
-            learner.begin_segment(visit.epoch, visit.segment)
+            learner.begin_segment(visit.epoch, visit.segment, trace)
         if self.plan.opportunistic:
             self.stream.meanwhile = Waiting(learners, facts, self.idle)
         for block in self._blocks(visit, group):
@@ -200,6 +201,8 @@ class Bench:
             self._team.each(lessons, self._finish, self.idle)
             facts["set_rows"] += sum(learner.set.n_rows for learner in learners if learner.set is not None)
         facts["rounds"] = max([facts["rounds"], *(lesson.rounds for lesson in lessons)])
+        if trace:
+            facts["curve"] = learners[0].curve
         for lesson in lessons:
             number = lesson.learner.number
             facts["busy"][number] = facts["busy"].get(number, 0.0) + lesson.seconds

@@ -18,6 +18,8 @@ import numpy as np
 
 from bigclf.data import files
 from bigclf.data.arrays import Arrays
+from bigclf.data.dataset import Dataset
+from bigclf.data.iterator import is_iterator, write_down
 from bigclf.errors import ClusterError, Interrupted
 from bigclf.jit import cpu_type
 from bigclf.losses import REGRESSION
@@ -59,6 +61,7 @@ def fit(
     seed: int = 0,
     init: Model | None = None,
     validate: Any = None,
+    early_stopping: int | None = None,
     workers: Any = None,
     groups: int | None = None,
     mixing: str | None = None,
@@ -82,7 +85,9 @@ def fit(
     Parameters
     ----------
     data : path, directory or glob of Parquet, or ``Dataset``; or a matrix [rows, features] (numpy, scipy sparse,
-        pandas, pyarrow), then ``y`` [rows] holds its labels (for a regression numbers).
+        pandas, pyarrow), then ``y`` [rows] holds its labels (for a regression numbers); or an iterator of blocks
+        (X, y[, weights]) or (indptr, indices, values or None, labels[, weights]), which is written down as shards under
+        ``local_dir`` while the run lasts.
     algo : name of the method (``bigclf.algorithms()``); ``loss``, ``C`` and ``params`` are its own.
     bias : "feature" (a constant 1, regularised, LIBLINEAR's -B 1) or None.
     sample_weight : [rows] at least 0, for matrices; shards bring theirs in the column ``weight``.
@@ -105,9 +110,13 @@ def fit(
     run_dir : directory for checkpoints (at most every ``checkpoint_every`` seconds) and history; ``resume`` goes on.
     local_dir : keep the raw store there for later runs; None: a nameless file on local disk for this run.
     columns : names in Parquet that bigclf did not write: {"label": ..., "indices": ..., "values": ..., "weight": ...}.
-    validate : Dataset or glob to evaluate on after each epoch (accuracy, or of a regression mean squared and absolute
-        error, into the history).
-    init : model to start from (methods without dual variables).
+    validate : Dataset, glob or (X, y) to evaluate on after each epoch (accuracy, or of a regression mean squared and
+        absolute error, into the history).
+    early_stopping : end after so many epochs in a row without a better figure on ``validate`` (methods without a
+        certificate; epochs=None is then at most 100); the answer is the best epoch's.
+    init : model to start from (methods without dual variables). Where it was trained by the same method with the same
+        settings, the run goes on exactly where it ended: with the same rows, ``fit`` for 3 epochs and 2 more with
+        ``init`` give the bits of 5.
     segments : parts of an epoch between which a run commits (None: by size).
     opportunistic : while the disk is waited for, go on with the rows of the working set. The answer is certified as
         ever, but its bits cannot be repeated, which ``result_.repeatable`` says.
@@ -130,17 +139,21 @@ def fit(
     setting = resolve(*named, groups=groups or (2 if is_cluster(workers) else 1))
     options = _checked(setting, locals())
     given_groups = groups is not None
-    with linked(workers, options["patience"]) as link, PeakMemory() as peak:
+    regression = setting.loss in REGRESSION
+    with contextlib.ExitStack() as stack:
+        link, peak = stack.enter_context(linked(workers, options["patience"])), stack.enter_context(PeakMemory())
+        if is_iterator(data):
+            _refuse_beside_iterator(y, sample_weight, columns, link, run_dir)
+            data = stack.enter_context(spooled(data, regression, options))
         groups = groups or default_groups(setting.method, link, options)
         width = likely_width(data, columns)
         warm(setting, width, dtype)
         peak.base = peak.peak = anonymous_bytes()  # interpreter and libraries, before the first row
-        regression = setting.loss in REGRESSION
         source = open_source(data, y, sample_weight, columns, groups, options["memory"], regression)
         if not given_groups:
             groups = min(groups, source.n_chunks)
         setting = resolve(*named[:-1], mixing if groups > 1 else None, groups=groups)
-        options["epochs"] = options["epochs"] or default_epochs(setting.method, source.n_rows)
+        options["epochs"] = options["epochs"] or default_epochs(setting.method, source.n_rows, early_stopping)
         weights = None if regression else class_weight_array(class_weight, source.classes, source.class_counts)
         require_usable(source, setting, weights)
         problems = [regression_problem(setting)] if weights is None else make_problems(source.classes, weights, setting)
@@ -196,13 +209,14 @@ def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
     require_whole(given, "threads", "segments")
     if given["max_seconds"] is not None and not given["max_seconds"] > 0:
         raise ValueError(f"max_seconds must be more than 0, not {given['max_seconds']!r}")
+    require_early_stopping(given["early_stopping"], given["validate"], method)
     if given["init"] is not None and method.rows is not None:
         raise TypeError(f"init has no effect with algo={method.name!r}: its answer comes from dual variables")
     if int(given["seed"]) != given["seed"] or given["seed"] < 0:
         raise ValueError(f"seed must be a whole number of at least 0, not {given['seed']!r}")
     if given["resume"] and given["run_dir"] is None:
         raise ValueError("resume=True needs run_dir=")
-    names = ("bias", "class_weight", "max_seconds", "seed", "init", "validate", "run_dir", "resume",
+    names = ("bias", "class_weight", "max_seconds", "seed", "init", "validate", "early_stopping", "run_dir", "resume",
              "checkpoint_every", "local_dir", "callbacks", "progress")  # fmt: skip
     options = {name: given[name] for name in names}
     options["patience"] = patience_of(given["patience"], given["workers"])
@@ -212,6 +226,37 @@ def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
     if tol is None and options["epochs"] == 1:
         options["tol"] = None  # one look at each row: nothing of it is left to certify
     return options
+
+
+def require_early_stopping(patience: Any, validate: Any, method: Method) -> None:
+    """TypeError or ValueError where it makes no sense."""
+    if patience is None:
+        return
+    if method.certificate:
+        raise TypeError(f"early_stopping has no effect with algo={method.name!r}: it ends at its tolerance")
+    if validate is None:
+        raise TypeError("early_stopping has no effect without validate=: rows to measure on")
+    if isinstance(patience, bool) or not isinstance(patience, int | np.integer) or patience < 1:
+        raise ValueError(f"early_stopping must be a whole number of at least 1, not {patience!r}")
+
+
+def _refuse_beside_iterator(y: Any, sample_weight: Any, columns: Any, link: Any, run_dir: Any) -> None:
+    """What has no meaning beside an iterator of blocks."""
+    for name, value in (("y", y), ("sample_weight", sample_weight), ("columns", columns)):
+        if value is not None:
+            raise TypeError(f"{name} has no effect with an iterator of blocks: they bring their own")
+    if link is not None:
+        raise TypeError("workers of a cluster do not see an iterator of blocks: write it down with write_shards")
+
+
+@contextlib.contextmanager
+def spooled(blocks: Any, regression: bool, options: dict[str, Any]) -> Iterator[Dataset]:
+    """The rows of an iterator as shards in a directory of their own, which is removed in the end."""
+    place = files.join(files.scratch_directory(options["local_dir"]), f"bigclf-rows-{uuid.uuid4().hex}")
+    try:
+        yield write_down(blocks, place, real_labels=regression, memory=options["memory"] // 2)
+    finally:
+        files.remove_tree(place)
 
 
 def require_numbers(given: dict[str, Any], *names: str) -> None:
@@ -278,10 +323,12 @@ def default_groups(method: Method, link: Any, options: dict[str, Any]) -> int:
     return int(link.count(options["patience"].idle))
 
 
-def default_epochs(method: Method, n_rows: int) -> int:
+def default_epochs(method: Method, n_rows: int, early_stopping: int | None = None) -> int:
     """The method's own limit; an online method goes over few rows more often, to about a million visits."""
     if method.certificate:
         return method.epochs
+    if early_stopping is not None:
+        return MOST_EPOCHS
     return min(MOST_EPOCHS, max(method.epochs, -(-VISITS // max(1, n_rows))))
 
 
@@ -348,7 +395,7 @@ def conducted(
         run = Run(
             source, problems, plan, engine, tol=options["tol"], epochs=options["epochs"],
             max_seconds=options["max_seconds"], directory=directory, checkpoint_every=options["checkpoint_every"],
-            watch=watch, progress=screen, stopping=stopping,
+            watch=watch, progress=screen, stopping=stopping, early_stopping=options.get("early_stopping"),
         )  # fmt: skip
         stack.callback(run.release)
         if before is not None and isinstance(run.engine, LocalEngine):
@@ -407,7 +454,8 @@ def _asked(source: Any, problems: list[Problem], plan: Plan, options: dict[str, 
         "settings": setting.settings,
         "bias": options["bias"],
         "class_weights": None if (weights := problems[0].class_weights) is None else weights.tolist(),
-        "init": None if options["init"] is None else options["init"].digest(),
+        "init": None if options["init"] is None else options["init"].state_digest(),
+        **({} if options.get("early_stopping") is None else {"early_stopping": options["early_stopping"]}),
         "tol": options["tol"],
         "data": {"digest": source.digest, "n_rows": source.n_rows, "n_features": source.n_features, "nnz": source.nnz},
         "plan": plan.same_bits(),
@@ -498,14 +546,26 @@ def _start_from(run: Run, init: Model, source: Any) -> None:
     place = run.method.place
     if place is None:
         raise TypeError(f"init has no effect with algo={run.method.name!r}: it cannot begin with weights")
-    if init.regression:
-        raise ValueError("init predicts numbers, and the data need a model of classes")
-    if init.coef_.shape != (len(run.problems), source.n_features) or not np.array_equal(init.classes_, source.classes):
+    have, need = (None if c is None else c.tolist() for c in (init.classes_, source.classes))
+    if init.coef_.shape != (len(run.problems), source.n_features) or have != need:
+        mine, theirs = ("numbers" if c is None else f"classes {c}" for c in (have, need))
         raise ValueError(
-            f"init has weights {list(init.coef_.shape)} for classes {init.classes_.tolist()}, the data need "
-            f"{[len(run.problems), source.n_features]} for {source.classes.tolist()}"
+            f"init has weights {list(init.coef_.shape)} for {mine}, the data need "
+            f"{[len(run.problems), source.n_features]} for {theirs}"
         )
     run.version = 1
+    if goes_on(run, init):
+        run.continue_from(init.state, int(init.facts["epochs"]))
     for number, (problem, state) in enumerate(zip(run.problems, run.states, strict=True)):
         bias = init.intercept_[number] * problem.setting.settings["bias"]
-        place(state, np.append(init.coef_[number], bias), problem.setting.params())
+        if not init.state or not goes_on(run, init):
+            place(state, np.append(init.coef_[number], bias), problem.setting.params())
+
+
+def goes_on(run: Run, init: Model) -> bool:
+    """Whether ``init`` was trained as this run is, so that it can go on exactly."""
+    setting = run.problems[0].setting
+    mine = {"name": setting.method.name, "loss": setting.loss, **setting.settings}
+    theirs = {name: value for name, value in init.method.items() if name in mine and name != "bias"}
+    known = len(run.states[0]._fields) == 1 or bool(init.state)
+    return known and "epochs" in init.facts and theirs == {n: v for n, v in mine.items() if n != "bias"}

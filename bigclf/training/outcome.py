@@ -30,10 +30,13 @@ class Result:
     certificate : primal, dual, gap and the read that proved it, or None for a method that has none and for one epoch
         without a tolerance; of several
         problems the sums of primal and dual, the worst gap, and ``problems`` with each one's.
-    progressive : rows, mistakes, error (mean_loss) of the first epoch, each row judged before it was learned from.
+    progressive : rows, mistakes, error (mean_loss) of the first epoch, each row judged before it was learned from; of
+        one problem learned online in one group also ``curve``, (rows, mistakes, sum of losses) so far after 64 rows,
+        77, 92 and so on, each a fifth more.
     plan : as in ``run.json``; memory : bytes ``base`` (interpreter and libraries), ``planned`` (without the
         room for decoding where the raw store had every row), ``peak`` (anonymous).
-    stopped : "tolerance", "epochs" or "seconds"; converged : whether it was the first.
+    stopped : "tolerance", "epochs", "seconds" or "validation"; converged : whether it was the first or the last, or,
+        of a method without a certificate, epochs.
     repeatable : whether the same call gives the same bits; not with opportunistic=True, whose history also has
         waiting_visits, the rows of the working set visited while no block was ready.
     """
@@ -54,11 +57,12 @@ class Result:
     repeatable: bool = True
 
 
-def weights_of(run: Run) -> np.ndarray:
-    """[problem, feature + 1] of the answer in the run's precision: what the certificates speak of, else the method's
-    own. Of one problem without a copy."""
+def weights_of(run: Run, latest: bool = False) -> np.ndarray:
+    """[problem, feature + 1] of the answer in the run's precision: what the certificates speak of or did best on the
+    validation rows, else (or of an online method if ``latest``) the method's own. Of one problem without a copy."""
+    latest = latest and not run.method.certificate
     each = [
-        status.weights if status.weights is not None else problem.setting.weights(state)
+        status.weights if status.weights is not None and not latest else problem.setting.weights(state)
         for status, problem, state in zip(run.status, run.problems, run.states, strict=True)
     ]
     return each[0][None] if len(each) == 1 else np.stack(each)
@@ -69,11 +73,14 @@ def validation(run: Run, source: Any, data: Any, link: Any, patience: Patience) 
     from bigclf.metrics import Evaluation, evaluate
     from bigclf.training.evaluation import evaluate_on
 
-    weights = weights_of(run)
+    weights = weights_of(run, latest=True)
     bias = weights[:, -1] * run.problems[0].setting.settings["bias"]
     model = Model(weights[:, :-1], bias, source.classes)
-    far = link is not None and is_stored(data)
-    found = evaluate_on(link, model, data, patience=patience, idle=run.idle) if far else evaluate(model, data)
+    if is_stored(data):
+        far = link is not None
+        found = evaluate_on(link, model, data, patience=patience, idle=run.idle) if far else evaluate(model, data)
+    else:
+        found = evaluate(model, *data)
     if isinstance(found, Evaluation):
         return {"accuracy": float(found.accuracy)}
     return {"mean_squared_error": found.mean_squared_error, "mean_absolute_error": found.mean_absolute_error}
@@ -102,9 +109,9 @@ def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMem
     return Result(
         history=history,
         certificate=certificate,
-        progressive={"rows": rows, "mistakes": mistakes, **judged},
+        progressive={"rows": rows, "mistakes": mistakes, **judged} | ({"curve": run.curve} if run.curve else {}),
         plan=plan.as_json(),
-        converged=run.stopped == "tolerance" or (run.tol is None and run.stopped == "epochs"),
+        converged=run.stopped in ("tolerance", "validation") or (run.tol is None and run.stopped == "epochs"),
         reads=run.reads,
         epochs=run.epoch - 1,
         seconds=run.seconds,
@@ -135,9 +142,17 @@ def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> 
         "reads": result.reads, "epochs": result.epochs, "seconds": result.seconds, "progressive": result.progressive,
         "memory": result.memory, "plan": result.plan, "repeatable": result.repeatable,
     }  # fmt: skip
-    model = Model(weights[:, :-1], bias, source.classes, source.features, method, result.certificate, facts)
+    state = None if setting.method.certificate else kept_state(run)
+    model = Model(weights[:, :-1], bias, source.classes, source.features, method, result.certificate, facts, state)
     model.result_ = result
     return model
+
+
+def kept_state(run: Run) -> dict[str, np.ndarray]:
+    """What the states hold, where that is more than the answer's weights."""
+    if all(len(state) == 1 for state in run.states) and all(status.weights is None for status in run.status):
+        return {}
+    return {f"{n}.{name}": array for n, state in enumerate(run.states) for name, array in state._asdict().items()}
 
 
 def warn_of_limits(result: Result, options: dict[str, Any]) -> None:

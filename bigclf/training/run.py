@@ -105,6 +105,7 @@ class Run:
     watch : called with each record of the history.
     progress : ``advance(rows, nbytes)`` for each block.
     stopping : says why the run is to stop, or None.
+    early_stopping : epochs in a row without a better figure on the validation rows after which to end, or None.
     """
 
     def __init__(
@@ -122,11 +123,13 @@ class Run:
         watch: Callable[[dict[str, Any]], None],
         progress: Any,
         stopping: Callable[[], str | None],
+        early_stopping: int | None = None,
     ) -> None:
         self.source, self.problems, self.plan = source, problems, plan
         self.tol, self.epochs, self.max_seconds = tol, epochs, max_seconds
         self.directory, self.checkpoint_every = directory, checkpoint_every
         self.watch, self.progress, self.stopping = watch, progress, stopping
+        self.early_stopping, self.best_score, self.since_best = early_stopping, -np.inf, 0
         self.method = problems[0].setting.method
         self.states: list[Any] = [p.setting.shared(source.n_features, plan.dtype) for p in problems]
         self.version = 0  # of the states: it grows when they change
@@ -143,6 +146,7 @@ class Run:
         self.waited = 0.0  # of the epoch's visits: seconds in which they had nothing to learn from
         self.stopped = ""
         self.bytes_read = 0
+        self.curve: list[tuple[int, int, float]] = []  # rows, mistakes, losses so far, in the first epoch
         self._last_round: Round | None = None
         self._begun = self._checkpointed = time.monotonic()
         self._asked_to_stop: float | None = None
@@ -305,6 +309,7 @@ class Run:
         for number, seconds in facts.get("busy", {}).items():
             self.status[number].busy += seconds
         self.waiting_visits += facts.get("waiting_visits", 0)
+        self.curve += facts.get("curve", [])
 
     def _end_epoch(self, parts: list[Part] | None) -> None:
         """Take the certificates of the read that has ended, go on to the combined state, and write the record."""
@@ -314,7 +319,7 @@ class Run:
             figures = self.figures[number] = Figures.of(part.figures)
             status = self.status[number]
             status.epochs += 1
-            for tally in (status.total,) + ((status.progressive,) if self.epoch == 1 else ()):
+            for tally in (status.total,) + ((status.progressive,) if status.epochs == 1 else ()):
                 tally.add(figures.tally)
             if part.dual is not None:
                 self._accept(number, part, figures)
@@ -396,6 +401,8 @@ class Run:
         todo = self._todo()
         if not todo:
             self.stopped = self._ending()
+        elif self.early_stopping is not None and self.since_best >= self.early_stopping:
+            self.stopped = "validation"
         elif late:
             if self.tol is not None and any(self.status[number].weights is None for number in todo):
                 self._certify_all(todo, "as they are")
@@ -468,6 +475,27 @@ class Run:
         if self.rebuilt:
             record["records_rebuilt"] = self.rebuilt
         self.watch(record)
+        if self.early_stopping is not None:
+            self._look_at_score(record["validation"])
+
+    def _look_at_score(self, found: dict[str, float]) -> None:
+        """Keep the weights of the epoch that did best on the validation rows."""
+        score = found["accuracy"] if "accuracy" in found else -found["mean_squared_error"]
+        if score > self.best_score:
+            self.best_score, self.since_best = score, 0
+            for problem, status, state in zip(self.problems, self.status, self.states, strict=True):
+                status.weights = problem.setting.weights(state).copy()
+        else:
+            self.since_best += 1
+
+    def continue_from(self, state: dict[str, np.ndarray], epochs: int) -> None:
+        """Go on from the state (``problem.field``; none: the weights are all there is) of a run that made so many
+        epochs."""
+        for number, mine in enumerate(self.states):
+            for name, array in mine._asdict().items():
+                if f"{number}.{name}" in state:
+                    array[...] = state[f"{number}.{name}"]
+        self.epoch += epochs
 
     def _mixing_record(self, figures: list[Figures]) -> dict[str, Any]:
         """What only a run of several groups has to tell."""
@@ -529,8 +557,11 @@ class Run:
             "version": self.version,
             "mixes": self.mixes,
             "bytes_moved": self.moved_before + self.engine.bytes_moved,
+            "curve": self.curve,
             "status": [_status_facts(status) for status in self.status],
         }
+        if self.early_stopping is not None:
+            facts |= {"best_score": float(self.best_score).hex(), "since_best": self.since_best}
         return Checkpoint(arrays, rows, facts)
 
     def go_further(self) -> None:
@@ -548,6 +579,9 @@ class Run:
         self.seconds_before, self.bytes_read, self.stopped = facts["seconds"], facts["bytes_read"], facts["stopped"]
         self.version, self.mixes = facts["version"], facts["mixes"]
         self.moved_before = facts.get("bytes_moved", 0)
+        self.curve = [tuple(point) for point in facts.get("curve", [])]
+        if "best_score" in facts:
+            self.best_score, self.since_best = float.fromhex(facts["best_score"]), facts["since_best"]
         for number, state in enumerate(self.states):
             kind = type(state)
             self.states[number] = kind(*(saved.arrays[f"{number}.state.{name}"].copy() for name in kind._fields))

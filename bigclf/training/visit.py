@@ -242,6 +242,7 @@ class Learner:
         always takes the sums of the certificate: they say how the groups are to go on.
         """
         self.tally, self.set_tally = Tally(), Tally()
+        self.curve: list[tuple[int, int, float]] = []  # rows, mistakes, losses so far, in this visit
         self.sums[:] = self.moves[:] = 0
         self.start = self.certified = None
         if self.alone:
@@ -276,9 +277,11 @@ class Learner:
         alpha *= t
         state.weights[:] *= t
 
-    def begin_segment(self, epoch: int, segment: int) -> None:
-        """Random numbers belong to the segment, so that any process can do it."""
+    def begin_segment(self, epoch: int, segment: int, trace: bool = False) -> None:
+        """Random numbers belong to the segment, so that any process can do it. ``trace``: the counts so far are noted
+        on the way."""
         self._key = (self.plan.seed, 2, epoch, segment, self.group, self.number)
+        self.traced, self.curve = trace, []
         self._serial = 0
         if self.set is not None:
             self._cycle_size, self._turn, self._credit = 0, 0, 0.0
@@ -338,7 +341,10 @@ class Learner:
         if self.set is not None:  # rows of the working set get their turn there
             members = members[~self.set.member[view.ids[members]]]
         scores = scratch.scores(view.n_rows)
-        self.tally.add(self.go_over(view, members, scores, scratch))
+        if self.traced:
+            self._trace(view, members, scores, scratch)
+        else:
+            self.tally.add(self.go_over(view, members, scores, scratch))
         if self.counts_features:
             count_features(view, members, self.shared.touched)
         if self.set is not None:
@@ -346,6 +352,18 @@ class Learner:
             most = CYCLES_A_READ * self.set.n_rows / self.group_rows
             self._credit += min(ROUNDS_A_READ, most) * view.n_rows
             self._go_round()
+
+    def _trace(self, view: Block, members: np.ndarray, scores: np.ndarray, scratch: Scratch) -> None:
+        """As ``go_over``, with a note of the counts so far at every milestone."""
+        order = scratch.order(members.size)
+        shuffle_runs(members, self.plan.run, self._random(), order)
+        first = 0
+        while first < order.size:
+            stop = first + milestone(self.tally.rows) - self.tally.rows
+            self.tally.add(self._learn(view, order[first:stop], scores))
+            first = stop
+            if milestone(self.tally.rows - 1) == self.tally.rows:
+                self.curve.append((self.tally.rows, self.tally.mistakes, self.tally.loss))
 
     def certify(self, view: Block) -> None:
         """Add the block's part of the certificate of the weights at the start of the read."""
@@ -522,6 +540,14 @@ class Learner:
         """Copy the rows of the working set that stand in the block; every block of the group passes here once."""
         if self.set is not None:
             self.set.fill(self.view(block))
+
+
+def milestone(rows: int) -> int:
+    """The smallest of 64, 77, 92 ..., each a fifth more than the one before, that is more than ``rows``."""
+    at = 64
+    while at <= rows:
+        at += -(-at // 5)
+    return at
 
 
 class Scratch:

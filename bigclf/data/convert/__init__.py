@@ -341,7 +341,7 @@ def write_shards(
     out: files.PathLike,
     *,
     classes: Any,
-    n_features: int | None = None,
+    n_features: int | Callable[[], int] | None = None,
     shuffle_rows: bool = False,
     seed: int = 0,
     chunk_nnz: int = TARGET_NNZ,
@@ -357,8 +357,9 @@ def write_shards(
     blocks : blocks, or tuples (indptr, indices, values or None, labels[, weights]); labels are class codes, or
         numbers.
     out : directory to make.
-    classes : [K] ascending; bools, ints, floats or strings. None: the labels are numbers to predict.
-    n_features : columns; None takes the largest index plus one.
+    classes : [K] ascending; bools, ints, floats or strings. None: the labels are numbers to predict. A function
+        is asked once every block has been seen for the classes and the place of each code among them, float64 [K].
+    n_features : columns; None takes the largest index plus one; a function is asked once every block has been seen.
     memory : bytes to allocate besides the blocks, about.
 
     Raises
@@ -368,7 +369,9 @@ def write_shards(
     total = parse_bytes(memory)
     _check_sizes(chunk_nnz, shard_nnz)
     _require(total, LEAST_MEMORY, "writing shards")
-    classes = None if classes is None else np.asarray(classes)
+    ranks = None
+    if classes is not None and not callable(classes):
+        classes = np.asarray(classes)
     with _building(out, overwrite) as directory, _Converter(directory, 1, total, None) as converter:
         prefix = files.join(converter.scratch, "rows")
         spiller = merging.Spiller(prefix, seed if shuffle_rows else None, total // 4)
@@ -377,11 +380,15 @@ def write_shards(
             spiller.add(np.arange(first, first + slab.n_rows, dtype=np.uint64), slab)
         spiller.flush()
         converter.totals, converter.runs = spiller.totals, spiller.runs
+        if callable(classes):
+            classes, ranks = classes()
         if classes is not None:
             _check_codes(spiller.totals.labels, classes)
         bounds = _row_bounds(spiller.totals, shard_nnz, shuffle_rows)
         codes = None if classes is None else np.arange(classes.size, dtype=np.float64)
-        converter.write(_plan(converter, bounds, codes, classes, n_features, features, chunk_nnz))
+        width = n_features() if callable(n_features) else n_features
+        plan = _plan(converter, bounds, codes, classes, width, features, chunk_nnz)
+        converter.write(plan._replace(ranks=ranks))
     return Dataset(out)
 
 

@@ -244,6 +244,7 @@ class Plan(NamedTuple):
     n_features, index_width, binary, weighted, features : as ``ShardWriter`` takes them.
     chunk_nnz : entries a chunk.
     room : bytes this may allocate, about.
+    ranks : float64 [K], the places in ``classes`` of ``codes``; None: they have the same order.
     """
 
     runs: list[Run]
@@ -258,6 +259,7 @@ class Plan(NamedTuple):
     features: Mapping[str, Any] | None
     chunk_nnz: int
     room: int
+    ranks: np.ndarray | None = None
 
 
 def write_shard(plan: Plan, number: int) -> str:
@@ -356,7 +358,8 @@ def _merged(keys: list[np.ndarray], slabs: list[Slab], plan: Plan) -> Slab:
         values = _taken(ends - lengths, ends, order, _values(slabs))
     codes = np.concatenate([slab.labels for slab in slabs])[order]
     if plan.codes is not None:
-        codes = np.searchsorted(plan.codes, codes).astype(np.float64)
+        places = np.searchsorted(plan.codes, codes)
+        codes = places.astype(np.float64) if plan.ranks is None else plan.ranks[places]
     weights = np.empty(0)
     if plan.weighted:
         weights = np.concatenate([_or_ones(slab.weights, slab.n_rows) for slab in slabs])[order]
