@@ -62,7 +62,16 @@ class Case(NamedTuple):
         return self.setting().shared(n_features, dtype), rows(*(np.zeros(n_rows) for _ in rows._fields)) if rows else ()
 
 
-CASES = [Case(m.name, loss) for m in METHODS.values() for loss in m.losses or (None,)]
+def shown(method):
+    """The losses that stand for all of a method's: of a gradient method one of classes and one of numbers, since its
+    losses differ in their slope alone."""
+    if method.certificate or len(method.losses) < 2:
+        return method.losses or (None,)
+    return (method.losses[0], *[loss for loss in method.losses if loss in REGRESSION][:1])
+
+
+EVERY_CASE = [Case(m.name, loss) for m in METHODS.values() for loss in m.losses or (None,)]
+CASES = [Case(m.name, loss) for m in METHODS.values() for loss in shown(m)]
 NAMES = [case.algo + (f"-{case.loss}" if case.loss else "") for case in CASES]
 
 
