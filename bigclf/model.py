@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from bigclf.block import Block
+from bigclf.block import Block, alike, as_unsigned
 from bigclf.data import files
 from bigclf.data.shards import sealed, unsealed
 from bigclf.errors import ModelFormatError
 from bigclf.jit import dot, kernel
+from bigclf.methods import voted_perceptron
 
 FORMAT, VERSION = "bigclf-model", 2  # 2 is written only for models that predict numbers, else 1
 PROBABILITY_LOSSES = ("logistic",)
@@ -56,7 +57,7 @@ class Model:
 
     Attributes
     ----------
-    coef_, intercept_, classes_ : the arrays above.
+    coef_, intercept_, classes_ : the arrays above; of a voted perceptron the last vector, by which nothing is decided.
     result_ : the ``Result`` of the training, or None for a model that was loaded.
     """
 
@@ -195,9 +196,28 @@ class Model:
     def score_block(self, block: Block) -> tuple[np.ndarray, int]:
         """Decision values float64 [m, K] of a checked block, and how many entries had features not in the model."""
         block, skipped = _known(block, self.n_features)
+        if self.voted:
+            return self._vote(block), skipped
         scores = np.empty((block.n_rows, self.intercept_.size))
         score_rows(block, self.coef_, self.intercept_, scores)
         return scores, skipped
+
+    @property
+    def voted(self) -> bool:
+        """Whether it decides by the votes of many vectors: ``coef_`` is then the last one alone."""
+        return self.method.get("name") == "voted_perceptron" and bool(self.state)
+
+    def _vote(self, block: Block) -> np.ndarray:
+        """Shares of the votes for less those against, float64 [m, K] in [-1, 1]."""
+        scores = np.empty((block.n_rows, self.intercept_.size))
+        room, bias = np.zeros(self.n_features), float(self.method.get("bias") == "feature")
+        for k in range(self.intercept_.size):
+            kind = voted_perceptron.Shared
+            votes = kind(*(np.array(self.state[f"{k}.{name}"]) for name in kind._fields))
+            column = np.empty(block.n_rows)
+            voted_perceptron.vote(alike(block), votes, bias, room, column)
+            scores[:, k] = column
+        return scores
 
     def _score_shards(self, data: Any, unseen: str) -> tuple[np.ndarray, int]:
         from bigclf.data.dataset import Dataset
@@ -225,6 +245,8 @@ class Model:
         if d > self.n_features:
             skipped = int(X.indptr[-1] - np.count_nonzero(X.indices < self.n_features)) if sparse else 0
             X = X[:, : self.n_features]
+        if self.voted:
+            return self._vote(_block_of(X)), skipped
         scores = X @ self.coef_[:, : X.shape[1]].T
         return np.asarray(scores, np.float64) + self.intercept_, skipped
 
@@ -234,14 +256,14 @@ class Model:
         digest = hashlib.blake2b(repr((self.coef_.shape, classes)).encode(), digest_size=16)
         digest.update(np.ascontiguousarray(self.coef_).data)
         digest.update(self.intercept_.data)
+        if self.voted:
+            _add_state(digest, self.state)
         return digest.hexdigest()
 
     def state_digest(self) -> str:
         """Hex over what a run that goes on from this model takes up: weights, bias, classes and state."""
         digest = hashlib.blake2b(self.digest().encode(), digest_size=16)
-        for name, array in sorted(self.state.items()):
-            digest.update(f"{name}{array.dtype.str}{array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).data)
+        _add_state(digest, self.state)
         return digest.hexdigest()
 
     # The file
@@ -312,6 +334,12 @@ class Model:
         return f"<Model {name}: {what}, {self.n_features:,} features{gap}>"
 
 
+def _add_state(digest: Any, state: dict[str, np.ndarray]) -> None:
+    for name, array in sorted(state.items()):
+        digest.update(f"{name}{array.dtype.str}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+
+
 load = Model.load
 
 
@@ -338,6 +366,19 @@ def _known(block: Block, n_features: int) -> tuple[Block, int]:
     indptr = np.concatenate([[0], np.cumsum(keep)])[block.indptr - first].astype(np.int64)
     values = block.values[first:last][keep] if block.values.size else block.values
     return block._replace(indptr=indptr, indices=indices[keep], values=values), int(keep.size - indptr[-1])
+
+
+def _block_of(X: Any) -> Block:
+    """The rows of a numpy array or scipy matrix, of which nothing but the features is known."""
+    import scipy.sparse
+
+    rows = scipy.sparse.csr_matrix(X)
+    if not rows.has_canonical_format:
+        rows = rows.copy()  # the caller's stays as it is
+        rows.sum_duplicates()
+    nothing, values = np.zeros(rows.shape[0]), np.asarray(rows.data, np.float32)
+    ids = np.zeros(rows.shape[0], np.int64)
+    return Block(rows.indptr.astype(np.int64), as_unsigned(rows.indices), values, nothing, nothing, nothing, ids)
 
 
 def _matrix(X: Any) -> Any:

@@ -104,7 +104,11 @@ def _print_model(path: str, told: dict[str, Any]) -> None:
         [
             ("predicts", "numbers" if classes is None else None),
             ("classes", None if classes is None else _listed(classes)),
-            ("weights", f"{rows} x {told['n_features']:,} {told['dtype']}, {told['nonzero_weights']:,} not zero"),
+            (
+                "weights",
+                f"{rows} x {told['n_features']:,} {told['dtype']}, {told['nonzero_weights']:,} not zero"
+                + (" (of the last vector: many vote)" if told["method"].get("name") == "voted_perceptron" else ""),
+            ),
             ("quality", certificate_text(told["certificate"])),
             ("parameters", parameters_text(method)),
             ("features", told["features"].get("kind")),

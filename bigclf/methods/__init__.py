@@ -25,6 +25,7 @@ from bigclf.methods import p_norm_perceptron as pnorm
 from bigclf.methods import passive_aggressive as pa
 from bigclf.methods import second_order_perceptron as sop
 from bigclf.methods import stochastic_gradient as sgd
+from bigclf.methods import voted_perceptron as voted
 from bigclf.mixing import AVERAGED, FEATURES, MEAN, MEASURED, PRECISION, SUM, Rule, weighed
 from bigclf.penalties import PENALTIES
 
@@ -120,6 +121,7 @@ class Method:
     row_weights : "any" weights, or "binary" when only 0 and 1 have a meaning.
     epochs : most epochs of a certified method, fewest of an online one, where the user says nothing.
     separates : whether on rows that a vector separates the mistakes come to an end.
+    linear : whether the answer is its weights; else the model decides by the state that it keeps.
     judges_by_answer : whether rows are judged by the weights of the answer, before they are learned from.
     """
 
@@ -155,6 +157,7 @@ class Method:
     penalties: tuple[str, ...] = ()
     separates: bool = True
     judges_by_answer: bool = True
+    linear: bool = True
 
     @property
     def certificate(self) -> bool:
@@ -514,6 +517,25 @@ _METHODS = (
         mixing="mean by rows, uniform or by mistakes; averages over all steps",
         weight_meaning="multiplies the step",
         judges_by_answer=False,
+    ),
+    Method(
+        name="voted_perceptron",
+        title="voted perceptron: not one vector but the majority of all",
+        paper="Freund and Schapire, MLJ 1999",
+        formula="y w.x <= 0:  w <- w + y x;  the answer is sign(sum_k c_k sign(w_k.x)), c_k = rows w_k was kept for",
+        params=(
+            Param("max_vectors", 10_000, 1, 2**31, "mistakes that are kept, and learned from", integer=True),
+            Param("max_entries", 1_000_000, 1, 2**40, "entries of their rows", integer=True),
+        ),
+        shared=voted.begin,
+        bind=lambda settings: voted.Params(settings["bias"]),
+        update=lambda loss: voted.voted_perceptron,
+        place=None,
+        mixings={},
+        mixing="one group only",
+        weight_meaning="multiplies the step",
+        judges_by_answer=False,
+        linear=False,
     ),
     Method(
         name="sop",

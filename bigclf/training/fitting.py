@@ -234,6 +234,8 @@ def require_early_stopping(patience: Any, validate: Any, method: Method) -> None
         return
     if method.certificate:
         raise TypeError(f"early_stopping has no effect with algo={method.name!r}: it ends at its tolerance")
+    if not method.linear:
+        raise TypeError(f"early_stopping is not available with algo={method.name!r}: its answer is not its weights")
     if validate is None:
         raise TypeError("early_stopping has no effect without validate=: rows to measure on")
     if isinstance(patience, bool) or not isinstance(patience, int | np.integer) or patience < 1:
@@ -545,8 +547,8 @@ def _signals() -> Iterator[Callable[[], str | None]]:
 
 def _start_from(run: Run, init: Model, source: Any) -> None:
     """Begin with the weights of a model of the same shape."""
-    place = run.method.place
-    if place is None:
+    place, further = run.method.place, goes_on(run, init)
+    if place is None and not further:
         raise TypeError(f"init has no effect with algo={run.method.name!r}: it cannot begin with weights")
     have, need = (None if c is None else c.tolist() for c in (init.classes_, source.classes))
     if init.coef_.shape != (len(run.problems), source.n_features) or have != need:
@@ -556,11 +558,11 @@ def _start_from(run: Run, init: Model, source: Any) -> None:
             f"{[len(run.problems), source.n_features]} for {theirs}"
         )
     run.version = 1
-    if goes_on(run, init):
+    if further:
         run.continue_from(init.state, int(init.facts["epochs"]))
     for number, (problem, state) in enumerate(zip(run.problems, run.states, strict=True)):
         bias = init.intercept_[number] * problem.setting.settings["bias"]
-        if not init.state or not goes_on(run, init):
+        if place is not None and not (init.state and further):
             place(state, np.append(init.coef_[number], bias), problem.setting.params())
 
 

@@ -75,7 +75,10 @@ def validation(run: Run, source: Any, data: Any, link: Any, patience: Patience) 
 
     weights = weights_of(run, latest=True)
     bias = weights[:, -1] * run.problems[0].setting.settings["bias"]
-    model = Model(weights[:, :-1], bias, source.classes)
+    method = {"name": run.method.name, "bias": "feature" if run.problems[0].setting.settings["bias"] else None}
+    model = Model(weights[:, :-1], bias, source.classes, method=method)
+    if not run.method.linear:
+        model.state = kept_state(run)
     if is_stored(data):
         far = link is not None
         found = evaluate_on(link, model, data, patience=patience, idle=run.idle) if far else evaluate(model, data)

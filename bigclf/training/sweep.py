@@ -182,6 +182,8 @@ def sweep(
         return [setting_of(algo, loss, penalty, bias, params, point, mixing, groups) for point in points]
 
     settings = settings_for(groups or (2 if is_cluster(workers) else 1), mixing)
+    if not settings[0].method.linear:
+        raise TypeError(f"sweep is not available with algo={algo!r}: its answer is not its weights")
     rest = dict(on_bad_rows="error", on_change="error", opportunistic=False, max_seconds=None, init=None, segments=None,
                 early_stopping=None)  # fmt: skip
     options = _checked(settings[0], {**locals(), **rest})
