@@ -237,6 +237,14 @@ def axpy(a, block, i, weights):  # type: ignore[no-untyped-def]
             weights[block.indices[p]] += step
 
 
+@inlined
+def entry(block, i, p):  # type: ignore[no-untyped-def]
+    """The value of entry p, which is one of row i."""
+    if block.values.size > 0:
+        return np.float64(block.values[p])
+    return np.float64(block.scales[i]) if block.scales.size > 0 else 1.0
+
+
 @kernel
 def inner(a, b):  # type: ignore[no-untyped-def]
     """a . b in float64, in the order of the entries: no BLAS, whose bits depend on threads and processor."""

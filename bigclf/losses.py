@@ -17,7 +17,10 @@ squared_hinge                max(0, 1-m)^2        1 / (2 C_i)   [0, infinity)   
 logistic                     log(1 + exp(-m))     0             (0, C_i)        C_i H(a / C_i), H the entropy in nats
 epsilon_insensitive          max(0, |t-m| - e)    0             [-C_i, C_i]     t a - e |a|
 squared_epsilon_insensitive  max(0, |t-m| - e)^2  1 / (2 C_i)   everything      t a - e |a| - a^2 / (4 C_i)
+squared                      (t-m)^2 / 2          (for gradient methods only)
 ===========================  ===================  ============  ==============  ====================================
+
+Gradient methods need a loss's value, its ``slope`` and, where they look at second derivatives, its ``curvature``.
 """
 
 from __future__ import annotations
@@ -28,15 +31,18 @@ import numpy as np
 
 from bigclf.jit import inlined
 
-HINGE, SQUARED_HINGE, LOGISTIC, TUBE, SQUARED_TUBE = range(5)
+HINGE, SQUARED_HINGE, LOGISTIC, TUBE, SQUARED_TUBE, SQUARED = range(6)
 LOSSES = {
     "hinge": HINGE,
     "squared_hinge": SQUARED_HINGE,
     "logistic": LOGISTIC,
     "epsilon_insensitive": TUBE,
     "squared_epsilon_insensitive": SQUARED_TUBE,
+    "squared": SQUARED,
 }
-REGRESSION = ("epsilon_insensitive", "squared_epsilon_insensitive")  # labels are numbers to predict
+TUBES = ("epsilon_insensitive", "squared_epsilon_insensitive")
+REGRESSION = (*TUBES, "squared")  # labels are numbers to predict
+GRADIENT = ("hinge", "squared_hinge", "logistic", "squared", "epsilon_insensitive")  # what gradient methods learn
 BOXED = ("hinge", "epsilon_insensitive")  # rows get stuck at the ends of a finite box: few keep moving, and a working
 # set can hold them
 MOST_STEPS = 100  # of Newton's method for one row; far out each is about 1 long, where sigma is an exponential
@@ -45,7 +51,7 @@ NEAR = 1e-4  # for the square of Newton's last step, in units of the root's own 
 
 def is_regression(loss: int) -> bool:
     """Whether the loss compares a prediction with a number, so that labels are numbers and not classes."""
-    return loss in (TUBE, SQUARED_TUBE)
+    return loss in (TUBE, SQUARED_TUBE, SQUARED)
 
 
 @inlined
@@ -59,7 +65,52 @@ def loss_value(loss, m, t, e):  # type: ignore[no-untyped-def]
         return max(0.0, -m) + math.log1p(math.exp(-abs(m)))
     if loss == TUBE:
         return max(0.0, abs(t - m) - e)
+    if loss == SQUARED:
+        return 0.5 * (t - m) * (t - m)
     return max(0.0, abs(t - m) - e) * max(0.0, abs(t - m) - e)
+
+
+@inlined
+def slope(loss, m, t, e):  # type: ignore[no-untyped-def]
+    """d loss / d m; at a corner the one-sided derivative nearer to 0."""
+    if loss == HINGE:
+        return -1.0 if m < 1.0 else 0.0
+    if loss == SQUARED_HINGE:
+        return -2.0 * max(0.0, 1.0 - m)
+    if loss == LOGISTIC:
+        return -sigmoid(-m)
+    if loss == SQUARED:
+        return m - t
+    outside = max(0.0, abs(t - m) - e)
+    if loss == TUBE:
+        return np.sign(m - t) if outside > 0 else 0.0
+    return 2.0 * np.sign(m - t) * outside
+
+
+@inlined
+def curvature(loss, m, t, e):  # type: ignore[no-untyped-def]
+    """d^2 loss / d m^2, where there is one."""
+    if loss == SQUARED_HINGE:
+        return 2.0 if m < 1.0 else 0.0
+    if loss == LOGISTIC:
+        s = sigmoid(m)
+        return s * (1.0 - s)
+    if loss == SQUARED:
+        return 1.0
+    if loss == SQUARED_TUBE:
+        return 2.0 if abs(t - m) > e else 0.0
+    return 0.0
+
+
+@inlined
+def rate_within(loss, rate, q):  # type: ignore[no-untyped-def]
+    """The rate, or where the slope has no bound 1 / (curvature ||x||^2) if that is less: the step that takes the
+    row's own loss to its minimum; q = ||x||^2. A longer one makes the next loss larger, and so on without end."""
+    if loss == SQUARED_HINGE:
+        return rate if 2.0 * rate * q <= 1.0 else 0.5 / q
+    if loss == SQUARED:
+        return rate if rate * q <= 1.0 else 1.0 / q
+    return rate
 
 
 @inlined

@@ -58,12 +58,16 @@ def _add_mean(total: Any, start: Any, copy: Any, share: float) -> None:
 
 def _moved(total: Any, start: Any, scale: float) -> Any:
     """start + scale total, array by array, in the types of ``start``."""
+    return type(start)(*_moved_arrays(total, start, scale))
+
+
+def _moved_arrays(total: Any, start: Any, scale: float) -> list[np.ndarray]:
     arrays = []
     for t, s in zip(total, start, strict=True):
         out = np.empty_like(s)
         interpolate(s.reshape(-1), t.reshape(-1), scale, out.reshape(-1))
         arrays.append(out)
-    return type(start)(*arrays)
+    return arrays
 
 
 def _join_mean(total: Any, start: Any, shares: float) -> Any:
@@ -82,6 +86,7 @@ def _add_averaged(total: Any, start: Any, copy: Any, share: float) -> None:
     accumulate(total.weights, start.weights, copy.weights, float(share))
     accumulate_drift(total.drift, start.drift, copy.drift, start.weights, copy.weights, float(copy.steps[0]))
     total.steps[:] += copy.steps - start.steps
+    _add_mean(total[3:], start[3:], copy[3:], share)
 
 
 def _join_averaged(total: Any, start: Any, shares: float) -> Any:
@@ -95,10 +100,11 @@ def _join_averaged(total: Any, start: Any, shares: float) -> Any:
     change -= total.drift
     drift = np.empty_like(start.drift)
     interpolate(start.drift, change, 1.0, drift)
-    return type(start)(weights, drift, steps)
+    return type(start)(weights, drift, steps, *_moved_arrays(total[3:], start[3:], 1.0 / shares if shares > 0 else 0.0))
 
 
-# Averaged models: weights mix by their shares; the average stays the mean over every step any copy took, once each.
+# Averaged models: weights (and what follows the first three arrays) mix by their shares; the average stays the mean
+# over every step any copy took, once each.
 AVERAGED = Rule(_add_averaged, _join_averaged)
 
 

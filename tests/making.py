@@ -41,7 +41,7 @@ class Case(NamedTuple):
 
     @property
     def kernel(self):
-        return self.method.update(self.method.loss_code(self.loss))
+        return self.setting().kernel()
 
     @property
     def certify(self):

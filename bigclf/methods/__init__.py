@@ -14,10 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf import losses
+from bigclf.methods import adagrad, diagonal_newton, pegasos, perceptron
 from bigclf.methods import dual_coordinate_descent as dcd
+from bigclf.methods import follow_the_regularized_leader as ftrl
 from bigclf.methods import passive_aggressive as pa
-from bigclf.methods import perceptron
-from bigclf.mixing import AVERAGED, MEAN, SUM, Rule
+from bigclf.methods import stochastic_gradient as sgd
+from bigclf.mixing import AVERAGED, FEATURES, MEAN, SUM, Rule, weighed
+from bigclf.penalties import PENALTIES
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,8 @@ class Method:
     rows : NamedTuple type of the per-row arrays (float64 [row] each, zero at the start), or None.
     bind : settings (resolved parameters, ``penalty`` where there is a choice, ``bias`` as 1.0 or 0.0, ``free_bias``
         where that is known) -> NamedTuple the kernel reads.
-    update : loss code -> kernel ``(block, order, shared, rows, params, scores) -> Counts``.
+    update : loss code (and, where there is a choice, penalty code) -> kernel
+        ``(block, order, shared, rows, params, scores) -> Counts``.
     certify : loss code -> kernel ``(block, shared, rows, params, dual_weights) -> (primal, dual)``, or None.
     weights : (shared, params) -> the model's weights [feature + 1], bias last.
     place : (shared, weights, params) -> None: begin with the weights [feature + 1] of a model; None: it cannot.
@@ -112,7 +116,7 @@ class Method:
     formula: str
     shared: Callable[[int, Any, dict[str, Any]], tuple]  # type: ignore[type-arg]
     bind: Callable[[dict[str, Any]], tuple]  # type: ignore[type-arg]
-    update: Callable[[int], Callable[..., Any]]
+    update: Callable[..., Callable[..., Any]]
     params: tuple[Param, ...] = ()
     losses: tuple[str, ...] = ()
     rows: Any = None
@@ -182,6 +186,160 @@ def _pa(name: str, title: str, formula: str, slack: int, params: tuple[Param, ..
     )
 
 
+LAM = Param("lam", 1e-5, 0.0, 1e30, "price of the penalty beside the mean loss of a row; 1 / (C rows) for C")
+EPSILON = Param(
+    "epsilon",
+    0.1,
+    0.0,
+    1e30,
+    "half the width of the tube in which a prediction costs nothing",
+    losses=("epsilon_insensitive",),
+)
+ETA0 = Param("eta0", 1.0, 0.0, 1e30, "the first rate; about 1 over the mean squared norm of a row", open_low=True)
+
+
+def _gradient(name: str, title: str, paper: str, formula: str, **options: Any) -> Method:
+    """A gradient method, whose rows' weights multiply their losses."""
+    return Method(
+        name=name,
+        title=title,
+        paper=paper,
+        formula=formula,
+        weight_meaning="multiplies the loss",
+        **{"losses": losses.GRADIENT, "penalties": ("l2",), "bias": ("feature", "none", "free"), **options},
+    )
+
+
+_GRADIENT = (
+    _gradient(
+        "sgd",
+        "stochastic gradient descent",
+        "Bottou, COMPSTAT 2010; l1: Langford, Li, Zhang, JMLR 2009",
+        "w <- (1 - eta_t lam) w - eta_t loss'(y w.x) y x,  eta_t = eta0 / (1 + lam eta0 t)",
+        params=(LAM, ETA0, EPSILON),
+        penalties=("l2", "l1"),
+        shared=sgd.shared,
+        bind=sgd.bind,
+        update=functools.cache(sgd.sgd),
+        weights=sgd.weights,
+        finish=sgd.finish,
+        mixings=by_shares(MEAN) | {"features": FEATURES},
+        mixing="mean by rows, uniform, by mistakes or, feature by feature, by the rows that have it",
+    ),
+    _gradient(
+        "asgd",
+        "averaged stochastic gradient descent",
+        "Xu, arXiv:1107.2490, 2011; Polyak and Juditsky, 1992",
+        "w <- the step of sgd;  the answer is the mean of w over the steps after the first ones",
+        params=(
+            LAM,
+            ETA0,
+            Param("start", 0, 0, 1e15, "rows learned from before the average begins", integer=True),
+            EPSILON,
+        ),
+        shared=sgd.averaged,
+        bind=sgd.bind,
+        update=functools.cache(sgd.asgd),
+        weights=sgd.average,
+        finish=sgd.finish_average,
+        mixings=by_shares(AVERAGED),
+        mixing="mean by rows, uniform or by mistakes; averages over all steps",
+    ),
+    _gradient(
+        "pegasos",
+        "Pegasos",
+        "Shalev-Shwartz, Singer, Srebro, ICML 2007; with Cotter, Math. Program. 2011",
+        "w <- (1 - 1/t) w - (1 / (lam t k)) sum over k rows of loss'(y w.x) y x;  w <- min(1, 1/(sqrt(lam) ||w||)) w",
+        params=(
+            Param("lam", 1e-5, 0.0, 1e30, "price of the penalty beside the mean loss of a row", open_low=True),
+            Param("batch", 1, 1, 1e9, "rows in a mini-batch; one ends with its block", integer=True),
+            choice("projection", ("on", "off"), "onto the ball of radius 1/sqrt(lam), where the optimum lies"),
+            EPSILON,
+        ),
+        losses=("hinge", "logistic", "epsilon_insensitive"),
+        bias=("feature", "none"),
+        shared=pegasos.shared,
+        bind=pegasos.bind,
+        update=functools.cache(pegasos.pegasos),
+        weights=pegasos.weights,
+        finish=pegasos.finish,
+        place=None,
+    ),
+    _gradient(
+        "adagrad",
+        "AdaGrad, forward-backward splitting",
+        "Duchi, Hazan, Singer, JMLR 2011; Duchi and Singer, JMLR 2009",
+        "G <- G + g^2;  H = delta + sqrt(G);  w <- (w - eta g / H) / (1 + eta lam / H),  g = loss'(y w.x) y x",
+        params=(
+            LAM,
+            Param("eta", 0.1, 0.0, 1e30, "the rate", open_low=True),
+            Param("delta", 1e-6, 0.0, 1e30, "what H is before the first gradient", open_low=True),
+            EPSILON,
+        ),
+        penalties=("l2", "l1"),
+        shared=adagrad.shared,
+        bind=adagrad.bind,
+        update=functools.cache(adagrad.adagrad),
+        weights=adagrad.weights,
+        finish=adagrad.finish,
+        mixings=by_shares(MEAN) | {"features": FEATURES, "adagrad": weighed("squares")},
+        mixing="mean by rows, uniform, by mistakes or, feature by feature, by the rows that have it or by the squared "
+        "gradients",
+    ),
+    _gradient(
+        "adagrad_rda",
+        "AdaGrad, dual averaging",
+        "Duchi, Hazan, Singer, JMLR 2011; Xiao, JMLR 2010",
+        "S <- S + g;  G <- G + g^2;  H = delta + sqrt(G);  w = -eta S / (H + eta lam t),  g = loss'(y w.x) y x",
+        params=(
+            LAM,
+            Param("eta", 0.1, 0.0, 1e30, "the rate", open_low=True),
+            Param("delta", 1e-6, 0.0, 1e30, "what H is before the first gradient", open_low=True),
+            EPSILON,
+        ),
+        penalties=("l2", "l1"),
+        shared=adagrad.sums,
+        bind=adagrad.bind,
+        update=functools.cache(adagrad.adagrad_rda),
+        weights=adagrad.made,
+        place=None,
+    ),
+    _gradient(
+        "sgd_newton",
+        "diagonal Newton steps (second-order stochastic gradient descent)",
+        "Becker and LeCun, 1989; Bordes, Bottou, Gallinari, JMLR 2009",
+        "w <- w - (loss'(m) / (1 + loss''(m) x'D^-1 x)) D^-1 y x;  D_j <- D_j + loss''(m) x_j^2 + lam",
+        params=(LAM, ETA0),
+        losses=("logistic", "squared_hinge", "squared"),
+        shared=diagonal_newton.shared,
+        bind=diagonal_newton.bind,
+        update=functools.cache(diagonal_newton.newton),
+        weights=diagonal_newton.weights,
+        place=diagonal_newton.place,
+        mixings={"precision": SUM},
+        mixing="by second derivatives, what each copy learned counted once",
+    ),
+    _gradient(
+        "ftrl",
+        "FTRL-proximal",
+        "McMahan et al., KDD 2013",
+        "n <- n + g^2;  z <- z + g - sigma w;  w = -(z - sign(z) l1) / ((beta + sqrt(n)) / alpha + l2), 0 at |z| <= l1",
+        params=(
+            Param("alpha", 0.1, 0.0, 1e30, "the rate", open_low=True),
+            Param("beta", 1.0, 0.0, 1e30, "what is added to sqrt(n)", open_low=True),
+            Param("l1", 0.0, 0.0, 1e30, "price of ||w||_1 beside the sum of all losses"),
+            Param("l2", 0.0, 0.0, 1e30, "price of ||w||^2 / 2 beside the sum of all losses"),
+            EPSILON,
+        ),
+        losses=("logistic", "hinge", "squared_hinge", "squared", "epsilon_insensitive"),
+        shared=ftrl.shared,
+        bind=ftrl.bind,
+        update=functools.cache(ftrl.ftrl),
+        weights=ftrl.weights,
+        place=ftrl.place,
+    ),
+)
+
 _METHODS = (
     Method(
         name="dcd",
@@ -197,7 +355,7 @@ _METHODS = (
                 0.0,
                 1e30,
                 "half the width of the tube in which a prediction costs nothing",
-                losses=losses.REGRESSION,
+                losses=losses.TUBES,
             ),
             Param(
                 "working_set", None, 0.0, 1.0, "share of the rows in the working set (none: what fits, for the hinge)"
@@ -219,7 +377,7 @@ _METHODS = (
                 integer=True,
             ),
         ),
-        losses=("hinge", "squared_hinge", "logistic", *losses.REGRESSION),
+        losses=("hinge", "squared_hinge", "logistic", *losses.TUBES),
         penalties=("l2",),
         shared=functools.partial(zeros, dcd.Shared),
         rows=dcd.Rows,
@@ -263,6 +421,7 @@ _METHODS = (
     _pa("pa", "passive-aggressive, hard", "w <- w + (l / ||x||^2) y x", pa.HARD, (), "binary"),
     _pa("pa1", "passive-aggressive I", "w <- w + min(C, l / ||x||^2) y x", pa.LINEAR, (C,), "any"),
     _pa("pa2", "passive-aggressive II", "w <- w + (l / (||x||^2 + 1/(2C))) y x", pa.SQUARED, (C,), "any"),
+    *_GRADIENT,
 )
 
 METHODS: dict[str, Method] = {method.name: method for method in _METHODS}
@@ -282,6 +441,12 @@ class Setting(NamedTuple):
     def params(self) -> Any:
         """The numbers that the kernel reads."""
         return self.method.bind(self.settings)
+
+    def kernel(self) -> Callable[..., Any]:
+        """The kernel of an update, for the loss and the penalty."""
+        penalty = self.settings.get("penalty")
+        codes = (self.method.loss_code(self.loss), *(() if penalty is None else (PENALTIES[penalty],)))
+        return self.method.update(*codes)
 
     def shared(self, n_features: int, dtype: Any) -> Any:
         """A state at its beginning."""

@@ -108,7 +108,7 @@ def warm(setting: Setting, index_width: int, dtype: str) -> None:
     with compiling():
         check_rows(block.indptr, block.indices, block.values, block.indices.dtype.type(1), floats)
         shuffle_runs(numbers, 1, random_state(0), numbers)
-        method.update(code)(block, numbers, shared, rows, params, floats)
+        setting.kernel()(block, numbers, shared, rows, params, floats)
         if method.certify is not None:
             method.certify(code)(block, shared, rows, params, np.zeros(2))
             inner(shared.weights, shared.weights)

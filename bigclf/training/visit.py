@@ -200,7 +200,7 @@ class Learner:
         code = method.loss_code(loss)
         self.first_row = int(source.chunks.row0[plan.groups[group][0]])  # number in the dataset
         self.alone = len(plan.groups) == 1
-        self.kernel, self.params = method.update(code), problem.setting.params()
+        self.kernel, self.params = problem.setting.kernel(), problem.setting.params()
         self.measure = method.certify(code) if method.certify else None
         self.along = method.along(code) if method.along and not self.alone else None
         self.shared: Any = None

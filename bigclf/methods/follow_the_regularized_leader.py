@@ -1,0 +1,127 @@
+"""FTRL-proximal, one rate a feature (McMahan et al., KDD 2013, Algorithm 1; McMahan, AISTATS 2011).
+
+The weights minimise the sum of all gradients so far, a quadratic about each earlier w, and two penalties:
+
+    w = argmin_w  sum_s g_s . w + 1/2 sum_s sigma_s ||w - w_s||^2 + l1 ||w||_1 + l2/2 ||w||^2
+
+which place by place has the closed form, with z = sum_s g_s - sigma_s w_s and n = sum_s g_s^2,
+
+    w = 0 where |z| <= l1, else  -(z - sign(z) l1) / ((beta + sqrt(n)) / alpha + l2)
+
+A row with the gradient g = loss'(m) s x:  sigma = (sqrt(n + g^2) - sqrt(n)) / alpha;  z <- z + g - sigma w;
+n <- n + g^2. The penalties are of the sum over rows, not of the mean: l1 and l2 do not grow with t. A free bias has
+none. A row's weight multiplies its loss.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigclf.block import Counts
+from bigclf.jit import entry, inlined, kernel, prefetch_ahead
+from bigclf.losses import is_regression, loss_value, slope
+from bigclf.penalties import truncated
+
+
+class Shared(NamedTuple):
+    """weights : [feature + 1], z, the bias last; squares : float64 [feature + 1], n."""
+
+    weights: np.ndarray
+    squares: np.ndarray
+
+
+class Params(NamedTuple):
+    """alpha, beta, l1, l2 : as above; epsilon : half the width of the tube; bias : value of the constant feature (1.0
+    or 0.0); free : 1.0 where its weight has no penalty."""
+
+    alpha: float
+    beta: float
+    l1: float
+    l2: float
+    epsilon: float
+    bias: float
+    free: float
+
+
+def bind(settings: dict[str, Any]) -> Params:
+    numbers = (settings[name] for name in ("alpha", "beta", "l1", "l2"))
+    return Params(*numbers, settings.get("epsilon", 0.0), settings["bias"], settings["free_bias"])
+
+
+def shared(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
+    return Shared(np.zeros(n_features + 1, dtype), np.zeros(n_features + 1))
+
+
+@inlined
+def made(z, root, alpha, beta, l1, l2):  # type: ignore[no-untyped-def]
+    """w of z and sqrt(n)."""
+    return -truncated(z, l1) / ((beta + root) / alpha + l2)
+
+
+def ftrl(loss: int):  # type: ignore[no-untyped-def]
+    """Kernel of one pass over the rows of ``order``."""
+    regression = is_regression(loss)
+
+    @kernel
+    def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
+        z, squares, e = shared.weights, shared.squares, params.epsilon
+        alpha, beta, l1, l2 = params.alpha, params.beta, params.l1, params.l2
+        own1, own2 = (0.0, 0.0) if params.free else (l1, l2)
+        last = z.size - 1
+        mistakes, updates, total = 0, 0, np.float64(0)
+        for k in range(order.size):
+            prefetch_ahead(block, order, k)
+            i = order[k]
+            y, c = block.labels[i], block.weights[i]
+            sign = 1.0 if regression else y
+            product = params.bias * made(np.float64(z[last]), math.sqrt(squares[last]), alpha, beta, own1, own2)
+            for p in range(block.indptr[i], block.indptr[i + 1]):
+                j = block.indices[p]
+                product += made(np.float64(z[j]), math.sqrt(squares[j]), alpha, beta, l1, l2) * entry(block, i, p)
+            m = sign * product
+            value = loss_value(loss, m, y, e)
+            mistakes += value > 0 if regression else m <= 0
+            total += c * value
+            slant = c * slope(loss, m, y, e) * sign
+            if slant != 0:
+                for p in range(block.indptr[i], block.indptr[i + 1]):
+                    j = block.indices[p]
+                    g = slant * entry(block, i, p)
+                    before, after = math.sqrt(squares[j]), math.sqrt(squares[j] + g * g)
+                    w = made(np.float64(z[j]), before, alpha, beta, l1, l2)
+                    z[j] += g - (after - before) / alpha * w
+                    squares[j] += g * g
+                g = slant * params.bias
+                before, after = math.sqrt(squares[last]), math.sqrt(squares[last] + g * g)
+                w = made(np.float64(z[last]), before, alpha, beta, own1, own2)
+                z[last] += g - (after - before) / alpha * w
+                squares[last] += g * g
+                updates += 1
+        return Counts(order.size, mistakes, updates, total, 0.0)
+
+    return update
+
+
+def weights(shared: Shared, params: Params) -> np.ndarray:
+    """w, float64 [feature + 1]."""
+    l1, l2 = _penalties(shared.weights.size, params)
+    z = shared.weights.astype(np.float64)
+    curvature = (params.beta + np.sqrt(shared.squares)) / params.alpha + l2
+    return -np.sign(z) * np.maximum(0.0, np.abs(z) - l1) / curvature  # type: ignore[no-any-return]
+
+
+def place(shared: Shared, weights: np.ndarray, params: Params) -> None:
+    """Begin with the weights [feature + 1] of a model: the z that makes them."""
+    l1, l2 = _penalties(weights.size, params)
+    shared.weights[:] = -weights * (params.beta / params.alpha + l2) - np.sign(weights) * l1
+
+
+def _penalties(n: int, params: Params) -> tuple[np.ndarray, np.ndarray]:
+    """l1 and l2 of every weight: none of a free bias."""
+    of = np.ones(n)
+    if params.free:
+        of[-1] = 0
+    return params.l1 * of, params.l2 * of

@@ -1,0 +1,291 @@
+"""Stochastic gradient descent on  lambda penalty(w) + (1/l) sum_i loss(s_i w.x_i),  one row a step, and its average.
+
+s_i is the label y_i = -1 or +1, or 1 for regression, whose labels are in the loss. With Bottou's rate
+
+    eta_t = eta0 / (1 + lambda eta0 t),   t = 1, 2, ...                        (Bottou, COMPSTAT 2010, section 5)
+
+    l2   w <- (1 - eta_t lambda) w - eta_t loss'(m) s x
+    l1   w <- truncate(w - eta_t loss'(m) s x, eta_t lambda)                   (Langford, Li, Zhang, JMLR 2009)
+
+every step regularises every weight, and costs no more than its row's entries:
+
+l2: 1 - eta_t lambda = (1 + lambda eta0 (t-1)) / (1 + lambda eta0 t), so that the product over all steps telescopes: with
+    w = s v the scale s is known from t alone, and  v <- v - (eta_t / s) loss'(m) s_i x.
+l1: the sum of the rates so far, times lambda, is what each weight has to pay; it pays when its feature comes by.
+
+The average (Polyak and Juditsky, 1992; Xu, 2011) of w_k = s_k v_k over N steps is (Q v - drift) / N with Q = sum s_k
+and drift = sum Q_{k-1} d_k, where v_k = v_{k-1} + d_k: two scalars, and the row's entries of drift.
+
+Losses whose slope has no bound (squared, squared hinge) take no step past the minimum of the row's own loss: their rate
+is at most 1 / (loss'' ||x||^2). A free bias is not regularised. A row's weight multiplies its loss. At the end of an
+epoch everything owed is paid, so that copies can be mixed as plain weights; ``clock`` is t.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigclf.block import Counts
+from bigclf.jit import axpy, dot, kernel, prefetch_ahead
+from bigclf.losses import is_regression, loss_value, rate_within, slope
+from bigclf.penalties import L1, truncate_all, truncated
+
+
+class Scaled(NamedTuple):
+    """weights : [feature + 1], v of w = s v, the bias last; clock : float64 [1], steps t; fresh : float64 [1], those
+    since s was 1; touched : float64 [feature + 1], rows that have each feature, where copies are mixed by that (else
+    [0])."""
+
+    weights: np.ndarray
+    clock: np.ndarray
+    fresh: np.ndarray
+    touched: np.ndarray
+
+
+class Truncated(NamedTuple):
+    """weights : [feature + 1]; paid : float64 [feature + 1], how much of ``due`` each weight has been reduced by;
+    clock : float64 [1], steps t; due : float64 [1], lambda times the sum of the rates; touched : as in ``Scaled``."""
+
+    weights: np.ndarray
+    paid: np.ndarray
+    clock: np.ndarray
+    due: np.ndarray
+    touched: np.ndarray
+
+
+class Averaged(NamedTuple):
+    """weights, clock, fresh : as in ``Scaled``; drift : float64 [feature + 1]; steps : float64 [1], N that are in the
+    average; excess : float64 [1], Q - N."""
+
+    weights: np.ndarray
+    drift: np.ndarray
+    steps: np.ndarray
+    clock: np.ndarray
+    fresh: np.ndarray
+    excess: np.ndarray
+
+
+class Params(NamedTuple):
+    """lam : lambda; eta0 : the first rate; epsilon : half the width of the tube; bias : value of the constant feature
+    (1.0 or 0.0); free : 1.0 where its weight is not regularised; start : steps before the average begins."""
+
+    lam: float
+    eta0: float
+    epsilon: float
+    bias: float
+    free: float
+    start: float
+
+
+def bind(settings: dict[str, Any]) -> Params:
+    return Params(
+        settings["lam"],
+        settings["eta0"],
+        settings.get("epsilon", 0.0),
+        settings["bias"],
+        settings["free_bias"],
+        float(settings.get("start", 0)),
+    )
+
+
+def touched(n_features: int, settings: dict[str, Any]) -> np.ndarray:
+    """float64 [feature + 1] where copies are mixed by the rows that have each feature, else [0]."""
+    return np.zeros(n_features + 1 if settings.get("mixing") == "features" else 0)
+
+
+def shared(n_features: int, dtype: Any, settings: dict[str, Any]) -> Scaled | Truncated:
+    weights, counted = np.zeros(n_features + 1, dtype), touched(n_features, settings)
+    if settings["penalty"] == "l1":
+        return Truncated(weights, np.zeros(n_features + 1), np.zeros(1), np.zeros(1), counted)
+    return Scaled(weights, np.zeros(1), np.zeros(1), counted)
+
+
+def averaged(n_features: int, dtype: Any, settings: dict[str, Any]) -> Averaged:
+    n = n_features + 1
+    return Averaged(np.zeros(n, dtype), np.zeros(n), *(np.zeros(1) for _ in range(4)))
+
+
+def sgd(loss: int, penalty: int):  # type: ignore[no-untyped-def]
+    """Kernel of one pass over the rows of ``order``."""
+    return _truncated(loss) if penalty == L1 else _scaled(loss)
+
+
+def _scaled(loss: int):  # type: ignore[no-untyped-def]
+    regression = is_regression(loss)
+
+    @kernel
+    def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
+        weights, clock, fresh, e = shared.weights, shared.clock, shared.fresh, params.epsilon
+        last, pull = weights.size - 1, params.lam * params.eta0
+        t = clock[0]
+        whole = 1.0 + pull * (t - fresh[0])  # s = whole / (1 + lambda eta0 t)
+        s = whole / (1.0 + pull * t)
+        mistakes, updates, total = 0, 0, np.float64(0)
+        for k in range(order.size):
+            prefetch_ahead(block, order, k)
+            i = order[k]
+            y, c = block.labels[i], block.weights[i]
+            sign = 1.0 if regression else y
+            b = params.bias * weights[last]
+            m = sign * (s * dot(block, i, weights) + (b if params.free else s * b))
+            value = loss_value(loss, m, y, e)
+            mistakes += value > 0 if regression else m <= 0
+            total += c * value
+            t += 1.0
+            s = whole / (1.0 + pull * t)
+            g = slope(loss, m, y, e)
+            if g != 0:
+                rate = params.eta0 / (1.0 + pull * t)
+                step = -rate_within(loss, c * rate, block.norms[i] + params.bias) * g * sign
+                axpy(step / s, block, i, weights)
+                weights[last] += params.bias * (step if params.free else step / s)
+                updates += 1
+        fresh[0] += t - clock[0]
+        clock[0] = t
+        return Counts(order.size, mistakes, updates, total, 0.0)
+
+    return update
+
+
+def scale(shared: Scaled | Averaged, params: Params) -> float:
+    """s of w = s v."""
+    pull, t = params.lam * params.eta0, float(shared.clock[0])
+    return (1.0 + pull * (t - float(shared.fresh[0]))) / (1.0 + pull * t)
+
+
+def weights(shared: Scaled | Truncated, params: Params) -> np.ndarray:
+    """w, [feature + 1]."""
+    w = shared.weights.copy()
+    _settle(w, shared, params)
+    return w
+
+
+def finish(shared: Scaled | Truncated, params: Params) -> None:
+    """Pay everything owed: ``weights`` is w."""
+    _settle(shared.weights, shared, params)
+    if isinstance(shared, Truncated):
+        shared.paid[:] = shared.due[:] = 0
+    else:
+        shared.fresh[:] = 0
+
+
+def _settle(w: np.ndarray, shared: Scaled | Truncated, params: Params) -> None:
+    regularised = w[: w.size - 1 if params.free else w.size]
+    if isinstance(shared, Truncated):
+        truncate_all(regularised, shared.paid[: regularised.size], float(shared.due[0]))
+    else:
+        regularised *= scale(shared, params)
+
+
+def _truncated(loss: int):  # type: ignore[no-untyped-def]
+    regression = is_regression(loss)
+
+    @kernel
+    def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
+        weights, paid, clock, due, e = shared.weights, shared.paid, shared.clock, shared.due, params.epsilon
+        last, pull = weights.size - 1, params.lam * params.eta0
+        mistakes, updates, total = 0, 0, np.float64(0)
+        for k in range(order.size):
+            prefetch_ahead(block, order, k)
+            i = order[k]
+            y, c = block.labels[i], block.weights[i]
+            sign = 1.0 if regression else y
+            for p in range(block.indptr[i], block.indptr[i + 1]):
+                j = block.indices[p]
+                weights[j] = truncated(np.float64(weights[j]), due[0] - paid[j])
+                paid[j] = due[0]
+            if not params.free:
+                weights[last] = truncated(np.float64(weights[last]), due[0] - paid[last])
+                paid[last] = due[0]
+            m = sign * (dot(block, i, weights) + params.bias * weights[last])
+            value = loss_value(loss, m, y, e)
+            mistakes += value > 0 if regression else m <= 0
+            total += c * value
+            clock[0] += 1.0
+            rate = params.eta0 / (1.0 + pull * clock[0])
+            due[0] += params.lam * rate
+            g = slope(loss, m, y, e)
+            if g != 0:
+                step = -rate_within(loss, c * rate, block.norms[i] + params.bias) * g * sign
+                axpy(step, block, i, weights)
+                weights[last] += params.bias * step
+                updates += 1
+        return Counts(order.size, mistakes, updates, total, 0.0)
+
+    return update
+
+
+def asgd(loss: int):  # type: ignore[no-untyped-def]
+    """Kernel of the same steps with l2; the drift turns the last weights into the average."""
+    regression = is_regression(loss)
+
+    @kernel
+    def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
+        weights, drift, steps, excess, e = shared.weights, shared.drift, shared.steps, shared.excess, params.epsilon
+        clock, fresh = shared.clock, shared.fresh
+        last, pull = weights.size - 1, params.lam * params.eta0
+        t = clock[0]
+        whole = 1.0 + pull * (t - fresh[0])
+        s = whole / (1.0 + pull * t)
+        mistakes, updates, total = 0, 0, np.float64(0)
+        for k in range(order.size):
+            prefetch_ahead(block, order, k)
+            i = order[k]
+            y, c = block.labels[i], block.weights[i]
+            sign = 1.0 if regression else y
+            b = params.bias * weights[last]
+            m = sign * (s * dot(block, i, weights) + (b if params.free else s * b))
+            value = loss_value(loss, m, y, e)
+            mistakes += value > 0 if regression else m <= 0
+            total += c * value
+            t += 1.0
+            s = whole / (1.0 + pull * t)
+            g = slope(loss, m, y, e)
+            if g != 0:
+                rate = params.eta0 / (1.0 + pull * t)
+                step = -rate_within(loss, c * rate, block.norms[i] + params.bias) * g * sign
+                axpy(step / s, block, i, weights)
+                own = params.bias * (step if params.free else step / s)
+                weights[last] += own
+                mass = steps[0] + excess[0]
+                if mass > 0:
+                    axpy(mass * step / s, block, i, drift)
+                    drift[last] += own * (steps[0] if params.free else mass)
+                updates += 1
+            if t > params.start:
+                steps[0] += 1.0
+                excess[0] += s - 1.0
+        fresh[0] += t - clock[0]
+        clock[0] = t
+        return Counts(order.size, mistakes, updates, total, 0.0)
+
+    return update
+
+
+def average(shared: Averaged, params: Params) -> np.ndarray:
+    """(Q v - drift) / N, float64 [feature + 1]; before the average begins w."""
+    n = float(shared.steps[0])
+    if n == 0:
+        return shared.weights * _factors(shared, params, scale(shared, params), 1.0)
+    masses = _factors(shared, params, n + float(shared.excess[0]), n)
+    return (shared.weights * masses - shared.drift) / n
+
+
+def _factors(shared: Averaged, params: Params, factor: float, of_free: float) -> np.ndarray:
+    """float64 [feature + 1]: ``factor``, but for a free bias ``of_free``."""
+    factors = np.full(shared.weights.size, factor)
+    if params.free:
+        factors[-1] = of_free
+    return factors
+
+
+def finish_average(shared: Averaged, params: Params) -> None:
+    """Make the scale 1 and Q = N: with w = s v,  N w - drift' = Q v - drift."""
+    n = float(shared.steps[0])
+    factors = _factors(shared, params, scale(shared, params), 1.0)
+    masses = _factors(shared, params, n + float(shared.excess[0]), n)
+    shared.drift[:] += (n * factors - masses) * shared.weights
+    shared.weights[:] *= factors
+    shared.fresh[:] = shared.excess[:] = 0

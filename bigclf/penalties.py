@@ -1,0 +1,52 @@
+"""Penalties of the weights, each with what a gradient method needs of it.
+
+Like a loss, a penalty is a compile-time constant of a kernel's factory. To add one: its code, its line in
+``PENALTIES``, a branch in each function.
+
+=======  ===================  =======================================  ================================================
+penalty  value                k steps that it takes alone, at rate r   minimiser of s w + d penalty(w) + h/2 w^2
+=======  ===================  =======================================  ================================================
+l2       ||w||^2 / 2          w (1 + r)^-k                             -s / (h + d)
+l1       ||w||_1              sign(w) max(0, |w| - k r)                -sign(s) max(0, |s| - d) / h
+=======  ===================  =======================================  ================================================
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from bigclf.jit import inlined, kernel
+
+L2, L1 = range(2)
+PENALTIES = {"l2": L2, "l1": L1}
+
+
+@inlined
+def paid(penalty, w, rate, k):  # type: ignore[no-untyped-def]
+    """w after k proximal steps of the penalty alone, each at ``rate`` (Duchi and Singer, 2009)."""
+    if penalty == L2:
+        return w / (1.0 + rate) if k == 1.0 else w * math.exp(-k * math.log1p(rate))
+    return truncated(w, k * rate)
+
+
+@inlined
+def dual_averaged(penalty, s, dues, h):  # type: ignore[no-untyped-def]
+    """The w that minimises  s w + dues penalty(w) + h/2 w^2."""
+    if penalty == L2:
+        return -s / (h + dues)
+    return -truncated(s, dues) / h
+
+
+@inlined
+def truncated(w, by):  # type: ignore[no-untyped-def]
+    """sign(w) max(0, |w| - by)"""
+    return w - min(max(w, -by), by)
+
+
+@kernel
+def truncate_all(weights, paid, due):  # type: ignore[no-untyped-def]
+    """Take from every weight what it owes: due - paid[j]."""
+    for j in range(paid.size):
+        weights[j] = truncated(np.float64(weights[j]), due - paid[j])
