@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import entry, kernel, prefetch_ahead
+from bigclf.jit import entry, kernel, prefetch_ahead, prefetch_weights
 from bigclf.losses import curvature, is_regression, loss_value, slope
 
 
@@ -65,6 +65,8 @@ def newton(loss: int):  # type: ignore[no-untyped-def]
         mistakes, updates, total = 0, 0, np.float64(0)
         for k in range(order.size):
             prefetch_ahead(block, order, k)
+            prefetch_weights(block, order, k, z)
+            prefetch_weights(block, order, k, h)
             i = order[k]
             y, weight = block.labels[i], block.weights[i]
             sign = 1.0 if regression else y
