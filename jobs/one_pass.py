@@ -1,6 +1,6 @@
 """One pass over shards: test accuracy of online learners, of scikit-learn's SGD and of Vowpal Wabbit.
 
-    python jobs/one_pass.py TRAIN TEST [LEARNER[-LOSS] ...] [--peers scikit-learn,vw] [--json FILE]
+    python jobs/one_pass.py TRAIN TEST [LEARNER[-LOSS] ...] [--bias none] [--peers scikit-learn,vw] [--json FILE]
 
 Every learner, ours and theirs, has one number to set: a rate, C, or what stands in its place. It takes the same nine
 values for all, times what is usual for that number, and is chosen on every tenth training row after one pass over the
@@ -38,10 +38,11 @@ class Rows(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """name; what is set; learn : (rows, value) -> (test rows -> decision values)."""
+    """name; what is set; its usual value; learn : (rows, value) -> (test rows -> decision values)."""
 
     name: str
     number: str
+    usual: float
     learn: Callable[[Rows, float], Callable[[Rows], np.ndarray]]
 
 
@@ -71,7 +72,7 @@ def tenth(rows: Rows) -> tuple[Rows, Rows]:
     return Rows(rows.x[~held], rows.y[~held]), Rows(rows.x[held], rows.y[held])
 
 
-def ours(name: str) -> Learner:
+def ours(name: str, bias: str | None) -> Learner:
     """A method of bigclf, by its name or name-loss."""
     algo, _, loss = name.partition("-")
     (method,) = [m for m in bigclf.algorithms() if m["name"] == algo]
@@ -80,10 +81,10 @@ def ours(name: str) -> Learner:
 
     def learn(rows: Rows, value: float) -> Callable[[Rows], np.ndarray]:
         given = {number: value} if number else {}
-        model = bigclf.fit(rows.x, rows.y, algo=algo, loss=loss or None, epochs=1, progress=False, **given)
+        model = bigclf.fit(rows.x, rows.y, algo=algo, loss=loss or None, bias=bias, epochs=1, progress=False, **given)
         return lambda test: model.decision_function(test.x)
 
-    return Learner(name, number, learn)
+    return Learner(name, number, USUAL.get(number, 1.0), learn)
 
 
 def scikit_learn(name: str, number: str, **options: Any) -> Learner:
@@ -96,7 +97,7 @@ def scikit_learn(name: str, number: str, **options: Any) -> Learner:
         learner.partial_fit(rows.x, rows.y, classes=[-1, 1])
         return lambda test: learner.decision_function(test.x)
 
-    return Learner(f"scikit-learn {name}", number, learn)
+    return Learner(f"scikit-learn {name}", number, {"alpha": 1e-5, "eta0": 0.1}[number], learn)
 
 
 SCIKIT_LEARN = (
@@ -106,7 +107,6 @@ SCIKIT_LEARN = (
     scikit_learn("SGD hinge, constant rate", "eta0", loss="hinge", learning_rate="constant", alpha=1e-6),
     scikit_learn("PA-I", "eta0", loss="hinge", learning_rate="pa1", penalty=None),
 )
-THEIR_USUAL = {"alpha": 1e-5, "eta0": 0.1, "-l": 0.5}
 
 
 class VowpalWabbit:
@@ -142,7 +142,7 @@ class VowpalWabbit:
 
             return decide
 
-        return Learner(f"Vowpal Wabbit {name}", "-l", learn)
+        return Learner(f"Vowpal Wabbit {name}", "-l", 0.5, learn)
 
     def learners(self) -> tuple[Learner, ...]:
         return (
@@ -167,8 +167,7 @@ def compare(learners: Iterable[Learner], train: Rows, test: Rows) -> list[dict[s
     found = []
     for learner in learners:
         started = time.perf_counter()
-        usual = USUAL | THEIR_USUAL
-        values = usual[learner.number] * VALUES if learner.number else np.ones(1)
+        values = learner.usual * VALUES if learner.number else np.ones(1)
         seen = [accuracy(learner.learn(most, float(value))(chosen_on), chosen_on) for value in values]
         best = float(values[int(np.argmax(seen))])
         reached = accuracy(learner.learn(train, best)(test), test)
@@ -176,9 +175,8 @@ def compare(learners: Iterable[Learner], train: Rows, test: Rows) -> list[dict[s
         found.append(line | {"test": reached, "all": dict(zip(values.tolist(), seen, strict=True))})
         seconds = time.perf_counter() - started
         setting = f"{learner.number} = {best:.3g}" if learner.number else ""
-        print(
-            f"{learner.name:<40} {setting:<16} {100 * max(seen):>7.2f} {100 * reached:>7.2f}   {seconds:.0f} s", flush=True
-        )
+        shown = f"{100 * max(seen):>7.2f} {100 * reached:>7.2f}   {seconds:.0f} s"
+        print(f"{learner.name:<40} {setting:<16} {shown}", flush=True)
     return found
 
 
@@ -188,6 +186,7 @@ def main() -> None:
     parser.add_argument("test", help="directory of shards with the same features")
     parser.add_argument("learners", nargs="*", default=["sgd", "asgd", "adagrad"], help="algo or algo-loss")
     parser.add_argument("--peers", default="scikit-learn,vw", help="of scikit-learn, vw; empty: none")
+    parser.add_argument("--bias", default="feature", help="of ours: feature, free or none (feature)")
     parser.add_argument("--json", help="file to write what was found to")
     given = parser.parse_args()
     warnings.simplefilter("ignore")  # one pass is all that anybody is asked for
@@ -201,7 +200,8 @@ def main() -> None:
                 peers += VowpalWabbit(directory).learners()
             else:
                 print("vowpalwabbit is not installed: pip install vowpalwabbit")
-        found = compare([*map(ours, given.learners), *peers], train, test)
+        bias = None if given.bias == "none" else given.bias
+        found = compare([*(ours(name, bias) for name in given.learners), *peers], train, test)
     mine = max(found[: len(given.learners)], key=lambda line: line["test"])
     theirs = max(found[len(given.learners) :], key=lambda line: line["test"], default=None)
     if theirs:

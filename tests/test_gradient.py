@@ -1,12 +1,12 @@
-"""Gradient methods: lazily regularised steps against naive dense loops, slopes against differences, bounds of the papers,
-averages, mixing."""
+"""Gradient methods: lazily regularised steps against naive dense loops, slopes against differences, bounds of the
+papers, averages, mixing."""
 
 import json
 
 import numpy as np
 import pytest
 import scipy.optimize
-from making import Case, block_of, dense, learn, mix, random_rows, run_python
+from making import block_of, dense, mix, random_rows, run_python
 
 from bigclf.losses import GRADIENT, LOSSES, REGRESSION, curvature, loss_value, slope
 from bigclf.methods import METHODS, resolve
@@ -37,8 +37,8 @@ def test_at_a_corner_the_slope_is_that_of_no_loss():
     assert slope(LOSSES["logistic"], -1e4, 1.0, 0.0) == -1 and slope(LOSSES["logistic"], 1e4, 1.0, 0.0) == 0
 
 
-# Each method as a naive loop over dense rows. A row is (x with the constant feature, label, weight); ``held`` is 0 for a
-# weight that is not regularised, else 1.
+# Each method as a naive loop over dense rows. A row is (x with the constant feature, label, weight); ``held`` is 0 for
+# a weight that is not regularised, else 1.
 
 
 def truncate(w, by):
@@ -316,26 +316,6 @@ def test_the_clock_goes_on_by_the_mean_of_the_copies_steps_and_by_features_by_th
         assert start.touched.size == (D + 1 if mixing == "features" else 0)
         copies = copies_of(setting, start, [np.arange(60), np.arange(60, 90)], block)
         assert mix(setting.rule, start, copies, (1.0, 1.0)).clock[0] == expected
-
-
-def test_copies_of_newton_steps_are_joined_by_what_each_learned():
-    """Rows without a feature in common teach nothing of each other: two copies know what one that saw all does."""
-    x, y = random_rows(60, 10, 0.4)
-    x[:30, 5:] = 0
-    x[30:, :5] = 0
-    x.eliminate_zeros()
-    block = block_of(x, y)
-    setting = resolve("sgd_newton", "squared_hinge", None, None, {"lam": 0.0}, None, groups=2)
-    start = setting.shared(10, "float64")
-    whole = type(start)(*(array.copy() for array in start))
-    setting.kernel()(block, np.arange(60), whole, (), setting.params(), np.zeros(60))
-    copies = []
-    for part in (np.arange(30), np.arange(30, 60)):
-        copies.append(type(start)(*(array.copy() for array in start)))
-        setting.kernel()(block, part, copies[-1], (), setting.params(), np.zeros(60))
-    mixed = mix(setting.rule, start, copies, (1.0, 1.0))
-    for one, other in zip(mixed, whole, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("mixing", ["adagrad", "features", "mistakes"])

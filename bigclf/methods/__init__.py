@@ -324,8 +324,6 @@ _GRADIENT = (
         update=functools.cache(diagonal_newton.newton),
         weights=diagonal_newton.weights,
         place=diagonal_newton.place,
-        mixings={"precision": SUM},
-        mixing="by second derivatives, what each copy learned counted once",
     ),
     _gradient(
         "ftrl",

@@ -47,8 +47,8 @@ class Params(NamedTuple):
 
 
 def bind(settings: dict[str, Any]) -> Params:
-    numbers = (settings[name] for name in ("alpha", "beta", "l1", "l2"))
-    return Params(*numbers, settings.get("epsilon", 0.0), settings["bias"], settings["free_bias"])
+    alpha, beta, l1, l2 = (settings[name] for name in ("alpha", "beta", "l1", "l2"))
+    return Params(alpha, beta, l1, l2, settings.get("epsilon", 0.0), settings["bias"], settings["free_bias"])
 
 
 def shared(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
