@@ -544,7 +544,7 @@ def _signals() -> Iterator[Callable[[], str | None]]:
 def _start_from(run: Run, init: Model, source: Any) -> None:
     """Begin with the weights of a model of the same shape."""
     place = run.method.place
-    if place is None:
+    if place is None and not goes_on(run, init):
         raise TypeError(f"init has no effect with algo={run.method.name!r}: it cannot begin with weights")
     have, need = (None if c is None else c.tolist() for c in (init.classes_, source.classes))
     if init.coef_.shape != (len(run.problems), source.n_features) or have != need:
@@ -558,7 +558,7 @@ def _start_from(run: Run, init: Model, source: Any) -> None:
         run.continue_from(init.state, int(init.facts["epochs"]))
     for number, (problem, state) in enumerate(zip(run.problems, run.states, strict=True)):
         bias = init.intercept_[number] * problem.setting.settings["bias"]
-        if not init.state or not goes_on(run, init):
+        if place is not None and (not init.state or not goes_on(run, init)):
             place(state, np.append(init.coef_[number], bias), problem.setting.params())
 
 
