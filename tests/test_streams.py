@@ -10,7 +10,7 @@ from bigclf.errors import DataError, ModelFormatError, SchemaError
 from bigclf.training import fit
 from bigclf.training.visit import milestone
 
-ONLINE = [case for case in CASES if case.method.rows is None and case.method.place is not None]
+ONLINE = [case for case in CASES if case.method.rows is None]
 every_online = pytest.mark.parametrize("case", ONLINE, ids=[NAMES[CASES.index(case)] for case in ONLINE])
 PERCEPTRONS = [Case("perceptron", None), Case("averaged_perceptron", None)]
 

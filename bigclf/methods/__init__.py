@@ -118,6 +118,7 @@ class Method:
     mixings : how copies are combined (``bigclf.mixing``), the default first, by the names the user may choose from:
         shares ("rows", "uniform", "mistakes"), what a rule of its own weighs by ("features", "precision", ...) or, for
         dual methods, what makes summed steps safe ("line_search", "safe"). Empty: the method runs with one group only.
+    clocked : whether every row is a step of its rate or its regularisation, one without entries too.
     row_weights : "any" weights, or "binary" when only 0 and 1 have a meaning.
     epochs : most epochs of a certified method, fewest of an online one, where the user says nothing.
     separates : whether on rows that a vector separates the mistakes come to an end.
@@ -147,6 +148,7 @@ class Method:
     climb: Callable[[int], Callable[..., int] | None] | None = None
     mixings: Mapping[str, Rule] = field(default_factory=lambda: by_shares(MEAN))
     mixing: str = "mean by rows, uniform or by mistakes"
+    clocked: bool = False
     row_weights: str = "any"
     weight_meaning: str = ""
     epochs: int = 5
@@ -292,7 +294,7 @@ EPSILON = Param(
     "half the width of the tube in which a prediction costs nothing",
     losses=("epsilon_insensitive",),
 )
-ETA0 = Param("eta0", 1.0, 0.0, 1e30, "the first rate; about 1 over the mean squared norm of a row", open_low=True)
+ETA0 = Param("eta0", None, 0.0, 1e30, "the first rate (none: lam^(-1/4), for rows of norm 1)", open_low=True)
 
 
 def _gradient(name: str, title: str, paper: str, formula: str, **options: Any) -> Method:
@@ -303,7 +305,13 @@ def _gradient(name: str, title: str, paper: str, formula: str, **options: Any) -
         paper=paper,
         formula=formula,
         weight_meaning="multiplies the loss",
-        **{"losses": losses.GRADIENT, "penalties": ("l2",), "bias": ("feature", "none", "free"), **options},
+        **{
+            "losses": losses.GRADIENT,
+            "penalties": ("l2",),
+            "bias": ("feature", "none", "free"),
+            "clocked": True,
+            **options,
+        },
     )
 
 
@@ -406,15 +414,13 @@ _GRADIENT = (
         "diagonal Newton steps (second-order stochastic gradient descent)",
         "Becker and LeCun, 1989; Bordes, Bottou, Gallinari, JMLR 2009",
         "w <- w - (loss'(m) / (1 + loss''(m) x'D^-1 x)) D^-1 y x;  D_j <- D_j + loss''(m) x_j^2 + lam",
-        params=(LAM, ETA0),
+        params=(LAM, Param("eta0", 1.0, 0.0, 1e30, "1 over the second derivative to begin with", open_low=True)),
         losses=("logistic", "squared_hinge", "squared"),
         shared=diagonal_newton.shared,
         bind=diagonal_newton.bind,
         update=functools.cache(diagonal_newton.newton),
         weights=diagonal_newton.weights,
         place=diagonal_newton.place,
-        mixings={"precision": SUM},
-        mixing="by second derivatives, what each copy learned counted once",
     ),
     _gradient(
         "ftrl",
@@ -425,10 +431,11 @@ _GRADIENT = (
             Param("alpha", 0.1, 0.0, 1e30, "the rate", open_low=True),
             Param("beta", 1.0, 0.0, 1e30, "what is added to sqrt(n)", open_low=True),
             Param("l1", 0.0, 0.0, 1e30, "price of ||w||_1 beside the sum of all losses"),
-            Param("l2", 0.0, 0.0, 1e30, "price of ||w||^2 / 2 beside the sum of all losses"),
+            Param("l2", 1.0, 0.0, 1e30, "price of ||w||^2 / 2 beside the sum of all losses"),
             EPSILON,
         ),
         losses=("logistic", "hinge", "squared_hinge", "squared", "epsilon_insensitive"),
+        clocked=False,
         shared=ftrl.shared,
         bind=ftrl.bind,
         update=functools.cache(ftrl.ftrl),

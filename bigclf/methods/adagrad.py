@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import axpy, dot, entry, kernel, prefetch_ahead
+from bigclf.jit import axpy, dot, entry, kernel, prefetch_ahead, prefetch_weights
 from bigclf.losses import is_regression, loss_value, slope
 from bigclf.methods.stochastic_gradient import touched
 from bigclf.penalties import PENALTIES, dual_averaged, paid
@@ -92,6 +92,8 @@ def adagrad(loss: int, penalty: int):  # type: ignore[no-untyped-def]
         mistakes, updates, total = 0, 0, np.float64(0)
         for n in range(order.size):
             prefetch_ahead(block, order, n)
+            prefetch_weights(block, order, n, weights)
+            prefetch_weights(block, order, n, squares)
             i = order[n]
             y, c = block.labels[i], block.weights[i]
             sign = 1.0 if regression else y
@@ -169,6 +171,8 @@ def adagrad_rda(loss: int, penalty: int):  # type: ignore[no-untyped-def]
         mistakes, updates, total = 0, 0, np.float64(0)
         for k in range(order.size):
             prefetch_ahead(block, order, k)
+            prefetch_weights(block, order, k, sums)
+            prefetch_weights(block, order, k, squares)
             i = order[k]
             y, c = block.labels[i], block.weights[i]
             sign = 1.0 if regression else y

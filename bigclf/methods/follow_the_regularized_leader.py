@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import entry, inlined, kernel, prefetch_ahead
+from bigclf.jit import entry, inlined, kernel, prefetch_ahead, prefetch_weights
 from bigclf.losses import is_regression, loss_value, slope
 from bigclf.penalties import truncated
 
@@ -74,6 +74,8 @@ def ftrl(loss: int):  # type: ignore[no-untyped-def]
         mistakes, updates, total = 0, 0, np.float64(0)
         for k in range(order.size):
             prefetch_ahead(block, order, k)
+            prefetch_weights(block, order, k, z)
+            prefetch_weights(block, order, k, squares)
             i = order[k]
             y, c = block.labels[i], block.weights[i]
             sign = 1.0 if regression else y

@@ -9,8 +9,8 @@ Step t takes a mini-batch A of k rows, all judged by the same w:
 For a loss whose slope is at most 1, the average of w over t steps lies at most c (1 + ln t) / (2 lambda t) above the
 optimum, c = (sqrt(lambda) + R)^2, R the largest norm of a row. Losses without such a bound are left out.
 
-w = s v, so that shrinking costs nothing; ||w||^2 is kept along. A mini-batch that meets the end of its block is shorter.
-The first step forgets what was there before it, so that a run cannot begin with a model's weights.
+w = s v, so that shrinking costs nothing; ||w||^2 is kept along. A mini-batch that meets the end of its block is
+shorter. The first step forgets what was there before it, so that a run cannot begin with a model's weights.
 """
 
 from __future__ import annotations
