@@ -56,4 +56,4 @@ def bounds_text(param: Any) -> str:
     left = "(" if param.open_low or param.low == float("-inf") else "["
     if param.high >= UNBOUNDED:
         return f"{left}{param.low:g}, inf)"
-    return f"{left}{param.low:g}, {param.high:g}]"
+    return f"{left}{param.low:g}, {param.high:g}{')' if param.open_high else ']'}"

@@ -141,6 +141,41 @@ def weighed(by: str) -> Rule:
 FEATURES = weighed("touched")  # states that count, in ``touched``, the rows that have each feature
 
 
+@kernel
+def accumulate_fused(total, start, copy):  # type: ignore[no-untyped-def]
+    """total += (1/s (mu - mu0), 1/s - 1/s0), place by place"""
+    for j in range(total.shape[0]):
+        mean, s = np.float64(copy[j, 0]), np.float64(copy[j, 1])
+        mean0, s0 = np.float64(start[j, 0]), np.float64(start[j, 1])
+        total[j, 0] += (mean - mean0) / s
+        total[j, 1] += (s0 - s) / (s * s0)
+
+
+@kernel
+def fuse(total, start, out):  # type: ignore[no-untyped-def]
+    """out = (mu0 + s total_mu, s), 1/s = 1/s0 + total_s; where both are 0 start keeps its bits."""
+    for j in range(total.shape[0]):
+        out[j, 0], out[j, 1] = start[j, 0], start[j, 1]
+        if total[j, 0] != 0 or total[j, 1] != 0:
+            s = np.float64(start[j, 1]) / (1.0 + np.float64(start[j, 1]) * total[j, 1])
+            out[j, 0] = np.float64(start[j, 0]) + s * total[j, 0]
+            out[j, 1] = s
+
+
+def _join_fused(total: Any, start: Any, shares: float) -> Any:
+    weights = np.empty_like(start.weights)
+    fuse(total.weights, start.weights, weights)
+    return type(start)(weights)
+
+
+# Gaussians (``weights`` [feature + 1, 2], mean and variance s of each) that learned from different rows. What all began
+# with counts once, however many copies there are:  1/s = 1/s0 + sum_k (1/s_k - 1/s0) and
+# mu / s = mu0 / s0 + sum_k (mu_k / s_k - mu0 / s0), that is  mu = mu0 + s sum_k (mu_k - mu0) / s_k. For Gaussian
+# observations this is the posterior given all rows. Shares have no part in it.
+PRECISION = Rule(lambda total, start, copy, share: accumulate_fused(total.weights, start.weights, copy.weights),
+                 _join_fused)  # fmt: skip
+
+
 class _Node:
     """Copies taken in on one level: their total, shares and number, and the copy itself while there is but one."""
 

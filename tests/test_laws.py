@@ -427,6 +427,9 @@ def test_numbers_out_of_bounds_are_refused_by_name(method):
                 assert resolve(method.name, None, None, None, {param.name: value}).settings[param.name] == value
             continue
         wrong = [np.nextafter(param.low, -np.inf) if not param.open_low else param.low, "many", float("nan"), [1]]
+        highest = np.nextafter(param.high, -np.inf) if param.open_high else param.high
+        if param.open_high:
+            wrong.append(param.high)
         if np.isfinite(param.high):
             wrong.append(np.nextafter(param.high, np.inf) * (1 + 1e-9) + 1e-9)
         if param.integer:
@@ -434,7 +437,7 @@ def test_numbers_out_of_bounds_are_refused_by_name(method):
         for value in wrong:
             with pytest.raises(ValueError, match=param.name):
                 resolve(method.name, (param.losses or (None,))[0], None, None, {param.name: value})
-        for value in (param.default, param.high):
+        for value in (param.default, highest):
             setting = resolve(method.name, (param.losses or (None,))[0], None, None, {param.name: value})
             assert setting.settings[param.name] == value
 

@@ -14,16 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf import losses
+from bigclf.methods import confidence_weighted as cw
 from bigclf.methods import dual_coordinate_descent as dcd
 from bigclf.methods import passive_aggressive as pa
 from bigclf.methods import perceptron
-from bigclf.mixing import AVERAGED, MEAN, SUM, Rule
+from bigclf.mixing import AVERAGED, MEAN, PRECISION, SUM, Rule
 
 
 @dataclass(frozen=True)
 class Param:
-    """What the user sets: a number with default, bounds (``open_low``: the lower bound itself is refused) and meaning,
-    or one of ``choices``, which are names."""
+    """What the user sets: a number with default, bounds (``open_low``, ``open_high``: the bound itself is refused) and
+    meaning, or one of ``choices``, which are names."""
 
     name: str
     default: Any
@@ -31,6 +32,7 @@ class Param:
     high: float
     doc: str
     open_low: bool = False
+    open_high: bool = False
     integer: bool = False
     losses: tuple[str, ...] = ()  # those it has an effect with; none: every loss of the method
     choices: tuple[str, ...] = ()
@@ -49,7 +51,8 @@ class Param:
         except (TypeError, ValueError):
             raise ValueError(f"{self.name} must be a number {self.bounds}, not {value!r}") from None
         inside = number > self.low if self.open_low else number >= self.low
-        if not (inside and number <= self.high):  # also refuses NaN
+        inside &= number < self.high if self.open_high else number <= self.high
+        if not inside:  # so is NaN
             raise ValueError(f"{self.name}={value!r} is outside its bounds: {self.bounds}")
         if self.integer and number != int(number):
             raise ValueError(f"{self.name}={value!r} must be a whole number")
@@ -58,7 +61,8 @@ class Param:
     @property
     def bounds(self) -> str:
         """Such as ``0 < C <= 1e+30``."""
-        return f"{self.low:g} {'<' if self.open_low else '<='} {self.name} <= {self.high:g}"
+        low, high = ("<" if self.open_low else "<="), ("<" if self.open_high else "<=")
+        return f"{self.low:g} {low} {self.name} {high} {self.high:g}"
 
 
 def choice(name: str, choices: tuple[str, ...], doc: str) -> Param:
@@ -182,6 +186,37 @@ def _pa(name: str, title: str, formula: str, slack: int, params: tuple[Param, ..
     )
 
 
+PHI = Param(
+    "phi", 1.0, 0.0, 1e6, "confidence that a row asks for: Phi^-1(eta), the normal quantile of eta", open_low=True
+)
+ETA = Param("eta", 0.9, 0.5, 1.0, "probability with which a row is to be right", open_low=True, open_high=True)
+A = Param("a", 1.0, 1e-30, 1e30, "first variance of every weight")
+R = Param("r", 1.0, 0.0, 1e30, "price of divergence against loss; larger moves less", open_low=True)
+FUSED = {"precision": PRECISION, **by_shares(MEAN)}
+
+
+def _gaussian(name: str, title: str, paper: str, formula: str, kernel: Any, **more: Any) -> Method:
+    """A method whose state is means and variances side by side."""
+    standard: dict[str, Any] = dict(
+        shared=cw.diagonal_state,
+        bind=cw.bind,
+        weights=cw.means,
+        place=cw.begin_means,
+        mixings=FUSED,
+        mixing="by precision, what all copies began with counted once; means by rows, uniform or by mistakes",
+        row_weights="binary",
+        weight_meaning="0 or 1 only",
+    )
+    kernel = functools.cache(kernel)
+    return Method(name, title, paper, formula, update=lambda loss: kernel(), **(standard | more))
+
+
+VARIANCE_PAPER = "Dredze, Crammer, Pereira, ICML 2008"
+DEVIATION_PAPER = "Crammer, Dredze, Pereira, NIPS 2008"
+AROW_PAPER = "Crammer, Kulesza, Dredze, NIPS 2009"
+PRICED = dict(row_weights="any", weight_meaning="multiplies C")
+DIVIDED = dict(row_weights="any", weight_meaning="divides r")
+
 _METHODS = (
     Method(
         name="dcd",
@@ -263,6 +298,31 @@ _METHODS = (
     _pa("pa", "passive-aggressive, hard", "w <- w + (l / ||x||^2) y x", pa.HARD, (), "binary"),
     _pa("pa1", "passive-aggressive I", "w <- w + min(C, l / ||x||^2) y x", pa.LINEAR, (C,), "any"),
     _pa("pa2", "passive-aggressive II", "w <- w + (l / (||x||^2 + 1/(2C))) y x", pa.SQUARED, (C,), "any"),
+    _gaussian(
+        "cw_var",
+        "confidence-weighted, variance form, diagonal by dropping",
+        VARIANCE_PAPER,
+        "m < phi v:  mu <- mu + g y S x;  1/s <- 1/s + 2 g phi x^2",
+        lambda: cw.diagonal(cw.VARIANCE),
+        params=(PHI, A),
+    ),
+    _gaussian(
+        "cw",
+        "confidence-weighted, standard-deviation form, diagonal by dropping",
+        DEVIATION_PAPER,
+        "m < phi sqrt(v):  mu <- mu + a y S x;  1/s <- 1/s + (a phi / sqrt(u)) x^2",
+        lambda: cw.diagonal(cw.DEVIATION),
+        params=(ETA, A),
+    ),
+    _gaussian(
+        "arow",
+        "adaptive regularisation of weights, diagonal by dropping in the precision",
+        AROW_PAPER,
+        "m < 1:  mu <- mu + ((1 - m) / (v + r)) y S x;  1/s <- 1/s + x^2 / r",
+        lambda: cw.diagonal(cw.ADAPTIVE),
+        params=(R,),
+        **DIVIDED,
+    ),
 )
 
 METHODS: dict[str, Method] = {method.name: method for method in _METHODS}

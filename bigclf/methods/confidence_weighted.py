@@ -1,0 +1,366 @@
+"""Confidence-weighted learners: a Gaussian over the weights, with mean mu (the answer) and covariance Sigma.
+
+A row with margin m = y mu.x and variance v = x' Sigma x moves the Gaussian the least, in Kullback-Leibler divergence
+from where it was, that satisfies the row (CW), or that balances divergence and loss (SCW, AROW). The solution is
+
+    mu <- mu + alpha y Sigma x,    Sigma^-1 <- Sigma^-1 + c x x'
+
+with two numbers that ``closed_form`` gives (phi = Phi^-1(eta), the normal quantile; u = x' Sigma' x the new variance):
+
+============  =====================================================  =================================================
+rule          what is minimised, or asked for                        paper
+============  =====================================================  =================================================
+VARIANCE      divergence with m >= phi v, the variance linearised    CW: Dredze, Crammer, Pereira, ICML 2008
+DEVIATION     divergence with m >= phi sqrt(v)                       CW: Crammer, Dredze, Pereira, NIPS 2008, eq. 10-15
+SOFT          divergence + C max(0, phi sqrt(v) - m)                 SCW-I: Wang, Zhao, Hoi, ICML 2012, proposition 1
+SQUARED_SOFT  divergence + C max(0, phi sqrt(v) - m)^2               SCW-II: the same, proposition 2
+ADAPTIVE      divergence + (max(0, 1 - m)^2 + v) / (2 r)             AROW: Crammer, Kulesza, Dredze, NIPS 2009, eq. 6-9
+HERDING       the loss' constraint on every member of the Gaussian   NHERD: Crammer and Lee, NIPS 2010
+============  =====================================================  =================================================
+
+VARIANCE      alpha = (-(1 + 2 phi m) + sqrt(D)) / (4 phi v),  c = 2 phi alpha, with the discriminant
+              (1 + 2 phi m)^2 - 8 phi (m - phi v) written as the sum of squares D = (1 - 2 phi m)^2 + 8 phi^2 v
+DEVIATION     alpha = (-m psi + sqrt(m^2 phi^4 / 4 + v phi^2 xi)) / (v xi),  c = alpha phi / sqrt(u),  where
+              psi = 1 + phi^2 / 2,  xi = 1 + phi^2,  sqrt(u) = 2 v / (alpha v phi + sqrt(alpha^2 v^2 phi^2 + 4 v))
+SOFT          alpha = min(C, that of DEVIATION),  c likewise
+SQUARED_SOFT  alpha = (-(2 m n + phi^2 m v) + g) / (2 (n^2 + n v phi^2)),  c likewise, where
+              n = v + 1 / (2 C),  g = phi sqrt(phi^2 m^2 v^2 + 4 n v (n + v phi^2))
+ADAPTIVE      alpha = (1 - m) / (v + r),  c = 1 / r
+HERDING       alpha = (1 - m) / (v + 1 / C),  c = 2 C + C^2 v
+
+Where a root and the term before it have opposite signs, the quotient is taken of their product and their sum, so that
+nothing cancels. Kept of Sigma are (``diagonal``) its diagonal, by dropping after each row what is off the diagonal of
+Sigma^-1, or of Sigma itself,
+
+    1 / s_j <- 1 / s_j + c x_j^2     or     s_j <- s_j - (c / (1 + c v)) s_j^2 x_j^2,
+
+(``exact``) the diagonal that minimises the divergence among diagonal ones, the same step with another c, found by
+Newton's method, or (``full``) all of it.
+
+No variance falls below ``floor``. On dense data with eta >= 0.95 a row that can hardly be satisfied shrinks its
+variances doubly exponentially; for CW and SCW 1e-6 of the first variance is the floor that keeps the most accuracy. It
+scales with that, so that what holds for every first variance goes on to hold. For AROW and NHERD, whose variances fall
+like one over the number of rows, it is only there so that none becomes zero.
+
+The deviation form does not depend on the first variance ``a`` but for the scale sqrt(a) of mu, nor on positive factors
+of the rows; the variance form depends on phi sqrt(a) only.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigclf.block import Counts
+from bigclf.jit import inlined, kernel, prefetch_ahead
+
+VARIANCE, DEVIATION, SOFT, SQUARED_SOFT, ADAPTIVE, HERDING = range(6)
+OFF_PRECISION, OFF_COVARIANCE = range(2)  # the matrix whose entries off the diagonal are dropped
+FLOOR = 1e-6  # of the first variance
+LEAST = 1e-30  # a variance that float32 holds
+MOST_STEPS = 100  # of Newton's method for one row
+NEAR = 1e-12  # relative change of the root at which it ends
+
+
+class Diagonal(NamedTuple):
+    """weights : [feature + 1, 2], of each weight the mean and the variance side by side; the last one is the bias."""
+
+    weights: np.ndarray
+
+
+class Full(NamedTuple):
+    """weights : [feature + 1], the means, the last one the bias; covariance : [feature + 1, feature + 1]; product :
+    float64 [feature + 1], Sigma x of the last row that was learned from, room that a kernel may not make."""
+
+    weights: np.ndarray
+    covariance: np.ndarray
+    product: np.ndarray
+
+
+class Params(NamedTuple):
+    """phi : deviations that a margin is to be away from 0; C : price of loss (SCW, NHERD), times the row's weight; r :
+    price of divergence (AROW), divided by the row's weight; floor : of the variances; bias : value of the constant
+    feature (1.0 or 0.0)."""
+
+    phi: float
+    C: float
+    r: float
+    floor: float
+    bias: float
+
+
+def diagonal_state(n_features: int, dtype: Any, settings: dict[str, Any]) -> Diagonal:
+    weights = np.zeros((n_features + 1, 2), dtype)
+    weights[:, 1] = settings.get("a", 1.0)
+    return Diagonal(weights)
+
+
+def full_state(n_features: int, dtype: Any, settings: dict[str, Any]) -> Full:
+    n = n_features + 1
+    covariance = np.zeros((n, n), dtype)
+    np.fill_diagonal(covariance, settings.get("a", 1.0))
+    return Full(np.zeros(n, dtype), covariance, np.zeros(n))
+
+
+def bind(settings: dict[str, Any]) -> Params:
+    """Numbers that a method has no use for are 1."""
+    confident = "phi" in settings or "eta" in settings
+    phi = NormalDist().inv_cdf(settings["eta"]) if "eta" in settings else settings.get("phi", 1.0)
+    floor = FLOOR * settings.get("a", 1.0) if confident else LEAST
+    return Params(phi, settings.get("C", 1.0), settings.get("r", 1.0), floor, settings["bias"])
+
+
+def means(shared: Diagonal, params: Params) -> np.ndarray:
+    """[feature + 1], a copy."""
+    return np.ascontiguousarray(shared.weights[:, 0])
+
+
+def begin_means(shared: Diagonal, weights: np.ndarray, params: Params) -> None:
+    """Begin with the weights of a model, about which nothing else is known."""
+    shared.weights[:, 0] = weights
+
+
+@inlined
+def lack(rule, m, v, phi):  # type: ignore[no-untyped-def]
+    """What the row lacks before it is learned from: 0 where it is satisfied."""
+    if rule in (ADAPTIVE, HERDING):
+        return max(0.0, 1.0 - m)
+    return max(0.0, phi * (v if rule == VARIANCE else math.sqrt(v)) - m)
+
+
+@inlined
+def closed_form(rule, m, v, params, weight):  # type: ignore[no-untyped-def]
+    """(alpha, c) of a row that is not satisfied, with margin m, variance v > 0 and a weight."""
+    phi = params.phi
+    if rule == VARIANCE:
+        alpha = variance_step(m, v, phi)
+        return alpha, 2.0 * phi * alpha
+    if rule == ADAPTIVE:
+        return (1.0 - m) / (v + params.r / weight), weight / params.r
+    if rule == HERDING:
+        C = params.C * weight
+        return (1.0 - m) / (v + 1.0 / C), C * (2.0 + C * v)
+    if rule == SQUARED_SOFT:
+        alpha = squared_soft_step(m, v, phi, params.C * weight)
+    else:
+        alpha = deviation_step(m, v, phi)
+        if rule == SOFT:
+            alpha = min(params.C * weight, alpha)
+    return alpha, alpha * phi / deviation_after(alpha, v, phi)
+
+
+@inlined
+def variance_step(m, v, phi):  # type: ignore[no-untyped-def]
+    """The root alpha > 0 of  m + alpha v = phi v / (1 + 2 phi alpha v)."""
+    b = 1.0 + 2.0 * phi * m
+    root = math.sqrt((1.0 - 2.0 * phi * m) * (1.0 - 2.0 * phi * m) + 8.0 * phi * phi * v)
+    if b > 0:
+        return 2.0 * (phi * v - m) / (v * (b + root))
+    return (root - b) / (4.0 * phi * v)
+
+
+@inlined
+def deviation_step(m, v, phi):  # type: ignore[no-untyped-def]
+    """The root alpha > 0 of  m + alpha v = phi sqrt(u)."""
+    psi, xi = 1.0 + 0.5 * phi * phi, 1.0 + phi * phi
+    root = math.sqrt(0.25 * m * m * phi * phi * phi * phi + v * phi * phi * xi)
+    if m > 0:
+        return (phi * phi * v - m * m) / (v * (m * psi + root))
+    return (root - m * psi) / (v * xi)
+
+
+@inlined
+def squared_soft_step(m, v, phi, C):  # type: ignore[no-untyped-def]
+    """The root alpha > 0 of  m + alpha n = phi sqrt(u); the numerator's two ends multiply to 4 n (n + v phi^2) times
+    phi^2 v - m^2."""
+    n = v + 0.5 / C
+    b = m * (2.0 * n + phi * phi * v)
+    root = phi * math.sqrt(phi * phi * m * m * v * v + 4.0 * n * v * (n + v * phi * phi))
+    if m > 0:
+        return 2.0 * (phi * phi * v - m * m) / (b + root)
+    return (root - b) / (2.0 * n * (n + v * phi * phi))
+
+
+@inlined
+def deviation_after(alpha, v, phi):  # type: ignore[no-untyped-def]
+    """sqrt(u), the deviation of the margin after the step."""
+    w = alpha * v * phi
+    return 2.0 * v / (w + math.sqrt(w * w + 4.0 * v))
+
+
+@inlined
+def moments(block, i, weights, bias):  # type: ignore[no-untyped-def]
+    """(mu.x, sum_j s_j x_j^2), in float64 in the order of the entries and the bias last."""
+    last = weights.shape[0] - 1
+    mean, variance = np.float64(0), np.float64(0)
+    if block.values.size > 0:
+        for p in range(block.indptr[i], block.indptr[i + 1]):
+            j, x = block.indices[p], np.float64(block.values[p])
+            mean += weights[j, 0] * x
+            variance += weights[j, 1] * (x * x)
+    else:
+        for p in range(block.indptr[i], block.indptr[i + 1]):
+            j = block.indices[p]
+            mean += weights[j, 0]
+            variance += weights[j, 1]
+        if block.scales.size > 0:
+            x = np.float64(block.scales[i])
+            mean *= x
+            variance *= x * x
+    return mean + bias * weights[last, 0], variance + bias * bias * weights[last, 1]
+
+
+@inlined
+def shrunk(drop, s, q, c, v, floor):  # type: ignore[no-untyped-def]
+    """The variance s after a row with x_j^2 = q: not below the floor nor above s."""
+    if drop == OFF_COVARIANCE:
+        least = s * ((1.0 + c * max(v - s * q, 0.0)) / (1.0 + c * v))
+    else:
+        least = s / (1.0 + c * s * q)
+    return max(least, min(s, floor))
+
+
+@inlined
+def move(drop, block, i, weights, step, c, v, params):  # type: ignore[no-untyped-def]
+    """mu_j += step s_j x_j, then s_j shrinks, for every feature of the row and the bias."""
+    if block.values.size > 0:
+        for p in range(block.indptr[i], block.indptr[i + 1]):
+            j, x = block.indices[p], np.float64(block.values[p])
+            s = np.float64(weights[j, 1])
+            weights[j, 0] += step * s * x
+            weights[j, 1] = shrunk(drop, s, x * x, c, v, params.floor)
+    else:
+        x = np.float64(block.scales[i]) if block.scales.size > 0 else np.float64(1)
+        for p in range(block.indptr[i], block.indptr[i + 1]):
+            j = block.indices[p]
+            s = np.float64(weights[j, 1])
+            weights[j, 0] += step * s * x
+            weights[j, 1] = shrunk(drop, s, x * x, c, v, params.floor)
+    if params.bias != 0:
+        last = weights.shape[0] - 1
+        s = np.float64(weights[last, 1])
+        weights[last, 0] += step * s * params.bias
+        weights[last, 1] = shrunk(drop, s, params.bias * params.bias, c, v, params.floor)
+
+
+def diagonal(rule: int, drop: int = OFF_PRECISION):  # type: ignore[no-untyped-def]
+    """Kernel of one pass over the rows of ``order`` that keeps variances only, by dropping."""
+
+    @kernel
+    def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
+        weights = shared.weights
+        mistakes, updates, total = 0, 0, np.float64(0)
+        for k in range(order.size):
+            prefetch_ahead(block, order, k)
+            i = order[k]
+            y = block.labels[i]
+            mean, v = moments(block, i, weights, params.bias)
+            m = y * mean
+            loss = lack(rule, m, v, params.phi)
+            mistakes += m <= 0
+            total += loss
+            if loss == 0 or v == 0:
+                continue
+            alpha, c = closed_form(rule, m, v, params, block.weights[i])
+            move(drop, block, i, weights, alpha * y, c, v, params)
+            updates += 1
+        return Counts(order.size, mistakes, updates, total, 0.0)
+
+    return update
+
+
+@inlined
+def spread(block, i, weights, c, bias):  # type: ignore[no-untyped-def]
+    """u(c) = sum_j t_j / (1 + c t_j) of t_j = s_j x_j^2, and -u'(c)."""
+    t = bias * bias * weights[weights.shape[0] - 1, 1]
+    part = t / (1.0 + c * t)
+    u, slope = part, part * part
+    one = np.float64(block.scales[i]) if block.scales.size > 0 else np.float64(1)
+    explicit = block.values.size > 0
+    for p in range(block.indptr[i], block.indptr[i + 1]):
+        x = np.float64(block.values[p]) if explicit else one
+        t = weights[block.indices[p], 1] * (x * x)
+        part = t / (1.0 + c * t)
+        u += part
+        slope += part * part
+    return u, slope
+
+
+@inlined
+def exact_variance(block, i, weights, m, v, params):  # type: ignore[no-untyped-def]
+    """(alpha, c) with  f(c) = m + c v / (2 phi) - phi u(c) = 0, c = 2 phi alpha.
+
+    f rises and is concave, and u(c) >= v / (1 + c v), so Newton's method from the closed form's c goes up to the root.
+    """
+    phi = params.phi
+    c = 2.0 * phi * variance_step(m, v, phi)
+    for _ in range(MOST_STEPS):
+        u, slope = spread(block, i, weights, c, params.bias)
+        step = -(m + c * v / (2.0 * phi) - phi * u) / (v / (2.0 * phi) + phi * slope)
+        c += max(step, 0.0)
+        if not step > NEAR * c:
+            break
+    return c / (2.0 * phi), c
+
+
+@inlined
+def exact_deviation(block, i, weights, m, v, params):  # type: ignore[no-untyped-def]
+    """(alpha, c) with  f(c) = m + (c v / phi - phi) sqrt(u(c)) = 0, c = alpha phi / sqrt(u).
+
+    f has the sign of c - root, and the root lies between the c of the closed form, exact where one t_j is all of v,
+    and that of u(c) = v: Newton's method inside this bracket, which each step narrows.
+    """
+    phi = params.phi
+    alpha = deviation_step(m, v, phi)
+    c = alpha * phi / deviation_after(alpha, v, phi)
+    wide = phi * (phi - m / math.sqrt(v)) / v
+    low, high = min(c, wide), max(c, wide)
+    u = v
+    for _ in range(MOST_STEPS):
+        u, slope = spread(block, i, weights, c, params.bias)
+        short = c * v / phi - phi
+        f = m + short * math.sqrt(u)
+        if f > 0:
+            high = min(high, c)
+        else:
+            low = max(low, c)
+        following = c - f / (v / phi * math.sqrt(u) - 0.5 * short * slope / math.sqrt(u))
+        if not (low <= following <= high):
+            following = 0.5 * (low + high)
+        done = abs(following - c) <= NEAR * c
+        c = following
+        if done:
+            break
+    return c * math.sqrt(u) / phi, c
+
+
+def exact(rule: int):  # type: ignore[no-untyped-def]
+    """Kernel of one pass with the variances that minimise the divergence among diagonal covariances."""
+
+    @kernel
+    def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
+        weights = shared.weights
+        mistakes, updates, total = 0, 0, np.float64(0)
+        for k in range(order.size):
+            prefetch_ahead(block, order, k)
+            i = order[k]
+            y = block.labels[i]
+            mean, v = moments(block, i, weights, params.bias)
+            m = y * mean
+            loss = lack(rule, m, v, params.phi)
+            mistakes += m <= 0
+            total += loss
+            if loss == 0 or v == 0:
+                continue
+            if rule == VARIANCE:
+                alpha, c = exact_variance(block, i, weights, m, v, params)
+            else:
+                alpha, c = exact_deviation(block, i, weights, m, v, params)
+            move(OFF_PRECISION, block, i, weights, alpha * y, c, v, params)
+            updates += 1
+        return Counts(order.size, mistakes, updates, total, 0.0)
+
+    return update
