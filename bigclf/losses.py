@@ -122,9 +122,9 @@ def row_gap(loss, a, m, c, t, e):  # type: ignore[no-untyped-def]
 def best_dual(loss, a, m, q, c, t, e):  # type: ignore[no-untyped-def]
     """The maximiser of the dual along the row's coordinate, from a; q = ||x||^2 and m = s w.x at a.
 
-        hinge, squared hinge   clip(a - (m - 1 + D a) / (q + D))
-        logistic               C sigma(u),  u + m + q (C sigma(u) - a) = 0
-        epsilon-insensitive    clip(shrink(a - (m - t + D a) / (q + D), e / (q + D)))
+    hinge, squared hinge   clip(a - (m - 1 + D a) / (q + D))
+    logistic               C sigma(u),  u + m + q (C sigma(u) - a) = 0
+    epsilon-insensitive    clip(shrink(a - (m - t + D a) / (q + D), e / (q + D)))
     """
     if loss == LOGISTIC:
         return c * logit_root(a, m, q, c)

@@ -77,7 +77,6 @@ class Evaluation(Figures):
     notes: list[str] = field(default_factory=list)
 
 
-
 @dataclass
 class RegressionEvaluation(Figures):
     """Figures of a model that predicts numbers, on rows labelled with numbers; also read like a dict.
@@ -102,7 +101,6 @@ class RegressionEvaluation(Figures):
     unseen: int = 0
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
-
 
 
 def evaluate(

@@ -15,7 +15,7 @@ every_kind = pytest.mark.parametrize("algo", KINDS)
 
 def step(algo, w, x, y, bias=None, weight=1.0, C=1.0):
     """The kernel's weights after one row; ``w`` [features + 1]."""
-    case = Case(algo, None)
+    case = Case(algo, "hinge")
     shared = case.setting().shared(x.size, "float64")
     shared.weights[:] = w
     given = {} if algo == "pa" else {"C": C}
@@ -123,7 +123,7 @@ def test_hard_steps_take_weights_of_0_and_1_only():
 def test_squared_losses_stay_below_their_bound(seed):
     """Separable by u with margin 1: the sum of squared losses of PA is at most R^2 ||u||^2 (Theorem 2)."""
     x, y, u, gamma = separable_rows(seed=seed)
-    case = Case("pa", None)
+    case = Case("pa", "hinge")
     block, state, total = block_of(x, y), case.state(8, 0), 0.0
     for _ in range(20):
         for i in range(len(y)):

@@ -16,6 +16,7 @@ import numpy as np
 from bigclf import losses
 from bigclf.methods import confidence_weighted as cw
 from bigclf.methods import dual_coordinate_descent as dcd
+from bigclf.methods import narrow_adaptive_regularisation as narow
 from bigclf.methods import passive_aggressive as pa
 from bigclf.methods import perceptron
 from bigclf.mixing import AVERAGED, MEAN, PRECISION, SUM, Rule
@@ -166,9 +167,19 @@ def averaged_zeros(n_features: int, dtype: Any, settings: dict[str, Any]) -> per
 C = Param("C", 1.0, 0.0, 1e30, "price of a unit of loss; larger fits the rows closer", open_low=True)
 
 
+EPSILON = Param(
+    "epsilon",
+    0.1,
+    0.0,
+    1e30,
+    "half the width of the tube in which a prediction costs nothing",
+    losses=losses.REGRESSION,
+)
+
+
 @functools.cache
-def _passive_aggressive(slack: int) -> Callable[..., Any]:
-    return pa.passive_aggressive(slack)
+def _passive_aggressive(slack: int, loss: int) -> Callable[..., Any]:
+    return pa.passive_aggressive(slack, loss)
 
 
 def _pa(name: str, title: str, formula: str, slack: int, params: tuple[Param, ...], row_weights: str) -> Method:
@@ -177,10 +188,11 @@ def _pa(name: str, title: str, formula: str, slack: int, params: tuple[Param, ..
         title=title,
         paper="Crammer, Dekel, Keshet, Shalev-Shwartz, Singer, JMLR 2006",
         formula=formula,
-        params=params,
+        params=(*params, EPSILON),
+        losses=("hinge", "epsilon_insensitive"),
         shared=functools.partial(zeros, pa.Shared),
-        bind=lambda settings: pa.Params(settings.get("C", 1.0), settings["bias"]),
-        update=lambda loss: _passive_aggressive(slack),
+        bind=lambda settings: pa.Params(settings.get("C", 1.0), settings["bias"], settings.get("epsilon", 0.0)),
+        update=functools.partial(_passive_aggressive, slack),
         row_weights=row_weights,
         weight_meaning="multiplies C" if params else "0 or 1 only",
     )
@@ -192,6 +204,7 @@ PHI = Param(
 ETA = Param("eta", 0.9, 0.5, 1.0, "probability with which a row is to be right", open_low=True, open_high=True)
 A = Param("a", 1.0, 1e-30, 1e30, "first variance of every weight")
 R = Param("r", 1.0, 0.0, 1e30, "price of divergence against loss; larger moves less", open_low=True)
+B = Param("b", 1.0, 0.0, 1e30, "how far a row may narrow its direction: to the variance 1/b", open_low=True)
 FUSED = {"precision": PRECISION, **by_shares(MEAN)}
 
 
@@ -214,8 +227,17 @@ def _gaussian(name: str, title: str, paper: str, formula: str, kernel: Any, **mo
 VARIANCE_PAPER = "Dredze, Crammer, Pereira, ICML 2008"
 DEVIATION_PAPER = "Crammer, Dredze, Pereira, NIPS 2008"
 AROW_PAPER = "Crammer, Kulesza, Dredze, NIPS 2009"
-PRICED = dict(row_weights="any", weight_meaning="multiplies C")
-DIVIDED = dict(row_weights="any", weight_meaning="divides r")
+SCW_PAPER = "Wang, Zhao, Hoi, ICML 2012"
+NAROW_PAPER = "Orabona and Crammer, NIPS 2010"
+FULL: dict[str, Any] = dict(
+    shared=cw.full_state,
+    weights=lambda shared, params: shared.weights,
+    place=lambda shared, weights, params: np.copyto(shared.weights, weights, casting="same_kind"),
+    mixings={},
+    mixing="none: it runs with one group",
+)
+PRICED: dict[str, Any] = dict(row_weights="any", weight_meaning="multiplies C")
+DIVIDED: dict[str, Any] = dict(row_weights="any", weight_meaning="divides r")
 
 _METHODS = (
     Method(
@@ -226,14 +248,7 @@ _METHODS = (
         formula="a_i <- clip(a_i - (y_i w.x_i - 1 + D a_i) / (||x_i||^2 + D), 0, U);  w <- w + (change) y_i x_i",
         params=(
             C,
-            Param(
-                "epsilon",
-                0.1,
-                0.0,
-                1e30,
-                "half the width of the tube in which a prediction costs nothing",
-                losses=losses.REGRESSION,
-            ),
+            EPSILON,
             Param(
                 "working_set", None, 0.0, 1.0, "share of the rows in the working set (none: what fits, for the hinge)"
             ),
@@ -307,12 +322,64 @@ _METHODS = (
         params=(PHI, A),
     ),
     _gaussian(
+        "cw_var_exact",
+        "confidence-weighted, variance form, exact diagonal",
+        VARIANCE_PAPER,
+        "m < phi v:  mu <- mu + g y S x;  1/s <- 1/s + 2 g phi x^2;  g the root of m + g v = phi v'",
+        lambda: cw.exact(cw.VARIANCE),
+        params=(PHI, A),
+    ),
+    _gaussian(
+        "cw_var_full",
+        "confidence-weighted, variance form, full covariance",
+        VARIANCE_PAPER,
+        "m < phi v:  mu <- mu + g y S x;  S <- S - (2 g phi / (1 + 2 g phi v)) S x x' S",
+        lambda: cw.full(cw.VARIANCE),
+        params=(PHI, A),
+        **FULL,
+    ),
+    _gaussian(
         "cw",
         "confidence-weighted, standard-deviation form, diagonal by dropping",
         DEVIATION_PAPER,
         "m < phi sqrt(v):  mu <- mu + a y S x;  1/s <- 1/s + (a phi / sqrt(u)) x^2",
         lambda: cw.diagonal(cw.DEVIATION),
         params=(ETA, A),
+    ),
+    _gaussian(
+        "cw_exact",
+        "confidence-weighted, standard-deviation form, exact diagonal",
+        DEVIATION_PAPER,
+        "m < phi sqrt(v):  mu <- mu + a y S x;  1/s <- 1/s + c x^2;  a = c sqrt(v') / phi,  m + a v = phi sqrt(v')",
+        lambda: cw.exact(cw.DEVIATION),
+        params=(ETA, A),
+    ),
+    _gaussian(
+        "cw_full",
+        "confidence-weighted, standard-deviation form, full covariance",
+        DEVIATION_PAPER,
+        "m < phi sqrt(v):  mu <- mu + a y S x;  S <- S - b S x x' S,  b = a phi / (sqrt(u) + v a phi)",
+        lambda: cw.full(cw.DEVIATION),
+        params=(ETA, A),
+        **FULL,
+    ),
+    _gaussian(
+        "scw1",
+        "soft confidence-weighted I, diagonal by dropping",
+        SCW_PAPER,
+        "m < phi sqrt(v):  mu <- mu + min(C, a) y S x;  1/s <- 1/s + (min(C, a) phi / sqrt(u)) x^2,  a of cw",
+        lambda: cw.diagonal(cw.SOFT),
+        params=(C, ETA),
+        **PRICED,
+    ),
+    _gaussian(
+        "scw2",
+        "soft confidence-weighted II, diagonal by dropping",
+        SCW_PAPER,
+        "m < phi sqrt(v):  mu <- mu + a y S x;  1/s <- 1/s + (a phi / sqrt(u)) x^2,  m + a (v + 1/(2C)) = phi sqrt(u)",
+        lambda: cw.diagonal(cw.SQUARED_SOFT),
+        params=(C, ETA),
+        **PRICED,
     ),
     _gaussian(
         "arow",
@@ -322,6 +389,53 @@ _METHODS = (
         lambda: cw.diagonal(cw.ADAPTIVE),
         params=(R,),
         **DIVIDED,
+    ),
+    _gaussian(
+        "arow_var",
+        "adaptive regularisation of weights, diagonal by dropping in the covariance",
+        AROW_PAPER,
+        "m < 1:  mu <- mu + ((1 - m) / (v + r)) y S x;  s <- s - s^2 x^2 / (v + r)",
+        lambda: cw.diagonal(cw.ADAPTIVE, cw.OFF_COVARIANCE),
+        params=(R,),
+        **DIVIDED,
+    ),
+    _gaussian(
+        "arow_full",
+        "adaptive regularisation of weights, full covariance",
+        AROW_PAPER,
+        "m < 1:  mu <- mu + ((1 - m) / (v + r)) y S x;  S <- S - S x x' S / (v + r)",
+        lambda: cw.full(cw.ADAPTIVE),
+        params=(R,),
+        **DIVIDED | FULL,
+    ),
+    _gaussian(
+        "narow",
+        "narrow adaptive regularisation of weights, diagonal",
+        NAROW_PAPER,
+        "y f < 1:  t <- t + y x;  k <- k - k^2 x^2 / (r + v);  w <- k t;  1/r = max(0, b - 1/v),  f = w.x r / (v + r)",
+        lambda: narow.diagonal,
+        bind=narow.bind,
+        params=(B,),
+        **DIVIDED,
+    ),
+    _gaussian(
+        "narow_full",
+        "narrow adaptive regularisation of weights, full covariance",
+        NAROW_PAPER,
+        "y f < 1:  t <- t + y x;  K <- K - K x x' K / (r + v);  w <- K t;  1/r = max(0, b - 1/v),  f = w.x r / (v + r)",
+        lambda: narow.full,
+        bind=narow.bind,
+        params=(B,),
+        **DIVIDED | FULL,
+    ),
+    _gaussian(
+        "nherd",
+        "normal herd, diagonal by dropping",
+        "Crammer and Lee, NIPS 2010",
+        "m < 1:  mu <- mu + ((1 - m) / (v + 1/C)) y S x;  1/s <- 1/s + (2 C + C^2 v) x^2",
+        lambda: cw.diagonal(cw.HERDING),
+        params=(C,),
+        **PRICED,
     ),
 )
 

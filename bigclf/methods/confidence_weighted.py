@@ -55,7 +55,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import inlined, kernel, prefetch_ahead
+from bigclf.jit import dot, inlined, kernel, prefetch_ahead
 
 VARIANCE, DEVIATION, SOFT, SQUARED_SOFT, ADAPTIVE, HERDING = range(6)
 OFF_PRECISION, OFF_COVARIANCE = range(2)  # the matrix whose entries off the diagonal are dropped
@@ -217,10 +217,8 @@ def moments(block, i, weights, bias):  # type: ignore[no-untyped-def]
 def shrunk(drop, s, q, c, v, floor):  # type: ignore[no-untyped-def]
     """The variance s after a row with x_j^2 = q: not below the floor nor above s."""
     if drop == OFF_COVARIANCE:
-        least = s * ((1.0 + c * max(v - s * q, 0.0)) / (1.0 + c * v))
-    else:
-        least = s / (1.0 + c * s * q)
-    return max(least, min(s, floor))
+        return max(s * ((1.0 + c * max(v - s * q, 0.0)) / (1.0 + c * v)), min(s, floor))
+    return max(s / (1.0 + c * s * q), min(s, floor))
 
 
 @inlined
@@ -360,6 +358,82 @@ def exact(rule: int):  # type: ignore[no-untyped-def]
             else:
                 alpha, c = exact_deviation(block, i, weights, m, v, params)
             move(OFF_PRECISION, block, i, weights, alpha * y, c, v, params)
+            updates += 1
+        return Counts(order.size, mistakes, updates, total, 0.0)
+
+    return update
+
+
+@inlined
+def quadratic_form(block, i, covariance, bias):  # type: ignore[no-untyped-def]
+    """x' Sigma x of a symmetric Sigma: the diagonal, and twice what is below it."""
+    last = covariance.shape[0] - 1
+    one = np.float64(block.scales[i]) if block.scales.size > 0 else np.float64(1)
+    explicit = block.values.size > 0
+    first, end = block.indptr[i], block.indptr[i + 1]
+    total, edge = np.float64(0), bias * covariance[last, last]
+    for p in range(first, end):
+        j, x = block.indices[p], np.float64(block.values[p]) if explicit else one
+        below = np.float64(0)
+        for q in range(first, p):
+            below += covariance[j, block.indices[q]] * (np.float64(block.values[q]) if explicit else one)
+        total += x * (2.0 * below + covariance[j, j] * x)
+        edge += 2.0 * covariance[last, j] * x
+    return total + bias * edge
+
+
+@inlined
+def product(block, i, covariance, bias, out):  # type: ignore[no-untyped-def]
+    """out = Sigma x, by the rows of a symmetric Sigma."""
+    last = covariance.shape[0] - 1
+    one = np.float64(block.scales[i]) if block.scales.size > 0 else np.float64(1)
+    explicit = block.values.size > 0
+    for k in range(last + 1):
+        out[k] = bias * covariance[last, k]
+    for p in range(block.indptr[i], block.indptr[i + 1]):
+        j, x = block.indices[p], np.float64(block.values[p]) if explicit else one
+        for k in range(last + 1):
+            out[k] += x * covariance[j, k]
+
+
+@inlined
+def move_all(shared, step, beta, floor):  # type: ignore[no-untyped-def]
+    """mu += step z,  Sigma -= beta z z'  with z = Sigma x; symmetric to the bit, no variance below the floor."""
+    weights, covariance, z = shared
+    for j in range(weights.size):
+        weights[j] += step * z[j]
+        s = np.float64(covariance[j, j])
+        for k in range(weights.size):
+            covariance[j, k] -= beta * (z[j] * z[k])
+        covariance[j, j] = max(np.float64(covariance[j, j]), min(s, floor))
+
+
+def full(rule: int):  # type: ignore[no-untyped-def]
+    """Kernel of one pass that keeps all of Sigma:  Sigma <- Sigma - (c / (1 + c v)) Sigma x x' Sigma.
+
+    A row costs the square of its non-zeros, an update the square of the features. With a floor on v too, rounding in
+    Sigma cannot make a step long.
+    """
+
+    @kernel
+    def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
+        weights, covariance = shared.weights, shared.covariance
+        last = weights.size - 1
+        mistakes, updates, total = 0, 0, np.float64(0)
+        for k in range(order.size):
+            i = order[k]
+            y = block.labels[i]
+            m = y * (dot(block, i, weights) + params.bias * weights[last])
+            least = params.floor * (block.norms[i] + params.bias * params.bias)
+            v = max(quadratic_form(block, i, covariance, params.bias), least)
+            loss = lack(rule, m, v, params.phi)
+            mistakes += m <= 0
+            total += loss
+            if loss == 0 or v == 0:
+                continue
+            alpha, c = closed_form(rule, m, v, params, block.weights[i])
+            product(block, i, covariance, params.bias, shared.product)
+            move_all(shared, alpha * y, c / (1.0 + c * v), params.floor)
             updates += 1
         return Counts(order.size, mistakes, updates, total, 0.0)
 

@@ -2,9 +2,12 @@
 
 With the loss l = max(0, 1 - y w.x), each row moves the weights the least that satisfies it:
 
-    w <- w + tau y x,   tau = l / ||x||^2                    PA    (hard)
+    w <- w + tau y x,   tau = l / ||x||^2                    PA    (hard; section 3)
                         tau = min(C, l / ||x||^2)            PA-I  (slack at price C)
                         tau = l / (||x||^2 + 1/(2C))         PA-II (squared slack at price C)
+
+For regression (section 5) y is the number to predict, l = max(0, |y - w.x| - epsilon), and the step is
+tau sign(y - w.x) x.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import axpy, dot, kernel, prefetch_ahead
+from bigclf.losses import is_regression
 
 HARD, LINEAR, SQUARED = range(3)
 
@@ -26,14 +30,17 @@ class Shared(NamedTuple):
 
 
 class Params(NamedTuple):
-    """C : price of slack (PA-I, PA-II), times the row's weight; bias : value of the constant feature (1.0 or 0.0)."""
+    """C : price of slack (PA-I, PA-II), times the row's weight; bias : value of the constant feature (1.0 or 0.0);
+    epsilon : half the width of the tube in which a prediction costs nothing."""
 
     C: float
     bias: float
+    epsilon: float
 
 
-def passive_aggressive(slack: int):  # type: ignore[no-untyped-def]
-    """Kernel of one pass over the rows of ``order`` for a kind of slack."""
+def passive_aggressive(slack: int, loss: int):  # type: ignore[no-untyped-def]
+    """Kernel of one pass over the rows of ``order`` for a kind of slack and one of the two losses."""
+    regression = is_regression(loss)
 
     @kernel
     def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
@@ -44,19 +51,25 @@ def passive_aggressive(slack: int):  # type: ignore[no-untyped-def]
             prefetch_ahead(block, order, k)
             i = order[k]
             y = block.labels[i]
-            m = y * (dot(block, i, weights) + params.bias * weights[last])
-            loss = max(0.0, 1.0 - m)
-            mistakes += m <= 0
-            total += loss
+            m = dot(block, i, weights) + params.bias * weights[last]
+            if regression:
+                lack = max(0.0, abs(y - m) - params.epsilon)
+                y = np.sign(y - m)
+                mistakes += lack > 0
+                total += block.weights[i] * lack
+            else:
+                lack = max(0.0, 1.0 - y * m)
+                mistakes += y * m <= 0
+                total += lack
             norm = block.norms[i] + params.bias * params.bias
-            if loss == 0 or norm == 0:
+            if lack == 0 or norm == 0:
                 continue
             if slack == HARD:
-                tau = loss / norm
+                tau = lack / norm
             elif slack == LINEAR:
-                tau = min(params.C * block.weights[i], loss / norm)
+                tau = min(params.C * block.weights[i], lack / norm)
             else:
-                tau = loss / (norm + 0.5 / (params.C * block.weights[i]))
+                tau = lack / (norm + 0.5 / (params.C * block.weights[i]))
             axpy(tau * y, block, i, weights)
             weights[last] += params.bias * tau * y
             updates += 1
