@@ -15,7 +15,7 @@ DEVIATION     divergence with m >= phi sqrt(v)                       CW: Crammer
 SOFT          divergence + C max(0, phi sqrt(v) - m)                 SCW-I: Wang, Zhao, Hoi, ICML 2012, proposition 1
 SQUARED_SOFT  divergence + C max(0, phi sqrt(v) - m)^2               SCW-II: the same, proposition 2
 ADAPTIVE      divergence + (max(0, 1 - m)^2 + v) / (2 r)             AROW: Crammer, Kulesza, Dredze, NIPS 2009, eq. 6-9
-HERDING       the loss' constraint on every member of the Gaussian   NHERD: Crammer and Lee, NIPS 2010
+HERDING       E[|w' - w|^2 / 2 + C/2 (1 - y w'.x)^2], w' = A w + b   NHERD: Crammer and Lee, NIPS 2010
 ============  =====================================================  =================================================
 
 VARIANCE      alpha = (-(1 + 2 phi m) + sqrt(D)) / (4 phi v),  c = 2 phi alpha, with the discriminant
@@ -26,7 +26,8 @@ SOFT          alpha = min(C, that of DEVIATION),  c likewise
 SQUARED_SOFT  alpha = (-(2 m n + phi^2 m v) + g) / (2 (n^2 + n v phi^2)),  c likewise, where
               n = v + 1 / (2 C),  g = phi sqrt(phi^2 m^2 v^2 + 4 n v (n + v phi^2))
 ADAPTIVE      alpha = (1 - m) / (v + r),  c = 1 / r
-HERDING       alpha = (1 - m) / (v + 1 / C),  c = 2 C + C^2 v
+HERDING       alpha = (1 - m) / (v + 1 / C),  c = 2 C + C^2 v; the norm is that of Sigma^-1, and the best map has
+              A = I - C / (1 + C v) Sigma x x',  Sigma' = A Sigma A'
 
 Where a root and the term before it have opposite signs, the quotient is taken of their product and their sum, so that
 nothing cancels. Kept of Sigma are (``diagonal``) its diagonal, by dropping after each row what is off the diagonal of
@@ -61,6 +62,7 @@ VARIANCE, DEVIATION, SOFT, SQUARED_SOFT, ADAPTIVE, HERDING = range(6)
 OFF_PRECISION, OFF_COVARIANCE = range(2)  # the matrix whose entries off the diagonal are dropped
 FLOOR = 1e-6  # of the first variance
 LEAST = 1e-30  # a variance that float32 holds
+LEAST_FULL = 1e-12  # a variance that rounding in a matrix with entries of about 1 leaves alone
 MOST_STEPS = 100  # of Newton's method for one row
 NEAR = 1e-12  # relative change of the root at which it ends
 
@@ -72,8 +74,9 @@ class Diagonal(NamedTuple):
 
 
 class Full(NamedTuple):
-    """weights : [feature + 1], the means, the last one the bias; covariance : [feature + 1, feature + 1]; product :
-    float64 [feature + 1], Sigma x of the last row that was learned from, room that a kernel may not make."""
+    """weights : [feature + 1], the means, the last one the bias; covariance : float64 [feature + 1, feature + 1],
+    whatever the precision of the weights; product : float64 [feature + 1], Sigma x of the last row that was learned
+    from, room that a kernel may not make."""
 
     weights: np.ndarray
     covariance: np.ndarray
@@ -100,16 +103,16 @@ def diagonal_state(n_features: int, dtype: Any, settings: dict[str, Any]) -> Dia
 
 def full_state(n_features: int, dtype: Any, settings: dict[str, Any]) -> Full:
     n = n_features + 1
-    covariance = np.zeros((n, n), dtype)
+    covariance = np.zeros((n, n))
     np.fill_diagonal(covariance, settings.get("a", 1.0))
     return Full(np.zeros(n, dtype), covariance, np.zeros(n))
 
 
-def bind(settings: dict[str, Any]) -> Params:
-    """Numbers that a method has no use for are 1."""
+def bind(settings: dict[str, Any], least: float = LEAST) -> Params:
+    """Numbers that a method has no use for are 1; ``least`` is the floor of AROW and NHERD."""
     confident = "phi" in settings or "eta" in settings
     phi = NormalDist().inv_cdf(settings["eta"]) if "eta" in settings else settings.get("phi", 1.0)
-    floor = FLOOR * settings.get("a", 1.0) if confident else LEAST
+    floor = FLOOR * settings.get("a", 1.0) if confident else least
     return Params(phi, settings.get("C", 1.0), settings.get("r", 1.0), floor, settings["bias"])
 
 

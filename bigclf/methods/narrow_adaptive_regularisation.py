@@ -31,8 +31,8 @@ class Params(NamedTuple):
     bias: float
 
 
-def bind(settings: dict[str, Any]) -> Params:
-    return Params(settings["b"], LEAST, settings["bias"])
+def bind(settings: dict[str, Any], least: float = LEAST) -> Params:
+    return Params(settings["b"], least, settings["bias"])
 
 
 @inlined
