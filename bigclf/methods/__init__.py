@@ -440,6 +440,12 @@ _METHODS = (
     ),
 )
 
+
+def weights_alone(state: Any) -> bool:
+    """Whether a state is one array [feature + 1]: nothing beside the weights is known."""
+    return len(state) == 1 and state[0].ndim == 1
+
+
 METHODS: dict[str, Method] = {method.name: method for method in _METHODS}
 
 

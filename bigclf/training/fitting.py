@@ -23,7 +23,7 @@ from bigclf.data.iterator import is_iterator, write_down
 from bigclf.errors import ClusterError, Interrupted
 from bigclf.jit import cpu_type
 from bigclf.losses import REGRESSION
-from bigclf.methods import Method, Setting, resolve
+from bigclf.methods import Method, Setting, resolve, weights_alone
 from bigclf.model import Model, load
 from bigclf.training.bench import Bench, Job
 from bigclf.training.book import Patience
@@ -567,5 +567,5 @@ def goes_on(run: Run, init: Model) -> bool:
     setting = run.problems[0].setting
     mine = {"name": setting.method.name, "loss": setting.loss, **setting.settings}
     theirs = {name: value for name, value in init.method.items() if name in mine and name != "bias"}
-    known = len(run.states[0]._fields) == 1 or bool(init.state)
+    known = weights_alone(run.states[0]) or bool(init.state)
     return known and "epochs" in init.facts and theirs == {n: v for n, v in mine.items() if n != "bias"}

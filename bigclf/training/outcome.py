@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bigclf.errors import ConvergenceWarning
+from bigclf.methods import weights_alone
 from bigclf.model import Model, is_stored
 from bigclf.training.book import Patience
 from bigclf.training.memory import PeakMemory, anonymous_bytes
@@ -150,7 +151,7 @@ def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> 
 
 def kept_state(run: Run) -> dict[str, np.ndarray]:
     """What the states hold, where that is more than the answer's weights."""
-    if all(len(state) == 1 for state in run.states) and all(status.weights is None for status in run.status):
+    if all(weights_alone(state) for state in run.states) and all(status.weights is None for status in run.status):
         return {}
     return {f"{n}.{name}": array for n, state in enumerate(run.states) for name, array in state._asdict().items()}
 
