@@ -227,19 +227,13 @@ def shrunk(drop, s, q, c, v, floor):  # type: ignore[no-untyped-def]
 @inlined
 def move(drop, block, i, weights, step, c, v, params):  # type: ignore[no-untyped-def]
     """mu_j += step s_j x_j, then s_j shrinks, for every feature of the row and the bias."""
-    if block.values.size > 0:
-        for p in range(block.indptr[i], block.indptr[i + 1]):
-            j, x = block.indices[p], np.float64(block.values[p])
-            s = np.float64(weights[j, 1])
-            weights[j, 0] += step * s * x
-            weights[j, 1] = shrunk(drop, s, x * x, c, v, params.floor)
-    else:
-        x = np.float64(block.scales[i]) if block.scales.size > 0 else np.float64(1)
-        for p in range(block.indptr[i], block.indptr[i + 1]):
-            j = block.indices[p]
-            s = np.float64(weights[j, 1])
-            weights[j, 0] += step * s * x
-            weights[j, 1] = shrunk(drop, s, x * x, c, v, params.floor)
+    one = np.float64(block.scales[i]) if block.scales.size > 0 else np.float64(1)
+    explicit = block.values.size > 0
+    for p in range(block.indptr[i], block.indptr[i + 1]):
+        j, x = block.indices[p], np.float64(block.values[p]) if explicit else one
+        s = np.float64(weights[j, 1])
+        weights[j, 0] += step * s * x
+        weights[j, 1] = shrunk(drop, s, x * x, c, v, params.floor)
     if params.bias != 0:
         last = weights.shape[0] - 1
         s = np.float64(weights[last, 1])

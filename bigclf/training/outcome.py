@@ -153,7 +153,7 @@ def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> 
 
 def kept_state(run: Run) -> dict[str, np.ndarray]:
     """What the states hold, where that is more than the answer's weights."""
-    answers = all(len(s) == 1 and p.setting.weights(s) is s[0] for s, p in zip(run.states, run.problems, strict=True))
+    answers = all(p.setting.is_answer(state) for p, state in zip(run.problems, run.states, strict=True))
     if answers and all(status.weights is None for status in run.status):
         return {}
     return {f"{n}.{name}": array for n, state in enumerate(run.states) for name, array in state._asdict().items()}

@@ -1,0 +1,168 @@
+"""What a method is, as data and plain functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bigclf import losses
+from bigclf.mixing import MEAN, Rule
+
+
+@dataclass(frozen=True)
+class Param:
+    """What the user sets: a number with default, bounds (``open_low``, ``open_high``: the bound itself is refused) and
+    meaning, or one of ``choices``, which are names."""
+
+    name: str
+    default: Any
+    low: float
+    high: float
+    doc: str
+    open_low: bool = False
+    open_high: bool = False
+    integer: bool = False
+    losses: tuple[str, ...] = ()  # those it has an effect with; none: every loss of the method
+    choices: tuple[str, ...] = ()
+
+    def check(self, value: Any) -> Any:
+        """The value as float or int, or a name of ``choices``; ValueError naming the parameter and its bounds
+        otherwise."""
+        if value is None and self.default is None:
+            return None
+        if self.choices:
+            if not isinstance(value, str) or value not in self.choices:
+                raise ValueError(f"{self.name} must be one of {', '.join(self.choices)}, not {value!r}")
+            return value
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise ValueError(f"{self.name} must be a number {self.bounds}, not {value!r}") from None
+        inside = number > self.low if self.open_low else number >= self.low
+        inside &= number < self.high if self.open_high else number <= self.high
+        if not inside:  # so is NaN
+            raise ValueError(f"{self.name}={value!r} is outside its bounds: {self.bounds}")
+        if self.integer and number != int(number):
+            raise ValueError(f"{self.name}={value!r} must be a whole number")
+        return int(number) if self.integer else number
+
+    @property
+    def bounds(self) -> str:
+        """Such as ``0 < C <= 1e+30``."""
+        low, high = ("<" if self.open_low else "<="), ("<" if self.open_high else "<=")
+        return f"{self.low:g} {low} {self.name} {high} {self.high:g}"
+
+
+def choice(name: str, choices: tuple[str, ...], doc: str) -> Param:
+    """A parameter that takes one of ``choices``, the first by default."""
+    return Param(name, choices[0], 0.0, 0.0, doc, choices=choices)
+
+
+SHARES = ("rows", "uniform", "mistakes")
+
+
+def by_shares(rule: Rule) -> dict[str, Rule]:
+    """Copies weighed by their rows, alike, or by their mistakes."""
+    return dict.fromkeys(SHARES, rule)
+
+
+SCHEDULES = ("auto", "fixed", "selective", "cached")
+
+
+@dataclass(frozen=True)
+class Method:
+    """One learning algorithm, as data and plain functions.
+
+    Attributes
+    ----------
+    shared : (number of features, dtype, settings) -> NamedTuple of arrays that all rows share. The first one is
+        ``weights`` with axis 0 [feature + 1], the bias last; other arrays of that length have the feature axis too.
+    rows : NamedTuple type of the per-row arrays (float64 [row] each, zero at the start), or None.
+    bind : settings (resolved parameters, ``penalty`` where there is a choice, ``bias`` as 1.0 or 0.0, ``free_bias``
+        where that is known) -> NamedTuple the kernel reads.
+    update : loss code (and, where there is a choice, penalty code) -> kernel
+        ``(block, order, shared, rows, params, scores) -> Counts``.
+    certify : loss code -> kernel ``(block, shared, rows, params, dual_weights) -> (primal, dual)``, or None.
+    weights : (shared, params) -> the model's weights [feature + 1], bias last.
+    place : (shared, weights, params) -> None: begin with the weights [feature + 1] of a model; None: it cannot.
+    finish : (shared, params) -> None: at the end of an epoch, what was put off while the rows went by (regularisation
+        of features that did not occur, a scale); None: nothing is. It must not change what ``weights`` gives.
+    along : loss code -> kernel ``(block, order, rows, start, params) -> (gain, bend)`` for the line search on the
+        dual along the summed steps of several groups, or None.
+    within, value : loss code -> kernels ``(block, rows, params)`` and ``(block, rows, params, t) -> float`` with which
+        a problem begins from the dual variables of another: their intervals, and the rows' terms of the dual objective
+        at t times them; None: every problem begins at zero.
+    climb : loss code -> function that goes up the dual over the rows that can move, where rounds of the kernel stall,
+        or None (``bigclf.methods.conjugate_gradients``).
+    mixings : how copies are combined (``bigclf.mixing``), the default first, by the names the user may choose from:
+        shares ("rows", "uniform", "mistakes"), what a rule of its own weighs by ("features", "precision", ...) or, for
+        dual methods, what makes summed steps safe ("line_search", "safe"). Empty: the method runs with one group only.
+    clocked : whether every row is a step of its rate or its regularisation, one without entries too.
+    row_weights : "any" weights, or "binary" when only 0 and 1 have a meaning.
+    epochs : most epochs of a certified method, fewest of an online one, where the user says nothing.
+    separates : whether on rows that a vector separates the mistakes come to an end.
+    linear : whether the answer is its weights; else the model decides by the state that it keeps.
+    judges_by_answer : whether rows are judged by the weights of the answer, before they are learned from.
+    """
+
+    name: str
+    title: str
+    paper: str
+    formula: str
+    shared: Callable[[int, Any, dict[str, Any]], tuple]  # type: ignore[type-arg]
+    bind: Callable[[dict[str, Any]], tuple]  # type: ignore[type-arg]
+    update: Callable[..., Callable[..., Any]]
+    params: tuple[Param, ...] = ()
+    losses: tuple[str, ...] = ()
+    rows: Any = None
+    certify: Callable[[int], Callable[..., Any]] | None = None
+    weights: Callable[[Any, Any], np.ndarray] = lambda shared, params: shared.weights
+    place: Callable[[Any, np.ndarray, Any], None] | None = lambda shared, weights, params: np.copyto(
+        shared.weights, weights, casting="same_kind"
+    )
+    finish: Callable[[Any, Any], None] | None = None
+    along: Callable[[int], Callable[..., Any]] | None = None
+    within: Callable[[int], Callable[..., Any]] | None = None
+    value: Callable[[int], Callable[..., Any]] | None = None
+    climb: Callable[[int], Callable[..., int] | None] | None = None
+    mixings: Mapping[str, Rule] = field(default_factory=lambda: by_shares(MEAN))
+    mixing: str = "mean by rows, uniform or by mistakes"
+    clocked: bool = False
+    row_weights: str = "any"
+    weight_meaning: str = ""
+    epochs: int = 5
+    tol: float | None = None
+    bias: tuple[str, ...] = ("feature", "none")
+    multiclass: tuple[str, ...] = ("binary", "one-vs-rest")
+    working_set: bool = False
+    penalties: tuple[str, ...] = ()
+    separates: bool = True
+    judges_by_answer: bool = True
+    linear: bool = True
+
+    @property
+    def certificate(self) -> bool:
+        """Whether an answer comes with a duality gap, so that ``tol`` has a meaning."""
+        return self.certify is not None
+
+    def __reduce__(self) -> tuple[Callable[[str], Method], tuple[str]]:
+        return named, (self.name,)  # travels by its name
+
+    def loss_code(self, loss: str | None) -> int:
+        """The compile-time constant of a loss (0 for a method that is its own loss)."""
+        return losses.LOSSES[loss] if loss is not None else 0
+
+
+def zeros(kind: type, n_features: int, dtype: Any, settings: dict[str, Any]) -> Any:
+    """A state whose one array is ``weights``."""
+    return kind(np.zeros(n_features + 1, dtype))
+
+
+def named(name: str) -> Method:
+    """The method of the table."""
+    from bigclf.methods.table import METHODS
+
+    return METHODS[name]

@@ -1,0 +1,577 @@
+"""The table of methods: a line each, families together."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bigclf import losses
+from bigclf.methods import adagrad, diagonal_newton, mira, pegasos, perceptron, romma
+from bigclf.methods import confidence_weighted as cw
+from bigclf.methods import conjugate_gradients as cg
+from bigclf.methods import dual_coordinate_descent as dcd
+from bigclf.methods import dynamic_margin_perceptron as pdm
+from bigclf.methods import follow_the_regularized_leader as ftrl
+from bigclf.methods import narrow_adaptive_regularisation as narow
+from bigclf.methods import p_norm_perceptron as pnorm
+from bigclf.methods import passive_aggressive as pa
+from bigclf.methods import second_order_perceptron as sop
+from bigclf.methods import stochastic_gradient as sgd
+from bigclf.methods import voted_perceptron as voted
+from bigclf.methods.method import SCHEDULES, Method, Param, by_shares, choice, zeros
+from bigclf.mixing import AVERAGED, FEATURES, MEAN, MEASURED, PRECISION, SUM, weighed
+
+
+def averaged_zeros(n_features: int, dtype: Any, settings: dict[str, Any]) -> perceptron.Averaged:
+    n = n_features + 1
+    return perceptron.Averaged(np.zeros(n, dtype), np.zeros(n), np.zeros(1, np.int64))
+
+
+C = Param("C", 1.0, 0.0, 1e30, "price of a unit of loss; larger fits the rows closer", open_low=True)
+
+
+EPSILON = Param(
+    "epsilon", 0.1, 0.0, 1e30, "half the width of the tube in which a prediction costs nothing", losses=losses.TUBES
+)
+
+
+@functools.cache
+def _passive_aggressive(slack: int, loss: int) -> Callable[..., Any]:
+    return pa.passive_aggressive(slack, loss)
+
+
+def _pa(name: str, title: str, formula: str, slack: int, params: tuple[Param, ...], row_weights: str) -> Method:
+    return Method(
+        name=name,
+        title=title,
+        paper="Crammer, Dekel, Keshet, Shalev-Shwartz, Singer, JMLR 2006",
+        formula=formula,
+        params=(*params, EPSILON),
+        losses=("hinge", "epsilon_insensitive"),
+        shared=functools.partial(zeros, pa.Shared),
+        bind=lambda settings: pa.Params(settings.get("C", 1.0), settings["bias"], settings.get("epsilon", 0.0)),
+        update=functools.partial(_passive_aggressive, slack),
+        row_weights=row_weights,
+        weight_meaning="multiplies C" if params else "0 or 1 only",
+    )
+
+
+PHI = Param(
+    "phi", 1.0, 0.0, 1e6, "confidence that a row asks for: Phi^-1(eta), the normal quantile of eta", open_low=True
+)
+ETA = Param("eta", 0.9, 0.5, 1.0, "probability with which a row is to be right", open_low=True, open_high=True)
+A = Param("a", 1.0, 1e-30, 1e30, "first variance of every weight")
+R = Param("r", 1.0, 0.0, 1e30, "price of divergence against loss; larger moves less", open_low=True)
+B = Param("b", 1.0, 0.0, 1e30, "how far a row may narrow its direction: to the variance 1/b", open_low=True)
+FUSED = {"precision": PRECISION, **by_shares(MEAN)}
+
+
+def _gaussian(name: str, title: str, paper: str, formula: str, kernel: Any, **more: Any) -> Method:
+    """A method whose state is means and variances side by side."""
+    standard: dict[str, Any] = dict(
+        shared=cw.diagonal_state,
+        bind=cw.bind,
+        weights=cw.means,
+        place=cw.begin_means,
+        mixings=FUSED,
+        mixing="by precision, what all copies began with counted once; means by rows, uniform or by mistakes",
+        row_weights="binary",
+        weight_meaning="0 or 1 only",
+    )
+    kernel = functools.cache(kernel)
+    return Method(name, title, paper, formula, update=lambda loss: kernel(), **(standard | more))
+
+
+VARIANCE_PAPER = "Dredze, Crammer, Pereira, ICML 2008"
+DEVIATION_PAPER = "Crammer, Dredze, Pereira, NIPS 2008"
+AROW_PAPER = "Crammer, Kulesza, Dredze, NIPS 2009"
+SCW_PAPER = "Wang, Zhao, Hoi, ICML 2012"
+NAROW_PAPER = "Orabona and Crammer, NIPS 2010"
+FULL: dict[str, Any] = dict(
+    shared=cw.full_state,
+    weights=lambda shared, params: shared.weights,
+    place=lambda shared, weights, params: np.copyto(shared.weights, weights, casting="same_kind"),
+    mixings={},
+    mixing="none: it runs with one group",
+)
+PRICED: dict[str, Any] = dict(row_weights="any", weight_meaning="multiplies C")
+DIVIDED: dict[str, Any] = dict(row_weights="any", weight_meaning="divides r")
+
+_A = Param("a", 1.0, 0.0, 1e30, "what the matrix begins with; larger is nearer the perceptron", open_low=True)
+
+
+@functools.cache
+def _romma_kernel(aggressive: bool) -> Callable[..., Any]:
+    return romma.romma(aggressive)
+
+
+def _romma(name: str, title: str, when: str, aggressive: bool) -> Method:
+    return Method(
+        name=name,
+        title=title,
+        paper="Li and Long, MLJ 2002",
+        formula=f"{when}:  w <- c w + d x, the shortest with w.w_t >= ||w_t||^2 and y w.x >= 1",
+        shared=romma.begin,
+        bind=lambda settings: romma.Params(settings["bias"]),
+        update=lambda loss: _romma_kernel(aggressive),
+        weights=romma.weights,
+        place=romma.begin_with,
+        finish=romma.finish,
+        mixings=by_shares(MEASURED),
+        row_weights="binary",
+        weight_meaning="0 or 1 only",
+    )
+
+
+LAM = Param("lam", 1e-5, 0.0, 1e30, "price of the penalty beside the mean loss of a row; 1 / (C rows) for C")
+ETA0 = Param("eta0", None, 0.0, 1e30, "the first rate (none: lam^(-1/4), for rows of norm 1)", open_low=True)
+
+
+def _gradient(name: str, title: str, paper: str, formula: str, **options: Any) -> Method:
+    """A gradient method, whose rows' weights multiply their losses."""
+    return Method(
+        name=name,
+        title=title,
+        paper=paper,
+        formula=formula,
+        weight_meaning="multiplies the loss",
+        **{
+            "losses": losses.GRADIENT,
+            "penalties": ("l2",),
+            "bias": ("feature", "none", "free"),
+            "clocked": True,
+            **options,
+        },
+    )
+
+
+_GRADIENT = (
+    _gradient(
+        "sgd",
+        "stochastic gradient descent",
+        "Bottou, COMPSTAT 2010; l1: Langford, Li, Zhang, JMLR 2009",
+        "w <- (1 - eta_t lam) w - eta_t loss'(y w.x) y x,  eta_t = eta0 / (1 + lam eta0 t)",
+        params=(LAM, ETA0, EPSILON),
+        penalties=("l2", "l1"),
+        shared=sgd.shared,
+        bind=sgd.bind,
+        update=functools.cache(sgd.sgd),
+        weights=sgd.weights,
+        finish=sgd.finish,
+        mixings=by_shares(MEAN) | {"features": FEATURES},
+        mixing="mean by rows, uniform, by mistakes or, feature by feature, by the rows that have it",
+    ),
+    _gradient(
+        "asgd",
+        "averaged stochastic gradient descent",
+        "Xu, arXiv:1107.2490, 2011; Polyak and Juditsky, 1992",
+        "w <- the step of sgd;  the answer is the mean of w over the steps after the first ones",
+        params=(
+            LAM,
+            ETA0,
+            Param("start", 0, 0, 1e15, "rows learned from before the average begins", integer=True),
+            EPSILON,
+        ),
+        shared=sgd.averaged,
+        bind=sgd.bind,
+        update=functools.cache(sgd.asgd),
+        weights=sgd.average,
+        finish=sgd.finish_average,
+        mixings=by_shares(AVERAGED),
+        mixing="mean by rows, uniform or by mistakes; averages over all steps",
+    ),
+    _gradient(
+        "pegasos",
+        "Pegasos",
+        "Shalev-Shwartz, Singer, Srebro, ICML 2007; with Cotter, Math. Program. 2011",
+        "w <- (1 - 1/t) w - (1 / (lam t k)) sum over k rows of loss'(y w.x) y x;  w <- min(1, 1/(sqrt(lam) ||w||)) w",
+        params=(
+            Param("lam", 1e-5, 0.0, 1e30, "price of the penalty beside the mean loss of a row", open_low=True),
+            Param("batch", 1, 1, 1e9, "rows in a mini-batch; one ends with its block", integer=True),
+            choice("projection", ("on", "off"), "onto the ball of radius 1/sqrt(lam), where the optimum lies"),
+            EPSILON,
+        ),
+        losses=("hinge", "logistic", "epsilon_insensitive"),
+        bias=("feature", "none"),
+        shared=pegasos.shared,
+        bind=pegasos.bind,
+        update=functools.cache(pegasos.pegasos),
+        weights=pegasos.weights,
+        finish=pegasos.finish,
+        place=None,
+    ),
+    _gradient(
+        "adagrad",
+        "AdaGrad, forward-backward splitting",
+        "Duchi, Hazan, Singer, JMLR 2011; Duchi and Singer, JMLR 2009",
+        "G <- G + g^2;  H = delta + sqrt(G);  w <- (w - eta g / H) / (1 + eta lam / H),  g = loss'(y w.x) y x",
+        params=(
+            LAM,
+            Param("eta", 0.1, 0.0, 1e30, "the rate", open_low=True),
+            Param("delta", 1e-6, 0.0, 1e30, "what H is before the first gradient", open_low=True),
+            EPSILON,
+        ),
+        penalties=("l2", "l1"),
+        shared=adagrad.shared,
+        bind=adagrad.bind,
+        update=functools.cache(adagrad.adagrad),
+        weights=adagrad.weights,
+        finish=adagrad.finish,
+        mixings=by_shares(MEAN) | {"features": FEATURES, "adagrad": weighed("squares")},
+        mixing="mean by rows, uniform, by mistakes or, feature by feature, by the rows that have it or by the squared "
+        "gradients",
+    ),
+    _gradient(
+        "adagrad_rda",
+        "AdaGrad, dual averaging",
+        "Duchi, Hazan, Singer, JMLR 2011; Xiao, JMLR 2010",
+        "S <- S + g;  G <- G + g^2;  H = delta + sqrt(G);  w = -eta S / (H + eta lam t),  g = loss'(y w.x) y x",
+        params=(
+            LAM,
+            Param("eta", 0.1, 0.0, 1e30, "the rate", open_low=True),
+            Param("delta", 1e-6, 0.0, 1e30, "what H is before the first gradient", open_low=True),
+            EPSILON,
+        ),
+        penalties=("l2", "l1"),
+        shared=adagrad.sums,
+        bind=adagrad.bind,
+        update=functools.cache(adagrad.adagrad_rda),
+        weights=adagrad.made,
+        place=None,
+    ),
+    _gradient(
+        "sgd_newton",
+        "diagonal Newton steps (second-order stochastic gradient descent)",
+        "Becker and LeCun, 1989; Bordes, Bottou, Gallinari, JMLR 2009",
+        "w <- w - (loss'(m) / (1 + loss''(m) x'D^-1 x)) D^-1 y x;  D_j <- D_j + loss''(m) x_j^2 + lam",
+        params=(LAM, Param("eta0", 1.0, 0.0, 1e30, "1 over the second derivative to begin with", open_low=True)),
+        losses=("logistic", "squared_hinge", "squared"),
+        shared=diagonal_newton.shared,
+        bind=diagonal_newton.bind,
+        update=functools.cache(diagonal_newton.newton),
+        weights=diagonal_newton.weights,
+        place=diagonal_newton.place,
+    ),
+    _gradient(
+        "ftrl",
+        "FTRL-proximal",
+        "McMahan et al., KDD 2013",
+        "n <- n + g^2;  z <- z + g - sigma w;  w = -(z - sign(z) l1) / ((beta + sqrt(n)) / alpha + l2), 0 at |z| <= l1",
+        params=(
+            Param("alpha", 0.1, 0.0, 1e30, "the rate", open_low=True),
+            Param("beta", 1.0, 0.0, 1e30, "what is added to sqrt(n)", open_low=True),
+            Param("l1", 0.0, 0.0, 1e30, "price of ||w||_1 beside the sum of all losses"),
+            Param("l2", 1.0, 0.0, 1e30, "price of ||w||^2 / 2 beside the sum of all losses"),
+            EPSILON,
+        ),
+        losses=("logistic", "hinge", "squared_hinge", "squared", "epsilon_insensitive"),
+        clocked=False,
+        shared=ftrl.shared,
+        bind=ftrl.bind,
+        update=functools.cache(ftrl.ftrl),
+        weights=ftrl.weights,
+        place=ftrl.place,
+    ),
+)
+
+_METHODS = (
+    Method(
+        name="dcd",
+        title="dual coordinate descent (SVM, logistic, support vector regression), certified, in memory or out of core",
+        paper="Hsieh et al., ICML 2008; Yu et al., KDD 2010; Chang and Roth, KDD 2011; Matsushima et al., KDD 2012; "
+        "Yu, Huang, Lin, MLJ 2011; Ho and Lin, JMLR 2012",
+        formula="a_i <- clip(a_i - (y_i w.x_i - 1 + D a_i) / (||x_i||^2 + D), 0, U);  w <- w + (change) y_i x_i",
+        params=(
+            C,
+            EPSILON,
+            Param(
+                "working_set", None, 0.0, 1.0, "share of the rows in the working set (none: what fits, for the hinge)"
+            ),
+            choice(
+                "schedule",
+                SCHEDULES,
+                "out of core: auto (a working set, solved after each read), fixed blocks (Yu et al. 2010), selective "
+                "(and a cache of informative rows: Chang and Roth 2011), cached (dual cached loops: Matsushima et al. "
+                "2012)",
+            ),
+            Param(
+                "inner_rounds",
+                None,
+                0,
+                10_000,
+                "most rounds over the rows that matter after a read (none: 60, of several groups 3); fixed, selective: "
+                "rounds over each block (none: 10); cached: visits to cached rows for each row read (none: 3)",
+                integer=True,
+            ),
+        ),
+        losses=("hinge", "squared_hinge", "logistic", *losses.TUBES),
+        penalties=("l2",),
+        shared=functools.partial(zeros, dcd.Shared),
+        rows=dcd.Rows,
+        bind=lambda settings: dcd.Params(settings["C"], settings["bias"], settings.get("epsilon", 0.0), 1.0),
+        update=functools.cache(dcd.descend),
+        certify=functools.cache(dcd.measure),
+        along=functools.cache(dcd.along),
+        within=functools.cache(dcd.within),
+        value=functools.cache(dcd.value),
+        climb=cg.climb,
+        mixings={"line_search": SUM, "safe": SUM},
+        mixing="summed steps with an exact line search on the dual, or the safe scaling of CoCoA+",
+        weight_meaning="multiplies C",
+        epochs=10_000,
+        tol=1e-3,
+        working_set=True,
+    ),
+    Method(
+        name="perceptron",
+        title="perceptron",
+        paper="Rosenblatt 1958; bound: Block, Novikoff 1962",
+        formula="y w.x <= 0:  w <- w + y x",
+        shared=functools.partial(zeros, perceptron.Shared),
+        bind=lambda settings: perceptron.Params(settings["bias"]),
+        update=lambda loss: perceptron.perceptron,
+        weight_meaning="multiplies the step",
+    ),
+    Method(
+        name="averaged_perceptron",
+        title="averaged perceptron",
+        paper="Collins, EMNLP 2002; Freund and Schapire 1999",
+        formula="y w.x <= 0:  w <- w + y x;  the answer is the mean of w over all steps",
+        shared=averaged_zeros,
+        bind=lambda settings: perceptron.Params(settings["bias"]),
+        update=lambda loss: perceptron.averaged_perceptron,
+        weights=perceptron.average,
+        place=perceptron.begin_average,
+        mixings=by_shares(AVERAGED),
+        mixing="mean by rows, uniform or by mistakes; averages over all steps",
+        weight_meaning="multiplies the step",
+        judges_by_answer=False,
+    ),
+    Method(
+        name="voted_perceptron",
+        title="voted perceptron: not one vector but the majority of all",
+        paper="Freund and Schapire, MLJ 1999",
+        formula="y w.x <= 0:  w <- w + y x;  the answer is sign(sum_k c_k sign(w_k.x)), c_k = rows w_k was kept for",
+        params=(
+            Param("max_vectors", 10_000, 1, 2**31, "mistakes that are kept, and learned from", integer=True),
+            Param("max_entries", 1_000_000, 1, 2**40, "entries of their rows", integer=True),
+        ),
+        shared=voted.begin,
+        bind=lambda settings: voted.Params(settings["bias"]),
+        update=lambda loss: voted.voted_perceptron,
+        place=None,
+        mixings={},
+        mixing="one group only",
+        weight_meaning="multiplies the step",
+        judges_by_answer=False,
+        linear=False,
+    ),
+    Method(
+        name="sop",
+        title="second-order perceptron, diagonal",
+        paper="Cesa-Bianchi, Conconi, Gentile, SIAM J. Comput. 2005",
+        formula="y v.(A + diag(x_j^2))^-1 x <= 0:  v <- v + y x, A <- A + diag(x_j^2);  w = A^-1 v",
+        params=(_A,),
+        shared=sop.begin_diagonal,
+        bind=lambda settings: sop.Params(settings["a"], settings["bias"]),
+        update=lambda loss: sop.diagonal,
+        weights=sop.diagonal_weights,
+        place=sop.begin_with,
+        mixings={"precision": SUM, **by_shares(MEAN)},
+        mixing="v and A of all copies' mistakes, each once (precision); mean by rows, uniform or by mistakes",
+        weight_meaning="multiplies the step",
+        judges_by_answer=False,
+    ),
+    Method(
+        name="sop_full",
+        title="second-order perceptron, full matrix: few features",
+        paper="Cesa-Bianchi, Conconi, Gentile, SIAM J. Comput. 2005",
+        formula="y w.x <= 0:  w <- w + (y - w.x) / (1+q) K x, K <- K - K x x'K / (1+q);  q = x'K x, K = A^-1",
+        params=(_A,),
+        shared=sop.begin_full,
+        bind=lambda settings: sop.Params(settings["a"], settings["bias"]),
+        update=lambda loss: sop.full,
+        mixings={},
+        mixing="one group only",
+        weight_meaning="multiplies the step",
+    ),
+    Method(
+        name="pnorm_perceptron",
+        title="p-norm perceptron",
+        paper="Grove, Littlestone, Schuurmans, MLJ 2001; Gentile, MLJ 2003",
+        formula="y w.x <= 0:  theta <- theta + y x;  w_j = sign(theta_j) |theta_j|^(p-1) / ||theta||_p^(p-2)",
+        params=(Param("p", 4.0, 2.0, 1e6, "the norm: 2 is the perceptron, 2 ln(features) is near Winnow"),),
+        shared=functools.partial(zeros, pnorm.Shared),
+        bind=lambda settings: pnorm.Params(settings["p"], settings["bias"]),
+        update=lambda loss: pnorm.p_norm_perceptron,
+        weights=pnorm.weights,
+        place=pnorm.begin_with,
+        mixing="mean of theta by rows, uniform or by mistakes",
+        weight_meaning="multiplies the step",
+    ),
+    Method(
+        name="mira",
+        title="MIRA (as published: no margin, steps of one row at most)",
+        paper="Crammer and Singer, JMLR 2003",
+        formula="y w.x <= 0:  w <- w + min(1, -y w.x / ||x||^2) y x",
+        shared=lambda n_features, dtype, settings: mira.Shared(np.zeros(n_features + 1, dtype), np.zeros(1)),
+        bind=lambda settings: mira.Params(settings["bias"]),
+        update=lambda loss: mira.mira,
+        place=mira.begin_with,
+        row_weights="binary",
+        weight_meaning="0 or 1 only",
+        separates=False,
+    ),
+    _romma("romma", "ROMMA, relaxed online maximum margin", "y w.x <= 0", False),
+    _romma("aggressive_romma", "aggressive ROMMA", "y w.x < 1", True),
+    Method(
+        name="pdm",
+        title="perceptron with dynamic margin",
+        paper="Panagiotakopoulos and Tsampouka, arXiv 1105.6041, 2011",
+        formula="y w.x <= (1-eps) ||w||^2 / t:  w <- w + y x;  t counts the updates",
+        params=(Param("eps", 0.1, 0.0, 1.0, "part of the largest margin that the answer may lack", open_low=True),),
+        shared=lambda n_features, dtype, settings: pdm.Shared(
+            np.zeros(n_features + 1, dtype), np.zeros(1), np.zeros(1)
+        ),
+        bind=lambda settings: pdm.Params(settings["eps"], settings["bias"]),
+        update=lambda loss: pdm.dynamic_margin_perceptron,
+        place=pdm.begin_with,
+        finish=pdm.finish,
+        mixings=by_shares(MEASURED),
+        weight_meaning="multiplies the step",
+    ),
+    _pa("pa", "passive-aggressive, hard", "w <- w + (l / ||x||^2) y x", pa.HARD, (), "binary"),
+    _pa("pa1", "passive-aggressive I", "w <- w + min(C, l / ||x||^2) y x", pa.LINEAR, (C,), "any"),
+    _pa("pa2", "passive-aggressive II", "w <- w + (l / (||x||^2 + 1/(2C))) y x", pa.SQUARED, (C,), "any"),
+    _gaussian(
+        "cw_var",
+        "confidence-weighted, variance form, diagonal by dropping",
+        VARIANCE_PAPER,
+        "m < phi v:  mu <- mu + g y S x;  1/s <- 1/s + 2 g phi x^2",
+        lambda: cw.diagonal(cw.VARIANCE),
+        params=(PHI, A),
+    ),
+    _gaussian(
+        "cw_var_exact",
+        "confidence-weighted, variance form, exact diagonal",
+        VARIANCE_PAPER,
+        "m < phi v:  mu <- mu + g y S x;  1/s <- 1/s + 2 g phi x^2;  g the root of m + g v = phi v'",
+        lambda: cw.exact(cw.VARIANCE),
+        params=(PHI, A),
+    ),
+    _gaussian(
+        "cw_var_full",
+        "confidence-weighted, variance form, full covariance",
+        VARIANCE_PAPER,
+        "m < phi v:  mu <- mu + g y S x;  S <- S - (2 g phi / (1 + 2 g phi v)) S x x' S",
+        lambda: cw.full(cw.VARIANCE),
+        params=(PHI, A),
+        **FULL,
+    ),
+    _gaussian(
+        "cw",
+        "confidence-weighted, standard-deviation form, diagonal by dropping",
+        DEVIATION_PAPER,
+        "m < phi sqrt(v):  mu <- mu + a y S x;  1/s <- 1/s + (a phi / sqrt(u)) x^2",
+        lambda: cw.diagonal(cw.DEVIATION),
+        params=(ETA, A),
+    ),
+    _gaussian(
+        "cw_exact",
+        "confidence-weighted, standard-deviation form, exact diagonal",
+        DEVIATION_PAPER,
+        "m < phi sqrt(v):  mu <- mu + a y S x;  1/s <- 1/s + c x^2;  a = c sqrt(v') / phi,  m + a v = phi sqrt(v')",
+        lambda: cw.exact(cw.DEVIATION),
+        params=(ETA, A),
+    ),
+    _gaussian(
+        "cw_full",
+        "confidence-weighted, standard-deviation form, full covariance",
+        DEVIATION_PAPER,
+        "m < phi sqrt(v):  mu <- mu + a y S x;  S <- S - b S x x' S,  b = a phi / (sqrt(u) + v a phi)",
+        lambda: cw.full(cw.DEVIATION),
+        params=(ETA, A),
+        **FULL,
+    ),
+    _gaussian(
+        "scw1",
+        "soft confidence-weighted I, diagonal by dropping",
+        SCW_PAPER,
+        "m < phi sqrt(v):  mu <- mu + min(C, a) y S x;  1/s <- 1/s + (min(C, a) phi / sqrt(u)) x^2,  a of cw",
+        lambda: cw.diagonal(cw.SOFT),
+        params=(C, ETA),
+        **PRICED,
+    ),
+    _gaussian(
+        "scw2",
+        "soft confidence-weighted II, diagonal by dropping",
+        SCW_PAPER,
+        "m < phi sqrt(v):  mu <- mu + a y S x;  1/s <- 1/s + (a phi / sqrt(u)) x^2,  m + a (v + 1/(2C)) = phi sqrt(u)",
+        lambda: cw.diagonal(cw.SQUARED_SOFT),
+        params=(C, ETA),
+        **PRICED,
+    ),
+    _gaussian(
+        "arow",
+        "adaptive regularisation of weights, diagonal by dropping in the precision",
+        AROW_PAPER,
+        "m < 1:  mu <- mu + ((1 - m) / (v + r)) y S x;  1/s <- 1/s + x^2 / r",
+        lambda: cw.diagonal(cw.ADAPTIVE),
+        params=(R,),
+        **DIVIDED,
+    ),
+    _gaussian(
+        "arow_var",
+        "adaptive regularisation of weights, diagonal by dropping in the covariance",
+        AROW_PAPER,
+        "m < 1:  mu <- mu + ((1 - m) / (v + r)) y S x;  s <- s - s^2 x^2 / (v + r)",
+        lambda: cw.diagonal(cw.ADAPTIVE, cw.OFF_COVARIANCE),
+        params=(R,),
+        **DIVIDED,
+    ),
+    _gaussian(
+        "arow_full",
+        "adaptive regularisation of weights, full covariance",
+        AROW_PAPER,
+        "m < 1:  mu <- mu + ((1 - m) / (v + r)) y S x;  S <- S - S x x' S / (v + r)",
+        lambda: cw.full(cw.ADAPTIVE),
+        bind=functools.partial(cw.bind, least=cw.LEAST_FULL),
+        params=(R,),
+        **DIVIDED | FULL,
+    ),
+    _gaussian(
+        "narow",
+        "narrow adaptive regularisation of weights, diagonal",
+        NAROW_PAPER,
+        "y f < 1:  t <- t + y x;  k <- k - k^2 x^2 / (r + v);  w <- k t;  1/r = max(0, b - 1/v),  f = w.x r / (v + r)",
+        lambda: narow.diagonal,
+        bind=narow.bind,
+        params=(B,),
+        **DIVIDED,
+    ),
+    _gaussian(
+        "narow_full",
+        "narrow adaptive regularisation of weights, full covariance",
+        NAROW_PAPER,
+        "y f < 1:  t <- t + y x;  K <- K - K x x' K / (r + v);  w <- K t;  1/r = max(0, b - 1/v),  f = w.x r / (v + r)",
+        lambda: narow.full,
+        bind=functools.partial(narow.bind, least=cw.LEAST_FULL),
+        params=(B,),
+        **DIVIDED | FULL,
+    ),
+    _gaussian(
+        "nherd",
+        "normal herd, diagonal by dropping",
+        "Crammer and Lee, NIPS 2010",
+        "m < 1:  mu <- mu + ((1 - m) / (v + 1/C)) y S x;  1/s <- 1/s + (2 C + C^2 v) x^2",
+        lambda: cw.diagonal(cw.HERDING),
+        params=(C,),
+        **PRICED,
+    ),
+    *_GRADIENT,
+)
+
+METHODS: dict[str, Method] = {method.name: method for method in _METHODS}
