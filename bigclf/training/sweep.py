@@ -182,7 +182,8 @@ def sweep(
         return [setting_of(algo, loss, penalty, bias, params, point, mixing, groups) for point in points]
 
     settings = settings_for(groups or (2 if is_cluster(workers) else 1), mixing)
-    rest = dict(on_bad_rows="error", on_change="error", opportunistic=False, max_seconds=None, init=None, segments=None)
+    rest = dict(on_bad_rows="error", on_change="error", opportunistic=False, max_seconds=None, init=None, segments=None,
+                early_stopping=None)  # fmt: skip
     options = _checked(settings[0], {**locals(), **rest})
     options["validate"] = None  # of the run itself: measured at its end only
     given_groups = groups is not None
