@@ -22,7 +22,7 @@ LEARNERS = (
     Learner("CW variance", "cw_var", {"phi": 1.0}),
     Learner("CW deviation", "cw", {"eta": float(norm.cdf(2.33))}),
     Learner("PA", "pa"),
-    Learner("PA-I", "pa1", {"C": 0.01}),
+    Learner("PA-I", "pa1", {"C": 0.001}),
     Learner("averaged perceptron", "averaged_perceptron"),
 )
 CLAIMED = ("comp", "sci")
