@@ -109,6 +109,7 @@ def report(found: dict[str, Any], fixed: bool) -> str:
         + ("parameters set beforehand" if fixed else "parameters chosen inside the folds"),
         table(["task", *titles], lines),
         "The data of the last five tasks are not to be had. SGD is scikit-learn's SGDClassifier.",
+        "\n".join(f"- {learner}" for learner in (FIXED if fixed else CHOSEN)),
         "McNemar's test, p of CW variance against the column:",
         table(["task", *tested], tests),
     ]
@@ -179,7 +180,7 @@ def draw(found: dict[str, Any], path: str) -> None:
         axes.hlines(places, np.subtract(ours, spread), np.add(ours, spread), color=colours, lw=2)
         axes.scatter(ours, places, color=colours, zorder=3, label="measured")
         told = [(result["published"][t], place) for place, t in enumerate(titles) if t in result["published"]]
-        axes.scatter(*zip(*told, strict=True), facecolors="none", edgecolors="#444444", zorder=2, label="published")
+        axes.scatter(*zip(*told, strict=True), facecolors="none", edgecolors="#444444", zorder=4, label="published")
         axes.set(title=name, xlabel="error in %")
         axes.set_yticks(places, titles)
         axes.grid(True, axis="x", color="#e6e6e6")
