@@ -52,7 +52,8 @@ def report(found: dict[str, list[dict[str, Any]]]) -> str:
     ]
     head = "Error in % ± standard deviation over shuffles, by share of the labels learned from that are wrong"
     told = [str(claim) for name in CLAIMED if name in found for claim in claims(name, found[name])]
-    return "\n\n".join([head, table(["task", "wrong", *titles], lines), "\n".join(told)])
+    learners = "\n".join(f"- {learner}" for learner in LEARNERS)
+    return "\n\n".join([head, table(["task", "wrong", *titles], lines), learners, "\n".join(told)])
 
 
 def claims(name: str, records: list[dict[str, Any]]) -> list[Claim]:
@@ -62,7 +63,7 @@ def claims(name: str, records: list[dict[str, Any]]) -> list[Claim]:
             least = leads.get(record["noise"])
             if least is not None:
                 lead = record["error"][title] - record["error"]["AROW"]
-                text = f"{name}, {record['noise']:.0%} wrong: AROW beats {title} by at least {least:g} points"
+                text = f"{name}, {record['noise']:.0%} wrong: AROW beats {title} by {least:g} points or more"
                 told.append(Claim(text, lead >= least, f"{lead:.2f}"))
     return told
 

@@ -113,6 +113,12 @@ class Learner(NamedTuple):
     settings: dict[str, Any] = {}
     grid: dict[str, Sequence[Any]] = {}
 
+    def __str__(self) -> str:
+        """The column and its parameters in words, for below the table."""
+        told = [f"{k} = {v:.4g}" if isinstance(v, float) else f"{k} = {v}" for k, v in self.settings.items()]
+        told += [f"{k} of {', '.join(map(str, values))}" for k, values in self.grid.items()]
+        return f"{self.title}: `{self.algo}`" + (f", {'; '.join(told)}" if told else "")
+
     def train(self, rows: Any, labels: np.ndarray, seed: int) -> tuple[Any, float | None]:
         """A model, and the error that chose its parameters (None: there was nothing to choose, or not by error)."""
         if self.algo == "SGDClassifier":
