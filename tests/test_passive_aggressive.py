@@ -184,3 +184,17 @@ def test_numbers_are_learned_from_arrays(algo):
     x, y = random_rows(300, 20, noise=0.01, real=True)
     model = fit(x, y, algo=algo, loss="epsilon_insensitive", epsilon=0.01, epochs=10, progress=False)
     assert np.abs(model.predict(x) - y).mean() < 0.05 * np.abs(y).mean()
+
+
+@pytest.mark.parametrize("bias", [None, "feature"])
+@pytest.mark.parametrize("algo", KINDS)
+def test_the_averaged_answer_is_the_mean_over_all_steps(algo, bias):
+    x, y = random_rows(60, 12, seed=3)
+    shared, *_ = learn(Case("averaged_" + algo, "hinge"), block_of(x, y), 12, bias=bias)
+    block, total = block_of(x, y), np.zeros(13)
+    state = Case(algo, "hinge").setting().shared(12, "float64")
+    for i in range(60):  # the plain learner, row after row, and the sum of what it is after each
+        learn(Case(algo, "hinge"), block, 12, np.array([i]), (state, ()), bias=bias)
+        total += state.weights
+    np.testing.assert_array_equal(shared.weights, state.weights)
+    np.testing.assert_allclose(Case("averaged_" + algo, "hinge").weights(shared), total / 60, rtol=0, atol=1e-12)

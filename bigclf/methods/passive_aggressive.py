@@ -6,6 +6,9 @@ With the loss l = max(0, 1 - y w.x), each row moves the weights the least that s
                         tau = min(C, l / ||x||^2)            PA-I  (slack at price C)
                         tau = l / (||x||^2 + 1/(2C))         PA-II (squared slack at price C)
 
+Averaged (as Collins, EMNLP 2002, averages the perceptron), the answer is the mean of w over all rows: steps on noisy
+labels, which PA takes in full, go out in it.
+
 For regression (section 5) y is the number to predict, l = max(0, |y - w.x| - epsilon), and the step is
 tau sign(y - w.x) x.
 """
@@ -38,8 +41,9 @@ class Params(NamedTuple):
     epsilon: float
 
 
-def passive_aggressive(slack: int, loss: int):  # type: ignore[no-untyped-def]
-    """Kernel of one pass over the rows of ``order`` for a kind of slack and one of the two losses."""
+def passive_aggressive(slack: int, averaged: bool, loss: int):  # type: ignore[no-untyped-def]
+    """Kernel of one pass over the rows of ``order`` for a kind of slack and one of the two losses; averaged, of a
+    state that is ``perceptron.Averaged``."""
     regression = is_regression(loss)
 
     @kernel
@@ -50,6 +54,8 @@ def passive_aggressive(slack: int, loss: int):  # type: ignore[no-untyped-def]
         for k in range(order.size):
             prefetch_ahead(block, order, k)
             i = order[k]
+            if averaged:
+                shared.steps[0] += 1
             y = block.labels[i]
             m = dot(block, i, weights) + params.bias * weights[last]
             if regression:
@@ -72,6 +78,10 @@ def passive_aggressive(slack: int, loss: int):  # type: ignore[no-untyped-def]
                 tau = lack / (norm + 0.5 / (params.C * block.weights[i]))
             axpy(tau * y, block, i, weights)
             weights[last] += params.bias * tau * y
+            if averaged:
+                late = (shared.steps[0] - 1) * tau * y
+                axpy(late, block, i, shared.drift)
+                shared.drift[last] += params.bias * late
             updates += 1
         return Counts(order.size, mistakes, updates, total, 0.0)
 

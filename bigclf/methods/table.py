@@ -39,11 +39,24 @@ EPSILON = Param(
 
 
 @functools.cache
-def _passive_aggressive(slack: int, loss: int) -> Callable[..., Any]:
-    return pa.passive_aggressive(slack, loss)
+def _passive_aggressive(slack: int, averaged: bool, loss: int) -> Callable[..., Any]:
+    return pa.passive_aggressive(slack, averaged, loss)
 
 
-def _pa(name: str, title: str, formula: str, slack: int, params: tuple[Param, ...], row_weights: str) -> Method:
+AVERAGES: dict[str, Any] = dict(
+    shared=averaged_zeros,
+    weights=perceptron.average,
+    place=perceptron.begin_average,
+    mixings=by_shares(AVERAGED),
+    mixing="mean by rows, uniform or by mistakes; averages over all steps",
+    judges_by_answer=False,
+)
+
+
+def _pa(
+    name: str, title: str, formula: str, slack: int, params: tuple[Param, ...], row_weights: str, averaged: bool = False
+) -> Method:
+    own: dict[str, Any] = AVERAGES if averaged else dict(shared=functools.partial(zeros, pa.Shared))
     return Method(
         name=name,
         title=title,
@@ -51,11 +64,11 @@ def _pa(name: str, title: str, formula: str, slack: int, params: tuple[Param, ..
         formula=formula,
         params=(*params, EPSILON),
         losses=("hinge", "epsilon_insensitive"),
-        shared=functools.partial(zeros, pa.Shared),
         bind=lambda settings: pa.Params(settings.get("C", 1.0), settings["bias"], settings.get("epsilon", 0.0)),
-        update=functools.partial(_passive_aggressive, slack),
+        update=functools.partial(_passive_aggressive, slack, averaged),
         row_weights=row_weights,
         weight_meaning="multiplies C" if params else "0 or 1 only",
+        **own,
     )
 
 
@@ -340,15 +353,10 @@ _METHODS = (
         title="averaged perceptron",
         paper="Collins, EMNLP 2002; Freund and Schapire 1999",
         formula="y w.x <= 0:  w <- w + y x;  the answer is the mean of w over all steps",
-        shared=averaged_zeros,
         bind=lambda settings: perceptron.Params(settings["bias"]),
         update=lambda loss: perceptron.averaged_perceptron,
-        weights=perceptron.average,
-        place=perceptron.begin_average,
-        mixings=by_shares(AVERAGED),
-        mixing="mean by rows, uniform or by mistakes; averages over all steps",
         weight_meaning="multiplies the step",
-        judges_by_answer=False,
+        **AVERAGES,
     ),
     Method(
         name="voted_perceptron",
@@ -446,6 +454,33 @@ _METHODS = (
     _pa("pa", "passive-aggressive, hard", "w <- w + (l / ||x||^2) y x", pa.HARD, (), "binary"),
     _pa("pa1", "passive-aggressive I", "w <- w + min(C, l / ||x||^2) y x", pa.LINEAR, (C,), "any"),
     _pa("pa2", "passive-aggressive II", "w <- w + (l / (||x||^2 + 1/(2C))) y x", pa.SQUARED, (C,), "any"),
+    _pa(
+        "averaged_pa",
+        "averaged passive-aggressive, hard",
+        "w <- w + (l / ||x||^2) y x;  the answer is the mean of w over all steps",
+        pa.HARD,
+        (),
+        "binary",
+        averaged=True,
+    ),
+    _pa(
+        "averaged_pa1",
+        "averaged passive-aggressive I",
+        "w <- w + min(C, l / ||x||^2) y x;  the answer is the mean of w over all steps",
+        pa.LINEAR,
+        (C,),
+        "any",
+        averaged=True,
+    ),
+    _pa(
+        "averaged_pa2",
+        "averaged passive-aggressive II",
+        "w <- w + (l / (||x||^2 + 1/(2C))) y x;  the answer is the mean of w over all steps",
+        pa.SQUARED,
+        (C,),
+        "any",
+        averaged=True,
+    ),
     _gaussian(
         "cw_var",
         "confidence-weighted, variance form, diagonal by dropping",
