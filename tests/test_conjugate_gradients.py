@@ -15,7 +15,7 @@ from bigclf.training.plan import make_plan
 from bigclf.training.problems import make_problems
 from bigclf.training.run import Run
 
-QUADRATIC = [loss for loss in LOSSES if loss != "logistic"]
+QUADRATIC = [loss for loss in METHODS["dcd"].losses if loss != "logistic"]
 every_loss = pytest.mark.parametrize("loss", QUADRATIC)
 N, D = 300, 60
 
@@ -36,7 +36,7 @@ def climbed(loss, bias, dtype="float64", rounds=3, weights=None, goal=1e-9):
     block = block_of(x, y, weights)
     method, code = METHODS["dcd"], LOSSES[loss]
     params = method.bind(resolve("dcd", loss, None, bias, {"C": 0.5}).settings)
-    shared, rows, scores = method.shared(D, dtype), method.rows(np.zeros(N)), np.zeros(N)
+    shared, rows, scores = resolve("dcd", None, None, None, {}).shared(D, dtype), method.rows(np.zeros(N)), np.zeros(N)
     everyone = np.arange(N)
     for _ in range(rounds):
         method.update(code)(block, everyone, shared, rows, params, scores)
@@ -65,7 +65,7 @@ def test_without_an_end_in_the_way_it_finds_the_solution_of_the_linear_system():
     x = x * np.float32(0.1)
     block, method, code = block_of(x, y), METHODS["dcd"], LOSSES["squared_hinge"]
     params = method.bind(resolve("dcd", "squared_hinge", None, None, {"C": 0.5}).settings)
-    shared, rows = method.shared(D, "float64"), method.rows(np.full(40, 1e-3))
+    shared, rows = resolve("dcd", None, None, None, {}).shared(D, "float64"), method.rows(np.full(40, 1e-3))
     rowsum = x.toarray().astype(float) * y[:, None]
     shared.weights[:D] = rowsum.T @ rows.alpha
     climb(code)(block, np.arange(40), shared, rows, params, 0.0, 200, 40, nothing)
@@ -81,7 +81,7 @@ def test_rows_that_depend_on_each_other_go_up_to_an_end():
     block, method, code = block_of(x, y), METHODS["dcd"], LOSSES["hinge"]
     params = method.bind(resolve("dcd", "hinge", None, None, {"C": 0.5}).settings)
     rng = np.random.default_rng(0)
-    shared, rows = method.shared(D, "float64"), method.rows(rng.uniform(0.1, 0.4, N))
+    shared, rows = resolve("dcd", None, None, None, {}).shared(D, "float64"), method.rows(rng.uniform(0.1, 0.4, N))
     matrix = extended(x, None)
     shared.weights[:] = matrix.T @ (rows.alpha * y)
     known = dual(matrix, y, rows.alpha, "hinge", 0.5)
@@ -97,7 +97,7 @@ def test_too_little_room_or_no_free_row_leaves_everything_as_it_is():
     block, method, code = block_of(x, y), METHODS["dcd"], LOSSES["hinge"]
     params = method.bind(resolve("dcd", "hinge", None, None, {"C": 0.5}).settings)
     for alpha, room in ((np.full(N, 0.2), N - 1), (np.zeros(N), N), (np.full(N, 0.5), N)):
-        shared, rows = method.shared(D, "float64"), method.rows(alpha.copy())
+        shared, rows = resolve("dcd", None, None, None, {}).shared(D, "float64"), method.rows(alpha.copy())
         assert climb(code)(block, np.arange(N), shared, rows, params, 0.0, 50, room, nothing) == 0
         np.testing.assert_array_equal(rows.alpha, alpha)
         assert not shared.weights.any()

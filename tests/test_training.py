@@ -247,7 +247,8 @@ def test_every_epoch_has_its_record(shards, quiet):
     for record in seen:
         assert record["rows"] == 4000 and record["error"] == record["mistakes"] / 4000
         assert record["reads"] == record["epoch"]
-    assert model.result_.progressive == {"rows": 4000, "mistakes": seen[0]["mistakes"], "error": seen[0]["error"]}
+    progressive = {name: model.result_.progressive[name] for name in ("rows", "mistakes", "error")}
+    assert progressive == {"rows": 4000, "mistakes": seen[0]["mistakes"], "error": seen[0]["error"]}
     assert [r["bytes_read"] for r in seen] == sorted(r["bytes_read"] for r in seen)
 
 
@@ -701,11 +702,11 @@ def test_one_class_or_no_rows_is_refused_before_training(rows, tmp_path):
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
-        ({"eta": 0.1}, TypeError, "eta.*no method has it.*dcd takes C"),
+        ({"speed": 0.1}, TypeError, "speed.*no method has it.*dcd takes C"),
         ({"algo": "perceptron", "C": 1.0}, TypeError, "C has no effect.*dcd, pa1, pa2"),
         ({"algo": "pa1", "tol": 0.1}, TypeError, "tol has no effect.*pa1"),
         ({"algo": "pa1", "working_set": 0.1}, TypeError, "working_set.*dcd"),
-        ({"algo": "pa1", "loss": "hinge"}, TypeError, "loss"),
+        ({"algo": "perceptron", "loss": "hinge"}, TypeError, "loss"),
         ({"algo": "nonsense"}, ValueError, "nonsense.*perceptron"),
         ({"C": 0}, ValueError, "0 < C"),
         ({"tol": -1}, ValueError, "tol"),
