@@ -221,6 +221,15 @@ def prefetch_weights(block, order, k, weights):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def prefetch_pairs(block, order, k, pairs):  # type: ignore[no-untyped-def]
+    """The same for an array [feature + 1, 2]."""
+    if pairs.nbytes > 1 << 20 and k + 2 < order.size:
+        i = order[k + 2]
+        for p in range(block.indptr[i], block.indptr[i + 1]):
+            prefetch(pairs, 2 * np.int64(block.indices[p]))
+
+
+@inlined
 def entry(block, i, p):  # type: ignore[no-untyped-def]
     """The value, float64, that row i stores at its entry p: for loops that need more of a row than dot and axpy."""
     if block.values.size > 0:

@@ -56,7 +56,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import dot, inlined, kernel, prefetch_ahead
+from bigclf.jit import dot, inlined, kernel, prefetch_ahead, prefetch_pairs
 
 VARIANCE, DEVIATION, SOFT, SQUARED_SOFT, ADAPTIVE, HERDING = range(6)
 OFF_PRECISION, OFF_COVARIANCE = range(2)  # the matrix whose entries off the diagonal are dropped
@@ -250,6 +250,7 @@ def diagonal(rule: int, drop: int = OFF_PRECISION):  # type: ignore[no-untyped-d
         mistakes, updates, total = 0, 0, np.float64(0)
         for k in range(order.size):
             prefetch_ahead(block, order, k)
+            prefetch_pairs(block, order, k, weights)
             i = order[k]
             y = block.labels[i]
             mean, v = moments(block, i, weights, params.bias)
@@ -341,6 +342,7 @@ def exact(rule: int):  # type: ignore[no-untyped-def]
         mistakes, updates, total = 0, 0, np.float64(0)
         for k in range(order.size):
             prefetch_ahead(block, order, k)
+            prefetch_pairs(block, order, k, weights)
             i = order[k]
             y = block.labels[i]
             mean, v = moments(block, i, weights, params.bias)
