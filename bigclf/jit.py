@@ -212,8 +212,8 @@ def prefetch_ahead(block, order, k):  # type: ignore[no-untyped-def]
 
 @inlined
 def prefetch_weights(block, order, k, weights):  # type: ignore[no-untyped-def]
-    """Ask for what the row two places on needs of an array with the feature axis. Where the array is small this costs
-    a fifth more, where it is beyond the processor's own cache it saves a quarter: nothing below 1 MB."""
+    """Ask for what the row two places on needs of an array with the feature axis. Small arrays
+    are in the processor's own cache, and asking costs more than it saves: nothing below 1 MB."""
     if weights.nbytes > 1 << 20 and k + 2 < order.size:
         i = order[k + 2]
         for p in range(block.indptr[i], block.indptr[i + 1]):

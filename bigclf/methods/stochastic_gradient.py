@@ -19,8 +19,7 @@ and drift = sum Q_{k-1} d_k, where v_k = v_{k-1} + d_k: two scalars, and the row
 Losses whose slope has no bound (squared, squared hinge) take no step past the minimum of the row's own loss: their rate
 is at most 1 / (loss'' ||x||^2). A free bias is not regularised. A row's weight multiplies its loss. At the end of an
 epoch everything owed is paid, so that copies can be mixed as plain weights. ``clock`` is t; after mixing it goes on
-from the mean of the copies' (by "features" from the sum of their steps): the mean of copies is steadier than each, so
-that larger rates serve it, and measured it is the better of the two.
+from the mean of the copies' (by "features" from the sum of their steps).
 """
 
 from __future__ import annotations
