@@ -34,6 +34,7 @@ def describe(method: Any) -> dict[str, Any]:
         "multiclass": list(method.multiclass),
         "row_weights": method.weight_meaning or method.row_weights,
         "mixing": method.mixing,
+        "mixings": list(method.mixings),
         "certificate": bool(method.certificate),
     }
 

@@ -40,7 +40,7 @@ class _Linear(BaseEstimator):
         return {
             "algo": self.algo,
             "loss": self.loss,
-            "bias": self.bias,
+            "bias": None if self.bias == "none" else self.bias,
             "tol": self.tol,
             "epochs": self.epochs,
             "max_seconds": self.max_seconds,

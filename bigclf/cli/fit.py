@@ -41,8 +41,8 @@ from bigclf.units import format_bytes, format_count, format_seconds
 @click.option("--checkpoint-every", type=click.FloatRange(0), metavar="SECONDS", help="Time between checkpoints.")
 @terminal.workers_option
 @click.option("--groups", type=click.IntRange(1), help="Virtual workers; changes the result, and is recorded.")
-@click.option("--mixing", metavar="RULE", help="How groups are combined: rows, uniform or mistakes; for dcd"
-              " line_search or safe.")  # fmt: skip
+@click.option("--mixing", metavar="RULE", help="How groups are combined: rows, uniform, mistakes or what"
+              " `bigclf algorithms NAME` has.")  # fmt: skip
 @terminal.patience_option
 @click.option(
     "--threads",

@@ -29,7 +29,7 @@ NAMES = {"error": "error", "log_loss": "log loss", "mean_squared_error": "mean s
 @click.option("--C", "C", type=float, help="Price of a unit of loss, where the grid has none.")
 @click.option("--loss", help="The loss, for methods that have several.")
 @click.option("--penalty", help="The penalty, for methods that have several.")
-@click.option("--bias", type=click.Choice(["feature", "none"]), help="The constant term  [default: feature]")
+@click.option("--bias", type=click.Choice(["feature", "free", "none"]), help="The constant term  [default: feature]")
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the method by its name.")
 @click.option("--multiclass", help="How more than two classes are learned.")
 @click.option("--class-weight", metavar="balanced|CLASS=W,...", help="Weights of the classes.")

@@ -3,6 +3,7 @@ like any other shards."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -70,6 +71,11 @@ def write_down(blocks: Iterable[Any], out: str, *, real_labels: bool, memory: in
             widest[0] = max(widest[0], width)
             yield indptr, indices, values, y, weights
 
+    blocks = iter(blocks)
+    first = next(blocks, None)
+    if first is None:
+        raise DataError("the iterator gave no block: there are no rows")
+    blocks = itertools.chain([first], blocks)
     return write_shards(
         coded(), out, classes=None if real_labels else labels.classes, n_features=lambda: widest[0], memory=memory
     )

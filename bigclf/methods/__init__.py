@@ -108,7 +108,7 @@ def resolve(
     usable = [param for param in method.params if not param.losses or chosen in param.losses]
     settings = {param.name: param.check(given.get(param.name, param.default)) for param in usable}
     _require_schedule(settings, groups)
-    settings["bias"] = 0.0 if bias is None else 1.0
+    settings["bias"] = 0.0 if bias in (None, "none") else 1.0
     if "free" in method.bias:
         settings["free_bias"] = float(bias == "free")
     if len(method.penalties) > 1:

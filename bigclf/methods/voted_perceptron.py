@@ -22,7 +22,8 @@ from bigclf.jit import axpy, dot, entry, kernel, prefetch_ahead
 class Shared(NamedTuple):
     """weights : [feature + 1], the last vector; places, indices, values : the mistakes' rows as in a block (int64
     [max_vectors + 1], int64 and float32 [max_entries]); steps : float64 [max_vectors], y times the row's weight;
-    votes : int64 [max_vectors], c; kept : int64 [1], the vectors there are."""
+    votes : int64 [max_vectors], c; kept : int64 [2], the vectors there are, and the
+    mistakes for which there was no room."""
 
     weights: np.ndarray
     places: np.ndarray
@@ -43,13 +44,14 @@ def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
     vectors, entries = settings["max_vectors"], settings["max_entries"]
     return Shared(
         np.zeros(n_features + 1, dtype), np.zeros(vectors + 1, np.int64), np.zeros(entries, np.int64),
-        np.zeros(entries, np.float32), np.zeros(vectors), np.zeros(vectors, np.int64), np.zeros(1, np.int64),
+        np.zeros(entries, np.float32), np.zeros(vectors), np.zeros(vectors, np.int64), np.zeros(2, np.int64),
     )  # fmt: skip
 
 
 @kernel
 def voted_perceptron(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
-    """One pass over the rows of ``order``. A mistake for which there is no room left changes nothing."""
+    """One pass over the rows of ``order``. From the first mistake on for which there is no room, nothing changes: the
+    last vector, which would have ended there, gets no more votes."""
     weights, places, votes, kept = shared.weights, shared.places, shared.votes, shared.kept
     last = weights.size - 1
     mistakes, updates, loss = 0, 0, np.float64(0)
@@ -59,14 +61,15 @@ def voted_perceptron(block, order, shared, rows, params, scores):  # type: ignor
         y = block.labels[i]
         m = y * (dot(block, i, weights) + params.bias * weights[last])
         if m > 0:
-            votes[n - 1] += 1
+            votes[n - 1] += kept[1] == 0
             continue
         mistakes += 1
         loss -= m
         if block.norms[i] + params.bias * params.bias == 0:
             continue
         q = places[n] if n < votes.size else shared.indices.size + 1
-        if q + block.indptr[i + 1] - block.indptr[i] > shared.indices.size:
+        if kept[1] > 0 or q + block.indptr[i + 1] - block.indptr[i] > shared.indices.size:
+            kept[1] += 1
             continue
         step = block.weights[i] * y
         axpy(step, block, i, weights)

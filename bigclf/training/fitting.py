@@ -89,7 +89,8 @@ def fit(
         (X, y[, weights]) or (indptr, indices, values or None, labels[, weights]), which is written down as shards under
         ``local_dir`` while the run lasts.
     algo : name of the method (``bigclf.algorithms()``); ``loss``, ``C`` and ``params`` are its own.
-    bias : "feature" (a constant 1, regularised, LIBLINEAR's -B 1) or None.
+    bias : "feature" (a constant 1, regularised, LIBLINEAR's -B 1), "free" (not regularised; gradient methods) or None,
+        which may be written "none".
     sample_weight : [rows] at least 0, for matrices; shards bring theirs in the column ``weight``.
     class_weight : None, "balanced" or {label: weight}.
     multiclass : "auto" or "one-vs-rest" (K problems over one read of each block).
@@ -135,6 +136,7 @@ def fit(
     """
     require_numbers({"groups": groups}, "groups")
     require_whole({"groups": groups}, "groups")
+    bias = None if bias == "none" else bias
     named = algo, loss, penalty, bias, params | ({} if C is None else {"C": C}), mixing
     setting = resolve(*named, groups=groups or (2 if is_cluster(workers) else 1))
     options = _checked(setting, locals())

@@ -102,7 +102,7 @@ class RunDirectory:
 
     def record(self, record: dict[str, Any], now: bool = False) -> None:
         """Add a record to ``history.jsonl``, at most ten a second (others are dropped, the last one and those with
-        events never).
+        events or validation figures never).
 
         Raises
         ------
@@ -113,7 +113,8 @@ class RunDirectory:
         moment = time.monotonic()
         if record is self._written:
             return
-        if not (now or record.get("events")) and moment - self._last_record < HISTORY_SECONDS:
+        wanted = now or record.get("events") or record.get("validation")
+        if not wanted and moment - self._last_record < HISTORY_SECONDS:
             return
         self._last_record, self._written = moment, record
         self._try("history", lambda: files.append_line(self.file("history.jsonl"), json.dumps(record)))

@@ -178,6 +178,8 @@ def sweep(
     require_numbers({"groups": groups}, "groups")
     require_whole({"groups": groups}, "groups")
 
+    bias = None if bias == "none" else bias
+
     def settings_for(groups: int, mixing: str | None) -> list[Setting]:
         return [setting_of(algo, loss, penalty, bias, params, point, mixing, groups) for point in points]
 
