@@ -163,9 +163,9 @@ def test_the_penalty_goes_where_the_larger_part_of_the_gap_is():
 
 
 @every_loss
-@pytest.mark.parametrize("bias", [None, "feature"])
 @pytest.mark.parametrize(
-    ("mixing", "groups", "C"), [("line_search", 4, 1.0), ("line_search", 7, 30.0), ("safe", 3, 1.0)]
+    ("mixing", "groups", "C", "bias"),
+    [("line_search", 4, 1.0, None), ("line_search", 7, 30.0, "feature"), ("safe", 3, 1.0, "feature")],
 )
 def test_the_dual_never_falls_and_the_certificate_is_right(loss, bias, mixing, groups, C, tmp_path):
     x, y = noisy(loss=loss)

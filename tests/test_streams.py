@@ -183,3 +183,16 @@ def test_milestones_ascend():
     while reached[-1] < 10**6:
         reached.append(milestone(reached[-1]))
     assert reached == sorted(set(reached)) and len(reached) < 70 and milestone(0) == 64
+
+
+def test_a_mini_batch_is_not_cut_where_progress_is_noted():
+    x, y = random_rows(400, 10)
+    options = dict(algo="pegasos", batch=400, epochs=3, progress=False)
+    assert fit(x, y, **options).state["0.clock"][0] == 3
+
+
+def test_no_bias_may_be_written_none():
+    x, y = random_rows(60, 5)
+    for algo in ("dcd", "pa1"):
+        found = [fit(x, y, algo=algo, bias=bias, epochs=2, progress=False) for bias in ("none", None)]
+        assert found[0].intercept_[0] == 0 and found[0].digest() == found[1].digest()

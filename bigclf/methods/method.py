@@ -103,6 +103,7 @@ class Method:
     clocked : whether every row is a step of its rate or its regularisation, one without entries too.
     row_weights : "any" weights, or "binary" when only 0 and 1 have a meaning.
     epochs : most epochs of a certified method, fewest of an online one, where the user says nothing.
+    in_pieces : whether rows gone over in several calls of the kernel give the bits of one call.
     separates : whether on rows that a vector separates the mistakes come to an end.
     linear : whether the answer is its weights; else the model decides by the state that it keeps.
     judges_by_answer : whether rows are judged by the weights of the answer, before they are learned from.
@@ -139,6 +140,7 @@ class Method:
     multiclass: tuple[str, ...] = ("binary", "one-vs-rest")
     working_set: bool = False
     penalties: tuple[str, ...] = ()
+    in_pieces: bool = True
     separates: bool = True
     judges_by_answer: bool = True
     linear: bool = True

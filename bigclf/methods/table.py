@@ -33,6 +33,7 @@ def averaged_zeros(n_features: int, dtype: Any, settings: dict[str, Any]) -> per
 C = Param("C", 1.0, 0.0, 1e30, "price of a unit of loss; larger fits the rows closer", open_low=True)
 
 
+PRICE = Param("C", 1.0, 1e-100, 1e30, "price of a unit of loss; larger fits the rows closer")
 EPSILON = Param(
     "epsilon", 0.1, 0.0, 1e30, "half the width of the tube in which a prediction costs nothing", losses=losses.TUBES
 )
@@ -77,7 +78,7 @@ PHI = Param(
 )
 ETA = Param("eta", 0.9, 0.5, 1.0, "probability with which a row is to be right", open_low=True, open_high=True)
 A = Param("a", 1.0, 1e-30, 1e30, "first variance of every weight")
-R = Param("r", 1.0, 0.0, 1e30, "price of divergence against loss; larger moves less", open_low=True)
+R = Param("r", 1.0, 1e-100, 1e30, "price of divergence against loss; larger moves less")
 B = Param("b", 1.0, 0.0, 1e30, "how far a row may narrow its direction: to the variance 1/b", open_low=True)
 FUSED = {"precision": PRECISION, **by_shares(MEAN)}
 
@@ -214,6 +215,8 @@ _GRADIENT = (
         update=functools.cache(pegasos.pegasos),
         weights=pegasos.weights,
         finish=pegasos.finish,
+        mixings=by_shares(MEASURED),
+        in_pieces=False,
         place=None,
     ),
     _gradient(
@@ -365,7 +368,7 @@ _METHODS = (
         formula="y w.x <= 0:  w <- w + y x;  the answer is sign(sum_k c_k sign(w_k.x)), c_k = rows w_k was kept for",
         params=(
             Param("max_vectors", 10_000, 1, 2**31, "mistakes that are kept, and learned from", integer=True),
-            Param("max_entries", 1_000_000, 1, 2**40, "entries of their rows", integer=True),
+            Param("max_entries", 1_000_000, 1, 2**31, "entries of their rows", integer=True),
         ),
         shared=voted.begin,
         bind=lambda settings: voted.Params(settings["bias"]),
@@ -398,7 +401,7 @@ _METHODS = (
         title="second-order perceptron, full matrix: few features",
         paper="Cesa-Bianchi, Conconi, Gentile, SIAM J. Comput. 2005",
         formula="y w.x <= 0:  w <- w + (y - w.x) / (1+q) K x, K <- K - K x x'K / (1+q);  q = x'K x, K = A^-1",
-        params=(_A,),
+        params=(Param("a", 1.0, 1e-9, 1e30, "what the matrix begins with; larger is nearer the perceptron"),),
         shared=sop.begin_full,
         bind=lambda settings: sop.Params(settings["a"], settings["bias"]),
         update=lambda loss: sop.full,
@@ -537,7 +540,7 @@ _METHODS = (
         SCW_PAPER,
         "m < phi sqrt(v):  mu <- mu + min(C, a) y S x;  1/s <- 1/s + (min(C, a) phi / sqrt(u)) x^2,  a of cw",
         lambda: cw.diagonal(cw.SOFT),
-        params=(C, ETA),
+        params=(PRICE, ETA),
         **PRICED,
     ),
     _gaussian(
@@ -546,7 +549,7 @@ _METHODS = (
         SCW_PAPER,
         "m < phi sqrt(v):  mu <- mu + a y S x;  1/s <- 1/s + (a phi / sqrt(u)) x^2,  m + a (v + 1/(2C)) = phi sqrt(u)",
         lambda: cw.diagonal(cw.SQUARED_SOFT),
-        params=(C, ETA),
+        params=(PRICE, ETA),
         **PRICED,
     ),
     _gaussian(

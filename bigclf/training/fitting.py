@@ -114,7 +114,8 @@ def fit(
     validate : Dataset, glob or (X, y) to evaluate on after each epoch (accuracy, or of a regression mean squared and
         absolute error, into the history).
     early_stopping : end after so many epochs in a row without a better figure on ``validate`` (methods without a
-        certificate; epochs=None is then at most 100); the answer is the best epoch's.
+        certificate; epochs=None is then at most 100); the answer is the best epoch's,
+        while ``init`` goes on from the last one's state.
     init : model to start from (methods without dual variables). Where it was trained by the same method with the same
         settings, the run goes on exactly where it ended: with the same rows, ``fit`` for 3 epochs and 2 more with
         ``init`` give the bits of 5.

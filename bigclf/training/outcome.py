@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bigclf.errors import ConvergenceWarning
+from bigclf.errors import ConvergenceWarning, DataError
 from bigclf.model import Model, is_stored
 from bigclf.training.book import Patience
 from bigclf.training.memory import PeakMemory, anonymous_bytes
@@ -145,6 +145,8 @@ def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> 
         "reads": result.reads, "epochs": result.epochs, "seconds": result.seconds, "progressive": result.progressive,
         "memory": result.memory, "plan": result.plan, "repeatable": result.repeatable,
     }  # fmt: skip
+    if not all(np.isfinite(row).all() for row in weights):
+        raise DataError("the weights overflow: scale down the values or the rate, or take float64 for the weights")
     state = None if setting.method.certificate else kept_state(run)
     model = Model(weights[:, :-1], bias, source.classes, source.features, method, result.certificate, facts, state)
     model.result_ = result
