@@ -115,7 +115,7 @@ def test_hard_steps_take_weights_of_0_and_1_only():
     from bigclf.errors import DataError
 
     x, y = random_rows(30, 10)
-    with pytest.raises(DataError, match="0 and 1 only.*pa1 and pa2"):
+    with pytest.raises(DataError, match="0 and 1 only.*pa1, pa2"):
         fit(x, y, algo="pa", sample_weight=np.full(30, 0.5), progress=False)
 
 
