@@ -241,33 +241,6 @@ def move(drop, block, i, weights, step, c, v, params):  # type: ignore[no-untype
         weights[last, 1] = shrunk(drop, s, params.bias * params.bias, c, v, params.floor)
 
 
-def diagonal(rule: int, drop: int = OFF_PRECISION):  # type: ignore[no-untyped-def]
-    """Kernel of one pass over the rows of ``order`` that keeps variances only, by dropping."""
-
-    @kernel
-    def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
-        weights = shared.weights
-        mistakes, updates, total = 0, 0, np.float64(0)
-        for k in range(order.size):
-            prefetch_ahead(block, order, k)
-            prefetch_pairs(block, order, k, weights)
-            i = order[k]
-            y = block.labels[i]
-            mean, v = moments(block, i, weights, params.bias)
-            m = y * mean
-            loss = lack(rule, m, v, params.phi)
-            mistakes += m <= 0
-            total += loss
-            if loss == 0 or v == 0:
-                continue
-            alpha, c = closed_form(rule, m, v, params, block.weights[i])
-            move(drop, block, i, weights, alpha * y, c, v, params)
-            updates += 1
-        return Counts(order.size, mistakes, updates, total, 0.0)
-
-    return update
-
-
 @inlined
 def spread(block, i, weights, c, bias):  # type: ignore[no-untyped-def]
     """u(c) = sum_j t_j / (1 + c t_j) of t_j = s_j x_j^2, and -u'(c)."""
@@ -333,8 +306,9 @@ def exact_deviation(block, i, weights, m, v, params):  # type: ignore[no-untyped
     return c * math.sqrt(u) / phi, c
 
 
-def exact(rule: int):  # type: ignore[no-untyped-def]
-    """Kernel of one pass with the variances that minimise the divergence among diagonal covariances."""
+def diagonal(rule: int, drop: int = OFF_PRECISION, exact: bool = False):  # type: ignore[no-untyped-def]
+    """Kernel of one pass over the rows of ``order`` that keeps variances only: by dropping what the closed form has off
+    the diagonal, or those that minimise the divergence among diagonal covariances (``exact``; both forms of CW)."""
 
     @kernel
     def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
@@ -352,11 +326,13 @@ def exact(rule: int):  # type: ignore[no-untyped-def]
             total += loss
             if loss == 0 or v == 0:
                 continue
-            if rule == VARIANCE:
+            if not exact:
+                alpha, c = closed_form(rule, m, v, params, block.weights[i])
+            elif rule == VARIANCE:
                 alpha, c = exact_variance(block, i, weights, m, v, params)
             else:
                 alpha, c = exact_deviation(block, i, weights, m, v, params)
-            move(OFF_PRECISION, block, i, weights, alpha * y, c, v, params)
+            move(drop, block, i, weights, alpha * y, c, v, params)
             updates += 1
         return Counts(order.size, mistakes, updates, total, 0.0)
 

@@ -117,10 +117,15 @@ def averaged(n_features: int, dtype: Any, settings: dict[str, Any]) -> Averaged:
 
 def sgd(loss: int, penalty: int):  # type: ignore[no-untyped-def]
     """Kernel of one pass over the rows of ``order``."""
-    return _truncated(loss) if penalty == L1 else _scaled(loss)
+    return _truncated(loss) if penalty == L1 else _scaled(loss, averaged=False)
 
 
-def _scaled(loss: int):  # type: ignore[no-untyped-def]
+def asgd(loss: int):  # type: ignore[no-untyped-def]
+    """Kernel of the same steps with l2; the drift turns the last weights into the average."""
+    return _scaled(loss, averaged=True)
+
+
+def _scaled(loss: int, averaged: bool):  # type: ignore[no-untyped-def]
     regression = is_regression(loss)
 
     @kernel
@@ -149,8 +154,18 @@ def _scaled(loss: int):  # type: ignore[no-untyped-def]
                 rate = params.eta0 / (1.0 + pull * t)
                 step = -rate_within(loss, c * rate, block.norms[i] + params.bias) * g * sign
                 axpy(step / s, block, i, weights)
-                weights[last] += params.bias * (step if params.free else step / s)
+                own = params.bias * (step if params.free else step / s)
+                weights[last] += own
+                if averaged:
+                    mass = shared.steps[0] + shared.excess[0]
+                    if mass > 0:
+                        axpy(mass * step / s, block, i, shared.drift)
+                        shared.drift[last] += own * (shared.steps[0] if params.free else mass)
                 updates += 1
+            if averaged:  # noqa: SIM102 - alone it folds away where a state has no steps
+                if t > params.start:
+                    shared.steps[0] += 1.0
+                    shared.excess[0] += s - 1.0
         fresh[0] += t - clock[0]
         clock[0] = t
         return Counts(order.size, mistakes, updates, total, 0.0)
@@ -222,54 +237,6 @@ def _truncated(loss: int):  # type: ignore[no-untyped-def]
                 axpy(step, block, i, weights)
                 weights[last] += params.bias * step
                 updates += 1
-        return Counts(order.size, mistakes, updates, total, 0.0)
-
-    return update
-
-
-def asgd(loss: int):  # type: ignore[no-untyped-def]
-    """Kernel of the same steps with l2; the drift turns the last weights into the average."""
-    regression = is_regression(loss)
-
-    @kernel
-    def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
-        weights, drift, steps, excess, e = shared.weights, shared.drift, shared.steps, shared.excess, params.epsilon
-        clock, fresh = shared.clock, shared.fresh
-        last, pull = weights.size - 1, params.lam * params.eta0
-        t = clock[0]
-        whole = 1.0 + pull * (t - fresh[0])
-        s = whole / (1.0 + pull * t)
-        mistakes, updates, total = 0, 0, np.float64(0)
-        for k in range(order.size):
-            prefetch_ahead(block, order, k)
-            prefetch_weights(block, order, k, weights)
-            i = order[k]
-            y, c = block.labels[i], block.weights[i]
-            sign = 1.0 if regression else y
-            b = params.bias * weights[last]
-            m = sign * (s * dot(block, i, weights) + (b if params.free else s * b))
-            value = loss_value(loss, m, y, e)
-            mistakes += value > 0 if regression else m <= 0
-            total += c * value
-            t += 1.0
-            s = whole / (1.0 + pull * t)
-            g = slope(loss, m, y, e)
-            if g != 0:
-                rate = params.eta0 / (1.0 + pull * t)
-                step = -rate_within(loss, c * rate, block.norms[i] + params.bias) * g * sign
-                axpy(step / s, block, i, weights)
-                own = params.bias * (step if params.free else step / s)
-                weights[last] += own
-                mass = steps[0] + excess[0]
-                if mass > 0:
-                    axpy(mass * step / s, block, i, drift)
-                    drift[last] += own * (steps[0] if params.free else mass)
-                updates += 1
-            if t > params.start:
-                steps[0] += 1.0
-                excess[0] += s - 1.0
-        fresh[0] += t - clock[0]
-        clock[0] = t
         return Counts(order.size, mistakes, updates, total, 0.0)
 
     return update

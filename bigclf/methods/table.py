@@ -144,6 +144,14 @@ LAM = Param("lam", 1e-5, 0.0, 1e30, "price of the penalty beside the mean loss o
 ETA0 = Param("eta0", None, 0.0, 1e30, "the first rate (none: lam^(-1/4), for rows of norm 1)", open_low=True)
 
 
+ADAPTIVE = (
+    LAM,
+    Param("eta", 0.1, 0.0, 1e30, "the rate", open_low=True),
+    Param("delta", 1e-6, 0.0, 1e30, "what H is before the first gradient", open_low=True),
+    EPSILON,
+)
+
+
 def _gradient(name: str, title: str, paper: str, formula: str, **options: Any) -> Method:
     """A gradient method, whose rows' weights multiply their losses."""
     return Method(
@@ -224,12 +232,7 @@ _GRADIENT = (
         "AdaGrad, forward-backward splitting",
         "Duchi, Hazan, Singer, JMLR 2011; Duchi and Singer, JMLR 2009",
         "G <- G + g^2;  H = delta + sqrt(G);  w <- (w - eta g / H) / (1 + eta lam / H),  g = loss'(y w.x) y x",
-        params=(
-            LAM,
-            Param("eta", 0.1, 0.0, 1e30, "the rate", open_low=True),
-            Param("delta", 1e-6, 0.0, 1e30, "what H is before the first gradient", open_low=True),
-            EPSILON,
-        ),
+        params=ADAPTIVE,
         penalties=("l2", "l1"),
         shared=adagrad.shared,
         bind=adagrad.bind,
@@ -245,12 +248,7 @@ _GRADIENT = (
         "AdaGrad, dual averaging",
         "Duchi, Hazan, Singer, JMLR 2011; Xiao, JMLR 2010",
         "S <- S + g;  G <- G + g^2;  H = delta + sqrt(G);  w = -eta S / (H + eta lam t),  g = loss'(y w.x) y x",
-        params=(
-            LAM,
-            Param("eta", 0.1, 0.0, 1e30, "the rate", open_low=True),
-            Param("delta", 1e-6, 0.0, 1e30, "what H is before the first gradient", open_low=True),
-            EPSILON,
-        ),
+        params=ADAPTIVE,
         penalties=("l2", "l1"),
         shared=adagrad.sums,
         bind=adagrad.bind,
@@ -497,7 +495,7 @@ _METHODS = (
         "confidence-weighted, variance form, exact diagonal",
         VARIANCE_PAPER,
         "m < phi v:  mu <- mu + g y S x;  1/s <- 1/s + 2 g phi x^2;  g the root of m + g v = phi v'",
-        lambda: cw.exact(cw.VARIANCE),
+        lambda: cw.diagonal(cw.VARIANCE, exact=True),
         params=(PHI, A),
     ),
     _gaussian(
@@ -522,7 +520,7 @@ _METHODS = (
         "confidence-weighted, standard-deviation form, exact diagonal",
         DEVIATION_PAPER,
         "m < phi sqrt(v):  mu <- mu + a y S x;  1/s <- 1/s + c x^2;  a = c sqrt(v') / phi,  m + a v = phi sqrt(v')",
-        lambda: cw.exact(cw.DEVIATION),
+        lambda: cw.diagonal(cw.DEVIATION, exact=True),
         params=(ETA, A),
     ),
     _gaussian(
