@@ -174,7 +174,7 @@ def _prefetch(typing, array, index):  # type: ignore[no-untyped-def]
 
 if INTERPRETED:
 
-    def prefetch(array: np.ndarray, index: int) -> None:
+    def prefetch(array: np.ndarray, index: Any) -> None:
         """Nothing: a hint to the processor has no meaning in the interpreter."""
 
 else:
@@ -210,23 +210,29 @@ def prefetch_ahead(block, order, k):  # type: ignore[no-untyped-def]
             p += 16
 
 
+LARGE = 1 << 20  # bytes: smaller arrays are in the processor's own cache, and asking for them costs more than it saves
+
+
+@inlined
+def to_come(block, order, k, nbytes):  # type: ignore[no-untyped-def]
+    """How many entries after the row order[k] the row two places on begins, if an array of ``nbytes`` is worth asking
+    for and as many entries as this row has lie there; else 0."""
+    ahead = np.int64(0)
+    if nbytes > LARGE and k + 2 < order.size:
+        i, following = order[k], block.indptr[order[k + 2]]
+        if following + (block.indptr[i + 1] - block.indptr[i]) <= block.indices.size:
+            ahead = np.int64(following) - np.int64(block.indptr[i])
+    return ahead
+
+
 @inlined
 def prefetch_weights(block, order, k, weights):  # type: ignore[no-untyped-def]
-    """Ask for what the row two places on needs of an array with the feature axis. Small arrays
-    are in the processor's own cache, and asking costs more than it saves: nothing below 1 MB."""
-    if weights.nbytes > 1 << 20 and k + 2 < order.size:
+    """Ask for what the row two places on needs of an array with the feature axis (where the row's loop uses ``entry``;
+    ``dot_ahead`` asks while it sums, for less)."""
+    if weights.nbytes > LARGE and k + 2 < order.size:
         i = order[k + 2]
         for p in range(block.indptr[i], block.indptr[i + 1]):
             prefetch(weights, block.indices[p])
-
-
-@inlined
-def prefetch_pairs(block, order, k, pairs):  # type: ignore[no-untyped-def]
-    """The same for an array [feature + 1, 2]."""
-    if pairs.nbytes > 1 << 20 and k + 2 < order.size:
-        i = order[k + 2]
-        for p in range(block.indptr[i], block.indptr[i + 1]):
-            prefetch(pairs, 2 * np.int64(block.indices[p]))
 
 
 @inlined
@@ -248,6 +254,27 @@ def dot(block, i, weights):  # type: ignore[no-untyped-def]
             total += np.float64(weights[block.indices[p]]) * block.values[p]  # of two float32 it would be rounded
     else:
         for p in range(block.indptr[i], block.indptr[i + 1]):
+            total += weights[block.indices[p]]
+        if block.scales.size > 0:
+            total *= block.scales[i]
+    return total
+
+
+@inlined
+def dot_ahead(block, order, k, weights):  # type: ignore[no-untyped-def]
+    """dot of the row order[k], to the bit, that asks for the weights of the row two places on while it sums."""
+    i = order[k]
+    ahead = to_come(block, order, k, weights.nbytes)
+    if ahead == 0:
+        return dot(block, i, weights)
+    total = np.float64(0)
+    if block.values.size > 0:
+        for p in range(block.indptr[i], block.indptr[i + 1]):
+            prefetch(weights, block.indices[p + ahead])
+            total += np.float64(weights[block.indices[p]]) * block.values[p]
+    else:
+        for p in range(block.indptr[i], block.indptr[i + 1]):
+            prefetch(weights, block.indices[p + ahead])
             total += weights[block.indices[p]]
         if block.scales.size > 0:
             total *= block.scales[i]

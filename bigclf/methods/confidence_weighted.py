@@ -56,7 +56,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import dot, inlined, kernel, prefetch_ahead, prefetch_pairs
+from bigclf.jit import dot, inlined, kernel, prefetch, prefetch_ahead, to_come
 
 VARIANCE, DEVIATION, SOFT, SQUARED_SOFT, ADAPTIVE, HERDING = range(6)
 OFF_PRECISION, OFF_COVARIANCE = range(2)  # the matrix whose entries off the diagonal are dropped
@@ -195,17 +195,23 @@ def deviation_after(alpha, v, phi):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def moments(block, i, weights, bias):  # type: ignore[no-untyped-def]
-    """(mu.x, sum_j s_j x_j^2), in float64 in the order of the entries and the bias last."""
-    last = weights.shape[0] - 1
+def moments(block, order, k, weights, bias):  # type: ignore[no-untyped-def]
+    """(mu.x, sum_j s_j x_j^2) of the row order[k], in float64 in the order of the entries and the bias last; what the
+    row two places on needs is asked for meanwhile."""
+    i, last = order[k], weights.shape[0] - 1
+    ahead = to_come(block, order, k, weights.nbytes)
     mean, variance = np.float64(0), np.float64(0)
     if block.values.size > 0:
         for p in range(block.indptr[i], block.indptr[i + 1]):
+            if ahead != 0:
+                prefetch(weights, 2 * np.int64(block.indices[p + ahead]))
             j, x = block.indices[p], np.float64(block.values[p])
             mean += weights[j, 0] * x
             variance += weights[j, 1] * (x * x)
     else:
         for p in range(block.indptr[i], block.indptr[i + 1]):
+            if ahead != 0:
+                prefetch(weights, 2 * np.int64(block.indices[p + ahead]))
             j = block.indices[p]
             mean += weights[j, 0]
             variance += weights[j, 1]
@@ -316,10 +322,9 @@ def diagonal(rule: int, drop: int = OFF_PRECISION, exact: bool = False):  # type
         mistakes, updates, total = 0, 0, np.float64(0)
         for k in range(order.size):
             prefetch_ahead(block, order, k)
-            prefetch_pairs(block, order, k, weights)
             i = order[k]
             y = block.labels[i]
-            mean, v = moments(block, i, weights, params.bias)
+            mean, v = moments(block, order, k, weights, params.bias)
             m = y * mean
             loss = lack(rule, m, v, params.phi)
             mistakes += m <= 0

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import AHEAD, axpy, dot, kernel, prefetch, prefetch_ahead
+from bigclf.jit import AHEAD, axpy, dot, dot_ahead, kernel, prefetch, prefetch_ahead
 from bigclf.losses import best_dual, dual_diagonal, dual_upper, dual_value, freedom, is_regression, loss_value, row_gap
 
 
@@ -69,7 +69,7 @@ def descend(loss: int):  # type: ignore[no-untyped-def]
             s = 1.0 if regression else t
             c = params.C * block.weights[i]
             a = alpha[r]
-            m = s * (dot(block, i, weights) + params.bias * weights[last])
+            m = s * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
             value = loss_value(loss, m, t, e)
             mistakes += value > 0 if regression else m <= 0
             total += c * value

@@ -62,7 +62,7 @@ def diagonal(block, order, shared, rows, params, scores):  # type: ignore[no-unt
         prefetch_ahead(block, order, k)
         i = order[k]
         y = block.labels[i]
-        mean, chi = moments(block, i, weights, params.bias)
+        mean, chi = moments(block, order, k, weights, params.bias)
         mistakes += y * mean <= 0
         c = block.weights[i] * inverse_r(chi, params.b)
         loss = max(0.0, 1.0 - y * mean / (1.0 + c * chi))

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import axpy, dot, kernel, prefetch_ahead, prefetch_weights
+from bigclf.jit import axpy, dot_ahead, kernel, prefetch_ahead
 from bigclf.losses import is_regression
 
 HARD, LINEAR, SQUARED = range(3)
@@ -53,12 +53,11 @@ def passive_aggressive(slack: int, averaged: bool, loss: int):  # type: ignore[n
         mistakes, updates, total = 0, 0, np.float64(0)
         for k in range(order.size):
             prefetch_ahead(block, order, k)
-            prefetch_weights(block, order, k, weights)
             i = order[k]
             if averaged:
                 shared.steps[0] += 1
             y = block.labels[i]
-            m = dot(block, i, weights) + params.bias * weights[last]
+            m = dot_ahead(block, order, k, weights) + params.bias * weights[last]
             if regression:
                 lack = max(0.0, abs(y - m) - params.epsilon)
                 y = np.sign(y - m)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import axpy, dot, kernel, prefetch_ahead, prefetch_weights
+from bigclf.jit import axpy, dot_ahead, kernel, prefetch_ahead
 
 
 class Shared(NamedTuple):
@@ -42,10 +42,9 @@ def perceptron(block, order, shared, rows, params, scores):  # type: ignore[no-u
     mistakes, loss = 0, np.float64(0)
     for k in range(order.size):
         prefetch_ahead(block, order, k)
-        prefetch_weights(block, order, k, weights)
         i = order[k]
         y = block.labels[i]
-        m = y * (dot(block, i, weights) + params.bias * weights[last])
+        m = y * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
         if m <= 0:
             step = block.weights[i] * y
             axpy(step, block, i, weights)
@@ -63,11 +62,10 @@ def averaged_perceptron(block, order, shared, rows, params, scores):  # type: ig
     mistakes, loss = 0, np.float64(0)
     for k in range(order.size):
         prefetch_ahead(block, order, k)
-        prefetch_weights(block, order, k, weights)
         i = order[k]
         steps[0] += 1
         y = block.labels[i]
-        m = y * (dot(block, i, weights) + params.bias * weights[last])
+        m = y * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
         if m <= 0:
             step = block.weights[i] * y
             axpy(step, block, i, weights)

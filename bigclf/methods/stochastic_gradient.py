@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import axpy, dot, kernel, prefetch_ahead, prefetch_weights
+from bigclf.jit import axpy, dot_ahead, kernel, prefetch_ahead
 from bigclf.losses import is_regression, loss_value, rate_within, slope
 from bigclf.penalties import L1, truncate_all, truncated
 
@@ -138,12 +138,11 @@ def _scaled(loss: int, averaged: bool):  # type: ignore[no-untyped-def]
         mistakes, updates, total = 0, 0, np.float64(0)
         for k in range(order.size):
             prefetch_ahead(block, order, k)
-            prefetch_weights(block, order, k, weights)
             i = order[k]
             y, c = block.labels[i], block.weights[i]
             sign = 1.0 if regression else y
             b = params.bias * weights[last]
-            m = sign * (s * dot(block, i, weights) + (b if params.free else s * b))
+            m = sign * (s * dot_ahead(block, order, k, weights) + (b if params.free else s * b))
             value = loss_value(loss, m, y, e)
             mistakes += value > 0 if regression else m <= 0
             total += c * value
@@ -213,7 +212,6 @@ def _truncated(loss: int):  # type: ignore[no-untyped-def]
         mistakes, updates, total = 0, 0, np.float64(0)
         for k in range(order.size):
             prefetch_ahead(block, order, k)
-            prefetch_weights(block, order, k, weights)
             i = order[k]
             y, c = block.labels[i], block.weights[i]
             sign = 1.0 if regression else y
@@ -224,7 +222,7 @@ def _truncated(loss: int):  # type: ignore[no-untyped-def]
             if not params.free:
                 weights[last] = truncated(np.float64(weights[last]), due[0] - paid[last])
                 paid[last] = due[0]
-            m = sign * (dot(block, i, weights) + params.bias * weights[last])
+            m = sign * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
             value = loss_value(loss, m, y, e)
             mistakes += value > 0 if regression else m <= 0
             total += c * value
