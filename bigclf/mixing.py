@@ -94,8 +94,10 @@ SUM = Rule(lambda total, start, copy, share: _add_mean(total, start, copy, 1.0),
 
 
 def _add_averaged(total: Any, start: Any, copy: Any, share: float) -> None:
-    accumulate(total.weights, start.weights, copy.weights, float(share))
-    accumulate_drift(total.drift, start.drift, copy.drift, start.weights, copy.weights, float(copy.steps[0]))
+    before, now = start.weights.reshape(-1), copy.weights.reshape(-1)
+    drifts = total.drift.reshape(-1), start.drift.reshape(-1), copy.drift.reshape(-1)
+    accumulate(total.weights.reshape(-1), before, now, float(share))
+    accumulate_drift(drifts[0], drifts[1], drifts[2], before, now, float(copy.steps[0]))
     total.steps[:] += copy.steps - start.steps
     _add_mean(total[3:], start[3:], copy[3:], share)
 
@@ -105,12 +107,13 @@ def _join_averaged(total: Any, start: Any, shares: float) -> Any:
     of the mixed weights w' after t' steps:  drift' = drift_0 + t' (w' - w_0) - total."""
     steps = start.steps + total.steps
     weights = np.empty_like(start.weights)
-    interpolate(start.weights, total.weights, 1.0 / shares if shares > 0 else 0.0, weights)
+    before, after = start.weights.reshape(-1), weights.reshape(-1)
+    interpolate(before, total.weights.reshape(-1), 1.0 / shares if shares > 0 else 0.0, after)
     change = np.zeros(weights.size)
-    accumulate(change, start.weights, weights, float(steps[0]))
-    change -= total.drift
+    accumulate(change, before, after, float(steps[0]))
+    change -= total.drift.reshape(-1)
     drift = np.empty_like(start.drift)
-    interpolate(start.drift, change, 1.0, drift)
+    interpolate(start.drift.reshape(-1), change, 1.0, drift.reshape(-1))
     return type(start)(weights, drift, steps, *_moved_arrays(total[3:], start[3:], 1.0 / shares if shares > 0 else 0.0))
 
 
@@ -181,16 +184,19 @@ def fuse(total, start, out):  # type: ignore[no-untyped-def]
 
 def _join_fused(total: Any, start: Any, shares: float) -> Any:
     weights = np.empty_like(start.weights)
-    fuse(total.weights, start.weights, weights)
+    fuse(total.weights.reshape(-1, 2), start.weights.reshape(-1, 2), weights.reshape(-1, 2))
     return type(start)(weights)
 
 
-# Gaussians (``weights`` [feature + 1, 2], mean and variance s of each) that learned from different rows. What all began
+def _add_fused(total: Any, start: Any, copy: Any, share: float) -> None:
+    accumulate_fused(*(state.weights.reshape(-1, 2) for state in (total, start, copy)))
+
+
+# Gaussians (``weights`` [..., 2], mean and variance s of each) that learned from different rows. What all began
 # with counts once, however many copies there are:  1/s = 1/s0 + sum_k (1/s_k - 1/s0) and
 # mu / s = mu0 / s0 + sum_k (mu_k / s_k - mu0 / s0), that is  mu = mu0 + s sum_k (mu_k - mu0) / s_k. For Gaussian
 # observations this is the posterior given all rows. Shares have no part in it.
-PRECISION = Rule(lambda total, start, copy, share: accumulate_fused(total.weights, start.weights, copy.weights),
-                 _join_fused)  # fmt: skip
+PRECISION = Rule(_add_fused, _join_fused)
 
 
 class _Node:

@@ -16,7 +16,7 @@ from bigclf.methods.table import METHODS
 from bigclf.mixing import Rule
 from bigclf.penalties import PENALTIES
 
-__all__ = ["METHODS", "SCHEDULES", "SHARES", "Method", "Param", "Setting", "by_shares", "resolve"]
+__all__ = ["METHODS", "SCHEDULES", "SHARES", "Method", "Param", "Setting", "by_shares", "native", "resolve"]
 
 
 class Setting(NamedTuple):
@@ -40,8 +40,12 @@ class Setting(NamedTuple):
         """A state at its beginning."""
         return self.method.shared(n_features, dtype, self.settings)
 
+    def of_classes(self, n_classes: int) -> Setting:
+        """The same for a number of classes, where the method learns all of them at once."""
+        return self._replace(settings=self.settings | {"n_classes": n_classes}) if self.method.all_classes else self
+
     def weights(self, shared: Any) -> np.ndarray:
-        """The model's weights [feature + 1] in a state."""
+        """The model's weights [feature + 1] or [feature + 1, class] in a state."""
         return self.method.weights(shared, self.params())
 
     def is_answer(self, shared: Any) -> bool:
@@ -113,9 +117,33 @@ def resolve(
         settings["free_bias"] = float(bias == "free")
     if len(method.penalties) > 1:
         settings["penalty"] = penalty or method.penalties[0]
+    if method.all_classes:
+        settings["n_classes"] = 2  # until they are known
     if groups > 1:
         settings |= {"groups": groups, "mixing": mixing or next(iter(method.mixings))}
     return Setting(method, chosen, settings)
+
+
+def native(algo: str, multiclass: str) -> str:
+    """The method that learns more than two classes as the user wants it.
+
+    Raises
+    ------
+    ValueError : the method does not do that, naming those that do.
+    """
+    if multiclass not in ("auto", "one-vs-rest", "native"):
+        raise ValueError(f'multiclass must be "auto", "one-vs-rest" or "native", not {multiclass!r}')
+    method = METHODS.get(algo)
+    if method is None or multiclass == "auto":
+        return algo
+    if multiclass == "one-vs-rest" and method.all_classes:
+        raise ValueError(f'multiclass="one-vs-rest" is not available with algo={algo!r}: it learns all classes at once')
+    if multiclass == "native" and not method.all_classes:
+        if method.native is None:
+            having = ", ".join(name for name, m in METHODS.items() if m.native or m.all_classes)
+            raise ValueError(f'multiclass="native" is not available with algo={algo!r}: it is with {having}')
+        return method.native
+    return algo
 
 
 def _require_schedule(settings: dict[str, Any], groups: int) -> None:

@@ -79,15 +79,16 @@ class Method:
     Attributes
     ----------
     shared : (number of features, dtype, settings) -> NamedTuple of arrays that all rows share. The first one is
-        ``weights`` with axis 0 [feature + 1], the bias last; other arrays of that length have the feature axis too.
+        ``weights`` with axis 0 [feature + 1], the bias last; other arrays of that length have the feature axis too. Of
+        a method that learns all classes at once axis 1 is [class], and ``settings["n_classes"]`` their number.
     rows : NamedTuple type of the per-row arrays (float64 [row] each, zero at the start), or None.
     bind : settings (resolved parameters, ``penalty`` where there is a choice, ``bias`` as 1.0 or 0.0, ``free_bias``
         where that is known) -> NamedTuple the kernel reads.
     update : loss code (and, where there is a choice, penalty code) -> kernel
         ``(block, order, shared, rows, params, scores) -> Counts``.
     certify : loss code -> kernel ``(block, shared, rows, params, dual_weights) -> (primal, dual)``, or None.
-    weights : (shared, params) -> the model's weights [feature + 1], bias last.
-    place : (shared, weights, params) -> None: begin with the weights [feature + 1] of a model; None: it cannot.
+    weights : (shared, params) -> the model's weights [feature + 1] or [feature + 1, class], bias last.
+    place : (shared, weights, params) -> None: begin with such weights of a model; None: it cannot.
     finish : (shared, params) -> None: at the end of an epoch, what was put off while the rows went by (regularisation
         of features that did not occur, a scale); None: nothing is. It must not change what ``weights`` gives.
     along : loss code -> kernel ``(block, order, rows, start, params) -> (gain, bend)`` for the line search on the
@@ -103,6 +104,9 @@ class Method:
     clocked : whether every row is a step of its rate or its regularisation, one without entries too.
     row_weights : "any" weights, or "binary" when only 0 and 1 have a meaning.
     epochs : most epochs of a certified method, fewest of an online one, where the user says nothing.
+    multiclass : what it learns: two classes ("binary"), more of them as so many problems ("one-vs-rest"), or all at
+        once ("native"), where labels are codes of classes to its kernel.
+    native : the method that learns all classes at once in its place, or None.
     in_pieces : whether rows gone over in several calls of the kernel give the bits of one call.
     separates : whether on rows that a vector separates the mistakes come to an end.
     linear : whether the answer is its weights; else the model decides by the state that it keeps.
@@ -138,6 +142,7 @@ class Method:
     tol: float | None = None
     bias: tuple[str, ...] = ("feature", "none")
     multiclass: tuple[str, ...] = ("binary", "one-vs-rest")
+    native: str | None = None
     working_set: bool = False
     penalties: tuple[str, ...] = ()
     in_pieces: bool = True
@@ -149,6 +154,11 @@ class Method:
     def certificate(self) -> bool:
         """Whether an answer comes with a duality gap, so that ``tol`` has a meaning."""
         return self.certify is not None
+
+    @property
+    def all_classes(self) -> bool:
+        """Whether one problem has all classes."""
+        return "native" in self.multiclass
 
     def __reduce__(self) -> tuple[Callable[[str], Method], tuple[str]]:
         return named, (self.name,)  # travels by its name

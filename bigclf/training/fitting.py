@@ -23,13 +23,13 @@ from bigclf.data.iterator import is_iterator, write_down
 from bigclf.errors import ClusterError, Interrupted
 from bigclf.jit import cpu_type
 from bigclf.losses import REGRESSION
-from bigclf.methods import Method, Setting, resolve
+from bigclf.methods import Method, Setting, native, resolve
 from bigclf.model import Model, load
 from bigclf.training.bench import Bench, Job
 from bigclf.training.book import Patience
 from bigclf.training.engines import Engine, LocalEngine
 from bigclf.training.memory import PeakMemory, anonymous_bytes
-from bigclf.training.outcome import Result, model_of, result_of, validation, warn_of_limits
+from bigclf.training.outcome import Result, class_columns, model_of, result_of, validation, warn_of_limits
 from bigclf.training.plan import Plan, make_plan
 from bigclf.training.problems import Problem, class_weight_array, make_problems, regression_problem
 from bigclf.training.run import Run
@@ -93,7 +93,8 @@ def fit(
         which may be written "none".
     sample_weight : [rows] at least 0, for matrices; shards bring theirs in the column ``weight``.
     class_weight : None, "balanced" or {label: weight}.
-    multiclass : "auto" or "one-vs-rest" (K problems over one read of each block).
+    multiclass : "one-vs-rest" (K problems over one read of each block), "native" (all classes at once, by those methods
+        that have it), or "auto": the first, unless the method has the second only.
     dtype : of the weights while training, "float64" or "float32"; certificates are float64 always.
     memory : bytes for data, state and caches, as a number or like "256MB"; interpreter and libraries come on top.
     tol : relative duality gap at which to stop (dcd: 1e-3); epochs, max_seconds : limits. epochs=None is 10,000 for
@@ -138,7 +139,7 @@ def fit(
     require_numbers({"groups": groups}, "groups")
     require_whole({"groups": groups}, "groups")
     bias = None if bias == "none" else bias
-    named = algo, loss, penalty, bias, params | ({} if C is None else {"C": C}), mixing
+    named = native(algo, multiclass), loss, penalty, bias, params | ({} if C is None else {"C": C}), mixing
     setting = resolve(*named, groups=groups or (2 if is_cluster(workers) else 1))
     options = _checked(setting, locals())
     given_groups = groups is not None
@@ -179,8 +180,6 @@ def fit(
 def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
     """What a person said, checked; limits filled in with the method's own."""
     method = setting.method
-    if given["multiclass"] not in ("auto", "one-vs-rest"):
-        raise ValueError(f'multiclass must be "auto" or "one-vs-rest", not {given["multiclass"]!r}')
     if setting.loss in REGRESSION:
         for name, default in (("multiclass", "auto"), ("class_weight", None)):
             if given[name] != default:
@@ -554,19 +553,20 @@ def _start_from(run: Run, init: Model, source: Any) -> None:
     if place is None and not further:
         raise TypeError(f"init has no effect with algo={run.method.name!r}: it cannot begin with weights")
     have, need = (None if c is None else c.tolist() for c in (init.classes_, source.classes))
-    if init.coef_.shape != (len(run.problems), source.n_features) or have != need:
+    rows = 1 if need is None or len(need) == 2 else len(need)
+    if init.coef_.shape != (rows, source.n_features) or have != need:
         mine, theirs = ("numbers" if c is None else f"classes {c}" for c in (have, need))
-        raise ValueError(
-            f"init has weights {list(init.coef_.shape)} for {mine}, the data need "
-            f"{[len(run.problems), source.n_features]} for {theirs}"
-        )
+        shape = [rows, source.n_features]
+        raise ValueError(f"init has weights {list(init.coef_.shape)} for {mine}, the data need {shape} for {theirs}")
     run.version = 1
     if further:
         run.continue_from(init.state, int(init.facts["epochs"]))
     for number, (problem, state) in enumerate(zip(run.problems, run.states, strict=True)):
-        bias = init.intercept_[number] * problem.setting.settings["bias"]
         if place is not None and not (init.state and further):
-            place(state, np.append(init.coef_[number], bias), problem.setting.params())
+            constant = (init.intercept_ * problem.setting.settings["bias"])[:, None]
+            begin = np.hstack([init.coef_, constant])
+            weights = class_columns(begin, len(source.classes)) if run.method.all_classes else begin[number]
+            place(state, weights, problem.setting.params())
 
 
 def goes_on(run: Run, init: Model) -> bool:

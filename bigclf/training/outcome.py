@@ -58,14 +58,28 @@ class Result:
 
 
 def weights_of(run: Run, latest: bool = False) -> np.ndarray:
-    """[problem, feature + 1] of the answer in the run's precision: what the certificates speak of or did best on the
-    validation rows, else (or of an online method if ``latest``) the method's own. Of one problem without a copy."""
+    """[K, feature + 1] of the answer (K 1 for two classes) in the run's precision: what the certificates speak of or
+    did best on the validation rows, else (or of an online method if ``latest``) the method's own. Of one problem
+    without a copy."""
     latest = latest and not run.method.certificate
     each = [
         status.weights if status.weights is not None and not latest else problem.setting.weights(state)
         for status, problem, state in zip(run.status, run.problems, run.states, strict=True)
     ]
-    return each[0][None] if len(each) == 1 else np.stack(each)
+    return answer_rows(each[0]) if len(each) == 1 else np.stack(each)
+
+
+def answer_rows(weights: np.ndarray) -> np.ndarray:
+    """[K, feature + 1] of a problem's weights [feature + 1] or [feature + 1, class]: two classes are told apart by the
+    difference of theirs."""
+    if weights.ndim == 1:
+        return weights[None]
+    return (weights[:, 1] - weights[:, 0])[None] if weights.shape[1] == 2 else np.ascontiguousarray(weights.T)
+
+
+def class_columns(rows: np.ndarray, n_classes: int) -> np.ndarray:
+    """[feature + 1, class] with which a method that learns all classes at once begins: of two each has half."""
+    return np.stack([-0.5 * rows[0], 0.5 * rows[0]], axis=1) if n_classes == 2 else rows.T
 
 
 def validation(run: Run, source: Any, data: Any, link: Any, patience: Patience) -> dict[str, float]:

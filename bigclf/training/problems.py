@@ -44,8 +44,8 @@ class Problem(NamedTuple):
     Attributes
     ----------
     name : what it is called in the history ("" for the only one).
-    targets : float64 [class], what a row of each class is to the kernel: -1 or +1; None for regression, where labels
-        are the numbers to predict.
+    targets : float64 [class], what a row of each class is to the kernel: -1 or +1, or its code where all classes are
+        learned at once; None for regression, where labels are the numbers to predict.
     class_weights : float64 [class], multiplied into the rows' weights (0: the class takes no part); None for
         regression.
     setting : the method and its parameters.
@@ -122,8 +122,11 @@ def progress_of(problem: Problem, rows: int, mistakes: int, loss: float) -> dict
 
 
 def make_problems(classes: np.ndarray, class_weights: np.ndarray, setting: Setting) -> list[Problem]:
-    """One problem for two classes (the greater positive), one against the rest for each of more."""
+    """One problem for two classes (the greater positive) and for a method that learns all at once; else one against
+    the rest for each class."""
     k = classes.size
+    if setting.method.all_classes:
+        return [Problem("", np.arange(float(k)), class_weights, setting.of_classes(k))]
     if k == 2:
         return [Problem("", np.array([-1.0, 1.0]), class_weights, setting)]
     return [

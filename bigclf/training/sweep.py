@@ -25,7 +25,7 @@ from bigclf.block import Block
 from bigclf.data import files
 from bigclf.data.arrays import Arrays
 from bigclf.losses import REGRESSION
-from bigclf.methods import Setting, resolve
+from bigclf.methods import Setting, native, resolve
 from bigclf.model import Model
 from bigclf.training.bench import Bench, Job, stream_of
 from bigclf.training.engines import LocalEngine
@@ -41,7 +41,7 @@ from bigclf.training.fitting import (
     require_whole,
 )
 from bigclf.training.memory import PeakMemory, anonymous_bytes
-from bigclf.training.outcome import model_of, result_of, warn_of_limits
+from bigclf.training.outcome import answer_rows, model_of, result_of, warn_of_limits
 from bigclf.training.plan import LEARNERS, Plan, make_plan
 from bigclf.training.problems import Fold, Problem, class_weight_array, make_problems, regression_problem
 from bigclf.training.run import Run, Status, _status_facts
@@ -178,7 +178,7 @@ def sweep(
     require_numbers({"groups": groups}, "groups")
     require_whole({"groups": groups}, "groups")
 
-    bias = None if bias == "none" else bias
+    bias, algo = None if bias == "none" else bias, native(algo, multiclass)
 
     def settings_for(groups: int, mixing: str | None) -> list[Setting]:
         return [setting_of(algo, loss, penalty, bias, params, point, mixing, groups) for point in points]
@@ -446,8 +446,8 @@ class Task:
     def _measured(self, run: Run, plan: Plan) -> list[list[float | None]]:
         """[point][fold], in one read."""
         candidates = [
-            Candidate([self._weights(run, n) for n in self.numbers(point, part)], setting.settings["bias"],
-                      setting.loss, self.problems[self.numbers(point, part)[0]].fold)
+            Candidate([row for n in self.numbers(point, part) for row in answer_rows(self._weights(run, n))],
+                      setting.settings["bias"], setting.loss, self.problems[self.numbers(point, part)[0]].fold)
             for point, setting in enumerate(self.settings) for part in range(self.parts)
         ]  # fmt: skip
         with contextlib.closing(Team(plan.learners)) as team:
