@@ -116,6 +116,16 @@ def rows_of(block: Block, first: int, last: int) -> Block:
     return Block(block.indptr[first : last + 1], block.indices, block.values, **per_row, scales=scales)
 
 
+def selected(block: Block, there: np.ndarray) -> Block:
+    """The rows i with there[i] (bool [m]), copied."""
+    lengths, first = np.diff(block.indptr), block.indptr[0]
+    entries = np.repeat(there, lengths)
+    indptr = np.concatenate([[0], np.cumsum(lengths[there])])
+    indices, values = (a[first : first + entries.size][entries] if a.size else a for a in (block.indices, block.values))
+    per_row = {name: getattr(block, name)[there] for name in PER_ROW}
+    return Block(indptr, indices, values, **per_row, scales=block.scales[there] if block.scales.size else block.scales)
+
+
 def as_unsigned(indices: np.ndarray) -> np.ndarray:
     """The same memory read as unsigned: int32 as uint32, int64 as uint64 (a negative index becomes huge)."""
     return indices.view(np.uint64 if indices.dtype.itemsize == 8 else np.uint32)

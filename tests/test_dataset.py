@@ -209,6 +209,75 @@ def test_foreign_files_are_read_once_and_remembered(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["f.parquet"]
 
 
+WEIGHTS = np.random.default_rng(2).choice([0.0, 0.5, 2.0], 300)
+WEIGHTS[100:110] = WEIGHTS[290:] = 0  # chunks of nothing else
+BOUNDS = [0, 100, 110, 290, 300]
+
+
+def write_weighted(path, keep):
+    """Those of 300 rows that are kept as a shard of up to four chunks."""
+    x, codes = random_rows()
+    with ShardWriter(str(path), n_features=50, classes=np.array([-1, 1]), weighted=True) as shard:
+        for first, last in zip(BOUNDS[:-1], BOUNDS[1:], strict=True):
+            rows = first + np.flatnonzero(keep[first:last])
+            if rows.size:
+                part = x[rows]
+                shard.write(part.indptr.astype(np.int64), part.indices, part.data, codes[rows], WEIGHTS[rows])
+
+
+def assert_same(one, other):
+    """Both have the same chunks, and decode to the same rows."""
+    for mine, its in zip((*one.chunks[2:], *matrix(one)[1:]), (*other.chunks[2:], *matrix(other)[1:]), strict=True):
+        np.testing.assert_array_equal(mine, its)
+    assert (one.n_rows, one.nnz, one.n_chunks) == (other.n_rows, other.nnz, other.n_chunks)
+    assert abs(matrix(one)[0] - matrix(other)[0]).max() == 0
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told", "gathered"])
+def test_rows_of_weight_zero_are_left_out_of_what_takes_part(tmp_path, monkeypatch, told):
+    """Shards that do not tell how many there are, as earlier ones did not, are read once."""
+    footer, read = ShardWriter.footer, []
+    if not told:
+        monkeypatch.setattr(ShardWriter, "footer", lambda w: {k: v for k, v in footer(w).items() if k != "zero_weight"})
+        monkeypatch.setattr("bigclf.data.dataset.gather", lambda *a: read.append(a[-1]) or facts.gather(*a))
+    write_weighted(tmp_path / "all.parquet", WEIGHTS >= 0)
+    write_weighted(tmp_path / "some.parquet", WEIGHTS > 0)
+    whole, some = Dataset(tmp_path / "all.parquet"), Dataset(tmp_path / "some.parquet")
+    assert sorted(read) == ([] if told else [0, 0, 1, 1, 2, 3])
+    assert matrix(whole)[2].tolist() == WEIGHTS.tolist() and whole.n_chunks == 4 and whole.n_features == 50
+    assert some.taking_part() is some
+    found = whole.taking_part()
+    assert_same(found, some)
+    assert found.taking_part() is found and found.digest != whole.digest
+    assert_same(pickle.loads(pickle.dumps(found)), some)
+    whole.write_manifest(tmp_path)
+    assert_same(Dataset(tmp_path / "all.parquet").taking_part(), some)
+    manifest = shards.unsealed((tmp_path / MANIFEST).read_text())
+    del manifest["zero_weight"]
+    (tmp_path / MANIFEST).write_bytes(shards.sealed(manifest))  # an earlier one
+    assert_same(Dataset(tmp_path / "all.parquet").taking_part(), some)
+    assert len(read) == (0 if told else 6)  # remembered
+
+
+def test_rows_of_weight_zero_do_not_move_the_cuts_of_foreign_row_groups(tmp_path):
+    for name, keep in (("all", WEIGHTS >= 0), ("some", WEIGHTS > 0)):
+        write_weighted(tmp_path / name, keep)
+        rows = pq.read_table(tmp_path / name).replace_schema_metadata(None)
+        pq.write_table(rows, tmp_path / name, row_group_size=rows.num_rows)
+    for target in (50, 90, 200, 10**6):
+        whole, some = (Dataset(tmp_path / name, target_nnz=target) for name in ("all", "some"))
+        assert whole.n_rows == 300 and (some.n_chunks > 1) == (target < 10**6)
+        assert_same(whole.taking_part(), some)
+
+
+def test_a_footer_that_is_wrong_about_rows_of_weight_zero_is_found_out(tmp_path, monkeypatch):
+    footer = ShardWriter.footer
+    monkeypatch.setattr(ShardWriter, "footer", lambda w: {**footer(w), "zero_weight": [(1, 1)] * 4})
+    write_weighted(tmp_path / "all.parquet", WEIGHTS >= 0)
+    with pytest.raises(DataError, match="wrong about how many rows have the weight 0"):
+        Dataset(tmp_path / "all.parquet").taking_part().decode(0, 0)
+
+
 def test_damaged_manifest_is_made_anew(tmp_path):
     x, codes = random_rows()
     ds = write_own(tmp_path / "s", x, codes)

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bigclf.block import NO_SCALES, Block, one_value_a_row
+from bigclf.block import NO_SCALES, Block, one_value_a_row, selected
 from bigclf.data import files, shards
 from bigclf.data.facts import (
     Chunks,
     Distinct,
     Facts,
     Header,
+    Line,
     check_alike,
     chunk_table,
     cut_lines,
@@ -31,6 +32,7 @@ from bigclf.data.facts import (
     largest_group,
     read_header,
     table_digest,
+    without,
 )
 from bigclf.data.shards import Layout, Rows
 from bigclf.errors import DataError, SchemaError
@@ -43,16 +45,16 @@ TARGET_NNZ = 500_000
 GATHER_FACTOR = 5  # decoded pages, Arrow's arrays and ours, times a row group's decompressed bytes
 MANIFEST, CHUNK_TABLE = "_bigclf_manifest.json", "_bigclf_chunks.parquet"
 MANIFEST_VERSION, REAL_MANIFEST_VERSION = 1, 2  # the second where labels are no classes
-Line = tuple[int, int, int, int]  # a chunk: row group, first row, rows, nnz
 
 
 class Known(NamedTuple):
-    """All that is known of a dataset but its files."""
+    """All that is known of a dataset but its files; zero_weight : int64 [chunk, 2], rows of weight 0, their entries."""
 
     facts: Facts
     layout: Layout
     features: dict[str, Any]
     chunks: Chunks
+    zero_weight: np.ndarray
 
 
 class Dataset:
@@ -94,7 +96,8 @@ class Dataset:
     ------
     DataError, SchemaError : naming the file when one is missing, damaged or differs from the others.
 
-    Of files that bigclf did not write, what is missing is gathered in one read and kept in the user's cache.
+    Of files that bigclf did not write, or before it noted how many weights are 0, what is missing is gathered in one
+    read and kept in the user's cache.
     """
 
     def __init__(
@@ -117,6 +120,7 @@ class Dataset:
         self.report: dict[str, Any] = {}
         self._handles = threading.local()
         self._damaged: list[str] = []
+        self._takes_part = False  # rows of weight 0 are left out
         self._take(self._remembered() or self._described())
 
     # What is known of it
@@ -172,6 +176,22 @@ class Dataset:
         found.digest = hashlib.blake2b(f"{self.digest} real".encode(), digest_size=16).hexdigest()
         return found
 
+    def taking_part(self) -> Dataset:
+        """The rows that can be learned from, as if those of weight 0 were not there: counts, chunks and blocks are
+        without them. What is known of files, classes, the largest row and the largest row group, which is decoded
+        whole, is still that of all rows."""
+        if self._takes_part:
+            return self
+        chunks = without(self.chunks, self._known.zero_weight)
+        if chunks.rows.sum() in (0, self.n_rows):  # where none can be learned from, training says so
+            return self
+        found = copy.copy(self)
+        found.__dict__.pop("_group_keys", None)
+        found._takes_part, found.chunks = True, chunks
+        found.n_rows, found.nnz = int(chunks.rows.sum()), int(chunks.nnz.sum())
+        found.digest = hashlib.blake2b(f"{self.digest} taking part".encode(), digest_size=16).hexdigest()
+        return found
+
     @property
     def n_chunks(self) -> int:
         return int(self.chunks.file.size)
@@ -188,7 +208,7 @@ class Dataset:
         return found
 
     def _described(self) -> Known:
-        """All facts from the footers; of files that are not ours, from one read, whose result is kept."""
+        """All facts from the footers; those that they do not have from one read, whose result is kept."""
         read = functools.partial(read_header, columns=self.columns, need_labels=self._need_labels)
         headers = in_threads(read, self.files)
         for header in headers:
@@ -198,18 +218,19 @@ class Dataset:
         gathered = self._gathered(headers)
         total, tables = Facts(), []
         for number, header in enumerate(headers):
-            parts = gathered.get(number) or [(header.facts(), header.chunk_lines())]
-            for facts, _ in parts:
+            parts = gathered.get(number, [])
+            for facts in [header.facts()] if header.footer else [facts for facts, _ in parts]:
                 total.add(facts)
-            tables.append([line for _, lines in parts for line in lines])
-        known = Known(total, self.layout, headers[0].features, chunk_table(tables))
+            tables.append([line for _, lines in parts for line in lines] if parts else header.chunk_lines())
+        known = Known(total, self.layout, headers[0].features, *chunk_table(tables))
         if gathered:
             self._remember(known)
         return known
 
     def _gathered(self, headers: list[Header]) -> dict[int, list[tuple[Facts, list[Line]]]]:
-        """Facts and chunks of each row group of each file that is not ours; one read."""
-        foreign = [(f, g) for f, h in enumerate(headers) if not h.footer for g in range(max(len(h.group_rows), 1))]
+        """Facts and chunks of each row group of each file whose footer does not tell them; one read."""
+        groups = {f: max(len(h.group_rows), 1) for f, h in enumerate(headers) if not h.knows_chunks}
+        unknown = [(f, g) for f, count in groups.items() for g in range(count)]
 
         distinct = Distinct()
 
@@ -220,7 +241,8 @@ class Dataset:
                 return Facts(label_dtype=header.label_dtype), []
             rows = self._read(file, group)
             facts = distinct.look(gather(rows, header.label_dtype, header.layout, header.path, group))
-            lines = cut_lines(rows.indptr, group, self.target_nnz)
+            target = max(1, rows.indices.size) if header.footer else self.target_nnz
+            lines = cut_lines(rows.indptr, rows.weights, group, target)
             del rows
             shards.release_unused()
             return facts, lines
@@ -228,7 +250,7 @@ class Dataset:
         found: dict[int, list[tuple[Facts, list[Line]]]] = {}
         largest = max((header.largest_group for header in headers), default=0)
         at_a_time = int(self.memory // max(1, GATHER_FACTOR * largest))
-        for (file, _), result in zip(foreign, in_threads(gather_one, foreign, at_a_time), strict=True):
+        for (file, _), result in zip(unknown, in_threads(gather_one, unknown, at_a_time), strict=True):
             found.setdefault(file, []).append(result)
         return found
 
@@ -240,12 +262,17 @@ class Dataset:
             try:
                 manifest = shards.unsealed(files.read_text(files.join(directory, prefix + MANIFEST)))
                 known = manifest["version"] in (MANIFEST_VERSION, REAL_MANIFEST_VERSION)
-                if not known or not self._matches(manifest["files"]):
+                told = not manifest["weighted"] or "zero_weight" in manifest  # older ones did not always say
+                if not known or not told or not self._matches(manifest["files"]):
                     continue
                 table = shards.read_table(files.join(directory, prefix + CHUNK_TABLE), list(Chunks._fields))
                 chunks = Chunks(*(table[name] for name in Chunks._fields))
+                zero_weight = np.zeros((chunks.rows.size, 2), np.int64)
+                for chunk, *counts in manifest["zero_weight"] if manifest["weighted"] else ():
+                    zero_weight[chunk] = counts
                 if table_digest(chunks) == manifest["chunks"]:
-                    return Known(Facts.from_json(manifest), Layout(*manifest["layout"]), manifest["features"], chunks)
+                    facts, layout = Facts.from_json(manifest), Layout(*manifest["layout"])
+                    return Known(facts, layout, manifest["features"], chunks, zero_weight)
             except (OSError, ValueError, KeyError, TypeError, DataError) as error:
                 if files.exists(files.join(directory, prefix + MANIFEST)):  # damaged, not missing
                     self._damaged.append(f"{directory}: manifest or chunk table is damaged ({error}); what they say "
@@ -282,6 +309,7 @@ class Dataset:
             "features": known.features,
             "layout": list(known.layout),
             "chunks": table_digest(known.chunks),
+            "zero_weight": [[int(c), *known.zero_weight[c].tolist()] for c in np.flatnonzero(known.zero_weight[:, 0])],
             **known.facts.as_json(),
         }
         shards.write_table(files.join(directory, prefix + CHUNK_TABLE), known.chunks._asdict())
@@ -314,10 +342,26 @@ class Dataset:
         if not (self.binary or self.row_constant) and values.size == 0:
             values = np.ones(indices.size, np.float32)
         weights = np.ones(rows.n_rows) if rows.weights is None else rows.weights
-        first = self._row_number(file, row_group)
-        ids = np.arange(first, first + rows.n_rows, dtype=np.int64)
         labels = self._codes(rows.labels, rows.n_rows, path, row_group)
-        return Block(rows.indptr, indices, values, labels, weights, norms, ids, scales)
+        block = Block(rows.indptr, indices, values, labels, weights, norms, np.empty(rows.n_rows, np.int64), scales)
+        block = self._without(block, file, row_group) if self._takes_part else block
+        first = self._row_number(file, row_group)
+        return block._replace(ids=np.arange(first, first + block.n_rows, dtype=np.int64))
+
+    def _without(self, block: Block, file: int, row_group: int) -> Block:
+        """The rows of a row group that take part.
+
+        Raises
+        ------
+        DataError : if they are not as many as the footer or an earlier read said.
+        """
+        there = block.weights > 0
+        block = block if there.all() else selected(block, there)
+        chunks = slice(*np.searchsorted(self._group_keys, (file << 32) + row_group + np.arange(2)))
+        if (block.n_rows, block.nnz) != (self.chunks.rows[chunks].sum(), self.chunks.nnz[chunks].sum()):
+            raise DataError("the footer is wrong about how many rows have the weight 0; write the file again",
+                            file=self.files[file], row_group=row_group, column=self.layout.weight)  # fmt: skip
+        return block
 
     def _read(self, file: int, row_group: int, tries: int = 3) -> Rows:
         """Rows of a row group; an input/output error is given two more tries."""

@@ -26,6 +26,7 @@ from bigclf.units import format_bytes
 
 MAX_FLOAT_CLASSES = 100_000  # more distinct labels that are not whole numbers are no classes
 GIVEN = {"kind": "given", "version": 1}
+Line = tuple[int, int, int, int, int, int]  # a chunk: row group, first row, rows, nnz; of them, those of weight 0
 _A = TypeVar("_A")
 _B = TypeVar("_B")
 
@@ -194,11 +195,18 @@ class Header(NamedTuple):
             label_range=_span_of(told),
         )
 
-    def chunk_lines(self) -> list[tuple[int, int, int, int]]:
-        """Chunks of one of our own shards: (row group, first row, rows, nnz)."""
+    @property
+    def knows_chunks(self) -> bool:
+        """Whether ``chunk_lines`` can tell; shards with weights did not always say how many are 0."""
+        return self.footer is not None and (self.layout.weight is None or "zero_weight" in self.footer)
+
+    def chunk_lines(self) -> list[Line]:
+        """Chunks of one of our own shards."""
         assert self.footer is not None
-        groups = enumerate(zip(self.group_rows, self.footer["chunks"], strict=True))
-        return [(g, 0, rows, nnz) for g, (rows, nnz) in groups]
+        told = self.footer["chunks"]
+        zero_weight = self.footer.get("zero_weight", [(0, 0)] * len(told))
+        groups = enumerate(zip(self.group_rows, told, zero_weight, strict=True))
+        return [(g, 0, rows, nnz, *without) for g, (rows, nnz, without) in groups]
 
 
 def read_header(path: str, columns: Mapping[str, str], need_labels: bool) -> Header:
@@ -299,14 +307,21 @@ def _count_labels(labels: Any) -> tuple[Counter[Any], int]:
     return Counter(found), int(np.count_nonzero(np.diff(codes)))
 
 
-def cut_lines(indptr: np.ndarray, row_group: int, target_nnz: int) -> list[tuple[int, int, int, int]]:
-    """Chunks of a row group: itself, or with over twice ``target_nnz`` entries pieces of about as many."""
-    m, nnz = indptr.size - 1, int(indptr[-1])
+def cut_lines(indptr: np.ndarray, weights: np.ndarray | None, row_group: int, target_nnz: int) -> list[Line]:
+    """Chunks of a row group: itself, or with over twice ``target_nnz`` entries pieces of about as many.
+
+    Rows of weight 0 do not count: the others are cut as if these were not there.
+    """
+    zeros = np.zeros(indptr.size - 1, bool) if weights is None else weights == 0
+    rows = np.concatenate([[0], np.cumsum(zeros)])
+    entries = np.concatenate([[0], np.cumsum(np.where(zeros, np.diff(indptr), 0))])
+    m, counted = indptr.size - 1, indptr - entries
+    nnz = int(counted[-1])
     pieces = max(1, round(nnz / target_nnz)) if nnz > 2 * target_nnz else 1
     marks = np.arange(1, pieces) * (nnz / pieces)
-    cuts = np.unique(np.concatenate(([0], np.searchsorted(indptr[:m], marks), [m])))
-    bounds = zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)
-    return [(row_group, a, b - a, int(indptr[b] - indptr[a])) for a, b in bounds]
+    cuts = np.unique(np.concatenate(([0], np.searchsorted(counted[:m], marks), [m])))
+    sizes = np.diff(np.stack([cuts, indptr[cuts], rows[cuts], entries[cuts]], 1), axis=0)
+    return [(row_group, a, *size) for a, size in zip(cuts[:-1].tolist(), sizes.tolist(), strict=True)]
 
 
 def is_sorted(counts: np.ndarray, changes: int) -> bool:
@@ -320,18 +335,33 @@ def largest_group(chunks: Chunks) -> tuple[int, int]:
     """Rows of the longest row group and entries of the fullest."""
     if chunks.file.size == 0:
         return 0, 0
-    starts = np.flatnonzero(np.r_[True, (np.diff(chunks.file) != 0) | (np.diff(chunks.row_group) != 0)])
+    starts = group_starts(chunks)
     return int(np.add.reduceat(chunks.rows, starts).max()), int(np.add.reduceat(chunks.nnz, starts).max())
 
 
-def chunk_table(tables: Iterable[list[tuple[int, int, int, int]]]) -> Chunks:
-    """Chunk table of files whose chunks are given as (row group, first row, rows, nnz)."""
+def group_starts(chunks: Chunks) -> np.ndarray:
+    """The first chunk of each row group."""
+    new = np.r_[True, (np.diff(chunks.file) != 0) | (np.diff(chunks.row_group) != 0)]
+    return np.flatnonzero(new[: chunks.file.size])
+
+
+def chunk_table(tables: Iterable[list[Line]]) -> tuple[Chunks, np.ndarray]:
+    """Chunk table of files whose chunks are given, and int64 [c, 2] their rows of weight 0 and the entries of these."""
     lines = [(number, *line) for number, table in enumerate(tables) for line in table if line[2]]
-    array = np.array(lines, np.int64).reshape(-1, 5)
+    array = np.array(lines, np.int64).reshape(-1, 7)
     rows = array[:, 3]
     file, row_group = (np.ascontiguousarray(array[:, k], np.int32) for k in (0, 1))
     first, nnz = (np.ascontiguousarray(array[:, k]) for k in (2, 4))
-    return Chunks(file, row_group, first, np.ascontiguousarray(rows), nnz, np.cumsum(rows) - rows)
+    return Chunks(file, row_group, first, np.ascontiguousarray(rows), nnz, np.cumsum(rows) - rows), array[:, 5:]
+
+
+def without(chunks: Chunks, zero_weight: np.ndarray) -> Chunks:
+    """The chunk table as it were without the rows of weight 0, whose counts are ``zero_weight`` int64 [c, 2]."""
+    rows, nnz = chunks.rows - zero_weight[:, 0], chunks.nnz - zero_weight[:, 1]
+    row0, starts = np.cumsum(rows) - rows, group_starts(chunks)
+    first = row0 - np.repeat(row0[starts], np.diff(np.append(starts, rows.size)))
+    there = rows > 0
+    return Chunks(*(column[there] for column in (chunks.file, chunks.row_group, first, rows, nnz, row0)))
 
 
 def table_digest(chunks: Chunks) -> str:

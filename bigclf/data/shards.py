@@ -530,6 +530,7 @@ class ShardWriter:
         self.features = dict(features or {"kind": "given", "version": 1})
         self.schema = shard_schema(self.classes, index_width, binary, weighted)
         self.chunks: list[int] = []
+        self.zero_weight: list[tuple[int, int]] = []  # of each chunk, rows of weight 0 and their entries
         self.counts = np.zeros(self.classes.size, np.int64)
         self.n_rows = self.max_row_nnz = self.label_changes = 0
         self.max_norm = self.weight_sum = 0.0
@@ -604,6 +605,9 @@ class ShardWriter:
         layout = Layout("indices", "values", None, None)
         norms = checked_norms(rows, self.n_features, layout, "to be written", len(self.chunks))
         self.chunks.append(int(indptr[-1]))
+        if self.weighted:
+            zeros = arrays["weight"] == 0
+            self.zero_weight.append((int(np.count_nonzero(zeros)), int(np.diff(indptr)[zeros].sum())))
         self.row_constant = self.row_constant and one_value_a_row(indptr, values)[0].size == 0
         self.n_rows += rows.n_rows
         if rows.n_rows:
@@ -630,8 +634,10 @@ class ShardWriter:
 
         present = np.flatnonzero(self.counts)
         numbers = {"label_range": self.label_range if self.n_rows else [0.0, 0.0, 0.0]} if self.real else {}
+        zero_weight = {"zero_weight": self.zero_weight} if self.weighted else {}
         return {
             **numbers,
+            **zero_weight,
             "version": FORMAT_VERSION if self.real else CLASSES_FORMAT_VERSION,
             "writer": __version__,
             "n_features": self.n_features,

@@ -29,7 +29,8 @@ def open_source(
     memory: int,
     real_labels: bool = False,
 ) -> Any:
-    """The rows behind ``data``: a dataset of files or arrays in memory; ``real_labels``: labels are numbers.
+    """The rows behind ``data``: a dataset of files, without rows of weight 0, or arrays in memory; ``real_labels``:
+    labels are numbers.
 
     Raises
     ------
@@ -43,9 +44,9 @@ def open_source(
         known = isinstance(data, Dataset) and not columns
         dataset = data if known else Dataset(data, columns=columns, memory=memory)
         if real_labels:
-            return dataset.with_real_labels()
+            return dataset.with_real_labels().taking_part()
         require_classes(dataset)
-        return dataset
+        return dataset.taking_part()
     if isinstance(data, Arrays):
         return data.with_real_labels() if real_labels else data
     if y is None:
