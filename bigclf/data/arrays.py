@@ -74,7 +74,8 @@ class Arrays:
         self.nnz = int(indptr[-1] - indptr[0])
         self.binary, self.row_constant = values.size == scales.size == 0, scales.size > 0
         self.index_width = indices.dtype.itemsize
-        lengths = np.diff(indptr)
+        lengths, there = np.diff(indptr), weights > 0
+        self.learnable = int(np.count_nonzero(there)), int(lengths[there].sum())  # rows of weight above 0; entries
         self.max_row_nnz = int(lengths.max(initial=0))
         self.max_norm = float(norms.max(initial=0.0))
         self.features: dict[str, Any] = {"kind": "given", "version": 1}

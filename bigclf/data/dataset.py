@@ -193,6 +193,11 @@ class Dataset:
         return found
 
     @property
+    def learnable(self) -> tuple[int, int]:
+        """Rows and entries; of ``taking_part`` those with a weight above 0."""
+        return self.n_rows, self.nnz
+
+    @property
     def n_chunks(self) -> int:
         return int(self.chunks.file.size)
 

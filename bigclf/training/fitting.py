@@ -157,7 +157,7 @@ def fit(
         if not given_groups:
             groups = min(groups, source.n_chunks)
         setting = resolve(*named[:-1], mixing if groups > 1 else None, groups=groups)
-        options["epochs"] = options["epochs"] or default_epochs(setting.method, source.n_rows, early_stopping)
+        options["epochs"] = options["epochs"] or default_epochs(setting.method, source.learnable[0], early_stopping)
         weights = None if regression else class_weight_array(class_weight, source.classes, source.class_counts)
         require_usable(source, setting, weights)
         problems = [regression_problem(setting)] if weights is None else make_problems(source.classes, weights, setting)

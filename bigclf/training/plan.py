@@ -472,16 +472,17 @@ def _segments(source: Any, problems: int, groups: int) -> int:
 
 
 def raw_row_bytes(source: Any) -> float:
-    """Mean bytes of a row in memory."""
-    return float(source.nnz / max(1, source.n_rows) * raw.entry_bytes(source) + raw.ROW_BYTES)
+    """Mean bytes in memory of a row that can be learned from."""
+    rows, nnz = source.learnable
+    return float(nnz / max(1, rows) * raw.entry_bytes(source) + raw.ROW_BYTES)
 
 
 def run_length(source: Any) -> int:
     """Neighbours to shuffle as a unit: 1 (a full permutation) for long rows and for data a cache holds."""
-    row = raw_row_bytes(source)
-    if row * source.n_rows <= SMALL_BYTES:
+    row, rows = raw_row_bytes(source), source.learnable[0]
+    if row * rows <= SMALL_BYTES:
         return 1
-    return max(1, min(512, int(RUN_BYTES / row), source.n_rows // UNITS))
+    return max(1, min(512, int(RUN_BYTES / row), rows // UNITS))
 
 
 def group_edges(nnz: np.ndarray, groups: int) -> list[tuple[int, int]]:

@@ -204,7 +204,7 @@ def sweep(
         source = open_source(data, y, sample_weight, columns, groups, options["memory"], regression)
         groups = groups if given_groups else min(groups, source.n_chunks)
         settings = settings_for(groups, mixing if groups > 1 else None)
-        options["epochs"] = options["epochs"] or default_epochs(settings[0].method, source.n_rows)
+        options["epochs"] = options["epochs"] or default_epochs(settings[0].method, source.learnable[0])
         weights = None if regression else class_weight_array(class_weight, source.classes, source.class_counts)
         require_usable(source, settings[0], weights)
         if source.index_width != width:
