@@ -117,6 +117,7 @@ def test_streamed_rows_of_weight_zero_are_as_if_they_were_not_there_to_the_bit(
 
 def test_rows_of_weight_zero_in_memory_do_not_change_the_runs_that_are_shuffled(monkeypatch, quiet):
     monkeypatch.setattr("bigclf.training.plan.SMALL_BYTES", 1000)  # below it every row is shuffled by itself
+    monkeypatch.setattr("bigclf.training.plan.UNITS", 100)  # of 5,400 rows, 54
     x, y = random_rows(5000, D, noise=1.0)
     spare_x, spare_y = random_rows(400, D, 0.9, seed=7, noise=1.0)
     mixed = np.random.default_rng(0).permutation(5400)
