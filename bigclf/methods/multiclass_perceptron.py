@@ -1,0 +1,80 @@
+"""The multi-class perceptron, one vector of weights a class (Crammer and Singer, JMLR 2003), and its average.
+
+Where some other class scores at least as well as the row's own, E = {k != y : (w_y - w_k).x <= 0} not empty,
+
+    w_y <- w_y + x,    w_k <- w_k - tau_k x  for k in E,    sum of tau_k = 1
+
+with tau_k = 1 for the best-scoring of them (``max``) or alike for all (``uniform``). Rows of norm at most R that some
+u with sum_k ||u_k||^2 = 1 separates by (u_y - u_k).x >= gamma cause at most 2 R^2 / gamma^2 updates in all, in any
+order: an update moves W by at most sqrt(2) R, and by gamma at least towards u. Of two classes (w_1 - w_0) / 2 is the
+binary perceptron's vector.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigclf.block import Counts
+from bigclf.jit import kernel, prefetch_ahead
+from bigclf.methods.multiclass import (
+    Room,
+    at_fault,
+    axpy_classes,
+    best_other,
+    predicted,
+    prefetch_classes,
+    room,
+    scores_of,
+)
+
+
+class Params(NamedTuple):
+    """uniform : whether the step goes against all classes at fault alike; bias : value of the constant feature (1.0 or
+    0.0)."""
+
+    uniform: bool
+    bias: float
+    room: Room
+
+
+def bind(settings: dict[str, Any]) -> Params:
+    return Params(settings["against"] == "uniform", settings["bias"], room(settings))
+
+
+def perceptron(averaged: bool):  # type: ignore[no-untyped-def]
+    """Kernel of one pass over the rows of ``order``, whose weights multiply their steps; averaged, of a state that is
+    ``perceptron.Averaged``."""
+
+    @kernel
+    def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
+        weights, outputs = shared.weights, params.room.outputs
+        classes, steps = params.room.classes, params.room.steps
+        mistakes, updates, loss = 0, 0, np.float64(0)
+        for k in range(order.size):
+            prefetch_ahead(block, order, k)
+            prefetch_classes(block, order, k, weights)
+            i = order[k]
+            if averaged:
+                shared.steps[0] += 1
+            y = np.int64(block.labels[i])
+            scores_of(block, i, weights, params.bias, outputs)
+            mistakes += predicted(outputs) != y
+            other = best_other(outputs, y)
+            m = outputs[y] - outputs[other]
+            if m > 0:
+                continue
+            count = at_fault(outputs, y, other, params.uniform, classes)
+            step = block.weights[i]
+            steps[:count] = -step / count
+            classes[count], steps[count] = y, step
+            axpy_classes(1.0, block, i, weights, classes, steps, count + 1, params.bias)
+            if averaged:
+                late = np.float64(shared.steps[0] - 1)
+                axpy_classes(late, block, i, shared.drift, classes, steps, count + 1, params.bias)
+            updates += 1
+            loss -= m
+        return Counts(order.size, mistakes, updates, loss, 0.0)
+
+    return update
