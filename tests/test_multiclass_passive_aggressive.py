@@ -190,6 +190,29 @@ def separable(seed, n_rows=60, n_features=6, n_classes=4, least=0.05):
 
 
 @pytest.mark.parametrize("learner", PERCEPTRONS, ids=lambda learner: learner.option)
+def test_the_perceptron_s_steps_are_the_textbook_s(learner):
+    """Whole numbers and halves, so that every sum is exact and classes tie: the row is added to its class and taken
+    from those that score no less, one or all."""
+    rng = np.random.default_rng(1)
+    x, y, weights = rng.integers(-2, 3, (80, 4)).astype(np.float32), rng.integers(3, size=80), rng.integers(1, 3, 80)
+    state, w, mistakes, updates, sizes = learner.state(4, 3), np.zeros((5, 3)), 0, 0, set()
+    counts = learner.learn(state, block_of(x, y, weights), bias=1.0)
+    for row, c, weight in zip(np.hstack([x, np.ones((80, 1))]).astype(float), y, weights, strict=True):
+        scores = row @ w
+        mistakes += np.argmax(scores) != c
+        fault = [k for k in range(3) if k != c and scores[k] >= scores[c]]
+        if fault:
+            fault = fault if learner.option == "uniform" else [max(fault, key=lambda k: scores[k])]
+            w[:, c] += weight * row
+            w[:, fault] -= weight * row[:, None] / len(fault)
+            updates += 1
+            sizes.add(len(fault))
+    np.testing.assert_array_equal(state.weights, w)
+    assert (counts.rows, counts.mistakes, counts.updates) == (80, mistakes, updates)
+    assert sizes == ({1, 2} if learner.option == "uniform" else {1})
+
+
+@pytest.mark.parametrize("learner", PERCEPTRONS, ids=lambda learner: learner.option)
 def test_updates_stay_below_the_bound_on_separable_sets(learner):
     for seed in range(20):
         x, y, gamma = separable(seed)
