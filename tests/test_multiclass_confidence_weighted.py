@@ -9,12 +9,13 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from making import Case, block_of, learn
+from making import Case, block_of, learn, mix
 from scipy.optimize import minimize
 
 from bigclf.methods import confidence_weighted as cw
 from bigclf.methods import multiclass_confidence_weighted as mccw
 from bigclf.methods import support_class_confidence_weighted as sccw
+from bigclf.mixing import PRECISION, SHARED_PRECISION
 
 quantile = NormalDist().inv_cdf
 
@@ -360,6 +361,34 @@ TRYING = [
     *(("cw_mc", dtype, constraints) for dtype in ("float64", "float32") for constraints in ("all", "parallel")),
     ("sccw", "float32", None),
 ]
+
+
+@pytest.mark.parametrize("kind", ["cw_mc", "sccw"])
+def test_copies_are_fused_as_gaussians_that_began_alike(kind):
+    """1/s = 1/s0 + sum_k (1/s_k - 1/s0),  mu / s = mu0 / s0 + sum_k (mu_k / s_k - mu0 / s0), whatever the shares."""
+    x, y = rows_of_classes(120, 6, 4)
+    start, _ = go(kind, block_of(x[:40], y[:40]), 6, 4, bias=1.0, eta=0.8)
+    copies = []
+    for first in (40, 80):
+        state = type(start)(*(array.copy() for array in start))
+        copies.append(go(kind, block_of(x[first : first + 40], y[first : first + 40]), 6, 4, state, eta=0.8)[0])
+    rule = PRECISION if kind == "cw_mc" else SHARED_PRECISION
+
+    def means_and_precisions(state):
+        if kind == "cw_mc":
+            return state.weights[..., 0], 1 / state.weights[..., 1]
+        return state.weights, 1 / state.variances[:, None]
+
+    mu0, p0 = means_and_precisions(start)
+    parts = [means_and_precisions(copy) for copy in copies]
+    precision = p0 + sum(p - p0 for _, p in parts)
+    mean = (mu0 * p0 + sum(mu * p - mu0 * p0 for mu, p in parts)) / precision
+    for found, expected in zip(means_and_precisions(mix(rule, start, copies, [1, 5])), (mean, precision), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+    for found, expected in zip(mix(rule, start, copies[:1], [3]), copies[0], strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
+    for found, expected in zip(mix(rule, start, [start, start], [1, 1]), start, strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(("kind", "dtype", "constraints"), TRYING)
