@@ -162,41 +162,55 @@ FEATURES = weighed("touched")  # states that count, in ``touched``, the rows tha
 
 
 @kernel
-def accumulate_fused(total, start, copy):  # type: ignore[no-untyped-def]
-    """total += (1/s (mu - mu0), 1/s - 1/s0), place by place"""
-    for j in range(total.shape[0]):
-        mean, s = np.float64(copy[j, 0]), np.float64(copy[j, 1])
-        mean0, s0 = np.float64(start[j, 0]), np.float64(start[j, 1])
-        total[j, 0] += (mean - mean0) / s
-        total[j, 1] += (s0 - s) / (s * s0)
+def accumulate_fused(total, precisions, start, s0, copy, s):  # type: ignore[no-untyped-def]
+    """total += (mu - mu0) / s, precisions += 1/s - 1/s0, place by place; the means of a place share its variance."""
+    for j in range(precisions.size):
+        now, before = np.float64(s[j]), np.float64(s0[j])
+        for c in range(total.shape[1]):
+            total[j, c] += (np.float64(copy[j, c]) - np.float64(start[j, c])) / now
+        precisions[j] += (before - now) / (now * before)
 
 
 @kernel
-def fuse(total, start, out):  # type: ignore[no-untyped-def]
-    """out = (mu0 + s total_mu, s), 1/s = 1/s0 + total_s; where both are 0 start keeps its bits."""
-    for j in range(total.shape[0]):
-        out[j, 0], out[j, 1] = start[j, 0], start[j, 1]
-        if total[j, 0] != 0 or total[j, 1] != 0:
-            s = np.float64(start[j, 1]) / (1.0 + np.float64(start[j, 1]) * total[j, 1])
-            out[j, 0] = np.float64(start[j, 0]) + s * total[j, 0]
-            out[j, 1] = s
+def fuse(total, precisions, start, s0, out, s):  # type: ignore[no-untyped-def]
+    """out = mu0 + s total, 1/s = 1/s0 + precisions; where these are 0 start keeps its bits."""
+    for j in range(precisions.size):
+        now = np.float64(s0[j])
+        if precisions[j] != 0:
+            now /= 1.0 + now * precisions[j]
+        s[j] = now
+        for c in range(total.shape[1]):
+            out[j, c] = start[j, c] if total[j, c] == 0 else np.float64(start[j, c]) + now * total[j, c]
 
 
-def _join_fused(total: Any, start: Any, shares: float) -> Any:
-    weights = np.empty_like(start.weights)
-    fuse(total.weights.reshape(-1, 2), start.weights.reshape(-1, 2), weights.reshape(-1, 2))
-    return type(start)(weights)
+def _in_pairs(state: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The means [place, 1] and variances [place] of ``weights`` [..., 2]."""
+    pairs = state.weights.reshape(-1, 2)
+    return pairs[:, :1], pairs[:, 1]
 
 
-def _add_fused(total: Any, start: Any, copy: Any, share: float) -> None:
-    accumulate_fused(*(state.weights.reshape(-1, 2) for state in (total, start, copy)))
+def _fused(parts: Callable[[Any], tuple[np.ndarray, np.ndarray]]) -> Rule:
+    """The rule for states of which ``parts`` gives the means [place, n] and variances [place]."""
+
+    def add(total: Any, start: Any, copy: Any, share: float) -> None:
+        accumulate_fused(*parts(total), *parts(start), *parts(copy))
+
+    def join(total: Any, start: Any, shares: float) -> Any:
+        state = type(start)(*map(np.empty_like, start))
+        fuse(*parts(total), *parts(start), *parts(state))
+        return state
+
+    return Rule(add, join)
 
 
-# Gaussians (``weights`` [..., 2], mean and variance s of each) that learned from different rows. What all began
-# with counts once, however many copies there are:  1/s = 1/s0 + sum_k (1/s_k - 1/s0) and
-# mu / s = mu0 / s0 + sum_k (mu_k / s_k - mu0 / s0), that is  mu = mu0 + s sum_k (mu_k - mu0) / s_k. For Gaussian
-# observations this is the posterior given all rows. Shares have no part in it.
-PRECISION = Rule(_add_fused, _join_fused)
+# Gaussians that learned from different rows. What all began with counts once, however many copies there are:
+# 1/s = 1/s0 + sum_k (1/s_k - 1/s0) and mu / s = mu0 / s0 + sum_k (mu_k / s_k - mu0 / s0), that is
+# mu = mu0 + s sum_k (mu_k - mu0) / s_k. For Gaussian observations this is the posterior given all rows. Shares have no
+# part in it. Of states with ``weights`` [..., 2], mean and variance s of each:
+PRECISION = _fused(_in_pairs)
+
+# The same of states with ``weights`` [feature + 1, class], the means, and ``variances`` [feature + 1] for all classes.
+SHARED_PRECISION = _fused(lambda state: (state.weights, state.variances))
 
 
 class _Node:

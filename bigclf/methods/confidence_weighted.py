@@ -117,13 +117,13 @@ def bind(settings: dict[str, Any], least: float = LEAST) -> Params:
 
 
 def means(shared: Diagonal, params: Params) -> np.ndarray:
-    """[feature + 1], a copy."""
-    return np.ascontiguousarray(shared.weights[:, 0])
+    """[feature + 1] (with more axes, those between the features and the pairs), a copy."""
+    return np.ascontiguousarray(shared.weights[..., 0])
 
 
 def begin_means(shared: Diagonal, weights: np.ndarray, params: Params) -> None:
     """Begin with the weights of a model, about which nothing else is known."""
-    shared.weights[:, 0] = weights
+    shared.weights[..., 0] = weights
 
 
 @inlined
@@ -248,16 +248,16 @@ def move(drop, block, i, weights, step, c, v, params):  # type: ignore[no-untype
 
 
 @inlined
-def spread(block, i, weights, c, bias):  # type: ignore[no-untyped-def]
+def spread(block, i, variances, c, bias):  # type: ignore[no-untyped-def]
     """u(c) = sum_j t_j / (1 + c t_j) of t_j = s_j x_j^2, and -u'(c)."""
-    t = bias * bias * weights[weights.shape[0] - 1, 1]
+    t = bias * bias * variances[variances.size - 1]
     part = t / (1.0 + c * t)
     u, slope = part, part * part
     one = np.float64(block.scales[i]) if block.scales.size > 0 else np.float64(1)
     explicit = block.values.size > 0
     for p in range(block.indptr[i], block.indptr[i + 1]):
         x = np.float64(block.values[p]) if explicit else one
-        t = weights[block.indices[p], 1] * (x * x)
+        t = variances[block.indices[p]] * (x * x)
         part = t / (1.0 + c * t)
         u += part
         slope += part * part
@@ -265,51 +265,47 @@ def spread(block, i, weights, c, bias):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def exact_variance(block, i, weights, m, v, params):  # type: ignore[no-untyped-def]
-    """(alpha, c) with  f(c) = m + c v / (2 phi) - phi u(c) = 0, c = 2 phi alpha.
+def exact_variance(block, i, variances, m, v, phi, c, bias):  # type: ignore[no-untyped-def]
+    """The c with  f(c) = m + c v / (2 phi) - phi u(c) = 0, from that of the closed form.
 
-    f rises and is concave, and u(c) >= v / (1 + c v), so Newton's method from the closed form's c goes up to the root.
+    f rises and is concave, and u(c) >= v / (1 + c v), so Newton's method from there goes up to the root.
     """
-    phi = params.phi
-    c = 2.0 * phi * variance_step(m, v, phi)
     for _ in range(MOST_STEPS):
-        u, slope = spread(block, i, weights, c, params.bias)
+        u, slope = spread(block, i, variances, c, bias)
         step = -(m + c * v / (2.0 * phi) - phi * u) / (v / (2.0 * phi) + phi * slope)
         c += max(step, 0.0)
         if not step > NEAR * c:
             break
-    return c / (2.0 * phi), c
+    return c
 
 
 @inlined
-def exact_deviation(block, i, weights, m, v, params):  # type: ignore[no-untyped-def]
-    """(alpha, c) with  f(c) = m + (c v / phi - phi) sqrt(u(c)) = 0, c = alpha phi / sqrt(u).
+def exact_deviation(block, i, variances, m, v, pull, phi, c, bias):  # type: ignore[no-untyped-def]
+    """(c, sqrt(u)) with  f(c) = m + (c pull / phi - phi) sqrt(u(c)) = 0, from the c of u = v / (1 + c v).
 
-    f has the sign of c - root, and the root lies between the c of the closed form, exact where one t_j is all of v,
-    and that of u(c) = v: Newton's method inside this bracket, which each step narrows.
+    f has the sign of c - root, and the root lies between the c it begins with, exact where one t_j is all of v, and
+    that of u(c) = v: Newton's method inside this bracket, which each step narrows. ``pull`` is v, where one answer is
+    moved by each row.
     """
-    phi = params.phi
-    alpha = deviation_step(m, v, phi)
-    c = alpha * phi / deviation_after(alpha, v, phi)
-    wide = phi * (phi - m / math.sqrt(v)) / v
+    wide = phi * (phi - m / math.sqrt(v)) / pull
     low, high = min(c, wide), max(c, wide)
     u = v
     for _ in range(MOST_STEPS):
-        u, slope = spread(block, i, weights, c, params.bias)
-        short = c * v / phi - phi
+        u, slope = spread(block, i, variances, c, bias)
+        short = c * pull / phi - phi
         f = m + short * math.sqrt(u)
         if f > 0:
             high = min(high, c)
         else:
             low = max(low, c)
-        following = c - f / (v / phi * math.sqrt(u) - 0.5 * short * slope / math.sqrt(u))
+        following = c - f / (pull / phi * math.sqrt(u) - 0.5 * short * slope / math.sqrt(u))
         if not (low <= following <= high):
             following = 0.5 * (low + high)
         done = abs(following - c) <= NEAR * c
         c = following
         if done:
             break
-    return c * math.sqrt(u) / phi, c
+    return c, math.sqrt(u)
 
 
 def diagonal(rule: int, drop: int = OFF_PRECISION, exact: bool = False):  # type: ignore[no-untyped-def]
@@ -331,12 +327,13 @@ def diagonal(rule: int, drop: int = OFF_PRECISION, exact: bool = False):  # type
             total += loss
             if loss == 0 or v == 0:
                 continue
-            if not exact:
-                alpha, c = closed_form(rule, m, v, params, block.weights[i])
-            elif rule == VARIANCE:
-                alpha, c = exact_variance(block, i, weights, m, v, params)
-            else:
-                alpha, c = exact_deviation(block, i, weights, m, v, params)
+            alpha, c = closed_form(rule, m, v, params, block.weights[i])
+            if exact and rule == VARIANCE:
+                c = exact_variance(block, i, weights[:, 1], m, v, params.phi, c, params.bias)
+                alpha = c / (2.0 * params.phi)
+            elif exact:
+                c, root = exact_deviation(block, i, weights[:, 1], m, v, v, params.phi, c, params.bias)
+                alpha = c * root / params.phi
             move(drop, block, i, weights, alpha * y, c, v, params)
             updates += 1
         return Counts(order.size, mistakes, updates, total, 0.0)
@@ -377,15 +374,22 @@ def product(block, i, covariance, bias, out):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def narrow(covariance, z, beta, floor):  # type: ignore[no-untyped-def]
+    """Sigma -= beta z z'  with z = Sigma x; symmetric to the bit, no variance below the floor."""
+    for j in range(z.size):
+        s = np.float64(covariance[j, j])
+        for k in range(z.size):
+            covariance[j, k] -= beta * (z[j] * z[k])
+        covariance[j, j] = max(np.float64(covariance[j, j]), min(s, floor))
+
+
+@inlined
 def move_all(shared, step, beta, floor):  # type: ignore[no-untyped-def]
-    """mu += step z,  Sigma -= beta z z'  with z = Sigma x; symmetric to the bit, no variance below the floor."""
+    """mu += step z,  Sigma -= beta z z'  with z = Sigma x."""
     weights, covariance, z = shared
     for j in range(weights.size):
         weights[j] += step * z[j]
-        s = np.float64(covariance[j, j])
-        for k in range(weights.size):
-            covariance[j, k] -= beta * (z[j] * z[k])
-        covariance[j, j] = max(np.float64(covariance[j, j]), min(s, floor))
+    narrow(covariance, z, beta, floor)
 
 
 def full(rule: int):  # type: ignore[no-untyped-def]
