@@ -15,6 +15,7 @@ from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.plan import Plan
 from bigclf.training.problems import progress_of
 from bigclf.training.run import Run
+from bigclf.training.sources import longest_row
 
 
 @dataclass
@@ -158,9 +159,14 @@ def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> 
         "mistakes": result.mistakes, "bytes_read": result.bytes_read, "warnings": result.warnings,
         "reads": result.reads, "epochs": result.epochs, "seconds": result.seconds, "progressive": result.progressive,
         "memory": result.memory, "plan": result.plan, "repeatable": result.repeatable,
+        **({"best_epoch": run.best_epoch} if run.best_epoch else {}),
     }  # fmt: skip
     if not all(np.isfinite(row).all() for row in weights):
-        raise DataError("the weights overflow: scale down the values or the rate, or take float64 for the weights")
+        row, norm = longest_row(source)
+        raise DataError(
+            "the weights overflow: scale down the values or the rate, or take float64 for the weights; "
+            f"the longest row is row {row}, of norm {norm:.3g}"
+        )
     state = None if setting.method.certificate else kept_state(run)
     model = Model(weights[:, :-1], bias, source.classes, source.features, method, result.certificate, facts, state)
     model.result_ = result

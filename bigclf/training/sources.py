@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -96,10 +97,22 @@ def others() -> str:
     return f" (any are taken by {', '.join(name for name, method in METHODS.items() if method.row_weights == 'any')})"
 
 
-def _zero_or_one(source: Any) -> bool:
+def _row_groups(source: Any) -> Iterator[Block]:
+    """All rows, read once more."""
     chunks = source.chunks
-    places = {*zip(chunks.file.tolist(), chunks.row_group.tolist(), strict=True)}
-    return all(np.isin(source.decode(*place).weights, (0.0, 1.0)).all() for place in sorted(places))
+    for place in sorted({*zip(chunks.file.tolist(), chunks.row_group.tolist(), strict=True)}):
+        yield source.decode(*place)
+
+
+def _zero_or_one(source: Any) -> bool:
+    return all(np.isin(block.weights, (0.0, 1.0)).all() for block in _row_groups(source))
+
+
+def longest_row(source: Any) -> tuple[int, float]:
+    """Number and norm of the first of the rows with the largest norm."""
+    each = ((float(block.norms.max()), -int(block.ids[block.norms.argmax()])) for block in _row_groups(source))
+    square, row = max(each)
+    return -row, square**0.5
 
 
 def warm(setting: Setting, index_width: int, dtype: str) -> None:
