@@ -142,6 +142,19 @@ def test_early_stopping_gives_the_best_epoch(tmp_path):
     assert fit(x, y, early_stopping=3, run_dir=tmp_path, resume=True, **options).digest() == model.digest()
 
 
+@pytest.mark.parametrize("algo", ["perceptron", "averaged_perceptron", "arow"])
+def test_a_run_goes_on_from_the_best_epoch_where_another_stopped_early(algo, tmp_path):
+    x, y = random_rows(150, 60, noise=3.0)
+    options = dict(algo=algo, validate=random_rows(80, 60, seed=9, noise=3.0), progress=False, seed=3)
+    fit(x, y, early_stopping=2, epochs=2, run_dir=tmp_path / "run", **options)
+    fit(x, y, early_stopping=2, run_dir=tmp_path / "run", resume=True, **options).save(tmp_path / "model")
+    model = load(tmp_path / "model")
+    best = model.facts["best_epoch"]
+    assert model.facts["epochs"] == best + 2
+    further, straight = fit(x, y, epochs=2, init=model, **options), fit(x, y, epochs=best + 2, **options)
+    assert further.state_digest() == straight.state_digest() and further.result_.epochs == best + 2
+
+
 def test_early_stopping_without_a_meaning_is_refused():
     x, y = random_rows(30, 5)
     with pytest.raises(TypeError, match="early_stopping has no effect with algo='dcd'"):

@@ -115,8 +115,8 @@ def fit(
     validate : Dataset, glob or (X, y) to evaluate on after each epoch (accuracy, or of a regression mean squared and
         absolute error, into the history).
     early_stopping : end after so many epochs in a row without a better figure on ``validate`` (methods without a
-        certificate; epochs=None is then at most 100); the answer is the best epoch's,
-        while ``init`` goes on from the last one's state.
+        certificate; epochs=None is then at most 100); the answer is the best epoch's, and
+        ``init`` goes on from there.
     init : model to start from (methods without dual variables). Where it was trained by the same method with the same
         settings, the run goes on exactly where it ended: with the same rows, ``fit`` for 3 epochs and 2 more with
         ``init`` give the bits of 5.
@@ -169,6 +169,7 @@ def fit(
             source, problems, memory=options["memory"], dtype=dtype, seed=seed, groups=groups,
             threads=threads or (2 if link is None else 1), in_memory=isinstance(source, Arrays), segments=segments,
             reads=options["epochs"] + (options["tol"] is not None), opportunistic=opportunistic,
+            keeps_best=early_stopping is not None,
         )  # fmt: skip
         log.info("plan: %s", plan)
         model = _train(source, problems, plan, options, peak, link)
@@ -560,7 +561,7 @@ def _start_from(run: Run, init: Model, source: Any) -> None:
         raise ValueError(f"init has weights {list(init.coef_.shape)} for {mine}, the data need {shape} for {theirs}")
     run.version = 1
     if further:
-        run.continue_from(init.state, int(init.facts["epochs"]))
+        run.continue_from(init.state, int(init.facts.get("best_epoch", init.facts["epochs"])))
     for number, (problem, state) in enumerate(zip(run.problems, run.states, strict=True)):
         if place is not None and not (init.state and further):
             constant = (init.intercept_ * problem.setting.settings["bias"])[:, None]

@@ -64,9 +64,10 @@ def weights_of(run: Run, latest: bool = False) -> np.ndarray:
     without a copy."""
     latest = latest and not run.method.certificate
     each = [
-        status.weights if status.weights is not None and not latest else problem.setting.weights(state)
+        status.weights if status.weights is not None and not latest
+        else problem.setting.weights(state if latest or status.best is None else status.best)
         for status, problem, state in zip(run.status, run.problems, run.states, strict=True)
-    ]
+    ]  # fmt: skip
     return answer_rows(each[0]) if len(each) == 1 else np.stack(each)
 
 
@@ -174,11 +175,11 @@ def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> 
 
 
 def kept_state(run: Run) -> dict[str, np.ndarray]:
-    """What the states hold, where that is more than the answer's weights."""
-    answers = all(p.setting.is_answer(state) for p, state in zip(run.problems, run.states, strict=True))
-    if answers and all(status.weights is None for status in run.status):
+    """What the states of the answer hold, where that is more than its weights."""
+    states = [b if (b := status.best) is not None else s for status, s in zip(run.status, run.states, strict=True)]
+    if all(problem.setting.is_answer(state) for problem, state in zip(run.problems, states, strict=True)):
         return {}
-    return {f"{n}.{name}": array for n, state in enumerate(run.states) for name, array in state._asdict().items()}
+    return {f"{n}.{name}": array for n, state in enumerate(states) for name, array in state._asdict().items()}
 
 
 def warn_of_limits(result: Result, options: dict[str, Any]) -> None:

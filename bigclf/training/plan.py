@@ -139,6 +139,7 @@ def make_plan(
     reads: int,
     segments: int | None = None,
     opportunistic: bool = False,
+    keeps_best: bool = False,
 ) -> Plan:
     """Decide how the run goes.
 
@@ -152,6 +153,7 @@ def make_plan(
     reads : most reads the run can make; for one alone nothing is kept, in memory or on disk.
     segments : parts of an epoch; None decides from the data's size.
     opportunistic : see ``Plan``.
+    keeps_best : whether the best state so far is kept beside the present one.
 
     Raises
     ------
@@ -161,6 +163,7 @@ def make_plan(
     edges = group_edges(source.chunks.nnz, groups)
     parts_of_epoch = segments or _segments(source, len(problems), len(edges))
     sizes = Sizes(source, problems, dtype, edges, in_memory, parts_of_epoch)
+    sizes.state += sizes.one_state * keeps_best
     settings = problems[0].setting.settings
     schedule = settings.get("schedule", "auto")
     resident = sizes.always() | sizes.resident()
@@ -275,7 +278,8 @@ class Sizes:
         copies = 1
         if not self.alone:  # the start of the epoch, a group's, what two levels of the tree join, and what comes of it
             copies = 5 + (len(edges) if segments > 1 else 0)
-        self.state = self.setting.state_bytes(source.n_features, dtype) * copies
+        self.one_state = self.setting.state_bytes(source.n_features, dtype)
+        self.state = self.one_state * copies
         self.fields = len(self.method.rows._fields) if self.method.rows is not None else 0
         self.sides = 0  # of per-row arrays on disk; 0: they are in memory
 
