@@ -319,6 +319,28 @@ def test_the_clock_goes_on_by_the_mean_of_the_copies_steps_and_by_features_by_th
         assert mix(setting.rule, start, copies, (1.0, 1.0)).clock[0] == expected
 
 
+@pytest.mark.parametrize("penalty", ["l2", "l1"])
+@pytest.mark.parametrize(("name", "mixing"), [("sgd", "features"), ("adagrad", "features"), ("adagrad", "adagrad")])
+def test_of_features_that_no_copy_has_met_the_weights_are_regularised_all_the_same(name, mixing, penalty):
+    x, y = random_rows(90, D, 0.5)
+    x = x.toarray()
+    x[:, 4] = x[30:, 5] = 0
+    setting = resolve(name, None, penalty, None, {"lam": 0.01}, mixing, groups=2)
+    start = setting.shared(D, "float64")
+    setting.method.place(start, np.full(D + 1, 3.0), setting.params())
+    if name == "adagrad":
+        start.squares[:] = 1.0
+    block = block_of(x, y)
+    copies = copies_of(setting, start, [np.arange(30), np.arange(30, 90)], block)
+    for copy, part in zip(copies, (slice(0, 30), slice(30, 90)), strict=True):
+        if mixing == "features":
+            copy.touched[:D] += (x[part] != 0).sum(axis=0)
+    first, second = (setting.weights(copy) for copy in copies)
+    assert first[4] != second[4] < 3 and second[5] < 3
+    mixed = setting.weights(mix(setting.rule, start, copies, (1.0, 1.0)))
+    np.testing.assert_allclose(mixed[4:6], [(first[4] + second[4]) / 2, first[5]], rtol=1e-12)
+
+
 @pytest.mark.parametrize("mixing", ["adagrad", "features", "mistakes"])
 def test_groups_learn_by_each_rule(mixing):
     x, y = random_rows(300, D, 0.4)

@@ -65,7 +65,7 @@ SHARES = ("rows", "uniform", "mistakes")
 
 
 def by_shares(rule: Rule) -> dict[str, Rule]:
-    """Copies weighed by their rows, alike, or by their mistakes."""
+    """Copies weighed by their rows, alike, or by their updates, of a perceptron its mistakes."""
     return dict.fromkeys(SHARES, rule)
 
 

@@ -102,9 +102,10 @@ def fit(
         epochs=1 of a certified method without ``tol`` is an online one: every row is learned from once, in one read,
         and there is no certificate.
     groups : virtual workers whose weights are mixed after each epoch; mixing : how, "rows" (the default), "uniform" or
-        "mistakes" for the shares of online methods, "line_search" (the default) or "safe" for dcd. groups=None is 1 in
-        this process, else the workers at the start. threads : cores of a visit, which never change bits: 1 (the
-        default on a cluster) reads and learns in turn, 2 (the default here, and the most that is used) reads ahead.
+        "mistakes" (with a margin, by updates) for the shares of online methods, "line_search" (the default) or "safe"
+        for dcd. groups=None is 1 in this process, else the workers at the start. threads : cores of a visit, which
+        never change bits: 1 (the default on a cluster) reads and learns in turn, 2 (the default here, and the most
+        that is used) reads ahead.
     workers : who makes the visits; never changes the result. None or 1: this process; a number: so many processes,
         started here; else a Dask client, a cluster object or a scheduler's address.
     patience : of a cluster, in seconds: {"stale": without a sign of life a worker is given up on (10), "least": every
