@@ -62,7 +62,10 @@ class _Linear(BaseEstimator):
         if X.shape[0] == 0:
             raise ValueError(f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required.")
         rows = Arrays(X, y, sample_weight, real_labels=classes is None, classes=classes)
-        self._train(rows, None, None, init=getattr(self, "model_", None), epochs=1, **options)
+        before = getattr(self, "model_", None)
+        if before is not None and hasattr(self.random_state, "randint"):  # it would draw another seed
+            options["seed"] = before.facts["seed"]
+        self._train(rows, None, None, init=before, epochs=1, **options)
 
     def _decision_values(self, X: Any) -> np.ndarray:
         check_is_fitted(self)

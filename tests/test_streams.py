@@ -29,6 +29,24 @@ def test_fit_from_a_model_goes_on_exactly(case, tmp_path):
     assert further.result_.epochs == 5 and [record["epoch"] for record in further.result_.history] == [4, 5]
 
 
+def test_going_on_with_another_seed_or_type_of_weights_says_so(caplog):
+    x, y = random_rows(150, 30)
+    options = dict(algo="averaged_perceptron", progress=False)
+    model = fit(x, y, epochs=3, **options)
+    for name, value in (("seed", 7), ("dtype", "float32")):
+        caplog.clear()
+        further = fit(x, y, epochs=2, init=model, **{name: value}, **options)
+        assert [f"{name}={value}" in record.message for record in caplog.records] == [True]
+        assert further.result_.epochs == 5 and further.state["0.steps"][0] == 5 * 150
+    assert further.state["0.weights"].dtype == "float32"
+    caplog.clear()
+    fit(x, y, epochs=2, init=model, **options)
+    estimator = LinearClassifier("averaged_perceptron", random_state=np.random.RandomState(3))
+    for _ in range(2):
+        estimator.partial_fit(x, y, classes=[-1, 1])
+    assert not caplog.records
+
+
 @every_online
 def test_partial_fit_is_a_fit_of_one_epoch_after_another(case):
     x, y = case.data(120, 30)

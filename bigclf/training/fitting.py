@@ -120,7 +120,8 @@ def fit(
         ``init`` goes on from there.
     init : model to start from (methods without dual variables). Where it was trained by the same method with the same
         settings, the run goes on exactly where it ended: with the same rows, ``fit`` for 3 epochs and 2 more with
-        ``init`` give the bits of 5.
+        ``init`` give the bits of 5. With another ``dtype`` its numbers are converted, with another ``seed`` the rows
+        come in other orders; a warning says so.
     segments : parts of an epoch between which a run commits (None: by size).
     opportunistic : while the disk is waited for, go on with the rows of the working set. The answer is certified as
         ever, but its bits cannot be repeated, which ``result_.repeatable`` says.
@@ -562,6 +563,7 @@ def _start_from(run: Run, init: Model, source: Any) -> None:
         raise ValueError(f"init has weights {list(init.coef_.shape)} for {mine}, the data need {shape} for {theirs}")
     run.version = 1
     if further:
+        _warn_of_other_bits(run, init)
         run.continue_from(init.state, int(init.facts.get("best_epoch", init.facts["epochs"])))
     for number, (problem, state) in enumerate(zip(run.problems, run.states, strict=True)):
         if place is not None and not (init.state and further):
@@ -571,8 +573,21 @@ def _start_from(run: Run, init: Model, source: Any) -> None:
             place(state, weights, problem.setting.params())
 
 
+def _warn_of_other_bits(run: Run, init: Model) -> None:
+    """A run that goes on from ``init`` with other random numbers or another type of weights is not the same run."""
+    theirs = {"dtype": init.facts.get("plan", {}).get("dtype"), "seed": init.facts.get("seed")}
+    mine = {"dtype": run.plan.dtype, "seed": run.plan.seed}
+    for name, value in theirs.items():
+        if value not in (None, mine[name]):
+            log.warning(
+                "init was trained with %s=%s and the run goes on with %s=%s: %s, so that the bits are not those of one run",
+                name, value, name, mine[name],
+                "its state is converted" if name == "dtype" else "the rows come in other orders",
+            )  # fmt: skip
+
+
 def goes_on(run: Run, init: Model) -> bool:
-    """Whether ``init`` was trained as this run is, so that it can go on exactly."""
+    """Whether ``init`` was trained as this run is, so that it can go on where that ended."""
     setting = run.problems[0].setting
     mine = {"name": setting.method.name, "loss": setting.loss, **setting.settings}
     theirs = {name: value for name, value in init.method.items() if name in mine and name != "bias"}
