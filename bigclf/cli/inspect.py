@@ -116,6 +116,8 @@ def _print_model(path: str, told: dict[str, Any]) -> None:
         ],
         indent="  ",
     )
+    for text in told["facts"].get("warnings", ()):
+        terminal.say("warning:", text, "yellow")
 
 
 NOT_REPEATABLE = "no: waiting time was used (opportunistic), another run has other bits"

@@ -90,6 +90,7 @@ def _gaussian(name: str, title: str, paper: str, formula: str, kernel: Any, **mo
         bind=cw.bind,
         weights=cw.means,
         place=cw.begin_means,
+        floored=cw.at_floor,
         mixings=FUSED,
         mixing="by precision, what all copies began with counted once; means by rows, uniform or by mistakes",
         row_weights="binary",

@@ -175,7 +175,7 @@ def fit(
         )  # fmt: skip
         log.info("plan: %s", plan)
         model = _train(source, problems, plan, options, peak, link)
-    for record in source.warnings:
+    for record in model.result_.warnings:
         log.warning("%s", record)
     return model
 
@@ -580,7 +580,7 @@ def _warn_of_other_bits(run: Run, init: Model) -> None:
     for name, value in theirs.items():
         if value not in (None, mine[name]):
             log.warning(
-                "init was trained with %s=%s and the run goes on with %s=%s: %s, so that the bits are not those of one run",
+                "init was trained with %s=%s, the run goes on with %s=%s: %s, and the bits are not those of one run",
                 name, value, name, mine[name],
                 "its state is converted" if name == "dtype" else "the rows come in other orders",
             )  # fmt: skip

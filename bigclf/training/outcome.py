@@ -17,6 +17,8 @@ from bigclf.training.problems import progress_of
 from bigclf.training.run import Run
 from bigclf.training.sources import longest_row
 
+MANY = 0.01  # of the variances at their floor
+
 
 @dataclass
 class Result:
@@ -142,9 +144,26 @@ def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMem
         stopped=run.stopped,
         mistakes=sum(status.total.mistakes for status in run.status),
         bytes_read=run.bytes_read,
-        warnings=list(source.warnings),
+        warnings=[*source.warnings, *variances_used_up(run)],
         repeatable=not plan.opportunistic,
     )
+
+
+def variances_used_up(run: Run) -> list[str]:
+    """A warning where more than ``MANY`` of a confidence-weighted method's variances have fallen to their floor."""
+    floored = run.method.floored
+    if floored is None:
+        return []
+    pairs = zip(run.problems, run.states, strict=True)
+    share = float(np.mean([floored(state, problem.setting.params()) for problem, state in pairs]))
+    if share <= MANY:
+        return []
+    settings = run.problems[0].setting.settings
+    cure = next((f"a smaller {name}" for name in ("eta", "phi") if name in settings), "scaling the values down")
+    return [
+        f"{100 * share:.0f} % of the variances stand at their floor: their features hardly move any more, and others "
+        f"take the whole of a step; {cure} keeps them larger"
+    ]
 
 
 def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> Model:

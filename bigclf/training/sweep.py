@@ -218,7 +218,7 @@ def sweep(
             reads=options["epochs"] + (options["tol"] is not None) + 1,
         )  # fmt: skip
         found = task.go(run_dir)
-    for record in source.warnings:
+    for record in found.best_model.result_.warnings:
         log.warning("%s", record)
     return found
 
