@@ -51,6 +51,13 @@ class _Linear(BaseEstimator):
             **(self.params or {}),
         }
 
+    def __getattr__(self, name: str) -> Any:
+        """Says of a ``partial_fit`` that is not there who has one."""
+        if name == "partial_fit":
+            having = ", ".join(method.name for method in METHODS.values() if not method.certificate)
+            raise AttributeError(f"algo={self.algo!r} has no partial_fit; those that learn row by row have: {having}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def _learns_on(self) -> bool:
         """Whether there is a ``partial_fit``: for methods that learn from a row at a time."""
         return self.algo in METHODS and not METHODS[self.algo].certificate

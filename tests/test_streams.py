@@ -74,6 +74,9 @@ def test_partial_fit_of_rows_of_one_class_and_of_strange_labels():
     with pytest.raises(DataError, match=r"row 1.*'eggs' is none of the classes"):
         estimator.partial_fit(x[:2], ["ham", "eggs"])
     assert not hasattr(LinearClassifier("dcd"), "partial_fit")
+    for estimator in (LinearClassifier("dcd"), LinearRegressor()):
+        with pytest.raises(AttributeError, match="algo='dcd' has no partial_fit.*perceptron.*, pa1, .*sgd"):
+            estimator.partial_fit(x, y)
 
 
 def test_a_model_of_another_method_gives_only_its_weights():

@@ -73,7 +73,8 @@ NAMES = {"auc": "AUC", "log_loss": "log loss", "r2": "R^2"}
 
 def print_evaluation(result: Any, most: int = 20) -> None:
     rate = f", {format_count(result.n / result.seconds)} rows/s" if result.seconds > 0 else ""
-    terminal.heading(headline(result), f"{result.n:,} rows in {format_seconds(result.seconds)}{rate}")
+    rows = f"{result.n:,} row{'s' * (result.n != 1)}"
+    terminal.heading(headline(result), f"{rows} in {format_seconds(result.seconds)}{rate}")
     missing = [(NAMES.get(name, name), f"none: {why}") for name, why in result.missing.items()]
     terminal.facts([*figures(result), *missing], indent="  ")
     if not numeric(result) and len(result.classes) <= most:

@@ -174,8 +174,10 @@ def fit(
             keeps_best=early_stopping is not None,
         )  # fmt: skip
         log.info("plan: %s", plan)
+        for record in source.warnings:
+            log.warning("%s", record)
         model = _train(source, problems, plan, options, peak, link)
-    for record in model.result_.warnings:
+    for record in model.result_.warnings[len(source.warnings) :]:
         log.warning("%s", record)
     return model
 

@@ -180,6 +180,7 @@ def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> 
         "reads": result.reads, "epochs": result.epochs, "seconds": result.seconds, "progressive": result.progressive,
         "memory": result.memory, "plan": result.plan, "repeatable": result.repeatable,
         **({"best_epoch": run.best_epoch} if run.best_epoch else {}),
+        **({"validation": found} if (found := validated(run, result)) else {}),
     }  # fmt: skip
     if not all(np.isfinite(row).all() for row in weights):
         row, norm = longest_row(source)
@@ -191,6 +192,12 @@ def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> 
     model = Model(weights[:, :-1], bias, source.classes, source.features, method, result.certificate, facts, state)
     model.result_ = result
     return model
+
+
+def validated(run: Run, result: Result) -> dict[str, float] | None:
+    """The figures of the answer on the validation rows: of the best epoch where it is the best, else of the last."""
+    records = [r for r in result.history if run.best_epoch in (0, r["epoch"])]
+    return records[-1].get("validation") if records else None
 
 
 def kept_state(run: Run) -> dict[str, np.ndarray]:

@@ -492,7 +492,10 @@ def run_length(source: Any) -> int:
 def group_edges(nnz: np.ndarray, groups: int) -> list[tuple[int, int]]:
     """Cut the chunks into ``groups`` runs of about as many non-zeros; ValueError when there are fewer chunks."""
     if groups > nnz.size:
-        raise ValueError(f"groups={groups} is more than the data have chunks ({nnz.size})")
+        raise ValueError(
+            f"groups={groups} is more than the data have chunks ({nnz.size:,}): take as many groups at most, or write "
+            "smaller chunks (bigclf convert --chunk-nnz)"
+        )
     total = np.concatenate([[0], np.cumsum(nnz)])
     edges = np.searchsorted(total, np.linspace(0, total[-1], groups + 1)[1:-1])
     marks = [0]
