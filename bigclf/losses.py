@@ -104,13 +104,16 @@ def curvature(loss, m, t, e):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def rate_within(loss, rate, q):  # type: ignore[no-untyped-def]
-    """The rate, or where the slope has no bound 1 / (curvature ||x||^2) if that is less: the step that takes the
-    row's own loss to its minimum; q = ||x||^2. A longer one makes the next loss larger, and so on without end."""
+def rate_within(loss, rate, q, value):  # type: ignore[no-untyped-def]
+    """The rate, or if that is less the one whose step takes the row's own loss, now ``value``, to its minimum; q =
+    ||x||^2. Where the slope has no bound, 1 / (curvature ||x||^2): a longer step makes the next loss larger, and so on
+    without end. To the edge of the tube: a longer one is off by as much as the rate, whatever the labels' scale."""
     if loss == SQUARED_HINGE:
         return rate if 2.0 * rate * q <= 1.0 else 0.5 / q
     if loss == SQUARED:
         return rate if rate * q <= 1.0 else 1.0 / q
+    if loss == TUBE:
+        return rate if rate * q <= value else value / q
     return rate
 
 

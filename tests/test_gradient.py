@@ -52,8 +52,10 @@ def judged(loss, w, x, y, e):
     return sign, slope(LOSSES[loss], sign * (w @ x), y, e)
 
 
-def limited(loss, rate, x):
+def limited(loss, rate, x, m, y, e):
     """The rate at which the row's own loss is least, where it would be passed."""
+    if loss == "epsilon_insensitive":
+        return min(rate, max(0.0, abs(y - m) - e) / (x @ x))
     bend = {"squared_hinge": 2.0, "squared": 1.0}.get(loss, 0.0)
     return min(rate, 1 / (bend * (x @ x))) if bend * (x @ x) > 0 else rate
 
@@ -63,7 +65,7 @@ def naive_sgd(rows, loss, held, penalty, lam, eta0, epsilon=0.0, start=0, averag
     for t, (x, y, c) in enumerate(rows, 1):
         eta = eta0 / (1 + lam * eta0 * t)
         sign, g = judged(loss, w, x, y, epsilon)
-        step = -limited(loss, c * eta, x) * g * sign * x
+        step = -limited(loss, c * eta, x, sign * (w @ x), y, epsilon) * g * sign * x
         w = (1 - eta * lam * held) * w + step if penalty == "l2" else truncate(w + step, eta * lam * held)
         if averaged and t > start:
             total, n = total + w, n + 1

@@ -87,9 +87,7 @@ def require_usable(source: Any, setting: Setting, class_weights: np.ndarray | No
     if setting.method.row_weights == "binary" and not np.isin(class_weights, (0.0, 1.0)).all():
         raise ValueError(f"algo={setting.method.name!r} takes class weights of 0 and 1 only{others()}")
     if setting.method.row_weights == "binary" and source.weighted and not _zero_or_one(source):
-        raise DataError(
-            f"algo={setting.method.name!r} takes row weights of 0 and 1 only{others()}", column="weight"
-        )
+        raise DataError(f"algo={setting.method.name!r} takes row weights of 0 and 1 only{others()}", column="weight")
 
 
 def others() -> str:
