@@ -51,6 +51,13 @@ class _Linear(BaseEstimator):
             **(self.params or {}),
         }
 
+    def __getattr__(self, name: str) -> Any:
+        """Says of a ``partial_fit`` that is not there who has one."""
+        if name == "partial_fit":
+            having = ", ".join(method.name for method in METHODS.values() if not method.certificate)
+            raise AttributeError(f"algo={self.algo!r} has no partial_fit; those that learn row by row have: {having}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def _learns_on(self) -> bool:
         """Whether there is a ``partial_fit``: for methods that learn from a row at a time."""
         return self.algo in METHODS and not METHODS[self.algo].certificate
@@ -62,7 +69,10 @@ class _Linear(BaseEstimator):
         if X.shape[0] == 0:
             raise ValueError(f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required.")
         rows = Arrays(X, y, sample_weight, real_labels=classes is None, classes=classes)
-        self._train(rows, None, None, init=getattr(self, "model_", None), epochs=1, **options)
+        before = getattr(self, "model_", None)
+        if before is not None and hasattr(self.random_state, "randint"):  # it would draw another seed
+            options["seed"] = before.facts["seed"]
+        self._train(rows, None, None, init=before, epochs=1, **options)
 
     def _decision_values(self, X: Any) -> np.ndarray:
         check_is_fitted(self)

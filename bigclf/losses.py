@@ -46,6 +46,7 @@ GRADIENT = ("hinge", "squared_hinge", "logistic", "squared", "epsilon_insensitiv
 BOXED = ("hinge", "epsilon_insensitive")  # rows get stuck at the ends of a finite box: few keep moving, and a working
 # set can hold them
 MOST_STEPS = 100  # of Newton's method for one row; far out each is about 1 long, where sigma is an exponential
+LONGEST = 1e30  # gradient that is added to sums of float32, which end at 3e38
 NEAR = 1e-4  # for the square of Newton's last step, in units of the root's own scale: what is left is its square again
 
 
@@ -103,14 +104,25 @@ def curvature(loss, m, t, e):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def rate_within(loss, rate, q):  # type: ignore[no-untyped-def]
-    """The rate, or where the slope has no bound 1 / (curvature ||x||^2) if that is less: the step that takes the
-    row's own loss to its minimum; q = ||x||^2. A longer one makes the next loss larger, and so on without end."""
+def rate_within(loss, rate, q, value):  # type: ignore[no-untyped-def]
+    """The rate, or if that is less the one whose step takes the row's own loss, now ``value``, to its minimum; q =
+    ||x||^2. Where the slope has no bound, 1 / (curvature ||x||^2): a longer step makes the next loss larger, and so on
+    without end. To the edge of the tube: a longer one is off by as much as the rate, whatever the labels' scale."""
     if loss == SQUARED_HINGE:
         return rate if 2.0 * rate * q <= 1.0 else 0.5 / q
     if loss == SQUARED:
         return rate if rate * q <= 1.0 else 1.0 / q
+    if loss == TUBE:
+        return rate if rate * q <= value else value / q
     return rate
+
+
+@inlined
+def slope_within(g, q):  # type: ignore[no-untyped-def]
+    """The slope g, or where that makes a gradient g x longer than ``LONGEST`` the one that makes it so long; q =
+    ||x||^2. Methods that divide by the gradients they have seen come to the same weights, and their sums stay within
+    float32."""
+    return g if g * g * q <= LONGEST * LONGEST else np.sign(g) * LONGEST / math.sqrt(q)
 
 
 @inlined

@@ -58,6 +58,8 @@ class Evaluation(Figures):
     unknown : labels that the model does not know and how many rows have them; all these rows count as wrong.
     unseen : entries whose feature the model does not know; they count as zero.
     seconds : what it took.   notes : what a reader of the figures should know.
+    weighted : of rows with weights, accuracy and log_loss in which each counts by its weight (scikit-learn's
+        ``sample_weight``); in the other figures every row counts once. None without weights.
     """
 
     n: int
@@ -75,6 +77,7 @@ class Evaluation(Figures):
     unseen: int = 0
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
+    weighted: dict[str, float | None] | None = None
 
 
 @dataclass
@@ -90,6 +93,8 @@ class RegressionEvaluation(Figures):
     missing : why a figure is None.
     unseen : entries whose feature the model does not know; they count as zero.
     seconds : what it took.   notes : what a reader of the figures should know.
+    weighted : of rows with weights, mean_squared_error and mean_absolute_error in which each counts by its weight; None
+        without weights.
     """
 
     n: int
@@ -101,6 +106,7 @@ class RegressionEvaluation(Figures):
     unseen: int = 0
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
+    weighted: dict[str, float | None] | None = None
 
 
 def evaluate(
@@ -242,7 +248,8 @@ def partial_evaluation(
         true = wanted.labels if positions is None else positions[wanted.labels.astype(np.int64)]
         part.unseen += unseen
         for begin, end in pairwise((cuts - cuts[0]).tolist()):
-            part.add(model, scores[begin:end], true[begin:end])
+            weights = wanted.weights[begin:end] if dataset.weighted else None
+            part.add(model, scores[begin:end], true[begin:end], weights)
         if advance is not None:
             advance(wanted.n_rows, block.n_bytes)
     return part
@@ -280,6 +287,39 @@ def class_positions(model: Model, labels: np.ndarray) -> np.ndarray:
     return np.array([known.get(label, -1) for label in labels.tolist()], np.int64)
 
 
+class WeightedMeans:
+    """Means of figures of rows by the rows' weights, from the sums of each chunk.
+
+    Attributes
+    ----------
+    sums : of each figure the sums of weight times figure, and of the weights of the rows that have it.
+    """
+
+    def __init__(self) -> None:
+        self.sums: dict[str, tuple[array[float], array[float]]] = {}
+
+    def add(self, name: str, weights: np.ndarray, values: np.ndarray) -> None:
+        """Of the next chunk: float64 [m] each."""
+        above, below = self.sums.setdefault(name, (array("d"), array("d")))
+        above.append(float(weights @ values))
+        below.append(float(weights.sum()))
+
+    def merge(self, other: WeightedMeans) -> None:
+        for name, theirs in other.sums.items():
+            mine = self.sums.setdefault(name, (array("d"), array("d")))
+            for ours, more in zip(mine, theirs, strict=True):
+                ours.extend(more)
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(16 * len(above) for above, _ in self.sums.values())
+
+    def figures(self) -> dict[str, float | None] | None:
+        """Each mean (None where the weights are all 0); None without weights."""
+        sums = {name: (math.fsum(above), math.fsum(below)) for name, (above, below) in self.sums.items()}
+        return {name: above / below if below > 0 else None for name, (above, below) in sums.items()} or None
+
+
 class PartialEvaluation:
     """Counts over the rows of consecutive chunks, from which all figures follow; parts can be merged and pickled.
 
@@ -301,6 +341,7 @@ class PartialEvaluation:
     confusion : int64 [true class, predicted class], or None above 1000 classes.
     ranking : what the AUC comes from, or None without two classes.
     losses : for each chunk the sum of -log(probability of the label), or None without probabilities.
+    weighed : the same of rows with weights.
     """
 
     def __init__(self, model: Model, *, exact: bool, rows: int = 0, first: int = 0) -> None:
@@ -311,9 +352,11 @@ class PartialEvaluation:
         self.confusion = np.zeros((k, k), np.int64) if k <= MOST_CLASSES_CONFUSED else None
         self.ranking = (Ranking(rows) if exact else BinnedRanking()) if model.binary else None
         self.losses = None if model.no_probabilities() else array("d")
+        self.weighed = WeightedMeans()
 
-    def add(self, model: Model, scores: np.ndarray, true: np.ndarray) -> None:
-        """Count the rows of the next chunk: decision values [m, K]; ``true`` int64 [m], of ``class_positions``."""
+    def add(self, model: Model, scores: np.ndarray, true: np.ndarray, weights: np.ndarray | None = None) -> None:
+        """Count the rows of the next chunk: decision values [m, K]; ``true`` int64 [m], of ``class_positions``; row
+        weights float64 [m] or None."""
         if model.binary:
             scores = scores[:, 0]
         said, known = model.codes(scores), true >= 0
@@ -328,7 +371,12 @@ class PartialEvaluation:
             self.ranking.add(scores[known], true[known] == 1)
         if self.losses is not None:
             chosen = model.probabilities(scores[known])[np.arange(int(known.sum())), true[known]]
-            self.losses.append(-float(np.log(np.maximum(chosen, np.finfo(float).tiny)).sum()))
+            losses = -np.log(np.maximum(chosen, np.finfo(float).tiny))
+            self.losses.append(float(losses.sum()))
+        if weights is not None:
+            self.weighed.add("accuracy", weights, (true == said).astype(np.float64))
+            if self.losses is not None:
+                self.weighed.add("log_loss", weights[known], losses)
 
     def merge(self, other: PartialEvaluation) -> None:
         """Add the part that comes next; ``other`` stays as it is.
@@ -347,6 +395,7 @@ class PartialEvaluation:
             self.ranking.merge(other.ranking)  # type: ignore[arg-type]  # of the same type
         if self.losses is not None:
             self.losses.extend(other.losses or ())
+        self.weighed.merge(other.weighed)
 
     def _check(self, other: PartialEvaluation) -> None:
         if other.first != self.last:
@@ -361,7 +410,7 @@ class PartialEvaluation:
         """Bytes of it as it travels."""
         kept = {} if self.ranking is None else self.ranking.__getstate__()
         counts = self.right, self.truly, self.predicted, self.confusion
-        return n_bytes((counts, kept)) + 8 * len(self.losses or ())
+        return n_bytes((counts, kept)) + 8 * len(self.losses or ()) + self.weighed.n_bytes
 
 
 class PartialRegression:
@@ -376,6 +425,7 @@ class PartialRegression:
     n : rows; unseen : entries whose feature the model does not know.
     sums : for each chunk its rows, the sums of squared and of absolute errors, the sum of the labels, and that of their
         squared deviations from the chunk's own mean.
+    weighed : means by the rows' weights.
     """
 
     NAMES = ("rows", "squares", "absolutes", "labels", "deviations")
@@ -384,14 +434,18 @@ class PartialRegression:
         self.first = self.last = first
         self.n = self.unseen = 0
         self.sums = {name: array("d") for name in self.NAMES}
+        self.weighed = WeightedMeans()
 
-    def add(self, model: Model, scores: np.ndarray, true: np.ndarray) -> None:
-        """Count the rows of the next chunk: predictions [m, 1] and labels float64 [m]."""
+    def add(self, model: Model, scores: np.ndarray, true: np.ndarray, weights: np.ndarray | None = None) -> None:
+        """Count the rows of the next chunk: predictions [m, 1], labels float64 [m], row weights float64 [m] or None."""
         error = scores[:, 0] - true
         mean = float(true.mean()) if true.size else 0.0
         found = (true.size, error @ error, np.abs(error).sum(), true.sum(), ((true - mean) ** 2).sum())
         for name, value in zip(self.NAMES, found, strict=True):
             self.sums[name].append(float(value))
+        if weights is not None:
+            self.weighed.add("mean_squared_error", weights, error * error)
+            self.weighed.add("mean_absolute_error", weights, np.abs(error))
         self.last += 1
         self.n += true.size
 
@@ -403,11 +457,12 @@ class PartialRegression:
         self.n, self.unseen = self.n + other.n, self.unseen + other.unseen
         for name, values in self.sums.items():
             values.extend(other.sums[name])
+        self.weighed.merge(other.weighed)
 
     @property
     def n_bytes(self) -> int:
         """Bytes of it as it travels."""
-        return 8 * len(self.NAMES) * len(self.sums["rows"])
+        return 8 * len(self.NAMES) * len(self.sums["rows"]) + self.weighed.n_bytes
 
     def figures(self, model: Model) -> RegressionEvaluation:
         squares, mean = math.fsum(self.sums["squares"]), math.fsum(self.sums["labels"]) / self.n
@@ -424,6 +479,7 @@ class PartialRegression:
             label_mean=mean,
             missing={} if whole > 0 else {"r2": "every label is the same"},
             unseen=self.unseen,
+            weighted=self.weighed.figures(),
             notes=[unseen_text(self.unseen, model.n_features)] if self.unseen else [],
         )
 
@@ -445,7 +501,8 @@ def concluded(
     else:
         found = _figures(model, dataset.classes, dataset.class_counts, total)
     if dataset.weighted:
-        found.notes.insert(0, "the data has row weights; evaluation counts every row once")
+        names = " and ".join(name.replace("_", " ") for name in found.weighted or ())
+        found.notes.insert(0, f"the rows have weights: by them are {names} in `weighted`; else every row counts once")
     return found
 
 
@@ -476,6 +533,7 @@ def _figures(model: Model, labels: np.ndarray, counts: np.ndarray, part: Partial
         missing=missing,
         unknown=unknown,
         unseen=part.unseen,
+        weighted=part.weighed.figures(),
         notes=_notes(model, unknown, part.unseen),
     )
 

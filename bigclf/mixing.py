@@ -20,6 +20,7 @@ from bigclf.deltas import Delta, applied
 from bigclf.jit import inner, kernel
 
 FAN = 16  # copies that one node of the tree joins
+TRACE = 1e-200  # what a copy counts that has nothing to count: nothing beside others, and alike where none has any
 
 
 class Rule(NamedTuple):
@@ -74,7 +75,8 @@ def _join_mean(total: Any, start: Any, shares: float) -> Any:
     return _moved(total, start, 1.0 / shares if shares > 0 else 0.0)
 
 
-# Iterative parameter mixing (McDonald, Hall, Mann, NAACL 2010): sum_k mu_k w_k, mu_k a copy's part of the shares.
+# Iterative parameter mixing (McDonald, Hall, Mann, NAACL 2010): sum_k mu_k w_k, mu_k a copy's part of the shares. Their
+# mu by errors is by updates, which are the same for their perceptron: a learner with a margin moves without errors.
 MEAN = Rule(_add_mean, _join_mean)
 
 
@@ -123,17 +125,17 @@ AVERAGED = Rule(_add_averaged, _join_averaged)
 
 
 @kernel
-def accumulate_weighed(total, start, copy, before, now):  # type: ignore[no-untyped-def]
-    """total += (now - before) (copy - start), place by place"""
+def accumulate_weighed(total, start, copy, before, now, trace):  # type: ignore[no-untyped-def]
+    """total += (now - before + trace) (copy - start), place by place"""
     for j in range(total.size):
-        total[j] += (now[j] - before[j]) * (np.float64(copy[j]) - np.float64(start[j]))
+        total[j] += (now[j] - before[j] + trace) * (np.float64(copy[j]) - np.float64(start[j]))
 
 
 @kernel
-def interpolate_weighed(start, total, weight, out):  # type: ignore[no-untyped-def]
-    """out = start + total / weight; where total is 0 start keeps its bits."""
+def interpolate_weighed(start, total, weight, trace, out):  # type: ignore[no-untyped-def]
+    """out = start + total / (weight + trace); where total is 0 start keeps its bits."""
     for j in range(out.size):
-        out[j] = start[j] if total[j] == 0 else np.float64(start[j]) + total[j] / weight[j]
+        out[j] = start[j] if total[j] == 0 else np.float64(start[j]) + total[j] / (weight[j] + trace)
 
 
 def weighed(by: str) -> Rule:
@@ -142,17 +144,19 @@ def weighed(by: str) -> Rule:
     itself and whatever else the state holds grows by the sum of the copies' changes.
 
     With c the rows that have the feature, or with AdaGrad's sum of squared gradients (Agarwal et al., JMLR 2014): a
-    copy that has seen much of a feature counts for more there than one that has not.
+    copy that has seen much of a feature counts for more there than one that has not. Where no copy has seen anything
+    of it, what regularisation made of its weight counts by the shares.
     """
 
     def add(total: Any, start: Any, copy: Any, share: float) -> None:
-        accumulate_weighed(total.weights, start.weights, copy.weights, getattr(start, by), getattr(copy, by))
+        before, now = getattr(start, by), getattr(copy, by)
+        accumulate_weighed(total.weights, start.weights, copy.weights, before, now, TRACE * share)
         for t, s, c in zip(total[1:], start[1:], copy[1:], strict=True):
             accumulate(t, s, c, 1.0)
 
     def join(total: Any, start: Any, shares: float) -> Any:
         state = _moved(total, start, 1.0)
-        interpolate_weighed(start.weights, total.weights, getattr(total, by), state.weights)
+        interpolate_weighed(start.weights, total.weights, getattr(total, by), TRACE * shares, state.weights)
         return state
 
     return Rule(add, join)

@@ -36,6 +36,11 @@ def format_count(count: float) -> str:
     return _scaled(count, ("", "k", "M", "G", "T", "P")) if abs(count) >= 1e6 else f"{count:,.0f}"
 
 
+def plural(count: int, noun: str) -> str:
+    """``1 row``, ``2,000 rows``, ``119 M rows``."""
+    return f"{format_count(count)} {noun}{'s' * (count != 1)}"
+
+
 def format_seconds(seconds: float) -> str:
     """``seconds`` in the units a person would use: ``12 ms``, ``3.4 s``, ``2 min 05 s``, ``1 h 03 min``."""
     if seconds < 0.9995:

@@ -94,6 +94,39 @@ def test_convert_tells_what_it_made(place, tmp_path):
     assert told["classes"] == [{"label": -1, "rows": 100}, {"label": 1, "rows": 200}]
 
 
+def test_figures_on_validation_rows_and_the_results_of_a_sweep_are_shown(place, tmp_path):
+    words = ("--algo", "pa1", "--validate", place / "shards", "--early-stopping", 2, "--run-dir", tmp_path / "run")
+    fitted = bigclf("fit", place / "shards", "-o", tmp_path / "model", *words)[0]
+    model = json.loads(bigclf("inspect", tmp_path / "model", "--json")[0])["facts"]
+    shown = f"accuracy {100 * model['validation']['accuracy']:.2f} %"
+    assert f"{shown} after epoch {model['best_epoch']}, the best" in fitted
+    assert all(shown in bigclf("inspect", tmp_path / name)[0] for name in ("model", "run"))
+    swept = bigclf("sweep", place / "shards", "-o", tmp_path / "sweep", "--grid", "C=0.1,1", "--folds", 2)[0]
+    inspected = bigclf("inspect", tmp_path / "sweep")[0]
+    assert "a sweep, 2 points, 1 read" in inspected and swept.splitlines()[1:-1] == inspected.splitlines()[1:-1]
+    told = json.loads(bigclf("inspect", tmp_path / "sweep", "--json")[0])
+    assert told["kind"] == "sweep" and len(told["table"]) == 2
+    (tmp_path / "sweep" / "results.json").write_text("{}")
+    assert "not the results of a sweep" in error_of("inspect", tmp_path / "sweep", code=3)
+
+
+def test_errors_about_a_methods_parameters_say_where_those_are(place, tmp_path):
+    words = ("fit", place / "shards", "-o", tmp_path / "model", "--algo", "pa1")
+    assert "algorithms: eta is a parameter of methods, --param eta=VALUE" in error_of(*words, "--eta=1", code=2)
+    assert "(see bigclf algorithms pa1)" in error_of(*words, "--param", "eta=1", code=2)
+    assert "(see bigclf fit --help)" in error_of(*words, "--epoch=1", code=2)
+    assert "smaller chunks (bigclf convert --chunk-nnz)" in error_of(*words, "--groups=9", code=2)
+    out = bigclf("algorithms")[0]
+    assert "squared_epsilon_insensitive" in out and "voted perceptron: not one vector but the majority of all" in out
+
+
+def test_one_row_is_one_row(tmp_path):
+    (tmp_path / "one.svm").write_text("1 1:0.5\n")
+    out = bigclf("convert", tmp_path / "one.svm", tmp_path / "one", "--workers", 1)[0]
+    out += bigclf("inspect", tmp_path / "one")[0]
+    assert out.count("1 row, 1 feature") == 2 and "1 rows" not in out and "(1 file, 1 chunk)" in out
+
+
 def test_inspect_data_model_and_run(place, tmp_path):
     assert "300" in bigclf("inspect", place / "shards")[0]
     data = json.loads(bigclf("inspect", place / "shards", "--json")[0])

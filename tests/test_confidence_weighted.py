@@ -312,6 +312,21 @@ def test_extreme_rows_leave_every_number_finite_and_every_variance_positive(algo
     assert (variances > 0).all() and state[2].updates > 0
 
 
+@pytest.mark.parametrize(("algo", "dtype"), [("cw", "float32"), ("cw_full", "float64")])
+def test_variances_at_their_floor_are_warned_of(algo, dtype, tmp_path, caplog):
+    x, _ = random_rows(300, 20, 1.0)
+    y = np.random.default_rng(0).choice([-1, 1], 300)
+    options = dict(algo=algo, dtype=dtype, epochs=5, **QUIET)
+    assert fit(x, y, eta=0.6, **options).result_.warnings == [] and not caplog.records
+    model = fit(x, y, eta=0.999, run_dir=tmp_path, **options)
+    first = model.state["0.weights"] if algo == "cw" else model.state["0.covariance"]
+    share = np.mean((first[:, 1] if algo == "cw" else np.diag(first)) < 1.001e-6)
+    (text,) = model.result_.warnings
+    assert share > 0.01 and f"{100 * share:.0f} % of the variances" in text and "a smaller eta" in text
+    assert model.facts["warnings"] == [text] == [record.message for record in caplog.records]
+    assert fit(x, y, eta=0.999, run_dir=tmp_path, resume=True, **options).result_.warnings == [text]
+
+
 @pytest.mark.data
 @pytest.mark.parametrize("algo", ["cw", "cw_exact", "cw_full"])
 def test_much_confidence_on_dense_data_runs_to_its_end(algo, data_set):

@@ -22,6 +22,7 @@ from bigclf.losses import LOSSES, REGRESSION
 from bigclf.methods import METHODS, perceptron
 from bigclf.methods import dual_coordinate_descent as dcd
 from bigclf.mixing import AVERAGED, FAN, MEAN, SUM, Mixture, agree, half_distance, line_search, next_penalty
+from bigclf.model import Model
 from bigclf.training import fit
 from bigclf.training.run_directory import RunDirectory
 
@@ -464,6 +465,16 @@ def test_changes_alone_give_the_bits_of_whole_copies(rule, kind, count, seed, ch
 
 
 # Mixed perceptrons (McDonald, Hall, Mann, NAACL 2010)
+
+
+def test_by_mistakes_copies_that_made_none_keep_what_their_margins_asked_for():
+    x, y, u, _ = separable_rows()
+    first = Model(1e-3 * u[None], np.zeros(1), np.array([-1, 1]))
+    options = dict(algo="pa1", C=1e-9, bias=None, groups=3, epochs=1, init=first, **QUIET)  # every row is one update
+    found, expected = (fit(x, y, mixing=mixing, **options) for mixing in ("mistakes", "rows"))
+    assert found.result_.mistakes == 0 and found.result_.history[0]["updates"] == y.size
+    assert np.all(found.coef_ != first.coef_)
+    np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-14)
 
 
 @pytest.mark.parametrize("mixing", ["uniform", "mistakes"])

@@ -232,6 +232,32 @@ def test_empty_rows_change_no_weight_where_there_is_no_bias(case):
         np.testing.assert_allclose(rows2.alpha[[0, 1, 22]], price * expected, rtol=1e-15)
 
 
+# Their steps (narow's: of theta) are as long as the row: nothing but finite weights can be asked for.
+AS_LONG = ("perceptron", "averaged_perceptron", "voted_perceptron", "pnorm_perceptron", "pdm", "narow", "narow_full",
+           "sgd", "asgd", "pegasos")  # fmt: skip
+
+
+@every_case
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_rows_without_entries_and_of_huge_norm_do_no_harm(case, dtype):
+    x, y = case.data(120, D, density=0.4)
+    x = x.tolil()
+    x[7], x[11], x[12], x[40] = 0, 0, 0, 0
+    x[11, 3], x[11, 5], x[12, 3], x[40, 3] = 1e30, -1e30, 1e36, 1e-30
+    block = block_of(x.tocsr().astype(np.float32), y)
+    state = None
+    for _ in range(3):
+        state = learn(case, block, D, None, state and state[:2], dtype, "feature")
+        if case.method.finish:
+            case.method.finish(state[0], case.params("feature"))
+    assert all(np.isfinite(array).all() for array in (*state[0], *state[1]))
+    weights, others = case.weights(state[0], "feature"), np.delete(np.arange(120), [11, 12])
+    assert np.isfinite(weights).all()
+    if case.algo not in AS_LONG or case.loss in ("squared", "squared_hinge"):
+        predicted = dense(block, D)[others] @ weights[:-1] + weights[-1]
+        assert np.mean((predicted > 0) == (y[others] > 0)) > 0.7
+
+
 # Row weights, separable data, mixing
 
 

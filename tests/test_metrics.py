@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 import scipy.sparse
-from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, precision_recall_fscore_support, roc_auc_score
+from making import shards_of
+from sklearn.metrics import (
+    accuracy_score,
+    confusion_matrix,
+    log_loss,
+    mean_absolute_error,
+    mean_squared_error,
+    precision_recall_fscore_support,
+    roc_auc_score,
+)
 
 from bigclf.data.convert import write_shards
 from bigclf.data.dataset import Dataset
@@ -59,6 +68,23 @@ def test_figures_are_those_of_scikit_learn(tmp_path, classes, loss):
         else:
             assert figures.log_loss is None and "logistic" in figures.missing["log_loss"]
         assert figures.to_dict()["n"] == 400 and "auc" in figures.keys()  # noqa: SIM118
+
+
+def test_by_row_weights_the_figures_are_those_of_scikit_learn(tmp_path):
+    X, rng = matrix(), np.random.default_rng(3)
+    weights = rng.choice([0.0, 0.25, 1.0, 7.0], 400).astype(np.float32)
+    model, y = make((0, 1, 2), loss="logistic"), rng.integers(0, 3, 400)
+    found = evaluate(model, shards_of(tmp_path / "c", X, y, weights))
+    assert found.accuracy == accuracy_score(y, model.predict(X)) and "`weighted`" in found.notes[0]
+    assert found.weighted["accuracy"] == pytest.approx(accuracy_score(y, model.predict(X), sample_weight=weights))
+    expected = log_loss(y, model.predict_proba(X), labels=[0, 1, 2], sample_weight=weights)
+    assert found.weighted["log_loss"] == pytest.approx(expected, rel=1e-6)
+    assert evaluate(model, X, y).weighted is None
+
+    model, y = Model(model.coef_[:1], model.intercept_[:1], None, method={"name": "dcd"}), rng.normal(size=400)
+    found = evaluate(model, shards_of(tmp_path / "n", X, y, weights, real=True))
+    for name, score in (("mean_squared_error", mean_squared_error), ("mean_absolute_error", mean_absolute_error)):
+        assert found.weighted[name] == pytest.approx(score(y, model.predict(X), sample_weight=weights))
 
 
 def test_auc_counts_ties_half_and_bins_keep_their_bound():

@@ -47,9 +47,10 @@ def rows_and_labels(kind):
 
 
 def own_shards(X, y, out):
-    """Several files, every chunk a row group."""
+    """Several files, every chunk a row group; rows with weights."""
     classes, codes = np.unique(y, return_inverse=True)
-    row = (X.indptr.astype(np.int64), X.indices, X.data, codes)
+    weights = np.random.default_rng(4).exponential(size=y.size).astype(np.float32)
+    row = (X.indptr.astype(np.int64), X.indices, X.data, codes, weights)
     return write_shards([row], str(out), classes=classes, n_features=X.shape[1], chunk_nnz=100, shard_nnz=600)
 
 

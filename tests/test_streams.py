@@ -29,6 +29,24 @@ def test_fit_from_a_model_goes_on_exactly(case, tmp_path):
     assert further.result_.epochs == 5 and [record["epoch"] for record in further.result_.history] == [4, 5]
 
 
+def test_going_on_with_another_seed_or_type_of_weights_says_so(caplog):
+    x, y = random_rows(150, 30)
+    options = dict(algo="averaged_perceptron", progress=False)
+    model = fit(x, y, epochs=3, **options)
+    for name, value in (("seed", 7), ("dtype", "float32")):
+        caplog.clear()
+        further = fit(x, y, epochs=2, init=model, **{name: value}, **options)
+        assert [f"{name}={value}" in record.message for record in caplog.records] == [True]
+        assert further.result_.epochs == 5 and further.state["0.steps"][0] == 5 * 150
+    assert further.state["0.weights"].dtype == "float32"
+    caplog.clear()
+    fit(x, y, epochs=2, init=model, **options)
+    estimator = LinearClassifier("averaged_perceptron", random_state=np.random.RandomState(3))
+    for _ in range(2):
+        estimator.partial_fit(x, y, classes=[-1, 1])
+    assert not caplog.records
+
+
 @every_online
 def test_partial_fit_is_a_fit_of_one_epoch_after_another(case):
     x, y = case.data(120, 30)
@@ -56,6 +74,9 @@ def test_partial_fit_of_rows_of_one_class_and_of_strange_labels():
     with pytest.raises(DataError, match=r"row 1.*'eggs' is none of the classes"):
         estimator.partial_fit(x[:2], ["ham", "eggs"])
     assert not hasattr(LinearClassifier("dcd"), "partial_fit")
+    for estimator in (LinearClassifier("dcd"), LinearRegressor()):
+        with pytest.raises(AttributeError, match="algo='dcd' has no partial_fit.*perceptron.*, pa1, .*sgd"):
+            estimator.partial_fit(x, y)
 
 
 def test_a_model_of_another_method_gives_only_its_weights():
@@ -140,6 +161,19 @@ def test_early_stopping_gives_the_best_epoch(tmp_path):
     assert model.digest() == fit(x, y, epochs=best + 1, **options).digest()
     fit(x, y, early_stopping=3, epochs=2, run_dir=tmp_path, **options)
     assert fit(x, y, early_stopping=3, run_dir=tmp_path, resume=True, **options).digest() == model.digest()
+
+
+@pytest.mark.parametrize("algo", ["perceptron", "averaged_perceptron", "arow"])
+def test_a_run_goes_on_from_the_best_epoch_where_another_stopped_early(algo, tmp_path):
+    x, y = random_rows(150, 60, noise=3.0)
+    options = dict(algo=algo, validate=random_rows(80, 60, seed=9, noise=3.0), progress=False, seed=3)
+    fit(x, y, early_stopping=2, epochs=2, run_dir=tmp_path / "run", **options)
+    fit(x, y, early_stopping=2, run_dir=tmp_path / "run", resume=True, **options).save(tmp_path / "model")
+    model = load(tmp_path / "model")
+    best = model.facts["best_epoch"]
+    assert model.facts["epochs"] == best + 2
+    further, straight = fit(x, y, epochs=2, init=model, **options), fit(x, y, epochs=best + 2, **options)
+    assert further.state_digest() == straight.state_digest() and further.result_.epochs == best + 2
 
 
 def test_early_stopping_without_a_meaning_is_refused():

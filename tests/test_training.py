@@ -812,3 +812,17 @@ def test_an_unfit_matrix_is_refused(rows):
 def test_a_limit_that_is_no_number_is_refused_by_name(rows, name):
     with pytest.raises(ValueError, match=f"{name} must be a number"):
         fit(*rows, **(options() | {name: "a"}))
+
+
+def test_many_labels_that_are_no_whole_numbers_are_warned_of(tmp_path, caplog):
+    x, _ = random_rows(60, 8)
+    y = np.arange(60) // 2 + 0.5
+    data = shards_of(tmp_path / "rows", x, y)
+    assert "30 distinct labels" in data.warnings[0] and data.with_real_labels().warnings == []
+    for rows in ((x, y), (data,)):
+        for loss, expected in ((None, 1), ("squared", 0)):
+            caplog.clear()
+            algo = "sgd" if loss else "perceptron"
+            found = fit(*rows, algo=algo, loss=loss, epochs=1, progress=False).result_.warnings
+            assert len(found) == expected == len(caplog.records) and all("squared" in text for text in found)
+    assert fit(x, np.floor(y), algo="perceptron", epochs=1, progress=False).result_.warnings == []

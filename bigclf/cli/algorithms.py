@@ -38,7 +38,7 @@ def _print_table(methods: list[dict[str, Any]]) -> None:
     table.add_column("name", style="bold green", no_wrap=True)
     table.add_column("what it is", ratio=1)
     for name in ("parameters", "losses", "says how good by"):
-        table.add_column(name)
+        table.add_column(name, no_wrap=True)
     for method in methods:
         params = "\n".join(_default_text(param) for param in method["parameters"])
         quality = "certified gap" if method["certificate"] else "progressive error"

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from bigclf.cli import terminal
-from bigclf.units import format_bytes, format_count, format_seconds
+from bigclf.units import format_bytes, format_seconds, plural
 
 
 @click.command("convert", short_help="Turn text into shards.")
@@ -93,15 +93,14 @@ def print_converted(dataset: Any, out: str) -> None:
     report = getattr(dataset, "report", None) or {}
     seconds = report.get("seconds")
     terminal.heading(
-        f"{format_count(dataset.n_rows)} rows, {format_count(dataset.n_features)} features, "
-        f"{format_count(dataset.nnz)} non-zeros",
+        f"{plural(dataset.n_rows, 'row')}, {plural(dataset.n_features, 'feature')}, {plural(dataset.nnz, 'non-zero')}",
         f"in {format_seconds(seconds)}" if seconds else "",
     )
     bad, rounding = report.get("bad_rows"), report.get("largest_relative_rounding")
     read, written = report.get("bytes_in"), report.get("bytes_out")
     terminal.facts(
         [
-            ("shards", f"{out}  ({len(dataset.files)} files, {dataset.n_chunks:,} chunks)"),
+            ("shards", f"{out}  ({plural(len(dataset.files), 'file')}, {plural(dataset.n_chunks, 'chunk')})"),
             ("bytes", f"{format_bytes(read)} -> {format_bytes(written)}" if read and written else None),
             label_line(dataset),
             ("values", "all 1, left out" if dataset.binary else None),
@@ -127,7 +126,7 @@ def label_line(dataset: Any) -> tuple[str, str]:
 def class_text(dataset: Any, most: int = 6) -> str:
     """``-1: 24,720 rows · 1: 7,841 rows``, the first few."""
     pairs = list(zip(dataset.classes.tolist(), dataset.class_counts.tolist(), strict=True))
-    shown = " · ".join(f"{label}: {count:,} rows" for label, count in pairs[:most])
+    shown = " · ".join(f"{label}: {count:,} row{'s' * (count != 1)}" for label, count in pairs[:most])
     return shown + (f" · and {len(pairs) - most:,} more" if len(pairs) > most else "")
 
 

@@ -8,10 +8,17 @@ import click
 from click.core import ParameterSource
 
 from bigclf.cli import terminal
-from bigclf.cli.inspect import NOT_REPEATABLE, certificate_text, cluster_text, disk_text, parameters_text
+from bigclf.cli.inspect import (
+    NOT_REPEATABLE,
+    certificate_text,
+    cluster_text,
+    disk_text,
+    parameters_text,
+    validation_text,
+)
 from bigclf.errors import BigclfError, ClusterError, Interrupted, RunError
 from bigclf.progress import quality_text
-from bigclf.units import format_bytes, format_count, format_seconds
+from bigclf.units import format_bytes, format_seconds, plural
 
 
 @click.command("fit", short_help="Train a model.")
@@ -22,7 +29,8 @@ from bigclf.units import format_bytes, format_count, format_seconds
 @click.option("--loss", help="The loss, for methods that have several.")
 @click.option("--penalty", help="The penalty, for methods that have several.")
 @click.option("--bias", type=click.Choice(["feature", "free", "none"]), help="The constant term  [default: feature]")
-@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the method by its name.")
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the method by its name:"
+              " see `bigclf algorithms NAME`.")  # fmt: skip
 @click.option("--multiclass", help="How more than two classes are learned.")
 @click.option("--class-weight", metavar="balanced|CLASS=W,...", help="Weights of the classes.")
 @click.option("--dtype", type=click.Choice(["float64", "float32"]), help="Type of the weights  [default: float64]")
@@ -208,6 +216,7 @@ def print_fit(model: Any, path: str) -> None:
     terminal.facts(
         [
             ("quality", quality(model)),
+            ("validation", validation_text(model.facts.get("validation"), model.facts.get("best_epoch"))),
             ("by read" if result.reads >= result.epochs else "by epoch", trace_text(result.history)),
             ("weights", f"{model.coef_.shape[0]} x {model.n_features:,}"),
             ("parameters", parameters_text(method)),
@@ -239,7 +248,7 @@ def quality(model: Any) -> str | None:
 
 def progressive_text(progressive: dict[str, Any]) -> str:
     rows = progressive.get("rows")
-    over = f" over {format_count(rows)} rows" if rows else ""
+    over = f" over {plural(rows, 'row')}" if rows else ""
     if "mean_loss" in progressive:
         return f"loss of {progressive['mean_loss']:.6g} a row, each judged before it was learned from{over}"
     return f"{100 * progressive['error']:.2f} % wrong, each row judged before it was learned from{over}"
@@ -261,7 +270,3 @@ def memory_text(memory: dict[str, Any] | None) -> str | None:
     base = memory.get("base", 0)
     planned, peak = (format_bytes(max(memory.get(key, 0) - base, 0)) for key in ("planned", "peak"))
     return f"{planned} planned, {peak} at the peak, beside {format_bytes(base)} of interpreter and libraries"
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' * (count != 1)}"

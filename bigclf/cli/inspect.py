@@ -1,4 +1,4 @@
-"""``bigclf inspect``: what is in data, a model or a run directory."""
+"""``bigclf inspect``: what is in data, a model, a run directory or the results of a sweep."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import click
 from bigclf.cli import terminal
 from bigclf.cli.convert import class_text, describe, label_line, print_warnings
 from bigclf.errors import DataError
-from bigclf.units import format_bytes, format_count, format_seconds
+from bigclf.units import format_bytes, format_seconds, plural
 
 
-@click.command("inspect", short_help="Say what is in data, a model or a run.")
-@click.argument("things", nargs=-1, required=True, metavar="DATA|MODEL|RUN")
+@click.command("inspect", short_help="Say what is in data, a model, a run or a sweep.")
+@click.argument("things", nargs=-1, required=True, metavar="DATA|MODEL|RUN|SWEEP")
 @terminal.json_option
 def command(things: tuple[str, ...], as_json: bool) -> None:
-    """What is in shards, a model or a run directory, with what one should know before training."""
+    """What is in shards, a model, a run directory or a sweep's, with what one should know before training."""
     kind, facts, show = look(list(things))
     if as_json:
         terminal.emit_json({"kind": kind, **facts})
@@ -26,9 +26,13 @@ def command(things: tuple[str, ...], as_json: bool) -> None:
 
 
 def look(things: list[str]) -> tuple[str, dict[str, Any], Any]:
-    """What the paths name (``data``, ``model`` or ``run``), its facts, and a function that prints them."""
+    """What the paths name (``data``, ``model``, ``run`` or ``sweep``), its facts, and a function that prints them."""
     from bigclf.data import files
 
+    if len(things) == 1 and files.exists(files.join(things[0], "results.json")):
+        return _sweep(things[0])
+    if len(things) == 1 and files.exists(files.join(things[0], "run", "grid", "run.json")):
+        things = [files.join(things[0], "run", "grid")]  # a sweep that has not ended
     if len(things) == 1 and files.exists(files.join(things[0], "run.json")):
         run = read_run(things[0])
         return "run", run, lambda: _print_run(things[0], run)
@@ -53,7 +57,7 @@ def _parquet(path: str) -> bool:
 
 def _print_data(dataset: Any) -> None:
     told = describe(dataset)
-    terminal.heading("data", f"{format_count(dataset.n_rows)} rows, {format_count(dataset.n_features)} features")
+    terminal.heading("data", f"{plural(dataset.n_rows, 'row')}, {plural(dataset.n_features, 'feature')}")
     terminal.facts(
         [
             ("rows", f"{dataset.n_rows:,}"),
@@ -116,6 +120,8 @@ def _print_model(path: str, told: dict[str, Any]) -> None:
         ],
         indent="  ",
     )
+    for text in told["facts"].get("warnings", ()):
+        terminal.say("warning:", text, "yellow")
 
 
 NOT_REPEATABLE = "no: waiting time was used (opportunistic), another run has other bits"
@@ -129,22 +135,47 @@ def _training_facts(facts: dict[str, Any]) -> list[tuple[str, Any]]:
     """How it was trained: what a person asks first, then whatever else is short."""
     facts = dict(facts)
     rows, nnz, stopped = facts.pop("n_rows", None), facts.pop("nnz", None), facts.pop("stopped", None)
-    parts = [f"{facts.pop(name):,} {name}" for name in ("reads", "epochs") if name in facts]
+    parts = [plural(facts.pop(name), name[:-1]) for name in ("reads", "epochs") if name in facts]
     if "seconds" in facts:
         parts.append(format_seconds(facts.pop("seconds")))
     progressive = facts.pop("progressive", None) or {}
     facts.pop("converged", None)
     repeatable = facts.pop("repeatable", True)
-    rest = [(name, _short(value)) for name, value in facts.items() if not isinstance(value, (dict, list))]
+    judged = validation_text(facts.pop("validation", None), facts.get("best_epoch"))
+    rest = [(name.replace("_", " "), _amount(name, value)) for name, value in facts.items()
+            if value is not None and not isinstance(value, (dict, list))]  # fmt: skip
     return [
-        ("trained on", f"{rows:,} rows, {nnz:,} non-zeros" if rows is not None and nnz is not None else None),
+        ("trained on", rows_text(rows, nnz) if rows is not None and nnz is not None else None),
         ("in", ", ".join(parts)),
         ("stopped by", stopped),
         ("repeatable", None if repeatable else NOT_REPEATABLE),
         ("progressive error", f"{100 * progressive['error']:.2f} %" if "error" in progressive else None),
         ("progressive loss", f"{progressive['mean_loss']:.6g} a row" if "mean_loss" in progressive else None),
+        ("validation", judged),
         *rest,
     ]
+
+
+def rows_text(rows: int, nnz: int) -> str:
+    """In full, whatever their size."""
+    return f"{rows:,} row{'s' * (rows != 1)}, {nnz:,} non-zero{'s' * (nnz != 1)}"
+
+
+def validation_text(found: dict[str, float] | None, epoch: int | None = None) -> str | None:
+    """``accuracy 93.20 %``, or of numbers ``mean squared error 0.31, mean absolute error 0.44``; with the epoch, where
+    an earlier one is the answer."""
+    if not found:
+        return None
+    texts = [f"accuracy {100 * value:.2f} %" if name == "accuracy" else f"{name.replace('_', ' ')} {value:.6g}"
+             for name, value in found.items()]  # fmt: skip
+    return ", ".join(texts) + (f" after epoch {epoch:,}, the best" if epoch else "")
+
+
+def _amount(name: str, value: Any) -> str:
+    """Bytes with their unit, other whole numbers with their thousands apart; a seed as it is given again."""
+    if not isinstance(value, int) or isinstance(value, bool) or name == "seed":
+        return _short(value)
+    return format_bytes(value) if "bytes" in name else f"{value:,}"
 
 
 def certificate_text(certificate: dict[str, Any] | None) -> str | None:
@@ -172,6 +203,29 @@ def _short(value: Any, most: int = 90) -> str:
         terminal.plain(value), ensure_ascii=False
     )  # fmt: skip
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+# A sweep
+
+
+def _sweep(directory: str) -> tuple[str, dict[str, Any], Any]:
+    from bigclf.cli.sweep import print_table
+    from bigclf.data import files
+
+    path = files.join(directory, "results.json")
+    try:
+        told = json.loads(files.read_text(path))
+        points, reads = len(told["table"]), told["reads"]
+    except (ValueError, KeyError, TypeError):
+        raise DataError("not the results of a sweep", file=path) from None
+
+    def show() -> None:
+        terminal.heading(directory, f"a sweep, {plural(points, 'point')}, {plural(reads, 'read')}")
+        print_table(told["table"], told["measure"], told["best_params_"])
+        best = files.join(directory, "model.bigclf")
+        click.echo(f"  next: {click.style(f'bigclf inspect {best}', bold=True)}")
+
+    return "sweep", told, show
 
 
 # A run
@@ -210,15 +264,15 @@ def _print_run(directory: str, told: dict[str, Any], most: int = 12) -> None:
     run, history = told["run"], told["history"]
     groups = len(run.get("plan", {}).get("groups", ()))
     identity, plan = run.get("identity", {}), run.get("plan", {})
-    epochs = history[-1].get("epoch", "?") if history else 0
-    terminal.heading(directory, f"a run by {identity.get('method', '?')}, {epochs} epochs")
+    epochs = history[-1].get("epoch", 0) if history else 0
+    terminal.heading(directory, f"a run by {identity.get('method', '?')}, {plural(epochs, 'epoch')}")
     data = identity.get("data", {})
     terminal.facts(
         [
             ("parameters", parameters_text({"loss": identity.get("loss"), **identity.get("settings", {})})),
-            ("data", f"{data['n_rows']:,} rows, {data['nnz']:,} non-zeros" if "nnz" in data else None),
+            ("data", rows_text(data["n_rows"], data["nnz"]) if "nnz" in data else None),
             ("limits", parameters_text({**run.get("limits", {}), "tol": identity.get("tol")})),
-            ("plan", parameters_text({k: v for k, v in plan.items() if not isinstance(v, (list, dict))})),
+            ("plan", ", ".join(f"{k}={_amount(k, v)}" for k, v in plan.items() if not isinstance(v, (list, dict)))),
             ("disk", disk_text(plan)),
             ("groups", f"{groups:,}" if groups > 1 else None),
             ("cluster", cluster_text(history)),
@@ -232,7 +286,7 @@ def _print_run(directory: str, told: dict[str, Any], most: int = 12) -> None:
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     names = ("epoch", "seconds", "rows", "bytes_read", "objective", "gap", "error", "mean_loss", "mistakes", "workers",
-             "mixes", "bytes_moved")  # fmt: skip
+             "mixes", "bytes_moved", "validation")  # fmt: skip
     columns = [name for name in names if any(record.get(name) is not None for record in history)]
     for name in columns:
         table.add_column(name.replace("_", " "), justify="right")
@@ -273,6 +327,8 @@ def _cell(name: str, value: Any) -> str:
         return format_seconds(value)
     if name in ("bytes_read", "bytes_moved"):
         return format_bytes(value)
+    if name == "validation":
+        return validation_text(value) or ""
     if name == "gap":
         return f"{value:.2e}"
     if name == "error":

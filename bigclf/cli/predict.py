@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from bigclf.cli import terminal
-from bigclf.units import format_bytes, format_count, format_seconds
+from bigclf.units import format_bytes, format_seconds, plural
 
 
 @click.command("predict", short_help="Predict the class of every row.")
@@ -50,7 +50,7 @@ def command(
     if as_json:
         terminal.emit_json(result)
         return
-    terminal.heading(f"{format_count(result['rows'])} predictions", f"in {format_seconds(result['seconds'])}")
+    terminal.heading(plural(result["rows"], "prediction"), f"in {format_seconds(result['seconds'])}")
     terminal.facts(
         [
             ("files", f"{out}: {result['written']:,} written" + (f", {result['kept']:,} kept" * bool(result["kept"]))),

@@ -8,9 +8,9 @@ import click
 
 from bigclf.cli import terminal
 from bigclf.cli.evaluate import write_json
-from bigclf.cli.fit import fit_keywords, plural
+from bigclf.cli.fit import fit_keywords
 from bigclf.errors import RunError
-from bigclf.units import format_seconds
+from bigclf.units import format_seconds, plural
 
 FILES = ("results.json", "results.csv", "results.png", "model.bigclf")
 NAMES = {"error": "error", "log_loss": "log loss", "mean_squared_error": "mean squared error"}
@@ -175,30 +175,35 @@ def draw(found: Any, path: str) -> bool:
 
 
 def show(found: Any, out: str) -> None:
-    from rich import box
-    from rich.table import Table
-
     from bigclf.data import files
 
     result = found.best_model.result_
     terminal.heading(out, f"{plural(len(found.table), 'point')}, {plural(found.reads, 'read')}, "
                      f"{format_seconds(found.seconds + result.seconds)}")  # fmt: skip
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    names = [*found.table[0]["params"], NAMES[found.measure], "spread", "gap", "epochs", "seconds"]
-    for name in ("", *names):
-        table.add_column(name, justify="right")
-    for row in found.table:
-        best = row["params"] == found.best_params_
-        cells = [*(f"{v:g}" if isinstance(v, float) else str(v) for v in row["params"].values()),
-                 _number(row["mean"], ".5f"), _number(row["spread"], ".5f"), _number(row["gap"], ".1e"),
-                 str(row["epochs"]), f"{row['seconds']:.2f}"]  # fmt: skip
-        table.add_row("→" if best else "", *cells, style="bold" if best else None)
-    terminal.tables().print(table)
+    print_table(found.table, found.measure, found.best_params_)
     if not (found.converged and result.converged):
         click.echo(
             "  " + terminal.poor("not converged: stopped at the limits") + "; give more epochs, or a larger --tol"
         )
     click.echo(f"  next: {click.style(f'bigclf evaluate {files.join(out, FILES[-1])} TEST_DATA', bold=True)}")
+
+
+def print_table(points: list[dict[str, Any]], measure: str, best_params: dict[str, Any]) -> None:
+    """The points of the grid, an arrow at the best."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    names = [*points[0]["params"], NAMES[measure], "spread", "gap", "epochs", "seconds"]
+    for name in ("", *names):
+        table.add_column(name, justify="right")
+    for row in points:
+        best = row["params"] == best_params
+        cells = [*(f"{v:g}" if isinstance(v, float) else str(v) for v in row["params"].values()),
+                 _number(row["mean"], ".5f"), _number(row["spread"], ".5f"), _number(row["gap"], ".1e"),
+                 str(row["epochs"]), f"{row['seconds']:.2f}"]  # fmt: skip
+        table.add_row("→" if best else "", *cells, style="bold" if best else None)
+    terminal.tables().print(table)
 
 
 def _number(value: float | None, form: str) -> str:

@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import os
+import re
 import shlex
 import signal
 import threading
@@ -74,9 +75,23 @@ def _describe(error: Exception) -> tuple[str, int]:
 def _usage_text(error: click.ClickException) -> str:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return error.format_message()
-    ctx = getattr(error, "ctx", None)
-    hint = f" (see {ctx.command_path} --help)" if ctx else ""
-    return error.format_message().rstrip(" .\n") + hint
+    ctx, text = getattr(error, "ctx", None), error.format_message().rstrip(" .\n")
+    if ctx is None:
+        return text
+    return f"{text} (see {_where_to_look(error, text, ctx)})"
+
+
+def _where_to_look(error: click.ClickException, text: str, ctx: click.Context) -> str:
+    """The command that lists the parameters of the method an error speaks of, else the options of the command."""
+    options = {param.name for param in ctx.command.params}
+    if isinstance(error, click.NoSuchOption) and "params" in options:
+        from bigclf.methods import METHODS
+
+        name = error.option_name.lstrip("-")
+        if any(param.name == name for method in METHODS.values() for param in method.params):
+            return f"bigclf algorithms: {name} is a parameter of methods, --param {name}=VALUE"
+    method = re.search(r"algo='(\w+)'", text)
+    return f"bigclf algorithms {method[1]}" if method and "algo" in options else f"{ctx.command_path} --help"
 
 
 _resume_lines: list[str] = []
@@ -205,11 +220,11 @@ def poor(text: str) -> str:
 
 
 def tables() -> Any:
-    """A ``rich`` console on stdout, as wide as the terminal and never narrower than 100 when piped."""
+    """A ``rich`` console on stdout, as wide as the terminal; where there is none, wide enough to cut nothing short."""
     from rich.console import Console
 
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=max(console.width, 110))
+    return console if console.is_terminal else Console(highlight=False, width=max(console.width, 160))
 
 
 # Parameters

@@ -9,7 +9,7 @@ import click
 
 from bigclf.cli import terminal
 from bigclf.errors import BigclfError, DataError
-from bigclf.units import format_bytes, format_count, format_seconds
+from bigclf.units import format_bytes, format_count, format_seconds, plural
 
 MOST_FAULTS = 100
 
@@ -36,7 +36,7 @@ def command(ctx: click.Context, data: tuple[str, ...], columns: str | None, as_j
 def _print(report: dict[str, Any]) -> None:
     verdict = terminal.good("good") if not report["faults"] else click.style("damaged", fg="red", bold=True)
     rate = report["bytes"] / max(report["seconds"], 1e-9)
-    terminal.heading(verdict, f"{report['files']:,} files, {format_bytes(report['bytes'])} in "
+    terminal.heading(verdict, f"{plural(report['files'], 'file')}, {format_bytes(report['bytes'])} in "
                      f"{format_seconds(report['seconds'])} ({format_bytes(rate)}/s)")  # fmt: skip
     terminal.facts(
         [

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bigclf.block import FAULTS, OK, Block, as_unsigned, check_rows, one_value_a_row, rows_of, writable
-from bigclf.data.facts import Chunks
+from bigclf.data.facts import Chunks, warn_of_numbers
 from bigclf.errors import DataError
 
 TARGET_NNZ = 500_000
@@ -35,7 +35,6 @@ class Arrays:
 
     files: list[str] = []
     fingerprints: list[Any] = []
-    warnings: list[str] = []
     layout = None
 
     def __init__(
@@ -61,6 +60,7 @@ class Arrays:
             self.class_counts = np.bincount(codes, minlength=classes.size)
         elif not real_labels:
             self.classes, codes, self.class_counts = np.unique(labels, return_inverse=True, return_counts=True)
+        self.warnings = warn_of_numbers(self.classes)
         weights = np.ones(self.n_rows) if sample_weight is None else weight_array(sample_weight, self.n_rows)
         self.weighted = sample_weight is not None
         self.weight_sum = float(weights.sum())
@@ -110,6 +110,7 @@ class Arrays:
         numbers = number_array(self.classes)[self._block.labels.astype(np.int64)]
         found._block = self._block._replace(labels=numbers)
         found.real_labels, found.classes, found.class_counts, found.sorted_labels = True, None, None, False
+        found.warnings = []
         return found
 
     def whole(self) -> Block:

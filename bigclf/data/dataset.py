@@ -32,6 +32,7 @@ from bigclf.data.facts import (
     largest_group,
     read_header,
     table_digest,
+    warn_of_numbers,
     without,
 )
 from bigclf.data.shards import Layout, Rows
@@ -206,6 +207,7 @@ class Dataset:
         if self.sorted_labels:
             found.append("the labels are sorted: equal labels stand together; online methods learn badly from such "
                          "an order, shuffle the rows (bigclf convert does)")  # fmt: skip
+        found += warn_of_numbers(self.classes)
         same = Counter((f.size, f.footer) for f in self.fingerprints)
         twice = [path for path, f in zip(self.files, self.fingerprints, strict=True) if same[f.size, f.footer] > 1]
         if twice:

@@ -22,9 +22,11 @@ from bigclf.data import shards
 from bigclf.data.footer import Footer
 from bigclf.data.shards import Layout, Rows
 from bigclf.errors import DataError, MemoryBudgetError, SchemaError
+from bigclf.losses import REGRESSION
 from bigclf.units import format_bytes
 
 MAX_FLOAT_CLASSES = 100_000  # more distinct labels that are not whole numbers are no classes
+MANY_FLOAT_CLASSES = 20  # more are warned of
 GIVEN = {"kind": "given", "version": 1}
 Line = tuple[int, int, int, int, int, int]  # a chunk: row group, first row, rows, nnz; of them, those of weight 0
 _A = TypeVar("_A")
@@ -329,6 +331,16 @@ def is_sorted(counts: np.ndarray, changes: int) -> bool:
     n = float(counts.sum())
     expected = n - float((counts / n * counts).sum()) if n else 0.0
     return expected >= 16 and changes < expected / 4
+
+
+def warn_of_numbers(classes: np.ndarray | None) -> list[str]:
+    """A warning where classes look like numbers to predict: they are many and not all whole."""
+    if classes is None or classes.dtype.kind != "f" or classes.size <= MANY_FLOAT_CLASSES:
+        return []
+    if (classes == np.floor(classes)).all():
+        return []
+    return [f"the {classes.size:,} distinct labels, not all of them whole numbers, are taken for as many classes; to "
+            f"predict numbers take a loss for them: {', '.join(REGRESSION)}"]  # fmt: skip
 
 
 def largest_group(chunks: Chunks) -> tuple[int, int]:

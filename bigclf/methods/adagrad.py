@@ -22,7 +22,7 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import axpy, dot, entry, kernel, prefetch_ahead, prefetch_weights
-from bigclf.losses import is_regression, loss_value, slope
+from bigclf.losses import is_regression, loss_value, slope, slope_within
 from bigclf.methods.stochastic_gradient import touched
 from bigclf.penalties import PENALTIES, dual_averaged, paid
 
@@ -188,7 +188,7 @@ def adagrad_rda(loss: int, penalty: int):  # type: ignore[no-untyped-def]
             mistakes += value > 0 if regression else m <= 0
             total += c * value
             clock[0] += 1.0
-            g = c * slope(loss, m, y, e) * sign
+            g = slope_within(c * slope(loss, m, y, e) * sign, block.norms[i] + params.bias)
             if g != 0:
                 axpy(g, block, i, sums)
                 for p in range(block.indptr[i], block.indptr[i + 1]):

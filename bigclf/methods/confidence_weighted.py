@@ -121,6 +121,12 @@ def means(shared: Diagonal, params: Params) -> np.ndarray:
     return np.ascontiguousarray(shared.weights[..., 0])
 
 
+def at_floor(shared: Diagonal | Full, params: Any) -> float:
+    """Share of the variances that stand at their floor (``params.floor``)."""
+    variances = np.diagonal(shared.covariance) if isinstance(shared, Full) else shared.weights[..., 1]
+    return float(np.mean(variances <= params.floor * (1 + 1e-6)))  # float32 rounds the floor itself
+
+
 def begin_means(shared: Diagonal, weights: np.ndarray, params: Params) -> None:
     """Begin with the weights of a model, about which nothing else is known."""
     shared.weights[..., 0] = weights

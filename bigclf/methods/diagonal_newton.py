@@ -28,6 +28,8 @@ from bigclf.block import Counts
 from bigclf.jit import entry, kernel, prefetch_ahead, prefetch_weights
 from bigclf.losses import curvature, is_regression, loss_value, slope
 
+MOST = 1e30  # that a row may add to D, or z = D w would leave float32: a longer row has a smaller weight
+
 
 class Shared(NamedTuple):
     """weights : [feature + 1], z = D w, the bias last; bends : float64 [feature + 1], h; clock : float64 [1], t."""
@@ -85,6 +87,7 @@ def newton(loss: int):  # type: ignore[no-untyped-def]
             value = loss_value(loss, m, y, 0.0)
             mistakes += value > 0 if regression else m <= 0
             total += weight * value
+            weight = min(weight, MOST / max(1.0, block.norms[i] + params.bias))
             g, c = weight * slope(loss, m, y, 0.0) * sign, weight * curvature(loss, m, y, 0.0)
             if g != 0:
                 step = g / (1.0 + c * v)

@@ -22,7 +22,7 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import entry, inlined, kernel, prefetch_ahead, prefetch_weights
-from bigclf.losses import is_regression, loss_value, slope
+from bigclf.losses import is_regression, loss_value, slope, slope_within
 from bigclf.penalties import truncated
 
 
@@ -87,7 +87,7 @@ def ftrl(loss: int):  # type: ignore[no-untyped-def]
             value = loss_value(loss, m, y, e)
             mistakes += value > 0 if regression else m <= 0
             total += c * value
-            slant = c * slope(loss, m, y, e) * sign
+            slant = slope_within(c * slope(loss, m, y, e) * sign, block.norms[i] + params.bias)
             if slant != 0:
                 for p in range(block.indptr[i], block.indptr[i + 1]):
                     j = block.indices[p]

@@ -65,7 +65,7 @@ SHARES = ("rows", "uniform", "mistakes")
 
 
 def by_shares(rule: Rule) -> dict[str, Rule]:
-    """Copies weighed by their rows, alike, or by their mistakes."""
+    """Copies weighed by their rows, alike, or by their updates, of a perceptron its mistakes."""
     return dict.fromkeys(SHARES, rule)
 
 
@@ -91,6 +91,7 @@ class Method:
     place : (shared, weights, params) -> None: begin with such weights of a model; None: it cannot.
     finish : (shared, params) -> None: at the end of an epoch, what was put off while the rows went by (regularisation
         of features that did not occur, a scale); None: nothing is. It must not change what ``weights`` gives.
+    floored : (shared, params) -> share of the variances that stand at their floor, or None where there are none.
     along : loss code -> kernel ``(block, order, rows, start, params) -> (gain, bend)`` for the line search on the
         dual along the summed steps of several groups, or None.
     within, value : loss code -> kernels ``(block, rows, params)`` and ``(block, rows, params, t) -> float`` with which
@@ -129,6 +130,7 @@ class Method:
         shared.weights, weights, casting="same_kind"
     )
     finish: Callable[[Any, Any], None] | None = None
+    floored: Callable[[Any, Any], float] | None = None
     along: Callable[[int], Callable[..., Any]] | None = None
     within: Callable[[int], Callable[..., Any]] | None = None
     value: Callable[[int], Callable[..., Any]] | None = None

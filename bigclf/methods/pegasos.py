@@ -25,6 +25,7 @@ from bigclf.jit import axpy, dot, inner, kernel, prefetch_ahead
 from bigclf.losses import is_regression, loss_value, slope
 
 SMALLEST = 1e-9  # scale below which v is multiplied out, so that neither over- nor underflows
+LARGEST = 1e30  # step of v above which the scale takes it over, since float32 ends at 3e38
 
 
 class Shared(NamedTuple):
@@ -91,6 +92,11 @@ def pegasos(loss: int):  # type: ignore[no-untyped-def]
                     m = scale[0] * (dot(block, i, weights) + params.bias * weights[last])
                     # ||w + a x||^2 = ||w||^2 + 2 a w.x + a^2 ||x||^2
                     square[0] += step * (2.0 * m + step * (block.norms[i] + params.bias * params.bias))
+                    reach = abs(step) * math.sqrt(block.norms[i] + params.bias)
+                    if reach > LARGEST * scale[0]:
+                        for j in range(weights.size):
+                            weights[j] *= scale[0] / reach
+                        scale[0] = reach
                     axpy(step / scale[0], block, i, weights)
                     weights[last] += params.bias * step / scale[0]
                     updates += 1

@@ -17,9 +17,11 @@ The average (Polyak and Juditsky, 1992; Xu, 2011) of w_k = s_k v_k over N steps 
 and drift = sum Q_{k-1} d_k, where v_k = v_{k-1} + d_k: two scalars, and the row's entries of drift.
 
 Losses whose slope has no bound (squared, squared hinge) take no step past the minimum of the row's own loss: their rate
-is at most 1 / (loss'' ||x||^2). A free bias is not regularised. A row's weight multiplies its loss. At the end of an
-epoch everything owed is paid, so that copies can be mixed as plain weights. ``clock`` is t; after mixing it goes on
-from the mean of the copies' (by "features" from the sum of their steps).
+is at most 1 / (loss'' ||x||^2). Nor does the tube of a regression, whose slope of 1 says nothing of how far its edge
+is: at most (|y - m| - epsilon) / ||x||^2, the step of PA-I with C = eta_t. A free bias is not regularised. A row's
+weight multiplies its loss. At the end of an epoch everything owed is paid, so that copies can be mixed as plain
+weights. ``clock`` is t; after mixing it goes on from the mean of the copies' (by "features" from the sum of their
+steps).
 """
 
 from __future__ import annotations
@@ -151,7 +153,7 @@ def _scaled(loss: int, averaged: bool):  # type: ignore[no-untyped-def]
             g = slope(loss, m, y, e)
             if g != 0:
                 rate = params.eta0 / (1.0 + pull * t)
-                step = -rate_within(loss, c * rate, block.norms[i] + params.bias) * g * sign
+                step = -rate_within(loss, c * rate, block.norms[i] + params.bias, value) * g * sign
                 axpy(step / s, block, i, weights)
                 own = params.bias * (step if params.free else step / s)
                 weights[last] += own
@@ -231,7 +233,7 @@ def _truncated(loss: int):  # type: ignore[no-untyped-def]
             due[0] += params.lam * rate
             g = slope(loss, m, y, e)
             if g != 0:
-                step = -rate_within(loss, c * rate, block.norms[i] + params.bias) * g * sign
+                step = -rate_within(loss, c * rate, block.norms[i] + params.bias, value) * g * sign
                 axpy(step, block, i, weights)
                 weights[last] += params.bias * step
                 updates += 1

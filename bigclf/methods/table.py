@@ -90,6 +90,7 @@ def _gaussian(name: str, title: str, paper: str, formula: str, kernel: Any, **mo
         bind=cw.bind,
         weights=cw.means,
         place=cw.begin_means,
+        floored=cw.at_floor,
         mixings=FUSED,
         mixing="by precision, what all copies began with counted once; means by rows, uniform or by mistakes",
         row_weights="binary",
@@ -141,7 +142,10 @@ def _romma(name: str, title: str, when: str, aggressive: bool) -> Method:
 
 
 LAM = Param("lam", 1e-5, 0.0, 1e30, "price of the penalty beside the mean loss of a row; 1 / (C rows) for C")
-ETA0 = Param("eta0", None, 0.0, 1e30, "the first rate (none: lam^(-1/4), for rows of norm 1)", open_low=True)
+ETA0 = Param(
+    "eta0", None, 0.0, 1e30, "the first rate (none: lam^(-1/4), for rows of norm 1; others: over their squared norm)",
+    open_low=True,
+)  # fmt: skip
 
 
 ADAPTIVE = (
@@ -211,7 +215,15 @@ _GRADIENT = (
         "Shalev-Shwartz, Singer, Srebro, ICML 2007; with Cotter, Math. Program. 2011",
         "w <- (1 - 1/t) w - (1 / (lam t k)) sum over k rows of loss'(y w.x) y x;  w <- min(1, 1/(sqrt(lam) ||w||)) w",
         params=(
-            Param("lam", 1e-5, 0.0, 1e30, "price of the penalty beside the mean loss of a row", open_low=True),
+            Param(
+                "lam",
+                1e-5,
+                0.0,
+                1e30,
+                "price of the penalty beside the mean loss of a row; the rate is 1/(lam t): with few rows times epochs "
+                "take a larger one, about 50 over their number",
+                open_low=True,
+            ),
             Param("batch", 1, 1, 1e9, "rows in a mini-batch; one ends with its block", integer=True),
             choice("projection", ("on", "off"), "onto the ball of radius 1/sqrt(lam), where the optimum lies"),
             EPSILON,

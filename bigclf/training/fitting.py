@@ -102,9 +102,10 @@ def fit(
         epochs=1 of a certified method without ``tol`` is an online one: every row is learned from once, in one read,
         and there is no certificate.
     groups : virtual workers whose weights are mixed after each epoch; mixing : how, "rows" (the default), "uniform" or
-        "mistakes" for the shares of online methods, "line_search" (the default) or "safe" for dcd. groups=None is 1 in
-        this process, else the workers at the start. threads : cores of a visit, which never change bits: 1 (the
-        default on a cluster) reads and learns in turn, 2 (the default here, and the most that is used) reads ahead.
+        "mistakes" (with a margin, by updates) for the shares of online methods, "line_search" (the default) or "safe"
+        for dcd. groups=None is 1 in this process, else the workers at the start. threads : cores of a visit, which
+        never change bits: 1 (the default on a cluster) reads and learns in turn, 2 (the default here, and the most
+        that is used) reads ahead.
     workers : who makes the visits; never changes the result. None or 1: this process; a number: so many processes,
         started here; else a Dask client, a cluster object or a scheduler's address.
     patience : of a cluster, in seconds: {"stale": without a sign of life a worker is given up on (10), "least": every
@@ -115,11 +116,12 @@ def fit(
     validate : Dataset, glob or (X, y) to evaluate on after each epoch (accuracy, or of a regression mean squared and
         absolute error, into the history).
     early_stopping : end after so many epochs in a row without a better figure on ``validate`` (methods without a
-        certificate; epochs=None is then at most 100); the answer is the best epoch's,
-        while ``init`` goes on from the last one's state.
+        certificate; epochs=None is then at most 100); the answer is the best epoch's, and
+        ``init`` goes on from there.
     init : model to start from (methods without dual variables). Where it was trained by the same method with the same
         settings, the run goes on exactly where it ended: with the same rows, ``fit`` for 3 epochs and 2 more with
-        ``init`` give the bits of 5.
+        ``init`` give the bits of 5. With another ``dtype`` its numbers are converted, with another ``seed`` the rows
+        come in other orders; a warning says so.
     segments : parts of an epoch between which a run commits (None: by size).
     opportunistic : while the disk is waited for, go on with the rows of the working set. The answer is certified as
         ever, but its bits cannot be repeated, which ``result_.repeatable`` says.
@@ -169,10 +171,13 @@ def fit(
             source, problems, memory=options["memory"], dtype=dtype, seed=seed, groups=groups,
             threads=threads or (2 if link is None else 1), in_memory=isinstance(source, Arrays), segments=segments,
             reads=options["epochs"] + (options["tol"] is not None), opportunistic=opportunistic,
+            keeps_best=early_stopping is not None,
         )  # fmt: skip
         log.info("plan: %s", plan)
+        for record in source.warnings:
+            log.warning("%s", record)
         model = _train(source, problems, plan, options, peak, link)
-    for record in source.warnings:
+    for record in model.result_.warnings[len(source.warnings) :]:
         log.warning("%s", record)
     return model
 
@@ -560,7 +565,8 @@ def _start_from(run: Run, init: Model, source: Any) -> None:
         raise ValueError(f"init has weights {list(init.coef_.shape)} for {mine}, the data need {shape} for {theirs}")
     run.version = 1
     if further:
-        run.continue_from(init.state, int(init.facts["epochs"]))
+        _warn_of_other_bits(run, init)
+        run.continue_from(init.state, int(init.facts.get("best_epoch", init.facts["epochs"])))
     for number, (problem, state) in enumerate(zip(run.problems, run.states, strict=True)):
         if place is not None and not (init.state and further):
             constant = (init.intercept_ * problem.setting.settings["bias"])[:, None]
@@ -569,8 +575,21 @@ def _start_from(run: Run, init: Model, source: Any) -> None:
             place(state, weights, problem.setting.params())
 
 
+def _warn_of_other_bits(run: Run, init: Model) -> None:
+    """A run that goes on from ``init`` with other random numbers or another type of weights is not the same run."""
+    theirs = {"dtype": init.facts.get("plan", {}).get("dtype"), "seed": init.facts.get("seed")}
+    mine = {"dtype": run.plan.dtype, "seed": run.plan.seed}
+    for name, value in theirs.items():
+        if value not in (None, mine[name]):
+            log.warning(
+                "init was trained with %s=%s, the run goes on with %s=%s: %s, and the bits are not those of one run",
+                name, value, name, mine[name],
+                "its state is converted" if name == "dtype" else "the rows come in other orders",
+            )  # fmt: skip
+
+
 def goes_on(run: Run, init: Model) -> bool:
-    """Whether ``init`` was trained as this run is, so that it can go on exactly."""
+    """Whether ``init`` was trained as this run is, so that it can go on where that ended."""
     setting = run.problems[0].setting
     mine = {"name": setting.method.name, "loss": setting.loss, **setting.settings}
     theirs = {name: value for name, value in init.method.items() if name in mine and name != "bias"}

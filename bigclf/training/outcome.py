@@ -15,6 +15,9 @@ from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.plan import Plan
 from bigclf.training.problems import progress_of
 from bigclf.training.run import Run
+from bigclf.training.sources import longest_row
+
+MANY = 0.01  # of the variances at their floor
 
 
 @dataclass
@@ -63,9 +66,10 @@ def weights_of(run: Run, latest: bool = False) -> np.ndarray:
     without a copy."""
     latest = latest and not run.method.certificate
     each = [
-        status.weights if status.weights is not None and not latest else problem.setting.weights(state)
+        status.weights if status.weights is not None and not latest
+        else problem.setting.weights(state if latest or status.best is None else status.best)
         for status, problem, state in zip(run.status, run.problems, run.states, strict=True)
-    ]
+    ]  # fmt: skip
     return answer_rows(each[0]) if len(each) == 1 else np.stack(each)
 
 
@@ -140,9 +144,26 @@ def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMem
         stopped=run.stopped,
         mistakes=sum(status.total.mistakes for status in run.status),
         bytes_read=run.bytes_read,
-        warnings=list(source.warnings),
+        warnings=[*source.warnings, *variances_used_up(run)],
         repeatable=not plan.opportunistic,
     )
+
+
+def variances_used_up(run: Run) -> list[str]:
+    """A warning where more than ``MANY`` of a confidence-weighted method's variances have fallen to their floor."""
+    floored = run.method.floored
+    if floored is None:
+        return []
+    pairs = zip(run.problems, run.states, strict=True)
+    share = float(np.mean([floored(state, problem.setting.params()) for problem, state in pairs]))
+    if share <= MANY:
+        return []
+    settings = run.problems[0].setting.settings
+    cure = next((f"a smaller {name}" for name in ("eta", "phi") if name in settings), "scaling the values down")
+    return [
+        f"{100 * share:.0f} % of the variances stand at their floor: their features hardly move any more, and others "
+        f"take the whole of a step; {cure} keeps them larger"
+    ]
 
 
 def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> Model:
@@ -158,21 +179,33 @@ def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> 
         "mistakes": result.mistakes, "bytes_read": result.bytes_read, "warnings": result.warnings,
         "reads": result.reads, "epochs": result.epochs, "seconds": result.seconds, "progressive": result.progressive,
         "memory": result.memory, "plan": result.plan, "repeatable": result.repeatable,
+        **({"best_epoch": run.best_epoch} if run.best_epoch else {}),
+        **({"validation": found} if (found := validated(run, result)) else {}),
     }  # fmt: skip
     if not all(np.isfinite(row).all() for row in weights):
-        raise DataError("the weights overflow: scale down the values or the rate, or take float64 for the weights")
+        row, norm = longest_row(source)
+        raise DataError(
+            "the weights overflow: scale down the values or the rate, or take float64 for the weights; "
+            f"the longest row is row {row}, of norm {norm:.3g}"
+        )
     state = None if setting.method.certificate else kept_state(run)
     model = Model(weights[:, :-1], bias, source.classes, source.features, method, result.certificate, facts, state)
     model.result_ = result
     return model
 
 
+def validated(run: Run, result: Result) -> dict[str, float] | None:
+    """The figures of the answer on the validation rows: of the best epoch where it is the best, else of the last."""
+    records = [r for r in result.history if run.best_epoch in (0, r["epoch"])]
+    return records[-1].get("validation") if records else None
+
+
 def kept_state(run: Run) -> dict[str, np.ndarray]:
-    """What the states hold, where that is more than the answer's weights."""
-    answers = all(p.setting.is_answer(state) for p, state in zip(run.problems, run.states, strict=True))
-    if answers and all(status.weights is None for status in run.status):
+    """What the states of the answer hold, where that is more than its weights."""
+    states = [b if (b := status.best) is not None else s for status, s in zip(run.status, run.states, strict=True)]
+    if all(problem.setting.is_answer(state) for problem, state in zip(run.problems, states, strict=True)):
         return {}
-    return {f"{n}.{name}": array for n, state in enumerate(run.states) for name, array in state._asdict().items()}
+    return {f"{n}.{name}": array for n, state in enumerate(states) for name, array in state._asdict().items()}
 
 
 def warn_of_limits(result: Result, options: dict[str, Any]) -> None:

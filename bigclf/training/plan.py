@@ -139,6 +139,7 @@ def make_plan(
     reads: int,
     segments: int | None = None,
     opportunistic: bool = False,
+    keeps_best: bool = False,
 ) -> Plan:
     """Decide how the run goes.
 
@@ -152,6 +153,7 @@ def make_plan(
     reads : most reads the run can make; for one alone nothing is kept, in memory or on disk.
     segments : parts of an epoch; None decides from the data's size.
     opportunistic : see ``Plan``.
+    keeps_best : whether the best state so far is kept beside the present one.
 
     Raises
     ------
@@ -161,6 +163,7 @@ def make_plan(
     edges = group_edges(source.chunks.nnz, groups)
     parts_of_epoch = segments or _segments(source, len(problems), len(edges))
     sizes = Sizes(source, problems, dtype, edges, in_memory, parts_of_epoch)
+    sizes.state += sizes.one_state * keeps_best
     settings = problems[0].setting.settings
     schedule = settings.get("schedule", "auto")
     resident = sizes.always() | sizes.resident()
@@ -275,7 +278,8 @@ class Sizes:
         copies = 1
         if not self.alone:  # the start of the epoch, a group's, what two levels of the tree join, and what comes of it
             copies = 5 + (len(edges) if segments > 1 else 0)
-        self.state = self.setting.state_bytes(source.n_features, dtype) * copies
+        self.one_state = self.setting.state_bytes(source.n_features, dtype)
+        self.state = self.one_state * copies
         self.fields = len(self.method.rows._fields) if self.method.rows is not None else 0
         self.sides = 0  # of per-row arrays on disk; 0: they are in memory
 
@@ -488,7 +492,10 @@ def run_length(source: Any) -> int:
 def group_edges(nnz: np.ndarray, groups: int) -> list[tuple[int, int]]:
     """Cut the chunks into ``groups`` runs of about as many non-zeros; ValueError when there are fewer chunks."""
     if groups > nnz.size:
-        raise ValueError(f"groups={groups} is more than the data have chunks ({nnz.size})")
+        raise ValueError(
+            f"groups={groups} is more than the data have chunks ({nnz.size:,}): take as many groups at most, or write "
+            "smaller chunks (bigclf convert --chunk-nnz)"
+        )
     total = np.concatenate([[0], np.cumsum(nnz)])
     edges = np.searchsorted(total, np.linspace(0, total[-1], groups + 1)[1:-1])
     marks = [0]

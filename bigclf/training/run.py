@@ -40,11 +40,12 @@ class Status:
 
     weights : [feature + 1] of the answer so far, in the run's precision; primal : their objective; dual : the best
     dual objective, which no primal objective can be below; gap : (primal - dual) / primal; progressive : Tally of the
-    first epoch.
+    first epoch; best : the state that did best on the validation rows, where a run may end for their sake.
     """
 
     def __init__(self) -> None:
         self.weights: np.ndarray | None = None
+        self.best: Any = None
         self.primal, self.dual = np.inf, -np.inf
         self.tried = np.inf  # least primal objective of weights that were certified, be they kept or let go
         self.done = False
@@ -139,6 +140,7 @@ class Run:
         self.directory, self.checkpoint_every = directory, checkpoint_every
         self.watch, self.progress, self.stopping = watch, progress, stopping
         self.early_stopping, self.best_score, self.since_best = early_stopping, -np.inf, 0
+        self.best_epoch = 0
         self.method = problems[0].setting.method
         self.states: list[Any] = [p.setting.shared(source.n_features, plan.dtype) for p in problems]
         self.version = 0  # of the states: it grows when they change
@@ -491,12 +493,12 @@ class Run:
             self._look_at_score(record["validation"])
 
     def _look_at_score(self, found: dict[str, float]) -> None:
-        """Keep the weights of the epoch that did best on the validation rows."""
+        """Keep the state after the epoch that did best on the validation rows."""
         score = found["accuracy"] if "accuracy" in found else -found["mean_squared_error"]
         if score > self.best_score:
-            self.best_score, self.since_best = score, 0
-            for problem, status, state in zip(self.problems, self.status, self.states, strict=True):
-                status.weights = problem.setting.weights(state).copy()
+            self.best_score, self.since_best, self.best_epoch = score, 0, self.epoch
+            for status, state in zip(self.status, self.states, strict=True):
+                status.best = type(state)(*(array.copy() for array in state))
         else:
             self.since_best += 1
 
@@ -553,6 +555,8 @@ class Run:
             arrays |= {f"{number}.state.{name}": array for name, array in state._asdict().items()}
             if status.weights is not None:
                 arrays[f"{number}.best"] = status.weights
+            if status.best is not None:
+                arrays |= {f"{number}.best.{name}": array for name, array in status.best._asdict().items()}
             if status.dual_weights is not None:
                 arrays[f"{number}.dual_weights"] = status.dual_weights
         rows: list[Any] = [{} for _ in self.refs]
@@ -574,6 +578,7 @@ class Run:
         }
         if self.early_stopping is not None:
             facts |= {"best_score": float(self.best_score).hex(), "since_best": self.since_best}
+            facts["best_epoch"] = self.best_epoch
         return Checkpoint(arrays, rows, facts)
 
     def go_further(self) -> None:
@@ -594,11 +599,15 @@ class Run:
         self.curve = [tuple(point) for point in facts.get("curve", [])]
         if "best_score" in facts:
             self.best_score, self.since_best = float.fromhex(facts["best_score"]), facts["since_best"]
+            self.best_epoch = facts.get("best_epoch", 0)
         for number, state in enumerate(self.states):
             kind = type(state)
             self.states[number] = kind(*(saved.arrays[f"{number}.state.{name}"].copy() for name in kind._fields))
             kept = (saved.arrays.get(f"{number}.{name}") for name in ("best", "dual_weights"))
             self.status[number] = _restored_status(facts["status"][number], *kept)
+            if self.best_epoch:
+                best = (saved.arrays[f"{number}.best.{name}"].copy() for name in kind._fields)
+                self.status[number].best = kind(*best)
         self._restore_groups(saved)
 
     def _restore_groups(self, saved: Checkpoint) -> None:

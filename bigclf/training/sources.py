@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -86,9 +87,7 @@ def require_usable(source: Any, setting: Setting, class_weights: np.ndarray | No
     if setting.method.row_weights == "binary" and not np.isin(class_weights, (0.0, 1.0)).all():
         raise ValueError(f"algo={setting.method.name!r} takes class weights of 0 and 1 only{others()}")
     if setting.method.row_weights == "binary" and source.weighted and not _zero_or_one(source):
-        raise DataError(
-            f"algo={setting.method.name!r} takes row weights of 0 and 1 only{others()}", column="weight"
-        )
+        raise DataError(f"algo={setting.method.name!r} takes row weights of 0 and 1 only{others()}", column="weight")
 
 
 def others() -> str:
@@ -96,10 +95,22 @@ def others() -> str:
     return f" (any are taken by {', '.join(name for name, method in METHODS.items() if method.row_weights == 'any')})"
 
 
-def _zero_or_one(source: Any) -> bool:
+def _row_groups(source: Any) -> Iterator[Block]:
+    """All rows, read once more."""
     chunks = source.chunks
-    places = {*zip(chunks.file.tolist(), chunks.row_group.tolist(), strict=True)}
-    return all(np.isin(source.decode(*place).weights, (0.0, 1.0)).all() for place in sorted(places))
+    for place in sorted({*zip(chunks.file.tolist(), chunks.row_group.tolist(), strict=True)}):
+        yield source.decode(*place)
+
+
+def _zero_or_one(source: Any) -> bool:
+    return all(np.isin(block.weights, (0.0, 1.0)).all() for block in _row_groups(source))
+
+
+def longest_row(source: Any) -> tuple[int, float]:
+    """Number and norm of the first of the rows with the largest norm."""
+    each = ((float(block.norms.max()), -int(block.ids[block.norms.argmax()])) for block in _row_groups(source))
+    square, row = max(each)
+    return -row, square**0.5
 
 
 def warm(setting: Setting, index_width: int, dtype: str) -> None:

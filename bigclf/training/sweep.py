@@ -218,7 +218,7 @@ def sweep(
             reads=options["epochs"] + (options["tol"] is not None) + 1,
         )  # fmt: skip
         found = task.go(run_dir)
-    for record in source.warnings:
+    for record in found.best_model.result_.warnings:
         log.warning("%s", record)
     return found
 
@@ -482,7 +482,7 @@ class Task:
             problems=[run.problems[n] for n in numbers], status=[run.status[n] for n in numbers],
             states=[run.states[n] for n in numbers], method=run.method, tol=run.tol, stopped=run.stopped,
             reads=run.reads, epoch=run.epoch, seconds=run.seconds, bytes_read=run.bytes_read,
-            decoded=run.decoded, curve=[],  # a curve is of all problems together
+            decoded=run.decoded, best_epoch=0, curve=[],  # a curve is of all problems together
         )  # fmt: skip
         result = result_of(part, plan, history, self.peak, self.source)
         if run.tol is not None:

@@ -16,7 +16,7 @@ from bigclf.block import Block, Counts, count_features
 from bigclf.data.row_files import RowStore, Window
 from bigclf.data.working_set import Members, WorkingSet
 from bigclf.jit import inner, random_state, shuffle_runs
-from bigclf.mixing import FEATURES, accumulate, interpolate
+from bigclf.mixing import FEATURES, TRACE, accumulate, interpolate
 from bigclf.training.plan import ACTIVE_SLACK, CYCLES_A_READ, PACE, ROUNDS_A_READ, Plan
 from bigclf.training.problems import Problem, taking_part
 from bigclf.training.schedules import TAKES
@@ -351,9 +351,9 @@ class Learner:
         return Figures(self.tally, self.set_tally, primal, dual, gain, bend, share, share * self.tally.mistakes)
 
     def _share(self) -> float:
-        """The weight of this copy among the others."""
+        """The weight of this copy among the others; by "mistakes" its updates, since margins move it without any."""
         kind = self.problem.setting.settings.get("mixing", "rows")
-        return {"rows": float(self.group_rows), "mistakes": float(self.tally.mistakes)}.get(kind, 1.0)
+        return {"rows": float(self.group_rows), "mistakes": self.tally.updates or TRACE}.get(kind, 1.0)
 
     def settle(self, t: float) -> None:
         """Go only a part of the way that the row state went in the last epoch: start + t (rows - start)."""
