@@ -6,6 +6,7 @@ The problems are those of the papers that ``bigclf/methods/multiclass_confidence
 
 from functools import cache
 from statistics import NormalDist
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -409,6 +410,9 @@ def test_extreme_and_dense_rows_leave_every_number_finite_and_every_variance_pos
         else:
             variances = state.variances if kind in SUPPORT else state.weights[..., 1]
         assert variances.min() > 0 and variances.max() <= 1
+        floor = KINDS[kind][2](dict(n_classes=5, bias=bias, **given)).floor
+        assert cw.at_floor(state, SimpleNamespace(floor=floor)) == np.mean(variances <= floor * (1 + 1e-6))
+        assert cw.at_floor(state, SimpleNamespace(floor=variances.max())) == 1
 
 
 @pytest.mark.parametrize("kind", list(KINDS))

@@ -121,9 +121,13 @@ def means(shared: Diagonal, params: Params) -> np.ndarray:
     return np.ascontiguousarray(shared.weights[..., 0])
 
 
-def at_floor(shared: Diagonal | Full, params: Any) -> float:
-    """Share of the variances that stand at their floor (``params.floor``)."""
-    variances = np.diagonal(shared.covariance) if isinstance(shared, Full) else shared.weights[..., 1]
+def at_floor(shared: Any, params: Any) -> float:
+    """Share of the variances that stand at their floor (``params.floor``), in a state that has them beside the means,
+    as an array ``variances`` or as the diagonal of ``covariance``."""
+    if "covariance" in shared._fields:
+        variances = np.diagonal(shared.covariance)
+    else:
+        variances = shared.variances if "variances" in shared._fields else shared.weights[..., 1]
     return float(np.mean(variances <= params.floor * (1 + 1e-6)))  # float32 rounds the floor itself
 
 
