@@ -15,6 +15,7 @@ from bigclf.data.arrays import Arrays
 from bigclf.data.convert import write_shards
 from bigclf.losses import REGRESSION
 from bigclf.methods import METHODS, resolve
+from bigclf.training.outcome import answer_rows
 
 PACKAGE = Path(bigclf.__file__).parent
 HERE = Path(__file__).parent
@@ -54,8 +55,12 @@ class Case(NamedTuple):
         return self.setting(bias, **given).params()
 
     def weights(self, shared, bias=None, **given):
-        """The model's weights [feature + 1] in a state."""
-        return self.setting(bias, **given).weights(shared)
+        """The model's weights [feature + 1] in a state; of two classes learned at once their difference."""
+        return answer_rows(self.setting(bias, **given).weights(shared))[0]
+
+    def view(self, block):
+        """The block as the kernel sees it: labels -1 and +1, or codes where it learns all classes at once."""
+        return block._replace(labels=(block.labels > 0).astype(float)) if self.method.all_classes else block
 
     def state(self, n_features, n_rows, dtype="float64"):
         rows = self.method.rows
@@ -71,7 +76,10 @@ def shown(method):
 
 
 EVERY_CASE = [Case(m.name, loss) for m in METHODS.values() for loss in m.losses or (None,)]
-CASES = [Case(m.name, loss) for m in METHODS.values() for loss in shown(m)]
+OF_CLASSES = ("averaged_perceptron_mc", "pa1_mc", "mira_mc", "cw_mc", "sccw")  # stand for those that learn all at once
+CASES = [
+    Case(m.name, loss) for m in METHODS.values() if not m.all_classes or m.name in OF_CLASSES for loss in shown(m)
+]
 NAMES = [case.algo + (f"-{case.loss}" if case.loss else "") for case in CASES]
 
 
@@ -114,7 +122,7 @@ def learn(case, block, n_features, order=None, state=None, dtype="float64", bias
     shared, rows = state or case.state(n_features, block.n_rows, dtype)
     order = np.arange(block.n_rows) if order is None else order
     scores = np.zeros(block.n_rows)
-    counts = case.kernel(block, order, shared, rows, case.params(bias, **given), scores)
+    counts = case.kernel(case.view(block), order, shared, rows, case.params(bias, **given), scores)
     return shared, rows, counts, scores
 
 

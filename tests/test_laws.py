@@ -233,8 +233,8 @@ def test_empty_rows_change_no_weight_where_there_is_no_bias(case):
 
 
 # Their steps (narow's: of theta) are as long as the row: nothing but finite weights can be asked for.
-AS_LONG = ("perceptron", "averaged_perceptron", "voted_perceptron", "pnorm_perceptron", "pdm", "narow", "narow_full",
-           "sgd", "asgd", "pegasos")  # fmt: skip
+AS_LONG = ("perceptron", "averaged_perceptron", "perceptron_mc", "averaged_perceptron_mc", "voted_perceptron",
+           "pnorm_perceptron", "pdm", "narow", "narow_full", "sgd", "asgd", "pegasos")  # fmt: skip
 
 
 @every_case

@@ -160,7 +160,7 @@ class Method:
     @property
     def all_classes(self) -> bool:
         """Whether one problem has all classes."""
-        return "native" in self.multiclass
+        return self.multiclass == ("native",)
 
     def __reduce__(self) -> tuple[Callable[[str], Method], tuple[str]]:
         return named, (self.name,)  # travels by its name

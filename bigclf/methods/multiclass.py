@@ -149,7 +149,7 @@ def predicted(scores):  # type: ignore[no-untyped-def]
 @inlined
 def others(scores, y, heap):  # type: ignore[no-untyped-def]
     """Fill ``heap`` with the classes but y, so that ``next_other`` finds them; how many there are."""
-    size = 0
+    size = np.int64(0)
     for c in range(scores.size):
         if c != y:
             heap[size] = c
@@ -164,7 +164,7 @@ def next_other(scores, heap, size):  # type: ignore[no-untyped-def]
     """The best-scoring class of heap[:size], of several the smallest; it is at heap[size - 1] then, behind the rest."""
     best = heap[0]
     heap[0], heap[size - 1] = heap[size - 1], best
-    sift_down(scores, heap, 0, size - 1)
+    sift_down(scores, heap, np.int64(0), size - 1)  # a literal would be a signature of its own
     return best
 
 

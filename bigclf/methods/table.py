@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -9,20 +10,24 @@ from typing import Any
 import numpy as np
 
 from bigclf import losses
-from bigclf.methods import adagrad, diagonal_newton, mira, pegasos, perceptron, romma
+from bigclf.methods import adagrad, diagonal_newton, mira, multiclass, multiclass_mira, pegasos, perceptron, romma
 from bigclf.methods import confidence_weighted as cw
 from bigclf.methods import conjugate_gradients as cg
 from bigclf.methods import dual_coordinate_descent as dcd
 from bigclf.methods import dynamic_margin_perceptron as pdm
 from bigclf.methods import follow_the_regularized_leader as ftrl
+from bigclf.methods import multiclass_confidence_weighted as mccw
+from bigclf.methods import multiclass_passive_aggressive as mpa
+from bigclf.methods import multiclass_perceptron as mp
 from bigclf.methods import narrow_adaptive_regularisation as narow
 from bigclf.methods import p_norm_perceptron as pnorm
 from bigclf.methods import passive_aggressive as pa
 from bigclf.methods import second_order_perceptron as sop
 from bigclf.methods import stochastic_gradient as sgd
+from bigclf.methods import support_class_confidence_weighted as sccw
 from bigclf.methods import voted_perceptron as voted
 from bigclf.methods.method import SCHEDULES, Method, Param, by_shares, choice, zeros
-from bigclf.mixing import AVERAGED, FEATURES, MEAN, MEASURED, PRECISION, SUM, weighed
+from bigclf.mixing import AVERAGED, FEATURES, MEAN, MEASURED, PRECISION, SHARED_PRECISION, SUM, weighed
 
 
 def averaged_zeros(n_features: int, dtype: Any, settings: dict[str, Any]) -> perceptron.Averaged:
@@ -114,6 +119,98 @@ FULL: dict[str, Any] = dict(
 )
 PRICED: dict[str, Any] = dict(row_weights="any", weight_meaning="multiplies C")
 DIVIDED: dict[str, Any] = dict(row_weights="any", weight_meaning="divides r")
+
+RIVALS = choice(
+    "constraints",
+    mccw.CONSTRAINTS,
+    "wrong classes that a row is learned against: the best-scoring; all in turn; all at once, the mean of the steps",
+)
+HOW_MANY = Param("k", None, 1, 2**31, 'of "all" and "parallel", how many of the best-scoring (none: all)', integer=True)
+NATIVE: dict[str, Any] = dict(multiclass=("native",))
+MEANS = "mean by rows, uniform or by mistakes; by precision, what all copies began with counted once"
+GAUSSIANS: dict[str, Any] = dict(
+    shared=mccw.diagonal_state,
+    bind=mccw.bind,
+    mixings={**by_shares(MEAN), "precision": PRECISION},
+    mixing=MEANS,
+    **NATIVE,
+)
+SUPPORT: dict[str, Any] = dict(
+    shared=sccw.diagonal_state,
+    bind=sccw.bind,
+    weights=lambda shared, params: shared.weights,
+    place=lambda shared, weights, params: np.copyto(shared.weights, weights, casting="same_kind"),
+    mixings={**by_shares(MEAN), "precision": SHARED_PRECISION},
+    mixing=MEANS,
+    **NATIVE,
+)
+MCCW_PAPER = "Crammer, Dredze, Kulesza, EMNLP 2009"
+SCCW_PAPER = "Oiwa, Matsushima, Nakagawa: support-class confidence-weighted learning"
+SCCW_FORMULA = "m_k < Q sqrt(2 v):  mu_y <- mu_y + A S x,  mu_k <- mu_k - a_k S x of the support classes;  "
+
+AGAINST = choice(
+    "against", ("max", "uniform"), "the best-scoring wrong class (max), or all that score no less than the row's, alike"
+)
+CONSTRAINTS = choice(
+    "constraints", ("one", "all"), "the best-scoring wrong class alone, or every one at once, by support classes"
+)
+AVERAGES_OF_CLASSES = AVERAGES | {"shared": multiclass.averaged_zeros}
+MEAN_OF_STEPS = ";  the answer is the mean of w over all steps"
+TO_THE_CLASS = "w_y <- w_y + (sum of t_k) x, w_k <- w_k - t_k x"
+
+
+@functools.cache
+def _perceptron_mc_kernel(averaged: bool) -> Callable[..., Any]:
+    return mp.perceptron(averaged)
+
+
+@functools.cache
+def _pa_mc_kernel(averaged: bool) -> Callable[..., Any]:
+    return mpa.passive_aggressive(averaged)
+
+
+def _perceptron_mc(averaged: bool) -> Method:
+    own: dict[str, Any] = AVERAGES_OF_CLASSES if averaged else dict(shared=multiclass.zeros)
+    return Method(
+        name="averaged_perceptron_mc" if averaged else "perceptron_mc",
+        title=("averaged " if averaged else "") + "perceptron of all classes",
+        paper="Crammer and Singer, JMLR 2003" + ("; Collins, EMNLP 2002" if averaged else ""),
+        formula="E = {k: w_k.x >= w_y.x} not empty:  w_y <- w_y + x, w_k <- w_k - t_k x on E, sum of t_k = 1"
+        + (MEAN_OF_STEPS if averaged else ""),
+        params=(AGAINST,),
+        bind=mp.bind,
+        update=lambda loss: _perceptron_mc_kernel(averaged),
+        weight_meaning="multiplies the step",
+        **NATIVE,
+        **own,
+    )
+
+
+def _pa_mc(name: str, title: str, formula: str, slack: int, averaged: bool = False) -> Method:
+    own: dict[str, Any] = AVERAGES_OF_CLASSES if averaged else dict(shared=multiclass.zeros)
+    hard = slack == pa.HARD
+    return Method(
+        name=f"averaged_{name}" if averaged else name,
+        title=("averaged " if averaged else "") + title,
+        paper="Crammer et al., JMLR 2006; all constraints: Matsushima et al., SDM 2010",
+        formula=f"{TO_THE_CLASS} of {name}{MEAN_OF_STEPS}" if averaged else f"{TO_THE_CLASS}:  {formula}",
+        params=(CONSTRAINTS,) if hard else (C, CONSTRAINTS),
+        losses=("hinge",),
+        bind=functools.partial(mpa.bind, slack),
+        update=lambda loss: _pa_mc_kernel(averaged),
+        row_weights="binary" if hard else "any",
+        weight_meaning="0 or 1 only" if hard else "multiplies C",
+        **NATIVE,
+        **own,
+    )
+
+
+_PA_MC = (
+    ("pa_mc", "passive-aggressive of all classes, hard", "the least with (w_y - w_k).x >= 1", pa.HARD),
+    ("pa1_mc", "passive-aggressive I of all classes", "the least, plus C s, with (w_y - w_k).x >= 1 - s", pa.LINEAR),
+    ("pa2_mc", "passive-aggressive II of all classes", "the least, plus C s^2, with (w_y - w_k).x >= 1 - s",
+     pa.SQUARED),
+)  # fmt: skip
 
 _A = Param("a", 1.0, 0.0, 1e30, "what the matrix begins with; larger is nearer the perceptron", open_low=True)
 
@@ -619,7 +716,89 @@ _METHODS = (
         params=(C,),
         **PRICED,
     ),
+    _perceptron_mc(False),
+    _perceptron_mc(True),
+    *(_pa_mc(*told, averaged) for averaged in (False, True) for told in _PA_MC),
+    Method(
+        name="mira_mc",
+        title="MIRA of all classes (as published: no margin, steps of one row at most)",
+        paper="Crammer and Singer, JMLR 2003",
+        formula="w_k.x >= w_y.x for a k:  w_k <- w_k + t_k x of least sum ||w_k||^2, t_y <= 1, t_k <= 0, sum t_k = 0",
+        shared=multiclass_mira.begin,
+        bind=multiclass_mira.bind,
+        update=lambda loss: multiclass_mira.mira,
+        place=mira.begin_with,
+        row_weights="binary",
+        weight_meaning="0 or 1 only",
+        separates=False,
+        **NATIVE,
+    ),
+    _gaussian(
+        "cw_mc",
+        "multi-class confidence-weighted, standard-deviation form, diagonal by dropping",
+        MCCW_PAPER,
+        "m_k < phi sqrt(v_k):  mu_y <- mu_y + a S_y x;  mu_k <- mu_k - a S_k x;  1/s <- 1/s + (a phi / sqrt(u)) x^2",
+        lambda: mccw.diagonal(cw.DEVIATION),
+        params=(ETA, A, RIVALS, HOW_MANY),
+        **GAUSSIANS,
+    ),
+    _gaussian(
+        "cw_var_mc",
+        "multi-class confidence-weighted, variance form, diagonal by dropping",
+        MCCW_PAPER,
+        "m_k < phi v_k:  mu_y <- mu_y + g S_y x,  mu_k <- mu_k - g S_k x;  1/s <- 1/s + 2 g phi x^2",
+        lambda: mccw.diagonal(cw.VARIANCE),
+        params=(PHI, A, RIVALS, HOW_MANY),
+        **GAUSSIANS,
+    ),
+    _gaussian(
+        "arow_mc",
+        "multi-class adaptive regularisation of weights, diagonal by dropping in the precision",
+        "Crammer, Kulesza, Dredze, Machine Learning 2013",
+        "m_k < 1:  mu_y <- mu_y + b S_y x;  mu_k <- mu_k - b S_k x;  1/s <- 1/s + x^2 / r;  b = (1 - m_k) / (v_k + r)",
+        lambda: mccw.diagonal(cw.ADAPTIVE),
+        params=(R,),
+        **DIVIDED | GAUSSIANS,
+    ),
+    _gaussian(
+        "sccw",
+        "support-class confidence-weighted, diagonal by dropping",
+        SCCW_PAPER,
+        SCCW_FORMULA + "1/s <- 1/s + c x^2",
+        sccw.diagonal,
+        params=(ETA, A),
+        **SUPPORT,
+    ),
+    _gaussian(
+        "sccw_exact",
+        "support-class confidence-weighted, exact diagonal",
+        SCCW_PAPER,
+        SCCW_FORMULA + "1/s <- 1/s + c x^2,  c the root of the sum of a_k = A",
+        lambda: sccw.diagonal(exact=True),
+        params=(ETA, A),
+        **SUPPORT,
+    ),
+    _gaussian(
+        "sccw_full",
+        "support-class confidence-weighted, full covariance",
+        SCCW_PAPER,
+        SCCW_FORMULA + "S <- S - (c / (1 + c v)) S x x' S",
+        lambda: sccw.full,
+        params=(ETA, A),
+        **SUPPORT | FULL | dict(shared=sccw.full_state),
+    ),
     *_GRADIENT,
 )
 
-METHODS: dict[str, Method] = {method.name: method for method in _METHODS}
+_NAMED = {method.name: method for method in _METHODS}
+
+
+def _with_native(method: Method) -> Method:
+    """Told of the method that learns all classes at once in its place."""
+    twin = f"{method.name}_mc"
+    if twin not in _NAMED:
+        return method
+    return dataclasses.replace(method, native=twin, multiclass=(*method.multiclass, "native"))
+
+
+METHODS: dict[str, Method] = {name: _with_native(method) for name, method in _NAMED.items()}
