@@ -90,6 +90,7 @@ class LinearClassifier(ClassifierMixin, _Linear):
     C : price of a unit of loss; None is the method's default, and the only value for a method without ``C``.
     bias : ``"feature"`` (a constant 1, regularised) or None.
     class_weight : None, ``"balanced"`` or a dict class -> weight.
+    multiclass : ``"one-vs-rest"``, ``"native"`` (all classes at once, where the method can) or ``"auto"``: what it can.
     tol, epochs, max_seconds : when to stop; None is the method's default.
     dtype : of the weights, ``"float64"`` or ``"float32"``.
     random_state : seed of every random choice: an int, None (the seed 0: the same result at every call), or a
@@ -112,6 +113,7 @@ class LinearClassifier(ClassifierMixin, _Linear):
         C: float | None = None,
         bias: str | None = "feature",
         class_weight: Any = None,
+        multiclass: str = "auto",
         tol: float | None = None,
         epochs: int | None = None,
         max_seconds: float | None = None,
@@ -125,6 +127,7 @@ class LinearClassifier(ClassifierMixin, _Linear):
         self.C = C
         self.bias = bias
         self.class_weight = class_weight
+        self.multiclass = multiclass
         self.tol = tol
         self.epochs = epochs
         self.max_seconds = max_seconds
@@ -139,7 +142,7 @@ class LinearClassifier(ClassifierMixin, _Linear):
         check_classification_targets(y)
         if np.unique(y).size < 2:
             raise ValueError(f"training needs two classes or more; there is one class only: {np.unique(y).tolist()}")
-        self._train(X, y, sample_weight, class_weight=self.class_weight)
+        self._train(X, y, sample_weight, class_weight=self.class_weight, multiclass=self.multiclass)
         self.classes_ = self.model_.classes_
         return self
 
@@ -164,7 +167,7 @@ class LinearClassifier(ClassifierMixin, _Linear):
             raise ValueError(f"training needs two classes or more; there is one class only: {known.tolist()}")
         if self.class_weight == "balanced":
             raise ValueError("class_weight='balanced' needs all rows; compute the weights and give them as a dict")
-        self._train_on(X, y, sample_weight, known, class_weight=self.class_weight)
+        self._train_on(X, y, sample_weight, known, class_weight=self.class_weight, multiclass=self.multiclass)
         self.classes_ = self.model_.classes_
         return self
 

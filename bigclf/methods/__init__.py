@@ -140,7 +140,8 @@ def native(algo: str, multiclass: str) -> str:
         raise ValueError(f'multiclass="one-vs-rest" is not available with algo={algo!r}: it learns all classes at once')
     if multiclass == "native" and not method.all_classes:
         if method.native is None:
-            having = ", ".join(name for name, m in METHODS.items() if m.native or m.all_classes)
+            twins = {m.native for m in METHODS.values()}
+            having = ", ".join(n for n, m in METHODS.items() if m.native or (m.all_classes and n not in twins))
             raise ValueError(f'multiclass="native" is not available with algo={algo!r}: it is with {having}')
         return method.native
     return algo

@@ -246,10 +246,13 @@ def _draw(panels: dict[str, dict[str, tuple[Any, Any]]], below: str, path: str) 
 
     figure, places = pyplot.subplots(1, len(panels), figsize=(6.4 * len(panels), 4.6), layout="constrained",
                                      squeeze=False)  # fmt: skip
+    titles = list(
+        dict.fromkeys(title for curves in panels.values() for title in curves)
+    )  # a colour each, in every panel
     for axes, (name, curves) in zip(places[0], panels.items(), strict=True):
-        axes.set_prop_cycle(color=[pyplot.get_cmap("tab20")(i) for i in range(20)])
         for title, (x, y) in curves.items():
-            axes.plot(x, y, marker="o", ms=4, label=title)
+            colour = pyplot.get_cmap("tab20")(titles.index(title))
+            axes.plot(x, y, marker="o", ms=4, label=title, color=colour)
         axes.set(title=name, xlabel=below, ylabel="accuracy in %", xticks=list(next(iter(curves.values()))[0]))
         axes.grid(True, color="#e6e6e6")
         axes.legend(frameon=False, fontsize="small", ncols=2)

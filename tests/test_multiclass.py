@@ -1,0 +1,119 @@
+"""All classes learned at once, from labels to a model that goes on, on one group and on several."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from making import shards_of
+
+import bigclf
+from bigclf.errors import ConvergenceWarning
+from bigclf.methods import METHODS
+from bigclf.training import fit
+
+NATIVE = [name for name, method in METHODS.items() if method.all_classes]
+FEW = ("averaged_pa1_mc", "cw_mc", "sccw")  # one of each kind of state
+D, K = 12, 4
+
+pytestmark = pytest.mark.filterwarnings("ignore", category=ConvergenceWarning)
+
+
+def rows_of_classes(n=400, seed=0):
+    """Dense float32 rows [n, D], and codes [n] that the largest of K outputs gives, those near a tie left out."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((4 * n, D)).astype(np.float32)
+    outputs = np.sort(x[:, :K], axis=1)
+    x = x[outputs[:, -1] - outputs[:, -2] > 0.5][:n]
+    return x, x[:, :K].argmax(axis=1)
+
+
+def train(x, y, algo, **options):
+    return fit(x, y, algo=algo, **{"bias": None, "epochs": 5, "progress": False, **options})
+
+
+@pytest.mark.parametrize("algo", NATIVE)
+def test_it_learns_what_is_separable_and_says_so_the_same_from_a_file(algo, tmp_path):
+    x, y = rows_of_classes()
+    model = train(x, y, algo)
+    assert model.coef_.shape == (K, D) and model.intercept_.shape == (K,)
+    other, truth = rows_of_classes(seed=1)
+    assert np.mean(model.predict(other) == truth) > 0.85
+    assert model.result_.history[-1]["error"] < 0.2
+    model.save(tmp_path / "model.bigclf")
+    again = bigclf.load(tmp_path / "model.bigclf")
+    assert again.digest() == model.digest() and again.method["n_classes"] == K
+    np.testing.assert_array_equal(again.decision_function(other), model.decision_function(other))
+
+
+@pytest.mark.parametrize("algo", FEW)
+def test_going_on_is_going_through(algo):
+    x, y = rows_of_classes()
+    begun = train(x, y, algo, epochs=2)
+    found, wanted = train(x, y, algo, epochs=3, init=begun), train(x, y, algo, epochs=5)
+    np.testing.assert_array_equal(found.coef_, wanted.coef_)
+
+
+@pytest.mark.parametrize("algo", FEW)
+def test_a_class_in_one_group_alone_and_one_of_a_single_row(algo, tmp_path):
+    x, y = rows_of_classes()
+    order = np.argsort(y == K - 1, kind="stable")  # the last class comes last: into the last of three groups
+    x, y = x[order], y[order]
+    x, y = np.concatenate([x[:1], x]), np.concatenate([[K], y])  # a fifth class has one row
+    data = shards_of(tmp_path / "shards", sp.csr_matrix(x), y)
+    model = fit(data, algo=algo, bias=None, epochs=4, groups=3, progress=False)
+    assert model.coef_.shape == (K + 1, D) and np.isfinite(model.coef_).all()
+    known = y < K
+    assert np.mean(model.predict(x)[known] == y[known]) > 0.8
+
+
+@pytest.mark.parametrize(
+    "names", [np.array(["a", "b", "c", "d"]), np.array([-3, 7, 8, 100]), np.array([0.5, 1.5, 2.5, 9.0])], ids=str
+)
+def test_labels_come_back_as_they_were(names):
+    x, y = rows_of_classes()
+    model = bigclf.fit(x, names[y], algo="pa1", multiclass="native", epochs=5, progress=False)
+    np.testing.assert_array_equal(model.classes_, names)
+    assert model.method["name"] == "pa1_mc" and np.mean(model.predict(x) == names[y]) > 0.9
+
+
+@pytest.mark.parametrize("algo", FEW)
+def test_of_two_classes_the_difference_decides(algo):
+    x, y = rows_of_classes()
+    model = train(x, y > 1, algo)
+    assert model.coef_.shape == (1, D) and model.decision_function(x).shape == (x.shape[0],)
+    assert np.mean(model.predict(x) == (y > 1)) > 0.7
+
+
+def test_a_model_of_two_classes_or_of_more_is_begun_with_as_it_is():
+    x, y = rows_of_classes()
+    for labels in (y > 1, y):
+        model = train(x, labels, "dcd", epochs=50)
+        right = x[model.predict(x) == labels], labels[model.predict(x) == labels]
+        begun = train(*right, "perceptron_mc", init=model, epochs=1)  # it has nothing to learn from these rows
+        assert begun.result_.mistakes == 0
+        np.testing.assert_allclose(begun.coef_, model.coef_, rtol=1e-12)
+
+
+def test_classes_weigh_what_they_are_given():
+    x, y = rows_of_classes()
+    heavy = train(x, y, "pa1_mc", C=0.001, epochs=1, class_weight={1: 50.0})
+    light = train(x, y, "pa1_mc", C=0.001, epochs=1)
+    assert np.mean(heavy.predict(x) == 1) > np.mean(light.predict(x) == 1)
+
+
+def test_what_cannot_be_is_refused_by_name():
+    x, y = rows_of_classes(60)
+    with pytest.raises(ValueError, match="native.*not available with algo='dcd'.*sccw"):
+        fit(x, y, algo="dcd", multiclass="native", progress=False)
+    with pytest.raises(ValueError, match="one-vs-rest.*all classes at once"):
+        fit(x, y, algo="sccw", multiclass="one-vs-rest", progress=False)
+    with pytest.raises(ValueError, match='multiclass must be "auto"'):
+        fit(x, y, algo="pa", multiclass="both", progress=False)
+    with pytest.raises(ValueError, match="k has no effect"):
+        fit(x, y, algo="cw", multiclass="native", k=2, progress=False)
+
+
+def test_a_sweep_measures_it():
+    x, y = rows_of_classes()
+    found = bigclf.sweep(x, y, algo="pa1", multiclass="native", grid={"C": [1e-6, 1.0]}, folds=3, progress=False)
+    assert found.measure == "error" and found.best_params_ == {"C": 1.0}
+    assert found.best_model.coef_.shape == (K, D) and found.table[-1]["mean"] < 0.2
