@@ -402,9 +402,11 @@ def test_copies_given_by_their_changes_fuse_to_the_same_bits():
     assert np.any(whole != start.weights)
 
 
-def test_means_can_be_mixed_by_rows_too(quiet):
+def test_copies_are_mixed_by_rows_unless_they_are_to_be_fused(quiet):
     x, y = random_rows(400, 20, seed=3)
-    fused, mean = (fit(x, y, algo="cw", groups=4, epochs=3, **options, **QUIET) for options in ({}, {"mixing": "rows"}))
+    fused, mean = (
+        fit(x, y, algo="cw", groups=4, epochs=3, **options, **QUIET) for options in ({"mixing": "precision"}, {})
+    )
     assert fused.result_.plan["groups"] == mean.result_.plan["groups"] and np.any(fused.coef_ != mean.coef_)
     for model in (fused, mean):
         assert (model.predict(x) == y).mean() > 0.9

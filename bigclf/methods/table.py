@@ -85,7 +85,10 @@ ETA = Param("eta", 0.9, 0.5, 1.0, "probability with which a row is to be right",
 A = Param("a", 1.0, 1e-30, 1e30, "first variance of every weight")
 R = Param("r", 1.0, 1e-100, 1e30, "price of divergence against loss; larger moves less")
 B = Param("b", 1.0, 0.0, 1e30, "how far a row may narrow its direction: to the variance 1/b", open_low=True)
-FUSED = {"precision": PRECISION, **by_shares(MEAN)}
+# by rows first: of many groups that all lack the same margin, fusion adds up the steps (16 groups of 125,000 rows, five
+# epochs of AROW: 49.9 % right against 86.3 by rows; of 4 groups 83.8 against 85.9, in one 83.8)
+FUSED = {**by_shares(MEAN), "precision": PRECISION}
+MEANS = "mean by rows, uniform or by mistakes; by precision, what all copies began with counted once"
 
 
 def _gaussian(name: str, title: str, paper: str, formula: str, kernel: Any, **more: Any) -> Method:
@@ -97,7 +100,7 @@ def _gaussian(name: str, title: str, paper: str, formula: str, kernel: Any, **mo
         place=cw.begin_means,
         floored=cw.at_floor,
         mixings=FUSED,
-        mixing="by precision, what all copies began with counted once; means by rows, uniform or by mistakes",
+        mixing=MEANS,
         row_weights="binary",
         weight_meaning="0 or 1 only",
     )
@@ -127,14 +130,7 @@ RIVALS = choice(
 )
 HOW_MANY = Param("k", None, 1, 2**31, 'of "all" and "parallel", how many of the best-scoring (none: all)', integer=True)
 NATIVE: dict[str, Any] = dict(multiclass=("native",))
-MEANS = "mean by rows, uniform or by mistakes; by precision, what all copies began with counted once"
-GAUSSIANS: dict[str, Any] = dict(
-    shared=mccw.diagonal_state,
-    bind=mccw.bind,
-    mixings={**by_shares(MEAN), "precision": PRECISION},
-    mixing=MEANS,
-    **NATIVE,
-)
+GAUSSIANS: dict[str, Any] = dict(shared=mccw.diagonal_state, bind=mccw.bind, **NATIVE)
 SUPPORT: dict[str, Any] = dict(
     shared=sccw.diagonal_state,
     bind=sccw.bind,
