@@ -53,6 +53,11 @@ class Setting(NamedTuple):
         return len(shared) == 1 and self.weights(shared) is shared[0]
 
     @property
+    def chosen(self) -> dict[str, Any]:
+        """The settings that a person chooses: all but what the data say."""
+        return {name: value for name, value in self.settings.items() if name != "n_classes"}
+
+    @property
     def rule(self) -> Rule | None:
         """How copies are combined; None: there is one group only."""
         mixings = self.method.mixings

@@ -591,7 +591,7 @@ def _warn_of_other_bits(run: Run, init: Model) -> None:
 def goes_on(run: Run, init: Model) -> bool:
     """Whether ``init`` was trained as this run is, so that it can go on where that ended."""
     setting = run.problems[0].setting
-    mine = {"name": setting.method.name, "loss": setting.loss, **setting.settings}
+    mine = {"name": setting.method.name, "loss": setting.loss, **setting.chosen}
     theirs = {name: value for name, value in init.method.items() if name in mine and name != "bias"}
     known = setting.is_answer(run.states[0]) or bool(init.state)
     return known and "epochs" in init.facts and theirs == {n: v for n, v in mine.items() if n != "bias"}

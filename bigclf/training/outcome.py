@@ -172,7 +172,7 @@ def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> 
     setting = run.problems[0].setting
     weights = weights_of(run)
     bias = weights[:, -1] * setting.settings["bias"]
-    method = {"name": setting.method.name, "loss": setting.loss, **setting.settings, "bias": options["bias"]}
+    method = {"name": setting.method.name, "loss": setting.loss, **setting.chosen, "bias": options["bias"]}
     facts = {
         "version": bigclf.__version__, "n_rows": source.n_rows, "nnz": source.nnz, "data": source.digest,
         "seed": options["seed"], "tol": options["tol"], "converged": result.converged, "stopped": result.stopped,
