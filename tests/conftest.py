@@ -5,6 +5,7 @@ use nor touch the user's; subprocesses inherit it, those that share the tests am
 anything imports numba, which reads it once.
 """
 
+import gc
 import os
 import shutil
 import tempfile
@@ -17,6 +18,12 @@ SHARING = "PYTEST_XDIST_WORKER" in os.environ  # one of the processes that the t
 CACHE = os.environ["BIGCLF_CACHE_DIR"] if SHARING else tempfile.mkdtemp(prefix="bigclf-tests-")
 os.environ["BIGCLF_CACHE_DIR"] = CACHE
 os.environ.pop("NUMBA_DISABLE_JIT", None)
+
+
+def pytest_collection_finish():
+    """The tests themselves are no garbage, and compilers make little: looking for it costs a fifth of compiling."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 100)
 
 
 def pytest_unconfigure(config):

@@ -118,7 +118,10 @@ def block_of(x, y, weights=None):
 
 
 def learn(case, block, n_features, order=None, state=None, dtype="float64", bias=None, **given):
-    """One pass of the kernel: (shared, rows, counts, scores)."""
+    """One pass of the kernel: (shared, rows, counts, scores). Weights of half the width learn from indices of twice the
+    width: both are tried, and a kernel is compiled for two signatures instead of three."""
+    if dtype == "float32":
+        block = block._replace(indices=block.indices.astype(np.uint64))
     shared, rows = state or case.state(n_features, block.n_rows, dtype)
     order = np.arange(block.n_rows) if order is None else order
     scores = np.zeros(block.n_rows)

@@ -233,15 +233,16 @@ KINDS = ["empty rows", "zeros", "duplicates", "C=1e-12", "C=1e12", "scales", "sc
 @pytest.mark.parametrize("kind", KINDS)
 def test_bad_input_has_an_answer_with_its_certificate_or_is_not_converged(loss, place, kind, tmp_path, quiet):
     x, y, weights, options, easy = bad(kind, loss)
-    for bias, dtype in (("feature", "float64"), (None, "float32")):
-        given = dict(loss=loss, bias=bias, dtype=dtype, epochs=12, tol=1e-6, **options)
-        model = train(place, tmp_path / f"{bias}", x, y, weights, **given)
-        told = check(model)
-        assert model.result_.converged or not (easy and bias is None)
-        c = given.get("C", 1.0) * (np.ones(len(y)) if weights is None else weights)
-        w = np.append(model.coef_[0], model.intercept_[0])
-        if kind != "largest":  # there numpy's own sums overflow or cancel
-            assert told["primal"] == pytest.approx(primal(extended(x, bias), y, w, loss, c), rel=1e-9, abs=1e-300)
+    odd = (LOSSES.index(loss) + KINDS.index(kind) + (place == "streamed")) % 2  # each place has both, in turn
+    bias, dtype = (None, "float32") if odd else ("feature", "float64")
+    given = dict(loss=loss, bias=bias, dtype=dtype, epochs=12, tol=1e-6, **options)
+    model = train(place, tmp_path / f"{bias}", x, y, weights, **given)
+    told = check(model)
+    assert model.result_.converged or not (easy and bias is None)
+    c = given.get("C", 1.0) * (np.ones(len(y)) if weights is None else weights)
+    w = np.append(model.coef_[0], model.intercept_[0])
+    if kind != "largest":  # there numpy's own sums overflow or cancel
+        assert told["primal"] == pytest.approx(primal(extended(x, bias), y, w, loss, c), rel=1e-9, abs=1e-300)
 
 
 @pytest.mark.parametrize("loss", TUBES)

@@ -206,14 +206,14 @@ def at_once(codes, cache, **env):
     return [json.loads(out) for out, _ in ended]
 
 
-def test_of_eight_processes_on_an_empty_cache_one_compiles(tmp_path):
-    only_one_compiled(at_once([(WARM, 4)] * 8, tmp_path))
+def test_of_four_processes_on_an_empty_cache_one_compiles(tmp_path):
+    only_one_compiled(at_once([(WARM, 4)] * 4, tmp_path))
 
 
 def only_one_compiled(counts):
     """The others found all they called; what a kernel calls itself is in the kernel's own code."""
     compiled, found = zip(*sorted(counts), strict=True)
-    assert compiled[:-1] == (0,) * 7 and compiled[-1] >= 3 and min(found[:-1]) >= 3
+    assert set(compiled[:-1]) == {0} and compiled[-1] >= 3 and min(found[:-1]) >= 3
 
 
 # Two widths of index at once, so that two signatures of each kernel are compiled and kept at the same time

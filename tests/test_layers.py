@@ -1,6 +1,7 @@
 """Imports only point down, and each dangerous tool has one place: read from the source, not from what it says."""
 
 import ast
+import functools
 
 import pytest
 from making import PACKAGE
@@ -29,8 +30,13 @@ def part_of(path):
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
+@functools.cache
 def imports(path):
     """(module, line, imported when the file is) for every import anywhere in the file."""
+    return [*imported(path)]
+
+
+def imported(path):
     tree = ast.parse(path.read_text())
     top = {id(node) for node in tree.body}
     for node in ast.walk(tree):

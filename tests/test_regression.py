@@ -146,6 +146,8 @@ def test_workers_give_the_bits_of_one_process(loss, made):
     np.testing.assert_array_equal(here.coef_, there.coef_)
     assert here.result_.certificate == there.result_.certificate
     assert here.result_.history[-1]["validation"] == there.result_.history[-1]["validation"]
+    if loss != TUBES[0]:  # figures do not ask for the loss, and every cluster of processes takes seconds to start
+        return
     mine, theirs = evaluate(here, dataset), bigclf.evaluate(there, dataset, workers=2)
     assert {**mine.to_dict(), "seconds": 0} == {**theirs.to_dict(), "seconds": 0}
 
