@@ -330,7 +330,8 @@ def shuffle_runs(members, run, state, order):  # type: ignore[no-untyped-def]
     """
     n = members.size
     if run <= 1 or run >= n:
-        order[:n] = members
+        for i in range(n):  # order[:n] = members would compile a message with both shapes in it, for two seconds
+            order[i] = members[i]
         shuffle(order, 0, n, state)
         return
     runs = np.arange((n + run - 1) // run)

@@ -208,7 +208,8 @@ def climb(loss: int) -> Callable[..., int] | None:
     """
     if loss == LOGISTIC:
         return None
-    return functools.partial(_climb, float(dual_diagonal(loss, 1.0)), not is_regression(loss))
+    diagonal = getattr(dual_diagonal, "py_func", dual_diagonal)  # as Python: it would be compiled in every process
+    return functools.partial(_climb, float(diagonal(loss, 1.0)), not is_regression(loss))
 
 
 def _climb(
