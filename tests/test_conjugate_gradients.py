@@ -114,7 +114,7 @@ def without(monkeypatch):
 def test_with_and_without_the_certified_optimum_is_the_same(loss, dtype, monkeypatch):
     x, y = stiff(loss)
     tol = 1e-6 if dtype == "float64" else 1e-4
-    options = dict(loss=loss, C=0.5, tol=tol, dtype=dtype, epochs=400, progress=False)
+    options = dict(loss=loss, C=0.5, tol=tol, dtype=dtype, epochs=100, progress=False)
     quick = fit(x, y, **options)
     assert any("conjugate_steps" in record for record in quick.result_.history)
     without(monkeypatch)
