@@ -40,9 +40,11 @@ every_method = pytest.mark.parametrize("method", METHODS.values(), ids=list(METH
 # each case with a bias or without: what a law says of the one it says of the other
 either_bias = pytest.mark.parametrize(("case", "bias"), list(zip(CASES, [None, "feature"] * len(CASES), strict=False)),
                                       ids=NAMES)  # fmt: skip
-# of every method one case, its losses in turn: where nothing but the type of the weights (or of the indices: see
-# ``learn``) differs, for each is a compilation of the kernel
-NARROW = [of[i % len(of)] for i, name in enumerate(METHODS) if (of := [case for case in CASES if case.algo == name])]
+# of every method one case, for each is a compilation of the kernel: where nothing but the type of the weights (or of
+# the indices: see ``learn``) differs. A loss whose slope has no bound, since float32 ends at 3e38; else losses in turn
+STEEP = ("squared", "squared_hinge", "squared_epsilon_insensitive")
+NARROW = [next((case for case in of if case.loss in STEEP), of[i % len(of)]) for i, name in enumerate(METHODS)
+          if (of := [case for case in CASES if case.algo == name])]  # fmt: skip
 DTYPES = [("float64", case) for case in CASES] + [("float32", case) for case in NARROW]
 DTYPE_NAMES = [f"{dtype}-{NAMES[CASES.index(case)]}" for dtype, case in DTYPES]
 either_dtype = pytest.mark.parametrize(("dtype", "case"), DTYPES, ids=DTYPE_NAMES)
