@@ -155,21 +155,23 @@ def test_out_of_core_it_is_certified_with_dual_variables_in_memory_or_on_disk(sh
 KILLED = """
 import os, signal, sys, bigclf
 from bigclf.training import visit
-real, calls = visit.Learner.take, [0]
-def take(self, block, scratch):
-    calls[0] += 1
-    if calls[0] == 25:
+real, begin, epochs = visit.Learner.go_over, visit.Learner.begin_segment, []
+def begin_segment(self, epoch, *given):
+    epochs.append(epoch)
+    begin(self, epoch, *given)
+def go_over(self, *given):
+    if epochs[-1] == 2:
         os.kill(os.getpid(), signal.SIGKILL)
-    real(self, block, scratch)
+    return real(self, *given)
 if len(sys.argv) > 5:
-    visit.Learner.take = take
-model = bigclf.fit(sys.argv[1], algo="dcd", multiclass="native", bias=None, C=0.01, memory=sys.argv[3], tol=1e-3,
+    visit.Learner.begin_segment, visit.Learner.go_over = begin_segment, go_over
+model = bigclf.fit(sys.argv[1], algo="dcd", multiclass="native", bias=None, C=0.01, memory=sys.argv[3], tol=1e-4,
                    run_dir=sys.argv[2], resume=True, checkpoint_every=0, progress=False, groups=int(sys.argv[4]))
 print(model.digest())
 """
 
 
-@pytest.mark.parametrize("memory, groups", [("17MB", 1), ("15.1MB", 1), ("40MB", 2)])
+@pytest.mark.parametrize("memory, groups", [("15.1MB", 1), ("40MB", 2)])
 def test_killed_in_the_middle_of_a_read_it_resumes_to_the_same_bits(shards, memory, groups, tmp_path):
     found = []
     for name, killed in (("whole", []), ("broken", ["kill"]), ("broken", [])):
