@@ -34,7 +34,8 @@ RUNS = 32  # ... and as many runs of them on disk: a read makes ten or twenty
 
 
 def waiting_bytes(fields: int) -> int:
-    """Memory for a row of the working set, of ``fields`` numbers: its values, and its part of the rows that wait and are put in order."""
+    """Memory for a row of the working set, of ``fields`` numbers: its values, and its part of the rows that wait and
+    are put in order."""
     return 8 * fields + int(2 * WAITING * (8 + 8 * fields)) + 16
 
 
@@ -233,7 +234,8 @@ class RowStore:
 class FiledArray:
     """An array [row, ...] that is read in pieces: what a checkpoint is written from and restored from.
 
-    shape, dtype : as of an array; of a row it has ``tail``; ``array[a:b]`` : rows a to b; ``edges`` : where its pieces begin and end.
+    shape, dtype : as of an array; ``array[a:b]`` : rows a to b; ``edges`` : where its pieces begin and end; ``tail`` :
+    its shape but for the rows.
     """
 
     dtype = np.dtype(np.float64)
@@ -269,7 +271,8 @@ class Window:
     Parameters
     ----------
     number : of the problem. chunks : first and one past the last of the group's.
-    rows : NamedTuple of the arrays at their beginning, of any number of rows. held : the working set, whose rows' values stand in front, or None.
+    rows : NamedTuple of the arrays at their beginning, of any number of rows. held : the working set, whose rows'
+    values stand in front, or None.
 
     Attributes
     ----------
@@ -472,8 +475,8 @@ class Window:
         return {name: FiledArray(edges, reader(field), self._tail) for field, name in enumerate(self.kind._fields)}
 
     def restore(self, now: list[Any], before: list[Any] | None) -> None:
-        """Take up arrays [row, ...], or ``FiledArray``; ``before`` : as they were at the epoch's start, if that is kept. The
-        working set has the rows it is to have."""
+        """Take up arrays [row, ...], or ``FiledArray``; ``before`` : as they were at the epoch's start, if that is
+        kept. The working set has the rows it is to have."""
         self._none_waits()
         self._runs = []
         self.store.clear(self.number)

@@ -3,14 +3,14 @@ variables of a row at once (sequential dual method: Keerthi, Sundararajan, Chang
 
 With e_im = 1 for m != y_i, else 0, and the bounds u_im = C_i for m = y_i, else 0:
 
-    min_w  1/2 sum_m ||w_m||^2 + sum_i C_i max_m (e_im + w_m.x_i - w_yi.x_i)                              (primal, P)
-    max_a  -1/2 sum_m ||w_m||^2 - sum_i sum_m e_im a_im,  w_m = sum_i a_im x_i,  a_im <= u_im,  sum_m a_im = 0   (dual, D)
+    min_w  1/2 sum_m ||w_m||^2 + sum_i C_i max_m (e_im + w_m.x_i - w_yi.x_i)              (primal, P)
+    max_a  -1/2 sum_m ||w_m||^2 - sum_i sum_m e_im a_im,  a_im <= u_im,  sum_m a_im = 0   (dual, D)
 
-The gradient of -D is G_m = w_m.x_i + e_im. A row's own part of the dual is the closed form by support classes of
-``multiclass_passive_aggressive`` with every wrong class a constraint, from the weights without the row's own share,
-w_m - a_im x_i: t_m = -a_im of the wrong classes, their sum a_iy. A row lacks
+and w_m = sum_i a_im x_i. The gradient of -D is G_m = w_m.x_i + e_im. A row's own part of the dual is the closed form by
+support classes of ``multiclass_passive_aggressive`` with every wrong class a constraint, from the weights without the
+row's own share, w_m - a_im x_i: t_m = -a_im of the wrong classes, their sum a_iy. A row lacks
 
-    C_i (max_m G_m - G_y) + sum_m a_im G_m = (C_i - a_iy) (top - G_y) + sum_{m != y} -a_im (top - G_m),  top = max_m G_m,
+    C_i (top - G_y) + sum_m a_im G_m = (C_i - a_iy) (top - G_y) + sum_{m != y} -a_im (top - G_m),  top = max_m G_m,
 
 of which no term is negative; the sum over rows is P - D.
 

@@ -452,12 +452,18 @@ _METHODS = (
         name="dcd_mc",
         title="dual coordinate descent of all classes (Crammer-Singer SVM), certified, in memory or out of core",
         paper="Crammer and Singer, JMLR 2001; Keerthi et al., KDD 2008; Yu et al., KDD 2010; Chang and Roth, KDD 2011",
-        formula="a_im <- argmin 1/2 ||x_i||^2 |a_i|^2 + B.a_i, a_im <= C [m = y_i], sum_m a_im = 0;  w_m = sum a_im x_i",
+        formula="a_i <- argmin ||x_i||^2 |a_i|^2 / 2 + B.a_i, a_im <= C [m = y_i], sum_m a_im = 0;  w_m = sum a_im x_i",
         params=(
             C,
             SHARE_OF_SET,
-            Param("inner_rounds", None, 0, 10_000, "most rounds over the rows that matter after a read (none: 60, of "
-                  "several groups 3)", integer=True),
+            Param(
+                "inner_rounds",
+                None,
+                0,
+                10_000,
+                "most rounds over the rows that matter after a read (none: 60, of several groups 3)",
+                integer=True,
+            ),
         ),
         losses=("hinge",),
         penalties=("l2",),
@@ -474,7 +480,7 @@ _METHODS = (
         tol=1e-3,
         working_set=True,
         **NATIVE,
-    ),  # fmt: skip
+    ),
     Method(
         name="perceptron",
         title="perceptron",
