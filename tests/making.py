@@ -63,8 +63,8 @@ class Case(NamedTuple):
         return block._replace(labels=(block.labels > 0).astype(float)) if self.method.all_classes else block
 
     def state(self, n_features, n_rows, dtype="float64"):
-        rows = self.method.rows
-        return self.setting().shared(n_features, dtype), rows(*(np.zeros(n_rows) for _ in rows._fields)) if rows else ()
+        setting = self.setting()
+        return setting.shared(n_features, dtype), setting.rows(n_rows)
 
 
 def shown(method):
@@ -76,10 +76,9 @@ def shown(method):
 
 
 EVERY_CASE = [Case(m.name, loss) for m in METHODS.values() for loss in m.losses or (None,)]
-OF_CLASSES = ("averaged_perceptron_mc", "pa1_mc", "mira_mc", "cw_mc", "sccw")  # stand for those that learn all at once
-CASES = [
-    Case(m.name, loss) for m in METHODS.values() if not m.all_classes or m.name in OF_CLASSES for loss in shown(m)
-]
+# stand for those that learn all at once
+OF_CLASSES = ("averaged_perceptron_mc", "pa1_mc", "mira_mc", "cw_mc", "sccw", "dcd_mc")
+CASES = [Case(m.name, loss) for m in METHODS.values() if not m.all_classes or m.name in OF_CLASSES for loss in shown(m)]
 NAMES = [case.algo + (f"-{case.loss}" if case.loss else "") for case in CASES]
 
 

@@ -102,8 +102,8 @@ def test_classes_weigh_what_they_are_given():
 
 def test_what_cannot_be_is_refused_by_name():
     x, y = rows_of_classes(60)
-    with pytest.raises(ValueError, match="native.*not available with algo='dcd'.*sccw"):
-        fit(x, y, algo="dcd", multiclass="native", progress=False)
+    with pytest.raises(ValueError, match="native.*not available with algo='pegasos'.*dcd.*sccw"):
+        fit(x, y, algo="pegasos", multiclass="native", progress=False)
     with pytest.raises(ValueError, match="one-vs-rest.*all classes at once"):
         fit(x, y, algo="sccw", multiclass="one-vs-rest", progress=False)
     with pytest.raises(ValueError, match='multiclass must be "auto"'):

@@ -99,6 +99,8 @@ def same(memory, there):
         ("squared_hinge", {"schedule": "selective", "working_set": 0.1}),
         ("hinge", {"schedule": "cached", "working_set": 0.1}),
         ("hinge", {"epochs": 1, "tol": None, "threads": 1}),
+        ("hinge", {"algo": "dcd_mc", **SET}),
+        ("hinge", {"algo": "dcd_mc", "working_set": 0}),
     ],
     ids=str,
 )

@@ -14,6 +14,7 @@ another run all that wait are written to their places, in the order of the file.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -33,7 +34,8 @@ RUNS = 32  # ... and as many runs of them on disk: a read makes ten or twenty
 
 
 def waiting_bytes(fields: int) -> int:
-    """Memory for a row of the working set: its values, and its part of the rows that wait and are put in order."""
+    """Memory for a row of the working set, of ``fields`` numbers: its values, and its part of the rows that wait and
+    are put in order."""
     return 8 * fields + int(2 * WAITING * (8 + 8 * fields)) + 16
 
 
@@ -53,12 +55,12 @@ def run_rows(set_rows: int) -> int:
 
 
 class RowStore:
-    """Arrays float64 [row] of some problems, in a file; zeros at first.
+    """Arrays float64 [row] or [row, class] of some problems, in a file; zeros at first.
 
     Parameters
     ----------
     rows : int64 [chunk], the rows of each.
-    problems, fields : arrays are numbered by both.
+    problems : those that have such arrays; fields : numbers that all arrays of a problem hold of a row.
     sides : 2 where a problem is ever to keep the arrays as they were (``begin``), else 1.
     set_rows : of the largest working set.
     directory : where the file lies.
@@ -230,17 +232,18 @@ class RowStore:
 
 
 class FiledArray:
-    """An array [row] that is read in pieces: what a checkpoint is written from and restored from.
+    """An array [row, ...] that is read in pieces: what a checkpoint is written from and restored from.
 
-    shape, dtype : as of an array; ``array[a:b]`` : rows a to b; ``edges`` : where its pieces begin and end.
+    shape, dtype : as of an array; ``array[a:b]`` : rows a to b; ``edges`` : where its pieces begin and end; ``tail`` :
+    its shape but for the rows.
     """
 
     dtype = np.dtype(np.float64)
 
-    def __init__(self, edges: np.ndarray, read: Callable[[int, int], Any]) -> None:
+    def __init__(self, edges: np.ndarray, read: Callable[[int, int], Any], tail: tuple[int, ...] = ()) -> None:
         self.edges, self._read = edges, read
-        self.shape = (int(edges[-1]),)
-        self.nbytes = 8 * self.shape[0]
+        self.shape = (int(edges[-1]), *tail)
+        self.nbytes = 8 * math.prod(self.shape)
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         found: np.ndarray = self._read(rows.start, rows.stop)
@@ -268,7 +271,8 @@ class Window:
     Parameters
     ----------
     number : of the problem. chunks : first and one past the last of the group's.
-    kind : NamedTuple type of the arrays. held : the working set, whose rows' values stand in front, or None.
+    rows : NamedTuple of the arrays at their beginning, of any number of rows. held : the working set, whose rows'
+    values stand in front, or None.
 
     Attributes
     ----------
@@ -277,23 +281,27 @@ class Window:
     """
 
     def __init__(
-        self, store: RowStore, number: int, chunks: tuple[int, int], kind: Any, held: WorkingSet | None
+        self, store: RowStore, number: int, chunks: tuple[int, int], rows: Any, held: WorkingSet | None
     ) -> None:
-        self.store, self.number, self.kind, self.held = store, number, kind, held
+        self.store, self.number, self.kind, self.held = store, number, type(rows), held
+        self._tail = rows[0].shape[1:]
         self._chunks = range(*chunks)
         self._row0 = int(store.first[chunks[0]])
         self._own = 0 if held is None else held.scores.size
-        self.rows = kind(*(np.zeros(self._own) for _ in kind._fields))
+        self.rows = self._zeros(self._own)
         self.before = self.rows
         self._places = np.arange(self._own)
         self._pieces: list[tuple[int, int, int]] = []  # chunk, its place in the block, its rows
         self._ids = np.empty(0, np.int64)  # of rows that wait, ascending
-        self._values = np.empty((len(kind._fields), 0))
+        self._values = np.empty((len(rows), 0, *self._tail))
         self._waits = np.empty(0, np.bool_)
         self._runs: list[Run] = []
         store.clear(number)
         if held is not None:
             held.places, held.left, held.came = self._places, self._leave, self._enter
+
+    def _zeros(self, rows: int) -> Any:
+        return self.kind(*(np.zeros((rows, *self._tail)) for _ in self.kind._fields))
 
     # An epoch
 
@@ -334,11 +342,11 @@ class Window:
     def _room_for(self, rows: int) -> None:
         """Make the arrays large enough for a block of so many rows."""
         size = self._own + rows
-        if self.store.keeps(self.number) and (self.before is self.rows or self.before[0].size < size):
-            self.before = self.kind(*(np.zeros(size) for _ in self.kind._fields))
+        if self.store.keeps(self.number) and (self.before is self.rows or len(self.before[0]) < size):
+            self.before = self._zeros(size)
         if self._places.size < size:
             same = self.before is self.rows
-            grown = self.kind(*(np.zeros(size) for _ in self.kind._fields))
+            grown = self._zeros(size)
             for new, old in zip(grown, self.rows, strict=True):
                 new[: self._own] = old[: self._own]
             self.rows, self._places = grown, np.arange(size)
@@ -385,8 +393,9 @@ class Window:
 
     def _write_run(self, waiting: np.ndarray) -> None:
         ids = self._ids[waiting]
-        run = np.empty((ids.size, 1 + self._values.shape[0]))
-        run[:, 0], run[:, 1:] = ids, self._values[:, waiting].T  # numbers of rows are below 2^53
+        values = np.moveaxis(self._values[:, waiting], 1, 0).reshape(ids.size, self.store.fields)
+        run = np.empty((ids.size, 1 + self.store.fields))
+        run[:, 0], run[:, 1:] = ids, values  # numbers of rows are below 2^53
         slot = min({*range(RUNS)} - {other.slot for other in self._runs})
         self.store.write_run(self.number, slot, run)
         edges = self.store.first[self._chunks.start : self._chunks.stop + 1] - self._row0
@@ -411,8 +420,9 @@ class Window:
                 a, b = run.starts[n : n + 2].tolist()
                 found = self.store.read_run(self.number, run.slot, a, b, run.sums[n], chunk)
                 places = place + found[:, 0].astype(np.int64) - first
+                values = found[:, 1:].reshape(places.size, len(self.rows), *self._tail)
                 for field, array in enumerate(self.rows):
-                    array[places] = found[:, 1 + field]
+                    array[places] = values[:, field]
                 run.waits[n] = False
                 run.left[0] -= 1
         self._runs = [run for run in self._runs if run.left[0]]
@@ -456,17 +466,17 @@ class Window:
         def reader(field: int) -> Callable[[int, int], np.ndarray]:
             def read(first: int, last: int) -> np.ndarray:
                 chunk = int(np.searchsorted(edges, first, "right")) - 1
-                into = [np.empty(last - first) for _ in self.kind._fields]
+                into = list(self._zeros(last - first))
                 self.store.read(self.number, self._chunks[chunk], into, before)
                 return into[field]
 
             return read
 
-        return {name: FiledArray(edges, reader(field)) for field, name in enumerate(self.kind._fields)}
+        return {name: FiledArray(edges, reader(field), self._tail) for field, name in enumerate(self.kind._fields)}
 
     def restore(self, now: list[Any], before: list[Any] | None) -> None:
-        """Take up arrays [row], or ``FiledArray``; ``before`` : as they were at the epoch's start, if that is kept. The
-        working set has the rows it is to have."""
+        """Take up arrays [row, ...], or ``FiledArray``; ``before`` : as they were at the epoch's start, if that is
+        kept. The working set has the rows it is to have."""
         self._none_waits()
         self._runs = []
         self.store.clear(self.number)

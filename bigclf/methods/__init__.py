@@ -40,6 +40,21 @@ class Setting(NamedTuple):
         """A state at its beginning."""
         return self.method.shared(n_features, dtype, self.settings)
 
+    def rows(self, n_rows: int) -> Any:
+        """The per-row arrays at their beginning; () for a method without."""
+        kind = self.method.rows
+        return kind(*(np.zeros((n_rows, *self.row_shape)) for _ in kind._fields)) if kind else ()
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Of the per-row arrays behind the axis of rows: nothing, or the classes."""
+        return (self.settings["n_classes"],) if self.method.all_classes else ()
+
+    @property
+    def row_numbers(self) -> int:
+        """Numbers that all per-row arrays hold of a row."""
+        return sum(array.size for array in self.rows(1))
+
     def of_classes(self, n_classes: int) -> Setting:
         """The same for a number of classes, where the method learns all of them at once."""
         return self._replace(settings=self.settings | {"n_classes": n_classes}) if self.method.all_classes else self

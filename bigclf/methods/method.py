@@ -81,7 +81,8 @@ class Method:
     shared : (number of features, dtype, settings) -> NamedTuple of arrays that all rows share. The first one is
         ``weights`` with axis 0 [feature + 1], the bias last; other arrays of that length have the feature axis too. Of
         a method that learns all classes at once axis 1 is [class], and ``settings["n_classes"]`` their number.
-    rows : NamedTuple type of the per-row arrays (float64 [row] each, zero at the start), or None.
+    rows : NamedTuple type of the per-row arrays (float64 [row] each, of a method that learns all classes at once
+        [row, class]; zero at the start), or None.
     bind : settings (resolved parameters, ``penalty`` where there is a choice, ``bias`` as 1.0 or 0.0, ``free_bias``
         where that is known) -> NamedTuple the kernel reads.
     update : loss code (and, where there is a choice, penalty code) -> kernel

@@ -17,6 +17,7 @@ from bigclf.methods import dual_coordinate_descent as dcd
 from bigclf.methods import dynamic_margin_perceptron as pdm
 from bigclf.methods import follow_the_regularized_leader as ftrl
 from bigclf.methods import multiclass_confidence_weighted as mccw
+from bigclf.methods import multiclass_dual_coordinate_descent as mdcd
 from bigclf.methods import multiclass_passive_aggressive as mpa
 from bigclf.methods import multiclass_perceptron as mp
 from bigclf.methods import narrow_adaptive_regularisation as narow
@@ -41,6 +42,11 @@ C = Param("C", 1.0, 0.0, 1e30, "price of a unit of loss; larger fits the rows cl
 PRICE = Param("C", 1.0, 1e-100, 1e30, "price of a unit of loss; larger fits the rows closer")
 EPSILON = Param(
     "epsilon", 0.1, 0.0, 1e30, "half the width of the tube in which a prediction costs nothing", losses=losses.TUBES
+)
+
+
+SHARE_OF_SET = Param(
+    "working_set", None, 0.0, 1.0, "share of the rows in the working set (none: what fits, for the hinge)"
 )
 
 
@@ -406,9 +412,7 @@ _METHODS = (
         params=(
             C,
             EPSILON,
-            Param(
-                "working_set", None, 0.0, 1.0, "share of the rows in the working set (none: what fits, for the hinge)"
-            ),
+            SHARE_OF_SET,
             choice(
                 "schedule",
                 SCHEDULES,
@@ -443,6 +447,39 @@ _METHODS = (
         epochs=10_000,
         tol=1e-3,
         working_set=True,
+    ),
+    Method(
+        name="dcd_mc",
+        title="dual coordinate descent of all classes (Crammer-Singer SVM), certified, in memory or out of core",
+        paper="Crammer and Singer, JMLR 2001; Keerthi et al., KDD 2008; Yu et al., KDD 2010; Chang and Roth, KDD 2011",
+        formula="a_i <- argmin ||x_i||^2 |a_i|^2 / 2 + B.a_i, a_im <= C [m = y_i], sum_m a_im = 0;  w_m = sum a_im x_i",
+        params=(
+            C,
+            SHARE_OF_SET,
+            Param(
+                "inner_rounds",
+                None,
+                0,
+                10_000,
+                "most rounds over the rows that matter after a read (none: 60, of several groups 3)",
+                integer=True,
+            ),
+        ),
+        losses=("hinge",),
+        penalties=("l2",),
+        shared=multiclass.zeros,
+        rows=mdcd.Rows,
+        bind=mdcd.bind,
+        update=lambda loss: mdcd.descend,
+        certify=lambda loss: mdcd.measure,
+        along=lambda loss: mdcd.along,
+        mixings={"line_search": SUM, "safe": SUM},
+        mixing="summed steps with an exact line search on the dual, or the safe scaling of CoCoA+",
+        weight_meaning="multiplies C",
+        epochs=10_000,
+        tol=1e-3,
+        working_set=True,
+        **NATIVE,
     ),
     Method(
         name="perceptron",

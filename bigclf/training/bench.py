@@ -429,7 +429,7 @@ class Blend:
         self._figures.add(Sums(part.figures), 1.0, height)
         if part.dual is not None:
             if self._duals is None:
-                self._duals = Mixture(SUM, Dual(np.zeros(self.start.weights.size)))
+                self._duals = Mixture(SUM, Dual(np.zeros(self.start.weights.shape)))
             dual = Dual(part.dual) if isinstance(part.dual, np.ndarray) else part.dual
             self._duals.add(dual, 1.0, height)
 
@@ -468,7 +468,7 @@ def row_store_of(job: Job) -> RowStore | None:
     ------
     RunError : there is no room on the local disk.
     """
-    plan, rows = job.plan, job.problems[0].setting.method.rows
+    plan = job.plan
     if not plan.rows_sides:
         return None
     largest = max(plan.arena(number)[0] for number in range(len(job.problems)))
@@ -477,7 +477,7 @@ def row_store_of(job: Job) -> RowStore | None:
     return RowStore(
         job.source.chunks.rows,
         len(job.problems),
-        len(rows._fields),
+        job.problems[0].setting.row_numbers,
         plan.rows_sides,
         directory,
         largest,

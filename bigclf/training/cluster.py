@@ -783,9 +783,9 @@ class DaskEngine(Crew):
         """What becomes of the groups' row state: "" there is none, "travels", or the directory it is written into."""
         if not self._keeps:
             return ""
-        method, chunks = self.job.problems[0].setting.method, self.job.source.chunks
+        setting, chunks = self.job.problems[0].setting, self.job.source.chunks
         rows = max(int(chunks.rows[a:b].sum()) for a, b in self.job.plan.groups)
-        largest = rows * 8 * len(method.rows._fields) * len(self.job.problems)
+        largest = rows * 8 * setting.row_numbers * len(self.job.problems)
         filed = self.job.plan.rows_sides > 0
         if (filed or largest > FILE_BYTES) and self.directory is not None:
             return self.directory.path

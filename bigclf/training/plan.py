@@ -235,7 +235,7 @@ def _require_waiting(shape: dict[str, Any], groups: int) -> None:
 
 def _rounds(settings: dict[str, Any], groups: int) -> int:
     """Most rounds after a read; what groups do more than a few apart from each other saves no epoch (measured)."""
-    if "inner_rounds" not in settings or settings.get("working_set") == 0 or settings.get("schedule") != "auto":
+    if "inner_rounds" not in settings or settings.get("working_set") == 0 or settings.get("schedule", "auto") != "auto":
         return 0
     given = settings["inner_rounds"]
     return int(given) if given is not None else ROUNDS if groups == 1 else ROUNDS_OF_GROUPS
@@ -268,8 +268,9 @@ class Sizes:
         row_group = raw.buffer_bytes(source.max_group_rows, source.max_group_nnz, width, binary)  # values are decoded
         factor = DECODE_FACTOR + CUT_FACTOR * _shares_row_groups(chunks)
         self.decoding = 0 if in_memory else DECODE_BYTES + factor * row_group
-        self.weights = 8 * (source.n_features + 1)
-        self.narrow = np.dtype(dtype).itemsize * (source.n_features + 1)
+        classes = self.setting.settings["n_classes"] if self.method.all_classes else 1
+        self.weights = 8 * (source.n_features + 1) * classes
+        self.narrow = np.dtype(dtype).itemsize * (source.n_features + 1) * classes
         self.alone = len(edges) == 1
         self.schedule = self.setting.settings.get("schedule", "auto")
         climbs = self.method.climb and self.method.climb(self.method.loss_code(self.setting.loss))
@@ -280,7 +281,7 @@ class Sizes:
             copies = 5 + (len(edges) if segments > 1 else 0)
         self.one_state = self.setting.state_bytes(source.n_features, dtype)
         self.state = self.one_state * copies
-        self.fields = len(self.method.rows._fields) if self.method.rows is not None else 0
+        self.fields = self.setting.row_numbers  # of a row, in the per-row arrays
         self.sides = 0  # of per-row arrays on disk; 0: they are in memory
 
     def put_rows_on_disk(self, sides: int) -> None:
@@ -305,7 +306,7 @@ class Sizes:
         if self.sides:
             parts["row state"] = self.k * self.source.chunks.rows.size * row_files.chunk_bytes(self.sides)
         elif self.method.rows is not None:
-            row = 8 * len(self.method.rows._fields) * (1 if self.alone else 2)  # of several groups, the start's too
+            row = 8 * self.fields * (1 if self.alone else 2)  # of several groups, the start's too
             parts["row state"] = self.k * self.source.n_rows * row
         if not (self.method.certificate and self.alone):  # there the best weights are it, and v makes room to write it
             parts["model"] = self.k * (self.narrow + self.weights)
@@ -329,7 +330,7 @@ class Sizes:
         if self.method.certificate and not self.alone:  # weights at the start, v, the best weights, w
             parts["certificate"] = self.k * 6 * self.weights
         elif self.method.certificate:  # v; beside the learning, also the best weights, weights and alpha at the start
-            beside = 2 * self.narrow + (0 if self.sides else self.source.n_rows * 8)
+            beside = 2 * self.narrow + (0 if self.sides else self.source.n_rows * 8 * self.fields)
             parts["certificate"] = self.k * (self.weights + (0 if self.proves_apart(has_set, schedule) else beside))
         if has_set:
             parts["membership"] = self.k * working_set.member_bytes(self.group_rows)

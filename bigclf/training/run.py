@@ -147,8 +147,8 @@ class Run:
         self.refs: list[Ref | None] = [None for _ in plan.groups]
         self.status = [Status() for _ in problems]
         if self._searches:
-            for status in self.status:
-                status.dual_weights = np.zeros(source.n_features + 1)
+            for status, state in zip(self.status, self.states, strict=True):
+                status.dual_weights = np.zeros(state.weights.shape)
         self.figures: dict[int, Figures] = {}  # of the epoch that has just ended, by problem
         self.epoch, self.segment, self.reads = 1, 0, 0
         self.rounds = self.steps = self.set_rows = self.rebuilt = self.mixes = self.waiting_visits = 0
@@ -291,7 +291,7 @@ class Run:
         start = self.problems[number].start
         if not start or self.status[number].epochs or self.segment:
             return False
-        weights = np.zeros(self.source.n_features + 1)
+        weights = np.zeros(self.states[number].weights.shape)
         for other, factor in start:
             weights += factor * self.states[other].weights.astype(np.float64, copy=False)
         self.states[number].weights[:] = weights
@@ -371,9 +371,10 @@ class Run:
             figures.primal, figures.dual, start.weights, start.weights if weights is None else weights
         )
         if weights is not None:
-            lag = half_distance(weights, start.weights)
-            t = line_search(weights, start.weights, part.state.weights, figures.gain + 0.5 * figures.bend, figures.bend)
-            agree(weights, start.weights, part.state.weights, t, groups * status.penalty)
+            flat = weights.reshape(-1), start.weights.reshape(-1), part.state.weights.reshape(-1)
+            lag = half_distance(*flat[:2])
+            t = line_search(*flat, figures.gain + 0.5 * figures.bend, figures.bend)
+            agree(*flat, t, groups * status.penalty)
         if self._whole:  # else those are sums over a part of the rows
             status.estimate = max(0.0, primal - dual) / primal if primal > 0 else 0.0
             if weights is not None:

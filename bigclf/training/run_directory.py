@@ -272,8 +272,8 @@ def _filed(path: str) -> tuple[dict[str, Any], dict[str, str]]:
     places, metadata = read_head(path)
     arrays: dict[str, Any] = {}
     for name, (first, dtype, shape) in places.items():
-        if ".rows." in name and dtype == np.float64 and len(shape) == 1:
-            arrays[name] = filed_array(path, first, shape[0])
+        if ".rows." in name and dtype == np.float64:
+            arrays[name] = filed_array(path, first, shape)
             continue
         with files.open_binary(path) as file:
             file.seek(first)

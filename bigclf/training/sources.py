@@ -120,15 +120,15 @@ def warm(setting: Setting, index_width: int, dtype: str) -> None:
     floats, numbers = np.empty(0), np.empty(0, np.int64)
     block = alike(Block(np.zeros(1, np.int64), indices, np.empty(0, np.float32), floats, floats, floats, numbers))
     shared: Any = setting.shared(1, dtype)
-    rows = method.rows(*(np.zeros(1) for _ in method.rows._fields)) if method.rows else ()
+    rows = setting.rows(1)
     code, params = method.loss_code(setting.loss), setting.params()
     with compiling():
         check_rows(block.indptr, block.indices, block.values, block.indices.dtype.type(1), floats)
         shuffle_runs(numbers, 1, random_state(0), numbers)
         setting.kernel()(block, numbers, shared, rows, params, floats)
         if method.certify is not None:
-            method.certify(code)(block, shared, rows, params, np.zeros(2))
-            inner(shared.weights, shared.weights)
+            method.certify(code)(block, shared, rows, params, np.zeros(shared.weights.shape))
+            inner(shared.weights.reshape(-1), shared.weights.reshape(-1))
             inner(floats, floats)
         if method.within is not None and method.value is not None:
             method.within(code)(block, rows, params)
@@ -157,8 +157,9 @@ def _warm_mixing(setting: Setting, code: int, block: Block, shared: Any, rows: A
         count_features(block, np.empty(0, np.int64), shared.touched)
     difference(shared, shared, 2)
     if method.along is not None:
-        weights = np.zeros(2)
-        line_search(weights, shared.weights, shared.weights, 0.0, 0.0)
-        agree(weights, shared.weights, shared.weights, 1.0, 1.0)
-        half_distance(weights, shared.weights)
+        mine = shared.weights.reshape(-1)
+        weights = np.zeros(mine.size)
+        line_search(weights, mine, mine, 0.0, 0.0)
+        agree(weights, mine, mine, 1.0, 1.0)
+        half_distance(weights, mine)
         method.along(code)(block, np.empty(0, np.int64), rows, rows, params)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -58,24 +59,29 @@ def read_head(path: str) -> tuple[dict[str, tuple[int, np.dtype, tuple[int, ...]
 
 @dataclass(frozen=True)
 class Slices:
-    """Reads rows a to b of an array float64 [row] whose bytes begin at ``first`` in the file; travels as its path."""
+    """Reads rows a to b of an array float64 [row, *tail] whose bytes begin at ``first`` in the file; travels as its
+    path."""
 
     path: str
     first: int
+    tail: tuple[int, ...] = ()
 
     def __call__(self, a: int, b: int) -> np.ndarray:
-        piece = np.empty(b - a)
+        piece = np.empty((b - a, *self.tail))
+        place = self.first + 8 * math.prod(self.tail) * a
         with files.open_binary(self.path) as file:
-            file.seek(self.first + 8 * a)
+            file.seek(place)
             if file.readinto(memoryview(piece).cast("B")) != piece.nbytes:  # type: ignore[attr-defined]
                 raise RunError(f"{self.path} is shorter than it was; resume the run from its last checkpoint")
-            files.drop_cache(file.fileno(), self.first + 8 * a, piece.nbytes)
+            files.drop_cache(file.fileno(), place, piece.nbytes)
         return piece
 
 
-def filed_array(path: str, first: int, rows: int) -> FiledArray:
-    """An array float64 [row] whose bytes begin at ``first`` in the file."""
-    return FiledArray(np.append(np.arange(0, rows, PIECE), rows), Slices(path, first))
+def filed_array(path: str, first: int, shape: tuple[int, ...]) -> FiledArray:
+    """An array float64 [row, ...] whose bytes begin at ``first`` in the file."""
+    rows, tail = shape[0], shape[1:]
+    piece = max(1, PIECE // math.prod(tail))
+    return FiledArray(np.append(np.arange(0, rows, piece), rows), Slices(path, first, tail), tail)
 
 
 def checksum(array: np.ndarray | FiledArray) -> str:

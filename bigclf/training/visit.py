@@ -27,6 +27,7 @@ ALL_AGAIN = 6  # every so many inner rounds the rows that looked stuck are looke
 STREAMED = 0.3, 0.03  # a working set: another read is dear
 RESIDENT = 0.8, 0.2  # every row: another pass costs what a few rounds do (5 passes and 6.3 to 6.7 visits a row, not 8)
 APART = 0.1, 0.1  # one of several groups: its gap is one among many
+SUPPORTED, NARROW = 0.3, 10  # share of the gap that rounds over the support alone bring theirs to, and most of them
 CLIMBED, MOST_STEPS = 0.25, 3000  # conjugate gradients: share of the rounds' goal they aim at, most steps in a visit
 
 
@@ -82,7 +83,7 @@ class Part(NamedTuple):
 
 
 class Dual(NamedTuple):
-    """weights : float64 [feature + 1], sum of a_i y_i x_i."""
+    """weights : float64 [feature + 1] or [feature + 1, class], sum of a_i y_i x_i."""
 
     weights: np.ndarray
 
@@ -176,14 +177,20 @@ class Figures(NamedTuple):
 
         ``before`` : the gap that the rows showed in the epoch before.
         """
-        primal = self.tally.loss + self.set_tally.loss + 0.5 * inner(weights, weights)
+        primal = self.tally.loss + self.set_tally.loss + 0.5 * square_of(weights)
         left = self.tally.gap if before == np.inf else gap_after(self.tally.gap, before)
         return (left + self.set_tally.gap) / primal if primal > 0 else 0.0
 
 
+def square_of(weights: np.ndarray) -> float:
+    """||w||^2, of all classes."""
+    flat = weights.reshape(-1)
+    return float(inner(flat, flat))
+
+
 def objectives(primal: float, dual: float, weights: np.ndarray, dual_weights: np.ndarray) -> tuple[float, float]:
     """P(w0) and D(alpha) from the sums over rows, w0 and v = sum a_i y_i x_i."""
-    return primal + 0.5 * inner(weights, weights), dual - 0.5 * inner(dual_weights, dual_weights)
+    return primal + 0.5 * square_of(weights), dual - 0.5 * square_of(dual_weights)
 
 
 class Learner:
@@ -217,11 +224,13 @@ class Learner:
         self.measure = method.certify(code) if method.certify else None
         self.along = method.along(code) if method.along and not self.alone else None
         self.climb = method.climb(code) if method.climb and plan.climb_rows else None
+        self._no_scores = np.empty(0)  # rounds over the support give none
+        self.narrows = "support" in getattr(self.params, "_fields", ())
         self.shared: Any = None
         self.counts_features = not self.alone and problem.setting.rule is FEATURES
         self.rows: Any = ()
         if method.rows and store is None:
-            self.rows = method.rows(*(np.zeros(group_rows) for _ in method.rows._fields))
+            self.rows = problem.setting.rows(group_rows)
         self.start_rows: Any = ()  # of several groups: as they were at the start of the epoch
         self.tally, self.set_tally = Tally(), Tally()
         self.start: tuple[Any, Any] | None = None  # weights and row state as they were at the start of the read
@@ -237,7 +246,7 @@ class Learner:
             self._cycle_size, self._credit = 0, 0.0
         self.window: Window | None = None
         if store is not None:
-            self.window = Window(store, number, plan.groups[group], method.rows, self.set)
+            self.window = Window(store, number, plan.groups[group], problem.setting.rows(0), self.set)
             self.rows = self.window.rows
         self._take = TAKES.get(plan.schedule)
         self._stuck = np.array([np.inf, 0.0])  # largest violation of the last read, and of this one so far
@@ -290,7 +299,7 @@ class Learner:
             self.shared = _copied(state, self.shared if self.shared is not None else spare)
             self.start_rows = _copied(self.rows, self.start_rows)
         if certifying or (self.measure is not None and not self.alone):
-            self.dual_weights = np.zeros(state.weights.size)
+            self.dual_weights = np.zeros(state.weights.shape)
             if self.alone:
                 still = still or self.plan.resident  # there it comes before the learning
                 rows = () if self.window is not None else self.rows
@@ -333,9 +342,10 @@ class Learner:
         """What the epoch comes to; steps that counted sigma times are brought back to their true length."""
         sigma = getattr(self.params, "sigma", 1.0)
         if sigma != 1.0:
-            step = np.zeros(self.shared.weights.size)
-            accumulate(step, common.weights, self.shared.weights, 1.0 / sigma)
-            interpolate(common.weights, step, 1.0, self.shared.weights)
+            start, mine = common.weights.reshape(-1), self.shared.weights.reshape(-1)
+            step = np.zeros(mine.size)
+            accumulate(step, start, mine, 1.0 / sigma)
+            interpolate(start, step, 1.0, mine)
         if self.problem.setting.method.finish is not None:
             self.problem.setting.method.finish(self.shared, self.params)
         dual = self.dual_weights if certify and self.start is not None else None
@@ -491,7 +501,7 @@ class Learner:
         """
         everything = taking_part(view)
         live = everything[scores[everything] >= -ACTIVE_SLACK]
-        primal = self.tally.loss + 0.5 * inner(self.shared.weights, self.shared.weights) / len(self.plan.groups)
+        primal = self.tally.loss + 0.5 * square_of(self.shared.weights) / len(self.plan.groups)
         solved, balanced = APART if not self.alone else RESIDENT if self.plan.resident else STREAMED
         goal = max(solved * tol * primal, balanced * self.tally.gap)
         rounds, before, mark, again = 0, self.tally.gap, self.tally.gap, False
@@ -499,6 +509,8 @@ class Learner:
         while rounds < self.plan.rounds and live.size:
             everyone = again or (self.set is not None and rounds % ALL_AGAIN == 0)
             members = everything if everyone else live
+            if self.narrows:
+                rounds += self._go_over_support(view, members, before, self.plan.rounds - 1 - rounds, scratch, idle)
             counts = self.go_over(view, members, scores, scratch)
             if self.set is not None and rounds == 0:
                 self.set_tally.add(counts)
@@ -516,6 +528,23 @@ class Learner:
             if rounds % PACE == 0:
                 again = self._climb(view, everything, left, mark, goal, idle)
                 mark = left
+        return rounds
+
+    def _go_over_support(
+        self, view: Block, members: np.ndarray, gap: float, most: int, scratch: Scratch, idle: Callable[[], None]
+    ) -> int:
+        """Rounds over ``members``, of each row only the classes that it has given something to, until these lack far
+        less than the ``gap`` of the pass before over all classes: cheap, and no look at what the others lack. Their
+        number."""
+        whole, rounds = self.params, 0
+        self.params = whole._replace(support=True)  # type: ignore[attr-defined]
+        while rounds < min(most, NARROW):
+            left = self.go_over(view, members, self._no_scores, scratch).gap
+            rounds += 1
+            idle()
+            if left <= SUPPORTED * gap:
+                break
+        self.params = whole
         return rounds
 
     def _climb(
