@@ -95,6 +95,24 @@ SUM = Rule(lambda total, start, copy, share: _add_mean(total, start, copy, 1.0),
            lambda total, start, shares: _moved(total, start, 1.0))  # fmt: skip
 
 
+def totals(*names: str) -> Rule:
+    """The rule for states of which the arrays ``names`` are sums over rows and nothing else changes in an epoch."""
+
+    def add(total: Any, start: Any, copy: Any, share: float) -> None:
+        for name in names:
+            t, s, c = (getattr(state, name).reshape(-1) for state in (total, start, copy))
+            accumulate(t, s, c, 1.0)
+
+    def join(total: Any, start: Any, shares: float) -> Any:
+        state = type(start)(*(array.copy() for array in start))
+        for name in names:
+            t, s, out = (getattr(part, name).reshape(-1) for part in (total, start, state))
+            interpolate(s, t, 1.0, out)
+        return state
+
+    return Rule(add, join)
+
+
 def _add_averaged(total: Any, start: Any, copy: Any, share: float) -> None:
     before, now = start.weights.reshape(-1), copy.weights.reshape(-1)
     drifts = total.drift.reshape(-1), start.drift.reshape(-1), copy.drift.reshape(-1)

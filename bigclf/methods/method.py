@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -72,6 +72,22 @@ def by_shares(rule: Rule) -> dict[str, Rule]:
 SCHEDULES = ("auto", "fixed", "selective", "cached")
 
 
+class Step(NamedTuple):
+    """What a method made of the sums over all rows.
+
+    primal, dual : an objective value and a bound on all of them, or None where this read does not tell; weights : the
+    model's weights that ``primal`` is of, not touched again by the method; over : "" (another read is to follow),
+    "done" (there is nothing left to do) or "stalled" (nothing more to gain in floating point); facts : figures of the
+    step for the history.
+    """
+
+    primal: float | None = None
+    dual: float | None = None
+    weights: np.ndarray | None = None
+    over: str = ""
+    facts: dict[str, float] = {}
+
+
 @dataclass(frozen=True)
 class Method:
     """One learning algorithm, as data and plain functions.
@@ -100,6 +116,10 @@ class Method:
     within, value : loss code -> kernels ``(block, rows, params)`` and ``(block, rows, params, t) -> float`` with which
         a problem begins from the dual variables of another: their intervals, and the rows' terms of the dual objective
         at t times them; None: every problem begins at zero.
+    absorb : (shared, params) -> Step: for methods that take a step after each read from sums over all rows (gradients,
+        products with a Hessian): the kernel only adds to the arrays of ``shared`` that are sums, so that the order of
+        rows and groups has no part in it; this makes of them, in place, what the next read begins with. None: the
+        kernel itself learns.
     climb : loss code -> function that goes up the dual over the rows that can move, where rounds of the kernel stall,
         or None (``bigclf.methods.conjugate_gradients``).
     mixings : how copies are combined (``bigclf.mixing``), the default first, by the names the user may choose from:
@@ -141,6 +161,7 @@ class Method:
     within: Callable[[int], Callable[..., Any]] | None = None
     value: Callable[[int], Callable[..., Any]] | None = None
     climb: Callable[[int], Callable[..., int] | None] | None = None
+    absorb: Callable[[Any, Any], Step] | None = None
     mixings: Mapping[str, Rule] = field(default_factory=lambda: by_shares(MEAN))
     mixing: str = "mean by rows, uniform or by mistakes"
     clocked: bool = False
@@ -161,7 +182,7 @@ class Method:
     @property
     def certificate(self) -> bool:
         """Whether an answer comes with a duality gap, so that ``tol`` has a meaning."""
-        return self.certify is not None
+        return self.certify is not None or self.absorb is not None
 
     @property
     def all_classes(self) -> bool:

@@ -10,8 +10,18 @@ from typing import Any
 import numpy as np
 
 from bigclf import losses
-from bigclf.methods import adagrad, diagonal_newton, mira, multiclass, multiclass_mira, pegasos, perceptron, romma, winnow
-from bigclf.methods import approximate_maximal_margin as alma
+from bigclf.methods import (
+    adagrad,
+    diagonal_newton,
+    mira,
+    multiclass,
+    multiclass_mira,
+    newton,
+    pegasos,
+    perceptron,
+    romma,
+    winnow,
+)
 from bigclf.methods import confidence_weighted as cw
 from bigclf.methods import conjugate_gradients as cg
 from bigclf.methods import dual_coordinate_descent as dcd
@@ -31,7 +41,7 @@ from bigclf.methods import stochastic_gradient as sgd
 from bigclf.methods import support_class_confidence_weighted as sccw
 from bigclf.methods import voted_perceptron as voted
 from bigclf.methods.method import SCHEDULES, Method, Param, by_shares, choice, zeros
-from bigclf.mixing import AVERAGED, FEATURES, MEAN, MEASURED, PRECISION, SHARED_PRECISION, SUM, weighed
+from bigclf.mixing import AVERAGED, FEATURES, MEAN, MEASURED, PRECISION, SHARED_PRECISION, SUM, totals, weighed
 
 
 def averaged_zeros(n_features: int, dtype: Any, settings: dict[str, Any]) -> perceptron.Averaged:
@@ -571,6 +581,26 @@ _METHODS = (
         epochs=10_000,
         tol=1e-3,
         working_set=True,
+    ),
+    Method(
+        name="newton",
+        title="Newton's method with preconditioned conjugate gradients and line search, certified",
+        paper="Lin, Weng, Keerthi, JMLR 2008; Hsia, Zhu, Lin, ACML 2017; Galli and Lin 2021",
+        formula="H d = -g by conjugate gradients;  w <- w + t d",
+        params=(C, EPSILON),
+        losses=("logistic", "squared_hinge", "squared_epsilon_insensitive"),
+        penalties=("l2",),
+        shared=newton.begin,
+        rows=newton.Rows,
+        bind=lambda settings: newton.Params(settings["C"], settings["bias"], settings.get("epsilon", 0.0)),
+        update=functools.cache(newton.sums),
+        absorb=newton.absorb,
+        place=newton.place,
+        mixings={"sum": totals(*newton.SUMS)},
+        mixing="sums over all rows: the answer does not depend on the groups",
+        weight_meaning="multiplies C",
+        epochs=10_000,
+        tol=1e-3,
     ),
     Method(
         name="perceptron",

@@ -193,7 +193,8 @@ class Bench:
             )
         ]
         trace = len(learners) == 1 and visit.epoch == 1 and learners[0].alone and learners[0].measure is None
-        trace = trace and self.problems[0].setting.method.in_pieces
+        method = self.problems[0].setting.method
+        trace = trace and method.in_pieces and method.absorb is None
         for learner in learners:
             learner.begin_segment(visit.epoch, visit.segment, trace)
         if self.plan.opportunistic:

@@ -217,7 +217,7 @@ def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
     if given["max_seconds"] is not None and not given["max_seconds"] > 0:
         raise ValueError(f"max_seconds must be more than 0, not {given['max_seconds']!r}")
     require_early_stopping(given["early_stopping"], given["validate"], method)
-    if given["init"] is not None and method.rows is not None:
+    if given["init"] is not None and method.rows is not None and method.absorb is None:
         raise TypeError(f"init has no effect with algo={method.name!r}: its answer comes from dual variables")
     if int(given["seed"]) != given["seed"] or given["seed"] < 0:
         raise ValueError(f"seed must be a whole number of at least 0, not {given['seed']!r}")
@@ -230,7 +230,7 @@ def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
     options["memory"] = parse_bytes(given["memory"])
     options["tol"] = (method.tol if tol is None else float(tol)) if method.certificate else None
     options["epochs"] = None if epochs is None else int(epochs)
-    if tol is None and options["epochs"] == 1:
+    if tol is None and options["epochs"] == 1 and method.absorb is None:
         options["tol"] = None  # one look at each row: nothing of it is left to certify
     return options
 

@@ -38,8 +38,8 @@ class Result:
         77, 92 and so on, each a fifth more.
     plan : as in ``run.json``; memory : bytes ``base`` (interpreter and libraries), ``planned`` (without the
         room for decoding where the raw store had every row), ``peak`` (anonymous).
-    stopped : "tolerance", "epochs", "seconds" or "validation"; converged : whether it was the first or the last, or,
-        of a method without a certificate, epochs.
+    stopped : "tolerance", "epochs", "seconds", "validation" or "stalled" (floating point has no better answer);
+        converged : whether it was the tolerance or validation, or, of a method without a certificate, epochs.
     repeatable : whether the same call gives the same bits; not with opportunistic=True, whose history also has
         waiting_visits, the rows of the working set visited while no block was ready.
     """
@@ -109,7 +109,7 @@ def validation(run: Run, source: Any, data: Any, link: Any, patience: Patience) 
 
 def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMemory, source: Any) -> Result:
     certificate: dict[str, Any] | None = None
-    if run.tol is not None:
+    if run.tol is not None and all(status.gap is not None for status in run.status):
         each: list[dict[str, Any]] = [
             {"name": p.name, "primal": s.primal, "dual": s.dual, "gap": s.gap, "read": s.reads}
             for p, s in zip(run.problems, run.status, strict=True)
@@ -209,7 +209,9 @@ def kept_state(run: Run) -> dict[str, np.ndarray]:
 
 
 def warn_of_limits(result: Result, options: dict[str, Any]) -> None:
-    limit = f"epochs={options['epochs']}" if result.stopped == "epochs" else f"max_seconds={options['max_seconds']}"
+    limit = f"max_seconds={options['max_seconds']}" if result.stopped == "seconds" else f"epochs={options['epochs']}"
+    if result.stopped == "stalled":
+        limit = "what floating point can tell apart"
     if result.certificate is not None:
         reached = f"the relative gap is {result.certificate['gap']:.2e}, asked was {options['tol']:g}"
     else:

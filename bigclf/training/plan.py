@@ -258,6 +258,8 @@ class Sizes:
         self.shares = _shares(problems)
         self.at_once = min(self.k, LEARNERS)
         self.method, self.in_memory = self.setting.method, in_memory
+        self.steps_by_sums = self.method.absorb is not None
+        self.proves_by_duals = self.method.certificate and not self.steps_by_sums
         chunks, width, binary = source.chunks, source.index_width, source.binary
         constant = source.row_constant
         self.entry = raw.entry_bytes(source)
@@ -307,14 +309,16 @@ class Sizes:
         elif self.method.rows is not None:
             row = 8 * len(self.method.rows._fields) * (1 if self.alone else 2)  # of several groups, the start's too
             parts["row state"] = self.k * self.source.n_rows * row
-        if not (self.method.certificate and self.alone):  # there the best weights are it, and v makes room to write it
+        if self.steps_by_sums:
+            parts["certificate"] = self.k * self.narrow
+        elif not (self.method.certificate and self.alone):  # there the best weights are it, v makes room to write it
             parts["model"] = self.k * (self.narrow + self.weights)
         return parts
 
     def resident(self) -> dict[str, int]:
         """... with every row in memory."""
         parts = {"data": 0 if self.in_memory else self.data, "scratch": self.at_once * self.group_rows * VIEW_BYTES}
-        if self.method.certificate:  # of each problem the best weights (w, a group's v); v, those of this certificate
+        if self.proves_by_duals:  # of each problem the best weights (w, a group's v); v, those of this certificate
             if self.alone:
                 parts["certificate"] = self.k * self.narrow + self.narrow + self.weights
             else:
@@ -326,9 +330,9 @@ class Sizes:
     def streamed(self, has_set: bool, schedule: str) -> dict[str, int]:
         """... with blocks that stream by: all but blocks and working set."""
         parts = {}
-        if self.method.certificate and not self.alone:  # weights at the start, v, the best weights, w
+        if self.proves_by_duals and not self.alone:  # weights at the start, v, the best weights, w
             parts["certificate"] = self.k * 6 * self.weights
-        elif self.method.certificate:  # v; beside the learning, also the best weights, weights and alpha at the start
+        elif self.proves_by_duals:  # v; beside the learning, also the best weights, weights and alpha at the start
             beside = 2 * self.narrow + (0 if self.sides else self.source.n_rows * 8)
             parts["certificate"] = self.k * (self.weights + (0 if self.proves_apart(has_set, schedule) else beside))
         if has_set:
@@ -383,7 +387,7 @@ def _streamed(sizes: Sizes, memory: int, again: bool) -> tuple[dict[str, Any], d
     parts = needed()
     least = least_of(parts)
     if sizes.fields and sizes.alone and (least > memory or parts["row state"] > ROW_SHARE * memory):
-        apart = not again or not sizes.method.certificate or sizes.proves_apart(has_set, schedule)
+        apart = not again or not sizes.proves_by_duals or sizes.proves_apart(has_set, schedule)
         sizes.put_rows_on_disk(1 if apart else 2)
         if least_of(needed()) < least:
             parts = needed()
@@ -401,7 +405,8 @@ def _streamed(sizes: Sizes, memory: int, again: bool) -> tuple[dict[str, Any], d
     if schedule in ("fixed", "selective"):
         room = memory - fixed
         size = sizes.largest_block(min(room - least_set, int(room * (1 - CACHE_SHARE))) if has_set else room)
-    largest = BLOCK_BYTES if has_set else MIXED_BYTES if sizes.method.certificate else sizes.chunk
+    in_any_order = has_set or sizes.steps_by_sums
+    largest = BLOCK_BYTES if in_any_order else MIXED_BYTES if sizes.method.certificate else sizes.chunk
     while size * 2 <= largest and fixed + sizes.blocks(size * 2) + least_set <= memory:
         size *= 2
     parts["blocks"] = sizes.blocks(size)
@@ -418,6 +423,7 @@ def _streamed(sizes: Sizes, memory: int, again: bool) -> tuple[dict[str, Any], d
     shape: dict[str, Any] = dict(
         resident=False,
         sequential=schedule == "cached"
+        or sizes.steps_by_sums
         or (schedule == "auto" and has_set and sizes.boxed and least_share * set_nnz >= SEQUENTIAL_SHARE * source.nnz),
         block_bytes=size,
         buffers=BUFFERS if schedule in ("auto", "cached") else 2,  # what is kept for the third joins the chunks of one

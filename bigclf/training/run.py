@@ -32,6 +32,7 @@ log = logging.getLogger("bigclf")
 # their visit (1.5 to 7 times on three sets of data), and after the first certificate as many times as it was then.
 NEAR, SELDOM = 2.0, 50
 NEAR_STREAMED, SELDOM_STREAMED, SURE, TRUTH_OF_SET = 5.0, 8, 0.6, 0.25
+OVERFLOW = "the objective overflows: scale down the labels, the values, the rows' weights or C"
 GRACE_SECONDS = 20.0  # what a run that was told to stop may take to reach the end of its segment
 
 
@@ -61,6 +62,7 @@ class Status:
         self.penalty = PENALTY  # on groups that disagree
         self.epochs = 0  # that it has learned in
         self.over = False  # it has had as many as it may have
+        self.stalled = False  # floating point has no better answer
         self.busy = 0.0  # seconds of a core that it took
         self.dual_weights: np.ndarray | None = None  # float64, sum a_i y_i x_i, where groups start from another point
 
@@ -150,6 +152,7 @@ class Run:
             for status in self.status:
                 status.dual_weights = np.zeros(source.n_features + 1)
         self.figures: dict[int, Figures] = {}  # of the epoch that has just ended, by problem
+        self.step_facts: dict[str, float] = {}  # of its steps
         self.epoch, self.segment, self.reads = 1, 0, 0
         self.rounds = self.steps = self.set_rows = self.rebuilt = self.mixes = self.waiting_visits = 0
         self.seconds_before, self.moved_before = 0.0, 0
@@ -202,6 +205,8 @@ class Run:
     def _seems_done(self) -> bool:
         """Whether a read for the certificates alone is likely to be the last one."""
         if self.tol is None or self.plan.resident or len(self.plan.groups) > 1 or self.epoch == 1 or self.segment:
+            return False
+        if self.method.absorb is not None:  # each step says how good it is
             return False
         if self.plan.schedule != "auto":  # its estimate leaves out the rows of the cache
             return False
@@ -300,7 +305,7 @@ class Run:
     def _certifies(self, status: Status) -> bool:
         """Groups always make one: it says how they are to go on; alone, a problem has it made when it may end, or in
         every read where nothing estimates the gap."""
-        if self.tol is None or self.epoch == 1:
+        if self.tol is None or self.epoch == 1 or self.method.absorb is not None:
             return False
         if self._proves_alone:
             return False
@@ -326,13 +331,16 @@ class Run:
     def _end_epoch(self, parts: list[Part] | None) -> None:
         """Take the certificates of the read that has ended, go on to the combined state, and write the record."""
         steps = [1.0] * len(self.problems)
-        self.figures = {}
+        self.figures, self.step_facts = {}, {}
         for number, part in zip(self._todo(), parts or [], strict=False):
             figures = self.figures[number] = Figures.of(part.figures)
             status = self.status[number]
             status.epochs += 1
             for tally in (status.total,) + ((status.progressive,) if status.epochs == 1 else ()):
                 tally.add(figures.tally)
+            if self.method.absorb is not None:
+                self._absorb(number, part)
+                continue
             if part.dual is not None:
                 self._accept(number, part, figures)
             if status.done:
@@ -353,6 +361,22 @@ class Run:
             self.mixes += 1
             self.refs = [None if ref is None else Ref(ref.token, tuple(steps)) for ref in self.refs]
         self._record()
+
+    def _absorb(self, number: int, part: Part) -> None:
+        """The method makes of the sums over all rows what the next read begins with."""
+        assert self.method.absorb is not None
+        status = self.status[number]
+        self.states[number] = part.state
+        step = self.method.absorb(part.state, self.problems[number].setting.params())
+        if step.primal is not None and step.dual is not None and step.weights is not None:
+            if not (math.isfinite(step.primal) and math.isfinite(step.dual)):
+                raise DataError(OVERFLOW)
+            assert self.tol is not None
+            status.accept(step.primal, step.dual, step.weights, self.reads, self.tol, "as they are")
+        status.done |= step.over == "done"
+        status.stalled = status.over = step.over == "stalled" and not status.done
+        for name, figure in step.facts.items():
+            self.step_facts[name] = self.step_facts.get(name, 0) + figure
 
     def _advance(self, number: int, part: Part, figures: Figures) -> float:
         """The problem's common state becomes what its groups came to; returns how far along their step it goes."""
@@ -397,7 +421,7 @@ class Run:
         weights = part.certified if part.certified is not None else self.states[number].weights
         primal, dual = objectives(figures.primal, figures.dual, weights, part.dual)
         if not (math.isfinite(primal) and math.isfinite(dual)):
-            raise DataError("the objective overflows: scale down the labels, the values, the rows' weights or C")
+            raise DataError(OVERFLOW)
         status.accept(primal, dual, weights, self.reads, tol, keep)
         if primal > 0 and 0 < status.estimate < np.inf:
             status.truth = max(TRUTH_OF_SET, (primal - dual) / primal / status.estimate)
@@ -406,7 +430,8 @@ class Run:
 
     def _look_at_limits(self) -> None:
         late, ended = self._late(), [n for n in self._todo() if self.status[n].epochs >= self.epochs]
-        if ended and self.tol is not None:
+        proves = self.tol is not None and self.method.absorb is None
+        if ended and proves:
             self._certify_all(ended, "as they are")
         for number in ended:
             self.status[number].over = True
@@ -416,12 +441,14 @@ class Run:
         elif self.early_stopping is not None and self.since_best >= self.early_stopping:
             self.stopped = "validation"
         elif late:
-            if self.tol is not None and any(self.status[number].weights is None for number in todo):
+            if proves and any(self.status[number].weights is None for number in todo):
                 self._certify_all(todo, "as they are")
             self.stopped = "seconds" if self._todo() else self._ending()
 
     def _ending(self) -> str:
         """What ended a run in which nothing is left to learn."""
+        if any(status.stalled for status in self.status):
+            return "stalled"
         return "tolerance" if self.tol is not None and all(status.done for status in self.status) else "epochs"
 
     def _late(self) -> bool:
@@ -452,8 +479,6 @@ class Run:
     def _record(self) -> None:
         figures = list(self.figures.values())
         tallies = [f.tally for f in figures]
-        told = [status.told for status in self.status]
-        certified = [gap for _, gap in told if gap is not None]
         record: dict[str, Any] = {
             "epoch": self.epoch,
             "seconds": round(self.seconds, 4),
@@ -467,20 +492,9 @@ class Run:
             "loss": sum(tally.loss for tally in tallies),
         }
         record |= progress_of(self.problems[0], record["rows"], record["mistakes"], record["loss"])
+        record |= self.step_facts
         if self.tol is not None:
-            record["rounds"] = self.rounds
-            if self.steps:
-                record["conjugate_steps"] = self.steps
-            record["estimated_gap"] = max(status.estimate for status in self.status)
-            record["working_set_rows"] = self.set_rows
-            if self.plan.opportunistic:
-                record["waiting_visits"] = self.waiting_visits
-            if len(certified) == len(told):
-                record["gap"] = max(certified)
-                record["objective"] = sum(primal for primal, _ in told)
-                record["dual"] = sum(status.dual for status in self.status)
-            if len(self.problems) > 1:
-                record["problems_done"] = sum(status.done for status in self.status)
+            record |= self._certified_record()
         if len(self.refs) > 1:
             record |= self._mixing_record(figures)
         events = self.engine.take_events()
@@ -511,6 +525,27 @@ class Run:
                     array[...] = state[f"{number}.{name}"]
         self.epoch += epochs
 
+    def _certified_record(self) -> dict[str, Any]:
+        """What only a certified method has to tell."""
+        told = [status.told for status in self.status]
+        record: dict[str, Any] = {}
+        certified = [gap for _, gap in told if gap is not None]
+        if self.method.absorb is None:
+            record = {"rounds": self.rounds}
+            if self.steps:
+                record["conjugate_steps"] = self.steps
+            record["estimated_gap"] = max(status.estimate for status in self.status)
+            record["working_set_rows"] = self.set_rows
+        if self.plan.opportunistic:
+            record["waiting_visits"] = self.waiting_visits
+        if len(certified) == len(told):
+            record["gap"] = max(certified)
+            record["objective"] = sum(primal for primal, _ in told)
+            record["dual"] = sum(status.dual for status in self.status)
+        if len(self.problems) > 1:
+            record["problems_done"] = sum(status.done for status in self.status)
+        return record
+
     def _mixing_record(self, figures: list[Figures]) -> dict[str, Any]:
         """What only a run of several groups has to tell."""
         shares = sum(f.share for f in figures)
@@ -521,7 +556,7 @@ class Run:
             "mixed_mistakes": sum(f.mixed_mistakes for f in figures) / shares if shares else 0.0,
             "bytes_moved": self.moved_before + self.engine.bytes_moved,
         }
-        if self.tol is not None:
+        if self.tol is not None and self.method.absorb is None:
             record["steps"] = [status.step for status in self.status]
             if self._searches:
                 record["penalties"] = [status.penalty for status in self.status]
@@ -638,7 +673,7 @@ def _carried(group: int, carry: Carry, arrays: dict[str, np.ndarray]) -> Any:
     return rows
 
 
-_LATER = {"epochs": 0, "over": False, "busy": 0.0}  # facts that older checkpoints have not
+_LATER = {"epochs": 0, "over": False, "busy": 0.0, "stalled": False}  # facts that older checkpoints have not
 _FLOATS = ("primal", "dual", "estimate", "seen", "truth", "optimism", "penalty")
 _LATER_FLOATS = {"tried": np.inf}
 _FACTS = (*_FLOATS, "done", "since_certificate", "certify_next", "reads", "step")

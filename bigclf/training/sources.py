@@ -130,6 +130,8 @@ def warm(setting: Setting, index_width: int, dtype: str) -> None:
             method.certify(code)(block, shared, rows, params, np.zeros(2))
             inner(shared.weights, shared.weights)
             inner(floats, floats)
+        if method.absorb is not None:
+            method.absorb(shared, params)
         if method.within is not None and method.value is not None:
             method.within(code)(block, rows, params)
             method.value(code)(block, rows, params, 1.0)

@@ -217,6 +217,7 @@ class Learner:
         self.measure = method.certify(code) if method.certify else None
         self.along = method.along(code) if method.along and not self.alone else None
         self.climb = method.climb(code) if method.climb and plan.climb_rows else None
+        self.in_order = method.absorb is not None  # sums over rows: nothing is gained by a drawn order
         self.shared: Any = None
         self.counts_features = not self.alone and problem.setting.rule is FEATURES
         self.rows: Any = ()
@@ -420,7 +421,9 @@ class Learner:
             self.sums += self.measure(view, shared, rows, self.params, self.dual_weights)
 
     def go_over(self, view: Block, members: np.ndarray, scores: np.ndarray, scratch: Scratch) -> Counts:
-        """The kernel over ``members`` in shuffled runs."""
+        """The kernel over ``members`` in shuffled runs, or as they come where the order has no part in the result."""
+        if self.in_order:
+            return self._learn(view, members, scores)
         order = scratch.order(members.size)
         shuffle_runs(members, self.plan.run, self._random(), order)
         return self._learn(view, order, scores)
