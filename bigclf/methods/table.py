@@ -22,11 +22,13 @@ from bigclf.methods import (
     romma,
     winnow,
 )
+from bigclf.methods import approximate_maximal_margin as alma
 from bigclf.methods import confidence_weighted as cw
 from bigclf.methods import conjugate_gradients as cg
 from bigclf.methods import dual_coordinate_descent as dcd
 from bigclf.methods import dynamic_margin_perceptron as pdm
 from bigclf.methods import follow_the_regularized_leader as ftrl
+from bigclf.methods import maximum_entropy_blocks as memma_blocks
 from bigclf.methods import maximum_entropy_margin as memma
 from bigclf.methods import multiclass_confidence_weighted as mccw
 from bigclf.methods import multiclass_passive_aggressive as mpa
@@ -430,6 +432,7 @@ MEMMA: dict[str, Any] = dict(
     bias=("feature", "free", "none"),
     separates=False,  # by a margin of less than eps it may not
 )
+BUFFER = Param("buffer", 2000, 2, 10_000_000, "rows kept of each side of a read, and between reads", integer=True)
 _INFINITY_NORM = (
     Method(
         name="winnow",
@@ -522,6 +525,25 @@ _INFINITY_NORM = (
         update=lambda loss: memma.memma,
         weights=memma.weights,
         **MEMMA,
+    ),
+    Method(
+        name="memma_blocks",
+        title="MEMMA from the worst rows of each read: the infinity-norm margin out of core, certified",
+        formula="read: the rows of least y p.x;  between reads: min F over them;  margin <= gamma* <= F",
+        shared=memma_blocks.begin,
+        update=lambda loss: memma_blocks.update,
+        weights=memma_blocks.weights,
+        absorb=memma_blocks.absorb,
+        **MEMMA
+        | dict(
+            told=memma_blocks.told,
+            params=(*MEMMA["params"], BUFFER),
+            mixings={"top": memma_blocks.TOP},
+            mixing="the worst rows of all groups",
+            settles=False,
+            epochs=1000,
+            tol=0.0,
+        ),
     ),
     Method(
         name="memma_p",
