@@ -1,8 +1,9 @@
 """Maximum entropy, maximum margin over blocks: the largest infinity-norm margin of more rows than memory holds.
 
-The problem is MEMMA's (``maximum_entropy_margin``): with F(v) = eta ln sum_j exp(v_j / eta), eta = epsilon X / (c ln n),
+The problem is MEMMA's (``maximum_entropy_margin``): with F(v) = eta ln sum_j exp(v_j / eta) and eta = epsilon X /
+(c ln n),
 
-    min_d F(sum_i d_i y_i x_i),   d >= 0,   sum_i d_i = 1 (with a free bias: 1/2 over each class),    p = softmax(v / eta)
+    min_d F(sum_i d_i y_i x_i),   d >= 0,   sum_i d_i = 1 (free bias: 1/2 over each class),   p = softmax(v / eta)
 
 A read keeps, of each class (without a free bias, of all rows), the rows on which p is worst: the least p.x of the
 positives, the least -p.x of the negatives. Between two reads the problem is solved over these rows and those that have
@@ -11,13 +12,14 @@ largest to the next least, and so on (pairwise steps: Lacoste-Julien and Jaggi, 
 entries of two rows only. Where more rows have d_i > 0 than are kept, those with the least go together into one row of
 their class, their weighted mean, so that v is never changed by what is let go of.
 
-Each read also gives the least margin of all rows and the bias that suits p best, b = (max_- p.x - min_+ p.x) / 2, so that
+Each read also gives the least margin of all rows and the bias that suits p best, b = (max_- p.x - min_+ p.x) / 2, so
+that
 
     margin(p, b)  <=  gamma*  <=  F(v)
 
-is known of the p that was read with. The run ends when the two are within epsilon X: a clean read, in which no row would
-make MEMMA learn; or within the relative tolerance asked for. The worst rows of several groups are the worst of all: the
-order of rows and groups has a part in ties and in rounding only.
+is known of the p that was read with. The run ends when the two are within epsilon X: a clean read, in which no row
+would make MEMMA learn; or within the relative tolerance asked for. The worst rows of several groups are the worst of
+all: the order of rows and groups has a part in ties and in rounding only.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigclf.block import Block, Counts
+from bigclf.block import Block, Counts, as_unsigned
 from bigclf.jit import dot, dot_ahead, entry, inlined, kernel, prefetch_ahead
 from bigclf.methods.maximum_entropy_margin import Params, features, temperature
 from bigclf.methods.method import Step
@@ -35,7 +37,7 @@ from bigclf.methods.winnow import largest_entry
 from bigclf.mixing import Rule
 
 CLOSER = 0.5  # between reads the rows at hand are solved to this share of epsilon
-SWEEPS = 2000  # over them, at most
+SWEEPS = 500  # over them, at most
 SEARCHES = 40  # most steps of a search along a pair
 FLAT = 1e-10  # slope of F, in units of X, at which a search ends
 ENTRIES_A_ROW = 64  # there is room for; there always is for a row of every feature
@@ -46,9 +48,9 @@ BOUND, LARGEST, MARGIN, BEGUN, MERGED = 0, 1, 2, 3, 4  # of ``numbers``; the las
 class Kept(NamedTuple):
     """Rows of either side (0: the negatives, or all where no bias is free; 1: the positives) with the least y p.x.
 
-    values, places : [1, 2, entry], the rows one after another; starts : int64 [1, 2, row + 1]; outputs : float64
-    [1, 2, row], y p.x, or where rows are kept between reads d; signs : float64 [1, 2, row], y; counts : int64 [1, 2],
-    rows; bars : float64 [1, 2], outputs that are not below this are not worth keeping. The first axis keeps them from
+    values : float32, places : int64 [1, 2, entry], the rows one after another; starts : int64 [1, 2, row + 1];
+    outputs : float64 [1, 2, row], y p.x, or where rows are kept between reads d; signs : float64 [1, 2, row], y; counts :
+    int64 [1, 2], rows; bars : float64 [1, 2], outputs that are not below this are not worth keeping. The first axis keeps them from
     having the feature axis by chance."""
 
     values: np.ndarray
@@ -93,9 +95,8 @@ def kept_of(shared: Any, which: str = "kept") -> Kept:
 
 def nothing_kept(n_features: int, rows: int) -> Kept:
     room = max(ENTRIES_A_ROW * rows, n_features + 1)
-    wide = np.uint32 if n_features + 1 < 2**32 else np.uint64
     return Kept(
-        np.zeros((1, 2, room), np.float32), np.zeros((1, 2, room), wide), np.zeros((1, 2, rows + 1), np.int64),
+        np.zeros((1, 2, room), np.float32), np.zeros((1, 2, room), np.int64), np.zeros((1, 2, rows + 1), np.int64),
         np.zeros((1, 2, rows)), np.zeros((1, 2, rows)), np.zeros((1, 2), np.int64), np.full((1, 2), np.inf),
     )  # fmt: skip
 
@@ -296,9 +297,9 @@ def _judged(shared: Shared, params: Params) -> Step:
 
 
 class Hand(NamedTuple):
-    """The rows at hand, from both sides: block; duals : float64 [row], d; sides : int64 [row]; v : float64 [feature + 1];
-    p : float64 [feature + 1]; move : float64 [feature + 1], zeros between two steps; touched : int64 [feature + 1];
-    merged : float64 [feature + 1, 2] and masses float64 [2], rows that stand for many and their d."""
+    """The rows at hand, from both sides: block; duals : float64 [row], d; sides : int64 [row]; v, p, move : float64
+    [feature + 1], the last zeros between two steps; touched : int64 [feature + 1]; merged : float64 [feature + 1, 2],
+    masses : float64 [2], rows that stand for many and their d."""
 
     block: Block
     duals: np.ndarray
@@ -319,7 +320,9 @@ def _solve(shared: Shared, params: Params, sides: int) -> int:
     n, goal = features(size, params), CLOSER * params.epsilon * numbers[LARGEST]
     flat = FLAT * numbers[LARGEST]
     sum_up(hand, params)
-    for sweep in range(SWEEPS):
+    sweep = 0
+    while sweep < SWEEPS:
+        sweep += 1
         bound = look(hand, eta, params.mirror, n, outputs, params)
         least = [outputs[hand.sides == side].min() for side in range(sides)]
         if bound - sum(least) / sides <= goal:
@@ -362,8 +365,8 @@ def _hand(shared: Shared, params: Params, sides: int) -> Hand:
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     m, size = len(rows), shared.p.size
     labels = np.array([row[2] for row in rows])
-    block = Block(indptr, np.concatenate([row[0] for row in rows]), np.concatenate([row[1] for row in rows]),
-                  labels, np.ones(m), np.ones(m), np.arange(m))  # fmt: skip
+    places, values = (np.concatenate([row[part] for row in rows]) for part in (0, 1))
+    block = Block(indptr, as_unsigned(places), values, labels, np.ones(m), np.ones(m), np.arange(m))
     duals, side_of = np.array([row[3] for row in rows]), np.array([row[4] for row in rows], np.int64)
     if not shared.numbers[0, BEGUN]:
         for side in range(sides):
@@ -553,5 +556,7 @@ def weights(shared: Shared, params: Params) -> np.ndarray:
 
 
 def told(shared: Shared, params: Params) -> dict[str, float]:
-    """``margin_bound`` : F, below which every margin lies; ``largest_value`` : X."""
-    return {"margin_bound": float(shared.numbers[0, BOUND]), "largest_value": float(shared.numbers[0, LARGEST])}
+    """``margin`` : the largest so far, of all rows; ``margin_bound`` : F, below which every margin lies;
+    ``largest_value`` : X."""
+    names = {"margin": MARGIN, "margin_bound": BOUND, "largest_value": LARGEST}
+    return {name: float(shared.numbers[0, place]) for name, place in names.items()}

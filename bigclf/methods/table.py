@@ -17,6 +17,7 @@ from bigclf.methods import (
     multiclass,
     multiclass_mira,
     newton,
+    p_norm_vector,
     pegasos,
     perceptron,
     romma,
@@ -36,7 +37,6 @@ from bigclf.methods import multiclass_perceptron as mp
 from bigclf.methods import narrow_adaptive_regularisation as narow
 from bigclf.methods import p_norm_margin as pumma
 from bigclf.methods import p_norm_perceptron as pnorm
-from bigclf.methods import p_norm_vector
 from bigclf.methods import passive_aggressive as pa
 from bigclf.methods import second_order_perceptron as sop
 from bigclf.methods import stochastic_gradient as sgd
@@ -540,7 +540,6 @@ _INFINITY_NORM = (
             params=(*MEMMA["params"], BUFFER),
             mixings={"top": memma_blocks.TOP},
             mixing="the worst rows of all groups",
-            settles=False,
             epochs=1000,
             tol=0.0,
         ),

@@ -38,14 +38,9 @@ class Result:
         77, 92 and so on, each a fifth more.
     plan : as in ``run.json``; memory : bytes ``base`` (interpreter and libraries), ``planned`` (without the
         room for decoding where the raw store had every row), ``peak`` (anonymous).
-<<<<<<< HEAD
-    stopped : "tolerance", "epochs", "seconds", "validation" or "stalled" (floating point has no better answer);
-        converged : whether it was the tolerance or validation, or, of a method without a certificate, epochs.
-=======
-    stopped : "tolerance", "settled" (an epoch learned from no row, so that no further one would), "epochs", "seconds"
-        or "validation"; converged : whether it was the first, the second or the last, or, of a method without a
-        certificate, epochs.
->>>>>>> inf
+    stopped : "tolerance", "settled" (an epoch learned from no row, so that no further one would), "epochs", "seconds",
+        "validation" or "stalled" (floating point has no better answer); converged : whether it was the first, the
+        second or validation, or, of a method without a certificate, epochs.
     repeatable : whether the same call gives the same bits; not with opportunistic=True, whose history also has
         waiting_visits, the rows of the working set visited while no block was ready.
     """
@@ -144,7 +139,8 @@ def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMem
         certificate=certificate,
         progressive={"rows": rows, "mistakes": mistakes, **judged} | ({"curve": run.curve} if run.curve else {}),
         plan=plan.as_json(),
-        converged=run.stopped in ("tolerance", "settled", "validation") or (run.tol is None and run.stopped == "epochs"),
+        converged=run.stopped in ("tolerance", "settled", "validation")
+        or (run.tol is None and run.stopped == "epochs"),
         reads=run.reads,
         epochs=run.epoch - 1,
         seconds=run.seconds,
@@ -190,10 +186,11 @@ def not_separated(run: Run) -> list[str]:
     """Of a method that looks for the largest margin, where it found rows that its weights do not separate."""
     if not run.method.settles or run.stopped == "validation":
         return []
-    wrong = [n for n, status in enumerate(run.status) if status.last_mistakes > 0]
+    figures = told_of(run)
+    known = {n for n, figure in enumerate(figures) if figure.get("margin", 0.0) > 0}
+    wrong = [n for n, status in enumerate(run.status) if status.last_mistakes > 0 and n not in known]
     if not wrong:
         return []
-    figures = told_of(run)
     bounds = [figures[n]["margin_bound"] for n in wrong if n < len(figures) and "margin_bound" in figures[n]]
     if run.stopped == "settled":
         text = "the weights do not separate the rows"

@@ -340,12 +340,12 @@ class Run:
             status.epochs += 1
             for tally in (status.total,) + ((status.progressive,) if status.epochs == 1 else ()):
                 tally.add(figures.tally)
+            status.last_mistakes = figures.tally.mistakes
             if self.method.absorb is not None:
                 self._absorb(number, part)
                 continue
             if part.dual is not None:
                 self._accept(number, part, figures)
-            status.last_mistakes = figures.tally.mistakes
             status.settled = self.method.settles and self._whole and figures.tally.updates == 0
             if status.done:
                 steps[number] = 0.0  # the dual variables stay with the certificate
