@@ -91,6 +91,9 @@ class Method:
     place : (shared, weights, params) -> None: begin with such weights of a model; None: it cannot.
     finish : (shared, params) -> None: at the end of an epoch, what was put off while the rows went by (regularisation
         of features that did not occur, a scale); None: nothing is. It must not change what ``weights`` gives.
+    told : (shared, params) -> figures of a state for the history: bounds of the margin, the largest value; None: none.
+    settles : whether the run ends with an epoch that learns from no row: nothing would change any more.
+    threshold : whether the last of ``weights`` is a threshold, which stays where there is no bias.
     floored : (shared, params) -> share of the variances that stand at their floor, or None where there are none.
     along : loss code -> kernel ``(block, order, rows, start, params) -> (gain, bend)`` for the line search on the
         dual along the summed steps of several groups, or None.
@@ -131,6 +134,9 @@ class Method:
     )
     finish: Callable[[Any, Any], None] | None = None
     floored: Callable[[Any, Any], float] | None = None
+    told: Callable[[Any, Any], dict[str, float]] | None = None
+    settles: bool = False
+    threshold: bool = False
     along: Callable[[int], Callable[..., Any]] | None = None
     within: Callable[[int], Callable[..., Any]] | None = None
     value: Callable[[int], Callable[..., Any]] | None = None

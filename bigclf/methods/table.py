@@ -10,17 +10,21 @@ from typing import Any
 import numpy as np
 
 from bigclf import losses
-from bigclf.methods import adagrad, diagonal_newton, mira, multiclass, multiclass_mira, pegasos, perceptron, romma
+from bigclf.methods import adagrad, diagonal_newton, mira, multiclass, multiclass_mira, pegasos, perceptron, romma, winnow
+from bigclf.methods import approximate_maximal_margin as alma
 from bigclf.methods import confidence_weighted as cw
 from bigclf.methods import conjugate_gradients as cg
 from bigclf.methods import dual_coordinate_descent as dcd
 from bigclf.methods import dynamic_margin_perceptron as pdm
 from bigclf.methods import follow_the_regularized_leader as ftrl
+from bigclf.methods import maximum_entropy_margin as memma
 from bigclf.methods import multiclass_confidence_weighted as mccw
 from bigclf.methods import multiclass_passive_aggressive as mpa
 from bigclf.methods import multiclass_perceptron as mp
 from bigclf.methods import narrow_adaptive_regularisation as narow
+from bigclf.methods import p_norm_margin as pumma
 from bigclf.methods import p_norm_perceptron as pnorm
+from bigclf.methods import p_norm_vector
 from bigclf.methods import passive_aggressive as pa
 from bigclf.methods import second_order_perceptron as sop
 from bigclf.methods import stochastic_gradient as sgd
@@ -393,6 +397,130 @@ _GRADIENT = (
         update=functools.cache(ftrl.ftrl),
         weights=ftrl.weights,
         place=ftrl.place,
+    ),
+)
+
+SIGNS = choice("signs", ("both", "nonnegative"), "weights of either sign (each feature and its mirror image), or >= 0")
+DELTA = Param("delta", 0.1, 0.0, 1.0, "part of the largest margin that may lack", open_low=True, open_high=True)
+MEMMA: dict[str, Any] = dict(
+    paper="Ohta, Hatano, Takeda: online learning by the principle of maximum entropy",
+    params=(
+        Param("eps", 0.1, 1e-30, 1e30, "of the margin that may lack, in units of the largest value (at least 1)"),
+        Param("c", 4.0, 2.0, 1e6, "of eta = eps / (c ln(features)); the proof needs more than 3", open_low=True),
+        SIGNS,
+    ),
+    bind=memma.bind,
+    told=memma.told,
+    settles=True,
+    place=None,
+    mixings={},
+    mixing="one group only",
+    row_weights="binary",
+    weight_meaning="0 or 1 only",
+    bias=("feature", "free", "none"),
+    separates=False,  # by a margin of less than eps it may not
+)
+_INFINITY_NORM = (
+    Method(
+        name="winnow",
+        title="Winnow, normalised or balanced",
+        paper="Littlestone, MLJ 1988; Grove, Littlestone, Schuurmans, MLJ 2001",
+        formula="y w.x <= 0:  theta <- theta + eta y x / max |x|;  w = exp(theta) / sum, balanced sinh(theta) / sum cosh",
+        params=(Param("eta", 0.1, 0.0, 1e30, "the rate; margin / max |x| is best", open_low=True), SIGNS),
+        shared=winnow.begin,
+        bind=winnow.bind,
+        update=lambda loss: winnow.winnow,
+        weights=winnow.weights,
+        told=winnow.told,
+        place=None,
+        mixings=by_shares(winnow.EXPONENTS),
+        mixing="mean of theta by rows, uniform or by mistakes",
+        weight_meaning="multiplies the step",
+    ),
+    Method(
+        name="winnow2",
+        title="Winnow2: weights >= 0 against a threshold",
+        paper="Littlestone, MLJ 1988",
+        formula="w.x on the wrong side of the threshold:  w_j <- w_j alpha^(y x_j / max |x|)",
+        params=(
+            Param("alpha", 2.0, 1.0, 1e30, "the factor", open_low=True),
+            Param("threshold", None, 1e-300, 1e300, "what w.x has to exceed (none: the number of features)"),
+        ),
+        shared=winnow.begin,
+        bind=winnow.bind_threshold,
+        update=lambda loss: winnow.winnow2,
+        weights=winnow.threshold_weights,
+        told=winnow.told,
+        place=None,
+        mixings=by_shares(winnow.EXPONENTS),
+        mixing="mean of ln w by rows, uniform or by mistakes",
+        weight_meaning="multiplies the step",
+        threshold=True,
+        separates=False,  # by weights of one sign
+    ),
+    Method(
+        name="alma",
+        title="ALMA, approximate maximal margin in the p-norm",
+        paper="Gentile, JMLR 2001",
+        formula="y w.x^ <= (1-alpha) B sqrt((p-1)/k):  theta <- theta + rate y x^ / sqrt((p-1) k), into ||theta||_p <= 1",
+        params=(
+            Param("p", None, 2.0, 1e6, "the norm (none: 2 ln(features))"),
+            Param("alpha", 0.5, 0.0, 1.0, "part of the margin that may lack", open_low=True),
+            Param("B", None, 1e-30, 1e30, "of the margin asked for (none: sqrt(8) / alpha)"),
+            Param("rate", 2**0.5, 1e-30, 1e30, "C of the paper"),
+        ),
+        shared=alma.begin,
+        bind=alma.bind,
+        update=lambda loss: alma.alma,
+        weights=alma.weights,
+        finish=alma.finish,
+        place=None,
+        settles=True,
+        mixings=by_shares(p_norm_vector.MEAN_OF_VECTORS),
+        mixing="mean of theta by rows, uniform or by mistakes",
+        row_weights="binary",
+        weight_meaning="0 or 1 only",
+    ),
+    Method(
+        name="pumma",
+        title="PUMMA, maximum margin in the p-norm, or nearly in the infinity-norm",
+        paper="Ishibashi, Hatano, Takeda, COLT 2008",
+        formula="y (w.x + b) < 1 - delta:  u <- least p-norm between u and z = (x+ - x-) / 2;  w = g(u) / ||u||_p^2",
+        params=(
+            Param("p", None, 2.0, 1e6, "the norm (none: c ln(features), with which delta is of the infinity-norm)"),
+            DELTA,
+        ),
+        shared=pumma.begin,
+        bind=pumma.bind,
+        update=lambda loss: pumma.pumma,
+        weights=pumma.weights,
+        told=pumma.told,
+        settles=True,
+        place=None,
+        mixings={},
+        mixing="one group only",
+        row_weights="binary",
+        weight_meaning="0 or 1 only",
+        bias=("feature", "free", "none"),
+    ),
+    Method(
+        name="memma",
+        title="MEMMA, maximum margin in the infinity-norm",
+        formula="y (p.x + b) < F - eps:  v <- (1-s) v + s (x+ - x-) / 2 of least F;  F = eta ln sum exp(v / eta), "
+        "p = softmax(v / eta)",
+        shared=memma.begin,
+        update=lambda loss: memma.memma,
+        weights=memma.weights,
+        **MEMMA,
+    ),
+    Method(
+        name="memma_p",
+        title="MEMMA by the recursion of its paper: every step goes through all features",
+        formula="y (p.x + b) < gamma - eps + eta H:  p <- p^beta exp((1-beta) (x+ - x-) / (2 eta)) / Z",
+        shared=memma.begin_logarithms,
+        update=lambda loss: memma.memma_p,
+        weights=memma.logarithm_weights,
+        **MEMMA,
     ),
 )
 
@@ -784,6 +912,7 @@ _METHODS = (
         **SUPPORT | FULL | dict(shared=sccw.full_state),
     ),
     *_GRADIENT,
+    *_INFINITY_NORM,
 )
 
 _NAMED = {method.name: method for method in _METHODS}
