@@ -197,9 +197,6 @@ def partition(s, shared, mirror):  # type: ignore[no-untyped-def]
 @inlined
 def search(shared, mirror, flat):  # type: ignore[no-untyped-def]
     """The s in [0, 1] of least F, where its slope is at most ``flat``, and ln sum exp there."""
-    value, first, second = partition(1.0, shared, mirror)
-    if first <= 0:
-        return 1.0, value
     s, low, high = 0.0, 0.0, 1.0
     value, first, second = partition(s, shared, mirror)
     for _ in range(SEARCHES):
@@ -209,10 +206,12 @@ def search(shared, mirror, flat):  # type: ignore[no-untyped-def]
             low = s
         else:
             high = s
-        to = s - first / second if second > 0 else low
-        if not low < to < high:
+        to = s - first / second if second > 0 else high
+        if to >= high and high == 1 and s < 1:
+            to = 1.0
+        elif not low < to < high:
             to = 0.5 * (low + high)
-        if to == s:
+        if to == s or low == 1:
             break
         s = to
         value, first, second = partition(s, shared, mirror)

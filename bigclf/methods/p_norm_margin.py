@@ -110,26 +110,24 @@ def slope(s, n, rest, weights, length, places, values):  # type: ignore[no-untyp
 @inlined
 def search(n, rest, weights, length, places, values):  # type: ignore[no-untyped-def]
     """The s in [0, 1] at which (1-s) u + s z has least norm, and that norm in units of ``unit`` and scale."""
-    norm, first, second = slope(1.0, n, rest, weights, length, places, values)
-    if first <= 0:
-        return 1.0, norm
-    low, high = 0.0, 1.0
-    norm, first, second = slope(0.0, n, rest, weights, length, places, values)
-    s = 0.0
+    s, low, high = 0.0, 0.0, 1.0
+    norm, first, second = slope(s, n, rest, weights, length, places, values)
     for _ in range(SEARCHES):
+        if abs(first) <= SLOPE * norm * norm:
+            break
         if first < 0:
             low = s
         else:
             high = s
-        to = s - first / second if second > 0 else low
-        if not low < to < high:
+        to = s - first / second if second > 0 else high
+        if to >= high and high == 1 and s < 1:
+            to = 1.0
+        elif not low < to < high:
             to = 0.5 * (low + high)
-        if to == s:
+        if to == s or low == 1:
             break
         s = to
         norm, first, second = slope(s, n, rest, weights, length, places, values)
-        if abs(first) <= SLOPE * norm * norm:
-            break
     return s, norm
 
 

@@ -495,7 +495,7 @@ def _finished(directory: RunDirectory, limits: dict[str, Any]) -> Model | None:
     if not files.exists(path):
         return None
     model = load(path)
-    if model.facts.get("stopped") == "tolerance" or model.facts.get("limits") == limits:
+    if model.facts.get("stopped") in ("tolerance", "settled") or model.facts.get("limits") == limits:
         held = json.loads(json.dumps(model.facts))
         model.result_ = Result(
             directory.history(), model.certificate, held["progressive"], held["plan"], bool(held["converged"]),

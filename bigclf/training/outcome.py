@@ -38,8 +38,9 @@ class Result:
         77, 92 and so on, each a fifth more.
     plan : as in ``run.json``; memory : bytes ``base`` (interpreter and libraries), ``planned`` (without the
         room for decoding where the raw store had every row), ``peak`` (anonymous).
-    stopped : "tolerance", "epochs", "seconds" or "validation"; converged : whether it was the first or the last, or,
-        of a method without a certificate, epochs.
+    stopped : "tolerance", "settled" (an epoch learned from no row, so that no further one would), "epochs", "seconds"
+        or "validation"; converged : whether it was the first, the second or the last, or, of a method without a
+        certificate, epochs.
     repeatable : whether the same call gives the same bits; not with opportunistic=True, whose history also has
         waiting_visits, the rows of the working set visited while no block was ready.
     """
@@ -73,6 +74,12 @@ def weights_of(run: Run, latest: bool = False) -> np.ndarray:
     return answer_rows(each[0]) if len(each) == 1 else np.stack(each)
 
 
+def constants(run: Run, weights: np.ndarray) -> np.ndarray:
+    """[K], what is added to w.x; nothing where there is no bias, unless it is a threshold."""
+    biased = run.method.threshold or run.problems[0].setting.settings["bias"]
+    return weights[:, -1] * float(biased)
+
+
 def answer_rows(weights: np.ndarray) -> np.ndarray:
     """[K, feature + 1] of a problem's weights [feature + 1] or [feature + 1, class]: two classes are told apart by the
     difference of theirs."""
@@ -92,7 +99,7 @@ def validation(run: Run, source: Any, data: Any, link: Any, patience: Patience) 
     from bigclf.training.evaluation import evaluate_on
 
     weights = weights_of(run, latest=True)
-    bias = weights[:, -1] * run.problems[0].setting.settings["bias"]
+    bias = constants(run, weights)
     method = {"name": run.method.name, "bias": "feature" if run.problems[0].setting.settings["bias"] else None}
     model = Model(weights[:, :-1], bias, source.classes, method=method)
     if not run.method.linear:
@@ -132,7 +139,7 @@ def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMem
         certificate=certificate,
         progressive={"rows": rows, "mistakes": mistakes, **judged} | ({"curve": run.curve} if run.curve else {}),
         plan=plan.as_json(),
-        converged=run.stopped in ("tolerance", "validation") or (run.tol is None and run.stopped == "epochs"),
+        converged=run.stopped in ("tolerance", "settled", "validation") or (run.tol is None and run.stopped == "epochs"),
         reads=run.reads,
         epochs=run.epoch - 1,
         seconds=run.seconds,
@@ -144,7 +151,7 @@ def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMem
         stopped=run.stopped,
         mistakes=sum(status.total.mistakes for status in run.status),
         bytes_read=run.bytes_read,
-        warnings=[*source.warnings, *variances_used_up(run)],
+        warnings=[*source.warnings, *variances_used_up(run), *scaled_down(run), *not_separated(run)],
         repeatable=not plan.opportunistic,
     )
 
@@ -166,12 +173,46 @@ def variances_used_up(run: Run) -> list[str]:
     ]
 
 
+def scaled_down(run: Run) -> list[str]:
+    """What a method that is made for values up to 1 did with larger ones."""
+    most = max([figures.get("largest_value", 1.0) for figures in told_of(run)], default=1.0)
+    if most <= 1:
+        return []
+    return [f"values up to {most:g}: algo={run.method.name!r} is made for values up to 1 and divides all by {most:g}"]
+
+
+def not_separated(run: Run) -> list[str]:
+    """Of a method that looks for the largest margin, where it found rows that its weights do not separate."""
+    if not run.method.settles or run.stopped == "validation":
+        return []
+    wrong = [n for n, status in enumerate(run.status) if status.last_mistakes > 0]
+    if not wrong:
+        return []
+    figures = told_of(run)
+    bounds = [figures[n]["margin_bound"] for n in wrong if n < len(figures) and "margin_bound" in figures[n]]
+    if run.stopped == "settled":
+        text = "the weights do not separate the rows"
+    else:
+        text = "the last epoch still made mistakes: the rows may not be separable"
+    bound = f", and none do by more than {min(bounds):.3g}" if bounds else ""
+    return [f"{text}{bound}; bigclf.soft_margin gives the largest margin of all rows but some"]
+
+
+def told_of(run: Run) -> list[dict[str, float]]:
+    """What the states tell of themselves, a problem each."""
+    told = run.method.told
+    if told is None:
+        return []
+    pairs = zip(run.problems, run.states, strict=True)
+    return [told(state, problem.setting.params()) for problem, state in pairs]
+
+
 def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> Model:
     import bigclf
 
     setting = run.problems[0].setting
     weights = weights_of(run)
-    bias = weights[:, -1] * setting.settings["bias"]
+    bias = constants(run, weights)
     method = {"name": setting.method.name, "loss": setting.loss, **setting.chosen, "bias": options["bias"]}
     facts = {
         "version": bigclf.__version__, "n_rows": source.n_rows, "nnz": source.nnz, "data": source.digest,

@@ -61,6 +61,8 @@ class Status:
         self.penalty = PENALTY  # on groups that disagree
         self.epochs = 0  # that it has learned in
         self.over = False  # it has had as many as it may have
+        self.last_mistakes = 0  # in its last epoch
+        self.settled = False  # its last epoch learned from no row, and no further one would
         self.busy = 0.0  # seconds of a core that it took
         self.dual_weights: np.ndarray | None = None  # float64, sum a_i y_i x_i, where groups start from another point
 
@@ -166,7 +168,7 @@ class Run:
     # The loop
 
     def go(self) -> str:
-        """Run until done; returns "tolerance", "epochs" (all an online method can be asked for) or "seconds".
+        """Run until done; returns "tolerance", "settled" (an epoch learned from no row), "epochs" or "seconds".
 
         Raises
         ------
@@ -335,6 +337,8 @@ class Run:
                 tally.add(figures.tally)
             if part.dual is not None:
                 self._accept(number, part, figures)
+            status.last_mistakes = figures.tally.mistakes
+            status.settled = self.method.settles and self._whole and figures.tally.updates == 0
             if status.done:
                 steps[number] = 0.0  # the dual variables stay with the certificate
                 continue
@@ -405,7 +409,8 @@ class Run:
         status.since_certificate = 0
 
     def _look_at_limits(self) -> None:
-        late, ended = self._late(), [n for n in self._todo() if self.status[n].epochs >= self.epochs]
+        late = self._late()
+        ended = [n for n in self._todo() if self.status[n].epochs >= self.epochs or self.status[n].settled]
         if ended and self.tol is not None:
             self._certify_all(ended, "as they are")
         for number in ended:
@@ -422,7 +427,9 @@ class Run:
 
     def _ending(self) -> str:
         """What ended a run in which nothing is left to learn."""
-        return "tolerance" if self.tol is not None and all(status.done for status in self.status) else "epochs"
+        if self.tol is not None and all(status.done for status in self.status):
+            return "tolerance"
+        return "settled" if all(status.settled for status in self.status) else "epochs"
 
     def _late(self) -> bool:
         return self.max_seconds is not None and self.seconds > self.max_seconds
@@ -481,6 +488,9 @@ class Run:
                 record["dual"] = sum(status.dual for status in self.status)
             if len(self.problems) > 1:
                 record["problems_done"] = sum(status.done for status in self.status)
+        told = self.method.told
+        if told is not None and len(self.problems) == 1:
+            record |= told(self.states[0], self.problems[0].setting.params())
         if len(self.refs) > 1:
             record |= self._mixing_record(figures)
         events = self.engine.take_events()
@@ -583,7 +593,7 @@ class Run:
 
     def go_further(self) -> None:
         """A run that stopped at its limits goes on when it is given further ones."""
-        further = [status for status in self.status if status.over and status.epochs < self.epochs]
+        further = [s for s in self.status if s.over and s.epochs < self.epochs and not s.settled]
         for status in further:
             status.over = False
         if further or self.stopped == "seconds":
@@ -638,7 +648,7 @@ def _carried(group: int, carry: Carry, arrays: dict[str, np.ndarray]) -> Any:
     return rows
 
 
-_LATER = {"epochs": 0, "over": False, "busy": 0.0}  # facts that older checkpoints have not
+_LATER = {"epochs": 0, "over": False, "busy": 0.0, "settled": False, "last_mistakes": 0}  # facts that older checkpoints have not
 _FLOATS = ("primal", "dual", "estimate", "seen", "truth", "optimism", "penalty")
 _LATER_FLOATS = {"tried": np.inf}
 _FACTS = (*_FLOATS, "done", "since_certificate", "certify_next", "reads", "step")
