@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from bigclf.data.dataset import Dataset as Dataset
     from bigclf.estimators import LinearClassifier as LinearClassifier
     from bigclf.estimators import LinearRegressor as LinearRegressor
+    from bigclf.margins import entropy_margin as entropy_margin
+    from bigclf.margins import infinity_norm_margin as infinity_norm_margin
+    from bigclf.margins import soft_margin as soft_margin
     from bigclf.metrics import predict as predict
     from bigclf.model import Model as Model
     from bigclf.model import load as load
@@ -36,6 +39,9 @@ _PLACES = {
     "predict": "bigclf.metrics",
     "sweep": "bigclf.training.sweep",
     "algorithms": "bigclf.catalogue",
+    "infinity_norm_margin": "bigclf.margins",
+    "entropy_margin": "bigclf.margins",
+    "soft_margin": "bigclf.margins",
     "Dataset": "bigclf.data.dataset",
     "Model": "bigclf.model",
     "LinearClassifier": "bigclf.estimators",
@@ -50,11 +56,14 @@ __all__ = [
     "__version__",
     "algorithms",
     "convert",
+    "entropy_margin",
     "errors",
     "evaluate",
     "fit",
+    "infinity_norm_margin",
     "load",
     "predict",
+    "soft_margin",
     "sweep",
 ]
 

@@ -83,8 +83,7 @@ def soft_margin(X: Any, y: Any, *, nu: float = 0.1, signs: str = "both", bias: s
 
         max_{p, b, rho, xi >= 0} rho - sum_i xi_i / (nu l)   such that   y_i (p.x_i + b) >= rho - xi_i
 
-    whose dual is that of the hard margin with d_i <= 1/(nu l). ``facts`` : rho; below : rows with less; nu_least : with
-    a free bias 1/2 has to fit in either class, so that nu is at most twice its share.
+    whose dual is that of the hard margin with d_i <= 1/(nu l). ``facts`` : rho, and in ``below`` how many rows have less.
 
     Raises
     ------

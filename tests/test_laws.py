@@ -232,9 +232,11 @@ def test_empty_rows_change_no_weight_where_there_is_no_bias(case):
         np.testing.assert_allclose(rows2.alpha[[0, 1, 22]], price * expected, rtol=1e-15)
 
 
-# Their steps (narow's: of theta) are as long as the row: nothing but finite weights can be asked for.
+# Their steps (narow's: of theta) are as long as the row, or all values are divided by the largest (Winnow, MEMMA):
+# nothing but finite weights can be asked for.
 AS_LONG = ("perceptron", "averaged_perceptron", "perceptron_mc", "averaged_perceptron_mc", "voted_perceptron",
-           "pnorm_perceptron", "pdm", "narow", "narow_full", "sgd", "asgd", "pegasos")  # fmt: skip
+           "pnorm_perceptron", "pdm", "narow", "narow_full", "sgd", "asgd", "pegasos",
+           "winnow", "winnow2", "memma", "memma_p")  # fmt: skip
 
 
 @every_case
@@ -510,10 +512,11 @@ def test_a_run_taken_up_again_equals_one_that_never_stopped(case, dtype, tmp_pat
     straight = fit(x, y, epochs=7, run_dir=tmp_path / "straight", **options)
     fit(x, y, epochs=3, run_dir=tmp_path / "parts", **options)
     resumed = fit(x, y, epochs=7, run_dir=tmp_path / "parts", resume=True, **options)
-    assert resumed.result_.epochs == straight.result_.epochs == 7
+    last = resumed.result_.epochs
+    assert last == straight.result_.epochs and (last == 7 or (last > 3 and straight.result_.stopped == "settled"))
     assert straight.digest() == resumed.digest()
     epochs = [record["epoch"] for record in resumed.result_.history]  # the file keeps at most ten a second
-    assert epochs == sorted(set(epochs)) and epochs[-1] == 7
+    assert epochs == sorted(set(epochs)) and epochs[-1] == last
 
 
 @every_case

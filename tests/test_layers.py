@@ -12,7 +12,7 @@ LAYERS = {
     "block": 2, "losses": 2, "penalties": 2, "mixing": 2,
     "methods": 3, "data": 3,
     "model": 4, "machine": 4,
-    "metrics": 5,
+    "metrics": 5, "margins": 5,
     "training": 6, "catalogue": 6,
     "benchmarks": 6.5,
     "estimators": 7, "cli": 7, "report": 7, "preload": 7,

@@ -173,15 +173,16 @@ def partition(s, shared, mirror):  # type: ignore[no-untyped-def]
         most = max(most, abs(t) if mirror > 0 else t)
     total, first, second = np.float64(0), np.float64(0), np.float64(0)
     factor = 1.0  # rest^k / k!
-    for k in range(ORDERS - 1):  # cold: dt/ds is -v/eta
+    for k in range(ORDERS - 1 if moments[0] > 0 else 0):  # cold: dt/ds is -v/eta
         sign = 1 - mirror if k % 2 == 1 else 1 + mirror
         total += sign * factor * moments[k]
         second += sign * factor * moments[k + 2]
         sign = 1 + mirror if k % 2 == 1 else 1 - mirror
         first -= sign * factor * moments[k + 1]
         factor *= rest / (k + 1)
-    cold = math.exp(-most)
-    total, first, second = cold * total, cold * first, cold * second
+    if moments[0] > 0:
+        cold = math.exp(-most)
+        total, first, second = cold * total, cold * first, cold * second
     for k in range(n):
         t, d = rest * levels[k] + s * ahead[k], ahead[k] - levels[k]
         up, down = math.exp(t - most), 0.0
@@ -307,7 +308,7 @@ def take_step(shared, params):  # type: ignore[no-untyped-def]
             shared.moments[k] *= factor
             factor *= 1 - s
         sort_out(shared, eta)
-        numbers[BOUND] = eta * value
+        numbers[BOUND] = min(numbers[BOUND], eta * value)
         counts[CLOCK] += 1
     if params.free > 0:
         for column in range(2):
@@ -426,8 +427,10 @@ def take_recursion(shared, params):  # type: ignore[no-untyped-def]
                 b += (p if column == 1 else -p) * values[r, column]
     for r in range(sizes[2]):
         point[places[r, 2]] = 0.0
-    numbers[BOUND], numbers[BIAS] = gamma + eta * entropy, b
-    numbers[LEAST] = numbers[BOUND]
+    value = gamma + eta * entropy
+    if shared.counts[STEPS] == 0 or value < numbers[BOUND]:  # else beta = 1 and p stays
+        numbers[BOUND] = value
+    numbers[BIAS], numbers[LEAST] = b, numbers[BOUND]
     shared.counts[STEPS] += 1
 
 
@@ -492,7 +495,8 @@ def weights(shared: Shared, params: Params) -> np.ndarray:
         eta /= params.c * math.log(max(n * (1 + params.mirror), 2.0))
         t = shared.numbers[SCALE] * shared.weights[:n].astype(np.float64) / eta
         most = np.abs(t).max() if params.mirror else t.max()
-        up, down = np.exp(t - most), params.mirror * np.exp(-t - most)
+        up = np.exp(t - most)
+        down = np.exp(-t - most) if params.mirror else np.zeros(n)
         out[:n] = (up - down) / (up + down).sum()
         out[-1] += shared.numbers[BIAS]
     return np.asarray(out, shared.weights.dtype)
