@@ -10,7 +10,18 @@ from typing import Any
 import numpy as np
 
 from bigclf import losses
-from bigclf.methods import adagrad, diagonal_newton, mira, multiclass, multiclass_mira, pegasos, perceptron, romma, winnow
+from bigclf.methods import (
+    adagrad,
+    diagonal_newton,
+    mira,
+    multiclass,
+    multiclass_mira,
+    p_norm_vector,
+    pegasos,
+    perceptron,
+    romma,
+    winnow,
+)
 from bigclf.methods import approximate_maximal_margin as alma
 from bigclf.methods import confidence_weighted as cw
 from bigclf.methods import conjugate_gradients as cg
@@ -24,7 +35,6 @@ from bigclf.methods import multiclass_perceptron as mp
 from bigclf.methods import narrow_adaptive_regularisation as narow
 from bigclf.methods import p_norm_margin as pumma
 from bigclf.methods import p_norm_perceptron as pnorm
-from bigclf.methods import p_norm_vector
 from bigclf.methods import passive_aggressive as pa
 from bigclf.methods import second_order_perceptron as sop
 from bigclf.methods import stochastic_gradient as sgd
@@ -425,7 +435,7 @@ _INFINITY_NORM = (
         name="winnow",
         title="Winnow, normalised or balanced",
         paper="Littlestone, MLJ 1988; Grove, Littlestone, Schuurmans, MLJ 2001",
-        formula="y w.x <= 0:  theta <- theta + eta y x / max |x|;  w = exp(theta) / sum, balanced sinh(theta) / sum cosh",
+        formula="y w.x <= 0:  theta <- theta + eta y x / max |x|;  w = exp(theta) / sum (sinh(theta) / sum cosh)",
         params=(Param("eta", 0.1, 0.0, 1e30, "the rate; margin / max |x| is best", open_low=True), SIGNS),
         shared=winnow.begin,
         bind=winnow.bind,
@@ -462,7 +472,7 @@ _INFINITY_NORM = (
         name="alma",
         title="ALMA, approximate maximal margin in the p-norm",
         paper="Gentile, JMLR 2001",
-        formula="y w.x^ <= (1-alpha) B sqrt((p-1)/k):  theta <- theta + rate y x^ / sqrt((p-1) k), into ||theta||_p <= 1",
+        formula="y w.x^ <= (1-alpha) B sqrt((p-1)/k):  theta <- theta + rate y x^ / sqrt((p-1) k), ||theta||_p <= 1",
         params=(
             Param("p", None, 2.0, 1e6, "the norm (none: 2 ln(features))"),
             Param("alpha", 0.5, 0.0, 1.0, "part of the margin that may lack", open_low=True),

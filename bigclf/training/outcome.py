@@ -139,7 +139,8 @@ def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMem
         certificate=certificate,
         progressive={"rows": rows, "mistakes": mistakes, **judged} | ({"curve": run.curve} if run.curve else {}),
         plan=plan.as_json(),
-        converged=run.stopped in ("tolerance", "settled", "validation") or (run.tol is None and run.stopped == "epochs"),
+        converged=run.stopped in ("tolerance", "settled", "validation")
+        or (run.tol is None and run.stopped == "epochs"),
         reads=run.reads,
         epochs=run.epoch - 1,
         seconds=run.seconds,

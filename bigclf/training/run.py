@@ -488,9 +488,9 @@ class Run:
                 record["dual"] = sum(status.dual for status in self.status)
             if len(self.problems) > 1:
                 record["problems_done"] = sum(status.done for status in self.status)
-        told = self.method.told
-        if told is not None and len(self.problems) == 1:
-            record |= told(self.states[0], self.problems[0].setting.params())
+        figures_of = self.method.told
+        if figures_of is not None and len(self.problems) == 1:
+            record |= figures_of(self.states[0], self.problems[0].setting.params())
         if len(self.refs) > 1:
             record |= self._mixing_record(figures)
         events = self.engine.take_events()
@@ -648,7 +648,7 @@ def _carried(group: int, carry: Carry, arrays: dict[str, np.ndarray]) -> Any:
     return rows
 
 
-_LATER = {"epochs": 0, "over": False, "busy": 0.0, "settled": False, "last_mistakes": 0}  # facts that older checkpoints have not
+_LATER = {"epochs": 0, "over": False, "busy": 0.0, "settled": False, "last_mistakes": 0}  # not in older checkpoints
 _FLOATS = ("primal", "dual", "estimate", "seen", "truth", "optimism", "penalty")
 _LATER_FLOATS = {"tried": np.inf}
 _FACTS = (*_FLOATS, "done", "since_certificate", "certify_next", "reads", "step")

@@ -1,15 +1,16 @@
-"""The few features that carry a prediction: chosen by the infinity-norm family and by L1-regularised logistic regression.
+"""The few features that carry a prediction: chosen by the infinity-norm family and by L1-regularised logistic
+regression.
 
     python jobs/experiments/few_features.py OUT [--data DIR] [--sets sci talk comp celegans]
 
 20 Newsgroups, two groups against each other (words that occur, 1,800 messages), and acceptor splice sites of C. elegans
 (which k-mer begins where, k = 1 .. 3; 3,000 sequences with a site and 3,000 without). Four fifths are learned from. Of
-each learner's weights the m features of largest |w| are taken, and learned from anew by one and the same ridge-regularised
-logistic regression: its accuracy on the last fifth says how good the choice is.
+each learner's weights the m features of largest |w| are taken, and learned from anew by one and the same
+ridge-regularised logistic regression: its accuracy on the last fifth says how good the choice is.
 
 The learners: MEMMA; the soft margin (a linear programme, words alone); Winnow; L1-regularised logistic regression
-(scikit-learn's liblinear solver), of whose values of C the one with least error in five folds is taken. eps, nu and eta are
-set beforehand. DIR (or BIGCLF_DATA) holds `20news/` and `celegans/`. OUT gets `results.json`, `table.md` and
+(scikit-learn's liblinear solver), of whose values of C the one with least error in five folds is taken. eps, nu and eta
+are set beforehand. DIR (or BIGCLF_DATA) holds `20news/` and `celegans/`. OUT gets `results.json`, `table.md` and
 `features.png`.
 """
 
