@@ -507,8 +507,8 @@ def logarithm_weights(shared: Logarithms, params: Params) -> np.ndarray:
     out = np.zeros(shared.point.size)
     if shared.counts[STEPS] > 0:
         n = out.size if params.bias else out.size - 1
-        p = np.exp(shared.weights[:n].astype(np.float64))
-        out[:n] = p[:, 0] - params.mirror * p[:, 1]
+        logs = shared.weights[:n].astype(np.float64)
+        out[:n] = np.exp(logs[:, 0]) - (np.exp(logs[:, 1]) if params.mirror else 0.0)
         out[-1] += shared.numbers[BIAS]
     return np.asarray(out, shared.weights.dtype)
 
