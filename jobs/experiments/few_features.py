@@ -164,9 +164,9 @@ def draw(found: dict[str, dict[str, Any]], path: str) -> None:
     figure, panels = pyplot.subplots(1, len(found), figsize=(3.8 * len(found), 3.8), layout="constrained",
                                      squeeze=False)  # fmt: skip
     for axes, (name, by) in zip(panels[0], found.items(), strict=True):
-        for title, told in by.items():
-            if title != "all":
-                axes.plot(NUMBERS, told["accuracy"], "o-", ms=3, label=title)
+        for colour, title in enumerate(LEARNERS):
+            if title in by:
+                axes.plot(NUMBERS, by[title]["accuracy"], "o-", ms=3, label=title, color=f"C{colour}")
         axes.axhline(by["all"], color="black", lw=0.8, ls="--", label="all features")
         axes.set(title=name, xscale="log", xlabel="features")
         axes.grid(True, color="#e6e6e6")
