@@ -83,7 +83,8 @@ def soft_margin(X: Any, y: Any, *, nu: float = 0.1, signs: str = "both", bias: s
 
         max_{p, b, rho, xi >= 0} rho - sum_i xi_i / (nu l)   such that   y_i (p.x_i + b) >= rho - xi_i
 
-    whose dual is that of the hard margin with d_i <= 1/(nu l). ``facts`` : rho, and in ``below`` how many rows have less.
+    whose dual is that of the hard margin with d_i <= 1/(nu l). ``facts`` : rho, and in ``below`` how many rows have
+    less.
 
     Raises
     ------
@@ -105,8 +106,8 @@ def entropy_margin(
 
         F(v) - (min over such d of  sum_i d_i y_i p.x_i  + eta H(p)),   p = softmax(v / eta),
 
-    is at most ``tol`` in the end (or the text says how large it is). ``margin`` is the margin (or soft margin) of p, not less than the best one minus
-    eta ln(n); ``bound`` is F(v), which no margin exceeds.
+    is at most ``tol`` in the end (or the text says how large it is). ``margin`` is the margin (or soft margin) of p,
+    not less than the best one minus eta ln(n); ``bound`` is F(v), which no margin exceeds.
 
     Raises
     ------
@@ -120,8 +121,8 @@ def entropy_margin(
 
 class OnlineProgramme:
     """The learner of Figure 1 of Ohta, Hatano, Takeda: the linear programme of all rows so far, solved anew after every
-    row with y (p.x + b) < gamma - epsilon. No row is forgotten and no entropy asked for, which costs it n (1/gamma* - 1)
-    updates on ``hard_rows``; MEMMA needs O(ln n / epsilon^3).
+    row with y (p.x + b) < gamma - epsilon. No row is forgotten and no entropy asked for, which costs it n (1/gamma* -
+    1) updates on ``hard_rows``; MEMMA needs O(ln n / epsilon^3).
 
     Attributes
     ----------
@@ -154,7 +155,8 @@ class OnlineProgramme:
 
 def hard_rows(n: int, gamma: float) -> np.ndarray:
     """The rows y x of Theorem 1 (Table 1), float64 [n (1/gamma - 1) + 1, n]: each lowers by gamma the one feature on
-    which the linear programme of those before has put all weight; their margin is gamma in the end. 1/gamma is whole."""
+    which the linear programme of those before has put all weight; their margin is gamma in the end. 1/gamma is
+    whole."""
     rounds = round(1 / gamma) - 1
     row = 1 - gamma / n * np.arange(n)
     rows = [row.copy()]
@@ -231,7 +233,8 @@ def _cap(problem: _Problem, nu: float) -> float:
 
 
 def _worst(margins: np.ndarray, problem: _Problem, cap: float) -> tuple[np.ndarray, float, float]:
-    """The d in their bounds of least sum_i d_i m_i, that sum, and the best b: rows with least margin are filled first."""
+    """The d in their bounds of least sum_i d_i m_i, that sum, and the best b: rows with least margin are filled
+    first."""
     d, levels = np.zeros(margins.size), []
     for rows, total in problem.parts:
         order = rows[np.argsort(margins[rows], kind="stable")]
@@ -270,10 +273,11 @@ def _programme(problem: _Problem, cap: float | None) -> Margin:
     sides = [problem.rows, -problem.rows] if problem.mirror else [problem.rows]
     weights = n * len(sides)
     columns = [-side for side in sides] + [np.ones((rows, 1))]
-    cost, bounds = [np.zeros(weights), [-1.0]], [(0, None)] * weights + [(None, None)]
+    cost = [np.zeros(weights), -np.ones(1)]
+    bounds: list[tuple[float | None, float | None]] = [(0, None)] * weights + [(None, None)]
     if problem.free:
         columns.append(-problem.labels[:, None])
-        cost.append([0.0])
+        cost.append(np.zeros(1))
         bounds.append((None, None))
     if cap is not None:
         columns.append(-scipy.sparse.eye_array(rows))
@@ -320,7 +324,8 @@ def _softmax(v: np.ndarray, eta: float, mirror: bool) -> tuple[float, np.ndarray
 @dataclass
 class _Point:
     """A point of the interior: d > 0 with room = cap - d > 0 and the multipliers of both bounds and of the sums; with
-    F, w = p+ - p-, q = p+ + p-, H(p) and the margins there, and by how much the conditions of the optimum are missed."""
+    F, w = p+ - p-, q = p+ + p-, H(p) and the margins there, and by how much the conditions of the optimum are
+    missed."""
 
     d: np.ndarray
     low: np.ndarray

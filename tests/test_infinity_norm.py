@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse as sp
-from making import Case, block_of, dense, learn, random_rows, separable_rows
+from making import Case, block_of, dense, random_rows, separable_rows
 
 from bigclf.margins import infinity_norm_margin
 from bigclf.methods import maximum_entropy_margin as me
@@ -82,7 +82,7 @@ def test_winnow_is_the_normalised_one_on_rows_and_their_mirror_images(signs, bia
     assert counts.mistakes == mistakes > 20
     d = rows.shape[1]
     expected = w[:d] - w[d:] if signs == "both" else w
-    np.testing.assert_allclose(setting.weights(state)[: d], expected, rtol=1e-10, atol=1e-13)
+    np.testing.assert_allclose(setting.weights(state)[:d], expected, rtol=1e-10, atol=1e-13)
 
 
 def test_winnow2_multiplies_and_compares_with_the_threshold():
@@ -179,8 +179,10 @@ def test_each_step_of_pumma_is_the_point_of_least_norm_on_its_way():
 
 def largest_margin(x, y):
     """max_{w, b} min y (w.x + b) / ||w||_2, by SLSQP."""
+
     def lack(z):
         return y * (x @ z[:-1] + z[-1]) - 1
+
     start = np.append(10 * y @ x / len(y), 0.0)
     found = scipy.optimize.minimize(lambda z: 0.5 * z[:-1] @ z[:-1], start, jac=lambda z: np.append(z[:-1], 0),
                                     constraints={"type": "ineq", "fun": lack}, method="SLSQP",
@@ -275,8 +277,10 @@ def test_memmas_step_is_the_solution_of_its_papers_problem():
             {"type": "ineq", "fun": lambda t, A=room, c=F: A @ t + np.array([0, 0, c]), "jac": lambda t, A=room: A},
             {"type": "eq", "fun": lambda t, n=n: t[:n].sum() - 1, "jac": lambda t, n=n: np.r_[np.ones(n), 0, 0]},
         ]
-        found = scipy.optimize.minimize(value, np.r_[q, 0, -2], jac=True, bounds=[(1e-12, 1)] * n + [(None, None)] * 2,
-                                        constraints=limits, method="SLSQP", options={"ftol": 1e-15, "maxiter": 1000})  # fmt: skip
+        found = scipy.optimize.minimize(
+            value, np.r_[q, 0, -2], jac=True, bounds=[(1e-12, 1)] * n + [(None, None)] * 2, constraints=limits,
+            method="SLSQP", options={"ftol": 1e-15, "maxiter": 1000},
+        )  # fmt: skip
         w = setting.weights(state)
         np.testing.assert_allclose(w[:n], found.x[:n], rtol=0, atol=1e-5)
         assert state.numbers[me.BOUND] == pytest.approx(-found.fun, abs=1e-6)
@@ -349,7 +353,7 @@ def test_steps_on_sparse_rows_keep_the_sum_over_all_features(signs):
 def test_values_beyond_1_are_divided_by_the_largest_and_it_is_said(caplog, quiet):
     x, y = signs_of_k(0)
     one, eight = (
-        fit(c * x, y, algo="memma", bias="free", eps=0.1, epochs=400, progress=False) for c in (np.float32(1), np.float32(8))
+        fit(c * x, y, algo="memma", bias="free", eps=0.1, epochs=400, progress=False) for c in np.float32([1, 8])
     )
     np.testing.assert_allclose(one.coef_, eight.coef_, rtol=1e-9)
     assert one.result_.stopped == "settled" and one.result_.epochs == eight.result_.epochs < 400
@@ -375,10 +379,9 @@ def test_rows_that_nothing_separates_end_with_a_statement(algo, quiet):
 def test_a_million_features_and_a_tiny_temperature_stay_finite():
     """eta = 1e-6, p = 2 ln n, theta in the millions."""
     n, random = 1_000_000, np.random.default_rng(0)
-    x = sp.random(60, n, 20 / n, "csr", np.float32, random_state=random, data_rvs=lambda m: random.choice([-1.0, 1.0], m))
-    x = sp.hstack([sp.csr_matrix(random.choice(np.array([-1, 1], np.float32), (60, 8))), x]).tocsr()[:, :n]
-    block = block_of(x, np.where(x[:, :8].sum(axis=1).A1 > 0, 1, -1) if hasattr(x.sum(axis=1), "A1") else
-                     np.where(np.asarray(x[:, :8].sum(axis=1)).ravel() > 0, 1, -1))  # fmt: skip
+    relevant = random.choice(np.array([-1, 1], np.float32), (60, 8))
+    others = sp.random(60, n - 8, 20 / n, "csr", np.float32, random_state=random)
+    block = block_of(sp.hstack([sp.csr_matrix(relevant), others]).tocsr(), np.where(relevant.sum(axis=1) > 0, 1, -1))
     tiny = 1e-6 * 4 * math.log(2 * n)
     for case, given in ((MEMMA, {"eps": tiny}), (PUMMA, {"p": 2 * math.log(n)}), (ALMA, {}), (WINNOW, {"eta": 1e6})):
         setting, state = made(case, n, bias="free" if case in (MEMMA, PUMMA) else "feature", **given)

@@ -2,7 +2,7 @@
 
 With x^ = x / ||x||_p and w = g(theta), the gradient of 1/2 ||theta||_p^2, correction number k is made on a row with
 
-    y w.x^ <= (1-alpha) B sqrt((p-1)/k):    theta <- theta + C / sqrt((p-1) k) y x^,    theta <- theta / max(1, ||theta||_p)
+    y w.x^ <= (1-alpha) B sqrt((p-1)/k):  theta <- theta + C / sqrt((p-1) k) y x^,  theta <- theta / max(1, ||theta||_p)
 
 (||w||_q = ||theta||_p, so that w stays in the unit ball of the q-norm, 1/p + 1/q = 1). With B = sqrt(8) / alpha and
 C = sqrt(2), the defaults, rows x^ that some u of q-norm 1 separates by gamma cost at most
@@ -11,8 +11,8 @@ C = sqrt(2), the defaults, rows x^ that some u of q-norm 1 separates by gamma co
 
 corrections, and then every margin y w.x^ / ||w||_q is at least (1-alpha) gamma.
 
-A row that has its margin costs a dot product (``p_norm_vector``): ||x||_p, a power of each value, is computed only where
-||x||_2, which is no less, leaves the test open.
+A row that has its margin costs a dot product (``p_norm_vector``): ||x||_p, a power of each value, is computed only
+where ||x||_2, which is no less, leaves the test open.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 from bigclf.block import Counts
 from bigclf.jit import dot_ahead, entry, inlined, kernel, prefetch_ahead
 from bigclf.methods import p_norm_vector
-from bigclf.methods.p_norm_vector import FACTOR, P, SCALE, UNIT, measure, move, norm_of, settle
+from bigclf.methods.p_norm_vector import FACTOR, SCALE, UNIT, P, measure, move, norm_of, settle
 
 
 class Shared(NamedTuple):

@@ -1,8 +1,8 @@
 """The one or two rows that a maximum-margin learner keeps, and the point that they make.
 
 Without a free bias it is the last row learned from, as y x: a point of the hull of all y_i x_i. With one it is the last
-of either class, x+ and x-, and their half difference z = (x+ - x-) / 2: a point of the hull of all (x_i+ - x_j-) / 2. The
-least norm in such a hull is the largest margin, and a step goes from where the learner stands towards the point.
+of either class, x+ and x-, and their half difference z = (x+ - x-) / 2: a point of the hull of all (x_i+ - x_j-) / 2.
+The least norm in such a hull is the largest margin, and a step goes from where the learner stands towards the point.
 
 A state has  places int64, values float64 [feature + 1, 3], sizes int64 [3]:  column 0 holds y x, or x+ / 2; column 1
 -x- / 2; column 2 the point, features ascending in each. So a step costs what the two rows have, not all features.

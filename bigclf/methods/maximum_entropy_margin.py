@@ -8,11 +8,11 @@ row of each class learned from, x+ and x-, a row with
 
 replaces its class's, and then (the paper's Figure 2, with q, gamma_q the p and gamma before)
 
-    max gamma + eta H(p)   such that   p.x+ + b >= gamma,   p.x- + b <= -gamma,   gamma - eta p.ln q <= gamma_q + eta H(q)
+    max gamma + eta H(p)   such that  p.x+ + b >= gamma,  p.x- + b <= -gamma,  gamma - eta p.ln q <= gamma_q + eta H(q)
 
 The potential form (``memma``). The solutions are p = softmax(v / eta), with  gamma + eta H(p) = F(v),
 
-    F(v) = eta ln sum_j exp(v_j / eta),    v <- (1-s) v + s z,    s = argmin F((1-s) v + s z) on [0, 1],   z = (x+ - x-) / 2
+    F(v) = eta ln sum_j exp(v_j / eta),  v <- (1-s) v + s z,  s = argmin F((1-s) v + s z) on [0, 1],  z = (x+ - x-) / 2
 
 and b = -p.(x+ + x-) / 2: a search for the least F in the hull of all half differences, towards one point at a time. The
 test above is  y (p.x + b) < F(v) - epsilon X.  F never rises and never falls below gamma* + eta H(p*), so that it is at
@@ -20,15 +20,15 @@ any time a bound of every margin; a pass that learns from no row leaves a margin
 Without a free bias z is y x, and the hull that of all y_i x_i.
 
 Of a mirror image v_j is the negative, so that one v_j a feature is all there is. A step changes v at the entries of two
-rows and shrinks the rest. Features with |v_j| <= eta / 2, of sparse rows nearly all, are summed by the moments
-M_k = sum_j (v_j / eta)^k:  sum_j exp((1-s) v_j / eta) = sum_k (1-s)^k M_k / k!  to the last bit; only those above (``hot``)
-are gone through. The first step, a step that forgets the rest (s = 1), a larger X and, so that rounding does not gather,
-every so many touched entries as there are features, cost all features (``measure``). A row asks for p_j of its own
-entries, which are kept until the next step.
+rows and shrinks the rest. Features with |v_j| <= eta / 2, of sparse rows nearly all, are summed by the moments M_k =
+sum_j (v_j / eta)^k:  sum_j exp((1-s) v_j / eta) = sum_k (1-s)^k M_k / k!  to the last bit; only those above (``hot``)
+are gone through. The first step, a step that forgets the rest (s = 1), a larger X and, so that rounding does not
+gather, every so many touched entries as there are features, cost all features (``measure``). A row asks for p_j of its
+own entries, which are kept until the next step.
 
-The recursion of the paper (``memma_p``) keeps ln p of every feature and of its mirror image, and every step goes through
-them all:  ln p_j = beta ln q_j + (alpha / eta) (x+_j - x-_j) - ln Z,  2 alpha + beta = 1, alpha = s / 2. It is there to be
-compared with.
+The recursion of the paper (``memma_p``) keeps ln p of every feature and of its mirror image, and every step goes
+through them all:  ln p_j = beta ln q_j + (alpha / eta) (x+_j - x-_j) - ln Z,  2 alpha + beta = 1, alpha = s / 2. It is
+there to be compared with.
 
 In the paper's Lemma 4 the bias is missing: with it c > 3 is needed, and updates are at most
 32 c^3 ln n / ((c-3)^2 epsilon^3) + 32 c^2 ln n / ((c-3)^2 epsilon^2)  (of values up to 1).
@@ -96,9 +96,9 @@ class Logarithms(NamedTuple):
 
 
 class Params(NamedTuple):
-    """epsilon : part of the margin that may lack, in units of X; c : with which eta = epsilon X / (c ln n); mirror : 1.0
-    where weights may have either sign, 0.0 where they are not negative; bias : value of the constant feature (1.0 or
-    0.0); free : 1.0 where b is free, then there is no constant feature."""
+    """epsilon : part of the margin that may lack, in units of X; c : with which eta = epsilon X / (c ln n); mirror :
+    1.0 where weights may have either sign, 0.0 where they are not negative; bias : value of the constant feature (1.0
+    or 0.0); free : 1.0 where b is free, then there is no constant feature."""
 
     epsilon: float
     c: float
@@ -334,7 +334,7 @@ def memma(block, order, shared, rows, params, scores):  # type: ignore[no-untype
             numbers[LARGEST] = most
             eta = temperature(last + 1, most, params)
             measure(shared, params)
-        y, m = block.labels[i], np.float64(0)
+        y, m = block.labels[i], 0.0
         if counts[STEPS] > 0:
             for p in range(block.indptr[i], block.indptr[i + 1]):
                 m += answer(shared, np.int64(block.indices[p]), eta, params.mirror) * entry(block, i, p)
@@ -467,7 +467,7 @@ def memma_p(block, order, shared, rows, params, scores):  # type: ignore[no-unty
         most = largest_entry(block, i)
         if most > numbers[LARGEST]:
             soften(shared, params, most)
-        y, m = block.labels[i], np.float64(0)
+        y, m = block.labels[i], 0.0
         if counts[STEPS] > 0:
             for p in range(block.indptr[i], block.indptr[i + 1]):
                 m += probability(weights, np.int64(block.indices[p]), params.mirror) * entry(block, i, p)
@@ -507,8 +507,8 @@ def logarithm_weights(shared: Logarithms, params: Params) -> np.ndarray:
     out = np.zeros(shared.point.size)
     if shared.counts[STEPS] > 0:
         n = out.size if params.bias else out.size - 1
-        p = np.exp(shared.weights[:n].astype(np.float64))
-        out[:n] = p[:, 0] - params.mirror * p[:, 1]
+        logs = shared.weights[:n].astype(np.float64)
+        out[:n] = np.exp(logs[:, 0]) - (np.exp(logs[:, 1]) if params.mirror else 0.0)
         out[-1] += shared.numbers[BIAS]
     return np.asarray(out, shared.weights.dtype)
 

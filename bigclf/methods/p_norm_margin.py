@@ -9,8 +9,8 @@ Its dual has one dimension. With u_t = f(w_t) / ||f(w_t)||_p^2 and z = (x+ - x-)
 
     u <- the point of least p-norm between u and z,    w = g(u) / ||u||_p^2,    b = -w.(x+ + x-) / 2
 
-so this is the search for the least p-norm in the hull of all (x_i+ - x_j-) / 2 that goes towards one point at a time, and
-||u||_p is never less than the largest margin gamma. Without a free bias z is y x, and the hull that of all y_i x_i.
+so this is the search for the least p-norm in the hull of all (x_i+ - x_j-) / 2 that goes towards one point at a time,
+and ||u||_p is never less than the largest margin gamma. Without a free bias z is y x, and the hull that of all y_i x_i.
 
 Of rows that are separated by gamma in the p-norm, at most O((p-1) R_p^2 / (delta^2 gamma^2)) are learned from, and when
 a pass finds none the margin is at least (1-delta) gamma. For the infinity-norm margin, p = c ln(features) with
@@ -31,7 +31,7 @@ from bigclf.block import Counts
 from bigclf.jit import dot_ahead, inlined, kernel, prefetch_ahead
 from bigclf.methods import p_norm_vector
 from bigclf.methods.held_rows import along, hold, make_point, nothing_held
-from bigclf.methods.p_norm_vector import FACTOR, P, SCALE, TOTAL, TOUCHED, UNIT, norm_of, settle, signed_power
+from bigclf.methods.p_norm_vector import FACTOR, SCALE, TOTAL, TOUCHED, UNIT, P, norm_of, settle, signed_power
 
 DROWNED = 1e-4  # share of the sum of powers below which what is left of it, a difference, is summed anew
 NOTHING = 1e-12  # a norm of u, in units of z's, that is rounding: the hull contains 0
@@ -83,8 +83,8 @@ def bind(settings: dict[str, Any]) -> Params:
 
 @inlined
 def slope(s, n, rest, weights, length, places, values):  # type: ignore[no-untyped-def]
-    """Norm, first and second derivative of  1/2 ||(1-s) u + s z||_p^2  at s, in units of ``unit`` and scale; ``rest`` is
-    the norm of u where z is 0."""
+    """Norm, first and second derivative of  1/2 ||(1-s) u + s z||_p^2  at s, in units of ``unit`` and scale; ``rest``
+    is the norm of u where z is 0."""
     p, unit, each = length[P], length[UNIT], 1 / (length[SCALE] * length[UNIT])
     most = (1 - s) * rest
     for r in range(n):

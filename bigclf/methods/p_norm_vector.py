@@ -6,8 +6,8 @@ theta = scale * weights. ``powers`` has sign(a) |a/unit|^(p-1) of every entry a 
     w = g(theta),  g_j = sign(theta_j) |theta_j|^(p-1) / ||theta||_p^(p-2),
 
 is ``powers`` times a factor: w.x is a plain dot product, a step costs powers of its own entries alone, and a smaller
-scale costs nothing. Numbers stay near 1 whatever p is. What rounding adds to the sum of |a/unit|^p is measured away each
-time as many entries have been touched as there are features.
+scale costs nothing. Numbers stay near 1 whatever p is. What rounding adds to the sum of |a/unit|^p is measured away
+each time as many entries have been touched as there are features.
 """
 
 from __future__ import annotations

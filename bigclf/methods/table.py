@@ -444,7 +444,7 @@ _INFINITY_NORM = (
         name="winnow",
         title="Winnow, normalised or balanced",
         paper="Littlestone, MLJ 1988; Grove, Littlestone, Schuurmans, MLJ 2001",
-        formula="y w.x <= 0:  theta <- theta + eta y x / max |x|;  w = exp(theta) / sum, balanced sinh(theta) / sum cosh",
+        formula="y w.x <= 0:  theta <- theta + eta y x / max |x|;  w = exp(theta) / sum (sinh(theta) / sum cosh)",
         params=(Param("eta", 0.1, 0.0, 1e30, "the rate; margin / max |x| is best", open_low=True), SIGNS),
         shared=winnow.begin,
         bind=winnow.bind,
@@ -481,7 +481,7 @@ _INFINITY_NORM = (
         name="alma",
         title="ALMA, approximate maximal margin in the p-norm",
         paper="Gentile, JMLR 2001",
-        formula="y w.x^ <= (1-alpha) B sqrt((p-1)/k):  theta <- theta + rate y x^ / sqrt((p-1) k), into ||theta||_p <= 1",
+        formula="y w.x^ <= (1-alpha) B sqrt((p-1)/k):  theta <- theta + rate y x^ / sqrt((p-1) k), ||theta||_p <= 1",
         params=(
             Param("p", None, 2.0, 1e6, "the norm (none: 2 ln(features))"),
             Param("alpha", 0.5, 0.0, 1.0, "part of the margin that may lack", open_low=True),

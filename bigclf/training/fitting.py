@@ -89,8 +89,8 @@ def fit(
         (X, y[, weights]) or (indptr, indices, values or None, labels[, weights]), which is written down as shards under
         ``local_dir`` while the run lasts.
     algo : name of the method (``bigclf.algorithms()``); ``loss``, ``C`` and ``params`` are its own.
-    bias : "feature" (a constant 1, regularised, LIBLINEAR's -B 1), "free" (not regularised; gradient methods) or None,
-        which may be written "none".
+    bias : "feature" (a constant 1, regularised, LIBLINEAR's -B 1), "free" (not regularised; gradient methods, PUMMA,
+        MEMMA) or None, which may be written "none".
     sample_weight : [rows] at least 0, for matrices; shards bring theirs in the column ``weight``.
     class_weight : None, "balanced" or {label: weight}.
     multiclass : "one-vs-rest" (K problems over one read of each block), "native" (all classes at once, by those methods

@@ -4,11 +4,11 @@
 
 Ohta, Hatano, Takeda: online learning by the principle of maximum entropy, section 4: 1,000 rows of 100 features -1 or
 +1, half of them positive, labelled by an r-of-k function; epsilon is a tenth of the true margin gamma* (a linear
-programme's), and a run ends when all rows have 90 % of gamma*. ``table`` is its Table 2 (means of ten sets), ``margins``
-Figure 3 (the margin against updates), ``epsilons`` Figure 4 (updates to a pass without any, against epsilon = gamma*/i,
-i = 1 .. 30). r and k are not told there; k = 16, r = 8 fit its margins; ``choices`` shows others. eta is epsilon / (2.01 ln
-n), what the paper asks for at least, weights are not negative, as there, and passes are shuffled anew.
-OUT gets `results.json`, `table.md` and `margins.png`.
+programme's), and a run ends when all rows have 90 % of gamma*. ``table`` is its Table 2 (means of ten sets),
+``margins`` Figure 3 (the margin against updates), ``epsilons`` Figure 4 (updates to a pass without any, against epsilon
+= gamma*/i, i = 1 .. 30). r and k are not told there; k = 16, r = 8 fit its margins; ``choices`` shows others. eta is
+epsilon / (2.01 ln n), what the paper asks for at least, weights are not negative, as there, and passes are shuffled
+anew. OUT gets `results.json`, `table.md` and `margins.png`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def r_of_k(seed: int, k: int = K, r: int = R) -> Set:
 
 
 class Path(NamedTuple):
-    """How a run went: updates and margin after each pass; seconds of the processor in learning; whether a pass had no update."""
+    """How a run went: updates and margin after each pass; seconds of the processor in learning; whether a pass had no
+    update."""
 
     updates: list[int]
     margins: list[float]
