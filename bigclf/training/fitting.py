@@ -20,7 +20,7 @@ from bigclf.data import files
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset
 from bigclf.data.iterator import is_iterator, write_down
-from bigclf.errors import ClusterError, Interrupted
+from bigclf.errors import ClusterError, Interrupted, MemoryBudgetError
 from bigclf.jit import cpu_type
 from bigclf.losses import REGRESSION
 from bigclf.methods import Method, Setting, native, resolve
@@ -30,7 +30,7 @@ from bigclf.training.book import Patience
 from bigclf.training.engines import Engine, LocalEngine
 from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.outcome import Result, class_columns, model_of, result_of, validation, warn_of_limits
-from bigclf.training.plan import Plan, make_plan
+from bigclf.training.plan import Plan, settle
 from bigclf.training.problems import Problem, class_weight_array, make_problems, regression_problem
 from bigclf.training.run import Run
 from bigclf.training.run_directory import VERSION, Checkpoint, RunDirectory, groups_before
@@ -167,13 +167,16 @@ def fit(
             warm(setting, source.index_width, dtype)
         if isinstance(source, Arrays):  # the caller's rows, and what making CSR of them took
             peak.base = peak.peak = anonymous_bytes()
-        plan = make_plan(
+        problems, plan = settle(
             source, problems, memory=options["memory"], dtype=dtype, seed=seed, groups=groups,
             threads=threads or (2 if link is None else 1), in_memory=isinstance(source, Arrays), segments=segments,
             reads=options["epochs"] + (options["tol"] is not None), opportunistic=opportunistic,
             keeps_best=early_stopping is not None,
         )  # fmt: skip
         log.info("plan: %s", plan)
+        if plan.places:
+            _require_alone(link)
+            warm(problems[0].setting, source.index_width, dtype)
         for record in source.warnings:
             log.warning("%s", record)
         model = _train(source, problems, plan, options, peak, link)
@@ -256,6 +259,15 @@ def _refuse_beside_iterator(y: Any, sample_weight: Any, columns: Any, link: Any,
             raise TypeError(f"{name} has no effect with an iterator of blocks: they bring their own")
     if link is not None:
         raise TypeError("workers of a cluster do not see an iterator of blocks: write it down with write_shards")
+
+
+def _require_alone(link: Any) -> None:
+    """MemoryBudgetError on a cluster, whose workers have no way to send such states."""
+    if link is not None:
+        raise MemoryBudgetError(
+            "weights of every feature and class do not fit in memory=, and a state of touched features cannot travel "
+            "to workers of a cluster: leave workers out, or give more memory"
+        )
 
 
 @contextlib.contextmanager
@@ -569,8 +581,11 @@ def _start_from(run: Run, init: Model, source: Any) -> None:
         run.continue_from(init.state, int(init.facts.get("best_epoch", init.facts["epochs"])))
     for number, (problem, state) in enumerate(zip(run.problems, run.states, strict=True)):
         if place is not None and not (init.state and further):
-            constant = (init.intercept_ * problem.setting.settings["bias"])[:, None]
-            begin = np.hstack([init.coef_, constant])
+            constant = init.intercept_ * problem.setting.settings["bias"]
+            if run.plan.places:
+                problem.setting.form.place(state, (init.coef_, constant), problem.setting.params())
+                continue
+            begin = np.hstack([init.dense_weights(), constant[:, None]])
             weights = class_columns(begin, len(source.classes)) if run.method.all_classes else begin[number]
             place(state, weights, problem.setting.params())
 
