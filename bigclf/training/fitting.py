@@ -375,6 +375,7 @@ def _train(
                 directory.record(history[-1], now=True)
             model.facts["limits"] = limits
             model.save(directory.file("model.bigclf"))
+        result.memory["peak"] = max(result.memory["peak"], peak.peak)  # making and writing the model, too
     if not result.converged:
         warn_of_limits(result, options)
     return model

@@ -58,7 +58,7 @@ CACHE_SHARE = 0.5  # of the memory that blocks and the cache of selective block 
 CLIMB_ROWS, CLIMB_SHARE = 200_000, 1 / 8  # free rows that conjugate gradients have room for: the larger of the two
 CLIMB_OF_SET = 1.0  # ... of a working set, whose rows are mostly free; with a bias, which couples all, it makes room
 PLACES_SHARE = 0.95  # of the memory that is left, for a state of touched places; the rest is for larger blocks
-WASTE = 3  # slots for a touched place, at most: stretches that are half full, and free ones
+WASTE = 4  # slots for a touched place, at most: stretches that are half full, and free ones
 LEAST_PLACES = 1 << 16
 MODEL_COPIES = 2  # the answer, and its bytes while it is written
 SET_SHARE = 0.25  # a working set of more of the data adds nothing (measured: 16 % is enough on RCV1-like data)
@@ -353,7 +353,7 @@ class Sizes:
         # of the answer and of what it is written from
         self.model = self.narrow + self.weights
         if self.setting.places:
-            self.model = MODEL_COPIES * self.setting.places * touched.slot_bytes(dtype) + 16 * source.n_features
+            self.model = MODEL_COPIES * self.setting.places * touched.slot_bytes(dtype) + MODEL_COPIES * 4 * source.n_features
         elif self.method.all_classes and source.classes.size > 2:
             self.model = MODEL_COPIES * source.classes.size * self.narrow
         self.fields = len(self.method.rows._fields) if self.method.rows is not None else 0
