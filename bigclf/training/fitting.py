@@ -31,7 +31,7 @@ from bigclf.training.engines import Engine, LocalEngine
 from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.outcome import Result, class_columns, model_of, result_of, validation, warn_of_limits
 from bigclf.training.plan import Plan, settle
-from bigclf.training.problems import Problem, class_weight_array, make_problems, regression_problem
+from bigclf.training.problems import Problem, class_weight_array, make_problems, regression_problem, require_few
 from bigclf.training.run import Run
 from bigclf.training.run_directory import VERSION, Checkpoint, RunDirectory, groups_before
 from bigclf.training.sources import likely_width, open_source, require_usable, warm
@@ -162,6 +162,8 @@ def fit(
         options["epochs"] = options["epochs"] or default_epochs(setting.method, source.learnable[0], early_stopping)
         weights = None if regression else class_weight_array(class_weight, source.classes, source.class_counts)
         require_usable(source, setting, weights)
+        if weights is not None:
+            require_few(source.classes.size, setting, options["memory"])
         problems = [regression_problem(setting)] if weights is None else make_problems(source.classes, weights, setting)
         if source.index_width != width:
             warm(setting, source.index_width, dtype)
