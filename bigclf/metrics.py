@@ -157,13 +157,15 @@ def _evaluate_array(model: Model, X: Any, y: Any) -> Evaluation | RegressionEval
     if codes.size == 0:
         raise DataError("there are no rows to measure the model on")
     part = PartialEvaluation(model, exact=True, rows=codes.size)
-    if model.many and part.losses is None:
+    if model.many and model.no_probabilities() is not None:
         scores = np.searchsorted(model.classes_, model.predict(X))
     else:
         scores = model.decision_function(X)
     if len(scores) != codes.size:
         raise ValueError(f"X has {len(scores)} rows and y has {codes.size}")
-    part.add(model, scores if scores.dtype.kind == "i" else scores.reshape(codes.size, -1), class_positions(model, classes)[codes])
+    if scores.dtype.kind != "i":
+        scores = scores.reshape(codes.size, -1)
+    part.add(model, scores, class_positions(model, classes)[codes])
     return _figures(model, classes, counts, part)
 
 
@@ -213,7 +215,8 @@ def scoring_bytes(model: Model, dataset: Any) -> int:
     decoded_twice = 2 * (nnz * (dataset.index_width + 4) + rows * 40)  # this row group and the one read ahead
     values = 8 * (2 * model.intercept_.size + 4)
     by_codes = model.many and model.no_probabilities() is not None
-    return int(model.n_bytes + decoded_twice + (min(rows * values, 2 * PIECE_BYTES + values) if by_codes else rows * values))
+    scores = min(rows * values, 2 * PIECE_BYTES + values) if by_codes else rows * values
+    return int(model.n_bytes + decoded_twice + scores)
 
 
 def partial_evaluation(
@@ -249,7 +252,7 @@ def partial_evaluation(
     for file, row_group, block in decoded(dataset, list(groups)):
         cuts = _cuts(dataset, part.last, groups[file, row_group])
         wanted = rows_of(block, int(cuts[0]), int(cuts[-1]))
-        by_codes = model.many and part.losses is None and part.ranking is None
+        by_codes = model.many and model.no_probabilities() is not None
         scores, unseen = (model.codes_of_block if by_codes else model.score_block)(wanted)
         true = wanted.labels if positions is None else positions[wanted.labels.astype(np.int64)]
         part.unseen += unseen

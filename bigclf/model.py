@@ -228,8 +228,8 @@ class Model:
 
     def _score(self, block: Block, scores: np.ndarray) -> None:
         if self.sparse:
-            columns = self.coef_.indptr, self.coef_.indices, self.coef_.data
-            score_sparse_rows(block, *map(writable, columns), self.intercept_, scores)
+            c = self.coef_
+            score_sparse_rows(block, writable(c.indptr), writable(c.indices), writable(c.data), self.intercept_, scores)
         else:
             score_rows(block, self.coef_, self.intercept_, scores)
 
@@ -633,9 +633,9 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _tensor_entries(header: dict[str, Any]) -> Iterator[tuple[str, int, int, np.dtype, tuple[int, ...]]]:
-    for name, entry in header.items():
+    for name, told in header.items():
         try:
-            dtype, shape, (first, last) = _DTYPES[entry["dtype"]], tuple(entry["shape"]), entry["data_offsets"]
+            dtype, shape, (first, last) = _DTYPES[told["dtype"]], tuple(told["shape"]), told["data_offsets"]
         except (KeyError, TypeError, ValueError):
             raise ModelFormatError(f"damaged header: tensor {name!r} has no known type, shape and place") from None
         numbers = (*shape, first, last)

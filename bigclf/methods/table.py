@@ -11,7 +11,6 @@ import numpy as np
 
 from bigclf import losses
 from bigclf.methods import adagrad, diagonal_newton, mira, multiclass, multiclass_mira, pegasos, perceptron, romma
-from bigclf.methods import touched as touched_places
 from bigclf.methods import confidence_weighted as cw
 from bigclf.methods import conjugate_gradients as cg
 from bigclf.methods import dual_coordinate_descent as dcd
@@ -26,6 +25,7 @@ from bigclf.methods import passive_aggressive as pa
 from bigclf.methods import second_order_perceptron as sop
 from bigclf.methods import stochastic_gradient as sgd
 from bigclf.methods import support_class_confidence_weighted as sccw
+from bigclf.methods import touched as touched_places
 from bigclf.methods import voted_perceptron as voted
 from bigclf.methods.method import SCHEDULES, Method, Param, TouchedForm, by_shares, choice, zeros
 from bigclf.mixing import AVERAGED, FEATURES, MEAN, MEASURED, PRECISION, SHARED_PRECISION, SUM, weighed

@@ -239,11 +239,11 @@ def best_other(y, seen, state, bias, room):  # type: ignore[no-untyped-def]
     for b in range(room.tops.size):
         if room.tops[b] < score or (room.tops[b] == score and b * SPAN >= best):
             continue
-        for c in range(b * SPAN, min(state.bias.size, (b + 1) * SPAN)):
-            if room.marks[c] == 0 and c != y:
-                value = np.float64(state.bias[c]) * bias
-                if value > score or (value == score and c < best):
-                    best, score = c, value
+        for k in range(b * SPAN, min(state.bias.size, (b + 1) * SPAN)):
+            if room.marks[k] == 0 and k != y:
+                value = np.float64(state.bias[k]) * bias
+                if value > score or (value == score and k < best):
+                    best, score = np.int64(k), value
     return best, score
 
 
@@ -274,9 +274,9 @@ def move(step, block, i, y, other, state):  # type: ignore[no-untyped-def]
         for slot in range(first, first + np.int64(state.lists[j, 1])):
             c = state.classes[slot]
             if c == y:
-                up = slot
+                up = np.int64(slot)
             elif c == other:
-                down = slot
+                down = np.int64(slot)
         if up >= 0 and down >= 0:
             state.weights[down] += value * -step
             state.weights[up] += value * step

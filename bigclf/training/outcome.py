@@ -68,7 +68,10 @@ def coefficients_of(run: Run, latest: bool = False) -> tuple[Any, np.ndarray]:
     if setting.places:
         state = state if latest or run.status[0].best is None else run.status[0].best
         return touched.coefficients(state), state.bias.astype(np.float64) * setting.settings["bias"]
-    weights = weights_of(run, latest)  # [K, feature + 1]
+    if setting.method.all_classes and run.status[0].weights is None and setting.settings["n_classes"] > 2:
+        columns = setting.weights(state if latest or run.status[0].best is None else run.status[0].best)
+        return np.ascontiguousarray(columns[:-1].T), columns[-1].astype(np.float64) * setting.settings["bias"]
+    weights = weights_of(run, latest)
     return weights[:, :-1], weights[:, -1] * setting.settings["bias"]
 
 

@@ -353,9 +353,12 @@ class Sizes:
         # of the answer and of what it is written from
         self.model = self.narrow + self.weights
         if self.setting.places:
-            self.model = MODEL_COPIES * self.setting.places * touched.slot_bytes(dtype) + MODEL_COPIES * 4 * source.n_features
+            slots = self.setting.places * touched.slot_bytes(dtype)
+            self.model = MODEL_COPIES * (slots + 4 * source.n_features)
         elif self.method.all_classes and source.classes.size > 2:
-            self.model = MODEL_COPIES * source.classes.size * self.narrow
+            plain = self.setting.is_answer(self.setting.shared(1, dtype))  # else the state is written beside it
+            answer = self.narrow if plain else self.weights
+            self.model = MODEL_COPIES * source.classes.size * answer + (0 if plain else self.one_state)
         self.fields = len(self.method.rows._fields) if self.method.rows is not None else 0
         self.sides = 0  # of per-row arrays on disk; 0: they are in memory
 

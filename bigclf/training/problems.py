@@ -128,10 +128,11 @@ def require_few(n_classes: int, setting: Setting, memory: int) -> None:
     each says of every class what it is to it."""
     if not setting.method.all_classes and n_classes > 2 and 8 * n_classes * n_classes > memory:
         having = ", ".join(name for name, method in METHODS.items() if method.touched)
+        size = format_bytes(8 * n_classes * n_classes)
         raise MemoryBudgetError(
-            f"{n_classes:,} classes one against the rest are as many problems, whose targets alone take "
-            f"{format_bytes(8 * n_classes * n_classes)} of memory={format_bytes(memory)}; all classes at once, by weights "
-            f"of touched features, are learned by {having} (multiclass='native')"
+            f"{n_classes:,} classes one against the rest are as many problems, whose targets alone take {size}, and "
+            f"memory={format_bytes(memory)}; all classes at once, by weights of touched features, are learned by "
+            f"{having} (multiclass='native')"
         )
 
 

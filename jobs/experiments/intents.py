@@ -4,8 +4,8 @@
 
 CLINC150 (Larson et al., EMNLP 2019) without the questions that ask for none of them: 15,000 to learn from, 3,000 to
 choose by and 4,500 for the figures. Features are words and pairs of neighbouring words, by their frequency in a text
-and over texts, rows of length 1. ``--choose`` measures several learners on the part kept for that; else the best of each
-kind are measured on the others. DIR (or BIGCLF_DATA) holds `clinc150/data_full.json.gz`.
+and over texts, rows of length 1. ``--choose`` measures several learners on the part kept for that, else the best of
+each kind are measured on the other one. DIR (or BIGCLF_DATA) holds `clinc150/data_full.json.gz`.
 """
 
 from __future__ import annotations

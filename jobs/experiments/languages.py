@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import tarfile
+import tempfile
 import time
 import zlib
 from collections import defaultdict
@@ -121,7 +122,9 @@ def labels_of(data: bigclf.Dataset) -> np.ndarray:
 
 def ours(out: str, learner: dict[str, Any], memory: str, part: str) -> dict[str, Any]:
     train, test = (bigclf.Dataset(os.path.join(out, name)) for name in ("train", part))
-    model = bigclf.fit(train, multiclass="native", epochs=1, dtype="float32", memory=memory, progress=False, **learner)
+    with tempfile.TemporaryDirectory(dir=out) as run_dir:  # where the model is written, which takes memory too
+        model = bigclf.fit(train, multiclass="native", epochs=1, dtype="float32", memory=memory, run_dir=run_dir,
+                           progress=False, **learner)  # fmt: skip
     counts = dict(zip(train.classes.tolist(), train.class_counts.tolist(), strict=True))
     found = figures(labels_of(test), model.predict(test), counts)
     result = model.result_
