@@ -94,7 +94,9 @@ def fit(
     sample_weight : [rows] at least 0, for matrices; shards bring theirs in the column ``weight``.
     class_weight : None, "balanced" or {label: weight}.
     multiclass : "one-vs-rest" (K problems over one read of each block), "native" (all classes at once, by those methods
-        that have it), or "auto": the first, unless the method has the second only.
+        that have it), or "auto": the first, unless the method has the second only. Where weights of every feature and
+        class do not fit in ``memory``, perceptron_mc, pa_mc, pa1_mc and pa2_mc (steps against one class) hold those
+        that are touched alone: the same numbers, and ``coef_`` is sparse. In one process.
     dtype : of the weights while training, "float64" or "float32"; certificates are float64 always.
     memory : bytes for data, state and caches, as a number or like "256MB"; interpreter and libraries come on top.
     tol : relative duality gap at which to stop (dcd: 1e-3); epochs, max_seconds : limits. epochs=None is 10,000 for
