@@ -74,7 +74,8 @@ class Model:
 
     Attributes
     ----------
-    coef_, intercept_, classes_ : the arrays above (``coef_`` perhaps sparse, see ``weights``); of a voted perceptron the last vector, by which nothing is decided.
+    coef_, intercept_, classes_ : the arrays above (``coef_`` sparse where ``weights`` are); of a voted perceptron the last
+        vector, by which nothing is decided.
     result_ : the ``Result`` of the training, or None for a model that was loaded.
     """
 
@@ -182,8 +183,9 @@ class Model:
 
     @property
     def predict_proba(self) -> Any:
-        """Probabilities float64 [n, classes]; only after training with a loss that models them. Of more than two classes
-        they are the softmax where all were learned at once, else those of one against the rest, made to sum to 1.
+        """Probabilities float64 [n, classes]; only after training with a loss that models them. Of more than two
+        classes they are the softmax where all were learned at once, else those of one against the rest, made to sum
+        to 1.
 
         Raises
         ------

@@ -152,12 +152,14 @@ def settle(source: Any, problems: list[Problem], *, memory: int, **shape: Any) -
         setting, n_classes = problems[0].setting, source.classes.size
         if problems[0].targets is None or n_classes <= 2:
             raise
+        size = setting.state_bytes(source.n_features, shape["dtype"])
         if why_not := _not_touched(setting):
+            if len(problems) * size <= memory:
+                raise
             raise MemoryBudgetError(f"{error}; {why_not}") from None
         places = _places(source, problems, memory, shape)
         if places <= 0:
             raise
-    size = setting.state_bytes(source.n_features, shape["dtype"])
     problems = [problem._replace(setting=problem.setting._replace(places=places)) for problem in problems]
     log.info(
         "weights of %s features for %s classes would take %s: the state holds those that are touched, at most %s (%s)",
