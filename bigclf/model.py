@@ -74,8 +74,8 @@ class Model:
 
     Attributes
     ----------
-    coef_, intercept_, classes_ : the arrays above (``coef_`` sparse where ``weights`` are); of a voted perceptron the last
-        vector, by which nothing is decided.
+    coef_, intercept_, classes_ : the arrays above (``coef_`` sparse where ``weights`` are); of a voted perceptron the
+        last vector, by which nothing is decided.
     result_ : the ``Result`` of the training, or None for a model that was loaded.
     """
 
