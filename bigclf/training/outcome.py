@@ -169,7 +169,8 @@ def _untouched(run: Run, plan: Plan) -> int:
         return 0
     state, slot = run.states[0], touched.slot_bytes(plan.dtype)
     held = int(state.lists[:, 1].sum(dtype=np.int64))
-    return slot * (plan.places - state.weights.size + MODEL_COPIES * (plan.places - held))
+    # the writer takes the arrays of the answer as they are; versions of it that copy them find room in the budget
+    return slot * (plan.places - state.weights.size + MODEL_COPIES * plan.places - held)
 
 
 def variances_used_up(run: Run) -> list[str]:
