@@ -20,7 +20,7 @@ from bigclf.data import files
 from bigclf.data.arrays import label_array, number_array
 from bigclf.deltas import n_bytes
 from bigclf.errors import DataError, MemoryBudgetError, RunError
-from bigclf.model import Model, is_stored, unseen_text
+from bigclf.model import PIECE_BYTES, Model, is_stored, unseen_text
 from bigclf.units import format_bytes, parse_bytes
 
 BYTES_PER_ROW = 12  # what the exact AUC may take
@@ -156,11 +156,16 @@ def _evaluate_array(model: Model, X: Any, y: Any) -> Evaluation | RegressionEval
     classes, codes, counts = np.unique(label_array(y), return_inverse=True, return_counts=True)
     if codes.size == 0:
         raise DataError("there are no rows to measure the model on")
-    scores = model.decision_function(X)
+    part = PartialEvaluation(model, exact=True, rows=codes.size)
+    if model.many and model.no_probabilities() is not None:
+        scores = np.searchsorted(model.classes_, model.predict(X))
+    else:
+        scores = model.decision_function(X)
     if len(scores) != codes.size:
         raise ValueError(f"X has {len(scores)} rows and y has {codes.size}")
-    part = PartialEvaluation(model, exact=True, rows=codes.size)
-    part.add(model, scores.reshape(codes.size, -1), class_positions(model, classes)[codes])
+    if scores.dtype.kind != "i":
+        scores = scores.reshape(codes.size, -1)
+    part.add(model, scores, class_positions(model, classes)[codes])
     return _figures(model, classes, counts, part)
 
 
@@ -197,7 +202,7 @@ def exact_auc_fits(model: Model, dataset: Any, memory: int) -> bool:
     need = scoring_bytes(model, dataset)
     if need > memory:
         raise MemoryBudgetError(
-            f"scoring needs {format_bytes(need)} (model {format_bytes(model.coef_.nbytes)}, row groups of "
+            f"scoring needs {format_bytes(need)} (model {format_bytes(model.n_bytes)}, row groups of "
             f"{dataset.max_group_nnz:,} entries) and memory is {format_bytes(memory)}; "
             f"give memory={format_bytes(1.05 * need)!r} or more"
         )
@@ -208,7 +213,10 @@ def scoring_bytes(model: Model, dataset: Any) -> int:
     """Bytes that a process needs to score: the model, two row groups, and decision values of one."""
     rows, nnz = dataset.max_group_rows, dataset.max_group_nnz
     decoded_twice = 2 * (nnz * (dataset.index_width + 4) + rows * 40)  # this row group and the one read ahead
-    return int(model.coef_.nbytes + decoded_twice + rows * 8 * (2 * model.intercept_.size + 4))
+    values = 8 * (2 * model.intercept_.size + 4)
+    by_codes = model.many and model.no_probabilities() is not None
+    scores = min(rows * values, 2 * PIECE_BYTES + values) if by_codes else rows * values
+    return int(model.n_bytes + decoded_twice + scores)
 
 
 def partial_evaluation(
@@ -244,7 +252,8 @@ def partial_evaluation(
     for file, row_group, block in decoded(dataset, list(groups)):
         cuts = _cuts(dataset, part.last, groups[file, row_group])
         wanted = rows_of(block, int(cuts[0]), int(cuts[-1]))
-        scores, unseen = model.score_block(wanted)
+        by_codes = model.many and model.no_probabilities() is not None
+        scores, unseen = (model.codes_of_block if by_codes else model.score_block)(wanted)
         true = wanted.labels if positions is None else positions[wanted.labels.astype(np.int64)]
         part.unseen += unseen
         for begin, end in pairwise((cuts - cuts[0]).tolist()):
@@ -355,11 +364,11 @@ class PartialEvaluation:
         self.weighed = WeightedMeans()
 
     def add(self, model: Model, scores: np.ndarray, true: np.ndarray, weights: np.ndarray | None = None) -> None:
-        """Count the rows of the next chunk: decision values [m, K]; ``true`` int64 [m], of ``class_positions``; row
-        weights float64 [m] or None."""
+        """Count the rows of the next chunk: decision values [m, K], or what they say as positions int64 [m] where
+        nothing else is made of them; ``true`` int64 [m], of ``class_positions``; row weights float64 [m] or None."""
         if model.binary:
             scores = scores[:, 0]
-        said, known = model.codes(scores), true >= 0
+        said, known = scores if scores.dtype.kind == "i" else model.codes(scores), true >= 0
         self.last += 1
         self.n += true.size
         self.predicted += np.bincount(said, minlength=self.predicted.size)
@@ -855,7 +864,8 @@ def _predict_file(
     skipped, first, columns = 0, 0, {}
     with PredictionWriter(path, mark) as writer:
         for file, row_group, block in decoded(dataset, places):
-            values, more = model.score_block(block)
+            by_codes = model.many and not (options[0] or options[1])
+            values, more = (model.codes_of_block if by_codes else model.score_block)(block)
             if more and options[2] == "error":
                 raise DataError(unseen_text(more, model.n_features), file=dataset.files[file], row_group=row_group)
             columns = {"row": np.arange(first, first + block.n_rows), **passed_through(dataset.files[file], row_group)}
@@ -882,6 +892,8 @@ def _label_column(dataset: Any, block: Block) -> dict[str, np.ndarray]:
 
 def _prediction_columns(model: Model, values: np.ndarray, scores: bool, proba: bool) -> dict[str, np.ndarray]:
     """``prediction`` and, as asked, a column or a column a class of decision values and probabilities."""
+    if values.dtype.kind == "i":
+        return {"prediction": model.classes_[values]}
     values = model.flat(values)
     columns = {"prediction": model.said(values)}
     if scores:

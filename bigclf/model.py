@@ -17,16 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from bigclf.block import Block, alike, as_unsigned
+from bigclf.block import Block, alike, as_unsigned, rows_of, writable
 from bigclf.data import files
 from bigclf.data.shards import sealed, unsealed
 from bigclf.errors import ModelFormatError
-from bigclf.jit import dot, kernel
+from bigclf.jit import dot, entry, kernel
 from bigclf.methods import voted_perceptron
 
-FORMAT, VERSION = "bigclf-model", 2  # 2 is written only for models that predict numbers, else 1
+FORMAT, VERSION = "bigclf-model", 3  # 2 is written for models that predict numbers, 3 for sparse weights, else 1
+PIECE_BYTES = 32_000_000  # of decision values that are made at a time where classes alone are wanted
+MANY_CLASSES = 1000
 PROBABILITY_LOSSES = ("logistic",)
-_DTYPES: dict[str, np.dtype] = {"F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
+_DTYPES: dict[str, np.dtype] = {"F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8"),
+                                "I32": np.dtype("<i4")}  # fmt: skip
 STATE = "state."  # what the names of a state's tensors begin with
 _MAX_HEADER = 100_000_000  # bytes; the limit of the safetensors library itself
 
@@ -39,13 +42,27 @@ def score_rows(block, weights, bias, scores):  # type: ignore[no-untyped-def]
             scores[i, k] = dot(block, i, weights[k]) + bias[k]
 
 
+@kernel
+def score_sparse_rows(block, indptr, indices, data, bias, scores):  # type: ignore[no-untyped-def]
+    """The same for weights in columns [K, d] (CSC)."""
+    for i in range(block.indptr.size - 1):
+        for k in range(bias.size):
+            scores[i, k] = 0.0
+        for p in range(block.indptr[i], block.indptr[i + 1]):
+            j, value = np.int64(block.indices[p]), entry(block, i, p)
+            for q in range(indptr[j], indptr[j + 1]):
+                scores[i, indices[q]] += np.float64(data[q]) * value
+        for k in range(bias.size):
+            scores[i, k] += bias[k]
+
+
 class Model:
     """A linear classifier, or a linear regression.
 
     Parameters
     ----------
     weights : float64 or float32 [K, d]; one row for two classes (positive for the greater) and for a regression, else
-        one a class.
+        one a class. Of a state that holds touched places only (very many classes) a scipy CSC matrix [K, d].
     bias : float64 [K].
     classes : [2] or [K], ascending, in the type of the labels (int, float, bool or str); None: it predicts numbers.
     features : how the features were made (the ``features`` of the shards).
@@ -57,7 +74,8 @@ class Model:
 
     Attributes
     ----------
-    coef_, intercept_, classes_ : the arrays above; of a voted perceptron the last vector, by which nothing is decided.
+    coef_, intercept_, classes_ : the arrays above (``coef_`` sparse where ``weights`` are); of a voted perceptron the
+        last vector, by which nothing is decided.
     result_ : the ``Result`` of the training, or None for a model that was loaded.
     """
 
@@ -94,7 +112,7 @@ class Model:
             )
         if not self.regression and not (self.classes_[:-1] < self.classes_[1:]).all():
             raise ValueError("the classes must ascend and differ")
-        if not (np.isfinite(self.intercept_).all() and all(np.isfinite(w).all() for w in self.coef_)):
+        if not all_finite(self.coef_, self.intercept_):
             raise ValueError("a weight is NaN or infinite")
 
     @property
@@ -149,7 +167,14 @@ class Model:
         Of a regression it is the number, float64 [n].
         A decision value of zero is the positive class; of equal values the smallest class wins.
         """
-        return self.said(self.decision_function(X, unseen=unseen))
+        if not self.many:
+            return self.said(self.decision_function(X, unseen=unseen))
+        if is_stored(X):
+            return self._said_of_shards(X, unseen or "ignore")
+        X = _matrix(X)
+        step = max(1, PIECE_BYTES // (8 * self.intercept_.size))
+        starts = range(0, max(1, X.shape[0]), step)
+        return np.concatenate([self.said(self.decision_function(X[a : a + step], unseen=unseen)) for a in starts])
 
     def said(self, scores: np.ndarray) -> np.ndarray:
         """Classes or numbers [n] for decision values [n] or [n, K]."""
@@ -158,7 +183,9 @@ class Model:
 
     @property
     def predict_proba(self) -> Any:
-        """Probabilities float64 [n, classes]; only after training with a loss that models them.
+        """Probabilities float64 [n, classes]; only after training with a loss that models them. Of more than two
+        classes they are the softmax where all were learned at once, else those of one against the rest, made to sum
+        to 1.
 
         Raises
         ------
@@ -199,8 +226,25 @@ class Model:
         if self.voted:
             return self._vote(block), skipped
         scores = np.empty((block.n_rows, self.intercept_.size))
-        score_rows(block, self.coef_, self.intercept_, scores)
+        self._score(block, scores)
         return scores, skipped
+
+    def _score(self, block: Block, scores: np.ndarray) -> None:
+        if self.sparse:
+            c = self.coef_
+            score_sparse_rows(block, writable(c.indptr), writable(c.indices), writable(c.data), self.intercept_, scores)
+        else:
+            score_rows(block, self.coef_, self.intercept_, scores)
+
+    def codes_of_block(self, block: Block) -> tuple[np.ndarray, int]:
+        """Positions in ``classes_`` [m] for the rows of a checked block, and how many entries had features not in the
+        model; decision values are made of a bounded number of rows at a time."""
+        step = max(1, PIECE_BYTES // (8 * self.intercept_.size))
+        codes, skipped = np.empty(block.n_rows, np.intp), 0
+        for a in range(0, block.n_rows, step):
+            scores, more = self.score_block(rows_of(block, a, min(block.n_rows, a + step)))
+            codes[a : a + step], skipped = self.codes(self.flat(scores)), skipped + more
+        return codes, skipped
 
     @property
     def voted(self) -> bool:
@@ -218,6 +262,42 @@ class Model:
             voted_perceptron.vote(alike(block), votes, bias, room, column)
             scores[:, k] = column
         return scores
+
+    @property
+    def sparse(self) -> bool:
+        """Whether ``coef_`` is a scipy matrix."""
+        return not isinstance(self.coef_, np.ndarray)
+
+    @property
+    def many(self) -> bool:
+        """Whether decision values of a row group can be too many for memory: classes are then said piece by piece."""
+        return not self.regression and (self.sparse or self.intercept_.size > MANY_CLASSES)
+
+    @property
+    def n_bytes(self) -> int:
+        """Of the weights."""
+        c = self.coef_
+        return int(c.data.nbytes + c.indices.nbytes + c.indptr.nbytes if self.sparse else c.nbytes)
+
+    def dense_weights(self) -> np.ndarray:
+        """``coef_`` as an array."""
+        weights: np.ndarray = self.coef_.toarray() if self.sparse else self.coef_
+        return weights
+
+    def _said_of_shards(self, data: Any, unseen: str) -> np.ndarray:
+        from bigclf.data.dataset import Dataset
+
+        rows = data if isinstance(data, Dataset) else Dataset(data, need_labels=False)
+        codes, skipped, first = np.empty(rows.n_rows, np.intp), 0, 0
+        for place in dict.fromkeys(zip(rows.chunks.file.tolist(), rows.chunks.row_group.tolist(), strict=True)):
+            block = rows.decode(*place)
+            codes[first : first + block.n_rows], more = self.codes_of_block(block)
+            first, skipped = first + block.n_rows, skipped + more
+            if skipped and unseen == "error":
+                raise ValueError(unseen_text(skipped, self.n_features) + "; and unseen='error'")
+        if skipped:
+            warnings.warn(unseen_text(skipped, self.n_features), stacklevel=3)
+        return np.asarray(self.classes_[codes])
 
     def _score_shards(self, data: Any, unseen: str) -> tuple[np.ndarray, int]:
         from bigclf.data.dataset import Dataset
@@ -247,6 +327,10 @@ class Model:
             X = X[:, : self.n_features]
         if self.voted:
             return self._vote(_block_of(X)), skipped
+        if self.sparse:
+            scores = np.empty((X.shape[0], self.intercept_.size))
+            self._score(_block_of(X, np.float64), scores)
+            return scores, skipped
         scores = X @ self.coef_[:, : X.shape[1]].T
         return np.asarray(scores, np.float64) + self.intercept_, skipped
 
@@ -254,7 +338,8 @@ class Model:
         """Hex over weights, bias and classes: the same only for models that predict the same."""
         classes = None if self.regression else self.classes_.tolist()
         digest = hashlib.blake2b(repr((self.coef_.shape, classes)).encode(), digest_size=16)
-        digest.update(np.ascontiguousarray(self.coef_).data)
+        for array in (self.coef_.data, self.coef_.indices, self.coef_.indptr) if self.sparse else (self.coef_,):
+            digest.update(np.ascontiguousarray(array).data)
         digest.update(self.intercept_.data)
         if self.voted:
             _add_state(digest, self.state)
@@ -272,11 +357,14 @@ class Model:
         """Write the model to ``path``, which holds the old file or the whole new one, never a part."""
         from safetensors.numpy import save_file
 
-        tensors = {"weights": np.ascontiguousarray(self.coef_), "bias": self.intercept_}
+        tensors = {"weights": np.ascontiguousarray(self.coef_.data if self.sparse else self.coef_)}
+        if self.sparse:
+            tensors |= {"indices": self.coef_.indices, "indptr": self.coef_.indptr}
+        tensors["bias"] = self.intercept_
         tensors |= {STATE + name: np.ascontiguousarray(array) for name, array in self.state.items()}
         header = {
             "format": FORMAT,
-            "version": VERSION if self.regression else 1,
+            "version": 3 if self.sparse else 2 if self.regression else 1,
             "classes": None if self.regression else _as_stored(self.classes_),
             "features": self.features,
             "method": self.method,
@@ -323,7 +411,10 @@ class Model:
             classes = None if header["classes"] is None else _stored_classes(header["classes"])
             rest = (header["features"], header["method"], header["certificate"], header["facts"])
             state = {name[len(STATE) :]: array for name, array in tensors.items() if name.startswith(STATE)}
-            return cls(tensors["weights"], tensors["bias"], classes, *rest, state)
+            weights = tensors["weights"]
+            if "indptr" in tensors:
+                weights = _columns(weights, tensors["indices"], tensors["indptr"], tensors["bias"].size)
+            return cls(weights, tensors["bias"], classes, *rest, state)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ModelFormatError(f"not a usable model: {error}") from None
 
@@ -368,7 +459,7 @@ def _known(block: Block, n_features: int) -> tuple[Block, int]:
     return block._replace(indptr=indptr, indices=indices[keep], values=values), int(keep.size - indptr[-1])
 
 
-def _block_of(X: Any) -> Block:
+def _block_of(X: Any, dtype: Any = np.float32) -> Block:
     """The rows of a numpy array or scipy matrix, of which nothing but the features is known."""
     import scipy.sparse
 
@@ -376,7 +467,7 @@ def _block_of(X: Any) -> Block:
     if not rows.has_canonical_format:
         rows = rows.copy()  # the caller's stays as it is
         rows.sum_duplicates()
-    nothing, values = np.zeros(rows.shape[0]), np.asarray(rows.data, np.float32)
+    nothing, values = np.zeros(rows.shape[0]), np.asarray(rows.data, dtype)
     ids = np.zeros(rows.shape[0], np.int64)
     return Block(rows.indptr.astype(np.int64), as_unsigned(rows.indices), values, nothing, nothing, nothing, ids)
 
@@ -395,7 +486,28 @@ def _matrix(X: Any) -> Any:
     return X if X.dtype.kind in "fiub" else X.astype(np.float64)
 
 
-def _floats(array: np.ndarray) -> np.ndarray:
+def all_finite(weights: Any, bias: np.ndarray) -> bool:
+    """Whether every weight [K, d] and bias [K] is a number."""
+    rows = weights if isinstance(weights, np.ndarray) else [weights.data]
+    return bool(np.isfinite(bias).all() and all(np.isfinite(row).all() for row in rows))
+
+
+def _columns(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, n_classes: int) -> Any:
+    """Sparse weights [K, d] from a file; ValueError where they are none."""
+    import scipy.sparse
+
+    whole = indptr.ndim == indices.ndim == data.ndim == 1 and indptr.size >= 1 and indptr.dtype.kind == "i"
+    whole = whole and indices.dtype == indptr.dtype and indices.size == data.size
+    if not whole or indptr[0] != 0 or indptr[-1] != data.size or (np.diff(indptr) < 0).any():
+        raise ValueError("sparse weights whose columns do not add up")
+    if indices.size and not (indices.min() >= 0 and indices.max() < n_classes):
+        raise ValueError("sparse weights of a class that is not there")
+    return scipy.sparse.csc_matrix((data, indices, indptr), shape=(n_classes, indptr.size - 1), copy=False)
+
+
+def _floats(array: Any) -> Any:
+    if hasattr(array, "tocsc"):
+        return array.tocsc()
     array = np.asarray(array)
     return array if array.dtype in (np.float64, np.float32) else array.astype(np.float64)
 
@@ -524,9 +636,9 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _tensor_entries(header: dict[str, Any]) -> Iterator[tuple[str, int, int, np.dtype, tuple[int, ...]]]:
-    for name, entry in header.items():
+    for name, told in header.items():
         try:
-            dtype, shape, (first, last) = _DTYPES[entry["dtype"]], tuple(entry["shape"]), entry["data_offsets"]
+            dtype, shape, (first, last) = _DTYPES[told["dtype"]], tuple(told["shape"]), told["data_offsets"]
         except (KeyError, TypeError, ValueError):
             raise ModelFormatError(f"damaged header: tensor {name!r} has no known type, shape and place") from None
         numbers = (*shape, first, last)

@@ -89,7 +89,7 @@ def _model(path: str) -> tuple[str, dict[str, Any], Any]:
         "n_features": model.n_features,
         "classes": None if model.regression else model.classes_.tolist(),
         "dtype": str(model.coef_.dtype),
-        "nonzero_weights": int(sum((weights != 0).sum() for weights in model.coef_)),
+        "nonzero_weights": int(sum((w != 0).sum() for w in ([model.coef_.data] if model.sparse else model.coef_))),
         "intercept": model.intercept_.tolist(),
         "features": model.features,
         "method": model.method,

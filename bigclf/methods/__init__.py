@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bigclf.methods import touched
 from bigclf.methods.method import SCHEDULES, SHARES, Method, Param, by_shares
 from bigclf.methods.table import METHODS
 from bigclf.mixing import Rule
@@ -20,25 +21,35 @@ __all__ = ["METHODS", "SCHEDULES", "SHARES", "Method", "Param", "Setting", "by_s
 
 
 class Setting(NamedTuple):
-    """A method with everything it needs decided: the loss by name and all settings."""
+    """A method with everything it needs decided: the loss by name and all settings.
+
+    places : most slots of a state that holds touched places only (``Plan.places``); 0: it holds all of them.
+    """
 
     method: Method
     loss: str | None
     settings: dict[str, Any]
+    places: int = 0
+
+    @property
+    def form(self) -> Any:
+        """The functions of the state: the method's own, or those of ``method.touched``."""
+        return self.method.touched if self.places else self.method
 
     def params(self) -> Any:
         """The numbers that the kernel reads."""
-        return self.method.bind(self.settings)
+        return self.form.bind(self.settings | {"places": self.places} if self.places else self.settings)
 
     def kernel(self) -> Callable[..., Any]:
         """The kernel of an update, for the loss and the penalty."""
         penalty = self.settings.get("penalty")
         codes = (self.method.loss_code(self.loss), *(() if penalty is None else (PENALTIES[penalty],)))
-        return self.method.update(*codes)
+        update: Callable[..., Any] = self.form.update(*codes)
+        return update
 
     def shared(self, n_features: int, dtype: Any) -> Any:
         """A state at its beginning."""
-        return self.method.shared(n_features, dtype, self.settings)
+        return self.form.shared(n_features, dtype, self.settings)
 
     def rows(self, n_rows: int) -> Any:
         """The per-row arrays at their beginning; () for a method without."""
@@ -65,7 +76,7 @@ class Setting(NamedTuple):
 
     def is_answer(self, shared: Any) -> bool:
         """Whether a state is the model's weights and nothing beside."""
-        return len(shared) == 1 and self.weights(shared) is shared[0]
+        return bool(self.places) or (len(shared) == 1 and self.weights(shared) is shared[0])
 
     @property
     def chosen(self) -> dict[str, Any]:
@@ -75,12 +86,15 @@ class Setting(NamedTuple):
     @property
     def rule(self) -> Rule | None:
         """How copies are combined; None: there is one group only."""
-        mixings = self.method.mixings
+        mixings = self.form.mixings
         name = self.settings.get("mixing") or next(iter(mixings), None)
         return None if name is None else mixings[name]
 
     def state_bytes(self, n_features: int, dtype: Any) -> int:
         """Bytes of a state, from small ones: no array has more than two axes of features."""
+        if self.places:
+            fixed = touched.fixed_bytes(n_features, self.settings["n_classes"], dtype)
+            return fixed + self.places * touched.slot_bytes(dtype)
         none, one, two = (sum(array.nbytes for array in self.shared(n, dtype)) for n in (0, 1, 2))
         square = two - 2 * one + none  # twice the coefficient of n^2
         return none + (one - none) * n_features + square * n_features * (n_features - 1) // 2

@@ -49,9 +49,9 @@ class Kept(NamedTuple):
     """Rows of either side (0: the negatives, or all where no bias is free; 1: the positives) with the least y p.x.
 
     values : float32, places : int64 [1, 2, entry], the rows one after another; starts : int64 [1, 2, row + 1];
-    outputs : float64 [1, 2, row], y p.x, or where rows are kept between reads d; signs : float64 [1, 2, row], y; counts :
-    int64 [1, 2], rows; bars : float64 [1, 2], outputs that are not below this are not worth keeping. The first axis keeps them from
-    having the feature axis by chance."""
+    outputs : float64 [1, 2, row], y p.x, or where rows are kept between reads d; signs : float64 [1, 2, row], y;
+    counts : int64 [1, 2], rows; bars : float64 [1, 2], outputs that are not below this are not worth keeping. The first
+    axis keeps them from having the feature axis by chance."""
 
     values: np.ndarray
     places: np.ndarray

@@ -89,6 +89,19 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True)
+class TouchedForm:
+    """How a method that learns all classes at once does so in a state of touched places (``bigclf.methods.touched``):
+    functions as in ``Method``; needs : settings without which it would touch every class."""
+
+    shared: Callable[[int, Any, dict[str, Any]], tuple]  # type: ignore[type-arg]
+    bind: Callable[[dict[str, Any]], tuple]  # type: ignore[type-arg]
+    update: Callable[..., Callable[..., Any]]
+    mixings: Mapping[str, Rule]
+    place: Callable[[Any, Any, Any], None]
+    needs: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Method:
     """One learning algorithm, as data and plain functions.
 
@@ -132,6 +145,7 @@ class Method:
     multiclass : what it learns: two classes ("binary"), more of them as so many problems ("one-vs-rest"), or all at
         once ("native"), where labels are codes of classes to its kernel.
     native : the method that learns all classes at once in its place, or None.
+    touched : how it learns where weights of every feature and class do not fit in memory, or None.
     in_pieces : whether rows gone over in several calls of the kernel give the bits of one call.
     separates : whether on rows that a vector separates the mistakes come to an end.
     linear : whether the answer is its weights; else the model decides by the state that it keeps.
@@ -173,6 +187,7 @@ class Method:
     bias: tuple[str, ...] = ("feature", "none")
     multiclass: tuple[str, ...] = ("binary", "one-vs-rest")
     native: str | None = None
+    touched: TouchedForm | None = None
     working_set: bool = False
     penalties: tuple[str, ...] = ()
     in_pieces: bool = True

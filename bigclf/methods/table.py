@@ -42,8 +42,9 @@ from bigclf.methods import passive_aggressive as pa
 from bigclf.methods import second_order_perceptron as sop
 from bigclf.methods import stochastic_gradient as sgd
 from bigclf.methods import support_class_confidence_weighted as sccw
+from bigclf.methods import touched as touched_places
 from bigclf.methods import voted_perceptron as voted
-from bigclf.methods.method import SCHEDULES, Method, Param, by_shares, choice, zeros
+from bigclf.methods.method import SCHEDULES, Method, Param, TouchedForm, by_shares, choice, zeros
 from bigclf.mixing import AVERAGED, FEATURES, MEAN, MEASURED, PRECISION, SHARED_PRECISION, SUM, totals, weighed
 
 
@@ -187,6 +188,22 @@ def _pa_mc_kernel(averaged: bool) -> Callable[..., Any]:
     return mpa.passive_aggressive(averaged)
 
 
+@functools.cache
+def _touched_kernel(margin: bool) -> Callable[..., Any]:
+    return touched_places.learner(margin)
+
+
+def _touched(slack: int, margin: bool, needs: dict[str, Any]) -> TouchedForm:
+    return TouchedForm(
+        shared=touched_places.zeros,
+        bind=functools.partial(touched_places.bind, slack),
+        update=lambda loss: _touched_kernel(margin),
+        mixings=by_shares(touched_places.MEAN),
+        place=touched_places.place,
+        needs=needs,
+    )
+
+
 def _perceptron_mc(averaged: bool) -> Method:
     own: dict[str, Any] = AVERAGES_OF_CLASSES if averaged else dict(shared=multiclass.zeros)
     return Method(
@@ -199,6 +216,7 @@ def _perceptron_mc(averaged: bool) -> Method:
         bind=mp.bind,
         update=lambda loss: _perceptron_mc_kernel(averaged),
         weight_meaning="multiplies the step",
+        touched=None if averaged else _touched(0, False, {"against": "max"}),
         **NATIVE,
         **own,
     )
@@ -218,6 +236,7 @@ def _pa_mc(name: str, title: str, formula: str, slack: int, averaged: bool = Fal
         update=lambda loss: _pa_mc_kernel(averaged),
         row_weights="binary" if hard else "any",
         weight_meaning="0 or 1 only" if hard else "multiplies C",
+        touched=None if averaged else _touched(slack, True, {"constraints": "one"}),
         **NATIVE,
         **own,
     )

@@ -1016,7 +1016,7 @@ class Measuring(Crew):
         patience: Patience,
     ) -> None:  # fmt: skip
         self.measure, self._parts, self._progress, self._done = measure, parts, progress, 0
-        self.sample, self.content_bytes = measure.source.files[0], measure.model.coef_.nbytes
+        self.sample, self.content_bytes = measure.source.files[0], measure.model.n_bytes
         needed = bytes_needed(measure, parts)
         super().__init__(uuid.uuid4().hex, measure, needed, idle, link=link, patience=patience)
 

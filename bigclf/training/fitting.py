@@ -20,7 +20,7 @@ from bigclf.data import files
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset
 from bigclf.data.iterator import is_iterator, write_down
-from bigclf.errors import ClusterError, Interrupted
+from bigclf.errors import ClusterError, Interrupted, MemoryBudgetError
 from bigclf.jit import cpu_type
 from bigclf.losses import REGRESSION
 from bigclf.methods import Method, Setting, native, resolve
@@ -30,8 +30,8 @@ from bigclf.training.book import Patience
 from bigclf.training.engines import Engine, LocalEngine
 from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.outcome import Result, class_columns, model_of, result_of, validation, warn_of_limits
-from bigclf.training.plan import Plan, make_plan
-from bigclf.training.problems import Problem, class_weight_array, make_problems, regression_problem
+from bigclf.training.plan import Plan, settle
+from bigclf.training.problems import Problem, class_weight_array, make_problems, regression_problem, require_few
 from bigclf.training.run import Run
 from bigclf.training.run_directory import VERSION, Checkpoint, RunDirectory, groups_before
 from bigclf.training.sources import likely_width, open_source, require_usable, warm
@@ -94,7 +94,9 @@ def fit(
     sample_weight : [rows] at least 0, for matrices; shards bring theirs in the column ``weight``.
     class_weight : None, "balanced" or {label: weight}.
     multiclass : "one-vs-rest" (K problems over one read of each block), "native" (all classes at once, by those methods
-        that have it), or "auto": the first, unless the method has the second only.
+        that have it), or "auto": the first, unless the method has the second only. Where weights of every feature and
+        class do not fit in ``memory``, perceptron_mc, pa_mc, pa1_mc and pa2_mc (steps against one class) hold those
+        that are touched alone: the same numbers, and ``coef_`` is sparse. In one process.
     dtype : of the weights while training, "float64" or "float32"; certificates are float64 always.
     memory : bytes for data, state and caches, as a number or like "256MB"; interpreter and libraries come on top.
     tol : relative duality gap at which to stop (dcd: 1e-3); epochs, max_seconds : limits. epochs=None is 10,000 for
@@ -162,18 +164,23 @@ def fit(
         options["epochs"] = options["epochs"] or default_epochs(setting.method, source.learnable[0], early_stopping)
         weights = None if regression else class_weight_array(class_weight, source.classes, source.class_counts)
         require_usable(source, setting, weights)
+        if weights is not None:
+            require_few(source.classes.size, setting, options["memory"])
         problems = [regression_problem(setting)] if weights is None else make_problems(source.classes, weights, setting)
         if source.index_width != width:
             warm(setting, source.index_width, dtype)
         if isinstance(source, Arrays):  # the caller's rows, and what making CSR of them took
             peak.base = peak.peak = anonymous_bytes()
-        plan = make_plan(
+        problems, plan = settle(
             source, problems, memory=options["memory"], dtype=dtype, seed=seed, groups=groups,
             threads=threads or (2 if link is None else 1), in_memory=isinstance(source, Arrays), segments=segments,
             reads=options["epochs"] + (options["tol"] is not None), opportunistic=opportunistic,
             keeps_best=early_stopping is not None,
         )  # fmt: skip
         log.info("plan: %s", plan)
+        if plan.places:
+            _require_alone(link)
+            warm(problems[0].setting, source.index_width, dtype)
         for record in source.warnings:
             log.warning("%s", record)
         model = _train(source, problems, plan, options, peak, link)
@@ -256,6 +263,15 @@ def _refuse_beside_iterator(y: Any, sample_weight: Any, columns: Any, link: Any,
             raise TypeError(f"{name} has no effect with an iterator of blocks: they bring their own")
     if link is not None:
         raise TypeError("workers of a cluster do not see an iterator of blocks: write it down with write_shards")
+
+
+def _require_alone(link: Any) -> None:
+    """MemoryBudgetError on a cluster, whose workers have no way to send such states."""
+    if link is not None:
+        raise MemoryBudgetError(
+            "weights of every feature and class do not fit in memory=, and a state of touched features cannot travel "
+            "to workers of a cluster: leave workers out, or give more memory"
+        )
 
 
 @contextlib.contextmanager
@@ -363,6 +379,7 @@ def _train(
                 directory.record(history[-1], now=True)
             model.facts["limits"] = limits
             model.save(directory.file("model.bigclf"))
+        result.memory["peak"] = max(result.memory["peak"], peak.peak)  # making and writing the model, too
     if not result.converged:
         warn_of_limits(result, options)
     return model
@@ -569,8 +586,11 @@ def _start_from(run: Run, init: Model, source: Any) -> None:
         run.continue_from(init.state, int(init.facts.get("best_epoch", init.facts["epochs"])))
     for number, (problem, state) in enumerate(zip(run.problems, run.states, strict=True)):
         if place is not None and not (init.state and further):
-            constant = (init.intercept_ * problem.setting.settings["bias"])[:, None]
-            begin = np.hstack([init.coef_, constant])
+            constant = init.intercept_ * problem.setting.settings["bias"]
+            if run.plan.places:
+                problem.setting.form.place(state, (init.coef_, constant), problem.setting.params())
+                continue
+            begin = np.hstack([init.dense_weights(), constant[:, None]])
             weights = class_columns(begin, len(source.classes)) if run.method.all_classes else begin[number]
             place(state, weights, problem.setting.params())
 

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from bigclf.errors import ConvergenceWarning, DataError
-from bigclf.model import Model, is_stored
+from bigclf.methods import touched
+from bigclf.model import Model, all_finite, is_stored
 from bigclf.training.book import Patience
 from bigclf.training.memory import PeakMemory, anonymous_bytes
-from bigclf.training.plan import Plan
+from bigclf.training.plan import MODEL_COPIES, Plan
 from bigclf.training.problems import progress_of
 from bigclf.training.run import Run
 from bigclf.training.sources import longest_row
@@ -37,7 +38,8 @@ class Result:
         one problem learned online in one group also ``curve``, (rows, mistakes, sum of losses) so far after 64 rows,
         77, 92 and so on, each a fifth more.
     plan : as in ``run.json``; memory : bytes ``base`` (interpreter and libraries), ``planned`` (without the
-        room for decoding where the raw store had every row), ``peak`` (anonymous).
+        room for decoding where the raw store had every row, and for touched places that did not come to be), ``peak``
+        (anonymous).
     stopped : "tolerance", "settled" (an epoch learned from no row, so that no further one would), "epochs", "seconds",
         "validation" or "stalled" (floating point has no better answer); converged : whether it was the first, the
         second or validation, or, of a method without a certificate, epochs.
@@ -59,6 +61,19 @@ class Result:
     bytes_read: int = 0
     warnings: list[str] = field(default_factory=list)
     repeatable: bool = True
+
+
+def coefficients_of(run: Run, latest: bool = False) -> tuple[Any, np.ndarray]:
+    """coef_ [K, feature], of a state of touched places sparse, and intercept_ [K] of the answer (``weights_of``)."""
+    setting, state = run.problems[0].setting, run.states[0]
+    if setting.places:
+        state = state if latest or run.status[0].best is None else run.status[0].best
+        return touched.coefficients(state), state.bias.astype(np.float64) * setting.settings["bias"]
+    if setting.method.all_classes and run.status[0].weights is None and setting.settings["n_classes"] > 2:
+        columns = setting.weights(state if latest or run.status[0].best is None else run.status[0].best)
+        return np.ascontiguousarray(columns[:-1].T), columns[-1].astype(np.float64) * setting.settings["bias"]
+    weights = weights_of(run, latest)
+    return weights[:, :-1], constants(run, weights)
 
 
 def weights_of(run: Run, latest: bool = False) -> np.ndarray:
@@ -98,10 +113,9 @@ def validation(run: Run, source: Any, data: Any, link: Any, patience: Patience) 
     from bigclf.metrics import Evaluation, evaluate
     from bigclf.training.evaluation import evaluate_on
 
-    weights = weights_of(run, latest=True)
-    bias = constants(run, weights)
+    weights, bias = coefficients_of(run, latest=True)
     method = {"name": run.method.name, "bias": "feature" if run.problems[0].setting.settings["bias"] else None}
-    model = Model(weights[:, :-1], bias, source.classes, method=method)
+    model = Model(weights, bias, source.classes, method=method)
     if not run.method.linear:
         model.state = kept_state(run)
     if is_stored(data):
@@ -129,7 +143,7 @@ def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMem
         }
         if len(each) > 1:
             certificate["problems"] = each
-    planned = plan.memory["planned"] - (0 if run.decoded else plan.memory.get("decoding", 0))
+    planned = plan.memory["planned"] - (0 if run.decoded else plan.memory.get("decoding", 0)) - _untouched(run, plan)
     first = [status.progressive for status in run.status]
     rows = sum(tally.rows for tally in first)
     mistakes = sum(tally.mistakes for tally in first)
@@ -155,6 +169,16 @@ def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMem
         warnings=[*source.warnings, *variances_used_up(run), *scaled_down(run), *not_separated(run)],
         repeatable=not plan.opportunistic,
     )
+
+
+def _untouched(run: Run, plan: Plan) -> int:
+    """Bytes of places that were planned for and never came to be, of one group."""
+    if not plan.places or len(plan.groups) > 1:
+        return 0
+    state, slot = run.states[0], touched.slot_bytes(plan.dtype)
+    held = int(state.lists[:, 1].sum(dtype=np.int64))
+    # the writer takes the arrays of the answer as they are; versions of it that copy them find room in the budget
+    return slot * (plan.places - state.weights.size + MODEL_COPIES * plan.places - held)
 
 
 def variances_used_up(run: Run) -> list[str]:
@@ -213,8 +237,7 @@ def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> 
     import bigclf
 
     setting = run.problems[0].setting
-    weights = weights_of(run)
-    bias = constants(run, weights)
+    weights, bias = coefficients_of(run)
     method = {"name": setting.method.name, "loss": setting.loss, **setting.chosen, "bias": options["bias"]}
     facts = {
         "version": bigclf.__version__, "n_rows": source.n_rows, "nnz": source.nnz, "data": source.digest,
@@ -225,14 +248,14 @@ def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> 
         **({"best_epoch": run.best_epoch} if run.best_epoch else {}),
         **({"validation": found} if (found := validated(run, result)) else {}),
     }  # fmt: skip
-    if not all(np.isfinite(row).all() for row in weights):
+    if not all_finite(weights, bias):
         row, norm = longest_row(source)
         raise DataError(
             "the weights overflow: scale down the values or the rate, or take float64 for the weights; "
             f"the longest row is row {row}, of norm {norm:.3g}"
         )
     state = None if setting.method.certificate else kept_state(run)
-    model = Model(weights[:, :-1], bias, source.classes, source.features, method, result.certificate, facts, state)
+    model = Model(weights, bias, source.classes, source.features, method, result.certificate, facts, state)
     model.result_ = result
     return model
 

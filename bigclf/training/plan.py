@@ -7,6 +7,7 @@ machine happens to have; the plan is written to ``run.json``. What cannot fit is
 from __future__ import annotations
 
 import dataclasses
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +18,12 @@ from bigclf.data import store as raw
 from bigclf.errors import MemoryBudgetError
 from bigclf.jit import random_state, shuffle
 from bigclf.losses import BOXED
+from bigclf.methods import METHODS, Setting, touched
 from bigclf.methods.conjugate_gradients import BYTES_A_ROW
 from bigclf.training.problems import Problem
 from bigclf.units import format_bytes
 
+log = logging.getLogger("bigclf")
 VERSION = 1
 MB = 1_000_000
 RUN_BYTES = 64_000  # neighbours that are shuffled as a unit lie within about so many bytes
@@ -54,6 +57,10 @@ BLOCK_ROUNDS = {"auto": 0, "fixed": 10, "selective": 10, "cached": 3}  # where t
 CACHE_SHARE = 0.5  # of the memory that blocks and the cache of selective block minimisation share
 CLIMB_ROWS, CLIMB_SHARE = 200_000, 1 / 8  # free rows that conjugate gradients have room for: the larger of the two
 CLIMB_OF_SET = 1.0  # ... of a working set, whose rows are mostly free; with a bias, which couples all, it makes room
+PLACES_SHARE = 0.95  # of the memory that is left, for a state of touched places; the rest is for larger blocks
+WASTE = 4  # slots for a touched place, at most: stretches that are half full, and free ones
+LEAST_PLACES = 1 << 16
+MODEL_COPIES = 2  # the answer, and its bytes while it is written
 SET_SHARE = 0.25  # a working set of more of the data adds nothing (measured: 16 % is enough on RCV1-like data)
 
 
@@ -72,6 +79,8 @@ class Plan:
     run : neighbours shuffled as a unit.
     set_rows, set_nnz : arena of a problem's working set (0: none) in the mean; shares : of each problem's to that mean
         (none: all 1); rounds : most rounds over it after a read.
+    places : most slots of a state that holds touched places only (``bigclf.methods.touched``); 0: it holds every
+        feature of every class.
     climb_rows : most free rows that conjugate gradients go over where rounds stall (0: none, or no memory for it).
     schedule : "auto", or which of the family of ``schedules.py``; block_rounds : of "fixed" and "selective" the rounds
         over each block, of "cached" the visits to cached rows for each row read, of "auto" 0.
@@ -108,6 +117,7 @@ class Plan:
     block_rounds: int = 0
     opportunistic: bool = False
     climb_rows: int = 0
+    places: int = 0
     version: int = VERSION
 
     def as_json(self) -> dict[str, Any]:
@@ -123,7 +133,68 @@ class Plan:
         shared = self.as_json()
         for name in ("threads", "buffers", "learners", "store_bytes", "rows_sides", "rows_bytes", "memory"):
             del shared[name]
+        if shared.pop("places"):
+            shared["touched"] = True
         return shared
+
+
+def settle(source: Any, problems: list[Problem], *, memory: int, **shape: Any) -> tuple[list[Problem], Plan]:
+    """The plan, and the problems as it has them: where weights of every feature and class do not fit in memory, of a
+    state that holds touched places only.
+
+    Raises
+    ------
+    MemoryBudgetError : as ``make_plan``; where the method has no such state, naming those that have.
+    """
+    try:
+        return problems, make_plan(source, problems, memory=memory, **shape)
+    except MemoryBudgetError as error:
+        setting, n_classes = problems[0].setting, source.classes.size
+        if problems[0].targets is None or n_classes <= 2:
+            raise
+        size = setting.state_bytes(source.n_features, shape["dtype"])
+        if why_not := _not_touched(setting):
+            if len(problems) * size <= memory:
+                raise
+            raise MemoryBudgetError(f"{error}; {why_not}") from None
+        places = _places(source, problems, memory, shape)
+        if places <= 0:
+            raise
+    problems = [problem._replace(setting=problem.setting._replace(places=places)) for problem in problems]
+    log.info(
+        "weights of %s features for %s classes would take %s: the state holds those that are touched, at most %s (%s)",
+        f"{source.n_features:,}", f"{n_classes:,}", format_bytes(size), f"{places:,}",
+        format_bytes(places * touched.slot_bytes(shape["dtype"])),
+    )  # fmt: skip
+    return problems, make_plan(source, problems, memory=memory, **shape)
+
+
+def _not_touched(setting: Setting) -> str:
+    """Why a state of touched places is no help, and what is; empty where it is possible."""
+    form = setting.method.touched
+    having = ", ".join(name for name, method in METHODS.items() if method.touched)
+    if form is None:
+        return f"weights of touched features alone are held by {having} (multiclass='native')"
+    for name, value in form.needs.items():
+        if setting.settings[name] != value:
+            return f"weights of touched features alone are held with {name}={value!r}"
+    return ""
+
+
+def _places(source: Any, problems: list[Problem], memory: int, shape: dict[str, Any]) -> int:
+    """Slots that ``memory`` has room for beside everything else, and no more than there can be use for."""
+    edges = group_edges(source.chunks.nnz, shape["groups"])
+    segments = shape.get("segments") or _segments(source, len(problems), len(edges))
+    least = [problem._replace(setting=problem.setting._replace(places=1)) for problem in problems]
+    sizes = Sizes(source, least, shape["dtype"], edges, shape["in_memory"], segments)
+    sizes.state += sizes.one_state * shape.get("keeps_best", False)
+    _, parts = _streamed(sizes, memory, again=shape["reads"] > 1)
+    room = PLACES_SHARE * (memory - sum(parts.values()) - SLACK_BYTES)
+    slot = touched.slot_bytes(shape["dtype"])
+    copies = sizes.copies + bool(shape.get("keeps_best", False)) + MODEL_COPIES
+    # a step touches two classes at each entry, one of them the row's own
+    useful = min(source.nnz * (1 + shape["reads"]), source.n_features * source.classes.size)
+    return int(min(room / (slot * copies), touched.MOST, WASTE * useful + LEAST_PLACES))
 
 
 def make_plan(
@@ -199,6 +270,7 @@ def make_plan(
         schedule=schedule,
         block_rounds=(settings.get("inner_rounds") or BLOCK_ROUNDS[schedule]) if schedule != "auto" else 0,
         opportunistic=opportunistic,
+        places=problems[0].setting.places,
         **shape,
     )
 
@@ -278,11 +350,20 @@ class Sizes:
         climbs = self.method.climb and self.method.climb(self.method.loss_code(self.setting.loss))
         enough = _rounds(self.setting.settings, len(edges)) >= PACE
         self.climbs = bool(climbs) and self.alone and enough and self.schedule == "auto"
-        copies = 1
+        self.copies = 1
         if not self.alone:  # the start of the epoch, a group's, what two levels of the tree join, and what comes of it
-            copies = 5 + (len(edges) if segments > 1 else 0)
+            self.copies = 5 + (len(edges) if segments > 1 else 0) + 2 * bool(self.setting.places)  # wider sums
         self.one_state = self.setting.state_bytes(source.n_features, dtype)
-        self.state = self.one_state * copies
+        self.state = self.one_state * self.copies
+        # of the answer and of what it is written from
+        self.model = self.narrow + self.weights
+        if self.setting.places:
+            slots = self.setting.places * touched.slot_bytes(dtype)
+            self.model = MODEL_COPIES * (slots + 4 * source.n_features)
+        elif self.method.all_classes and source.classes.size > 2:
+            plain = self.setting.is_answer(self.setting.shared(1, dtype))  # else the state is written beside it
+            answer = self.narrow if plain else self.weights
+            self.model = MODEL_COPIES * answer + (0 if plain else self.one_state)
         self.fields = self.setting.row_numbers  # of a row, in the per-row arrays
         self.sides = 0  # of per-row arrays on disk; 0: they are in memory
 
@@ -313,7 +394,7 @@ class Sizes:
         if self.steps_by_sums:
             parts["certificate"] = self.k * self.narrow
         elif not (self.method.certificate and self.alone):  # there the best weights are it, v makes room to write it
-            parts["model"] = self.k * (self.narrow + self.weights)
+            parts["model"] = self.k * self.model
         return parts
 
     def resident(self) -> dict[str, int]:

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Block
+from bigclf.errors import MemoryBudgetError
 from bigclf.jit import kernel, random_state
-from bigclf.methods import Setting
+from bigclf.methods import METHODS, Setting
+from bigclf.units import format_bytes
 
 
 class Fold(NamedTuple):
@@ -119,6 +121,19 @@ def progress_of(problem: Problem, rows: int, mistakes: int, loss: float) -> dict
         price = problem.setting.settings["C"] if problem.setting.method.certificate else 1.0
         return {"mean_loss": loss / (max(1, rows) * price)}
     return {"error": mistakes / max(1, rows)}
+
+
+def require_few(n_classes: int, setting: Setting, memory: int) -> None:
+    """MemoryBudgetError where the problems of so many classes, one against the rest, are too many to be written down:
+    each says of every class what it is to it."""
+    if not setting.method.all_classes and n_classes > 2 and 8 * n_classes * n_classes > memory:
+        having = ", ".join(name for name, method in METHODS.items() if method.touched)
+        size = format_bytes(8 * n_classes * n_classes)
+        raise MemoryBudgetError(
+            f"{n_classes:,} classes one against the rest are as many problems, whose targets alone take {size}, and "
+            f"memory={format_bytes(memory)}; all classes at once, by weights of touched features, are learned by "
+            f"{having} (multiclass='native')"
+        )
 
 
 def make_problems(classes: np.ndarray, class_weights: np.ndarray, setting: Setting) -> list[Problem]:

@@ -21,7 +21,7 @@ from bigclf.data.row_files import FiledArray
 from bigclf.errors import RunError
 from bigclf.model import header_length, tensor_table
 
-NAMES = {"<f8": "F64", "<f4": "F32", "<i8": "I64"}
+NAMES = {"<f8": "F64", "<f4": "F32", "<i8": "I64", "<i4": "I32"}
 PIECE = 1 << 17  # entries of a tensor that are read at a time
 NO_SUM = "0" * 32
 

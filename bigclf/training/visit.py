@@ -730,8 +730,13 @@ def _copied(state: Any, into: Any) -> Any:
         return ()
     if not into:
         return type(state)(*(array.copy() for array in state))
-    for array, place in zip(state, into, strict=True):
-        np.copyto(place, array)
+    return type(state)(*map(_copied_array, state, into))
+
+
+def _copied_array(array: np.ndarray, into: np.ndarray) -> np.ndarray:
+    if into.shape != array.shape:  # of a state that has grown
+        return array.copy()
+    np.copyto(into, array)
     return into
 
 

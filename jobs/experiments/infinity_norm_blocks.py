@@ -4,9 +4,9 @@
 
 A row has 30 features of 100,000 at random and each of the 16 relevant ones with probability 1/2; it is positive where
 at least 8 of these are there. All values are 1, and the largest infinity-norm margin is 1/32: half the step from 7/16
-to 8/16. With epsilon = gamma* / 2 the run is to end within 20 reads with a clean one (no row has less than F - epsilon),
-or else to say what is left between F and the margin. ``--cap`` puts the learning into a memory control group, which counts
-the page cache (root). OUT gets `shards` and `results.json`.
+to 8/16. With epsilon = gamma* / 2 the run is to end within 20 reads with a clean one (no row has less than F -
+epsilon), or else to say what is left between F and the margin. ``--cap`` puts the learning into a memory control group,
+which counts the page cache (root). OUT gets `shards` and `results.json`.
 """
 
 from __future__ import annotations
