@@ -149,10 +149,10 @@ def test_almas_corrections_and_margins_keep_to_its_theorem():
 
 
 def test_each_step_of_pumma_is_the_point_of_least_norm_on_its_way():
-    """||u||_p of the step against a search by scipy, and the slope there: 100 steps of p from 2 to 85."""
-    for seed in range(20):
+    """||u||_p of the step against a search by scipy, and the slope there: steps of p from 2 to 85."""
+    for seed in range(8):
         x, y = random_rows(60, 20, seed=seed, density=0.5, noise=0)
-        p, bias = (2.0, 3.0, 9.0, 85.0)[seed % 4], (None, "free")[seed // 4 % 2]
+        p, bias = (2.0, 3.0, 9.0, 85.0)[seed % 4], (None, "free")[seed // 4]
         setting, state = made(PUMMA, 20, bias=bias, p=p, delta=0.1)
         block, kernel, params, seen = block_of(x, y), setting.kernel(), setting.params(), 0
         for i in range(60):
