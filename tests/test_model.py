@@ -241,7 +241,7 @@ def with_text(header, **changes):
 
 def test_metadata_that_lies(tmp_path):
     header, body = parts(saved())
-    refused(tmp_path, joined(with_text(header, version=3), body), "newer")
+    refused(tmp_path, joined(with_text(header, version=9), body), "newer")
     refused(tmp_path, joined(with_text(header, version="1"), body), "newer")
     refused(tmp_path, joined(with_text(header, format="other"), body), "not a bigclf model")
     refused(tmp_path, joined({**header, "__metadata__": {}}, body), "not a bigclf model")

@@ -17,14 +17,15 @@ from bigclf.data.dataset import Dataset
 from bigclf.data.row_files import FiledArray, RowStore
 from bigclf.errors import MemoryBudgetError, RunError
 from bigclf.methods import resolve
-from bigclf.training import fit, fitting
+from bigclf.training import fit
+from bigclf.training import plan as planning
 from bigclf.training.problems import make_problems
 from bigclf.training.run import Run
 from bigclf.training.run_directory import load_rows, publish_arrays
 
 D, N = 60, 4000
 SMALL = dict(memory="14.8MB", progress=False, C=0.1)  # the rows do not stay in memory
-PLAN = fitting.make_plan
+PLAN = planning.make_plan
 SET = {"working_set": 0.05}
 pytestmark = pytest.mark.filterwarnings("ignore:not converged")
 
@@ -63,7 +64,7 @@ def disk(monkeypatch):
     """Call it, and from then on dual variables are on disk; call it with False, and they are in memory."""
 
     def put(there=True):
-        monkeypatch.setattr(fitting, "make_plan", on_disk if there else PLAN)
+        monkeypatch.setattr(planning, "make_plan", on_disk if there else PLAN)
 
     return put
 
@@ -222,10 +223,11 @@ KILLS = """
 import dataclasses, json, os, signal, sys, warnings
 warnings.simplefilter("ignore")
 from bigclf.data import files
-from bigclf.training import fit, fitting
+from bigclf.training import fit
+from bigclf.training import plan as planning
 shards, place, moments = sys.argv[1], sys.argv[2], int(sys.argv[3])
-plan, count, stop, real = fitting.make_plan, 0, None, files.write_all
-fitting.make_plan = lambda *given, **named: dataclasses.replace(plan(*given, **named), rows_sides=2)
+plan, count, stop, real = planning.make_plan, 0, None, files.write_all
+planning.make_plan = lambda *given, **named: dataclasses.replace(plan(*given, **named), rows_sides=2)
 
 def write_all(*given):  # dies before or after a write of dual variables or of a record
     global count

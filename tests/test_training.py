@@ -703,7 +703,7 @@ def test_one_class_or_no_rows_is_refused_before_training(rows, tmp_path):
     ("given", "error", "words"),
     [
         ({"speed": 0.1}, TypeError, "speed.*no method has it.*dcd takes C"),
-        ({"algo": "perceptron", "C": 1.0}, TypeError, "C has no effect.*dcd, pa1, pa2"),
+        ({"algo": "perceptron", "C": 1.0}, TypeError, "C has no effect.*dcd, .*pa1, pa2"),
         ({"algo": "pa1", "tol": 0.1}, TypeError, "tol has no effect.*pa1"),
         ({"algo": "pa1", "working_set": 0.1}, TypeError, "working_set.*dcd"),
         ({"algo": "perceptron", "loss": "hinge"}, TypeError, "loss"),
