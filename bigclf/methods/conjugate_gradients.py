@@ -24,8 +24,8 @@ import numpy as np
 from bigclf.jit import axpy, dot, inlined, inner, kernel, prefetch_ahead
 from bigclf.losses import LOGISTIC, dual_diagonal, is_regression
 
-FACES = 5  # one after the other, before coordinate steps look at all rows again
-LEAVING, LEAVING_SHARE = 10, 0.003  # of the face's rows: where more would leave it, it is not the right one
+FACES = 10  # one after the other, before coordinate steps look at all rows again
+LEAVING, LEAVING_SHARE = 10, 0.05  # of the face's rows: where more would leave it, it is not the right one
 ROWS_A_CALL = 10_000  # of a face, times steps, between two looks at whether the run is to stop
 QUARTERS = 12  # tried of a way, before it is given up
 FLAT = 1e-12  # curvature of a direction beside that of its rows one by one: rounding
