@@ -67,15 +67,20 @@ class Case(NamedTuple):
         return setting.shared(n_features, dtype), setting.rows(n_rows)
 
 
+SAME_KERNELS = ("tron", "lbfgs")  # as newton has
+
+
 def shown(method):
     """The losses that stand for all of a method's: of a gradient method one of classes and one of numbers, since its
     losses differ in their slope alone."""
+    if method.name in SAME_KERNELS:
+        return method.losses[:1]
     if method.certificate or len(method.losses) < 2:
         return method.losses or (None,)
     return (method.losses[0], *[loss for loss in method.losses if loss in REGRESSION][:1])
 
 
-EVERY_CASE = [Case(m.name, loss) for m in METHODS.values() for loss in m.losses or (None,)]
+EVERY_CASE = [Case(m.name, loss) for m in METHODS.values() if m.name != "tron" for loss in m.losses or (None,)]
 # stand for those that learn all at once
 OF_CLASSES = ("averaged_perceptron_mc", "pa1_mc", "mira_mc", "cw_mc", "sccw", "dcd_mc")
 CASES = [Case(m.name, loss) for m in METHODS.values() if not m.all_classes or m.name in OF_CLASSES for loss in shown(m)]

@@ -6,7 +6,7 @@ A method is a file with its kernels and a line in ``METHODS`` (``table.py``); th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,9 +95,18 @@ class Setting(NamedTuple):
         if self.places:
             fixed = touched.fixed_bytes(n_features, self.settings["n_classes"], dtype)
             return fixed + self.places * touched.slot_bytes(dtype)
-        none, one, two = (sum(array.nbytes for array in self.shared(n, dtype)) for n in (0, 1, 2))
-        square = two - 2 * one + none  # twice the coefficient of n^2
-        return none + (one - none) * n_features + square * n_features * (n_features - 1) // 2
+        return _bytes_of(lambda n: self.shared(n, dtype), n_features)
+
+    def sum_bytes(self, n_features: int, dtype: Any) -> int:
+        """Bytes of the arrays of a state that are sums over rows."""
+        return _bytes_of(lambda n: [getattr(self.shared(n, dtype), name) for name in self.method.sums], n_features)
+
+
+def _bytes_of(arrays: Callable[[int], Iterable[np.ndarray]], n_features: int) -> int:
+    """Bytes of ``arrays(n_features)`` from those of small ones."""
+    none, one, two = (sum(array.nbytes for array in arrays(n)) for n in (0, 1, 2))
+    square = two - 2 * one + none  # twice the coefficient of n^2
+    return none + (one - none) * n_features + square * n_features * (n_features - 1) // 2
 
 
 def resolve(

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import AHEAD, axpy, dot, dot_ahead, kernel, prefetch, prefetch_ahead
+from bigclf.jit import AHEAD, axpy, dot, dot_ahead, inlined, kernel, prefetch, prefetch_ahead
 from bigclf.losses import best_dual, dual_diagonal, dual_upper, dual_value, freedom, is_regression, loss_value, row_gap
 
 
@@ -50,41 +50,46 @@ class Params(NamedTuple):
     sigma: float
 
 
+@inlined
+def pass_over(loss, regression, block, order, weights, alpha, params, sigma, scores):  # type: ignore[no-untyped-def]
+    """One pass over the rows of ``order``; ``scores`` gets minus the distance to being provably stuck."""
+    last, e = weights.size - 1, params.epsilon
+    mistakes, updates, total, gap = 0, 0, np.float64(0), np.float64(0)
+    for k in range(order.size):
+        prefetch_ahead(block, order, k)
+        if k + AHEAD < order.size:
+            prefetch(alpha, block.ids[order[k + AHEAD]])
+            prefetch(scores, order[k + AHEAD])
+        i = order[k]
+        r, t = block.ids[i], block.labels[i]
+        s = 1.0 if regression else t
+        c = params.C * block.weights[i]
+        a = alpha[r]
+        m = s * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
+        value = loss_value(loss, m, t, e)
+        mistakes += value > 0 if regression else m <= 0
+        total += c * value
+        gap += row_gap(loss, a, m, c, t, e)
+        q = sigma * (block.norms[i] + params.bias * params.bias)
+        new = best_dual(loss, a, m, q, c, t, e)
+        if new != a:
+            alpha[r] = new
+            step = sigma * (new - a) * s
+            axpy(step, block, i, weights)
+            weights[last] += params.bias * step
+            m += (new - a) * q
+            updates += 1
+        scores[i] = freedom(loss, new, m, c, t, e)
+    return Counts(order.size, mistakes, updates, total, gap)
+
+
 def descend(loss: int):  # type: ignore[no-untyped-def]
-    """Kernel of one pass over the rows of ``order``; ``scores`` gets minus the distance to being provably stuck."""
+    """Kernel of one pass over the rows of ``order``."""
     regression = is_regression(loss)
 
     @kernel
     def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
-        weights, alpha, e = shared.weights, rows.alpha, params.epsilon
-        last = weights.size - 1
-        mistakes, updates, total, gap = 0, 0, np.float64(0), np.float64(0)
-        for k in range(order.size):
-            prefetch_ahead(block, order, k)
-            if k + AHEAD < order.size:
-                prefetch(alpha, block.ids[order[k + AHEAD]])
-                prefetch(scores, order[k + AHEAD])
-            i = order[k]
-            r, t = block.ids[i], block.labels[i]
-            s = 1.0 if regression else t
-            c = params.C * block.weights[i]
-            a = alpha[r]
-            m = s * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
-            value = loss_value(loss, m, t, e)
-            mistakes += value > 0 if regression else m <= 0
-            total += c * value
-            gap += row_gap(loss, a, m, c, t, e)
-            q = params.sigma * (block.norms[i] + params.bias * params.bias)
-            new = best_dual(loss, a, m, q, c, t, e)
-            if new != a:
-                alpha[r] = new
-                step = params.sigma * (new - a) * s
-                axpy(step, block, i, weights)
-                weights[last] += params.bias * step
-                m += (new - a) * q
-                updates += 1
-            scores[i] = freedom(loss, new, m, c, t, e)
-        return Counts(order.size, mistakes, updates, total, gap)
+        return pass_over(loss, regression, block, order, shared.weights, rows.alpha, params, params.sigma, scores)
 
     return update
 

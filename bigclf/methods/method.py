@@ -69,6 +69,10 @@ def by_shares(rule: Rule) -> dict[str, Rule]:
     return dict.fromkeys(SHARES, rule)
 
 
+# What a read is to a method that takes its steps from sums over rows: the kernel learns, row by row in a drawn order;
+# or it only adds; or it adds over rows that it has been over since, of which a share may do.
+LEARN, SUM, AGAIN = "learn", "sum", "again"
+
 SCHEDULES = ("auto", "fixed", "selective", "cached")
 
 
@@ -130,10 +134,11 @@ class Method:
     within, value : loss code -> kernels ``(block, rows, params)`` and ``(block, rows, params, t) -> float`` with which
         a problem begins from the dual variables of another: their intervals, and the rows' terms of the dual objective
         at t times them; None: every problem begins at zero.
-    absorb : (shared, params) -> Step: for methods that take a step after each read from sums over all rows (gradients,
-        products with a Hessian): the kernel only adds to the arrays of ``shared`` that are sums, so that the order of
-        rows and groups has no part in it; this makes of them, in place, what the next read begins with. None: the
-        kernel itself learns.
+    absorb : loss code -> function (shared, params) -> Step, for methods that take a step after each read from sums over
+        all rows (gradients, products with a Hessian): the kernel only adds to the arrays ``sums`` of ``shared``, so
+        that the order of rows and groups has no part in it; this makes of them, in place, what the next read begins
+        with. None: the kernel itself learns.
+    sums : names of those arrays; reading : shared -> what the next read is, "learn", "sum" or "again".
     climb : loss code -> function that goes up the dual over the rows that can move, where rounds of the kernel stall,
         or None (``bigclf.methods.conjugate_gradients``).
     mixings : how copies are combined (``bigclf.mixing``), the default first, by the names the user may choose from:
@@ -176,7 +181,9 @@ class Method:
     within: Callable[[int], Callable[..., Any]] | None = None
     value: Callable[[int], Callable[..., Any]] | None = None
     climb: Callable[[int], Callable[..., int] | None] | None = None
-    absorb: Callable[[Any, Any], Step] | None = None
+    absorb: Callable[[int], Callable[[Any, Any], Step]] | None = None
+    sums: tuple[str, ...] = ()
+    reading: Callable[[Any], str] = lambda shared: LEARN
     mixings: Mapping[str, Rule] = field(default_factory=lambda: by_shares(MEAN))
     mixing: str = "mean by rows, uniform or by mistakes"
     clocked: bool = False

@@ -6,10 +6,17 @@
 
 Only sums over rows are needed: the gradient and the diagonal of H at a point, or H d for the direction d that conjugate
 gradients ask about. A read is one of these; what lies between two reads is ``absorb``. So the answer depends neither on
-the order of rows nor on who added up what, and the same groups give the same bits whatever workers there are.
+the order of rows nor on who added up what, and the same groups give the same bits whatever workers there are. Products
+may leave out rows (a sub-sampled Hessian: Byrd, Chin, Neveitt, Nocedal, SIAM J. Optimization 2011): the sum is then
+scaled to all rows, and the line search and the certificate know of every row all the same.
 
 The dual variables a_i = -C_i loss'(m_i) are feasible, and their w is w - g. So each gradient brings its certificate:
-P(w) - D(a) = 1/2 ||g||^2, by the equality in Fenchel's inequality on each row.
+P(w) - D(a) = 1/2 ||g||^2, by the equality in Fenchel's inequality on each row, C_i loss(m_i) - phi_i(a_i) = -a_i m_i.
+A bias that is not regularised asks of the a_i that sum_i s_i a_i = 0: see ``balanced``.
+
+The first reads are passes of dual coordinate descent (``start``), which come near the optimum fast and slow down there;
+of several groups each counts its steps as many times as there are groups, and the sum of the steps is safe (CoCoA+: Ma
+et al., ICML 2015).
 """
 
 from __future__ import annotations
@@ -20,23 +27,30 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import axpy, dot_ahead, entry, inner, kernel, prefetch_ahead
-from bigclf.losses import curvature, is_regression, loss_value, slope
-from bigclf.methods.method import Step
+from bigclf.jit import axpy, dot_ahead, entry, inner, kernel
+from bigclf.losses import LOGISTIC, curvature, is_regression, loss_value, slope
+from bigclf.methods.dual_coordinate_descent import pass_over
+from bigclf.methods.method import AGAIN, LEARN, SUM, Step
 
-GRADIENT, PRODUCT = 0.0, 1.0
+GRADIENT, PRODUCT, START = 0.0, 1.0, 2.0
 FORCING = 0.5  # conjugate gradients go on while a step still adds this share of the mean gain of those before
 ARMIJO = 0.01  # share of the decrease promised by the slope that a step must keep
 HALVINGS = 40
 SCALED = 0.01  # share of the Hessian's diagonal in the preconditioner, the rest the regulariser's
 MOST_PRODUCTS = 1000  # of one Newton step
+CHANGED = 0.01  # of P, promised by a step: then the Hessian's diagonal is made anew, which takes as long as a product
+LARGEST = float(np.finfo(np.float64).max)
+ROUNDING = 1e-13  # of an objective, relatively: differences below that say nothing
+PATIENCE = 3  # points in a row that gain nothing, where all that is promised is rounding
+POOR = 0.5  # a step that leaves more than this of ||g||^2 was by a poor Hessian: products are of all rows from there on
 
 
 class Shared(NamedTuple):
     """weights : [feature + 1], where the next gradient is taken; probe : [feature + 1], what the Hessian is multiplied
     with; float64 [feature + 1] each: point, the last point that was taken; step, from there; residual, -g - H step;
-    total, the sum over rows of the read; diagonal, sum_i C_i loss'' x_ij^2; figures : float64 [1], the sum of losses;
-    scalars : float64 [entry], see ``Scalars``."""
+    total, the sum over rows of the read; diagonal, sum_i C_i loss'' x_ij^2, then the preconditioner; side : of a free
+    bias (else [0]) the part of ``total`` that pulls it up; figures : float64 [10], more sums, see ``ROWS``; scalars :
+    float64 [entry], see ``KIND``."""
 
     weights: np.ndarray
     probe: np.ndarray
@@ -45,62 +59,88 @@ class Shared(NamedTuple):
     residual: np.ndarray
     total: np.ndarray
     diagonal: np.ndarray
+    side: np.ndarray
     figures: np.ndarray
     scalars: np.ndarray
 
 
-SUMS = ("total", "diagonal", "figures")
+SUMS = ("total", "diagonal", "side", "figures")
 
 
 class Rows(NamedTuple):
-    """curvature : float64 [row], C_i loss''(m_i) at the point."""
+    """curvature : float64 [row], C_i loss''(m_i) at the point; before the first point, the dual variables."""
 
     curvature: np.ndarray
 
 
 class Params(NamedTuple):
     """C : price of a unit of loss, times the row's weight; bias : value of the constant feature (1.0 or 0.0);
-    epsilon : half the width of the tube."""
+    epsilon : half the width of the tube; free : 1.0 where the bias is not regularised; groups : their number."""
 
     C: float
     bias: float
     epsilon: float
+    free: float
+    groups: float
 
 
+# Places in ``figures``: the sum of losses, rows, and of the rows that pull the bias up, then of the others: the sums of
+# a_i, C_i loss, a_i m_i and C_i p / (1 - p), p = a_i / C_i.
+LOSS, ROWS, UP, DOWN = 0, 1, 2, 6
 # Places in ``scalars``: what the next read is for; P at the point; the length of the step that is tried (0: none was);
-# value of the quadratic model; r.M^-1 r; products so far; when conjugate gradients end.
-KIND, VALUE, LENGTH, MODEL, SQUARE, PRODUCTS, GOAL = range(7)
+# value of the quadratic model; r.M^-1 r; products so far; when conjugate gradients end; passes that are left of the
+# start; rows that the gradient was of; ||g||^2 at the point and the least so far; points since then; 1 where products
+# are of all rows; 1 where the read makes the diagonal.
+KIND, VALUE, LENGTH, MODEL, SQUARE, PRODUCTS, GOAL, LEFT, SEEN, STEEP, LEAST, IDLE, WHOLE, FRESH = range(14)
+N_SCALARS = 14
+
+
+def bind(settings: dict[str, Any]) -> Params:
+    return Params(
+        settings["C"],
+        settings["bias"],
+        settings.get("epsilon", 0.0),
+        settings["free_bias"],
+        float(settings.get("groups", 1)),
+    )
 
 
 def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
     """A state at w = 0."""
     n = n_features + 1
-    arrays = [np.zeros(n, dtype) for _ in range(2)] + [np.zeros(n) for _ in range(5)]
-    return Shared(*arrays, np.zeros(1), np.zeros(7))
+    point, step, residual, total, diagonal = (np.zeros(n) for _ in range(5))
+    sums = total, diagonal, np.zeros(n if settings["free_bias"] else 0), np.zeros(10)
+    weights, probe = (np.zeros(n, dtype) for _ in range(2))
+    shared = Shared(weights, probe, point, step, residual, *sums, np.zeros(N_SCALARS))
+    start = settings.get("start", 0)
+    shared.scalars[[KIND, LEFT, LEAST, FRESH]] = START if start else GRADIENT, start, LARGEST, 1
+    return shared
 
 
 def sums(loss: int):  # type: ignore[no-untyped-def]
-    """Kernel of a read: gradient, diagonal and curvatures, or a product with the Hessian."""
+    """Kernel of a read: gradient, diagonal and curvatures; a product with the Hessian; or a pass of the start."""
     regression = is_regression(loss)
 
     @kernel
     def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
-        total, last, e = shared.total, shared.total.size - 1, params.epsilon
-        mistakes, loss_sum = 0, np.float64(0)
+        total, figures, last, e = shared.total, shared.figures, shared.total.size - 1, params.epsilon
+        if shared.scalars[KIND] == START:
+            weights, alpha, sigma = shared.weights, rows.curvature, params.groups
+            return pass_over(loss, regression, block, order, weights, alpha, params, sigma, scores)
         if shared.scalars[KIND] == PRODUCT:
             probe = shared.probe
             for k in range(order.size):
-                prefetch_ahead(block, order, k)
                 i = order[k]
                 h = rows.curvature[block.ids[i]]
                 if h != 0:
                     t = h * (dot_ahead(block, order, k, probe) + params.bias * probe[last])
                     axpy(t, block, i, total)
                     total[last] += params.bias * t
+            figures[ROWS] += order.size
             return Counts(order.size, 0, 0, 0.0, 0.0)
-        weights, diagonal = shared.weights, shared.diagonal
+        weights, diagonal, side, fresh = shared.weights, shared.diagonal, shared.side, shared.scalars[FRESH] != 0
+        mistakes, loss_sum = 0, np.float64(0)
         for k in range(order.size):
-            prefetch_ahead(block, order, k)
             i = order[k]
             t, c = block.labels[i], params.C * block.weights[i]
             s = 1.0 if regression else t
@@ -108,88 +148,227 @@ def sums(loss: int):  # type: ignore[no-untyped-def]
             value = loss_value(loss, m, t, e)
             mistakes += value > 0 if regression else m <= 0
             loss_sum += c * value
-            g = c * slope(loss, m, t, e) * s
+            a = -c * slope(loss, m, t, e)
             h = c * curvature(loss, m, t, e)
             rows.curvature[block.ids[i]] = h
+            g = -a * s
             if g != 0:
                 axpy(g, block, i, total)
                 total[last] += params.bias * g
-            if h != 0:
+            if h != 0 and fresh:
                 for p in range(block.indptr[i], block.indptr[i + 1]):
                     x = entry(block, i, p)
                     diagonal[block.indices[p]] += h * x * x
                 diagonal[last] += params.bias * params.bias * h
-        shared.figures[0] += loss_sum
+            if side.size > 0:
+                at = UP if g < 0 else DOWN
+                figures[at] += abs(a)
+                figures[at + 1] += c * value
+                figures[at + 2] += a * m
+                if loss == LOGISTIC:
+                    figures[at + 3] += c * math.exp(-m)
+                if g < 0:
+                    axpy(g, block, i, side)
+        figures[LOSS] += loss_sum
+        figures[ROWS] += order.size
         return Counts(order.size, mistakes, order.size, loss_sum, 0.0)
 
     return update
 
 
-def absorb(shared: Shared, params: Params) -> Step:
-    """From the sums of a read to the next one."""
-    return multiplied(shared) if shared.scalars[KIND] == PRODUCT else looked(shared)
+def dot(a: np.ndarray, b: np.ndarray) -> float:
+    """Of arrays of any one shape, by no BLAS."""
+    return float(inner(a.reshape(-1), b.reshape(-1)))
 
 
-def looked(shared: Shared) -> Step:
+def reading(shared: Any) -> str:
+    """What the next read is."""
+    kind = shared.scalars[KIND]
+    return LEARN if kind == START else SUM if kind == GRADIENT or shared.scalars[WHOLE] else AGAIN
+
+
+def finish(shared: Any, params: Params) -> None:
+    """A pass of the start ends: its steps, at their true length, are what is summed over groups."""
+    if shared.scalars[KIND] == START:
+        shared.total[:] = (shared.weights - shared.point) / params.groups
+
+
+def absorb(loss: int):  # type: ignore[no-untyped-def]
+    """Function (shared, params) -> Step: from the sums of a read to the next one."""
+
+    def step(shared: Any, params: Params) -> Step:
+        kind = shared.scalars[KIND]
+        if kind == START:
+            return started(shared)
+        return multiplied(shared, params) if kind == PRODUCT else looked(loss, shared, params)
+
+    return step
+
+
+def started(shared: Any) -> Step:
+    """A pass of dual coordinate descent is over."""
+    shared.weights[:] = shared.point + shared.total
+    shared.point[:] = shared.weights
+    shared.scalars[LEFT] -= 1
+    if shared.scalars[LEFT] <= 0:
+        clear(shared)
+    shared.total[:] = 0.0
+    return Step()
+
+
+def gradient(shared: Any, params: Params) -> tuple[np.ndarray, float, float]:
+    """From the sums of a read, at ``weights``: g, P and ||w||^2; a free bias has no part in the norm."""
+    w = shared.weights.astype(np.float64)
+    if params.free:
+        w[-1] = 0.0
+    square = dot(w, w)
+    return w + shared.total, 0.5 * square + float(shared.figures[LOSS]), square
+
+
+def bound(loss: int, shared: Any, params: Params, value: float, steep: float) -> float:
+    """The dual objective at the dual variables of the point where P = ``value`` and ||g||^2 = ``steep``."""
+    return balanced(loss, shared) if params.free else value - 0.5 * steep
+
+
+def looked(loss: int, shared: Any, params: Params) -> Step:
     """The gradient at ``weights`` is known: take the point or a shorter step, and begin conjugate gradients."""
-    weights = shared.weights.astype(np.float64)
-    shared.residual[:] = -(weights + shared.total)
-    value = 0.5 * inner(weights, weights) + float(shared.figures[0])
-    told = value, value - 0.5 * inner(shared.residual, shared.residual), shared.weights.copy()
-    length, promised = shared.scalars[LENGTH], 2.0 * shared.scalars[MODEL]
-    if length > 0 and value > shared.scalars[VALUE] + ARMIJO * length * promised:
+    scalars = shared.scalars
+    g, value, square = gradient(shared, params)
+    steep = dot(g, g)
+    told = value, bound(loss, shared, params, value, steep), shared.weights.copy()
+    length, promised = scalars[LENGTH], 2.0 * scalars[MODEL]
+    floor = ROUNDING * abs(scalars[VALUE])
+    if length > 0 and not value <= scalars[VALUE] + ARMIJO * length * promised + floor:
         if length < 0.5**HALVINGS:
-            return Step(*told, over="stalled")
-        shared.scalars[LENGTH] = 0.5 * length
+            return Step(*told, over="stalled") if math.isfinite(value) else Step(over="stalled")
+        scalars[LENGTH] = 0.5 * length
         shared.weights[:] = shared.point + 0.5 * length * shared.step
         clear(shared)
-        return Step(*told)
-    shared.point[:] = weights
-    shared.scalars[VALUE] = value
-    shared.diagonal[:] = 1.0 - SCALED + SCALED * (1.0 + shared.diagonal)
-    z = shared.residual / shared.diagonal
-    square = inner(shared.residual, z)
-    if square == 0:
+        return Step(*told) if math.isfinite(value) else Step()
+    scalars[IDLE] = 0 if steep < scalars[LEAST] else scalars[IDLE] + 1
+    scalars[LEAST] = min(scalars[LEAST], steep)
+    if length > 0 and steep > POOR * scalars[STEEP]:
+        scalars[WHOLE] = 1
+    if steep == 0:
         return Step(*told, over="done")
-    shared.probe[:] = z
-    shared.step[:] = 0.0
-    shared.total[:] = 0.0
-    shared.scalars[[KIND, MODEL, SQUARE, PRODUCTS]] = PRODUCT, 0.0, square, 0
-    shared.scalars[GOAL] = min(FORCING, math.sqrt(math.sqrt(square)))
+    if length > 0 and -promised <= floor and scalars[IDLE] >= PATIENCE:
+        return Step(*told, over="stalled")
+    shared.point[:] = shared.weights
+    scalars[[VALUE, STEEP, SEEN]] = value, steep, shared.figures[ROWS]
+    begin_conjugate_gradients(shared, -g, params)
     return Step(*told)
 
 
-def multiplied(shared: Shared) -> Step:
+def begin_conjugate_gradients(shared: Any, residual: np.ndarray, params: Params) -> None:
+    """The next read is the first product, of a step from 0."""
+    shared.residual[:] = residual
+    if shared.scalars[FRESH]:
+        precondition(shared, params)
+    z = residual / shared.diagonal
+    square = dot(residual, z)
+    shared.probe[:] = z
+    shared.step[:] = 0.0
+    clear_sums(shared)
+    shared.scalars[[KIND, MODEL, SQUARE, PRODUCTS]] = PRODUCT, 0.0, square, 0
+    shared.scalars[GOAL] = min(FORCING, math.sqrt(math.sqrt(square)))
+
+
+def precondition(shared: Any, params: Params) -> None:
+    """The sum in ``diagonal`` becomes M = (1 - s) I + s diag(H)."""
+    hessian = 1.0 + shared.diagonal
+    hessian[-1] -= params.free
+    shared.diagonal[:] = 1.0 - SCALED + SCALED * hessian
+
+
+def product(shared: Any, params: Params) -> tuple[np.ndarray, np.ndarray]:
+    """The direction d, and H d from the sum of a read, which may have left out rows."""
+    direction = shared.probe.astype(np.float64)
+    rows = float(shared.figures[ROWS])
+    scale = float(shared.scalars[SEEN]) / rows if rows > 0 else 1.0
+    image = direction + scale * shared.total
+    image[-1] -= params.free * direction[-1]
+    return direction, image
+
+
+def multiplied(shared: Any, params: Params) -> Step:
     """H d is known: a step of preconditioned conjugate gradients."""
-    direction, step, residual = shared.probe.astype(np.float64), shared.step, shared.residual
-    image = direction + shared.total
-    square = float(shared.scalars[SQUARE])
-    a = square / inner(direction, image)
+    direction, image = product(shared, params)
+    scalars, step, residual = shared.scalars, shared.step, shared.residual
+    square, bend = float(scalars[SQUARE]), dot(direction, image)
+    facts = {"products": 1.0}
+    if not 0 < bend < np.inf:
+        return Step(facts=facts, over="stalled") if scalars[PRODUCTS] == 0 else tried(shared, facts)
+    a = square / bend
     step += a * direction
     residual -= a * image
     gain = 0.5 * a * square
-    shared.scalars[MODEL] -= gain
-    shared.scalars[PRODUCTS] += 1
+    scalars[MODEL] -= gain
+    scalars[PRODUCTS] += 1
     z = residual / shared.diagonal
-    shared.scalars[SQUARE] = following = inner(residual, z)
-    count, model = shared.scalars[PRODUCTS], -shared.scalars[MODEL]
-    if count * gain <= shared.scalars[GOAL] * model or following == 0 or count >= MOST_PRODUCTS:
-        shared.scalars[LENGTH] = 1.0
-        shared.weights[:] = shared.point + step
-        clear(shared)
-    else:
-        shared.probe[:] = z + following / square * direction
-        shared.total[:] = 0.0
-    return Step(facts={"products": 1})
+    scalars[SQUARE] = following = dot(residual, z)
+    count, model = scalars[PRODUCTS], -scalars[MODEL]
+    if count * gain <= scalars[GOAL] * model or not 0 < following < np.inf or count >= MOST_PRODUCTS:
+        return tried(shared, facts)
+    shared.probe[:] = z + following / square * direction
+    clear_sums(shared)
+    return Step(facts=facts)
 
 
-def clear(shared: Shared) -> None:
+def tried(shared: Any, facts: dict[str, float]) -> Step:
+    """The next read is the gradient at the end of the step."""
+    scalars = shared.scalars
+    scalars[LENGTH] = 1.0
+    scalars[FRESH] = -scalars[MODEL] > CHANGED * scalars[VALUE]
+    shared.weights[:] = shared.point + shared.step
+    clear(shared)
+    return Step(facts=facts)
+
+
+def clear(shared: Any) -> None:
     """The next read is for a gradient."""
     shared.scalars[KIND] = GRADIENT
-    for name in SUMS:
-        getattr(shared, name)[:] = 0.0
+    if shared.scalars[FRESH]:
+        shared.diagonal[:] = 0.0
+    clear_sums(shared)
 
 
-def place(shared: Shared, weights: np.ndarray, params: Params) -> None:
-    """Begin at such weights."""
+def clear_sums(shared: Any) -> None:
+    """All but the diagonal: once it is made, ``diagonal`` is the preconditioner."""
+    for array in (shared.total, shared.side, shared.figures):
+        array[:] = 0.0
+
+
+def balanced(loss: int, shared: Any) -> float:
+    """A bound on all objectives where the bias is free: the dual variables must balance, sum_i s_i a_i = 0.
+
+    Those of the side that pulls harder are multiplied by r < 1, the quotient of the two sums of a_i. With
+    phi(a) = C loss(m) + a m at a = -C loss'(m), the terms of that side become, for the squared losses exactly,
+    r (2 C loss + a m) - r^2 C loss, and for the logistic loss at least, by Taylor's formula with p = a / C,
+    C loss + r a m - (1 - r)^2 / (2 r) C p / (1 - p). Always phi(r a) >= r phi(a), and D(0) = 0.
+    """
+    sums = [shared.figures[at : at + 4] for at in (UP, DOWN)]
+    pulls = [float(part[0]) for part in sums]
+    if min(pulls) <= 0:
+        return 0.0
+    if not math.isfinite(float(sums[0][3] + sums[1][3])):  # then Taylor's formula says nothing
+        loss = -1 if loss == LOGISTIC else loss
+    shares = [min(1.0, pulls[1] / pulls[0]), min(1.0, pulls[0] / pulls[1])]
+    dual = 0.0
+    for (_, lost, along, odds), r in zip(sums, shares, strict=True):
+        least = r * (lost + along)
+        if r == 1 or loss == -1:
+            bound = least
+        elif loss == LOGISTIC:
+            bound = lost + r * along - (1 - r) * ((1 - r) / (2 * r) * odds)
+        else:
+            bound = r * (2 * lost + along) - r * r * lost
+        dual += max(least, bound)
+    v = shares[0] * shared.side + shares[1] * (shared.total - shared.side)
+    return max(0.0, dual - 0.5 * dot(v[:-1], v[:-1]))
+
+
+def place(shared: Any, weights: np.ndarray, params: Params) -> None:
+    """Begin at such weights, without a start from nothing."""
     shared.weights[:] = weights
+    shared.point[:] = shared.weights
+    shared.scalars[KIND] = GRADIENT

@@ -13,14 +13,17 @@ from bigclf import losses
 from bigclf.methods import (
     adagrad,
     diagonal_newton,
+    lbfgs,
     mira,
     multiclass,
     multiclass_mira,
+    multinomial,
     newton,
     p_norm_vector,
     pegasos,
     perceptron,
     romma,
+    trust_region,
     winnow,
 )
 from bigclf.methods import approximate_maximal_margin as alma
@@ -558,7 +561,7 @@ _INFINITY_NORM = (
         shared=memma_blocks.begin,
         update=lambda loss: memma_blocks.update,
         weights=memma_blocks.weights,
-        absorb=memma_blocks.absorb,
+        absorb=lambda loss: memma_blocks.absorb,
         **MEMMA
         | dict(
             told=memma_blocks.told,
@@ -578,6 +581,34 @@ _INFINITY_NORM = (
         weights=memma.logarithm_weights,
         **MEMMA,
     ),
+)
+
+START = Param("start", 5, 0, 1000, "passes of dual coordinate descent at first", integer=True)
+SAMPLE = Param(
+    "sample",
+    None,
+    0.0,
+    1.0,
+    "share of the rows that products with the Hessian are of (none: all of them, out of core a fifth or what fits)",
+    open_low=True,
+)
+# What methods share that take their steps from sums over all rows.
+BY_SUMS: dict[str, Any] = dict(
+    losses=("logistic", "squared_hinge", "squared_epsilon_insensitive"),
+    penalties=("l2",),
+    bias=("feature", "free", "none"),
+    rows=newton.Rows,
+    bind=newton.bind,
+    update=functools.cache(newton.sums),
+    finish=newton.finish,
+    sums=newton.SUMS,
+    reading=newton.reading,
+    place=newton.place,
+    mixings={"sum": totals(*newton.SUMS)},
+    mixing="sums over all rows: the answer does not depend on the groups",
+    weight_meaning="multiplies C",
+    epochs=10_000,
+    tol=1e-3,
 )
 
 _METHODS = (
@@ -663,21 +694,50 @@ _METHODS = (
         name="newton",
         title="Newton's method with preconditioned conjugate gradients and line search, certified",
         paper="Lin, Weng, Keerthi, JMLR 2008; Hsia, Zhu, Lin, ACML 2017; Galli and Lin 2021",
-        formula="H d = -g by conjugate gradients;  w <- w + t d",
-        params=(C, EPSILON),
-        losses=("logistic", "squared_hinge", "squared_epsilon_insensitive"),
-        penalties=("l2",),
+        formula="(I + C X' D X) d = -g by conjugate gradients;  w <- w + t d",
+        params=(C, EPSILON, START, SAMPLE),
         shared=newton.begin,
-        rows=newton.Rows,
-        bind=lambda settings: newton.Params(settings["C"], settings["bias"], settings.get("epsilon", 0.0)),
-        update=functools.cache(newton.sums),
-        absorb=newton.absorb,
-        place=newton.place,
-        mixings={"sum": totals(*newton.SUMS)},
-        mixing="sums over all rows: the answer does not depend on the groups",
-        weight_meaning="multiplies C",
-        epochs=10_000,
-        tol=1e-3,
+        absorb=functools.cache(newton.absorb),
+        **BY_SUMS,
+    ),
+    Method(
+        name="tron",
+        title="trust region Newton with preconditioned conjugate gradients, certified",
+        paper="Lin and More 1999; Lin, Weng, Keerthi, JMLR 2008; Hsia, Chiang, Lin, ACML 2018",
+        formula="min_s g.s + s.H s / 2, ||s|| <= Delta;  w <- w + s where P falls as the model says",
+        params=(C, EPSILON, START, SAMPLE),
+        shared=trust_region.begin,
+        absorb=functools.cache(trust_region.absorb),
+        **BY_SUMS,
+    ),
+    Method(
+        name="lbfgs",
+        title="L-BFGS from a pass of online learning, certified",
+        paper="Liu and Nocedal 1989; Agarwal, Chapelle, Dudik, Langford, JMLR 2014",
+        formula="w <- w - t H g,  H from the last ten pairs of steps and gradients",
+        params=(C, EPSILON, dataclasses.replace(START, default=1)),
+        shared=lbfgs.begin,
+        absorb=functools.cache(lbfgs.absorb),
+        **BY_SUMS | dict(update=functools.cache(newton.sums), reading=lbfgs.reading),
+    ),
+    Method(
+        name="newton_mc",
+        title="multinomial logistic regression by Newton's method, certified",
+        paper="Lin, Weng, Keerthi, JMLR 2008; Hsia, Zhu, Lin, ACML 2017; Boehning 1992",
+        formula="H D = -G by conjugate gradients;  W <- W + t D",
+        params=(C, SAMPLE),
+        shared=multinomial.begin,
+        absorb=functools.cache(newton.absorb),
+        **BY_SUMS
+        | dict(
+            losses=("logistic",),
+            bias=("feature", "none"),
+            rows=None,
+            bind=multinomial.bind,
+            update=functools.cache(multinomial.sums),
+            finish=None,
+            multiclass=("native",),
+        ),
     ),
     Method(
         name="perceptron",

@@ -5,6 +5,7 @@ All engines make their visits here, so that their results have the same bits by 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import time
@@ -20,9 +21,12 @@ from bigclf.data.row_files import RowStore
 from bigclf.data.store import ROW_BYTES, RawStore, chunk_sizes, entry_bytes
 from bigclf.data.stream import Stream
 from bigclf.machine import memory_limit
-from bigclf.mixing import SUM, Mixture
+from bigclf.methods.method import AGAIN, LEARN, SUM
+from bigclf.mixing import SUM as STEPS
+from bigclf.mixing import Mixture
 from bigclf.training.plan import Plan, segment_units, units_of
 from bigclf.training.problems import Problem
+from bigclf.training.sampling import Kept
 from bigclf.training.team import Team
 from bigclf.training.visit import Carry, Dual, Learner, Outcome, Part, Ref, RowFile, Scratch, Sums, Visit
 from bigclf.units import format_bytes
@@ -30,6 +34,7 @@ from bigclf.units import format_bytes
 log = logging.getLogger("bigclf")
 HELD_BYTES = 64_000_000  # what Arrow may hold beyond its need where the budget has room
 MOST_OPTIMISM = 100.0
+SMALL_BLOCK = 50_000  # entries: less work than it is to hand it to another thread
 BITE = 1000  # rows of the working set visited before another look whether the next block is ready
 MOST_WAITING = 5  # visits to a row of the working set while one block is waited for: more gain nothing
 CACHE_SHARE = 0.2  # of the machine's (or control group's) memory: a raw store up to that may stay in the page cache
@@ -88,6 +93,7 @@ class Bench:
         self._learners: dict[int, list[Learner]] = {}
         self._at: dict[int, tuple[str, bool]] = {}  # of a group: the last attempt made here, whether it is settled
         self._resident: dict[int, Block] = {}
+        self._kept: dict[int, Kept] = {}
         self._spare: list[list[Any]] = [[] for _ in self.problems]
         self._team = Team(job.plan.learners)
         self._bytes = self._told = 0
@@ -197,6 +203,9 @@ class Bench:
         trace = trace and method.in_pieces and method.absorb is None
         for learner in learners:
             learner.begin_segment(visit.epoch, visit.segment, trace)
+        if method.sums:
+            self._sum_up(visit, group, learners)
+            return
         if self.plan.opportunistic:
             self.stream.meanwhile = Waiting(learners, facts, self.idle)
         for block in self._blocks(visit, group):
@@ -215,6 +224,70 @@ class Bench:
         for lesson in lessons:
             number = lesson.learner.number
             facts["busy"][number] = facts["busy"].get(number, 0.0) + lesson.seconds
+
+    def _sum_up(self, visit: Visit, group: int, learners: list[Learner]) -> None:
+        """The sums that learners of a method ask for that takes its steps from sums; some may still learn."""
+        kept = self._kept_of(group) if self.plan.every > 1 else None
+        again = [learner for learner in learners if kept is not None and learner.reading == AGAIN]
+        others = [learner for learner in learners if learner not in again]
+        for learner in learners:
+            learner.begin_sums()
+        if self.plan.resident:
+            block = next(self._blocks(visit, group))
+            work = [piece for learner in others for piece in learner.work(block)]
+            work += [piece for learner in again if kept for piece in learner.work_again(kept, block)]
+            self._together(work, learners, block)
+        elif others:
+            self._stream_sums(visit, group, others, kept)
+        if again and kept is not None and not self.plan.resident and visit.segment == self.plan.segments - 1:
+            self._gather_kept(group, again, kept)
+            self._together([piece for learner in again for piece in learner.work_again(kept, None)], again, kept.block)
+        for learner in learners:
+            learner.join_parts()
+
+    def _stream_sums(self, visit: Visit, group: int, learners: list[Learner], kept: Kept | None) -> None:
+        if kept is not None and visit.segment == 0:
+            kept.begin()
+        keeping = [learner for learner in learners if kept is not None and learner.reading == SUM]
+        learning = all(learner.reading == LEARN for learner in learners)  # then the order has a part in the result
+        for block in self._blocks(visit, group, drawn=learning):
+            self._together([piece for learner in learners for piece in learner.work(block)], learners, block)
+            if kept is not None and keeping:
+                kept.take(block)
+                for learner in keeping:
+                    learner.keep_values(kept, block)
+
+    def _together(self, work: list[Callable[[Scratch], None]], learners: list[Learner], block: Block | None) -> None:
+        """Pieces of work on a block, side by side where that is worth it: the bits are the same."""
+        assert block is not None
+        if block.nnz < SMALL_BLOCK:
+            self._team.each([work], _do_all, self.idle)
+        else:
+            self._team.each([[piece] for piece in work], _do_all, self.idle)
+        for learner in learners:
+            learner.end_block()
+        self.advance(block.n_rows, block.n_bytes)
+
+    def _kept_of(self, group: int) -> Kept:
+        if group not in self._kept:
+            first = int(self.source.chunks.row0[self.plan.groups[group][0]])
+            self._kept[group] = Kept(self.group_rows[group], first, self.plan.every, self.plan.seed)
+        return self._kept[group]
+
+    def _gather_kept(self, group: int, learners: list[Learner], kept: Kept) -> None:
+        """Rows that are to be kept, and their values, where this process has not seen them all."""
+        lacking = [learner for learner in learners if learner.kept_rows != kept.ids.size]
+        if kept.block is not None and not lacking:
+            return
+        kept.begin()
+        for learner in lacking:
+            learner.kept_rows = 0
+        first, last = self.plan.groups[group]
+        for block in self.stream.blocks([np.array([chunk]) for chunk in range(first, last)]):
+            kept.take(block)
+            for learner in lacking:
+                learner.view(block)
+                learner.keep_values(kept, block)
 
     def _teach(self, block: Block, lesson: Lesson, scratch: Scratch, idle: Callable[[], None]) -> None:
         """One problem learns from a block; with every row at hand it also goes on, and may be done."""
@@ -254,7 +327,7 @@ class Bench:
             lesson.rounds = max(lesson.rounds, rounds)
             lesson.steps = max(lesson.steps, lesson.learner.steps)
 
-    def _blocks(self, visit: Visit, group: int) -> Iterator[Block]:
+    def _blocks(self, visit: Visit, group: int, drawn: bool = False) -> Iterator[Block]:
         if self.plan.resident:
             if group not in self._resident:
                 first, last = self.plan.groups[group]
@@ -263,16 +336,17 @@ class Bench:
             yield self._resident[group]
             return
         self.source.check_unchanged(self.plan.groups[group])
-        units = self._units(visit, group)
+        units = self._units(visit, group, drawn)
         if self._rows is not None:
             self._rows.expect(units)
         for block in self.stream.blocks(units):
             self._bytes += block.n_bytes
             yield block
 
-    def _units(self, visit: Visit, group: int) -> list[np.ndarray]:
-        """The chunks of each block that the visit reads."""
-        units = units_of(self.plan, self.source.chunks, self._chunk_bytes, group, visit.epoch)
+    def _units(self, visit: Visit, group: int, drawn: bool = False) -> list[np.ndarray]:
+        """The chunks of each block that the visit reads; ``drawn`` : in a random order whatever the plan says."""
+        plan = dataclasses.replace(self.plan, sequential=False) if drawn else self.plan
+        units = units_of(plan, self.source.chunks, self._chunk_bytes, group, visit.epoch)
         return segment_units(self.plan, units, visit.segment) if visit.kind == "update" else units
 
     # What groups carry from visit to visit
@@ -345,6 +419,7 @@ class Bench:
         if len(self.plan.groups) == 1:
             return
         for learner in self._learners.get(group, ()):
+            learner.parts = []
             if learner.shared is not None:
                 self._spare[learner.number].append(learner.shared)
                 learner.shared = None
@@ -358,7 +433,7 @@ class Bench:
 
     def forget(self) -> None:
         """Let go of what was learned."""
-        self._learners, self._spare = {}, [[] for _ in self.problems]
+        self._learners, self._kept, self._spare = {}, {}, [[] for _ in self.problems]
         self._team.rest()
 
     def close(self) -> None:
@@ -389,6 +464,12 @@ class Bench:
                 self.stream.store.close()
             self.stream.store, other.stream.store = other.stream.store, None
         other.close()
+
+
+def _do_all(work: list[Callable[[Scratch], None]], scratch: Scratch, idle: Callable[[], None]) -> None:
+    """Pieces of work one after another."""
+    for piece in work:
+        piece(scratch)
 
 
 class Waiting:
@@ -424,13 +505,13 @@ class Blend:
 
     def add(self, part: Part, height: int = 0) -> None:
         if self._figures is None:
-            self._figures = Mixture(SUM, Sums(np.zeros(part.figures.size)))
+            self._figures = Mixture(STEPS, Sums(np.zeros(part.figures.size)))
         share = float(part.figures[-2])
         self._states.add(part.state, share, height)
         self._figures.add(Sums(part.figures), 1.0, height)
         if part.dual is not None:
             if self._duals is None:
-                self._duals = Mixture(SUM, Dual(np.zeros(self.start.weights.shape)))
+                self._duals = Mixture(STEPS, Dual(np.zeros(self.start.weights.shape)))
             dual = Dual(part.dual) if isinstance(part.dual, np.ndarray) else part.dual
             self._duals.add(dual, 1.0, height)
 

@@ -239,6 +239,8 @@ def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> 
     setting = run.problems[0].setting
     weights, bias = coefficients_of(run)
     method = {"name": setting.method.name, "loss": setting.loss, **setting.chosen, "bias": options["bias"]}
+    if setting.method.all_classes and setting.loss == "logistic":
+        method["multiclass"] = "multinomial"
     facts = {
         "version": bigclf.__version__, "n_rows": source.n_rows, "nnz": source.nnz, "data": source.digest,
         "seed": options["seed"], "tol": options["tol"], "converged": result.converged, "stopped": result.stopped,

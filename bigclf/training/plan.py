@@ -56,6 +56,8 @@ LEAST_CLAIM = 1 / 16  # of the problem with the least C to the working set of th
 BLOCK_ROUNDS = {"auto": 0, "fixed": 10, "selective": 10, "cached": 3}  # where the user says nothing
 CACHE_SHARE = 0.5  # of the memory that blocks and the cache of selective block minimisation share
 CLIMB_ROWS, CLIMB_SHARE = 200_000, 1 / 8  # free rows that conjugate gradients have room for: the larger of the two
+PARTS = 2  # of the rows that sums are made of, where there is one problem: each on a core
+SAMPLED, MOST_SAMPLED = 5, 50  # out of core, products with a Hessian are of every fifth row, or of fewer if those fit
 CLIMB_OF_SET = 1.0  # ... of a working set, whose rows are mostly free; with a bias, which couples all, it makes room
 PLACES_SHARE = 0.95  # of the memory that is left, for a state of touched places; the rest is for larger blocks
 WASTE = 4  # slots for a touched place, at most: stretches that are half full, and free ones
@@ -87,6 +89,8 @@ class Plan:
     opportunistic : rows of the working set are visited while no block is ready: the bits are not repeatable.
     threads, buffers : readers beside the learning thread and blocks read ahead; they never change bits.
     learners : problems that learn from a block at a time, each on a core; they never change bits.
+    parts : of each block, that have sums of their own, joined in their order; every : of so many rows one, by a hash,
+        is in the sums that can do without the others (1: all are).
     store_bytes : size of the raw store (0: none is made).
     rows_sides : of the file that has the per-row arrays (dual variables) where memory has no room for them (0: it has,
         2: they are kept as they were at a read's start, too); rows_bytes : its size. They never change bits.
@@ -118,6 +122,8 @@ class Plan:
     opportunistic: bool = False
     climb_rows: int = 0
     places: int = 0
+    parts: int = 1
+    every: int = 1
     version: int = VERSION
 
     def as_json(self) -> dict[str, Any]:
@@ -251,6 +257,7 @@ def make_plan(
     if opportunistic:
         _require_waiting(shape, len(edges))
     shape["climb_rows"] = _room_to_climb(sizes, parts, memory, shape)
+    shape["every"] = _sampled(sizes, parts, memory, shape["resident"])
     parts["slack"] = SLACK_BYTES
     parts["planned"] = sum(parts.values())
     parts["budget"] = memory
@@ -262,7 +269,8 @@ def make_plan(
         run=run_length(source),
         rounds=_rounds(settings, len(edges)),
         dtype=dtype,
-        learners=LEARNERS if threads > 1 and len(problems) > 1 else 1,
+        learners=LEARNERS if threads > 1 and (len(problems) > 1 or sizes.steps_by_sums) else 1,
+        parts=sizes.parts,
         store_bytes=0 if shape["resident"] or reads == 1 else sizes.data,
         rows_sides=sizes.sides,
         rows_bytes=sizes.rows_bytes(shape["set_rows"]),
@@ -290,6 +298,24 @@ def _room_to_climb(sizes: Sizes, parts: dict[str, int], memory: int, shape: dict
         return 0
     parts["conjugate gradients"] = size
     return rows
+
+
+def _sampled(sizes: Sizes, parts: dict[str, int], memory: int, resident: bool) -> int:
+    """Of how many rows one is in products with a Hessian; out of core they are kept in memory: fills ``parts``."""
+    share = sizes.setting.settings.get("sample", 1.0)
+    if share == 1.0 or (share is None and resident):
+        return 1
+    every = SAMPLED if share is None else max(1, round(1 / share))
+    if resident:
+        return every
+    left = memory - sum(parts.values()) - SLACK_BYTES
+    most = every if share is not None else MOST_SAMPLED
+    while sizes.kept(every) > left and every < most:
+        every += 1
+    if sizes.kept(every) > left:
+        return 1
+    parts["kept rows"] = sizes.kept(every)
+    return every
 
 
 def _require_waiting(shape: dict[str, Any], groups: int) -> None:
@@ -332,6 +358,7 @@ class Sizes:
         self.method, self.in_memory = self.setting.method, in_memory
         self.steps_by_sums = self.method.absorb is not None
         self.proves_by_duals = self.method.certificate and not self.steps_by_sums
+        self.parts = PARTS if self.method.sums and self.k == 1 and not self.method.all_classes else 1
         chunks, width, binary = source.chunks, source.index_width, source.binary
         constant = source.row_constant
         self.entry = raw.entry_bytes(source)
@@ -364,8 +391,14 @@ class Sizes:
             plain = self.setting.is_answer(self.setting.shared(1, dtype))  # else the state is written beside it
             answer = self.narrow if plain else self.weights
             self.model = MODEL_COPIES * answer + (0 if plain else self.one_state)
+        self.sum_bytes = self.setting.sum_bytes(source.n_features, dtype)
         self.fields = self.setting.row_numbers  # of a row, in the per-row arrays
         self.sides = 0  # of per-row arrays on disk; 0: they are in memory
+
+    def kept(self, every: int) -> int:
+        """Bytes of one row of ``every``, a tenth more for chance, with their numbers and per-row values."""
+        row = 8 + 8 * self.k * self.fields + self.data / max(1, self.source.n_rows)
+        return int(1.1 * row * self.source.n_rows / every) + self.chunk
 
     def put_rows_on_disk(self, sides: int) -> None:
         """``sides`` : 2 where certificates are made beside the learning, from the arrays as they were."""
@@ -389,10 +422,11 @@ class Sizes:
         if self.sides:
             parts["row state"] = self.k * self.source.chunks.rows.size * row_files.chunk_bytes(self.sides)
         elif self.method.rows is not None:
-            row = 8 * self.fields * (1 if self.alone else 2)  # of several groups, the start's too
+            row = 8 * self.fields * (1 if self.alone or self.steps_by_sums else 2)  # of several groups, the start's too
             parts["row state"] = self.k * self.source.n_rows * row
-        if self.steps_by_sums:
-            parts["certificate"] = self.k * self.narrow
+        if self.steps_by_sums:  # the best weights, what is at work between two reads, the sums of parts
+            parts["certificate"] = self.k * self.narrow + 3 * self.weights
+            parts["sums"] = (self.parts - 1) * self.sum_bytes
         elif not (self.method.certificate and self.alone):  # there the best weights are it, v makes room to write it
             parts["model"] = self.k * self.model
         return parts

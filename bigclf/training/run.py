@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from bigclf.errors import ClusterError, DataError, Interrupted
+from bigclf.methods.method import AGAIN
 from bigclf.mixing import PENALTY, agree, half_distance, line_search, next_penalty
 from bigclf.training.bench import Blend, optimism
 from bigclf.training.engines import Engine, Round
@@ -253,7 +254,7 @@ class Run:
         an epoch's end."""
         round, before = self._round(kind, self._todo() if todo is None else todo), (self.reads, self.bytes_read)
         if kind == "certify" or self.segment == 0:
-            self.reads += self._reads_now()
+            self.reads += self._reads_now(round)
             self.rounds = self.steps = self.set_rows = self.waiting_visits = 0
             self.waited = 0.0
         alone = len(self.plan.groups) == 1
@@ -276,9 +277,10 @@ class Run:
             return None
         return parts if alone else [blend.part() for blend in blends]
 
-    def _reads_now(self) -> int:
+    def _reads_now(self, round: Round) -> int:
         """Rows that stay in memory are read once."""
-        return 0 if self.plan.resident and self.reads else 1
+        again = self.plan.every > 1 and all(self.method.reading(state) == AGAIN for state in round.states)
+        return 0 if (self.plan.resident or again) and self.reads else 1
 
     def _round(self, kind: str, todo: list[int]) -> Round:
         begins = tuple(kind == "update" and self._begin_with_others(number) for number in todo)
@@ -371,7 +373,8 @@ class Run:
         assert self.method.absorb is not None
         status = self.status[number]
         self.states[number] = part.state
-        step = self.method.absorb(part.state, self.problems[number].setting.params())
+        setting = self.problems[number].setting
+        step = self.method.absorb(self.method.loss_code(setting.loss))(part.state, setting.params())
         if step.primal is not None and step.dual is not None and step.weights is not None:
             if not (math.isfinite(step.primal) and math.isfinite(step.dual)):
                 raise DataError(OVERFLOW)

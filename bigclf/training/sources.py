@@ -131,7 +131,7 @@ def warm(setting: Setting, index_width: int, dtype: str) -> None:
             inner(shared.weights.reshape(-1), shared.weights.reshape(-1))
             inner(floats, floats)
         if method.absorb is not None:
-            method.absorb(shared, params)
+            method.absorb(code)(shared, params)
         if method.within is not None and method.value is not None:
             method.within(code)(block, rows, params)
             method.value(code)(block, rows, params, 1.0)

@@ -7,6 +7,7 @@ function of its state, the plan, the seed and the numbers of epoch and segment, 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,9 +17,11 @@ from bigclf.block import Block, Counts, count_features
 from bigclf.data.row_files import RowStore, Window
 from bigclf.data.working_set import Members, WorkingSet
 from bigclf.jit import inner, random_state, shuffle_runs
+from bigclf.methods.method import LEARN, SUM
 from bigclf.mixing import FEATURES, TRACE, accumulate, interpolate
 from bigclf.training.plan import ACTIVE_SLACK, CYCLES_A_READ, PACE, ROUNDS_A_READ, Plan
 from bigclf.training.problems import Problem, taking_part
+from bigclf.training.sampling import Kept
 from bigclf.training.schedules import TAKES
 
 ALL_AGAIN = 6  # every so many inner rounds the rows that looked stuck are looked at again
@@ -226,7 +229,14 @@ class Learner:
         self.climb = method.climb(code) if method.climb and plan.climb_rows else None
         self._no_scores = np.empty(0)  # rounds over the support give none
         self.narrows = "support" in getattr(self.params, "_fields", ())
-        self.in_order = method.absorb is not None  # sums over rows: nothing is gained by a drawn order
+        self.in_order = method.absorb is not None and not method.sums  # nothing is gained by a drawn order
+        self.sum_names, self._reading = method.sums, method.reading
+        self.parts: list[Any] = []  # the state, and copies of it with sums of their own
+        self._counts: list[Any] = []
+        self._whole: tuple[Block, list[np.ndarray]] | None = None  # of rows that stay in memory: what is made of them
+        self._again: tuple[Block, list[np.ndarray]] | None = None  # ... and of rows that are kept
+        self.kept_values: Any = ()  # the per-row arrays of rows that are kept
+        self.kept_rows = 0  # of which they hold the values of the point
         self.shared: Any = None
         self.counts_features = not self.alone and problem.setting.rule is FEATURES
         self.rows: Any = ()
@@ -259,8 +269,8 @@ class Learner:
         view = self.problem.view(block, self.first_row)
         if self.window is None:
             return view
-        self._ids = view.ids
-        view = view._replace(ids=self.window.load(view.ids))
+        self._ids, self._placed = view.ids, self.window.load(view.ids)
+        view = view._replace(ids=self._placed)
         self.rows = self.window.rows
         return view
 
@@ -294,11 +304,13 @@ class Learner:
         self.start = self.certified = None
         if self.window is not None:
             self.window.begin(keep=certifying and not still, still=still)
+        if self.sum_names and self._reading(state) == SUM:
+            self.kept_rows = 0
         if self.alone:
             self.shared, self.start_rows = state, ()
         else:
             self.shared = _copied(state, self.shared if self.shared is not None else spare)
-            self.start_rows = _copied(self.rows, self.start_rows)
+            self.start_rows = () if self.sum_names else _copied(self.rows, self.start_rows)
         if certifying or (self.measure is not None and not self.alone):
             self.dual_weights = np.zeros(state.weights.shape)
             if self.alone:
@@ -409,6 +421,96 @@ class Learner:
             most = CYCLES_A_READ * self.set.n_rows / self.group_rows
             self._credit += min(ROUNDS_A_READ, most) * view.n_rows
             self._go_round()
+
+    # Sums over rows
+
+    @property
+    def reading(self) -> str:
+        """What the read is that the state asks for."""
+        return self._reading(self.shared)
+
+    def begin_sums(self) -> None:
+        """Parts of the rows add to arrays of their own."""
+        if len(self.parts) != self.plan.parts:
+            self.parts = [self.shared] * self.plan.parts
+        for number in range(1, self.plan.parts):
+            own = {name: getattr(self.parts[number], name) for name in self.sum_names}
+            for name, array in own.items():
+                if array is getattr(self.parts[0], name):
+                    own[name] = np.zeros_like(array)
+                else:
+                    array[:] = 0.0
+            self.parts[number] = self.shared._replace(**own)
+        self.parts[0] = self.shared
+
+    def work(self, block: Block) -> list[Callable[[Scratch], None]]:
+        """What the read does with a block, as pieces that may be done at the same time; ``end_block`` is to follow."""
+        if self.reading == LEARN:
+            return [lambda scratch: self.learn(self.view(block), scratch)]
+        if self._whole is not None:
+            view, pieces = self._whole
+        else:
+            view = self.view(block)
+            pieces = self._cut(view, taking_part(view))
+            if self.plan.resident and len(self.plan.groups) == 1:
+                self._whole = view, pieces
+        return self._adding(view, pieces, self.rows)
+
+    def work_again(self, kept: Kept, block: Block | None) -> list[Callable[[Scratch], None]]:
+        """The same of the rows that are kept; ``block`` : every row, where all are at hand."""
+        if self._again is None:
+            if block is None:
+                assert kept.block is not None
+                view = self.problem.view(kept.block._replace(ids=kept.ids), self.first_row)
+                view = view._replace(ids=np.arange(view.n_rows))
+                members = taking_part(view)
+            else:
+                view = self.problem.view(block, self.first_row)
+                members = kept.ids[view.weights[kept.ids] > 0]
+            self._again = view, self._cut(view, members)
+        return self._adding(*self._again, self.rows if block is not None else self.kept_values)
+
+    def _cut(self, view: Block, members: np.ndarray) -> list[np.ndarray]:
+        """``members`` (ascending) as ``plan.parts`` pieces of about as many entries."""
+        if self.plan.parts == 1:
+            return [members]
+        ends = np.cumsum(view.indptr[members + 1] - view.indptr[members])
+        marks = np.linspace(0, ends[-1] if ends.size else 0, self.plan.parts + 1)[1:-1]
+        return np.split(members, np.searchsorted(ends, marks))
+
+    def _adding(self, view: Block, pieces: list[np.ndarray], rows: Any) -> list[Callable[[Scratch], None]]:
+        self._counts = [None] * len(pieces)
+
+        def add(number: int, scratch: Scratch) -> None:
+            state = self.parts[number]
+            self._counts[number] = self.kernel(view, pieces[number], state, rows, self.params, scratch.scores(0))
+
+        return [functools.partial(add, number) for number in range(len(pieces))]
+
+    def end_block(self) -> None:
+        """All pieces of a block are done."""
+        for counts in self._counts:
+            self.tally.add(counts)
+        self._counts = []
+        if self.window is not None and self.reading != LEARN:
+            self.window.keep()
+
+    def keep_values(self, kept: Kept, block: Block) -> None:
+        """The per-row arrays of the block's rows that are kept, as the block has left them."""
+        if not self.kept_values:
+            self.kept_values = type(self.rows)(*(np.zeros(kept.ids.size) for _ in self.rows))
+        there, places = kept.places(block)
+        ids = block.ids[there] if self.window is None else self._placed[there]
+        for array, own in zip(self.rows, self.kept_values, strict=True):
+            own[places] = array[ids]
+        self.kept_rows += places.stop - places.start
+
+    def join_parts(self) -> None:
+        """The sums of the parts become those of the state, in the order of the parts."""
+        for part in self.parts[1:]:
+            for name in self.sum_names:
+                total = getattr(self.shared, name)
+                total += getattr(part, name)
 
     def _trace(self, view: Block, members: np.ndarray, scores: np.ndarray, scratch: Scratch) -> None:
         """As ``go_over``, with a note of the counts so far at every milestone."""

@@ -1,0 +1,136 @@
+"""Trust region Newton for the smooth losses (Lin and More, SIAM J. Optimization 1999; Lin, Weng, Keerthi, JMLR 2008),
+in the norm of the preconditioner (Hsia, Chiang, Lin, ACML 2018).
+
+    min_s  q(s) = g.s + 1/2 s.H s,  ||s||_M <= Delta,    by conjugate gradients (Steihaug 1983)
+    rho = (P(w) - P(w + s)) / -q(s):  the step is taken where rho > eta_0, and Delta follows rho
+
+Problem, sums, kernels, state and certificate are those of ``bigclf.methods.newton``. A step that is not taken costs one
+more read of the gradient at the old point, whose curvatures the trial has overwritten.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from bigclf.methods import newton
+from bigclf.methods.method import Step
+from bigclf.methods.newton import FRESH, IDLE, LEAST, LENGTH, MODEL, PRODUCTS, ROUNDING, SEEN, SQUARE, STEEP, VALUE, dot
+
+ETA = 1e-4, 0.25, 0.75
+SIGMA = 0.25, 0.5, 4.0
+RESIDUAL = 0.1  # of ||g||: conjugate gradients end
+RADIUS, STEEPNESS, FIRST = newton.N_SCALARS, newton.N_SCALARS + 1, newton.N_SCALARS + 2  # more places in ``scalars``
+
+
+def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> newton.Shared:
+    """A state at w = 0."""
+    shared = newton.begin(n_features, dtype, settings)
+    return shared._replace(scalars=np.concatenate([shared.scalars, [0.0, 0.0, 1.0]]))
+
+
+def absorb(loss: int):  # type: ignore[no-untyped-def]
+    """Function (shared, params) -> Step: from the sums of a read to the next one."""
+
+    def step(shared: newton.Shared, params: newton.Params) -> Step:
+        kind = shared.scalars[newton.KIND]
+        if kind == newton.START:
+            return newton.started(shared)
+        return multiplied(shared, params) if kind == newton.PRODUCT else looked(loss, shared, params)
+
+    return step
+
+
+def looked(loss: int, shared: newton.Shared, params: newton.Params) -> Step:
+    """The gradient at ``weights`` is known: is the model to be trusted?"""
+    scalars = shared.scalars
+    g, value, _ = newton.gradient(shared, params)
+    steep = dot(g, g)
+    told = Step()
+    if math.isfinite(value):
+        told = Step(value, newton.bound(loss, shared, params, value, steep), shared.weights.copy())
+    if steep == 0:
+        return told._replace(over="done")
+    if scalars[LENGTH] > 0:
+        fell, promised = float(scalars[VALUE]) - value, -float(scalars[MODEL])
+        floor = ROUNDING * abs(float(scalars[VALUE]))
+        scalars[IDLE] = 0 if steep < scalars[LEAST] else scalars[IDLE] + 1
+        if promised <= floor and scalars[IDLE] >= newton.PATIENCE:
+            return told._replace(over="stalled")
+        resize(shared, fell, promised)
+        if not fell > ETA[0] * promised - floor:
+            if scalars[RADIUS] <= 1e-12 * math.sqrt(dot(shared.point, shared.point) + 1e-300):
+                return told._replace(over="stalled")
+            shared.weights[:] = shared.point
+            scalars[[LENGTH, FRESH]] = 0.0, 1.0
+            newton.clear(shared)
+            return told
+    scalars[LEAST] = min(scalars[LEAST], steep)
+    shared.point[:] = shared.weights
+    scalars[[VALUE, STEEP, SEEN]] = value, steep, shared.figures[newton.ROWS]
+    newton.begin_conjugate_gradients(shared, -g, params)
+    scalars[STEEPNESS] = math.sqrt(scalars[SQUARE])
+    if scalars[RADIUS] == 0:
+        scalars[RADIUS] = scalars[STEEPNESS]
+    return told
+
+
+def resize(shared: newton.Shared, fell: float, promised: float) -> None:
+    """Delta after a step of which the objective fell by ``fell`` and the model had said ``promised``."""
+    scalars, step = shared.scalars, shared.step
+    length = math.sqrt(dot(step, shared.diagonal * step))
+    radius = min(float(scalars[RADIUS]), length) if scalars[FIRST] else float(scalars[RADIUS])
+    scalars[FIRST] = 0.0
+    slope = -2.0 * promised + dot(step, shared.residual)  # g.s
+    over = -fell - slope  # the objective lies above its tangent by that, at the end of the step
+    best = SIGMA[2] if not over > 0 else max(SIGMA[0], -0.5 * slope / over)
+    rho = fell / promised if promised > 0 and math.isfinite(fell) else -1.0
+    if not math.isfinite(fell):
+        radius = SIGMA[0] * min(length, radius)
+    elif rho < ETA[0]:
+        radius = min(max(best, SIGMA[0]) * length, SIGMA[1] * radius)
+    elif rho < ETA[1]:
+        radius = max(SIGMA[0] * radius, min(best * length, SIGMA[1] * radius))
+    elif rho < ETA[2]:
+        radius = max(SIGMA[0] * radius, min(best * length, SIGMA[2] * radius))
+    else:
+        radius = max(radius, min(best * length, SIGMA[2] * radius))
+    scalars[RADIUS] = radius
+
+
+def multiplied(shared: newton.Shared, params: newton.Params) -> Step:
+    """H d is known: a step of conjugate gradients, to the border of the region at most."""
+    direction, image = newton.product(shared, params)
+    scalars, step, residual = shared.scalars, shared.step, shared.residual
+    square, bend = float(scalars[SQUARE]), dot(direction, image)
+    facts = {"products": 1.0}
+    scalars[PRODUCTS] += 1
+    room = to_border(shared, direction)
+    a = square / bend if 0 < bend < np.inf else room
+    border = not a < room
+    a = min(a, room)
+    step += a * direction
+    scalars[MODEL] += 0.5 * a * a * bend - a * dot(residual, direction)
+    residual -= a * image
+    z = residual / shared.diagonal
+    scalars[SQUARE] = following = dot(residual, z)
+    if border or math.sqrt(max(0.0, following)) <= RESIDUAL * scalars[STEEPNESS] or not following < np.inf:
+        return newton.tried(shared, facts)
+    if scalars[PRODUCTS] >= newton.MOST_PRODUCTS:
+        return newton.tried(shared, facts)
+    shared.probe[:] = z + following / square * direction
+    newton.clear_sums(shared)
+    return Step(facts=facts)
+
+
+def to_border(shared: newton.Shared, direction: np.ndarray) -> float:
+    """The t >= 0 with ||s + t d||_M = Delta."""
+    m, s, radius = shared.diagonal, shared.step, float(shared.scalars[RADIUS])
+    dd, sd, ss = dot(direction, m * direction), dot(s, m * direction), dot(s, m * s)
+    left = max(0.0, radius * radius - ss)
+    if dd == 0:
+        return 0.0
+    root = math.sqrt(sd * sd + dd * left)
+    return left / (sd + root) if sd > 0 else (root - sd) / dd

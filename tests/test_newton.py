@@ -1,0 +1,275 @@
+"""Methods that step from sums over all rows: Newton's, trust region, L-BFGS; of two classes and of all at once."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from making import block_of, dense, random_rows, shards_of
+
+from bigclf.methods import METHODS, resolve
+from bigclf.training import fit
+
+D = 30
+SMOOTH = ("logistic", "squared_hinge", "squared_epsilon_insensitive")
+METHODS_BY_SUMS = [m.name for m in METHODS.values() if m.sums]
+by_loss = pytest.mark.parametrize("loss", SMOOTH)
+EPSILON = 0.1
+
+
+def objective(x, y, w, loss, bias=None, weights=1.0):
+    """1/2 ||w||^2 + sum of losses, C = 1, in plain numpy; the last of w is the bias."""
+    m = x @ w[:-1] + (w[-1] if bias else 0.0)
+    each = {
+        "logistic": lambda: np.logaddexp(0, -y * m),
+        "squared_hinge": lambda: np.maximum(0, 1 - y * m) ** 2,
+        "squared_epsilon_insensitive": lambda: np.maximum(0, abs(y - m) - EPSILON) ** 2,
+    }[loss]()
+    kept = w[:-1] if bias in (None, "free") else w
+    return 0.5 * kept @ kept + np.sum(weights * each)
+
+
+def answer(model):
+    return np.append(model.coef_[0], model.intercept_)
+
+
+def state_at(loss, w, kind, block, bias="feature", **more):
+    """Setting, state and row arrays of Newton's method about to make a sum at w."""
+    from bigclf.methods import newton
+
+    setting = resolve("newton", loss, None, bias, {"start": 0, **more})
+    shared, rows = setting.shared(w.size - 1, "float64"), newton.Rows(np.zeros(block.n_rows))
+    shared.weights[:] = w
+    shared.scalars[newton.KIND] = kind
+    return setting, shared, rows
+
+
+@by_loss
+def test_gradient_and_products_equal_finite_differences(loss):
+    from bigclf.methods import newton
+
+    x, y = random_rows(90, D, real=loss not in ("logistic", "squared_hinge"))
+    block, rng = block_of(x, y, np.linspace(0.5, 2, 90)), np.random.default_rng(0)
+    w, d, h = 0.3 * rng.standard_normal(D + 1), rng.standard_normal(D + 1), 1e-6
+
+    def slope(w):
+        setting, shared, rows = state_at(loss, w, newton.GRADIENT, block)
+        setting.kernel()(block, np.arange(90), shared, rows, setting.params(), np.empty(0))
+        return shared, rows, newton.gradient(shared, setting.params())
+
+    shared, rows, (g, value, _) = slope(w)
+    full = dense(block, D)
+    assert value == pytest.approx(objective(full, y, w, loss, "feature", block.weights), rel=1e-12)
+    sides = [[objective(full, y, w + t * e, loss, "feature", block.weights) for t in (h, -h)] for e in np.eye(D + 1)]
+    found = [(up - down) / (2 * h) for up, down in sides]
+    np.testing.assert_allclose(g, found, rtol=1e-6, atol=1e-6)
+
+    setting, asked, _ = state_at(loss, w, newton.PRODUCT, block)
+    asked.probe[:] = d
+    asked.scalars[newton.SEEN] = 90
+    setting.kernel()(block, np.arange(90), asked, rows, setting.params(), np.empty(0))
+    image = newton.product(asked, setting.params())[1]
+    there = (slope(w + 1e-7 * d)[2][0] - slope(w - 1e-7 * d)[2][0]) / 2e-7
+    np.testing.assert_allclose(image, there, rtol=1e-5, atol=1e-5)
+    curved = x.multiply(x).T @ rows.curvature
+    np.testing.assert_allclose(shared.diagonal[:-1], np.asarray(curved).ravel(), rtol=1e-6)
+
+
+@by_loss
+@pytest.mark.parametrize("bias", [None, "feature", "free"])
+@pytest.mark.parametrize("algo", ("newton", "tron", "lbfgs"))
+def test_the_optimum_of_another_program_and_a_certificate_that_holds(algo, loss, bias):
+    from scipy.optimize import minimize
+
+    x, y = random_rows(100, 12, real=loss == SMOOTH[2])
+    weights = np.random.default_rng(1).choice([0.0, 0.5, 2.0], 100)
+    options = {"epsilon": EPSILON} if loss == SMOOTH[2] else {}
+    model = fit(x, y, algo=algo, loss=loss, bias=bias, sample_weight=weights, tol=1e-10, progress=False, **options)
+    found = model.result_.certificate
+    assert model.result_.converged and found["gap"] <= 1e-10
+    full = x.toarray().astype(float)
+
+    def value(w):
+        return objective(full, y, w, loss, bias, weights)
+
+    assert found["primal"] == pytest.approx(value(answer(model)), rel=1e-12)
+    best = minimize(value, np.zeros(13), method="BFGS", options={"gtol": 1e-7, "maxiter": 5000})
+    assert best.fun >= found["dual"] * (1 - 1e-12) and found["primal"] <= best.fun * (1 + 1e-9)
+    history = [r for r in model.result_.history if "dual" in r]
+    assert all(r["dual"] <= best.fun * (1 + 1e-12) for r in history) and len(history) > 2
+
+
+@pytest.mark.parametrize("algo", METHODS_BY_SUMS)
+def test_groups_and_threads_and_where_rows_lie_change_rounding_only(algo, tmp_path):
+    x, y = random_rows(3000, 200, density=0.1)
+    shards_of(tmp_path / "s", x, y, chunk_nnz=4000)
+    many = METHODS[algo].all_classes
+    options = dict(algo=algo, tol=1e-10, progress=False)
+    data, expected = str(tmp_path / "s"), fit(x, y, **options)
+    assert expected.result_.converged
+    threads = [fit(x, y, threads=n, **options).digest() for n in (1, 2)]
+    assert threads[0] == threads[1] == expected.digest()
+    for more in ({"groups": 3}, {"memory": "14MB"}, {"memory": "14MB", "groups": 2}):
+        model = fit(data, **more, **options)
+        assert model.result_.certificate["primal"] == pytest.approx(expected.result_.certificate["primal"], rel=1e-9)
+        np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-3, atol=1e-4)
+        assert model.result_.plan["resident"] == ("memory" not in more) and many in (True, False)
+
+
+def test_products_of_sampled_rows_end_at_the_same_optimum(tmp_path):
+    x, y = random_rows(6000, 40, density=0.2)
+    shards_of(tmp_path / "s", x, y, chunk_nnz=4000)
+    options = dict(algo="newton", tol=1e-9, progress=False)
+    every = fit(x, y, **options)
+    for where in ((x, y), (str(tmp_path / "s"),)):
+        model = fit(*where, sample=0.25, memory="14MB" if len(where) == 1 else "1GB", **options)
+        assert model.result_.plan["every"] == 4
+        sampled = [r["rows"] for r in model.result_.history if r.get("products")]
+        assert 1300 < min(sampled) < 1700
+        assert model.result_.certificate["primal"] == pytest.approx(every.result_.certificate["primal"], rel=1e-8)
+        assert model.result_.reads < model.result_.epochs
+
+
+def test_row_state_on_disk_gives_the_same_bits(tmp_path):
+    x, y = random_rows(150_000, 20, density=0.05)
+    shards_of(tmp_path / "s", x, y, chunk_nnz=20_000)
+    options = dict(algo="newton", tol=1e-6, progress=False, sample=1.0, start=1)
+    found = {m: fit(str(tmp_path / "s"), memory=m, **options) for m in ("20MB", "18MB")}
+    plans = [model.result_.plan["rows_sides"] for model in found.values()]
+    assert plans == [0, 1]
+    assert len({model.digest() for model in found.values()}) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_run_stopped_anywhere_goes_on_with_the_same_bits(dtype, tmp_path, quiet):
+    x, y = random_rows(3000, 40, density=0.2)
+    shards_of(tmp_path / "s", x, y, chunk_nnz=2000)
+    options = dict(algo="newton", tol=1e-8, progress=False, start=1, sample=0.5, memory="14MB", dtype=dtype, groups=2)
+    data = str(tmp_path / "s")
+    straight = fit(data, **options)
+    fit(data, epochs=4, run_dir=tmp_path / "r", **options)
+    for epochs in (5, 6, None):
+        model = fit(data, epochs=epochs, run_dir=tmp_path / "r", resume=True, **options)
+    assert model.digest() == straight.digest() and straight.result_.epochs > 6
+
+
+def test_a_model_is_a_start(tmp_path):
+    x, y = random_rows(300, D)
+    model = fit(x, y, algo="newton", tol=1e-10, progress=False)
+    model.save(tmp_path / "m")
+    import bigclf
+
+    again = fit(x, y, algo="newton", tol=1e-9, init=bigclf.load(tmp_path / "m"), progress=False)
+    assert again.result_.epochs == 1 and again.result_.converged
+    np.testing.assert_array_equal(again.coef_, model.coef_)
+
+
+def test_problems_of_one_run_are_those_of_runs_of_their_own(tmp_path):
+    x, y = random_rows(400, D)
+    y = y + (np.arange(400) % 3 == 0) * 5  # four classes
+    model = fit(x, y, algo="newton", tol=1e-10, progress=False)
+    assert model.coef_.shape == (4, D) and len(model.result_.certificate["problems"]) == 4
+    for k, label in enumerate(model.classes_):
+        alone = fit(x, np.where(y == label, 1, -1), algo="newton", tol=1e-10, progress=False)
+        np.testing.assert_allclose(model.coef_[k], alone.coef_[0], rtol=1e-4, atol=1e-5)
+
+
+def odd_data(name):
+    rng = np.random.default_rng(0)
+    x, y = random_rows(200, D, noise=0.0)
+    x = x.toarray()
+    if name == "constant and empty columns":
+        x[:, 3], x[:, 7], x[:, 8] = 1.0, 0.0, 0.0
+    elif name == "one feature in every row":
+        x = np.zeros((200, D))
+        x[:, 4] = rng.standard_normal(200)
+    elif name == "rows of zeros":
+        x[::3] = 0
+    elif name == "nothing but zeros":
+        x[:] = 0
+    return sp.csr_matrix(x.astype(np.float32)), y
+
+
+@pytest.mark.parametrize("bias", ["free", None])
+@pytest.mark.parametrize("C", [1.0, 1e12])
+@pytest.mark.parametrize("name", ["separable", "constant and empty columns", "one feature in every row",
+                                  "rows of zeros", "nothing but zeros"])  # fmt: skip
+@pytest.mark.filterwarnings("ignore:not converged")
+def test_odd_data_end_with_a_certificate_or_a_stated_stop(name, C, bias):
+    for algo in ("newton", "tron", "lbfgs"):
+        if bias and bias not in METHODS[algo].bias:
+            continue
+        model = fit(*odd_data(name), algo=algo, C=C, bias=bias, tol=1e-6, epochs=2000, progress=False)
+        assert np.isfinite(model.coef_).all() and model.result_.stopped in ("tolerance", "stalled", "epochs")
+        assert C > 1 or model.result_.stopped == "tolerance"
+        if model.result_.stopped == "tolerance":
+            assert model.result_.certificate["gap"] <= 1e-6
+
+
+def test_an_overflow_is_an_error_with_a_cure():
+    from bigclf.errors import DataError
+
+    x, y = random_rows(50, D, real=True)
+    with pytest.raises(DataError, match="scale down"):
+        fit(x, y * 1e200, algo="newton", loss="squared_epsilon_insensitive", progress=False)
+
+
+def softmax_objective(x, codes, w, weights=1.0):
+    """1/2 ||W||^2 + sum of the losses, with a bias of the constant feature; w is [feature + 1, class]."""
+    scores = x @ w[:-1] + w[-1]
+    lost = np.logaddexp.reduce(scores, axis=1) - scores[np.arange(codes.size), codes]
+    return 0.5 * np.sum(w * w) + np.sum(weights * lost)
+
+
+def test_multinomial_gradient_and_products_equal_finite_differences():
+    from bigclf.methods import newton
+
+    x, _ = random_rows(40, 8)
+    rng = np.random.default_rng(0)
+    codes, weights, h = rng.integers(0, 3, 40), np.linspace(0.5, 2, 40), 1e-6
+    setting = resolve("newton_mc", None, None, "feature", {}).of_classes(3)
+    block = block_of(x, np.where(codes > 0, 1, -1), weights)._replace(labels=codes.astype(float))
+
+    def at(w, kind, probe=None):
+        shared = setting.shared(8, "float64")
+        shared.weights[:] = shared.point[:] = w
+        shared.scalars[[newton.KIND, newton.SEEN]] = kind, 40
+        if probe is not None:
+            shared.probe[:] = probe
+        setting.kernel()(block, np.arange(40), shared, (), setting.params(), np.empty(0))
+        return shared
+
+    w, d = rng.standard_normal((9, 3)), rng.standard_normal((9, 3))
+    g, value, _ = newton.gradient(at(w, newton.GRADIENT), setting.params())
+    full = dense(block, 8)
+    assert value == pytest.approx(softmax_objective(full, codes, w, weights), rel=1e-12)
+    for place in np.ndindex(9, 3):
+        e = np.zeros((9, 3))
+        e[place] = h
+        there = softmax_objective(full, codes, w + e, weights) - softmax_objective(full, codes, w - e, weights)
+        assert g[place] == pytest.approx(there / (2 * h), rel=1e-5, abs=1e-5)
+    image = newton.product(at(w, newton.PRODUCT, d), setting.params())[1]
+    sides = [newton.gradient(at(w + t * d, newton.GRADIENT), setting.params())[0] for t in (1e-6, -1e-6)]
+    np.testing.assert_allclose(image, (sides[0] - sides[1]) / 2e-6, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_multinomial_regression_is_scikit_learns(n_classes):
+    from sklearn.linear_model import LogisticRegression
+
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((200, 6)).astype(np.float32)
+    scores = x @ rng.standard_normal((6, n_classes)) + rng.standard_normal((200, n_classes))
+    y = np.array(list("abcd"))[np.argmax(scores, 1)]
+    model = fit(x, y, algo="newton", loss="logistic", multiclass="native", bias=None, C=2.0, tol=1e-10, progress=False)
+    assert model.result_.converged and model.classes_.size == n_classes
+    if n_classes == 2:  # two columns, of opposite sign at the optimum: the penalty of their difference is half
+        model2 = fit(x, y, algo="newton", bias=None, C=4.0, tol=1e-10, progress=False)
+        np.testing.assert_allclose(model.coef_, model2.coef_, atol=1e-4)
+        np.testing.assert_allclose(model.predict_proba(x), model2.predict_proba(x), atol=1e-4)
+        return
+    other = LogisticRegression(C=2.0, fit_intercept=False, tol=1e-10, max_iter=10_000).fit(x.astype(float), y)
+    np.testing.assert_allclose(model.coef_, other.coef_, atol=1e-4)
+    np.testing.assert_allclose(model.predict_proba(x), other.predict_proba(x.astype(float)), atol=1e-4)
+    zeros = np.zeros((1, n_classes))
+    primal = 2.0 * softmax_objective(x, np.unique(y, return_inverse=True)[1], np.vstack([other.coef_.T, zeros]))
+    primal -= 0.5 * np.sum(other.coef_**2)
+    assert model.result_.certificate["primal"] == pytest.approx(primal, rel=1e-9)
