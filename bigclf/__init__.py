@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bigclf.model import load as load
     from bigclf.training import fit as fit
     from bigclf.training.evaluation import evaluate as evaluate
+    from bigclf.training.path import path as path
     from bigclf.training.sweep import sweep as sweep
 
 __version__ = "0.1.0"
@@ -37,6 +38,7 @@ _PLACES = {
     "convert": "bigclf.data.convert",
     "evaluate": "bigclf.training.evaluation",
     "predict": "bigclf.metrics",
+    "path": "bigclf.training.path",
     "sweep": "bigclf.training.sweep",
     "algorithms": "bigclf.catalogue",
     "infinity_norm_margin": "bigclf.margins",
@@ -62,6 +64,7 @@ __all__ = [
     "fit",
     "infinity_norm_margin",
     "load",
+    "path",
     "predict",
     "soft_margin",
     "sweep",

@@ -88,14 +88,14 @@ def apply(state: tuple[np.ndarray, ...], delta: Delta) -> None:
 
 
 def n_bytes(thing: Any) -> int:
-    """Bytes of all arrays in nested tuples, lists and dicts; anything else counts nothing."""
+    """Bytes of all arrays in nested tuples, lists and dicts; of anything else its own ``n_bytes``, or nothing."""
     if isinstance(thing, np.ndarray):
         return thing.nbytes
     if isinstance(thing, dict):
         return sum(n_bytes(value) for value in thing.values())
     if isinstance(thing, tuple | list):
         return sum(n_bytes(value) for value in thing)
-    return 0
+    return int(getattr(thing, "n_bytes", 0))
 
 
 def place_dtype(length: int) -> np.dtype[Any]:

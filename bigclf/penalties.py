@@ -9,6 +9,8 @@ penalty  value                k steps that it takes alone, at rate r   minimiser
 l2       ||w||^2 / 2          w (1 + r)^-k                             -s / (h + d)
 l1       ||w||_1              sign(w) max(0, |w| - k r)                -sign(s) max(0, |s| - d) / h
 =======  ===================  =======================================  ================================================
+
+The elastic net, rho ||w||_1 + (1 - rho) ||w||^2 / 2, is for methods that go over columns (``proximal_newton.py``).
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ import numpy as np
 
 from bigclf.jit import inlined, kernel
 
-L2, L1 = range(2)
-PENALTIES = {"l2": L2, "l1": L1}
+L2, L1, ELASTIC_NET = range(3)
+PENALTIES = {"l2": L2, "l1": L1, "elastic_net": ELASTIC_NET}
 
 
 @inlined

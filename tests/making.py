@@ -83,7 +83,12 @@ def shown(method):
 EVERY_CASE = [Case(m.name, loss) for m in METHODS.values() if m.name != "tron" for loss in m.losses or (None,)]
 # stand for those that learn all at once
 OF_CLASSES = ("averaged_perceptron_mc", "pa1_mc", "mira_mc", "cw_mc", "sccw", "dcd_mc")
-CASES = [Case(m.name, loss) for m in METHODS.values() if not m.all_classes or m.name in OF_CLASSES for loss in shown(m)]
+CASES = [
+    Case(m.name, loss)
+    for m in METHODS.values()
+    if (not m.all_classes or m.name in OF_CLASSES) and m.collect is None  # there the kernel is no step of the method
+    for loss in shown(m)
+]
 NAMES = [case.algo + (f"-{case.loss}" if case.loss else "") for case in CASES]
 
 

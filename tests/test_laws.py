@@ -318,7 +318,7 @@ def test_separable_data_end_without_mistakes(case, bias, seed, quiet):
         np.testing.assert_array_equal(model.predict(x), y)
 
 
-MIXINGS = [(m.name, mixing) for m in METHODS.values() for mixing in m.mixings if not m.along]
+MIXINGS = [(m.name, mixing) for m in METHODS.values() for mixing in m.mixings if not (m.along or m.collect)]
 by_shares = pytest.mark.parametrize("name", [name for name, mixing in MIXINGS if mixing == "rows"])
 every_mixing = pytest.mark.parametrize(("name", "mixing"), MIXINGS, ids=map(" ".join, MIXINGS))
 
@@ -478,6 +478,7 @@ def test_numbers_out_of_bounds_are_refused_by_name(method):
                 assert resolve(method.name, None, None, None, {param.name: value}).settings[param.name] == value
             continue
         loss = next((loss for loss in param.losses if loss in method.losses), None)
+        penalty = next(iter(param.penalties), None)
         wrong = [np.nextafter(param.low, -np.inf) if not param.open_low else param.low, "many", float("nan"), [1]]
         highest = np.nextafter(param.high, -np.inf) if param.open_high else param.high
         if param.open_high:
@@ -488,9 +489,9 @@ def test_numbers_out_of_bounds_are_refused_by_name(method):
             wrong.append(param.low + 0.5)
         for value in wrong:
             with pytest.raises(ValueError, match=param.name):
-                resolve(method.name, loss, None, None, {param.name: value})
+                resolve(method.name, loss, penalty, None, {param.name: value})
         for value in (param.default, highest):
-            setting = resolve(method.name, loss, None, None, {param.name: value})
+            setting = resolve(method.name, loss, penalty, None, {param.name: value})
             assert setting.settings[param.name] == value
 
 

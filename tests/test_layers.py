@@ -90,7 +90,7 @@ def test_an_import_only_points_down(path):
         ("safetensors", ("model.py", "training/run_directory.py")),
         ("click", ("cli/",)),
         ("rich", ("cli/", "progress.py")),
-        ("matplotlib", ("benchmarks/plots.py", "cli/sweep.py")),
+        ("matplotlib", ("benchmarks/plots.py", "cli/sweep.py", "cli/path.py")),
         ("yaml", ("cli/",)),
         ("pickle", ("training/errands.py", "training/trial.py")),  # a worker's own child process, through a pipe
         ("glob", ("data/files.py",)),

@@ -30,6 +30,7 @@ COMMANDS = {  # in the order in which a person meets them; "module" or "module:a
     "validate": "validate",
     "fit": "fit",
     "sweep": "sweep",
+    "path": "path",
     "evaluate": "evaluate",
     "predict": "predict",
     "algorithms": "algorithms",

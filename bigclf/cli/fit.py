@@ -215,6 +215,7 @@ def print_fit(model: Any, path: str) -> None:
     terminal.heading(f"{path}", f"{name} in {how_long}")
     terminal.facts(
         [
+            ("chosen", result.chosen or None),
             ("quality", quality(model)),
             ("validation", validation_text(model.facts.get("validation"), model.facts.get("best_epoch"))),
             ("by read" if result.reads >= result.epochs else "by epoch", trace_text(result.history)),

@@ -98,21 +98,26 @@ def values_of(text: str) -> list[Any]:
 
 
 def prepare(out: str, *, overwrite: bool, resume: bool) -> None:
-    """Refuse what would destroy results or an unfinished sweep.
+    """Refuse what would destroy results or an unfinished sweep."""
+    refuse_to_destroy(out, FILES, "sweep", overwrite=overwrite, resume=resume)
+
+
+def refuse_to_destroy(out: str, names: tuple[str, ...], what: str, *, overwrite: bool, resume: bool) -> None:
+    """Make the directory, unless results of these names or an unfinished run are in it.
 
     Raises
     ------
-    RunError : results are there, or an earlier sweep that was not finished.
+    RunError : results are there, or an earlier run that was not finished.
     """
     from bigclf.data import files
 
     run_dir = files.join(out, "run")
-    there = [name for name in FILES if files.exists(files.join(out, name))]
+    there = [name for name in names if files.exists(files.join(out, name))]
     if there and not overwrite:
         raise RunError(f"{files.join(out, there[0])}: exists; add --overwrite to replace it")
     if files.is_directory(run_dir) and not resume:
         if not overwrite:
-            raise RunError(f"{run_dir}: an earlier sweep; --resume goes on with it, --overwrite starts afresh")
+            raise RunError(f"{run_dir}: an earlier {what}; --resume goes on with it, --overwrite starts afresh")
         files.remove_tree(run_dir)
     files.make_directory(out)
     files.probe_writable(out)
@@ -120,23 +125,29 @@ def prepare(out: str, *, overwrite: bool, resume: bool) -> None:
 
 def write(found: Any, out: str) -> list[str]:
     """The results as files; their paths."""
+    from bigclf.data import files
+
+    paths = {name: files.join(out, name) for name in FILES}
+    write_json(paths["results.json"], found.as_json())
+    write_table(paths["results.csv"], found.flat())
+    found.best_model.save(paths["model.bigclf"])
+    if not draw(found, paths["results.png"]):
+        del paths["results.png"]
+    return list(paths.values())
+
+
+def write_table(path: str, rows: list[dict[str, Any]]) -> None:
+    """The rows as CSV, with the names of the first one."""
     import csv
     import io
 
     from bigclf.data import files
 
-    paths = {name: files.join(out, name) for name in FILES}
-    write_json(paths["results.json"], found.as_json())
     text = io.StringIO()
-    rows = found.flat()
     table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
-    files.publish_text(paths["results.csv"], text.getvalue())
-    found.best_model.save(paths["model.bigclf"])
-    if not draw(found, paths["results.png"]):
-        del paths["results.png"]
-    return list(paths.values())
+    files.publish_text(path, text.getvalue())
 
 
 def draw(found: Any, path: str) -> bool:

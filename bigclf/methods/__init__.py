@@ -152,7 +152,13 @@ def resolve(
     for name in given:
         if own[name].losses and chosen not in own[name].losses:
             raise TypeError(f"{name} has no effect with loss={chosen!r}: it has one with {', '.join(own[name].losses)}")
+    penalised = penalty or (method.penalties[0] if method.penalties else None)
+    for name in given:
+        if own[name].penalties and penalised not in own[name].penalties:
+            having = ", ".join(own[name].penalties)
+            raise TypeError(f"{name} has no effect with penalty={penalised!r}: it has one with {having}")
     usable = [param for param in method.params if not param.losses or chosen in param.losses]
+    usable = [param for param in usable if not param.penalties or penalised in param.penalties]
     settings = {param.name: param.check(given.get(param.name, param.default)) for param in usable}
     _require_schedule(settings, groups)
     settings["bias"] = 0.0 if bias in (None, "none") else 1.0

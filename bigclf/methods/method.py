@@ -26,6 +26,7 @@ class Param:
     open_high: bool = False
     integer: bool = False
     losses: tuple[str, ...] = ()  # those it has an effect with; none: every loss of the method
+    penalties: tuple[str, ...] = ()  # likewise
     choices: tuple[str, ...] = ()
 
     def check(self, value: Any) -> Any:
@@ -82,7 +83,7 @@ class Step(NamedTuple):
     primal, dual : an objective value and a bound on all of them, or None where this read does not tell; weights : the
     model's weights that ``primal`` is of, not touched again by the method; over : "" (another read is to follow),
     "done" (there is nothing left to do) or "stalled" (nothing more to gain in floating point); facts : figures of the
-    step for the history.
+    step for the history; violation : of the optimality conditions, the largest in the weights.
     """
 
     primal: float | None = None
@@ -90,6 +91,19 @@ class Step(NamedTuple):
     weights: np.ndarray | None = None
     over: str = ""
     facts: dict[str, float] = {}
+    violation: float | None = None
+
+
+class Given(NamedTuple):
+    """What a method that collects goes on from, beside its state.
+
+    found : what ``gather`` made, with what the blocks of all groups gave, in their order; it may be used up. tol : the
+    relative gap that is asked for; entries : how many a collection has room for.
+    """
+
+    found: Any
+    tol: float
+    entries: int
 
 
 @dataclass(frozen=True)
@@ -139,6 +153,14 @@ class Method:
         that the order of rows and groups has no part in it; this makes of them, in place, what the next read begins
         with. None: the kernel itself learns.
     sums : names of those arrays; reading : shared -> what the next read is, "learn", "sum" or "again".
+    collect : (block, order, shared, params) -> what the read keeps of the block's rows ``order``, a NamedTuple of
+        arrays, in place of a call of the kernel; or None in a read for sums. ``absorb`` is then by loss code, and what
+        it gives has a third argument, ``Given``, with what was kept of all blocks, for which
+        gather : (shared, number of rows) -> something to ``append`` to.
+        ``entry_bytes`` and ``row_bytes`` : what an entry and a row take there until ``absorb`` is done;
+        ``piece_bytes`` : what an entry takes on its way from another group. None: the method needs sums alone.
+    follow : (shared, weights, params, params before) -> None: begin with the weights of a problem that differs in C
+        only; None: ``place`` does.
     climb : loss code -> function that goes up the dual over the rows that can move, where rounds of the kernel stall,
         or None (``bigclf.methods.conjugate_gradients``).
     mixings : how copies are combined (``bigclf.mixing``), the default first, by the names the user may choose from:
@@ -181,9 +203,15 @@ class Method:
     within: Callable[[int], Callable[..., Any]] | None = None
     value: Callable[[int], Callable[..., Any]] | None = None
     climb: Callable[[int], Callable[..., int] | None] | None = None
-    absorb: Callable[[int], Callable[[Any, Any], Step]] | None = None
+    absorb: Callable[[int], Callable[..., Step]] | None = None
     sums: tuple[str, ...] = ()
     reading: Callable[[Any], str] = lambda shared: LEARN
+    collect: Callable[[Any, np.ndarray, Any, Any], Any] | None = None
+    gather: Callable[[Any, int], Any] | None = None
+    entry_bytes: int = 0
+    piece_bytes: int = 0
+    row_bytes: int = 0
+    follow: Callable[[Any, np.ndarray, Any, Any], None] | None = None
     mixings: Mapping[str, Rule] = field(default_factory=lambda: by_shares(MEAN))
     mixing: str = "mean by rows, uniform or by mistakes"
     clocked: bool = False

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bigclf import losses
+from bigclf.methods import active_columns as columns
 from bigclf.methods import (
     adagrad,
     diagonal_newton,
@@ -18,6 +19,7 @@ from bigclf.methods import (
     multiclass,
     multiclass_mira,
     multinomial,
+    newglmnet,
     newton,
     p_norm_vector,
     pegasos,
@@ -60,6 +62,10 @@ C = Param("C", 1.0, 0.0, 1e30, "price of a unit of loss; larger fits the rows cl
 
 
 PRICE = Param("C", 1.0, 1e-100, 1e30, "price of a unit of loss; larger fits the rows closer")
+L1_RATIO = Param(
+    "l1_ratio", 0.5, 0.0, 1.0, "share of ||w||_1 in the penalty, the rest ||w||^2 / 2", penalties=("elastic_net",),
+    open_low=True,
+)  # fmt: skip
 EPSILON = Param(
     "epsilon", 0.1, 0.0, 1e30, "half the width of the tube in which a prediction costs nothing", losses=losses.TUBES
 )
@@ -738,6 +744,32 @@ _METHODS = (
             finish=None,
             multiclass=("native",),
         ),
+    ),
+    Method(
+        name="newglmnet",
+        title="newGLMNET: Newton's method with coordinate descent on active columns, exact zeros, certified",
+        paper="Yuan, Ho, Lin, JMLR 2012; strong rules: Tibshirani et al., JRSS B 2012",
+        formula="min_d g.d + d'H d / 2 + ||w + d||_1, one coordinate after another;  w <- w + t d",
+        params=(C, L1_RATIO),
+        losses=("logistic", "squared_hinge"),
+        penalties=("l1", "elastic_net"),
+        bias=("feature", "free", "none"),
+        shared=newglmnet.begin,
+        bind=newglmnet.bind,
+        update=lambda loss, penalty: newglmnet.sums(loss),
+        absorb=newglmnet.absorb,
+        collect=newglmnet.collect,
+        gather=newglmnet.gather,
+        entry_bytes=columns.COLUMN_ENTRY,
+        row_bytes=columns.COLUMN_ROW,
+        piece_bytes=columns.PIECE_ENTRY,
+        follow=newglmnet.follow,
+        place=newglmnet.place,
+        mixings={"sum": totals(*newglmnet.SUMS)},
+        mixing="sums over all rows, and columns of all: the answer does not depend on the groups",
+        weight_meaning="multiplies C",
+        epochs=10_000,
+        tol=1e-3,
     ),
     Method(
         name="perceptron",

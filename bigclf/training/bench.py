@@ -493,20 +493,30 @@ class Waiting:
 
 
 class Blend:
-    """The parts of one problem, taken in in group order."""
+    """The parts of one problem, taken in in group order.
 
-    def __init__(self, problem: Problem, start: Any) -> None:
+    Parameters
+    ----------
+    start : the common state. n_rows : where all groups come together, how many rows they have: what the method collects
+        goes to its place; None: it is passed on.
+    """
+
+    def __init__(self, problem: Problem, start: Any, n_rows: int | None = None) -> None:
         rule = problem.setting.rule
         assert rule is not None
         self.start = start
         self._states = Mixture(rule, start)
         self._figures: Mixture | None = None
         self._duals: Mixture | None = None
+        self._gather, self._n_rows = problem.setting.method.gather, n_rows
+        self._found: Any = None
 
     def add(self, part: Part, height: int = 0) -> None:
         if self._figures is None:
             self._figures = Mixture(STEPS, Sums(np.zeros(part.figures.size)))
         share = float(part.figures[-2])
+        if part.found is not None:
+            self._take(part.found)
         self._states.add(part.state, share, height)
         self._figures.add(Sums(part.figures), 1.0, height)
         if part.dual is not None:
@@ -519,7 +529,15 @@ class Blend:
         """All of them as one."""
         assert self._figures is not None
         dual = None if self._duals is None else self._duals.result().weights
-        return Part(self._states.result(), dual, self._figures.result().values)
+        found, self._found = self._found, None
+        return Part(self._states.result(), dual, self._figures.result().values, found=found)
+
+    def _take(self, pieces: list[Any]) -> None:
+        if self._found is None:
+            together = self._gather is not None and self._n_rows is not None
+            self._found = self._gather(self.start, self._n_rows) if together else []  # type: ignore[misc, arg-type]
+        while pieces:
+            self._found.append(pieces.pop(0))
 
 
 def optimism(primal: float, dual: float, estimate: float) -> float:

@@ -166,7 +166,7 @@ def _packed(part: Part, start: Any) -> Part:
     if isinstance(dual, np.ndarray):
         whole = Dual(dual)
         dual = difference(Dual(np.zeros(dual.shape)), whole, length) or whole
-    return Part(state, dual, part.figures)
+    return Part(state, dual, part.figures, found=part.found)
 
 
 def unpacked(part: Part, start: Any) -> Part:

@@ -27,6 +27,7 @@ from bigclf.methods import Method, Setting, native, resolve
 from bigclf.model import Model, load
 from bigclf.training.bench import Bench, Job
 from bigclf.training.book import Patience
+from bigclf.training.choice import Asked, choose
 from bigclf.training.engines import Engine, LocalEngine
 from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.outcome import Result, class_columns, model_of, result_of, validation, warn_of_limits
@@ -34,7 +35,7 @@ from bigclf.training.plan import Plan, settle
 from bigclf.training.problems import Problem, class_weight_array, make_problems, regression_problem, require_few
 from bigclf.training.run import Run
 from bigclf.training.run_directory import VERSION, Checkpoint, RunDirectory, groups_before
-from bigclf.training.sources import likely_width, open_source, require_usable, warm
+from bigclf.training.sources import counts_of, likely_width, open_source, require_usable, warm
 from bigclf.units import parse_bytes
 
 log = logging.getLogger("bigclf")
@@ -47,7 +48,7 @@ def fit(
     *,
     algo: str = "dcd",
     loss: str | None = None,
-    penalty: str = "l2",
+    penalty: str | None = None,
     C: float | None = None,
     bias: str | None = "feature",
     sample_weight: Any = None,
@@ -88,9 +89,10 @@ def fit(
         pandas, pyarrow), then ``y`` [rows] holds its labels (for a regression numbers); or an iterator of blocks
         (X, y[, weights]) or (indptr, indices, values or None, labels[, weights]), which is written down as shards under
         ``local_dir`` while the run lasts.
-    algo : name of the method (``bigclf.algorithms()``); ``loss``, ``C`` and ``params`` are its own.
+    algo : name of the method (``bigclf.algorithms()``), or "auto": chosen by loss, penalty, size, memory and groups,
+        which ``result_.chosen`` gives the reason of; ``loss``, ``C`` and ``params`` are its own.
     bias : "feature" (a constant 1, regularised, LIBLINEAR's -B 1), "free" (not regularised; gradient methods, PUMMA,
-        MEMMA) or None, which may be written "none".
+        MEMMA, newGLMNET) or None, which may be written "none".
     sample_weight : [rows] at least 0, for matrices; shards bring theirs in the column ``weight``.
     class_weight : None, "balanced" or {label: weight}.
     multiclass : "one-vs-rest" (K problems over one read of each block), "native" (all classes at once, by those methods
@@ -143,9 +145,17 @@ def fit(
     require_numbers({"groups": groups}, "groups")
     require_whole({"groups": groups}, "groups")
     bias = None if bias == "none" else bias
+    chosen = ""
+    if algo == "auto":
+        counts = counts_of(data, columns, parse_bytes(memory))
+        some = groups or (2 if is_cluster(workers) else 1)
+        algo, chosen = choose(Asked(loss, penalty, bias, C or 1.0, (*params, *(["C"] if C is not None else [])), epochs,
+                                    *counts, parse_bytes(memory), some))  # fmt: skip
+        log.info("%s", chosen)
     named = native(algo, multiclass), loss, penalty, bias, params | ({} if C is None else {"C": C}), mixing
     setting = resolve(*named, groups=groups or (2 if is_cluster(workers) else 1))
     options = _checked(setting, locals())
+    options["chosen"] = chosen
     given_groups = groups is not None
     regression = setting.loss in REGRESSION
     with contextlib.ExitStack() as stack:
@@ -373,6 +383,7 @@ def _train(
                 return finished
         run, history = stack.enter_context(conducted(source, problems, plan, options, link, directory))
         result = result_of(run, plan, history, peak, source)
+        result.chosen = options["chosen"]
         model = model_of(run, source, result, options)
         if directory is not None:
             if history:
@@ -492,6 +503,7 @@ def _asked(source: Any, problems: list[Problem], plan: Plan, options: dict[str, 
         "version": VERSION,
         "identity": identity,
         "limits": {name: options[name] for name in ("epochs", "max_seconds")},
+        **({"chosen": options["chosen"]} if options.get("chosen") else {}),
         "plan": plan.as_json(),
         "files": [{"path": p, **f._asdict()} for p, f in zip(source.files, source.fingerprints, strict=True)],
         "versions": {
@@ -518,7 +530,7 @@ def _finished(directory: RunDirectory, limits: dict[str, Any]) -> Model | None:
             directory.history(), model.certificate, held["progressive"], held["plan"], bool(held["converged"]),
             held["reads"], held["epochs"], held["seconds"], held["memory"], held["stopped"], held["mistakes"],
             held["bytes_read"], held["warnings"],
-            held.get("repeatable", True),
+            held.get("repeatable", True), held.get("chosen", ""),
         )  # fmt: skip
         return model
     return None

@@ -32,8 +32,9 @@ class Result:
         regression mistakes are rows outside the tube, and in place of error there is mean_loss, the loss times the
         row's weight.
     certificate : primal, dual, gap and the read that proved it, or None for a method that has none and for one epoch
-        without a tolerance; of several
-        problems the sums of primal and dual, the worst gap, and ``problems`` with each one's.
+        without a tolerance; of L1 and elastic net also violation, the largest of the optimality conditions (how far 0
+        is from the subdifferential, by coordinate); of several problems the sums of primal and dual, the worst gap and
+        violation, and ``problems`` with each one's.
     progressive : rows, mistakes, error (mean_loss) of the first epoch, each row judged before it was learned from; of
         one problem learned online in one group also ``curve``, (rows, mistakes, sum of losses) so far after 64 rows,
         77, 92 and so on, each a fifth more.
@@ -45,6 +46,7 @@ class Result:
         second or validation, or, of a method without a certificate, epochs.
     repeatable : whether the same call gives the same bits; not with opportunistic=True, whose history also has
         waiting_visits, the rows of the working set visited while no block was ready.
+    chosen : with algo="auto", which method was chosen and why.
     """
 
     history: list[dict[str, Any]]
@@ -61,6 +63,7 @@ class Result:
     bytes_read: int = 0
     warnings: list[str] = field(default_factory=list)
     repeatable: bool = True
+    chosen: str = ""
 
 
 def coefficients_of(run: Run, latest: bool = False) -> tuple[Any, np.ndarray]:
@@ -141,6 +144,9 @@ def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMem
             "gap": max(c["gap"] for c in each),
             "read": max(c["read"] for c in each),
         }
+        violations = [s.violation for s in run.status if s.violation is not None]
+        if violations:
+            certificate["violation"] = max(violations)
         if len(each) > 1:
             certificate["problems"] = each
     planned = plan.memory["planned"] - (0 if run.decoded else plan.memory.get("decoding", 0)) - _untouched(run, plan)
@@ -248,6 +254,7 @@ def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> 
         "reads": result.reads, "epochs": result.epochs, "seconds": result.seconds, "progressive": result.progressive,
         "memory": result.memory, "plan": result.plan, "repeatable": result.repeatable,
         **({"best_epoch": run.best_epoch} if run.best_epoch else {}),
+        **({"chosen": result.chosen} if result.chosen else {}),
         **({"validation": found} if (found := validated(run, result)) else {}),
     }  # fmt: skip
     if not all_finite(weights, bias):

@@ -83,6 +83,7 @@ class Plan:
         (none: all 1); rounds : most rounds over it after a read.
     places : most slots of a state that holds touched places only (``bigclf.methods.touched``); 0: it holds every
         feature of every class.
+    collected : entries that a method's collection has room for, of each problem (0: it has none).
     climb_rows : most free rows that conjugate gradients go over where rounds stall (0: none, or no memory for it).
     schedule : "auto", or which of the family of ``schedules.py``; block_rounds : of "fixed" and "selective" the rounds
         over each block, of "cached" the visits to cached rows for each row read, of "auto" 0.
@@ -124,6 +125,7 @@ class Plan:
     places: int = 0
     parts: int = 1
     every: int = 1
+    collected: int = 0
     version: int = VERSION
 
     def as_json(self) -> dict[str, Any]:
@@ -238,7 +240,10 @@ def make_plan(
     MemoryBudgetError : the budget is too small; the message has the parts and the smallest budget that would do.
     """
     edges = group_edges(source.chunks.nnz, groups)
-    parts_of_epoch = segments or _segments(source, len(problems), len(edges))
+    collects = problems[0].setting.method.collect is not None
+    if collects and segments not in (None, 1):
+        raise ValueError(f"segments={segments} is not available: a collection of columns is made in one go")
+    parts_of_epoch = 1 if collects else segments or _segments(source, len(problems), len(edges))
     sizes = Sizes(source, problems, dtype, edges, in_memory, parts_of_epoch)
     sizes.state += sizes.one_state * keeps_best
     settings = problems[0].setting.settings
@@ -247,6 +252,7 @@ def make_plan(
     if sum(resident.values()) + SLACK_BYTES <= memory and (reads > 1 or in_memory):
         parts = resident
         shape: dict[str, Any] = dict(resident=True, sequential=True, block_bytes=0, buffers=2, set_rows=0, set_nnz=0)
+        shape["collected"] = source.nnz if sizes.collects else 0
         shape["threads"] = DECODERS
     else:
         shape, parts = _streamed(sizes, memory, again=reads > 1)
@@ -357,6 +363,9 @@ class Sizes:
         self.at_once = min(self.k, LEARNERS)
         self.method, self.in_memory = self.setting.method, in_memory
         self.steps_by_sums = self.method.absorb is not None
+        self.collects = self.method.collect is not None
+        self.chains = sum(not problem.start for problem in problems)  # problems that are learned at a time
+        self.collected_entry = self.method.entry_bytes + (0 if len(edges) == 1 else self.method.piece_bytes)
         self.proves_by_duals = self.method.certificate and not self.steps_by_sums
         self.parts = PARTS if self.method.sums and self.k == 1 and not self.method.all_classes else 1
         chunks, width, binary = source.chunks, source.index_width, source.binary
@@ -431,8 +440,15 @@ class Sizes:
             parts["model"] = self.k * self.model
         return parts
 
+    def collection(self, entries: int) -> dict[str, int]:
+        """Of a method that collects columns, so many entries for each problem; of a path one is learned at a time."""
+        if not self.collects:
+            return {}
+        size = self.collected_entry * entries + self.method.row_bytes * self.source.n_rows
+        return {"columns": self.chains * size}
+
     def resident(self) -> dict[str, int]:
-        """... with every row in memory."""
+        """... with every row in memory, and as columns too where the method collects them."""
         parts = {"data": 0 if self.in_memory else self.data, "scratch": self.at_once * self.group_rows * VIEW_BYTES}
         if self.proves_by_duals:  # of each problem the best weights (w, a group's v); v, those of this certificate
             if self.alone:
@@ -441,7 +457,7 @@ class Sizes:
                 parts["certificate"] = (3 * self.k + 4) * self.weights
         if not self.in_memory:
             parts["decoding"] = DECODERS * self.decoding
-        return parts
+        return parts | self.collection(self.source.nnz)
 
     def streamed(self, has_set: bool, schedule: str) -> dict[str, int]:
         """... with blocks that stream by: all but blocks and working set."""
@@ -453,7 +469,7 @@ class Sizes:
             parts["certificate"] = self.k * (self.weights + (0 if self.proves_apart(has_set, schedule) else beside))
         if has_set:
             parts["membership"] = self.k * working_set.member_bytes(self.group_rows)
-        return parts | {"decoding": self.decoding}
+        return parts | self.collection(min(self.source.nnz, self.source.n_rows)) | {"decoding": self.decoding}
 
     def proves_apart(self, has_set: bool, schedule: str) -> bool:
         """Whether certificates are never made beside the learning (as ``proves_alone``)."""
@@ -526,7 +542,11 @@ def _streamed(sizes: Sizes, memory: int, again: bool) -> tuple[dict[str, Any], d
     while size * 2 <= largest and fixed + sizes.blocks(size * 2) + least_set <= memory:
         size *= 2
     parts["blocks"] = sizes.blocks(size)
-    set_rows = set_nnz = 0
+    set_rows = set_nnz = collected = 0
+    if sizes.collects:  # columns have the rest
+        room = memory - fixed - parts["blocks"] + parts.pop("columns") - sum(sizes.collection(0).values())
+        collected = min(source.nnz, room // (sizes.chains * sizes.collected_entry))
+        parts |= sizes.collection(collected)
     if has_set:
         share = (SET_SHARE if wanted is None else wanted) / max(sizes.shares, default=1.0)
         room, beside = memory - fixed - parts["blocks"], 0
@@ -545,6 +565,7 @@ def _streamed(sizes: Sizes, memory: int, again: bool) -> tuple[dict[str, Any], d
         buffers=BUFFERS if schedule in ("auto", "cached") else 2,  # what is kept for the third joins the chunks of one
         set_rows=set_rows,
         set_nnz=set_nnz,
+        collected=collected,
         shares=sizes.shares,
         threads=readers,
     )

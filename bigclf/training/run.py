@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bigclf.errors import ClusterError, DataError, Interrupted
-from bigclf.methods.method import AGAIN
+from bigclf.methods.method import AGAIN, Given
 from bigclf.mixing import PENALTY, agree, half_distance, line_search, next_penalty
 from bigclf.training.bench import Blend, optimism
 from bigclf.training.engines import Engine, Round
@@ -67,6 +67,7 @@ class Status:
         self.last_mistakes = 0  # in its last epoch
         self.settled = False  # its last epoch learned from no row, and no further one would
         self.busy = 0.0  # seconds of a core that it took
+        self.violation: float | None = None  # of the optimality conditions, in the weights of the answer
         self.dual_weights: np.ndarray | None = None  # float64, sum a_i y_i x_i, where groups start from another point
 
     @property
@@ -260,7 +261,8 @@ class Run:
         alone = len(self.plan.groups) == 1
         blends: list[Blend] = []
         if not round.midway and not alone:
-            blends = [Blend(self.problems[n], state) for n, state in zip(round.todo, round.states, strict=True)]
+            rows = self.source.n_rows
+            blends = [Blend(self.problems[n], state, rows) for n, state in zip(round.todo, round.states, strict=True)]
         parts: list[Part] = []
         try:
             for outcome in self.engine.perform(round):
@@ -300,11 +302,24 @@ class Run:
         start = self.problems[number].start
         if not start or self.status[number].epochs or self.segment:
             return False
+        if self.method.absorb is not None:
+            self._follow(number, start[0][0])
+            return False  # nothing of the rows has a part in it
         weights = np.zeros(self.states[number].weights.shape)
         for other, factor in start:
             weights += factor * self.states[other].weights.astype(np.float64, copy=False)
         self.states[number].weights[:] = weights
         return True
+
+    def _follow(self, number: int, other: int) -> None:
+        """A problem of a path begins with the answer of the one before it."""
+        held, before = self.status[other].weights, self.problems[other].setting
+        weights = before.weights(self.states[other]) if held is None else held
+        state, setting = self.states[number], self.problems[number].setting
+        if self.method.follow is not None:
+            self.method.follow(state, weights, setting.params(), before.params())
+        elif self.method.place is not None:
+            self.method.place(state, weights, setting.params())
 
     def _certifies(self, status: Status) -> bool:
         """Groups always make one: it says how they are to go on; alone, a problem has it made when it may end, or in
@@ -374,14 +389,23 @@ class Run:
         status = self.status[number]
         self.states[number] = part.state
         setting = self.problems[number].setting
-        step = self.method.absorb(self.method.loss_code(setting.loss))(part.state, setting.params())
+        absorb, params = self.method.absorb(self.method.loss_code(setting.loss)), setting.params()
+        if self.method.collect is None:
+            step = absorb(part.state, params)
+        else:
+            assert self.tol is not None and self.method.gather is not None
+            found = self.method.gather(part.state, 0) if part.found is None else part.found
+            step = absorb(part.state, params, Given(found, self.tol, self.plan.collected))
         if step.primal is not None and step.dual is not None and step.weights is not None:
             if not (math.isfinite(step.primal) and math.isfinite(step.dual)):
                 raise DataError(OVERFLOW)
             assert self.tol is not None
+            best = status.primal
             status.accept(step.primal, step.dual, step.weights, self.reads, self.tol, "as they are")
-        status.done |= step.over == "done"
-        status.stalled = status.over = step.over == "stalled" and not status.done
+            if status.primal < best:
+                status.violation = step.violation
+        status.done = bool(status.done or step.over == "done")
+        status.stalled = status.over = bool(step.over == "stalled" and not status.done)
         for name, figure in step.facts.items():
             self.step_facts[name] = self.step_facts.get(name, 0) + figure
 
@@ -689,6 +713,7 @@ def _carried(group: int, carry: Carry, arrays: dict[str, np.ndarray]) -> Any:
 
 _LATER: dict[str, Any] = {  # facts that older checkpoints have not
     "epochs": 0, "over": False, "busy": 0.0, "settled": False, "last_mistakes": 0, "stalled": False,
+    "violation": None,
 }  # fmt: skip
 _FLOATS = ("primal", "dual", "estimate", "seen", "truth", "optimism", "penalty")
 _LATER_FLOATS = {"tried": np.inf}

@@ -17,6 +17,7 @@ from bigclf.deltas import difference
 from bigclf.errors import DataError
 from bigclf.jit import compiling, inner, random_state, shuffle_runs
 from bigclf.methods import METHODS, Setting
+from bigclf.methods.method import Given
 from bigclf.mixing import FEATURES, SUM, Mixture, agree, half_distance, line_search
 from bigclf.training.visit import Dual, Sums
 
@@ -55,6 +56,18 @@ def open_source(
     if columns is not None:
         raise TypeError("columns has no effect with a matrix: it names the columns of Parquet files")
     return Arrays(data, y, sample_weight, least_chunks=groups, real_labels=real_labels)
+
+
+def counts_of(data: Any, columns: dict[str, str] | None, memory: int) -> tuple[int, int, int]:
+    """Rows, features and entries, without reading rows; zeros where nothing is known before they are written down."""
+    if isinstance(data, Dataset | Arrays):
+        return data.n_rows, data.n_features, data.nnz
+    if isinstance(data, str) or hasattr(data, "__fspath__") or _is_list_of_paths(data):
+        return counts_of(Dataset(data, columns=columns, memory=memory), None, memory)
+    shape = getattr(data, "shape", None)
+    if shape is None or len(shape) != 2:
+        return 0, 0, 0
+    return int(shape[0]), int(shape[1]), int(getattr(data, "nnz", shape[0] * shape[1]))
 
 
 def _is_list_of_paths(data: Any) -> bool:
@@ -130,8 +143,13 @@ def warm(setting: Setting, index_width: int, dtype: str) -> None:
             method.certify(code)(block, shared, rows, params, np.zeros(shared.weights.shape))
             inner(shared.weights.reshape(-1), shared.weights.reshape(-1))
             inner(floats, floats)
-        if method.absorb is not None:
+        if method.absorb is not None and method.collect is None:
             method.absorb(code)(shared, params)
+        if method.absorb is not None and method.collect is not None and method.gather is not None:
+            method.absorb(code)(shared, params, Given(None, 0.0, 0))  # after a read for sums the next one collects
+            found = method.gather(shared, 0)
+            found.append(method.collect(block, numbers, shared, params))
+            method.absorb(code)(shared, params, Given(found, 0.0, 0))
         if method.within is not None and method.value is not None:
             method.within(code)(block, rows, params)
             method.value(code)(block, rows, params, 1.0)

@@ -130,7 +130,7 @@ def sweep(
     folds: int = 5,
     validate: Any = None,
     loss: str | None = None,
-    penalty: str = "l2",
+    penalty: str | None = None,
     bias: str | None = "feature",
     sample_weight: Any = None,
     class_weight: Any = None,
@@ -253,7 +253,7 @@ def points_of(
 def setting_of(
     algo: str,
     loss: str | None,
-    penalty: str,
+    penalty: str | None,
     bias: str | None,
     params: dict[str, Any],
     point: dict[str, Any],

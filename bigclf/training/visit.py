@@ -24,6 +24,7 @@ from bigclf.training.problems import Problem, taking_part
 from bigclf.training.sampling import Kept
 from bigclf.training.schedules import TAKES
 
+COLLECTED = 4096  # rows that a collection takes at a time
 ALL_AGAIN = 6  # every so many inner rounds the rows that looked stuck are looked at again
 # The rows at hand are solved when their own gap is below the first share of the tolerance, or below the second one of
 # the gap that the pass before them saw, of which more rounds cannot see the rest.
@@ -76,13 +77,16 @@ class Part(NamedTuple):
 
     state : NamedTuple of arrays, or its ``Delta`` to the common state; dual : sum of a_i y_i x_i over the group as it
     was at the start of the read, in the shape of the weights, or its ``Delta`` to zeros, or None; figures : see
-    ``Figures``; certified : the weights at the start of the read where the state has overwritten them, or None.
+    ``Figures``; certified : the weights at the start of the read where the state has overwritten them, or None; found :
+    what the method collected, one of several groups a list with what each block gave, else what its ``gather`` made of
+    it, or None.
     """
 
     state: Any
     dual: Any
     figures: np.ndarray
     certified: np.ndarray | None = None
+    found: Any = None
 
 
 class Dual(NamedTuple):
@@ -226,6 +230,7 @@ class Learner:
         self.kernel, self.params = problem.setting.kernel(), problem.setting.params()
         self.measure = method.certify(code) if method.certify else None
         self.along = method.along(code) if method.along and not self.alone else None
+        self.collect = method.collect
         self.climb = method.climb(code) if method.climb and plan.climb_rows else None
         self._no_scores = np.empty(0)  # rounds over the support give none
         self.narrows = "support" in getattr(self.params, "_fields", ())
@@ -237,6 +242,7 @@ class Learner:
         self._again: tuple[Block, list[np.ndarray]] | None = None  # ... and of rows that are kept
         self.kept_values: Any = ()  # the per-row arrays of rows that are kept
         self.kept_rows = 0  # of which they hold the values of the point
+        self.found: Any = None  # what the method has collected in this epoch
         self.shared: Any = None
         self.counts_features = not self.alone and problem.setting.rule is FEATURES
         self.rows: Any = ()
@@ -302,6 +308,7 @@ class Learner:
         self.curve: list[tuple[int, int, float]] = []  # rows, mistakes, losses so far, in this visit
         self.sums[:] = self.moves[:] = 0
         self.start = self.certified = None
+        self.found = None
         if self.window is not None:
             self.window.begin(keep=certifying and not still, still=still)
         if self.sum_names and self._reading(state) == SUM:
@@ -366,7 +373,8 @@ class Learner:
         if self.start is not None and self.alone and not self.plan.resident:
             certified = self.start[0].weights
         self.start = self.certified = self.dual_weights = None
-        return Part(self.shared, dual, self._figures().array(), certified)
+        found, self.found = self.found, None
+        return Part(self.shared, dual, self._figures().array(), certified, found)
 
     def _figures(self) -> Figures:
         share = self._share()
@@ -544,10 +552,30 @@ class Learner:
         """The kernel; of several groups, how far it moved the row state is kept for the line search."""
         if self.along is not None:
             self.moves -= self.along(view, order, self.rows, self.start_rows, self.params)
+        if self.collect is not None and self._collected(view, order):
+            return Counts(order.size, 0, 0, 0.0, 0.0)
         counts: Counts = self.kernel(view, order, self.shared, self.rows, self.params, scores)
         if self.along is not None:
             self.moves += self.along(view, order, self.rows, self.start_rows, self.params)
         return counts
+
+    def _collected(self, view: Block, order: np.ndarray) -> bool:
+        """Collect a few rows at a time, so that what is under way stays small; False in a read for sums."""
+        assert self.collect is not None
+        for first in range(0, order.size, COLLECTED):
+            piece = self.collect(view, order[first : first + COLLECTED], self.shared, self.params)
+            if piece is None:
+                return False
+            self._keep(piece)
+        return order.size > 0
+
+    def _keep(self, piece: Any) -> None:
+        """What a block gave to a collection: of the only group it goes to its place at once."""
+        gather = self.problem.setting.method.gather
+        assert gather is not None
+        if self.found is None:
+            self.found = gather(self.shared, self.group_rows) if self.alone else []
+        self.found.append(piece)
 
     # The working set while the data stream by
 

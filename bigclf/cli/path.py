@@ -1,0 +1,126 @@
+"""``bigclf path``: a model at every value of C, with the number of weights that are not 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from bigclf.cli import terminal
+from bigclf.cli.evaluate import write_json
+from bigclf.cli.fit import fit_keywords
+from bigclf.cli.sweep import refuse_to_destroy, write_table
+from bigclf.units import format_seconds, plural
+
+FILES = ("path.json", "path.csv", "path.png")
+LINES = 30  # weights that are drawn
+
+
+@click.command("path", short_help="Train at every value of C, each from the answer before it.")
+@click.argument("data", nargs=-1, required=True, metavar="DATA...")
+@click.option("-o", "--output", "out", required=True, metavar="DIR", help="Where results and models go.")
+@click.option("--C", "C", required=True, metavar="A,B,...", help="Values of the price of a unit of loss.")
+@click.option("--algo", default="newglmnet", show_default=True, help="newglmnet (L1, elastic net) or newton (L2).")
+@click.option("--loss", help="The loss, for methods that have several.")
+@click.option("--penalty", help="The penalty, for methods that have several.")
+@click.option("--bias", type=click.Choice(["feature", "free", "none"]), help="The constant term  [default: feature]")
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the method by its name.")
+@click.option("--class-weight", metavar="balanced|CLASS=W,...", help="Weights of the classes.")
+@click.option("--dtype", type=click.Choice(["float64", "float32"]), help="Type of the weights  [default: float64]")
+@terminal.memory_option
+@click.option("--tol", type=click.FloatRange(0, min_open=True), help="Stop each at this relative gap.")
+@click.option("--epochs", type=click.IntRange(1), help="Stop each after so many epochs.")
+@click.option("--resume", is_flag=True, help="Go on with an interrupted path of the same output.")
+@click.option("--checkpoint-every", type=click.FloatRange(0), metavar="SECONDS", help="Time between checkpoints.")
+@terminal.workers_option
+@click.option("--groups", type=click.IntRange(1), help="Virtual workers; recorded.")
+@terminal.patience_option
+@click.option("--threads", type=click.IntRange(1), help="Cores that read and learn; they never change the result.")
+@click.option("--local-dir", metavar="DIR", help="Where caches may lie.")
+@click.option("--columns", metavar="ROLE=NAME,...", help="Names of the columns label, indices, values, weight.")
+@terminal.overwrite_option
+@terminal.json_option
+@click.pass_context
+def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, **options: Any) -> None:
+    """Train on the shards DATA at every value of C, each begun with the answer of the one before it.
+
+    DIR gets path.json, path.csv, model-1.bigclf for the smallest C and so on, and path.png where matplotlib is
+    installed. Exit code 4: a value stopped at its limits before the tolerance.
+    """
+    from bigclf.data import files
+
+    overwrite = options.pop("overwrite")
+    values = [terminal.number_or(text.strip()) for text in options.pop("C").strip("[] ").split(",")]
+    refuse_to_destroy(out, FILES, "path", overwrite=overwrite, resume=options["resume"])
+    keywords = fit_keywords(ctx, options)
+    run_dir = files.join(out, "run")
+    with terminal.resumable(terminal.command_line(ctx, resume=True)), terminal.usage_errors():
+        from bigclf.training.path import path
+
+        found = path(list(data) if len(data) > 1 else data[0], C=values, run_dir=run_dir, **keywords)
+    written = write(found, out)
+    files.remove_tree(run_dir)
+    if as_json:
+        terminal.emit_json(found.as_json() | {"files": written})
+    else:
+        show(found, out)
+    if not found.converged:
+        ctx.exit(terminal.LIMITS)
+
+
+def write(found: Any, out: str) -> list[str]:
+    """The results as files; their paths."""
+    from bigclf.data import files
+
+    paths = [files.join(out, name) for name in FILES]
+    write_json(paths[0], found.as_json())
+    write_table(paths[1], found.table)
+    models = [files.join(out, f"model-{number}.bigclf") for number in range(1, len(found.models) + 1)]
+    for place, model in zip(models, found.models, strict=True):
+        model.save(place)
+    return [*(paths if draw(found, paths[2]) else paths[:2]), *models]
+
+
+def draw(found: Any, path: str) -> bool:
+    """Above the number of weights that are not 0, below the largest weights, against C; False without matplotlib."""
+    import numpy as np
+
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    from bigclf.data import files
+
+    figure = Figure(figsize=(6, 6), layout="constrained")
+    above, below = FigureCanvasAgg(figure).figure.subplots(2, 1, sharex=True)
+    above.plot(found.C, [row["nonzero"] for row in found.table], marker="o")
+    above.set_ylabel("weights that are not 0")
+    last = found.models[-1].coef_
+    largest = np.argsort(-np.abs(last), axis=None, kind="stable")[: min(LINES, np.count_nonzero(last))]
+    for place in largest:
+        k, j = np.unravel_index(place, last.shape)
+        below.plot(found.C, [model.coef_[k, j] for model in found.models], linewidth=1)
+    below.set_ylabel(f"the {largest.size} largest weights")
+    below.set_xlabel("C")
+    below.set_xscale("log")
+    with files.publishing(path) as beside:
+        figure.savefig(beside, format="png", dpi=150)
+    return True
+
+
+def show(found: Any, out: str) -> None:
+    from rich import box
+    from rich.table import Table
+
+    terminal.heading(out, f"{plural(len(found.table), 'value')}, {plural(found.reads, 'read')}, "
+                     f"{format_seconds(found.seconds)}")  # fmt: skip
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for name in ("C", "not 0", "objective", "gap", "epochs"):
+        table.add_column(name, justify="right")
+    for row in found.table:
+        gap = "" if row["gap"] is None else f"{row['gap']:.1e}"
+        table.add_row(f"{row['C']:g}", f"{row['nonzero']:,}", f"{row['objective'] or 0:.6g}", gap, str(row["epochs"]))
+    terminal.tables().print(table)
+    if not found.converged:
+        click.echo("  " + terminal.poor("not converged: stopped at the limits") + "; give more --epochs")

@@ -1,0 +1,230 @@
+"""``path``: one problem at ascending values of C, each begun with the answer of the one before it.
+
+The values are problems of one run, chained: one is learned at a time, so a read serves one of them and what is kept in
+memory is of one. For L1 and elastic net the strong rule leaves columns out of the first collection (Tibshirani et al.,
+JRSS B 2012); the read that certifies the answer checks them all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bigclf.data.arrays import Arrays
+from bigclf.losses import REGRESSION
+from bigclf.methods import METHODS
+from bigclf.model import Model
+from bigclf.training.fitting import (
+    _checked,
+    conducted,
+    default_epochs,
+    default_groups,
+    is_cluster,
+    linked,
+    require_numbers,
+    require_whole,
+)
+from bigclf.training.memory import PeakMemory, anonymous_bytes
+from bigclf.training.outcome import result_of, warn_of_limits
+from bigclf.training.plan import make_plan
+from bigclf.training.problems import Problem, class_weight_array
+from bigclf.training.run import Run
+from bigclf.training.sources import likely_width, open_source, require_usable, warm
+from bigclf.training.sweep import Task, setting_of
+
+log = logging.getLogger("bigclf")
+
+
+@dataclass
+class Path:
+    """The answers along C.
+
+    Attributes
+    ----------
+    table : a dict for each value, ascending: ``C``; ``nonzero``, weights that are not 0, of all classes, the bias not
+        counted; ``objective``, ``dual``, ``gap`` and (L1, elastic net) ``violation``: its certificate, the worst of
+        several classes; ``epochs``; ``read``, the last that the certificate needed; ``seconds`` of a core in the reads.
+    models : a ``Model`` for each value, with its own certificate.
+    seconds, reads, memory, plan, converged, history : of the run.
+    """
+
+    table: list[dict[str, Any]]
+    seconds: float
+    reads: int
+    converged: bool
+    memory: dict[str, int]
+    plan: dict[str, Any]
+    history: list[dict[str, Any]]
+    models: list[Model] = field(default_factory=list)
+
+    @property
+    def C(self) -> np.ndarray:
+        """float64 [value]"""
+        return np.array([row["C"] for row in self.table])
+
+    @property
+    def coefs_(self) -> np.ndarray:
+        """float64 [value, class, feature], the class axis 1 long for two classes."""
+        return np.stack([model.coef_ for model in self.models])
+
+    @property
+    def intercepts_(self) -> np.ndarray:
+        """float64 [value, class]"""
+        return np.stack([model.intercept_ for model in self.models])
+
+    def to_pandas(self) -> Any:
+        """The table as a pandas DataFrame, a row for each value."""
+        import pandas
+
+        return pandas.DataFrame(self.table)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything but the models, in types that JSON knows."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "models"}
+
+
+def path(
+    data: Any,
+    y: Any = None,
+    *,
+    C: Sequence[float],
+    algo: str = "newglmnet",
+    loss: str | None = None,
+    penalty: str | None = None,
+    bias: str | None = "feature",
+    sample_weight: Any = None,
+    class_weight: Any = None,
+    dtype: str = "float64",
+    memory: int | str = "2GB",
+    tol: float | None = None,
+    epochs: int | None = None,
+    seed: int = 0,
+    workers: Any = None,
+    groups: int | None = None,
+    threads: int | None = None,
+    run_dir: Any = None,
+    resume: bool = False,
+    checkpoint_every: float = 60,
+    local_dir: Any = None,
+    columns: dict[str, str] | None = None,
+    patience: Mapping[str, float] | None = None,
+    callbacks: Sequence[Callable[[dict[str, Any]], None]] = (),
+    progress: Any = None,
+    **params: Any,
+) -> Path:
+    """Learn at every value of C, each begun with the answer of the next smaller one.
+
+    Parameters
+    ----------
+    C : the values, in any order; of L1 a larger one keeps more features.
+    algo : a method that takes its steps from sums over all rows, "newglmnet" (L1, elastic net) or "newton" (L2).
+    tol, epochs : of each value, as in ``fit``; run_dir : where the path can be resumed from.
+    Everything else is as in ``fit``.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    As ``fit``; ValueError for values that make no sense; TypeError for a method without warm starts.
+    """
+    points = [{"C": value} for value in values_of(C)]
+    require_numbers({"groups": groups}, "groups")
+    require_whole({"groups": groups}, "groups")
+    bias = None if bias == "none" else bias
+    settings = [setting_of(algo, loss, penalty, bias, params, p, None, groups or 1) for p in points]
+    method, regression = settings[0].method, settings[0].loss in REGRESSION
+    if method.absorb is None:
+        having = ", ".join(m.name for m in METHODS.values() if m.absorb is not None)
+        raise TypeError(f"path is not available with algo={algo!r}: it is with {having}; sweep has every method")
+    rest = dict(multiclass="auto", on_bad_rows="error", on_change="error", opportunistic=False, max_seconds=None,
+                init=None, segments=None, early_stopping=None, validate=None)  # fmt: skip
+    options = _checked(settings[0], {**locals(), **rest})
+    given_groups = groups is not None
+    with linked(workers, options["patience"]) as link, PeakMemory() as peak:
+        groups = groups or default_groups(method, link, options)
+        width = likely_width(data, columns)
+        warm(settings[0], width, dtype)
+        peak.base = peak.peak = anonymous_bytes()
+        source = open_source(data, y, sample_weight, columns, groups, options["memory"], regression)
+        groups = groups if given_groups else min(groups, source.n_chunks)
+        settings = [setting_of(algo, loss, penalty, bias, params, p, None, groups) for p in points]
+        options["epochs"] = options["epochs"] or default_epochs(method, source.learnable[0])
+        weights = None if regression else class_weight_array(class_weight, source.classes, source.class_counts)
+        require_usable(source, settings[0], weights)
+        warm(settings[0], source.index_width, dtype)
+        if isinstance(source, Arrays):
+            peak.base = peak.peak = anonymous_bytes()
+        task = Chain(source, points, settings, weights, 0, None, options, link, peak)
+        task.shape = dict(
+            memory=options["memory"], dtype=dtype, seed=seed, groups=groups,
+            threads=threads or (1 if is_cluster(workers) else 2), in_memory=isinstance(source, Arrays),
+            reads=options["epochs"] + 1,
+        )  # fmt: skip
+        return task.follow()
+
+
+def values_of(C: Any) -> list[float]:
+    """The values of C, ascending.
+
+    Raises
+    ------
+    ValueError : there are none, or one is no number or there twice.
+    """
+    try:
+        values = sorted(float(value) for value in C)
+    except (TypeError, ValueError):
+        raise ValueError(f"C must be a list of numbers, such as [0.01, 0.1, 1], not {C!r}") from None
+    if not values or len(set(values)) < len(values):
+        raise ValueError(f"C must be a list of different numbers, not {C!r}")
+    return values
+
+
+class Chain(Task):
+    """The values of C over rows that have been opened."""
+
+    def linked(self) -> list[Problem]:
+        """Each begins with the answer of the one before it."""
+        return [
+            problem if number < self.k else problem._replace(start=((number - self.k, 1.0),))
+            for number, problem in enumerate(self.problems)
+        ]
+
+    def follow(self) -> Path:
+        """Learn them all."""
+        self.problems = self.linked()
+        plan = make_plan(self.source, self.problems, **self.shape)
+        log.info("plan: %s", plan)
+        with contextlib.ExitStack() as stack:
+            directory = self._directory(self.options["run_dir"], self.problems, plan, stack)
+            run, history = stack.enter_context(
+                conducted(self.source, self.problems, plan, self.options, self.link, directory)
+            )
+            result = result_of(run, plan, history, self.peak, self.source)
+            if not result.converged:
+                warn_of_limits(result, self.options)
+            models = [self._model(run, plan, history, n) for n in range(len(self.points))]
+            table = [self._line(run, n, model) for n, model in enumerate(models)]
+            return Path(
+                table, run.seconds, run.reads, result.converged, result.memory, result.plan, history, models
+            )  # fmt: skip
+
+    def _line(self, run: Run, point: int, model: Model) -> dict[str, Any]:
+        status = [run.status[n] for n in self.numbers(point, 0)]
+        found = model.certificate or {}
+        return {
+            "C": self.points[point]["C"],
+            "nonzero": int(np.count_nonzero(model.coef_)),
+            **{new: found.get(old) for new, old in (("objective", "primal"), ("dual", "dual"), ("gap", "gap"))},
+            **({"violation": found["violation"]} if "violation" in found else {}),
+            "epochs": max(s.epochs for s in status),
+            "read": max(s.reads for s in status),
+            "seconds": sum(s.busy for s in status),
+        }

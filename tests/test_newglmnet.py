@@ -1,0 +1,191 @@
+"""newGLMNET: L1 and elastic net, on columns that reads collect."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from making import block_of, random_rows, shards_of
+
+import bigclf
+from bigclf.methods import newglmnet, resolve
+from bigclf.methods.active_columns import Gathering, piece_of
+from bigclf.methods.newglmnet import PARTIAL
+from bigclf.training import fit
+from bigclf.training.choice import Asked, choose
+
+D = 30
+BASE = dict(algo="newglmnet", progress=False)
+
+
+def naive(x, y, weights, w, b, loss, l1, C, penalised=True):
+    """(objective, largest violation of the optimality conditions) by dense sums."""
+    x, s = np.asarray(x.todense(), np.float64), np.where(y > 0, 1.0, -1.0)
+    m = s * (x @ w + b)
+    if loss == "logistic":
+        value, slope = np.logaddexp(0, -m), -1 / (1 + np.exp(m))
+    else:
+        value, slope = np.maximum(0, 1 - m) ** 2, -2 * np.maximum(0, 1 - m)
+    x, w = np.hstack([x, np.ones((len(m), 1))]), np.append(w, b)
+    held = np.full(w.size, l1)
+    rest = np.full(w.size, 1 - l1)
+    if not penalised:
+        held[-1] = rest[-1] = 0
+    g = x.T @ (C * weights * slope * s) + rest * w
+    far = np.where(w == 0, np.maximum(0, np.abs(g) - held), np.abs(g + held * np.sign(w)))
+    return held @ np.abs(w) + 0.5 * rest @ (w * w) + C * weights @ value, far.max()
+
+
+@pytest.mark.parametrize(
+    ("loss", "bias", "l1"),
+    [("logistic", "feature", 1.0), ("squared_hinge", "free", 1.0), ("logistic", "free", 0.3),
+     ("squared_hinge", "feature", 0.6)],
+)  # fmt: skip
+def test_the_answer_meets_the_optimality_conditions_and_its_certificate_is_true(loss, bias, l1):
+    x, y = random_rows(150, D, seed=3)
+    weights = np.random.default_rng(0).choice([0.0, 0.5, 2.0], 150)
+    shape = {"penalty": "l1"} if l1 == 1 else {"penalty": "elastic_net", "l1_ratio": l1}
+    options = BASE | shape | dict(loss=loss, bias=bias, C=0.7, sample_weight=weights)
+    model = fit(x, y, tol=1e-13, **options)
+    found, rough = model.result_.certificate, fit(x, y, tol=1e-2, **options).result_.certificate
+    primal, far = naive(x, y, weights, model.coef_[0], model.intercept_[0], loss, l1, 0.7, bias == "feature")
+    assert found["primal"] == pytest.approx(primal, rel=1e-13) and far < 1e-6 and found["violation"] < 1e-6
+    assert rough["dual"] <= primal * (1 + 1e-12) and primal <= rough["primal"]  # what it is sure of is so
+    assert 0 < np.count_nonzero(model.coef_) < D
+
+
+def test_elastic_net_is_that_of_scikit_learn():
+    """scikit-learn's saga minimises the same sum."""
+    from sklearn.linear_model import LogisticRegression
+
+    x, y = random_rows(100, D, seed=4)
+    peer = LogisticRegression(
+        C=0.5, penalty="elasticnet", l1_ratio=0.4, solver="saga", tol=1e-10, max_iter=20_000, fit_intercept=False
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of penalty=, which older ones need
+        peer.fit(x.astype(np.float64), y)
+    model = fit(x, y, penalty="elastic_net", l1_ratio=0.4, C=0.5, bias=None, tol=1e-12, **BASE)
+    np.testing.assert_allclose(model.coef_, peer.coef_, atol=1e-6)
+
+
+def test_rows_of_one_value_and_rows_written_out_come_to_the_same_columns():
+    x, y = random_rows(60, D, constant=True)
+    some = random_rows(60, D, seed=1)[0]
+    places = np.where(np.arange(D + 1) % 3 == 0, np.cumsum(np.arange(D + 1) % 3 == 0) - 1, -1)
+    places[-1] = -1
+    for first, second in ((x, x), (x, some), (some, x)):
+        both = sp.vstack([first, second]).tocsr()
+        taken = both[:, : D][:, np.flatnonzero(places >= 0)].tocsc()
+        gathering = Gathering(np.diff(taken.indptr), 120)
+        for part in (first, second):
+            gathering.append(piece_of(block_of(part, y), np.arange(60), np.zeros(D + 1), places, 2.0, 0.0))
+        made = gathering.columns()
+        values = made.values if made.values.size else np.ones(made.rows.size)
+        np.testing.assert_array_equal(made.rows, taken.indices)
+        signs = np.concatenate([np.where(y > 0, 1.0, -1.0)] * 2)
+        np.testing.assert_allclose(values * made.signs[made.rows], taken.data * signs[taken.indices], rtol=1e-7)
+        np.testing.assert_allclose(made.largest, np.abs(taken).max(axis=0).toarray()[0], rtol=1e-7)
+
+
+def test_groups_and_a_few_columns_at_a_time_come_to_the_same_answer(tmp_path, monkeypatch):
+    x, y = random_rows(200, D, seed=5)
+    data = shards_of(tmp_path / "shards", x, y, chunk_nnz=200)
+    options = BASE | dict(penalty="l1", tol=1e-11)
+    alone = fit(data, **options)
+    apart = fit(data, groups=4, **options)
+    np.testing.assert_allclose(apart.coef_, alone.coef_, atol=1e-9)
+    np.testing.assert_array_equal(apart.coef_ != 0, alone.coef_ != 0)
+    whole, seen = newglmnet.choose, []
+
+    def a_few(shared, weights, params, entries):
+        whole(shared, weights, params, x.nnz // 4)
+        seen.append(shared.scalars[PARTIAL])
+
+    monkeypatch.setattr(newglmnet, "choose", a_few)
+    pieces = fit(data, **options)
+    assert sum(seen) > 3
+    np.testing.assert_allclose(pieces.coef_, alone.coef_, atol=1e-7)
+
+
+def test_a_run_taken_up_again_equals_one_that_never_stopped(tmp_path, quiet):
+    x, y = random_rows(200, D, seed=6)
+    data = shards_of(tmp_path / "shards", x, y, chunk_nnz=200)
+    options = BASE | dict(penalty="l1", tol=1e-10, groups=2)
+    straight = fit(data, **options)
+    for epochs in (1, 2):
+        fit(data, run_dir=tmp_path / str(epochs), epochs=epochs, **options)
+        resumed = fit(data, run_dir=tmp_path / str(epochs), resume=True, **options)
+        np.testing.assert_array_equal(resumed.coef_, straight.coef_)
+        assert resumed.result_.certificate == straight.result_.certificate
+
+
+def test_rows_and_columns_that_say_nothing():
+    x, y = random_rows(80, D, seed=7)
+    x = sp.hstack([x, sp.csr_matrix((80, 2)), np.ones((80, 1))]).tocsr().astype(np.float32)
+    tiny = fit(x, y, penalty="l1", C=1e-9, **BASE)
+    assert np.all(tiny.coef_ == 0) and tiny.result_.certificate["gap"] <= 1e-3 and tiny.result_.epochs == 1
+    model = fit(x, y, penalty="l1", C=3.0, bias=None, tol=1e-9, **BASE)
+    assert np.all(model.coef_[0, D : D + 2] == 0) and model.result_.converged
+    alone = fit(x[:, D + 2 :], y, penalty="l1", bias=None, tol=1e-9, **BASE)  # one feature, in every row
+    assert alone.result_.converged
+
+
+def test_what_has_no_effect_is_refused():
+    with pytest.raises(TypeError, match="l1_ratio has no effect with penalty='l1'"):
+        resolve("newglmnet", None, "l1", None, {"l1_ratio": 0.5})
+    with pytest.raises(ValueError, match="segments"):
+        fit(*random_rows(), penalty="l1", segments=2, **BASE)
+
+
+def test_a_path_is_as_many_fits_and_each_value_has_its_certificate(tmp_path):
+    x, y = random_rows(150, D, seed=8)
+    y = np.where(np.arange(150) % 3 == 0, 3, y)  # three classes
+    values = [2.0, 0.02, 0.1, 0.5]
+    found = bigclf.path(x, y, C=values, penalty="l1", tol=1e-10, progress=False)
+    assert found.converged and found.coefs_.shape == (4, 3, D) and found.intercepts_.shape == (4, 3)
+    np.testing.assert_array_equal(found.C, sorted(values))
+    for row, model in zip(found.table, found.models, strict=True):
+        alone = fit(x, y, C=row["C"], penalty="l1", tol=1e-10, **BASE)
+        np.testing.assert_allclose(model.coef_, alone.coef_, atol=1e-6)
+        assert row["nonzero"] == np.count_nonzero(alone.coef_) and row["gap"] <= 1e-10
+    with pytest.raises(TypeError, match="it is with newton, newglmnet"):
+        bigclf.path(x, y, C=values, algo="dcd")
+
+
+ASKED = dict(loss=None, penalty=None, bias="feature", C=1.0, given=(), epochs=None, n_rows=10_000, n_features=1000,
+             nnz=100_000, memory=10**9, groups=1)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "reason"),
+    [
+        ({}, "dcd", "stuck"),
+        ({"memory": 10**6}, "dcd", "do not fit in 1.00 MB"),
+        ({"epochs": 1}, "arow", "once"),
+        ({"epochs": 1, "loss": "logistic"}, "adagrad", "once"),
+        ({"loss": "logistic"}, "newton", "10,000 rows are many for 1,000 features"),
+        ({"loss": "logistic", "n_features": 5000}, "dcd", "fit in"),
+        ({"loss": "logistic", "n_features": 5000, "C": 1e4}, "newton", "C is large"),
+        ({"loss": "logistic", "n_features": 5000, "memory": 10**6}, "newton", "do not fit"),
+        ({"loss": "squared_hinge", "n_features": 5000, "groups": 4}, "newton", "4 groups"),
+        ({"loss": "hinge", "groups": 4}, "dcd", "stuck"),
+        ({"penalty": "l1"}, "newglmnet", "exact zeros"),
+        ({"penalty": "elastic_net", "given": ("l1_ratio",), "bias": "free"}, "newglmnet", "exact zeros"),
+        ({"penalty": "l1", "loss": "hinge"}, "adagrad", "no certified method"),
+        ({"loss": "squared"}, "adagrad", "no certified method"),
+        ({"given": ("eta0", "lam")}, "sgd", "no certified method"),
+    ],
+)
+def test_a_method_is_chosen_by_counts_and_says_why(changes, name, reason):
+    chosen, said = choose(Asked(**ASKED | changes))
+    assert chosen == name and said.startswith(f"algo=auto: {name}, for ") and reason in said
+
+
+def test_the_choice_is_told(tmp_path):
+    x, y = random_rows(60, D)
+    model = fit(x, y, algo="auto", penalty="l1", run_dir=tmp_path / "run", progress=False)
+    assert model.method["name"] == "newglmnet" and "algo=auto: newglmnet" in model.result_.chosen
+    assert model.result_.chosen in (tmp_path / "run" / "run.json").read_text()
+    with pytest.raises(ValueError, match="finds no method for loss=hinge, penalty=elastic_net"):
+        fit(x, y, algo="auto", penalty="elastic_net", loss="hinge")
