@@ -98,12 +98,14 @@ class Given(NamedTuple):
     """What a method that collects goes on from, beside its state.
 
     found : what ``gather`` made, with what the blocks of all groups gave, in their order; it may be used up. tol : the
-    relative gap that is asked for; entries : how many a collection has room for.
+    relative gap that is asked for; entries : how many a collection has room for; idle : to be called now and then: it
+    may raise to break off.
     """
 
     found: Any
     tol: float
     entries: int
+    idle: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +28,8 @@ from bigclf.losses import curvature, dual_value, loss_value, slope
 NU = 1e-12  # added to the Hessian's diagonal
 SIGMA, HALVINGS = 0.01, 40
 LONGEST = 10.0  # most that a step of one coordinate changes a margin by
-MOST_STEPS, MOST_CYCLES = 1000, 1000
+MOST_CYCLES = 20  # of a step: then the model is made anew where it has come to
+MOST_IN_ALL = 2000  # ... of a solution: then a read tells how good it is, and it goes on
 ENOUGH = 0.2  # a step is good enough where the violations have fallen to this share of what they were
 ROUGH = 0.1  # of the gap over some columns, while others wait
 ROUNDING = 1e-14  # of F: smaller differences are not told apart
@@ -272,13 +274,14 @@ def clear(pairs):  # type: ignore[no-untyped-def]
 
 
 def solve(
-    loss: int, columns: Columns, penalty: Penalty, w: np.ndarray, goal: float, salt: int, partial: bool = False
-) -> Found:
+    loss: int, columns: Columns, penalty: Penalty, w: np.ndarray, goal: float, salt: int, partial: bool = False,
+    idle: Callable[[], None] = lambda: None,
+) -> Found:  # fmt: skip
     """Go on from ``w`` (float64 [column + 1], the bias last; in place, as ``columns.margins``) until the duality gap
     over these columns is at most ``goal`` times the objective.
 
     salt : of the random orders; partial : other columns have weights too, which stay as they are: then the gap is to
-    fall to ``ROUGH`` of what it was.
+    fall to ``ROUGH`` of what it was; idle : called after each cycle.
     """
     n = w.size
     pairs, sought = np.empty((columns.margins.size, 2)), w.copy()
@@ -286,7 +289,8 @@ def solve(
     active, random = np.empty(n, np.int64), random_state(6, salt)
     before, cycles, least = math.inf, 0, 0.0
     flat = pairs.reshape(-1, 2)
-    for step in range(MOST_STEPS):
+    step = 0
+    while True:
         loss_sum, plus, minus = look(loss)(columns, flat)
         gradient(columns, penalty, flat, w, slopes, diagonal, losses)
         count, total, most = screen(penalty, w, slopes, _far(before, penalty, columns), active)
@@ -297,15 +301,15 @@ def solve(
             gap += held_elsewhere(columns, flat, losses, penalty, w, scale)
             least = ROUGH * gap if step == 0 else least
         found = Found(primal, gap, most, scale, sides, step, cycles, False)
-        if gap <= (least if partial else goal * primal) or most == 0:
+        if gap <= (least if partial else goal * primal) or most == 0 or cycles >= MOST_IN_ALL:
             return found
         clear(flat)
         enough = ENOUGH * total
-        cycles += _step(columns, penalty, flat, w, sought, slopes, diagonal, active[:count], enough, before, random)
+        cycles += _step(columns, penalty, flat, w, sought, slopes, diagonal, active[:count], enough, before, random,
+                        idle)  # fmt: skip
         if not _search(along(loss), columns, penalty, flat, w, sought, slopes, primal):
             return found._replace(steps=step + 1, cycles=cycles, stuck=True)
-        before = most
-    return found._replace(stuck=True)
+        before, step = most, step + 1
 
 
 def _far(before: float, penalty: Penalty, columns: Columns) -> float:
@@ -316,6 +320,7 @@ def _far(before: float, penalty: Penalty, columns: Columns) -> float:
 def _step(
     columns: Columns, penalty: Penalty, pairs: np.ndarray, w: np.ndarray, sought: np.ndarray, slopes: np.ndarray,
     diagonal: np.ndarray, active: np.ndarray, enough: float, before: float, random: np.ndarray,
+    idle: Callable[[], None],
 ) -> int:  # fmt: skip
     """Minimise the quadratic model over ``active`` until the violations of a cycle sum up to ``enough``; the number of
     cycles."""
@@ -323,6 +328,7 @@ def _step(
     for done in range(1, MOST_CYCLES + 1):
         shuffle(active, 0, n, random)
         n, total, most = cycle(columns, penalty, pairs, w, sought, slopes, diagonal, active, n, far)
+        idle()
         far = _far(most, penalty, columns)
         if total <= enough:
             if n == active.size:

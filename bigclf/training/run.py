@@ -395,7 +395,7 @@ class Run:
         else:
             assert self.tol is not None and self.method.gather is not None
             found = self.method.gather(part.state, 0) if part.found is None else part.found
-            step = absorb(part.state, params, Given(found, self.tol, self.plan.collected))
+            step = absorb(part.state, params, Given(found, self.tol, self.plan.collected, self.idle))
         if step.primal is not None and step.dual is not None and step.weights is not None:
             if not (math.isfinite(step.primal) and math.isfinite(step.dual)):
                 raise DataError(OVERFLOW)
