@@ -80,13 +80,18 @@ def shown(method):
     return (method.losses[0], *[loss for loss in method.losses if loss in REGRESSION][:1])
 
 
+def learns(method):
+    """Whether the kernel takes the method's steps, or adds up what they are made of; not where it only collects."""
+    return method.collect is None and (method.absorb is None or bool(method.sums))
+
+
 EVERY_CASE = [Case(m.name, loss) for m in METHODS.values() if m.name != "tron" for loss in m.losses or (None,)]
 # stand for those that learn all at once
 OF_CLASSES = ("averaged_perceptron_mc", "pa1_mc", "mira_mc", "cw_mc", "sccw", "dcd_mc")
 CASES = [
     Case(m.name, loss)
     for m in METHODS.values()
-    if (not m.all_classes or m.name in OF_CLASSES) and m.collect is None  # there the kernel is no step of the method
+    if (not m.all_classes or m.name in OF_CLASSES) and learns(m)
     for loss in shown(m)
 ]
 NAMES = [case.algo + (f"-{case.loss}" if case.loss else "") for case in CASES]

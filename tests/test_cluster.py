@@ -63,9 +63,11 @@ def test_workers_change_no_bit(algo, groups, client, rows):
 
 @every_method
 def test_nor_out_of_core_in_segments(algo, client, shards):
-    options = dict(algo=algo, groups=3, epochs=3, memory=SMALL, segments=2)
+    segments = 1 if METHODS[algo].collect else 2
+    options = dict(algo=algo, groups=3, epochs=3, memory=SMALL, segments=segments)
+    options |= {"buffer": 10} if algo == "memma_blocks" else {}
     here, there = fit(shards, **options), fit(shards, workers=client, **options)
-    assert here.result_.plan["segments"] == 2 and not here.result_.plan["resident"]
+    assert here.result_.plan["segments"] == segments and not here.result_.plan["resident"]
     same(here, there)
 
 

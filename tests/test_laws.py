@@ -19,6 +19,7 @@ from making import (
     block_of,
     dense,
     learn,
+    learns,
     mix,
     random_rows,
     run_python,
@@ -103,7 +104,8 @@ def every_number(part):
     found = {}
     for case in SOURCES[part::PARTS]:
         variants = [("float64", values) for values in ("explicit", "implicit", "constant")]
-        variants += [("float32", "explicit")] * (case in NARROW)
+        # MEMMA's recursion asks about ties: another order of rounding in float32 is another path
+        variants += [("float32", "explicit")] * (case in NARROW and case.algo != "memma_p")
         for variant in variants if case in CASES else variants[:1]:
             x, y = case.data(60, D, binary=variant[1] == "implicit", constant=variant[1] == "constant")
             weights = weighted(60) if case.method.row_weights == "any" else None
@@ -318,7 +320,7 @@ def test_separable_data_end_without_mistakes(case, bias, seed, quiet):
         np.testing.assert_array_equal(model.predict(x), y)
 
 
-MIXINGS = [(m.name, mixing) for m in METHODS.values() for mixing in m.mixings if not (m.along or m.collect)]
+MIXINGS = [(m.name, mixing) for m in METHODS.values() for mixing in m.mixings if not m.along and learns(m)]
 by_shares = pytest.mark.parametrize("name", [name for name, mixing in MIXINGS if mixing == "rows"])
 every_mixing = pytest.mark.parametrize(("name", "mixing"), MIXINGS, ids=map(" ".join, MIXINGS))
 

@@ -40,7 +40,7 @@ def test_it_learns_what_is_separable_and_says_so_the_same_from_a_file(algo, tmp_
     assert model.result_.history[-1]["error"] < 0.2
     model.save(tmp_path / "model.bigclf")
     again = bigclf.load(tmp_path / "model.bigclf")
-    assert again.digest() == model.digest() and again.method["n_classes"] == K
+    assert again.digest() == model.digest() and again.classes_.size == K
     np.testing.assert_array_equal(again.decision_function(other), model.decision_function(other))
 
 

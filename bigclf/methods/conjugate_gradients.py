@@ -24,8 +24,12 @@ import numpy as np
 from bigclf.jit import axpy, dot, inlined, inner, kernel, prefetch_ahead
 from bigclf.losses import LOGISTIC, dual_diagonal, is_regression
 
-FACES = 10  # one after the other, before coordinate steps look at all rows again
-LEAVING, LEAVING_SHARE = 10, 0.05  # of the face's rows: where more would leave it, it is not the right one
+# Of the face's rows: where more would leave it, it is not the right one; and how many faces one after the other, before
+# coordinate steps look at all rows again. Without an upper end few of those that leave would come back (news20, squared
+# hinge: a third of the time); in a box more would, and the rounds that put them right take longer.
+LEAVING = 10
+BOXED_SHARE, BOXED_FACES = 0.003, 5
+OPEN_SHARE, OPEN_FACES = 0.02, 10
 ROWS_A_CALL = 10_000  # of a face, times steps, between two looks at whether the run is to stop
 QUARTERS = 12  # tried of a way, before it is given up
 FLAT = 1e-12  # curvature of a direction beside that of its rows one by one: rounding
@@ -227,7 +231,7 @@ def _climb(
 ) -> int:
     loss = Quadratic(params.C, params.bias, params.epsilon, diagonal, signed)
     free, taken = np.empty(min(room, members.size), np.int64), 0
-    for _ in range(FACES):
+    for _ in range(OPEN_FACES if diagonal > 0 else BOXED_FACES):
         size = find(block, members, rows, loss, free)
         if size == 0 or size > free.size or taken >= steps:
             break
@@ -253,9 +257,10 @@ def _go_up(
     """Up one face: the steps taken, and whether all of the way was gone and left a smaller face."""
     size = face.rows.size
     rz, taken, found = begin(block, face, shared, rows, loss), 0, False
+    leaving = LEAVING + (OPEN_SHARE if loss.diagonal > 0 else BOXED_SHARE) * size
     while taken < steps and not found and 0 < rz < np.inf:
         most = min(steps - taken, 1 + ROWS_A_CALL // size)
-        more, rz, found = advance(block, face, loss, rz, most, goal, LEAVING + LEAVING_SHARE * size)
+        more, rz, found = advance(block, face, loss, rz, most, goal, leaving)
         taken += more
         idle()
     t = 1.0

@@ -563,7 +563,7 @@ _INFINITY_NORM = (
     Method(
         name="memma_blocks",
         title="MEMMA from the worst rows of each read: the infinity-norm margin out of core, certified",
-        formula="read: the rows of least y p.x;  between reads: min F over them;  margin <= gamma* <= F",
+        formula="v <- argmin F over the rows of least y p.x in reads;  p = softmax(v / eta);  margin <= F",
         shared=memma_blocks.begin,
         update=lambda loss: memma_blocks.update,
         weights=memma_blocks.weights,

@@ -18,7 +18,7 @@ import numpy as np
 
 from bigclf.data.arrays import Arrays
 from bigclf.losses import REGRESSION
-from bigclf.methods import METHODS
+from bigclf.methods import METHODS, Method
 from bigclf.model import Model
 from bigclf.training.fitting import (
     _checked,
@@ -141,8 +141,11 @@ def path(
     bias = None if bias == "none" else bias
     settings = [setting_of(algo, loss, penalty, bias, params, p, None, groups or 1) for p in points]
     method, regression = settings[0].method, settings[0].loss in REGRESSION
-    if method.absorb is None:
-        having = ", ".join(m.name for m in METHODS.values() if m.absorb is not None)
+    def begins_with(m: Method) -> bool:
+        return m.absorb is not None and m.place is not None and not m.all_classes
+
+    if not begins_with(method):
+        having = ", ".join(m.name for m in METHODS.values() if begins_with(m))
         raise TypeError(f"path is not available with algo={algo!r}: it is with {having}; sweep has every method")
     rest = dict(multiclass="auto", on_bad_rows="error", on_change="error", opportunistic=False, max_seconds=None,
                 init=None, segments=None, early_stopping=None, validate=None)  # fmt: skip

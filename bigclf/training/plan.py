@@ -157,7 +157,8 @@ def settle(source: Any, problems: list[Problem], *, memory: int, **shape: Any) -
     try:
         return problems, make_plan(source, problems, memory=memory, **shape)
     except MemoryBudgetError as error:
-        setting, n_classes = problems[0].setting, source.classes.size
+        setting = problems[0].setting
+        n_classes = 0 if source.classes is None else source.classes.size
         if problems[0].targets is None or n_classes <= 2:
             raise
         size = setting.state_bytes(source.n_features, shape["dtype"])
