@@ -377,6 +377,13 @@ def test_mixed_weights_are_the_mean_by_shares(name):
 # Compiled code
 
 
+# Kernels that are called by several kernels or with weights of either width; which of these this process had to compile
+# depends on what is in the cache.
+HELPERS = {
+    "bigclf.jit.inner",
+    "bigclf.methods.multiclass_confidence_weighted.variance_of",
+    "bigclf.methods.multiclass_passive_aggressive.support",
+}
 COMPILED = """
 import json, sys, warnings, numpy as np
 warnings.simplefilter("ignore")
@@ -433,7 +440,7 @@ def fits(directory, width):
 def test_each_kernel_is_compiled_for_one_signature_only_and_by_one_process(tmp_path, width):
     shards_of(tmp_path / "shards", *random_rows(300, D))
     signatures = json.loads(run_python(COMPILED, tmp_path / "shards", width))["signatures"]
-    assert {name for name, n in signatures.items() if n > 1} == set()
+    assert {name for name, n in signatures.items() if n > 1} <= HELPERS
     compiled = {name for name, n in signatures.items() if n == 1}
     if width == 8:
         assert len(compiled & set(specialised())) >= len(NARROW) // 2

@@ -76,6 +76,17 @@ def test_rows_that_no_weights_separate_are_told_of():
     assert result.certificate["dual"] <= result.certificate["primal"] <= 0.05
 
 
+def test_zeros_that_are_stored_are_no_entries():
+    """A row and its twin with more of them: a step between them touches no more places than there are."""
+    random = np.random.default_rng(0)
+    x, y = votes(60, n=12)
+    x[random.random(x.shape) < 0.5] = 0
+    stored = sp.csr_matrix(np.ones_like(x))
+    stored.data[:] = x.reshape(-1)
+    found = [fit(rows, y, algo="memma_blocks", eps=0.1) for rows in (sp.csr_matrix(x), stored)]
+    np.testing.assert_allclose(found[0].coef_, found[1].coef_, rtol=1e-9, atol=1e-12)
+
+
 def test_the_worst_are_kept_whatever_comes_in_between():
     random = np.random.default_rng(1)
     outputs, scratch = random.standard_normal(500), np.empty(20)

@@ -189,3 +189,12 @@ def test_the_choice_is_told(tmp_path):
     assert model.result_.chosen in (tmp_path / "run" / "run.json").read_text()
     with pytest.raises(ValueError, match="finds no method for loss=hinge, penalty=elastic_net"):
         fit(x, y, algo="auto", penalty="elastic_net", loss="hinge")
+
+
+def test_a_bias_that_is_not_penalised_ends_with_its_certificate_on_separable_rows_too():
+    random = np.random.default_rng(0)
+    x = random.choice([0, 1.0], size=(60, 12))
+    y = np.where(x[:, :5].sum(axis=1) >= 3, 1, -1)
+    for loss in ("logistic", "squared_hinge"):
+        told = bigclf.fit(x, y, algo="newglmnet", loss=loss, bias="free", tol=1e-6, epochs=200, progress=False).result_
+        assert told.converged and told.certificate["gap"] <= 1e-6

@@ -425,11 +425,13 @@ def spread(hand, i, sign, count, params):  # type: ignore[no-untyped-def]
     block, move, touched = hand.block, hand.move, hand.touched
     a = sign * block.labels[i]
     for q in range(block.indptr[i], block.indptr[i + 1]):
-        j = np.int64(block.indices[q])
+        j, x = np.int64(block.indices[q]), entry(block, i, q)
+        if x == 0:  # else the next row would list the feature again
+            continue
         if move[j] == 0:
             touched[count] = j
             count += 1
-        move[j] += a * entry(block, i, q)
+        move[j] += a * x
     if params.bias > 0:
         j = move.size - 1
         if move[j] == 0:

@@ -295,10 +295,12 @@ def solve(
         gradient(columns, penalty, flat, w, slopes, diagonal, losses)
         count, total, most = screen(penalty, w, slopes, _far(before, penalty, columns), active)
         primal = loss_sum + penalty_of(w, penalty)
-        scale, sides = feasible(losses, penalty, plus, minus)
-        gap = primal - dual_of(dual_sum(loss), columns, losses, penalty, scale, sides)
+        sides = sides_of(penalty, plus, minus)
+        points, sums = balanced(columns, penalty, pairs, w, losses, sides)
+        scale = scale_of(sums, penalty)
+        gap = primal - dual_of(dual_sum(loss), columns, sums, penalty, scale, sides)
         if partial:  # what the other weights have of the margins is taken from the rows' terms
-            gap += held_elsewhere(columns, flat, losses, penalty, w, scale)
+            gap += held_elsewhere(columns, points, sums, penalty, w, scale)
             least = ROUGH * gap if step == 0 else least
         found = Found(primal, gap, most, scale, sides, step, cycles, False)
         if gap <= (least if partial else goal * primal) or most == 0 or cycles >= MOST_IN_ALL:
@@ -370,17 +372,34 @@ def penalty_of(w: np.ndarray, penalty: Penalty) -> float:
     return penalty.l1 * float(np.sum(np.abs(held))) + 0.5 * penalty.l2 * float(np.sum(held * held))
 
 
-def feasible(losses: np.ndarray, penalty: Penalty, plus: float, minus: float) -> tuple[float, tuple[float, float]]:
-    """The scale and, with a free bias, the factors of both sides that make of t_i = -C_i loss'(m_i) a dual feasible
-    point, as far as these columns tell: sum_i t_i y_i = 0, then |sum_i t_i y_i x_ij| <= l1."""
-    sides = (1.0, 1.0)
-    if penalty.free:
-        least = min(plus, minus)
-        sides = (least / plus if plus > 0 else 1.0, least / minus if minus > 0 else 1.0)
+def sides_of(penalty: Penalty, plus: float, minus: float) -> tuple[float, float]:
+    """With a free bias, the factors of t_i = -C_i loss'(m_i) of either side with which sum_i t_i y_i = 0."""
+    least = min(plus, minus)
+    if not penalty.free:
+        return 1.0, 1.0
+    return least / plus if plus > 0 else 1.0, least / minus if minus > 0 else 1.0
+
+
+def balanced(
+    columns: Columns, penalty: Penalty, pairs: np.ndarray, w: np.ndarray, losses: np.ndarray, sides: tuple[float, float]
+) -> tuple[np.ndarray, np.ndarray]:
+    """``pairs`` and ``losses`` of the t_i with these factors."""
+    if sides == (1.0, 1.0):
+        return pairs, losses
+    points = pairs.copy()
+    points[:, 1] *= np.where(columns.labels > 0, *sides)
+    sums, slopes, diagonal = (np.empty(w.size) for _ in range(3))
+    gradient(columns, penalty, points, w, slopes, diagonal, sums)
+    sums[-1] = 0.0  # it is, but for rounding
+    return points, sums
+
+
+def scale_of(losses: np.ndarray, penalty: Penalty) -> float:
+    """The scale that makes |sum_i t_i y_i x_ij| <= l1 of these columns."""
     if penalty.l2 > 0:
-        return 1.0, sides
+        return 1.0
     top = float(np.max(np.abs(losses[_loose(losses, penalty)]), initial=0.0))
-    return min(1.0, penalty.l1 / top) if top > 0 else 1.0, sides
+    return min(1.0, penalty.l1 / top) if top > 0 else 1.0
 
 
 def dual_of(

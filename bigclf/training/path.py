@@ -141,6 +141,7 @@ def path(
     bias = None if bias == "none" else bias
     settings = [setting_of(algo, loss, penalty, bias, params, p, None, groups or 1) for p in points]
     method, regression = settings[0].method, settings[0].loss in REGRESSION
+
     def begins_with(m: Method) -> bool:
         return m.absorb is not None and m.place is not None and not m.all_classes
 
