@@ -24,24 +24,33 @@ from bigclf.jit import cpu_type, sources_digest
 SAME_MINOR = ("numpy", "numba", "pyarrow", "python")
 
 
+def identity() -> dict[str, Any]:
+    """The part of ``facts`` that has to agree for the same bits, and where it was found; cheap."""
+    return {
+        "host": socket.gethostname(),
+        "executable": sys.executable,
+        "versions": versions(),
+        "sources": sources_digest(),
+        "cpu": cpu_type(),
+    }
+
+
 def facts() -> dict[str, Any]:
     """Facts that fit into JSON.
 
     Returns
     -------
-    dict : host, pid, time (seconds since 1970, by this machine's clock), versions {name: text}, sources (digest of the
+    dict : host, executable (path of the Python), pid, time (seconds since 1970, by this machine's clock), versions
+        {name: text}, sources (digest of the
         package), cpu (type the kernels are compiled for), cores (usable), memory (bytes), memory_by (what sets that
         limit), open_files (or None), shared_memory {path, size, free} or None, kernels {path, writable} and
         temporary {path, free} (bytes).
     """
     memory, memory_by = memory_limit()
     return {
-        "host": socket.gethostname(),
+        **identity(),
         "pid": os.getpid(),
         "time": time.time(),
-        "versions": versions(),
-        "sources": sources_digest(),
-        "cpu": cpu_type(),
         "cores": cores(),
         "memory": memory,
         "memory_by": memory_by,
@@ -87,6 +96,31 @@ def differences(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     if mine.get("cpu") != theirs.get("cpu"):
         found.append(f"processor {theirs.get('cpu')} there, {mine.get('cpu')} here")
     return found
+
+
+def remedy(mine: dict[str, Any], theirs: dict[str, Any]) -> str:
+    """The command that makes the versions there those that are here; empty where they agree.
+
+    Parameters
+    ----------
+    mine, theirs : ``identity()`` of this process and of another.
+    """
+    here, there = mine.get("versions", {}), theirs.get("versions", {})
+    python, host = theirs.get("executable") or "python", theirs.get("host") or "that host"
+    wrong = [name for name in ("numpy", "numba", "pyarrow") if _minor(here.get(name)) != _minor(there.get(name))]
+    own = here.get("bigclf") != there.get("bigclf") or mine.get("sources") != theirs.get("sources")
+    if _minor(here.get("python")) != _minor(there.get("python")):
+        new, wrong, own = f"python{_minor(here.get('python'))}", ["numpy", "numba", "pyarrow"], True
+        python, first = "bigclf-env/bin/python", f"{new} -m venv bigclf-env && "
+    else:
+        first = ""
+    commands = []
+    if wrong:
+        pins = " ".join(f"'{name}=={here.get(name)}'" for name in wrong)
+        commands.append(f"{python} -m pip install {pins}")
+    if own:
+        commands.append(f"{python} -m pip install --force-reinstall --no-deps CHECKOUT_OR_WHEEL_USED_HERE")
+    return f"on {host}: {first}{' && '.join(commands)}" if commands else ""
 
 
 def _both(name: str, there: dict[str, str], here: dict[str, str]) -> str:

@@ -23,7 +23,7 @@ def test_facts_fit_into_json_and_hold_what_is_promised():
     told = machine.facts()
     assert json.loads(json.dumps(told)) == told
     assert set(told) == {
-        "host", "pid", "time", "versions", "sources", "cpu", "cores", "memory", "memory_by", "open_files",
+        "host", "executable", "pid", "time", "versions", "sources", "cpu", "cores", "memory", "memory_by", "open_files",
         "shared_memory", "kernels", "temporary",
     }  # fmt: skip
     assert told["pid"] == os.getpid() and told["cores"] >= 1 and told["memory"] > 2**20 and told["cpu"]

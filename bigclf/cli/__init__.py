@@ -35,6 +35,7 @@ COMMANDS = {  # in the order in which a person meets them; "module" or "module:a
     "predict": "predict",
     "algorithms": "algorithms",
     "run": "run",
+    "submit": "submit",
     "doctor": "doctor",
     "bench": "bench",
 }

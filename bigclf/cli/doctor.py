@@ -199,12 +199,12 @@ def examined(address: str, run_dir: str | None, timeout: float) -> dict[str, Any
     """The survey of the cluster at ``address``; ClusterError if there is none."""
     from bigclf.training.survey import connect, survey
 
-    with _quiet("distributed"), contextlib.closing(connect(address, min(timeout, 10.0))) as link:
+    with quiet("distributed"), contextlib.closing(connect(address, min(timeout, 10.0))) as link:
         return survey(link.client, run_dir, timeout)
 
 
 @contextlib.contextmanager
-def _quiet(name: str) -> Iterator[None]:
+def quiet(name: str) -> Iterator[None]:
     """Silence a logger: what it has to say comes as an error."""
     logger = logging.getLogger(name)
     before = logger.level

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import click
 
-from bigclf.cli import terminal
+from bigclf.cli import driver, terminal
 from bigclf.cli.convert import class_text, describe, label_line, print_warnings
 from bigclf.errors import DataError
 from bigclf.units import format_bytes, format_seconds, plural
@@ -36,6 +37,9 @@ def look(things: list[str]) -> tuple[str, dict[str, Any], Any]:
     if len(things) == 1 and files.exists(files.join(things[0], "run.json")):
         run = read_run(things[0])
         return "run", run, lambda: _print_run(things[0], run)
+    if len(things) == 1 and files.exists(files.join(things[0], driver.NAME)):  # it has not come to training yet
+        begun = {"status": status(things[0], [])}
+        return "run", begun, lambda: _print_begun(things[0], begun["status"])
     if len(things) == 1 and files.exists(things[0]) and not files.is_directory(things[0]) and not _parquet(things[0]):
         return _model(things[0])
     from bigclf.data.dataset import Dataset
@@ -247,7 +251,75 @@ def read_run(directory: str) -> dict[str, Any]:
         raise DataError(f"not readable as JSON: {error}", file=path) from None
     path = files.join(directory, "history.jsonl")
     lines = files.read_text(path).splitlines() if files.exists(path) else []
-    return {"run": run, "history": [record for line in lines if (record := _record(line)) is not None]}
+    history = [record for line in lines if (record := _record(line)) is not None]
+    return {"run": run, "history": history, "status": status(directory, history)}
+
+
+def status(directory: str, history: list[dict[str, Any]]) -> dict[str, Any]:
+    """How a run goes, from what lies in its directory.
+
+    Returns
+    -------
+    dict : state ("running", "finished", "stopped": interrupted or broken off, resumable, "died": its process is gone
+        without a word, "unknown": a process on another host that gives no sign of life), process {host, pid, heartbeat}
+        of the run or None, epoch, gap and events of the history, driver (see ``bigclf.cli.driver``) or None, and
+        last_line of its log.
+    """
+    from bigclf.data import files
+    from bigclf.training.lease import ALIVE, DEAD, Lease, Timing, state_of
+
+    owner, state = Lease(files.join(directory, "lease")).owner(), "stopped"
+    if owner is not None:
+        alive = state_of(owner, time.time() - owner["heartbeat"], Timing())
+        state = {ALIVE: "running", DEAD: "died"}.get(alive, "unknown")
+    elif files.exists(files.join(directory, "model.bigclf")):
+        state = "finished"
+    detached = driver.read(directory)
+    if detached is not None:
+        state = (
+            detached["state"] if detached["state"] != "ended" else "finished" if not detached["exit_code"] else state
+        )
+    last = history[-1] if history else {}
+    return {
+        "state": state,
+        "process": None if owner is None else {name: owner[name] for name in ("host", "pid", "heartbeat")},
+        "epoch": last.get("epoch"),
+        "gap": last.get("gap"),
+        "events": sum(len(record.get("events", ())) for record in history),
+        "driver": detached,
+        "last_line": driver.last_line(detached["log"]) if detached else None,
+    }
+
+
+def _print_begun(directory: str, told: dict[str, Any]) -> None:
+    terminal.heading(directory, "a job that has not come to training")
+    terminal.facts(status_lines(told), indent="  ")
+
+
+def status_lines(told: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The status of a run as names and texts."""
+    process, detached, state = told["process"], told["driver"], told["state"]
+    text = {"running": terminal.good("running"), "finished": terminal.good("finished"),
+            "died": terminal.poor("its process is gone without a word") + "; --resume goes on from its last checkpoint",
+            "stopped": terminal.poor("stopped") + "; --resume goes on from its last checkpoint",
+            "unknown": terminal.poor("no sign of life for a while")}[state]  # fmt: skip
+    if process is not None:
+        ago = format_seconds(max(0.0, time.time() - process["heartbeat"]))
+        text += f", process {process['pid']} on {process['host']}, last sign of life {ago} ago"
+    if detached is None:
+        return [("state", text)]
+    ended = (
+        detached["ended"]
+        and f"{detached['ended']}: {driver.ENDINGS.get(detached['exit_code'], 'failed')}"
+        f" (exit code {detached['exit_code']})"
+    )
+    return [
+        ("state", text),
+        ("driver", f"process {detached['pid']} on {detached['host']}, begun {detached['begun']}"),
+        ("ended", ended),
+        ("log", detached["log"]),
+        ("last line", told["last_line"]),
+    ]
 
 
 def _record(line: str) -> dict[str, Any] | None:
@@ -279,6 +351,7 @@ def _print_run(directory: str, told: dict[str, Any], most: int = 12) -> None:
             ("versions", parameters_text(run.get("versions", {}))),
             ("processor", run.get("cpu")),
             ("started", run.get("started")),
+            *status_lines(told["status"]),
         ],
         indent="  ",
     )

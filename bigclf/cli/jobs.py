@@ -20,6 +20,7 @@ executed but those commands; aliases, tags and unknown keys are errors with thei
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -33,7 +34,7 @@ from bigclf.errors import BigclfError
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
-COMMANDS = ("convert", "validate", "inspect", "fit", "sweep", "evaluate", "predict")
+COMMANDS = ("convert", "validate", "inspect", "fit", "sweep", "path", "evaluate", "predict")
 KEYS: dict[str, tuple[str, ...] | None] = {  # None: any key, because methods name their own parameters
     "data": ("source", "train", "test_source", "test", "convert", "columns"),
     "method": None,
@@ -44,6 +45,8 @@ KEYS: dict[str, tuple[str, ...] | None] = {  # None: any key, because methods na
     "steps": None,
     "name": None,
 }
+CLUSTERED = ("fit", "sweep", "path", "evaluate")  # commands that a Dask cluster can do
+TRAINING = ("fit", "sweep", "path")
 SECTIONS = ("method", "limits", "run", "cluster", "outputs", "data")
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "timestamp")}
 _NAME = re.compile(r"\$(?:\$|\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\})")
@@ -171,8 +174,6 @@ class Job:
         for name, value in patience.items():
             if reason := terminal.wrong_patience(name, terminal.number_or(value)):
                 raise self.fail(f"cluster.patience: {reason}", "cluster", "patience", name)
-        if cluster.get("workers") is None:
-            raise self.fail("cluster.patience has no effect without cluster.workers", "cluster", "patience")
 
     def _check_steps(self) -> None:
         clash = [key for key in ("data", "method", "limits", "cluster", "outputs") if key in self.table]
@@ -214,6 +215,32 @@ class Job:
             raise JobError(f"--set {text}: {'.'.join(map(str, keys[:-1]))!r} is no table")
         table[keys[-1]] = value
 
+    def on_cluster(self, address: str) -> None:
+        """Have everything that a cluster can do done by the one at ``address``.
+
+        Raises
+        ------
+        JobError : it does not say in how many groups: they would be as many as the workers that happen to be there.
+        """
+        if "steps" not in self.table:
+            self._require_groups(self.table.get("run", {}), "run")
+            self.table["cluster"] = {**(self.table.get("cluster") or {}), "workers": address}
+            return
+        for k, step in enumerate(self.table["steps"]):
+            for name, options in step.items():
+                if name in TRAINING:
+                    self._require_groups(options, "steps", k, name)
+                if name in CLUSTERED:
+                    options["workers"] = address
+
+    def _require_groups(self, options: dict[str, Any], *place: Any) -> None:
+        if options.get("groups") is None:
+            where = "run.groups" if place[0] == "run" else "groups"
+            raise self.fail(
+                f"does not say {where}: the answer depends on them, and a cluster would have one for each worker; "
+                f"state them ({where}=1 is what `bigclf run` takes)", *place
+            )  # fmt: skip
+
     # What it stands for
 
     @property
@@ -246,7 +273,9 @@ class Job:
         return list(self._section_steps(exists))
 
     def _section_steps(self, exists: Callable[[str], bool]) -> Iterator[Step]:
-        data, outputs = self.table["data"], self.table.get("outputs", {})
+        data, outputs, cluster = self.table["data"], self.table.get("outputs", {}), self.table.get("cluster", {})
+        if cluster.get("patience") and cluster.get("workers") is None:
+            raise self.fail("cluster.patience has no effect without cluster.workers", "cluster", "patience")
         memory = self.table.get("limits", {}).get("memory")
         for source, shards in (("source", "train"), ("test_source", "test")):
             if data.get(source):
@@ -263,7 +292,7 @@ class Job:
                 raise self.fail(f"outputs.{key} needs data.test", "outputs", key)
         if test:
             options = {"model": model, "data": test, "memory": memory, "output": outputs.get("evaluation")}
-            yield self._step("evaluate", options | self.table.get("cluster", {}), ("outputs",))
+            yield self._step("evaluate", options | cluster, ("outputs",))
         if outputs.get("predictions"):
             options = {"model": model, "data": test, "output": outputs["predictions"]}
             flags = {key: outputs[key] for key in ("scores", "proba") if key in outputs}
@@ -290,7 +319,9 @@ class Job:
     def _check_params(self, algo: str, params: dict[str, Any]) -> None:
         from bigclf.methods import METHODS
 
-        own = [param.name for param in METHODS[algo].params] if algo in METHODS else list(params)
+        if algo not in METHODS:  # "auto": which it is shows when the data are looked at
+            return
+        own = [param.name for param in METHODS[algo].params]
         for key in params:
             if key not in own:
                 has = f"{algo} has {', '.join(own)}" if own else f"{algo} has no parameters of its own"
@@ -301,6 +332,8 @@ class Job:
 
         command = main.get_command(click.Context(main), name)
         assert command is not None
+        if name in TRAINING:
+            self._check_algo(options.get("algo"), place)
         words: list[str] = []
         lines: dict[str, int] = {}
         for key, value in options.items():
@@ -312,6 +345,14 @@ class Job:
                 lines[param.name or key] = line
             words += _words(param, value)
         return Step(name, words, self._lines.get(place), lines)
+
+    def _check_algo(self, algo: Any, place: tuple[Any, ...]) -> None:
+        from bigclf.methods import METHODS
+
+        if algo is not None and algo != "auto" and algo not in METHODS:
+            close = difflib.get_close_matches(str(algo), METHODS, 3)
+            hint = f"; did you mean {' or '.join(close)}?" if close else ""
+            raise self.fail(f"unknown algo {algo!r}{hint} (see bigclf algorithms)", *place, "algo")
 
     def _line_of(self, key: str, place: tuple[Any, ...]) -> int | None:
         for section in (place, *((key,) for key in SECTIONS), ("data", "convert")):

@@ -28,22 +28,35 @@ def command(
 
     Everything is checked before the first step. Shards that exist already are used as they are.
     """
-    from bigclf.data import files
-
     read = read_job(job)
     read.override(changes)
     flags = {"resume": resume, "overwrite": overwrite, "as_json": as_json}
-    steps = [(step, make_context(ctx, read, step, flags)) for step in read.steps(files.exists)]
-    if resume:
+    again = terminal.command_line(ctx, resume=True, overwrite=False)
+    carry_out(ctx, read, prepare(ctx, read, flags), again, dry_run=dry_run, as_json=as_json)
+
+
+def prepare(ctx: click.Context, job: Job, flags: dict[str, bool]) -> list[tuple[Step, click.Context]]:
+    """The commands of the job, parsed and checked, without those that an earlier start has finished."""
+    from bigclf.data import files
+
+    steps = [(step, make_context(ctx, job, step, flags)) for step in job.steps(files.exists)]
+    if flags["resume"]:
         steps = [(step, inner) for step, inner in steps if not _is_converted(step, inner)]
+    return steps
+
+
+def carry_out(
+    ctx: click.Context, job: Job, steps: list[tuple[Step, click.Context]], again: str, *, dry_run: bool, as_json: bool
+) -> None:
+    """Run the commands, or print them; ``again`` : the command line that goes on after an interruption."""
     if dry_run:
-        _print_plan(read, [inner for _, inner in steps])
+        print_plan(job, [inner for _, inner in steps])
         return
-    keep_resolved(read)
-    with terminal.resumable(terminal.command_line(ctx, resume=True, overwrite=False)):
+    keep_resolved(job)
+    with terminal.resumable(again):
         results = [run_step(step, inner, as_json) for step, inner in steps]
     if as_json:
-        terminal.emit_json({"job": read.table, "steps": results})
+        terminal.emit_json({"job": job.table, "steps": results})
     if any(result["exit_code"] == terminal.LIMITS for result in results):
         ctx.exit(terminal.LIMITS)
 
@@ -107,7 +120,7 @@ def keep_resolved(job: Job) -> None:
         files.publish_text(files.join(job.run_dir, "job.yaml"), job.resolved())
 
 
-def _print_plan(job: Job, contexts: list[click.Context]) -> None:
+def print_plan(job: Job, contexts: list[click.Context]) -> None:
     click.echo(job.resolved().rstrip())
     click.echo()
     for inner in contexts:

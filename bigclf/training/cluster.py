@@ -30,7 +30,7 @@ from distributed.utils_comm import gather_from_workers
 from bigclf.data.dataset import Dataset
 from bigclf.deltas import difference, n_bytes
 from bigclf.errors import BigclfError, ClusterError, DataError, MemoryBudgetError, RunError
-from bigclf.machine import differences, facts
+from bigclf.machine import differences, facts, remedy
 from bigclf.metrics import PartialEvaluation, PartialRegression
 from bigclf.mixing import FAN
 from bigclf.training.bench import Job
@@ -148,6 +148,22 @@ def connect(workers: Any, timeout: float = 10.0) -> Link:
     raise ValueError(
         f"workers must be a number of processes, a scheduler's address, a Dask client or a cluster, not {workers!r}"
     )
+
+
+@contextlib.contextmanager
+def certificates(authority: str | None, certificate: str | None, key: str | None) -> Iterator[None]:
+    """While inside, connections use these files for TLS; where none is given, what Dask's configuration says.
+
+    Parameters
+    ----------
+    authority : certificates that are believed, PEM. certificate, key : of this process, PEM.
+    """
+    given = {"ca-file": authority, "client.cert": certificate, "client.key": key}
+    named = {f"distributed.comm.tls.{name}": path for name, path in given.items() if path is not None}
+    if named:
+        named["distributed.comm.require-encryption"] = True  # type: ignore[assignment]
+    with dask.config.set(named):
+        yield
 
 
 def _start_processes(n: int) -> Link:
@@ -651,7 +667,8 @@ class Crew:
     def _unfit(self, member: _Member, said: dict[str, Any]) -> list[str]:
         different = differences(self._mine, said)
         if different:
-            return ["; ".join(different) + ": install the same versions in both places"]
+            mending = remedy(self._mine, said)
+            return ["; ".join(different) + f"; mend it {mending}" * bool(mending)]
         planned = int(1.1 * self._planned) + ROOM_BESIDE
         limit = min(x for x in (member.memory, said["memory"]) if x)
         if limit < planned:

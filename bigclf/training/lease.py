@@ -153,12 +153,7 @@ class Lease:
 
     def _write(self) -> None:
         self._beats += 1
-        birth = birth_of(os.getpid())
-        owner = {
-            "host": socket.gethostname(), "pid": os.getpid(), "started": _created(os.getpid()),
-            "heartbeat": self.clock.now(), "token": self._token, "beat": self._beats,
-            "birth": None if birth is None else birth._asdict(),
-        }  # fmt: skip
+        owner = signature() | {"heartbeat": self.clock.now(), "token": self._token, "beat": self._beats}
         files.publish_text(self.path, json.dumps(owner))
 
     def beat(self) -> None:
@@ -177,6 +172,15 @@ class Lease:
             except RunError as error:
                 log.warning("%s", error)
                 return
+
+
+def signature() -> dict[str, Any]:
+    """What tells this process from every other one, as ``state_of`` reads it: host, pid, started, birth."""
+    birth = birth_of(os.getpid())
+    return {
+        "host": socket.gethostname(), "pid": os.getpid(), "started": _created(os.getpid()),
+        "birth": None if birth is None else birth._asdict(),
+    }  # fmt: skip
 
 
 def state_of(owner: dict[str, Any], age: float, timing: Timing) -> str:

@@ -79,6 +79,64 @@ def survey(client: Any, run_dir: str | None = None, timeout: float = 20.0) -> di
     return told
 
 
+def require_alike(client: Any, timeout: float = 20.0) -> int:
+    """Compare what the scheduler and the workers run with what this process does; returns how many workers answered.
+
+    Workers that are silent, or of another processor, are left to the run, which does without them.
+
+    Raises
+    ------
+    ClusterError : versions differ, or bigclf is not there; with the command that mends each.
+    """
+    mine = machine.identity()
+    places: list[tuple[str, Any]] = client.sync(_identities, client, timeout)
+    wrong: dict[str, str] = {}  # by what is to be done
+    for place, found in places:
+        if isinstance(found, str):
+            wrong.setdefault(found, place)
+            continue
+        if todo := machine.remedy(mine, found):
+            differ = [text for text in machine.differences(mine, found) if not text.startswith("processor")]
+            wrong.setdefault(todo, f"{place} differs ({'; '.join(differ)})")
+    if wrong:
+        raise ClusterError(
+            "not the same versions everywhere, so not the same bits: "
+            + "; ".join(f"{place}: {todo}" for todo, place in wrong.items())
+        )
+    return len(places) - 1
+
+
+async def _identities(client: Any, timeout: float) -> list[tuple[str, Any]]:
+    """``machine.identity()`` of the scheduler and of each worker that answers, or what to do where there is none."""
+    try:
+        known = (await asyncio.wait_for(client.scheduler.identity(n_workers=-1), timeout))["workers"]
+        now = await asyncio.wait_for(client.run_on_scheduler(time.time), timeout)
+        first = await asyncio.wait_for(_identity(client.run_on_scheduler(machine.identity)), timeout)
+    except (OSError, TimeoutError) as error:
+        raise ClusterError(f"the scheduler does not answer: {_text(error)}") from error
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(address: str) -> tuple[str, Any]:
+        async with turns:
+            try:
+                answer = await _bounded(_identity(client.run(machine.identity, workers=[address])), timeout)
+            except (OSError, TimeoutError):
+                return address, None
+            return address, answer[address] if isinstance(answer, dict) else answer
+
+    lively = [address for address, what in sorted(known.items()) if now - what["last_seen"] <= SILENT]
+    asked = await asyncio.gather(*(ask(address) for address in lively))
+    return [("the scheduler", first), *((f"worker {a}", said) for a, said in asked if said is not None)]
+
+
+async def _identity(asking: Awaitable[Any]) -> Any:
+    """The answer; where the other side cannot find what is asked for, what to do there."""
+    try:
+        return await asking
+    except (ImportError, AttributeError) as error:
+        return f"bigclf is not there, or another version ({_text(error)}): install the one used here"
+
+
 async def _survey(client: Any, run_dir: str | None, timeout: float) -> dict[str, Any]:
     try:
         scheduler, known, now = await asyncio.wait_for(_scheduler(client), timeout)
