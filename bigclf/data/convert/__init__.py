@@ -296,6 +296,7 @@ def _pool(workers: int) -> Any:
 def _compile() -> None:
     """Compile the kernels once, here, so that workers find them in the cache."""
     from bigclf.block import check_rows, one_value_a_row
+    from bigclf.data.convert import parsed, svmlight
     from bigclf.jit import compiling
 
     bounds, indices, values = np.array([0, 1]), np.zeros(1, np.uint32), np.ones(1, np.float32)
@@ -304,6 +305,8 @@ def _compile() -> None:
             merging.take_rows(bounds[:1], bounds[1:], np.zeros(1, np.int64), source, source.copy())
         check_rows(bounds, indices, values, np.uint32(1), np.empty(1))
         one_value_a_row(bounds, values)
+        parsed.as_slab(svmlight.parse(b"1 1:1 4294967297:1\n", Options()))
+        parsed.as_slab(svmlight.parse(b"1 1:1\n", Options()))
 
 
 def _in_order(pool: Any, function: Callable[[_A], _B], items: Iterable[_A], in_flight: int) -> Iterator[tuple[_A, _B]]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bigclf.data.convert.bytes_to_rows import store
 from bigclf.data.convert.shuffle import Slab
 
 
@@ -34,39 +35,14 @@ class Parsed(NamedTuple):
     bad: list[BadRow]
 
 
-def join(parts: list[tuple[int, Parsed]]) -> Parsed:
-    """Rows of pieces of text, each with the place of its first byte."""
-    starts = np.cumsum([0, *(p.indices.size for _, p in parts)])
-    indptr = [p.indptr[1:] + start for (_, p), start in zip(parts, starts, strict=False)]
-    return Parsed(
-        np.concatenate([np.zeros(1, np.int64), *indptr]),
-        np.concatenate([p.indices for _, p in parts]),
-        np.concatenate([p.values for _, p in parts]),
-        np.concatenate([p.labels for _, p in parts]),
-        [BadRow(offset + bad.offset, bad.reason) for offset, p in parts for bad in p.bad],
-    )
-
-
 def as_slab(parsed: Parsed) -> tuple[Slab, float]:
     """The rows as they are stored (float32, no zeros) and the largest relative difference that makes to a value."""
-    indptr, indices = parsed.indptr, parsed.indices
-    values = parsed.values.astype(np.float32)
-    rounding = _rounding(parsed.values, values)
-    if values.size and not values.all():
-        kept = values != 0
-        indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(kept)))[indptr]
-        indices, values = indices[kept], values[kept]
+    indices = parsed.indices
     wide = indices.size and int(indices.max()) >= 2**31
-    indices = indices.astype(np.uint64 if wide else np.uint32)
-    if (values == 1).all():
-        values = values[:0]
-    return Slab(indptr, indices, values, parsed.labels, np.empty(0)), rounding
-
-
-def _rounding(exact: np.ndarray, stored: np.ndarray) -> float:
-    """max |stored - exact| / |exact|; 1 for a value too small for float32."""
-    difference = np.abs(stored - exact)
-    if not difference.any():
-        return 0.0
-    changed = difference > 0
-    return float((difference[changed] / np.abs(exact[changed])).max())
+    indptr, values = np.zeros_like(parsed.indptr), np.empty(indices.size, np.float32)
+    kept = np.empty(indices.size, np.uint64 if wide else np.uint32)
+    rounding, ones = store(parsed.indptr, indices, parsed.values, indptr, kept, values)
+    n = int(indptr[-1])
+    if n < indices.size:  # views would keep the memory of the zeros
+        kept, values = kept[:n].copy(), values[:n].copy()
+    return Slab(indptr, kept, values[: 0 if ones else n], parsed.labels, np.empty(0)), rounding

@@ -3,69 +3,53 @@
 from __future__ import annotations
 
 import math
-from io import BytesIO
 
 import numpy as np
 
-from bigclf.data.convert.parsed import BadRow, Options, Parsed, join
+from bigclf.data.convert.bytes_to_rows import parse_rows
+from bigclf.data.convert.parsed import BadRow, Options, Parsed
 from bigclf.data.shards import FLOAT32_MAX
-
-SLOW_BYTES = 16_384  # text this short is parsed line by line when the fast parser refuses it
 
 
 def parse(text: bytes, options: Options) -> Parsed:
-    """Rows of whole lines of text; lines that are no rows are listed with the reason.
-
-    scikit-learn's parser does the work. It says that a line is bad but not which, and knows no index above 2^31, so
-    text it refuses is halved until short enough to be parsed line by line.
-    """
-    rows = None if b"_" in text else _parse_fast(text, options)  # Python, and so that parser, reads 1_0 as 10
-    if rows is not None:
-        return rows
-    cut = text.find(b"\n", len(text) // 2) + 1
-    if len(text) <= SLOW_BYTES or cut in (0, len(text)):
-        return _parse_slowly(text, options)
-    return join([(0, parse(text[:cut], options)), (cut, parse(text[cut:], options))])
-
-
-def _parse_fast(text: bytes, options: Options) -> Parsed | None:
-    from sklearn.datasets import load_svmlight_file
-
-    try:
-        rows, labels = load_svmlight_file(BytesIO(text), dtype=np.float64, zero_based=options.index_base == 0)
-    except (ValueError, OverflowError):
-        return None
-    parsed = Parsed(rows.indptr.astype(np.int64), rows.indices, rows.data, labels, [])
-    return parsed if _usable(parsed, options) else None
+    """Rows of whole lines of text; lines that are no rows are listed with the reason."""
+    text = text if text.endswith(b"\n") else text + b"\n"
+    limit = 2**63 - 1 if options.n_features is None else options.n_features
+    most = len(text) // 4 + 1  # an entry is four bytes at least, a row two
+    rows = np.zeros(len(text) // 2 + 1, np.int64), np.empty(most, np.int64), np.empty(most)
+    labels, hard, bad = np.empty(len(text) // 2), np.empty((most, 3), np.int64), list[BadRow]()
+    raw = np.frombuffer(text, np.uint8)
+    place = m = n = h = 0
+    while place < len(text):
+        place, m, n, h = parse_rows(raw, place, m, n, h, options.index_base, limit, *rows, labels, hard)
+        if place < len(text):
+            end = text.index(b"\n", place) + 1
+            try:
+                m, n = _add(parse_line(text[place:end], options), m, n, *rows, labels)
+            except ValueError as error:
+                bad.append(BadRow(place, str(error)))
+            place = end
+    indptr, indices, values = rows
+    for entry, first, end in hard[:h].tolist():
+        values[entry] = float(text[first:end])
+    return Parsed(indptr[: m + 1], indices[:n], values[:n], labels[:m].copy(), bad)
 
 
-def _usable(parsed: Parsed, options: Options) -> bool:
-    """Whether labels and values are finite, values within float32 and indices below the number of features."""
-    if not np.isfinite(parsed.labels).all():
-        return False
-    if parsed.values.size == 0:
-        return True
-    in_range = parsed.values.min() >= -FLOAT32_MAX and parsed.values.max() <= FLOAT32_MAX  # False for NaN
-    return bool(in_range and (options.n_features is None or parsed.indices.max() < options.n_features))
-
-
-def _parse_slowly(text: bytes, options: Options) -> Parsed:
-    indptr, indices, values, labels, bad = [0], list[int](), list[float](), list[float](), list[BadRow]()
-    offset = 0
-    for line in text.replace(b"\r", b" ").splitlines(keepends=True):
-        try:
-            row = parse_line(line, options)
-            if row is not None:
-                labels.append(row[0])
-                indices += row[1]
-                values += row[2]
-                indptr.append(len(indices))
-        except ValueError as error:
-            bad.append(BadRow(offset, str(error)))
-        offset += len(line)
-    return Parsed(
-        np.array(indptr, np.int64), np.array(indices, np.int64), np.array(values, np.float64), np.array(labels), bad
-    )
+def _add(
+    row: tuple[float, list[int], list[float]] | None,
+    m: int,
+    n: int,
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    values: np.ndarray,
+    labels: np.ndarray,
+) -> tuple[int, int]:
+    """Put a row, if it is one, behind the ``m`` rows and ``n`` entries; return how many there are then."""
+    if row is None:
+        return m, n
+    end = n + len(row[1])
+    labels[m], indices[n:end], values[n:end], indptr[m + 1] = row[0], row[1], row[2], end
+    return m + 1, end
 
 
 def parse_line(line: bytes, options: Options) -> tuple[float, list[int], list[float]] | None:
@@ -75,11 +59,14 @@ def parse_line(line: bytes, options: Options) -> tuple[float, list[int], list[fl
     ------
     ValueError : saying what is wrong with the line.
     """
-    fields = line.split(b"#", 1)[0].split()
+    line = line.split(b"#", 1)[0]
+    fields = line.split()
     if not fields:
         return None
+    if b"\0" in line:
+        raise ValueError("there is a zero byte in the line: the file is damaged, or no text")
     label = _number(fields[0], "the label")
-    pairs = fields[2:] if len(fields) > 1 and fields[1].startswith(b"qid") else fields[1:]
+    pairs = fields[2:] if len(fields) > 1 and _is_query(fields[1]) else fields[1:]
     indices, values = list[int](), list[float]()
     for pair in pairs:
         index = _index(pair, options)
@@ -91,6 +78,10 @@ def parse_line(line: bytes, options: Options) -> tuple[float, list[int], list[fl
         indices.append(index)
         values.append(value)
     return label, indices, values
+
+
+def _is_query(field: bytes) -> bool:
+    return field.startswith(b"qid") and b":" in field
 
 
 def _index(pair: bytes, options: Options) -> int:
