@@ -38,6 +38,7 @@ COMMANDS = {  # in the order in which a person meets them; "module" or "module:a
     "submit": "submit",
     "doctor": "doctor",
     "bench": "bench",
+    "help": "help",
 }
 
 
@@ -67,7 +68,7 @@ class Program(click.Group):
     "bigclf",
     cls=Program,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="Start with: bigclf demo",
+    epilog="Start with: bigclf demo. Guides: bigclf help",
 )
 @click.version_option(package_name=None, version=importlib.import_module("bigclf").__version__, prog_name="bigclf")
 def main() -> None:

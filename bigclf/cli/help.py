@@ -1,0 +1,90 @@
+"""``bigclf help``: the guides."""
+
+from __future__ import annotations
+
+import sys
+from importlib import resources
+
+import click
+
+from bigclf.cli import terminal
+
+TOPICS = (  # in the order in which a person needs them
+    "laptop",
+    "cluster",
+    "from-liblinear",
+    "from-vowpal-wabbit",
+    "from-scikit-learn",
+    "methods",
+    "parameters",
+    "certificate",
+    "bench",
+    "troubleshooting",
+)
+
+
+def guide(topic: str) -> str:
+    """The guide ``topic``, one of ``TOPICS``, as Markdown; its first line is its title."""
+    return resources.files("bigclf").joinpath("guides", f"{topic}.md").read_text(encoding="utf-8")
+
+
+@click.command("help", short_help="Show a guide, or what a command does.")
+@click.argument("topic", required=False)
+@click.option("--pager/--no-pager", default=None, help="Page by page  [default: if stdout is a terminal]")
+@click.pass_context
+def command(ctx: click.Context, topic: str | None, pager: bool | None) -> None:
+    """Show the guide TOPIC, or the help of the command of that name; without TOPIC, list the guides.
+
+    In a pipe a guide comes as the Markdown that it is.
+    """
+    if topic is None:
+        _list()
+    elif topic in TOPICS:
+        _show(guide(topic), sys.stdout.isatty() if pager is None else pager)
+    else:
+        click.echo(_command_help(ctx, topic))
+
+
+def _list() -> None:
+    terminal.heading("guides", "bigclf help TOPIC")
+    width = max(map(len, TOPICS)) + 2
+    for topic in TOPICS:
+        title = guide(topic).splitlines()[0].removeprefix("# ")
+        click.echo(f"  {click.style(topic.ljust(width), bold=True)}{title}")
+    click.echo("\nWhat a command does: " + click.style("bigclf help COMMAND", bold=True))
+
+
+def _show(markdown: str, pager: bool) -> None:
+    if not sys.stdout.isatty():
+        click.echo(markdown)
+        return
+    from rich.markdown import Markdown
+
+    console = terminal.tables()
+    page = Markdown(markdown, code_theme="ansi_dark")
+    if not pager:
+        console.print(page)
+        return
+    with console.capture() as shown:
+        console.print(page)
+    click.echo_via_pager(shown.get())
+
+
+def _command_help(ctx: click.Context, name: str) -> str:
+    """Help of the command ``name``.
+
+    Raises
+    ------
+    click.UsageError : if there is neither a guide nor a command of that name.
+    """
+    import difflib
+
+    group = ctx.find_root().command
+    found = group.get_command(ctx, name) if isinstance(group, click.Group) else None
+    if found is None:
+        known = [*TOPICS, *(group.list_commands(ctx) if isinstance(group, click.Group) else [])]
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise click.UsageError(f"no guide and no command {name!r}{hint} The guides are {', '.join(TOPICS)}")
+    with click.Context(found, info_name=name, parent=ctx.parent) as inner:
+        return found.get_help(inner)
