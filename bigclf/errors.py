@@ -5,11 +5,37 @@
 
 from __future__ import annotations
 
+import logging
+import re
+
+USER = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*://)[^/\s'\"@]+@")
+QUERY = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*://[^\s'\"?]*)\?[^\s'\"]*=[^\s'\"]*[^\s'\":;,.)]")
+
+
+def masked(text: str) -> str:
+    """``text`` without what URLs in it may hold of secrets: names and passwords before ``@``, queries (signatures)."""
+    if "://" not in text:
+        return text
+    return QUERY.sub(r"\1?***", USER.sub(r"\1***@", text))
+
+
+def _mask(record: logging.LogRecord) -> bool:
+    text = record.getMessage()
+    if masked(text) != text:
+        record.msg, record.args = masked(text), None
+    return True
+
+
+logging.getLogger("bigclf").addFilter(_mask)
+
 
 class BigclfError(Exception):
-    """Base of all errors that bigclf raises on purpose."""
+    """Base of all errors that bigclf raises on purpose; what they say holds no secrets of URLs."""
 
     exit_code = 1
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(masked(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class DataError(BigclfError):
@@ -37,7 +63,8 @@ class DataError(BigclfError):
         line: int | None = None,
         column: str | None = None,
     ) -> None:
-        self.message, self.file, self.row_group = message, None if file is None else str(file), row_group
+        message = masked(message)
+        self.message, self.file, self.row_group = message, None if file is None else masked(str(file)), row_group
         self.row, self.line, self.column = row, line, column
         parts = (
             ("", self.file),
@@ -68,6 +95,10 @@ class MemoryBudgetError(BigclfError):
 
 class RunError(BigclfError):
     """A run that cannot start, go on or be resumed."""
+
+
+class StoreError(RunError, OSError):
+    """A remote store that refused, or failed again and again; nothing that came in part was used."""
 
 
 class Interrupted(RunError):

@@ -93,6 +93,9 @@ def test_an_import_only_points_down(path):
         ("matplotlib", ("benchmarks/plots.py", "cli/sweep.py", "cli/path.py")),
         ("yaml", ("cli/",)),
         ("pickle", ("training/errands.py", "training/trial.py")),  # a worker's own child process, through a pipe
+        ("fsspec", ("data/remote.py",)),
+        ("aiohttp", ("data/remote.py",)),
+        ("bigclf.data.remote", ("data/files.py",)),  # behind that one module
         ("glob", ("data/files.py",)),
         ("pathlib", ("data/files.py", "jit.py")),
         ("tempfile", ("data/files.py", "jit.py")),
@@ -120,7 +123,7 @@ def test_of_numba_others_use_the_version_only():
 HARMLESS = {"fspath", "PathLike", "environ", "getenv", "getpid", "getppid", "setpgrp", "kill", "close",
             "sysconf", "cpu_count", "sched_getaffinity", "strerror"}  # fmt: skip
 FOREIGN = "benchmarks/child.py"  # runs under Pythons that have no bigclf
-TOUCHING = ("data/files.py", "jit.py", "kernel_cache.py", "training/memory.py", FOREIGN)
+TOUCHING = ("data/files.py", "data/remote.py", "jit.py", "kernel_cache.py", "training/memory.py", FOREIGN)
 
 
 @pytest.mark.parametrize("path", [p for p in sources() if where(p) not in TOUCHING], ids=where)

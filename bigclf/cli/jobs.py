@@ -30,7 +30,7 @@ import click
 import yaml
 
 from bigclf.cli import terminal
-from bigclf.errors import BigclfError
+from bigclf.errors import BigclfError, masked
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
@@ -254,8 +254,8 @@ class Job:
         return str(self.table.get("outputs", {}).get("model") or "model.bigclf")
 
     def resolved(self) -> str:
-        """The job as YAML, with nothing left to look up."""
-        return yaml.safe_dump(self.table, sort_keys=False, allow_unicode=True)
+        """The job as YAML, with nothing left to look up but secrets in URLs."""
+        return masked(yaml.safe_dump(self.table, sort_keys=False, allow_unicode=True))
 
     def steps(self, exists: Callable[[str], bool]) -> list[Step]:
         """The commands of the job; shards that ``exists`` are not made again.

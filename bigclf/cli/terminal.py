@@ -18,7 +18,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from bigclf.errors import BigclfError, ClusterError, Interrupted
+from bigclf.errors import BigclfError, ClusterError, Interrupted, masked
 
 USAGE, INTERRUPTED, LIMITS, BAD_DATA = 2, 6, 4, 3
 _RESUME = "bigclf.resume"
@@ -174,7 +174,7 @@ def terminable() -> Iterator[None]:
 
 def say(word: str, text: str, colour: str, joint: str = " ") -> None:
     """One line on stderr, its first word in colour."""
-    text = " ".join(text.split("\n")) if text else ""
+    text = masked(" ".join(text.split("\n"))) if text else ""
     click.echo(click.style(word, fg=colour, bold=True) + joint + text, err=True)
 
 

@@ -36,7 +36,7 @@ from bigclf.data.facts import (
     without,
 )
 from bigclf.data.shards import Layout, Rows
-from bigclf.errors import DataError, SchemaError
+from bigclf.errors import DataError, SchemaError, masked
 from bigclf.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class Dataset:
         same = Counter((f.size, f.footer) for f in self.fingerprints)
         twice = [path for path, f in zip(self.files, self.fingerprints, strict=True) if same[f.size, f.footer] > 1]
         if twice:
-            found.append(f"{len(twice)} files have the same content as another, {twice[0]!r} for one")
+            found.append(f"{len(twice)} files have the same content as another, {masked(twice[0])!r} for one")
         return found
 
     def _described(self) -> Known:
@@ -439,8 +439,9 @@ class Dataset:
         """
         whole = chunks is None or chunks == (0, self.n_chunks)
         numbers = range(len(self.files)) if chunks is None or whole else self._files_of(*chunks)
-        for number in numbers:
-            self._check_file(number)
+        paths, known = [self.files[n] for n in numbers], [self.fingerprints[n] for n in numbers]
+        if change := files.first_change(paths, known):
+            raise _has_changed(paths[change[0]], change[1])
 
     def _files_of(self, first: int, last: int) -> Any:
         return np.unique(self.chunks.file[first:last]).tolist()
@@ -448,8 +449,7 @@ class Dataset:
     def _check_file(self, number: int) -> None:
         change = files.has_changed(self.files[number], self.fingerprints[number])
         if change:
-            message = f"{change} since it was first read; open the dataset again"
-            raise DataError(message, file=self.files[number])
+            raise _has_changed(self.files[number], change)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_handles"}
@@ -474,6 +474,10 @@ class Dataset:
             shown = ", ".join(f"{c} ({n:,})" for c, n in zip(self.classes[:8], self.class_counts[:8], strict=True))
             lines["classes"] = f"{self.classes.size:,}: {shown}" + (", ..." if self.classes.size > 8 else "")
         return "\n".join(["Dataset", *(f"  {name:<10}{text}" for name, text in lines.items())])
+
+
+def _has_changed(path: str, change: str) -> DataError:
+    return DataError(f"{change} since it was first read; open the dataset again", file=path)
 
 
 def range_text(label_range: Mapping[str, float] | None) -> str:

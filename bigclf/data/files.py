@@ -1,21 +1,31 @@
-"""The only module that touches paths: list, open, fingerprint, publish atomically, find room for scratch files."""
+"""The only module that touches paths: list, open, fingerprint, publish atomically, find room for scratch files.
+
+A path may be a URL that fsspec knows (s3://bucket/key, https://host/file): ``remote``, behind this module, is for
+those.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import glob
 import hashlib
+import io
+import json
 import os
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from bigclf.errors import DataError, RunError
+from bigclf.data import remote
+from bigclf.data.remote import is_remote
+from bigclf.errors import DataError, RunError, StoreError
 
 PathLike = str | os.PathLike[str]
 
@@ -24,7 +34,7 @@ PathLike = str | os.PathLike[str]
 
 
 def expand(data: PathLike | Iterable[PathLike]) -> list[str]:
-    """The files that ``data`` names: a path, a directory, a glob (``**`` too) or a list of them.
+    """The files that ``data`` names: a path or URL of a file or directory, a glob (``**`` too) or a list of them.
 
     The files of a directory or glob come sorted; names that begin with ``_`` or ``.`` and directories are ignored
     there, as Spark and Dask do. A list keeps its order.
@@ -39,21 +49,66 @@ def expand(data: PathLike | Iterable[PathLike]) -> list[str]:
 
 
 def _expand_one(name: str) -> list[str]:
+    name = name.removeprefix("file://")
+    if is_remote(name):
+        found = _expand_remote(name)
+    else:
+        found = _expand_local(name)
+        if found == [name] and os.path.isfile(name):
+            return found
+    found = sorted(path for path in found if base_name(path)[:1] not in "_.")
+    if left_out := unfinished({parent_directory(path) for path in found}):
+        found = [path for path in found if (parent_directory(path), base_name(path)) not in left_out]
+        if not found:
+            raise DataError(f"{name!r} is not finished: it is being written, or that was interrupted; run the same "
+                            "command again")  # fmt: skip
+    if not found:
+        nearest = nearest_directory(name)
+        if not is_directory(nearest):
+            raise DataError(f"no data file matches {name!r}: there is no {nearest!r}")
+        raise DataError(f"no data file matches {name!r}; the nearest directory that exists is {nearest!r}")
+    return found
+
+
+def unfinished(directories: Iterable[str]) -> set[tuple[str, str]]:
+    """(directory, name) of files that are still being written there, as the mark in the directory says."""
+    found = set()
+    for directory in directories:
+        try:
+            told = json.loads(read_text(join(directory, UNFINISHED)))
+        except (OSError, ValueError):
+            continue
+        found |= {(directory, name) for name in told["files"]}
+    return found
+
+
+def _expand_local(name: str) -> list[str]:
     if os.path.isdir(name):
         candidates = [os.path.join(name, entry) for entry in os.listdir(name)]
     elif os.path.exists(name):
         return [name]
     else:
         candidates = glob.glob(name, recursive=True)
-    found = sorted(path for path in candidates if os.path.basename(path)[:1] not in "_." and os.path.isfile(path))
-    if not found:
-        nearest = nearest_directory(name)
-        raise DataError(f"no data file matches {name!r}; the nearest directory that exists is {nearest!r}")
-    return found
+    return [path for path in candidates if os.path.isfile(path)]
+
+
+def _expand_remote(url: str) -> list[str]:
+    there = remote.look(url)
+    if there is None:
+        return remote.glob(url)
+    if not there.directory:
+        return [url]
+    names = remote.list_directory(url).items()
+    return [join(url, name) for name, found in names if not found.directory]
 
 
 def nearest_directory(path: PathLike) -> str:
     """The deepest existing directory on the way to ``path``."""
+    if is_remote(path):
+        directory = str(path)
+        while not is_directory(directory) and remote.parent_of(directory) != directory:
+            directory = remote.parent_of(directory)
+        return directory
     directory = os.path.abspath(os.fspath(path))
     while not os.path.isdir(directory):
         directory = os.path.dirname(directory)
@@ -62,6 +117,8 @@ def nearest_directory(path: PathLike) -> str:
 
 def list_directory(directory: PathLike) -> list[str]:
     """Sorted names in ``directory``; none when it does not exist."""
+    if is_remote(directory):
+        return sorted(remote.list_directory(str(directory)))
     try:
         return sorted(os.listdir(directory))
     except FileNotFoundError:
@@ -69,30 +126,40 @@ def list_directory(directory: PathLike) -> list[str]:
 
 
 def exists(path: PathLike) -> bool:
-    return os.path.exists(path)
+    return remote.look(str(path)) is not None if is_remote(path) else os.path.exists(path)
 
 
 def is_directory(path: PathLike) -> bool:
+    if is_remote(path):
+        found = remote.look(str(path))
+        return found is not None and found.directory
     return os.path.isdir(path)
 
 
 def file_size(path: PathLike) -> int:
     """Bytes in the file at ``path``."""
-    return os.stat(path).st_size
+    return status(path)[0]
 
 
 def status(path: PathLike) -> tuple[int, int]:
-    """Size in bytes and time of change in nanoseconds."""
+    """Size in bytes, and time of change in nanoseconds or of a remote file a number made from its tag."""
+    if is_remote(path):
+        known = remote.look(str(path))
+        if known is None:
+            raise FileNotFoundError(errno.ENOENT, "No such file", os.fspath(path))
+        return known.size, known.version
     found = os.stat(path)
     return found.st_size, found.st_mtime_ns
 
 
 def base_name(path: PathLike) -> str:
-    return os.path.basename(os.path.normpath(path))
+    return remote.last_name(str(path)) if is_remote(path) else os.path.basename(os.path.normpath(path))
 
 
 def parent_directory(path: PathLike) -> str:
     """Directory that holds ``path``, absolute."""
+    if is_remote(path):
+        return remote.parent_of(str(path))
     return os.path.dirname(os.path.abspath(path))
 
 
@@ -109,14 +176,15 @@ def join(directory: PathLike, *names: str) -> str:
 
 
 def absolute(path: PathLike) -> str:
-    return os.path.abspath(path)
+    return str(path) if is_remote(path) else os.path.abspath(path)
 
 
 # Knowing them again
 
 
 class Fingerprint(NamedTuple):
-    """What tells a Parquet file from another without reading it: size in bytes, time of change, hash of its footer."""
+    """What tells a Parquet file from another without reading it: size in bytes, time of change (of a remote file a
+    number made from the tag its store gives it, such as the ETag), hash of its footer."""
 
     size: int
     mtime_ns: int
@@ -130,21 +198,30 @@ def fingerprint(path: PathLike) -> Fingerprint:
     ------
     DataError : if there is no complete Parquet file; the message says what is wrong with it.
     """
-    with open_binary(path) as file:
-        found = os.fstat(file.fileno())
-        footer = _footer(file, path, found.st_size)
-    return Fingerprint(found.st_size, found.st_mtime_ns, hashlib.blake2b(footer, digest_size=16).hexdigest())
+    if is_remote(path):
+        known, footer = _remote_footer(str(path))
+        size, mtime_ns = known.size, known.version
+    else:
+        with open_binary(path) as file:
+            found = os.fstat(file.fileno())
+            size, mtime_ns = found.st_size, found.st_mtime_ns
+            footer = _footer(file, path, size)
+    return Fingerprint(size, mtime_ns, hashlib.blake2b(footer, digest_size=16).hexdigest())
 
 
 def read_footer(path: PathLike) -> tuple[int, bytes]:
     """Size of the Parquet file at ``path`` and the bytes of its footer; errors as for ``fingerprint``."""
+    if is_remote(path):
+        known, footer = _remote_footer(str(path))
+        return known.size, footer
     with open_binary(path) as file:
         size = os.fstat(file.fileno()).st_size
         return size, _footer(file, path, size)
 
 
-def _footer(file: BinaryIO, path: PathLike, size: int) -> bytes:
-    """The footer's bytes; its length and the marks before and after are checked first."""
+def _footer(file: BinaryIO, path: PathLike, size: int, claimed: int | None = None) -> bytes:
+    """The footer's bytes; its length and the marks before and after are checked first. ``claimed``: bytes of the file
+    that ``file``, of ``size`` bytes, is the end of."""
     if size == 0:
         raise DataError("the file is empty (0 bytes); copy or write it again", file=path)
     if (mark := file.read(4)) != b"PAR1":
@@ -157,13 +234,38 @@ def _footer(file: BinaryIO, path: PathLike, size: int) -> bytes:
         raise DataError("not complete: the closing PAR1 is missing; copy or write the file again", file=path)
     length = int.from_bytes(tail[:4], "little")
     if length > size - 12:
-        raise DataError(f"the footer claims {length:,} bytes of a file of {size:,}; copy the file again", file=path)
+        raise DataError(f"the footer claims {length:,} bytes of a file of {claimed or size:,}; copy the file again",
+                        file=path)  # fmt: skip
     file.seek(size - 8 - length)
     return file.read(length)
 
 
+FOOTER_BYTES = 2**16  # of a remote file's end, asked for at once
+
+
+def _remote_footer(url: str) -> tuple[remote.Found, bytes]:
+    """What the store says of a Parquet file, and the bytes of its footer, in one or two small reads."""
+    with remote.Reader(url) as whole:
+        found = whole.found
+    return found, _footer_of(url, found)
+
+
+@functools.lru_cache(maxsize=4096)
+def _footer_of(url: str, found: remote.Found) -> bytes:
+    first = max(0, found.size - FOOTER_BYTES)
+    tail = remote.read_range(url, found, first, found.size)
+    needed = int.from_bytes(tail[-8:-4], "little") + 12
+    if tail[-4:] == b"PAR1" and len(tail) < needed <= found.size:
+        tail = remote.read_range(url, found, found.size - needed, found.size)
+    start = b"PAR1" if len(tail) < found.size else b""  # the mark in front is looked at when rows are read
+    with io.BytesIO(start + tail) as file:
+        return _footer(file, url, len(start) + len(tail), found.size)
+
+
 def has_changed(path: PathLike, known: Fingerprint) -> str | None:
     """What changed in the file since ``known`` was taken, by its status alone; None if nothing did."""
+    if is_remote(path):
+        return _changed(remote.look(str(path)), known)
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -173,6 +275,25 @@ def has_changed(path: PathLike, known: Fingerprint) -> str | None:
     if status.st_size != known.size:
         return f"the file had {known.size:,} bytes and now has {status.st_size:,}"
     return "the file was written to" if status.st_mtime_ns != known.mtime_ns else None
+
+
+def first_change(paths: list[str], known: list[Fingerprint]) -> tuple[int, str] | None:
+    """The number of the first of the files that changed, and how; remote ones are asked for many at a time."""
+    far = [path for path in paths if is_remote(path)]
+    found = dict(zip(far, remote.look_at_all(far), strict=True)) if far else {}
+    for number, (path, mark) in enumerate(zip(paths, known, strict=True)):
+        change = _changed(found[path], mark) if path in found else has_changed(path, mark)
+        if change:
+            return number, change
+    return None
+
+
+def _changed(found: remote.Found | None, known: Fingerprint) -> str | None:
+    if found is None:
+        return "the file is gone"
+    if found.size != known.size:
+        return f"the file had {known.size:,} bytes and now has {found.size:,}"
+    return "the file was written to" if found.version != known.mtime_ns else None
 
 
 # Reading
@@ -185,6 +306,10 @@ def open_binary(path: PathLike, mode: str = "rb") -> BinaryIO:
     ------
     DataError : when a file to read is missing or unreadable.
     """
+    if is_remote(path):
+        if mode != "rb":
+            raise StoreError(f"{os.fspath(path)}: a remote file is written whole or not at all")
+        return io.BufferedReader(remote.Reader(str(path)), 2**17)
     try:
         return open(path, mode)  # type: ignore[return-value]
     except OSError as error:
@@ -197,6 +322,8 @@ def open_arrow(path: PathLike, mode: str = "rb") -> Any:
     """File for pyarrow (any file name, also one that is not UTF-8)."""
     import pyarrow
 
+    if is_remote(path):
+        return pyarrow.PythonFile(remote.Reader(str(path)), "r")
     try:
         return pyarrow.OSFile(os.fsencode(path), mode)
     except OSError as error:
@@ -207,11 +334,15 @@ def open_arrow(path: PathLike, mode: str = "rb") -> Any:
 
 
 def read_bytes(path: PathLike) -> bytes:
+    if is_remote(path):
+        return remote.read_all(str(path))
     with open(path, "rb") as file:
         return file.read()
 
 
 def read_text(path: PathLike) -> str:
+    if is_remote(path):
+        return remote.read_all(str(path)).decode("utf-8")
     with open(path, encoding="utf-8") as file:
         return file.read()
 
@@ -221,8 +352,15 @@ def read_text(path: PathLike) -> str:
 
 @contextlib.contextmanager
 def publishing(path: PathLike) -> Iterator[str]:
-    """Yield a path beside ``path``; on success sync it and rename it to ``path``, else remove it."""
+    """Yield a path beside ``path``; on success sync it and rename it to ``path``, else remove it.
+
+    What is to be remote is written to a scratch file here, and sent when it is whole.
+    """
     path = os.fspath(path)
+    if is_remote(path):
+        with _sending(path) as beside:
+            yield beside
+        return
     beside = temporary_name(path)
     try:
         yield beside
@@ -234,6 +372,16 @@ def publishing(path: PathLike) -> Iterator[str]:
     except BaseException:
         remove(beside)
         raise
+
+
+@contextlib.contextmanager
+def _sending(url: str) -> Iterator[str]:
+    beside = temporary_name(os.path.join(scratch_directory(), "bigclf-sent"))
+    try:
+        yield beside
+        remote.upload(beside, url)
+    finally:
+        remove(beside)
 
 
 def _umask() -> int:
@@ -248,6 +396,11 @@ def temporary_name(path: PathLike) -> str:
     return os.path.join(directory, f".{name}.tmp-{os.getpid()}-{secrets.token_hex(4)}")
 
 
+def beside(path: PathLike) -> str:
+    """A path on this machine where what is to appear at ``path`` can be made: itself, or one among scratch files."""
+    return join(scratch_directory(), f"bigclf-{base_name(path)}") if is_remote(path) else absolute(path)
+
+
 def publish_bytes(path: PathLike, data: bytes) -> None:
     """Write a whole file that is seen complete or not at all."""
     with publishing(path) as beside, open(beside, "wb") as file:
@@ -259,7 +412,14 @@ def publish_text(path: PathLike, text: str) -> None:
 
 
 def publish_directory(beside: PathLike, directory: PathLike) -> None:
-    """Rename ``beside`` to ``directory``, taking the place of one that is there."""
+    """Rename ``beside`` to ``directory``, taking the place of one that is there.
+
+    A store knows no renaming: there the files are sent one by one, those that begin with ``_`` and tell of the others
+    last, and until all is there a mark says that it is not (``unfinished``).
+    """
+    if is_remote(directory):
+        _send_directory(os.fspath(beside), str(directory))
+        return
     old = temporary_name(directory)
     replaced = os.path.isdir(directory) and bool(os.listdir(directory))
     if replaced:
@@ -275,10 +435,65 @@ def publish_directory(beside: PathLike, directory: PathLike) -> None:
         remove_tree(old)
 
 
+UNFINISHED = "_bigclf_unfinished.json"
+
+
+def _send_directory(local: str, url: str) -> None:
+    names = sorted(os.listdir(local), key=lambda name: (name.startswith("_"), name))
+    old = [name for name in list_directory(url) if name not in names and name != UNFINISHED]
+    publish_text(join(url, UNFINISHED), json.dumps({"files": names}))
+    for name in sorted(old, key=lambda name: not name.startswith("_")):
+        remove(join(url, name))
+    for name in names:
+        remote.upload(join(local, name), join(url, name))
+    remove(join(url, UNFINISHED))
+    remove_tree(local)
+
+
 def append_line(path: PathLike, text: str) -> None:
-    """Append ``text`` and a newline in one write."""
+    """Append ``text`` and a newline in one write.
+
+    A store knows no appending: there the file is written anew, at most every few seconds and by ``flush_lines``.
+    """
+    if is_remote(path):
+        lines = _lines_of(str(path))
+        lines.text += text.encode("utf-8") + b"\n"
+        if time.monotonic() - lines.written > LINES_SECONDS:
+            flush_lines(path)
+        return
     with open(path, "ab", buffering=0) as file:
         file.write(text.encode("utf-8") + b"\n")
+
+
+LINES_SECONDS = 5.0
+
+
+class _Lines:
+    """A remote file of lines as it is to be; ``written`` : when it last was so."""
+
+    def __init__(self, text: bytes) -> None:
+        self.text, self.length, self.written = bytearray(text), len(text), 0.0
+
+
+_remote_lines: dict[str, _Lines] = {}
+
+
+def _lines_of(url: str) -> _Lines:
+    if url not in _remote_lines:
+        _remote_lines[url] = _Lines(read_bytes(url) if exists(url) else b"")
+    return _remote_lines[url]
+
+
+def flush_lines(path: PathLike, forget: bool = False) -> None:
+    """Write what was appended to a remote file of lines; ``forget`` : and read it anew when more comes."""
+    lines = _remote_lines.get(str(path))
+    if lines is None:
+        return
+    if len(lines.text) != lines.length:
+        publish_bytes(path, bytes(lines.text))
+        lines.length, lines.written = len(lines.text), time.monotonic()
+    if forget:
+        del _remote_lines[str(path)]
 
 
 def make_directory(path: PathLike) -> None:
@@ -288,6 +503,9 @@ def make_directory(path: PathLike) -> None:
     ------
     RunError : if it cannot be made, with the reason.
     """
+    if is_remote(path):
+        remote.make_directory(str(path))
+        return
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
@@ -296,12 +514,18 @@ def make_directory(path: PathLike) -> None:
 
 def remove(path: PathLike) -> None:
     """Remove a file if it is there."""
+    if is_remote(path):
+        remote.remove(str(path))
+        return
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
 
 def remove_tree(path: PathLike) -> None:
     """Remove a directory and all in it, as far as that is possible."""
+    if is_remote(path):
+        remote.remove(str(path), tree=True)
+        return
     shutil.rmtree(path, ignore_errors=True)
 
 
@@ -320,12 +544,16 @@ def _sync(path: str) -> None:
 
 
 def free_bytes(directory: PathLike) -> int:
-    """Bytes an unprivileged user may still write on the file system of ``directory``."""
+    """Bytes an unprivileged user may still write on the file system of ``directory``; a store has no end."""
+    if is_remote(directory):
+        return 2**62
     return shutil.disk_usage(nearest_directory(directory)).free
 
 
 def total_bytes(directory: PathLike) -> int:
     """Size of the file system of ``directory``."""
+    if is_remote(directory):
+        return 2**62
     return shutil.disk_usage(nearest_directory(directory)).total
 
 
@@ -336,6 +564,11 @@ def probe_writable(directory: PathLike) -> None:
     ------
     RunError : with the reason, if that fails.
     """
+    if is_remote(directory):
+        url = join(directory, f".probe-{secrets.token_hex(8)}")
+        publish_bytes(url, b"bigclf")
+        remote.remove(url)
+        return
     path = os.path.join(directory, f".probe-{os.getpid()}-{secrets.token_hex(4)}")
     try:
         with open(path, "wb") as file:
@@ -397,6 +630,12 @@ def drop_cache(descriptor: int, offset: int = 0, length: int = 0) -> None:
     """Let the system forget its copy in memory of ``length`` bytes from ``offset`` (0: to the end), where it can."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_DONTNEED)
+
+
+def drop_cache_of(file: BinaryIO, offset: int, length: int) -> None:
+    """The same of a file object; a remote one has nothing there."""
+    with contextlib.suppress(io.UnsupportedOperation):
+        drop_cache(file.fileno(), offset, length)
 
 
 def fetch_ahead(descriptor: int, offset: int, length: int) -> None:

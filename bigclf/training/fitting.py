@@ -20,7 +20,7 @@ from bigclf.data import files
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset
 from bigclf.data.iterator import is_iterator, write_down
-from bigclf.errors import ClusterError, Interrupted, MemoryBudgetError
+from bigclf.errors import ClusterError, Interrupted, MemoryBudgetError, masked
 from bigclf.jit import cpu_type
 from bigclf.losses import REGRESSION
 from bigclf.methods import Method, Setting, native, resolve
@@ -505,7 +505,7 @@ def _asked(source: Any, problems: list[Problem], plan: Plan, options: dict[str, 
         "limits": {name: options[name] for name in ("epochs", "max_seconds")},
         **({"chosen": options["chosen"]} if options.get("chosen") else {}),
         "plan": plan.as_json(),
-        "files": [{"path": p, **f._asdict()} for p, f in zip(source.files, source.fingerprints, strict=True)],
+        "files": [{"path": masked(p), **f._asdict()} for p, f in zip(source.files, source.fingerprints, strict=True)],
         "versions": {
             "bigclf": bigclf.__version__,
             "numpy": np.__version__,

@@ -21,7 +21,7 @@ import numpy as np
 
 from bigclf.data import files
 from bigclf.data.shards import sealed, unsealed
-from bigclf.errors import ModelFormatError, RunError
+from bigclf.errors import ModelFormatError, RunError, masked
 from bigclf.model import read_tensors
 from bigclf.training.lease import Lease
 from bigclf.training.tensors import checksum, filed_array, read_head, write_tensors
@@ -71,6 +71,7 @@ class RunDirectory:
 
     def release(self) -> None:
         """Give the lease back; safe to call twice."""
+        self._try("history", lambda: files.flush_lines(self.file("history.jsonl")))
         self._lease.release()
 
     # What was asked
@@ -117,10 +118,11 @@ class RunDirectory:
         if not wanted and moment - self._last_record < HISTORY_SECONDS:
             return
         self._last_record, self._written = moment, record
-        self._try("history", lambda: files.append_line(self.file("history.jsonl"), json.dumps(record)))
+        self._try("history", lambda: files.append_line(self.file("history.jsonl"), masked(json.dumps(record))))
 
     def history(self, up_to: int | None = None) -> list[dict[str, Any]]:
         """The records, of epochs ``up_to`` (the file is cut there)."""
+        self._try("history", lambda: files.flush_lines(self.file("history.jsonl"), forget=True))
         if not files.exists(self.file("history.jsonl")):
             return []
         records = []
@@ -143,6 +145,7 @@ class RunDirectory:
         RunError : another process has taken the directory over.
         """
         self._lease.check()
+        self._try("history", lambda: files.flush_lines(self.file("history.jsonl")))
         needed = {rows.name for rows in checkpoint.rows if isinstance(rows, RowFile)}  # the run goes on from them
         for attempt in range(2):
             try:

@@ -73,7 +73,7 @@ class Slices:
             file.seek(place)
             if file.readinto(memoryview(piece).cast("B")) != piece.nbytes:  # type: ignore[attr-defined]
                 raise RunError(f"{self.path} is shorter than it was; resume the run from its last checkpoint")
-            files.drop_cache(file.fileno(), place, piece.nbytes)
+            files.drop_cache_of(file, place, piece.nbytes)
         return piece
 
 

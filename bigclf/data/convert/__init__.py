@@ -448,7 +448,7 @@ def _building(out: files.PathLike, overwrite: bool) -> Iterator[str]:
     """Yield a hidden directory beside ``out`` that takes its name when all went well and is removed otherwise."""
     _check_free(out, overwrite)
     files.make_directory(files.parent_directory(out))
-    beside = files.temporary_name(files.absolute(out))
+    beside = files.temporary_name(files.beside(out))
     files.make_directory(beside)
     try:
         yield beside
@@ -474,7 +474,7 @@ def _check_free(out: files.PathLike, overwrite: bool) -> None:
     there = files.list_directory(name)
     if there and not overwrite:
         raise RunError(f"{name!r} exists and is not empty; name another directory or pass overwrite (--overwrite)")
-    ours = {MANIFEST, CHUNK_TABLE, QUARANTINE}
+    ours = {MANIFEST, CHUNK_TABLE, QUARANTINE, files.UNFINISHED}
     strange = [entry for entry in there if entry not in ours and not entry.startswith("part-")]
     if strange:
         raise RunError(f"{name!r} holds {strange[0]!r}, which bigclf did not write; it is not overwritten")
