@@ -72,6 +72,7 @@ import numpy as np  # noqa: E402
 from numba.core import cgutils, types  # noqa: E402
 from numba.extending import intrinsic  # noqa: E402
 
+from bigclf.inlining import Pipeline  # noqa: E402
 from bigclf.kernel_cache import KernelCache  # noqa: E402
 
 INTERPRETED = bool(numba.config.DISABLE_JIT)
@@ -91,12 +92,12 @@ def kernel(function: _F) -> _F:
     Reference counting is off: numba counts every array of a block for each row of a loop, which costs five times
     the work on rows of 14 entries (107 ns a row against 29). So a kernel creates no arrays; ``routine`` may.
     """
-    return _kept(numba.njit(nogil=True, error_model="numpy", _nrt=False)(function))
+    return _kept(numba.njit(nogil=True, error_model="numpy", _nrt=False, pipeline_class=Pipeline)(function))
 
 
 def routine(function: _F) -> _F:
     """As ``kernel``, for compiled code that creates arrays and has no loop over rows to lose time in."""
-    return _kept(numba.njit(nogil=True, error_model="numpy")(function))
+    return _kept(numba.njit(nogil=True, error_model="numpy", pipeline_class=Pipeline)(function))
 
 
 def _kept(dispatcher: Any) -> Any:

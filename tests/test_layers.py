@@ -7,7 +7,7 @@ import pytest
 from making import PACKAGE
 
 LAYERS = {
-    "errors": 0, "units": 0, "kernel_cache": 0, "child": 0,
+    "errors": 0, "units": 0, "kernel_cache": 0, "inlining": 0, "child": 0,
     "jit": 1, "progress": 1,
     "deltas": 1.5,
     "block": 2, "losses": 2, "penalties": 2, "mixing": 2,
@@ -83,7 +83,7 @@ def test_an_import_only_points_down(path):
     ("module", "places"),
     [
         ("pyarrow", ("data/", "training/fitting.py")),  # training only writes down its version
-        ("numba", ("jit.py", "kernel_cache.py", "training/fitting.py")),  # the same
+        ("numba", ("jit.py", "kernel_cache.py", "inlining.py", "training/fitting.py")),  # the same
         ("llvmlite", ("jit.py",)),
         ("dask", ("training/cluster.py", "training/survey.py", "benchmarks/child.py")),  # the last measures dask-ml
         ("distributed", ("training/cluster.py", "training/survey.py")),
