@@ -331,6 +331,8 @@ class Model:
             scores = np.empty((X.shape[0], self.intercept_.size))
             self._score(_block_of(X, np.float64), scores)
             return scores, skipped
+        if X.dtype == self.coef_.dtype == np.float32:
+            X = X.astype(np.float64)  # two float32 would be summed as such; of shards they are not
         scores = X @ self.coef_[:, : X.shape[1]].T
         return np.asarray(scores, np.float64) + self.intercept_, skipped
 
@@ -350,6 +352,79 @@ class Model:
         digest = hashlib.blake2b(self.digest().encode(), digest_size=16)
         _add_state(digest, self.state)
         return digest.hexdigest()
+
+    # What others make of it
+
+    def scorer(self, unseen: str = "error") -> Any:
+        """A ``Scorer`` of single rows (``bigclf/scorer.py``): ``scorer(row)`` is the decision value, ``predict(row)``
+        the class, in microseconds; ``unseen`` as in ``decision_function``."""
+        from bigclf.scorer import Scorer
+
+        return Scorer(self, unseen)
+
+    def explain(self, data: Any = None, *, top: int = 20, only: Any = None, names: Any = None) -> dict[str, Any]:
+        """The largest weights of each class, with names, counts of rows and standard errors where there are any
+        (``bigclf.explaining.explain``)."""
+        from bigclf.explaining import explain
+
+        return explain(self, data=data, top=top, only=only, names=names)
+
+    def explain_row(self, row: Any, *, top: int = 20, only: Any = None, names: Any = None) -> dict[str, Any]:
+        """What each entry of a row adds to its score (``bigclf.explaining.explain_row``)."""
+        from bigclf.explaining import explain_row
+
+        return explain_row(self, row, top=top, only=only, names=names)
+
+    def export(
+        self, path: str | os.PathLike[str], to: str, *, overwrite: bool = False, **options: Any
+    ) -> dict[str, Any]:
+        """Write the model in a format of others.
+
+        Parameters
+        ----------
+        path : the file; for ``"numpy"`` the module, whose weights go beside it as ``.npz``.
+        to : ``"liblinear"`` (text; option ``codes``: positions of the classes in place of their labels), ``"onnx"``
+            (extra ``onnx``), ``"sklearn"`` (a joblib file), ``"parquet"`` (a table of the weights that are not 0;
+            option ``names`` as in ``explain``) or ``"numpy"`` (a module that scores, and needs numpy alone).
+        overwrite : replace what is there.
+
+        Returns
+        -------
+        dict : to, files, bytes, and notes that whoever uses the files should know.
+
+        Raises
+        ------
+        RunError : what the format cannot hold, named, or a file that exists.
+        """
+        from bigclf.exports import export
+
+        return export(self, os.fspath(path), to, overwrite=overwrite, **options)
+
+    def to_sklearn(self) -> Any:
+        """A fitted scikit-learn estimator with these weights: ``LinearSVC``, ``LogisticRegression`` (one a class where
+        each was learned against the rest) or ``LinearSVR``. RunError for a voted perceptron."""
+        from bigclf.exports import require_linear, scikit_learn
+
+        require_linear(self, "sklearn")
+        return scikit_learn.estimator(self)
+
+    @classmethod
+    def from_liblinear(cls, path: str | os.PathLike[str]) -> Model:
+        """Read a model that LIBLINEAR wrote (its feature j is ours j - 1).
+
+        Raises
+        ------
+        ModelFormatError : it is none, or damaged; the message names the line.
+        """
+        from bigclf.exports import liblinear
+
+        name = os.fspath(path)
+        _require_file(name)
+        try:
+            read = liblinear.read(name)
+            return cls(*read[:3], method=read.method, facts={"imported": files.base_name(name)})
+        except (ModelFormatError, ValueError) as error:
+            raise ModelFormatError(f"{name}: {error}") from None
 
     # The file
 
@@ -385,10 +460,7 @@ class Model:
         ModelFormatError : not a bigclf model, damaged, or written by a newer bigclf.
         """
         name = os.fspath(path)
-        if not files.exists(name):
-            raise ModelFormatError(f"{name}: no such file; nearest directory is {files.nearest_directory(name)}")
-        if files.is_directory(name):
-            raise ModelFormatError(f"{name}: a directory; a model is one file")
+        _require_file(name)
         data = files.read_bytes(name)
         try:
             return cls._from_bytes(data)
@@ -423,6 +495,13 @@ class Model:
         gap = f", certified gap {self.certificate['gap']:.1e}" if self.certificate else ""
         what = "numbers" if self.regression else f"{self.classes_.size} classes"
         return f"<Model {name}: {what}, {self.n_features:,} features{gap}>"
+
+
+def _require_file(name: str) -> None:
+    if not files.exists(name):
+        raise ModelFormatError(f"{name}: no such file; nearest directory is {files.nearest_directory(name)}")
+    if files.is_directory(name):
+        raise ModelFormatError(f"{name}: a directory; a model is one file")
 
 
 def _add_state(digest: Any, state: dict[str, np.ndarray]) -> None:
@@ -557,7 +636,7 @@ _MAGIC = (
     (b"\x93NUMPY", "a numpy .npy file"),
     (b"\x1f\x8b", "a gzip file"),
     (b"\x78", "zlib-compressed (perhaps a joblib file, which is a pickle)"),
-    (b"solver_type", "a LIBLINEAR text model"),
+    (b"solver_type", "a LIBLINEAR text model: `bigclf import` makes it one"),
 )
 _PICKLE = re.compile(rb"\x80[\x01-\x05]|c[a-z_]|[(\]})][a-z(\]}0-9.]")  # by protocol number; protocol 0 has none
 

@@ -12,6 +12,8 @@ LAYERS = {
     "deltas": 1.5,
     "block": 2, "losses": 2, "penalties": 2, "mixing": 2,
     "methods": 3, "data": 3,
+    "explaining": 3.2,
+    "exports": 3.5, "scorer": 3.5,
     "model": 4, "machine": 4,
     "metrics": 5, "margins": 5,
     "training": 6, "catalogue": 6,

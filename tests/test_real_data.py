@@ -237,3 +237,51 @@ def test_a_hundred_and_fifty_intents_all_at_once(data_set):
     assert train[0].shape[0] == 15_000 and test[0].shape[0] == 4_500 and np.unique(train[1]).size == 150
     ours, theirs = (intents.accuracy(train, test, intents.CHOSEN[n]) for n in (0, 2))
     assert theirs > 0.9 and ours >= theirs
+
+
+@pytest.mark.parametrize("name", ["a9a", "news20"])
+def test_exports_say_the_same_in_the_programs_they_are_for(data_set, tmp_path, name):
+    """liblinear, scikit-learn and plain numpy to 1e-9, onnxruntime to 1e-5, relative."""
+    import importlib.util
+
+    import joblib
+
+    path = data_set(f"{name}/{name}.{'bz2' if name == 'news20' else 'gz'}")
+    x, y = load_svmlight_file(str(path), dtype=np.float32)
+    model = fit(x, y, algo="pa1", C=0.1, epochs=1, progress=False)
+    x = x[:3000].astype(np.float64)
+    scores = model.decision_function(x)
+
+    def agrees(found, rtol):
+        np.testing.assert_allclose(found, scores, rtol=rtol, atol=rtol * np.abs(scores).mean())
+
+    model.export(tmp_path / "m.joblib", "sklearn")
+    agrees(joblib.load(tmp_path / "m.joblib").decision_function(x), 1e-9)
+    model.export(tmp_path / "scorer.py", "numpy")
+    spec = importlib.util.spec_from_file_location("scorer", tmp_path / "scorer.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    agrees(module.decision_function(x), 1e-9)
+    assert np.array_equal(module.predict(x), model.predict(x))
+    peers = 0
+    model.export(tmp_path / "m.txt", "liblinear")
+    if importlib.util.find_spec("liblinear"):
+        from liblinear.liblinearutil import load_model, predict
+
+        peer = load_model(str(tmp_path / "m.txt"))
+        labels, _, values = predict([], x, peer, "-q")
+        values = np.array(values)
+        agrees(values[:, 0] if model.binary else values[:, np.argsort(peer.get_labels())], 1e-9)
+        assert np.array_equal(labels, model.predict(x))
+        peers += 1
+    if importlib.util.find_spec("onnxruntime"):
+        import onnxruntime
+
+        model.export(tmp_path / "m.onnx", "onnx")
+        session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+        labels, values = session.run(None, {"X": x[:200].toarray().astype(np.float32)})
+        np.testing.assert_allclose(values, scores[:200], rtol=1e-5)
+        assert np.array_equal(labels, model.predict(x[:200]))
+        peers += 1
+    if not peers:
+        pytest.skip("neither liblinear-official nor onnxruntime is installed: only scikit-learn and numpy were asked")

@@ -33,6 +33,9 @@ COMMANDS = {  # in the order in which a person meets them; "module" or "module:a
     "path": "path",
     "evaluate": "evaluate",
     "predict": "predict",
+    "explain": "explain",
+    "export": "export",
+    "import": "export:import_command",
     "algorithms": "algorithms",
     "run": "run",
     "submit": "submit",
@@ -51,7 +54,8 @@ class Program(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        return importlib.import_module(f"bigclf.cli.{COMMANDS[name]}").command
+        module, _, attribute = COMMANDS[name].partition(":")
+        return getattr(importlib.import_module(f"bigclf.cli.{module}"), attribute or "command")
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with terminal.errors_as_lines(None):

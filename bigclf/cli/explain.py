@@ -1,0 +1,140 @@
+"""``bigclf explain``: the largest weights of each class, or what moved the score of one row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from bigclf.cli import terminal
+
+MOST_TABLES = 20
+
+
+@click.command("explain", short_help="Show the weights that decide, or why a row got its score.")
+@click.argument("model", metavar="MODEL")
+@click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Features to list for a class.")
+@click.option("--class", "only", metavar="K", help="One class alone, by its label.")
+@click.option("--names", metavar="FILE", help="Names of the features, a line each, or lines FEATURE<tab>NAME.")
+@click.option("--data", multiple=True, metavar="DATA", help="Labelled shards to count rows with a feature in.")
+@click.option("--row", type=click.IntRange(0), metavar="N", help="Why row N of --data (counted from 0) got its score.")
+@terminal.json_option
+def command(
+    model: str, top: int, only: str | None, names: str | None, data: tuple[str, ...], row: int | None, as_json: bool
+) -> None:  # fmt: skip
+    """The weights of MODEL that speak most for each class, with names where the features have them, standard errors
+    where the method keeps variances, and with --data in how many rows they occur.
+
+    With --row: what each entry of a row adds to its score.
+    """
+    from bigclf.model import load
+
+    where: Any = list(data) if len(data) > 1 else data[0] if data else None
+    if row is not None and where is None:
+        raise click.UsageError("--row needs the rows: --data DATA")
+    loaded = load(model)
+    with terminal.usage_errors():
+        told = (
+            _row(loaded, where, row, top, only, names) if row is not None else _weights(loaded, where, top, only, names)
+        )
+    if as_json:
+        terminal.emit_json(told)
+    elif row is not None:
+        _print_row(told)
+    else:
+        _print_weights(loaded, told)
+    for text in () if as_json else told["warnings"]:
+        terminal.say("warning:", text, "yellow")
+
+
+def _weights(model: Any, data: Any, top: int, only: str | None, names: str | None) -> dict[str, Any]:
+    from bigclf.explaining import explain
+    from bigclf.progress import TerminalProgress
+
+    progress = TerminalProgress("counting") if data is not None else None
+    try:
+        return explain(model, top=top, only=only, names=names, data=data, progress=progress)
+    finally:
+        if progress is not None:
+            progress.stop()
+
+
+def _row(model: Any, data: Any, row: int, top: int, only: str | None, names: str | None) -> dict[str, Any]:
+    from bigclf.explaining import explain_row, stored_row
+
+    features, values, label = stored_row(data, row)
+    return {"row": row, "label": label, **explain_row(model, (features, values), top=top, only=only, names=names)}
+
+
+def _table(columns: list[tuple[str, str]], rows: list[list[str]]) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for name, justify in columns:
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*map(Text, row))  # names are text, never markup
+    terminal.tables().print(table)
+
+
+def _print_weights(model: Any, told: dict[str, Any]) -> None:
+    for each in told["classes"][:MOST_TABLES]:
+        what = "numbers" if each["class"] is None else f"class {each['class']}"
+        terminal.heading(what, f"{each['nonzero']:,} weights, bias {each['bias']:.6g}")
+        if not each["for"] and not each["against"]:
+            click.echo("  no weight speaks for it\n")
+            continue
+        _table(_columns(each), [_line(entry, each) for entry in (*each["for"], *reversed(each["against"]))])
+    if len(told["classes"]) > MOST_TABLES:
+        click.echo(f"and {len(told['classes']) - MOST_TABLES:,} classes more: --class K shows one, --json all")
+
+
+def _columns(each: dict[str, Any]) -> list[tuple[str, str]]:
+    entry = (each["for"] or each["against"])[0]
+    columns = [("weight", "right")]
+    columns += [("± std. error", "right")] if "standard_error" in entry else []
+    columns += [("feature", "right")]
+    columns += [("name", "left")] if any(e["name"] for e in (*each["for"], *each["against"])) else []
+    columns += [("rows", "right")] if "rows" in entry else []
+    return columns + ([("of the class", "right")] if "rows_in_class" in entry else [])
+
+
+def _line(entry: dict[str, Any], each: dict[str, Any]) -> list[str]:
+    names = [name for name, _ in _columns(each)]
+    cells = {
+        "weight": f"{entry['weight']:+.5g}",
+        "± std. error": f"{entry.get('standard_error', 0):.3g}",
+        "feature": f"{entry['feature']:,}",
+        "name": entry["name"] or "",
+        "rows": f"{entry.get('rows', 0):,}",
+        "of the class": f"{entry.get('rows_in_class', 0):,}",
+    }
+    return [cells[name] for name in names]
+
+
+def _print_row(told: dict[str, Any]) -> None:
+    what = f"row {told['row']:,}: {told['prediction']}"
+    label = "" if told["label"] is None else f", labelled {told['label']}"
+    score_of = "" if told["class"] is None else f" for class {told['class']}"
+    terminal.heading(what + label, f"score {told['score']:+.6g}{score_of}")
+    named = any(entry["name"] for entry in told["entries"])
+    columns = [("adds", "right"), ("weight", "right"), ("value", "right"), ("feature", "right")]
+    rows = [
+        [f"{e['contribution']:+.5g}", f"{e['weight']:+.5g}", f"{e['value']:.5g}", f"{e['feature']:,}"]
+        + ([e["name"] or ""] if named else [])
+        for e in told["entries"]
+    ]
+    _table(columns + ([("name", "left")] if named else []), rows)
+    terminal.facts(
+        [
+            ("all others", f"{told['others']:+.5g}" if told["others"] else None),
+            ("bias", f"{told['bias']:+.5g}" if told["bias"] else None),
+            (
+                "unknown",
+                f"{told['unknown']:,} entries of features that the model does not know" if told["unknown"] else None,
+            ),
+        ],
+        indent="  ",
+    )

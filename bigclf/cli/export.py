@@ -1,0 +1,81 @@
+"""``bigclf export`` and ``bigclf import``: models in the formats of others."""
+
+from __future__ import annotations
+
+import click
+
+from bigclf.cli import terminal
+from bigclf.units import format_bytes
+
+FORMATS = ("onnx", "liblinear", "sklearn", "parquet", "numpy")
+TRY = {  # what shows a person that it works
+    "liblinear": "predict ROWS.svm {0} OUT   (LIBLINEAR's own program)",
+    "sklearn": "python -c \"import joblib; print(joblib.load('{0}'))\"",
+    "numpy": 'python -c "from {module} import predict"   (in its directory)',
+    "onnx": "python -c \"import onnxruntime; print(onnxruntime.InferenceSession('{0}'))\"",
+    "parquet": "duckdb -c \"from '{0}' order by abs(weight) desc limit 20\"",
+}
+
+
+@click.command("export", short_help="Write a model in a format of others.")
+@click.argument("model", metavar="MODEL")
+@click.argument("out", metavar="OUT")
+@click.option("--to", type=click.Choice(FORMATS), required=True, help="The format.")
+@click.option("--codes", is_flag=True, help="liblinear: positions of the classes in place of labels that are no whole"
+              " numbers.")  # fmt: skip
+@click.option("--names", metavar="FILE", help="parquet: names of the features, a line each, or lines"
+              " FEATURE<tab>NAME.")  # fmt: skip
+@terminal.overwrite_option
+@terminal.json_option
+def command(
+    model: str, out: str, to: str, codes: bool, names: str | None, overwrite: bool, as_json: bool
+) -> None:  # fmt: skip
+    """Write MODEL to OUT as LIBLINEAR's text, a scikit-learn estimator (joblib), an ONNX graph, a Parquet table of its
+    weights, or a module OUT.py in plain numpy with its weights in OUT.npz.
+
+    What is written scores rows as MODEL does; what a format cannot hold is refused by name.
+    """
+    from bigclf.model import load
+
+    options = {name: value for name, value in (("codes", codes), ("names", names)) if value}
+    for name, form in (("codes", "liblinear"), ("names", "parquet")):
+        if name in options and to != form:
+            raise click.UsageError(f"--{name} has an effect with --to {form} alone")
+    told = load(model).export(out, to, overwrite=overwrite, **options)
+    if as_json:
+        terminal.emit_json(told)
+        return
+    terminal.heading(" and ".join(told["files"]), format_bytes(told["bytes"]))
+    for note in told["notes"]:
+        click.echo(f"  {note}")
+    from bigclf.data import files
+
+    stem = files.base_name(told["files"][0]).removesuffix(".py")
+    click.echo(f"  try: {click.style(TRY[to].format(told['files'][0], module=stem), bold=True)}")
+
+
+@click.command("import", short_help="Make a model of LIBLINEAR's text.")
+@click.argument("source", metavar="MODEL.liblinear")
+@click.argument("out", metavar="OUT")
+@terminal.overwrite_option
+@terminal.json_option
+def import_command(source: str, out: str, overwrite: bool, as_json: bool) -> None:
+    """Read a model that LIBLINEAR's `train` wrote, and save it as the model OUT.
+
+    Its feature 1 is feature 0 here, as `bigclf convert` has it.
+    """
+    from bigclf.data import files
+    from bigclf.exports import refuse_existing
+    from bigclf.model import Model
+
+    refuse_existing([out], overwrite)
+    model = Model.from_liblinear(source)
+    files.make_directory(files.parent_directory(out))
+    model.save(out)
+    labels = None if model.regression else model.classes_.tolist()
+    if as_json:
+        terminal.emit_json({"model": out, "method": model.method, "n_features": model.n_features, "classes": labels})
+        return
+    what = "numbers" if labels is None else f"{len(labels):,} classes"
+    terminal.heading(out, f"{what}, {model.n_features:,} features, by LIBLINEAR's {model.method['solver']}")
+    click.echo(f"  next: {click.style(f'bigclf evaluate {out} TEST_DATA', bold=True)}")

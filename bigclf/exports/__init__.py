@@ -1,0 +1,57 @@
+"""A model in the formats of others: what is written says the same of a row as the model does.
+
+Each format is one file with a function ``write(model, path) -> list of files``; what it cannot hold it refuses by name.
+A model comes in as it is (``bigclf.model.Model``); LIBLINEAR's text alone also comes back (``liblinear.read``).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from bigclf.data import files
+from bigclf.errors import RunError
+
+FORMATS = {
+    "onnx": "onnx_graph",
+    "liblinear": "liblinear",
+    "sklearn": "scikit_learn",
+    "parquet": "parquet",
+    "numpy": "plain_numpy",
+}
+
+
+def export(model: Any, path: str, to: str, *, overwrite: bool = False, **options: Any) -> dict[str, Any]:
+    """Write ``model`` to ``path`` in the format ``to`` (see ``Model.export``)."""
+    if to not in FORMATS:
+        raise ValueError(f"there is no format {to!r}; there are {', '.join(FORMATS)}")
+    form = importlib.import_module(f"bigclf.exports.{FORMATS[to]}")
+    require_linear(model, to)
+    targets = form.targets(path) if hasattr(form, "targets") else [path]
+    refuse_existing([*targets], overwrite)
+    files.make_directory(files.parent_directory(path))
+    notes = form.write(model, *targets, **options)
+    return {
+        "to": to,
+        "files": targets,
+        "bytes": sum(files.file_size(target) for target in targets),
+        "notes": notes,
+    }
+
+
+def require_linear(model: Any, to: str) -> None:
+    """RunError for a model that is more than its weights."""
+    if model.voted:
+        raise RunError(
+            "a voted perceptron decides by the votes of many vectors, which no linear format holds "
+            f"(--to {to}); averaged_perceptron is nearly the same and has one vector"
+        )
+
+
+def refuse_existing(targets: list[str], overwrite: bool) -> None:
+    """RunError where one of the files is there and may not be replaced."""
+    for target in targets:
+        if files.is_directory(target):
+            raise RunError(f"{target}: a directory; name the file")
+        if files.exists(target) and not overwrite:
+            raise RunError(f"{target}: exists; overwrite it with overwrite=True, --overwrite")

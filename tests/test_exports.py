@@ -1,0 +1,331 @@
+"""Models in the formats of others say what the model says; LIBLINEAR's text is read with suspicion (fault 83).
+
+``liblinear_models.json`` has models that liblinear-official 2.50 wrote after training on 40 made-up rows of 4 features
+(-s 7 -B 1; -s 1 -c 0.5 -B 1; -s 4 of two and of three classes; -s 6 -B 2; -s 12 -p 0.1 -B 0.5; -s 21), with the labels,
+decision values (in the order of ``order``, its ``label`` line) and probabilities its ``predict`` gave for ``ROWS``.
+"""
+
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from making import HERE, run_python
+
+from bigclf.errors import ModelFormatError, RunError
+from bigclf.model import Model, load
+
+D = 9
+ROWS = np.array([[1, 0, 2, 0], [0, -1.5, 0, 0.25], [0, 0, 0, 0]])
+GOLDEN = json.loads((HERE / "liblinear_models.json").read_text())
+
+
+def made(classes=(-1, 1), loss="hinge", bias=True, dtype=np.float64, sparse=False, **method):
+    """A model of random weights, a third of them 0."""
+    rng = np.random.default_rng(1)
+    k = 1 if classes is None or len(classes) == 2 else len(classes)
+    weights = (rng.normal(size=(k, D)) * (rng.random((k, D)) > 0.3)).astype(dtype)
+    told = {"name": "dcd"} | {"loss": loss, "C": 0.5, "bias": "feature" if bias else None} | method
+    return Model(sp.csc_matrix(weights) if sparse else weights, rng.normal(size=k) * bias, classes, method=told)
+
+
+MODELS = {
+    "two": made(),
+    "no-bias": made(bias=False),
+    "logistic": made((3, 5), "logistic"),
+    "float32": made((False, True), "squared_hinge", dtype=np.float32),
+    "three": made((-1, 0, 7), "hinge"),
+    "three-logistic": made((1.0, 2.0, 4.0), "logistic"),
+    "multinomial": made((1, 2, 3), "logistic", multiclass="multinomial"),
+    "words": made(("no", "perhaps", "yes")),
+    "own-loss": made((0, 1), None),
+    "numbers": made(None, "epsilon_insensitive"),
+    "sparse": made((1, 2, 3, 4), sparse=True),
+}
+WHOLE = [name for name in MODELS if name != "words"]
+
+
+def rows(n=30):
+    x = sp.random(n, D, 0.4, "csr", np.float32, random_state=np.random.default_rng(2))
+    return sp.vstack([x, sp.csr_matrix((1, D), dtype=np.float32)]).tocsr()
+
+
+def says_the_same(model, predicted, scores, x, rtol=1e-12):
+    expected = model.decision_function(x)
+    np.testing.assert_allclose(scores, expected, rtol=rtol, atol=rtol)
+    if model.regression:
+        return np.testing.assert_allclose(predicted, expected, rtol=rtol, atol=rtol)
+    assert np.array_equal(np.asarray(predicted), model.predict(x))
+
+
+# LIBLINEAR
+
+
+def scored_by_hand(text, x):
+    """Labels and decision values as LIBLINEAR's README and predict_values() have them."""
+    head, weights = text.split("w\n", 1)
+    told = dict(line.split(" ", 1) for line in head.splitlines())
+    w = np.array([[float(word) for word in line.split()] for line in weights.splitlines()])
+    x = x.toarray().astype(float)
+    if float(told["bias"]) >= 0:
+        x = np.column_stack([x, np.full(len(x), float(told["bias"]))])
+    assert len(w) == int(told["nr_feature"]) + (float(told["bias"]) >= 0)
+    values = x @ w
+    if told["solver_type"].endswith(("SVR", "SVR_DUAL")):
+        return values[:, 0], values[:, 0]
+    labels = np.array([int(label) for label in told["label"].split()])
+    assert len(labels) == int(told["nr_class"])
+    if len(labels) == 2:
+        return np.where(values[:, 0] > 0, labels[0], labels[1]), values[:, 0]
+    return labels[values.argmax(axis=1)], values
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_liblinear_reads_the_weights_as_they_are(tmp_path, name):
+    model, x = MODELS[name], rows()
+    told = model.export(tmp_path / "m.txt", "liblinear")
+    x = x[model.decision_function(x) != 0] if told["notes"] else x  # LIBLINEAR says the other label at 0
+    assert bool(told["notes"]) == (name == "no-bias")
+    says_the_same(model, *scored_by_hand((tmp_path / "m.txt").read_text(), x), x)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_through_liblinears_text_and_back_no_bit_changes(tmp_path, name):
+    model = MODELS[name]
+    model.export(tmp_path / "m.txt", "liblinear")
+    again = Model.from_liblinear(tmp_path / "m.txt")
+    assert np.array_equal(again.coef_, model.dense_weights()) and np.array_equal(again.intercept_, model.intercept_)
+    assert model.regression or np.array_equal(again.classes_, model.classes_)
+    again.save(tmp_path / "m")
+    assert load(tmp_path / "m").digest() == again.digest()
+    gives = model.method.get("multiclass") != "multinomial" and not model.no_probabilities()
+    assert (again.no_probabilities() is None) == gives
+    if gives:
+        np.testing.assert_allclose(again.predict_proba(rows()), model.predict_proba(rows()), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in GOLDEN if name != "one"])
+def test_liblinears_own_models_are_read_right(tmp_path, name):
+    told = GOLDEN[name]
+    (tmp_path / "m.txt").write_text(told["text"])
+    model = Model.from_liblinear(tmp_path / "m.txt")
+    values, scores = np.array(told["values"]), model.decision_function(ROWS)
+    if model.regression:
+        return np.testing.assert_allclose(scores, values[:, 0], rtol=1e-14)
+    order = np.argsort(told["order"])
+    zero = ROWS.any(axis=1) | bool(model.intercept_.any())
+    assert model.predict(ROWS)[zero].tolist() == np.array(told["labels"])[zero].tolist()
+    if model.binary:  # its value is for the first label; of Crammer and Singer's it shows one of two
+        values = values[:, 0] * (1 if order[0] == 1 else -1) * (2 if name == "cs2" else 1)
+    np.testing.assert_allclose(scores, values if model.binary else values[:, order], rtol=1e-14, atol=1e-15)
+    if told["prob"]:
+        np.testing.assert_allclose(model.predict_proba(ROWS), np.array(told["prob"])[:, order], rtol=1e-12)
+
+
+def test_labels_that_are_no_whole_numbers_are_refused_or_numbered(tmp_path):
+    model = MODELS["words"]
+    with pytest.raises(RunError, match=r"whole numbers.*'no'.*--codes"):
+        model.export(tmp_path / "m.txt", "liblinear")
+    model.export(tmp_path / "m.txt", "liblinear", codes=True)
+    assert Model.from_liblinear(tmp_path / "m.txt").classes_.tolist() == [0, 1, 2]
+
+
+HEAD = "solver_type L2R_LR\nnr_class 2\nlabel 1 -1\nnr_feature {}\nbias -1\nw\n"
+THREE = HEAD.format(3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (HEAD.format(10**15) + "0.5\n" * 3, "1,000,000,000,000,000 lines.*12 bytes are left"),
+        (HEAD.format("9" * 30) + "0.5\n", "nr_feature must be a whole number"),
+        (HEAD.format(-3) + "0.5\n", "nr_feature must be a whole number of at least 0, not '-3'"),
+        (HEAD.format("1e3") + "0.5\n", "nr_feature"),
+        (THREE + "0.5 \n0.25 \n", "3 lines of weights were announced, 2 are there"),
+        (THREE + "0.5 \n0.25 \n1 2 \n", "line 9 has 2 weights, not 1"),
+        (THREE + "0.5 \n\n0.25 \n1\n", "line 8 has 0 weights"),
+        (THREE + "0.5 \n0.25 \n1 \n2 \n", "line 10 comes after the last"),
+        (THREE + "0.5 \nnan \n1 \n", "line 8: a weight is 'nan', not a finite number"),
+        (THREE + "0.5 \n-inf \n1 \n", "line 8: a weight is '-inf'"),
+        (THREE + "0.5 \n1e999 \n1 \n", "beyond the range"),
+        (THREE + "0.5 \n0,25 \n1 \n", "line 8 has a comma.*LC_ALL"),
+        (THREE + "0.5 \n1_0 \n1 \n", "line 8: a weight is '1_0'"),
+        (THREE + "0.5 \n1-0 \n1 \n", "lines 7 to 9"),
+        (THREE + "0.5 \n0x1p3 \n1 \n", "line 8: a weight is '0x1p3'"),
+        (THREE.replace("\nw\n", "\n") + "0.5 \n", "unknown line '0.5'|no end"),
+        (THREE.replace("\nw\n", "\nw"), "3 lines of 1 weights"),
+        (THREE.replace("bias -1", "bias x"), "bias must be a number, not 'x'"),
+        (THREE.replace("bias -1", "bias nan"), "bias must be a number"),
+        (THREE.replace("bias -1\n", ""), "no line 'bias'"),
+        (THREE.replace("nr_class 2", "nr_class 3"), "nr_class is 3 and there are 2 labels"),
+        (THREE.replace("nr_class 2", "nr_class 2\nnr_class 2"), "line 3 says nr_class again"),
+        (THREE.replace("nr_class 2\nlabel 1 -1", "nr_class 1\nlabel 1"), "one class alone"),
+        (THREE.replace("label 1 -1", "label 1 1"), "labels must be whole numbers that differ"),
+        (THREE.replace("label 1 -1", "label a b"), "labels must be whole numbers"),
+        (THREE.replace("L2R_LR", "L9"), "solver_type 'L9' is none"),
+        (THREE.replace("solver_type", "type"), "begins with solver_type"),
+        (THREE.replace("bias", "kernel rbf\nbias"), "unknown line 'kernel'"),
+        ("solver_type", "no end"),
+        (GOLDEN["one"]["text"], "one-class"),
+    ],
+)  # fmt: skip
+def test_a_text_that_is_no_model_is_refused_by_line(tmp_path, text, message):
+    path = tmp_path / "m.txt"
+    path.write_text(text)
+    with pytest.raises(ModelFormatError, match=f"m.txt: .*({message})"):
+        Model.from_liblinear(path)
+
+
+def test_a_text_model_or_none_given_in_the_others_place(tmp_path):
+    MODELS["two"].export(tmp_path / "m.txt", "liblinear")
+    with pytest.raises(ModelFormatError, match="LIBLINEAR text model: `bigclf import`"):
+        load(tmp_path / "m.txt")
+    MODELS["two"].save(tmp_path / "m")
+    with pytest.raises(ModelFormatError, match="begins with solver_type"):
+        Model.from_liblinear(tmp_path / "m")
+    with pytest.raises(ModelFormatError, match="no such file"):
+        Model.from_liblinear(tmp_path / "none")
+
+
+# scikit-learn
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_fitted_estimator_of_scikit_learn(tmp_path, name):
+    import joblib
+
+    model, x = MODELS[name], rows()
+    told = model.export(tmp_path / "m.joblib", "sklearn")
+    assert "pickle" in told["notes"][0] and ("float64" in told["notes"][-1]) == model.sparse
+    found = joblib.load(tmp_path / "m.joblib")
+    x = x.astype(np.float64) if model.sparse else x
+    kinds = {"numbers": "LinearSVR", "three-logistic": "OneVsRestClassifier"}
+    kind = "LogisticRegression" if model.method["loss"] == "logistic" else "LinearSVC"
+    assert type(found).__name__ == kinds.get(name, kind)
+    x = x[model.decision_function(x) != 0] if name == "no-bias" else x  # scikit-learn says the smaller class at 0
+    says_the_same(model, found.predict(x), getattr(found, "decision_function", found.predict)(x), x)
+    if not model.no_probabilities():
+        np.testing.assert_allclose(found.predict_proba(x), model.predict_proba(x), rtol=1e-12)
+
+
+# ONNX
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_onnxruntime_says_the_same(tmp_path, name):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model, x = MODELS[name], rows()
+    model.export(tmp_path / "m.onnx", "onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    found = dict(zip(names, session.run(None, {"X": x.toarray()}), strict=True))
+    says_the_same(model, found.get("label", found["scores"]), found["scores"], x)
+    assert ("probabilities" in found) == (not model.no_probabilities())
+    if "probabilities" in found:
+        np.testing.assert_allclose(found["probabilities"], model.predict_proba(x), rtol=1e-12)
+
+
+def test_what_onnx_cannot_hold_is_refused_with_the_number(tmp_path):
+    weights = np.broadcast_to(np.float32(0), (3, 200_000_000))  # a view of one number
+    model = made((1, 2, 3))
+    model.coef_ = weights
+    with pytest.raises(RunError, match=r"2,147,483,647 bytes.*3 x 200,000,000 weights of 4 bytes take 2.40 GB"):
+        model.export(tmp_path / "m.onnx", "onnx")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_without_onnx_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    with pytest.raises(RunError, match=r"pip install 'bigclf\[onnx\]'"):
+        MODELS["two"].export(tmp_path / "m.onnx", "onnx")
+
+
+# Parquet
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_table_has_every_weight_that_is_not_0(tmp_path, name):
+    import pandas as pd
+
+    model = MODELS[name]
+    model.export(tmp_path / "m.parquet", "parquet", names=[f"f{j}" for j in range(D)])
+    table = pd.read_parquet(tmp_path / "m.parquet")
+    assert ("class" in table) == (not model.regression) and "variance" not in table
+    again = np.zeros(model.coef_.shape)
+    labels = [None] if model.regression else model.classes_.tolist()[-1:] if model.binary else model.classes_.tolist()
+    for row in table[table.feature.notna()].itertuples(index=False):
+        assert row.weight != 0 and row.name == f"f{int(row.feature)}"
+        again[labels.index(None if model.regression else row[0]), int(row.feature)] = row.weight
+    assert np.array_equal(again, model.dense_weights().astype(float))
+    bias = table[table.feature.isna()]
+    assert bias.weight.tolist() == model.intercept_.tolist() and set(bias.name) == {"(bias)"}
+
+
+# Plain numpy
+
+
+def imported(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_module_in_plain_numpy(tmp_path, name):
+    model, x = MODELS[name], rows()
+    told = model.export(tmp_path / "scorer.py", "numpy")
+    assert [file.rpartition("/")[2] for file in told["files"]] == ["scorer.py", "scorer.npz"]
+    assert len((tmp_path / "scorer.py").read_text().splitlines()) < 60
+    scorer = imported(tmp_path / "scorer.py")
+    for form in (x, x.toarray(), (x.indptr, x.indices, x.data)):
+        says_the_same(model, scorer.predict(form), scorer.decision_function(form), x)
+    assert hasattr(scorer, "predict_proba") == (not model.no_probabilities())
+    if hasattr(scorer, "predict_proba"):
+        np.testing.assert_allclose(scorer.predict_proba(x), model.predict_proba(x), rtol=1e-12)
+    wide = sp.csr_matrix(([1.0], ([0], [D])), shape=(1, D + 1))
+    with pytest.raises(ValueError, match="features 0 to 8"):
+        scorer.predict(wide)
+    assert scorer.decision_function(x[:0]).shape == model.decision_function(x[:0]).shape
+
+
+def test_the_module_needs_neither_bigclf_nor_scipy(tmp_path):
+    MODELS["words"].export(tmp_path / "scorer", "numpy")  # the ending is added
+    code = (
+        "import sys; sys.path[:] = [p for p in sys.path if 'bigclf' not in p]; sys.path.insert(0, sys.argv[1]); "
+        "sys.modules['bigclf'] = sys.modules['scipy'] = None; import scorer, numpy; "
+        "print(scorer.predict(numpy.ones((1, 9)))[0])"
+    )
+    assert run_python(code, tmp_path).strip() == MODELS["words"].predict(np.ones((1, D)))[0]
+
+
+# What no format holds, and what is not overwritten
+
+
+def test_a_voted_perceptron_is_refused_by_name(tmp_path):
+    model = made(name="voted_perceptron")
+    model.state = {"0.weights": np.zeros(D + 1)}
+    for to in ("liblinear", "sklearn", "onnx", "parquet", "numpy"):
+        with pytest.raises(RunError, match=f"voted perceptron.*--to {to}"):
+            model.export(tmp_path / "m", to)
+    with pytest.raises(RunError, match="voted perceptron"):
+        model.to_sklearn()
+    assert not [*tmp_path.iterdir()]
+
+
+def test_nothing_is_replaced_unless_that_is_said(tmp_path):
+    path = tmp_path / "m.txt"
+    path.write_text("mine")
+    with pytest.raises(RunError, match="exists"):
+        MODELS["two"].export(path, "liblinear")
+    assert path.read_text() == "mine"
+    MODELS["two"].export(path, "liblinear", overwrite=True)
+    assert path.read_text().startswith("solver_type")
+    (tmp_path / "s.npz").write_text("mine")
+    with pytest.raises(RunError, match=r"s.npz: exists"):
+        MODELS["two"].export(tmp_path / "s.py", "numpy")
+    with pytest.raises(RunError, match="a directory"):
+        MODELS["two"].export(tmp_path, "onnx")
+    with pytest.raises(ValueError, match="no format 'pmml'; there are onnx, liblinear"):
+        MODELS["two"].export(tmp_path / "x", "pmml")
