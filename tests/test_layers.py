@@ -14,7 +14,7 @@ LAYERS = {
     "methods": 3, "data": 3,
     "explaining": 3.2,
     "exports": 3.5, "scorer": 3.5,
-    "model": 4, "machine": 4,
+    "model": 4, "machine": 4, "tls": 4,
     "metrics": 5, "margins": 5,
     "training": 6, "catalogue": 6,
     "benchmarks": 6.5,
@@ -89,6 +89,7 @@ def test_an_import_only_points_down(path):
         ("llvmlite", ("jit.py",)),
         ("dask", ("training/cluster.py", "training/survey.py", "benchmarks/child.py")),  # the last measures dask-ml
         ("distributed", ("training/cluster.py", "training/survey.py")),
+        ("cryptography", ("tls.py",)),
         ("safetensors", ("model.py", "training/run_directory.py")),
         ("click", ("cli/",)),
         ("rich", ("cli/", "progress.py")),

@@ -197,7 +197,8 @@ def _prepared(note: str) -> dict[str, Any] | Check:
 
 def examined(address: str, run_dir: str | None, timeout: float) -> dict[str, Any]:
     """The survey of the cluster at ``address``; ClusterError if there is none."""
-    from bigclf.training.survey import connect, survey
+    from bigclf.training.cluster import connect
+    from bigclf.training.survey import survey
 
     with quiet("distributed"), contextlib.closing(connect(address, min(timeout, 10.0))) as link:
         return survey(link.client, run_dir, timeout)

@@ -73,7 +73,8 @@ def _look(scheduler: str) -> None:
     ClusterError : see ``bigclf.training.survey``.
     """
     from bigclf.cli.doctor import quiet
-    from bigclf.training.survey import connect, require_alike
+    from bigclf.training.cluster import connect
+    from bigclf.training.survey import require_alike
 
     with quiet("distributed"), contextlib.closing(connect(scheduler)) as link:
         workers = require_alike(link.client)

@@ -351,7 +351,7 @@ def read_text(path: PathLike) -> str:
 
 
 @contextlib.contextmanager
-def publishing(path: PathLike) -> Iterator[str]:
+def publishing(path: PathLike, mode: int = 0o666) -> Iterator[str]:
     """Yield a path beside ``path``; on success sync it and rename it to ``path``, else remove it.
 
     What is to be remote is written to a scratch file here, and sent when it is whole.
@@ -365,7 +365,7 @@ def publishing(path: PathLike) -> Iterator[str]:
     try:
         yield beside
         if os.path.isfile(beside):
-            os.chmod(beside, 0o666 & ~_umask())  # libraries that write files for us may keep them to the owner
+            os.chmod(beside, mode & ~_umask())  # libraries that write files for us may keep them to the owner
         _sync(beside)
         os.replace(beside, path)
         _sync(parent_directory(path))
@@ -401,9 +401,13 @@ def beside(path: PathLike) -> str:
     return join(scratch_directory(), f"bigclf-{base_name(path)}") if is_remote(path) else absolute(path)
 
 
-def publish_bytes(path: PathLike, data: bytes) -> None:
-    """Write a whole file that is seen complete or not at all."""
-    with publishing(path) as beside, open(beside, "wb") as file:
+def publish_bytes(path: PathLike, data: bytes, mode: int = 0o666) -> None:
+    """Write a whole file that is seen complete or not at all, at no time by more people than ``mode`` says."""
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags, mode)
+
+    with publishing(path, mode) as beside, open(beside, "wb", opener=opener) as file:
         file.write(data)
 
 

@@ -27,6 +27,7 @@ import dask
 import distributed
 from distributed.utils_comm import gather_from_workers
 
+from bigclf import tls
 from bigclf.data.dataset import Dataset
 from bigclf.deltas import difference, n_bytes
 from bigclf.errors import BigclfError, ClusterError, DataError, MemoryBudgetError, RunError
@@ -139,7 +140,9 @@ def connect(workers: Any, timeout: float = 10.0) -> Link:
         return _start_processes(workers)
     if isinstance(workers, str) and not re.search(r":\d+$", workers):
         raise ClusterError(f"no Dask scheduler answers at {workers!r}: there is no port, as in tcp://host:8786")
-    if isinstance(workers, str) or hasattr(workers, "scheduler_address"):
+    if isinstance(workers, str):
+        return _reach(workers, timeout)
+    if hasattr(workers, "scheduler_address"):
         try:
             client = distributed.Client(workers, timeout=timeout, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
@@ -166,12 +169,33 @@ def certificates(authority: str | None, certificate: str | None, key: str | None
         yield
 
 
+def _reach(address: str, timeout: float) -> Link:
+    """A link to the scheduler at an address, with the certificates that Dask's configuration names."""
+    security = distributed.Security()
+    named = security.get_tls_config_for_role("client")
+    given = tls.Files(named["ca_file"], named["cert"], named["key"])
+    if (reason := tls.refusal(address, given, security.require_encryption)) is not None:
+        raise ClusterError(f"no connection to {address!r}: {reason}")
+    try:
+        client = distributed.Client(address, timeout=timeout, set_as_default=False)
+    except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
+        if (reason := tls.explanation(address, given, error)) is not None:
+            raise ClusterError(f"no connection to {address!r}: {reason}") from None
+        raise ClusterError(f"no Dask scheduler answers at {address!r}: {error}") from None
+    return Link(client, [client])
+
+
 def _start_processes(n: int) -> Link:
     """Workers on this machine, each a process under a nanny; started anew from the command line, not by forking or
     importing the caller's main module."""
     from distributed.deploy.subprocess import SubprocessCluster
 
-    with _environment("DASK_LOGGING__DISTRIBUTED", "critical"):  # what there is to say reaches the run as events
+    encrypted = "distributed.comm.require-encryption"  # of what leaves a machine, and these do not
+    with (
+        _environment("DASK_LOGGING__DISTRIBUTED", "critical"),  # what there is to say reaches the run as events
+        _environment("DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION", "false"),
+        dask.config.set({encrypted: False}),
+    ):
         cluster = SubprocessCluster(
             n_workers=n,
             threads_per_worker=1,
@@ -180,7 +204,7 @@ def _start_processes(n: int) -> Link:
             worker_kwargs={"memory_limit": 0, "dashboard": False, "preload": CHILD, "preload_nanny": CHILD},
             silence_logs=logging.CRITICAL,
         )
-    client = distributed.Client(cluster, set_as_default=False)
+        client = distributed.Client(cluster, set_as_default=False)
     link = Link(client, [client, _Processes(cluster)])
     try:
         client.wait_for_workers(n, timeout=60)

@@ -20,8 +20,6 @@ import dask.config
 from bigclf import machine
 from bigclf.data import files
 from bigclf.errors import ClusterError
-from bigclf.training.cluster import Link
-from bigclf.training.cluster import connect as link_to
 
 SETTINGS = (
     "scheduler.worker-ttl", "scheduler.no-workers-timeout", "scheduler.allowed-failures", "scheduler.work-stealing",
@@ -30,29 +28,6 @@ SETTINGS = (
 SILENT = 5.0  # seconds without a sign of life after which a worker is asked nothing; heartbeats are some 0.5 s apart
 SAMPLE_BYTES = 4_000_000
 AT_ONCE = 16  # workers asked at the same time
-
-
-def connect(address: str, timeout: float = 10.0) -> Link:
-    """A link to the scheduler at ``address``; ``close`` it in the end.
-
-    Raises
-    ------
-    ClusterError : it cannot be reached within ``timeout`` seconds, or not with these security settings.
-    """
-    try:
-        return link_to(address, timeout)
-    except ClusterError as error:
-        hint = "; is the certificate authority the right one, and no certificate expired?" if _is_tls(address) else ""
-        raise ClusterError(f"{error}{hint}") from None
-    except (TypeError, RuntimeError) as error:  # what distributed raises about certificates
-        raise ClusterError(
-            f"no connection to {address!r}: {error}; certificates are named in Dask's configuration "
-            "(distributed.comm.tls)"
-        ) from None
-
-
-def _is_tls(address: str) -> bool:
-    return address.startswith("tls:")
 
 
 def survey(client: Any, run_dir: str | None = None, timeout: float = 20.0) -> dict[str, Any]:

@@ -1,0 +1,341 @@
+"""Certificates for a cluster that leaves one machine: ``python -m bigclf.tls DIRECTORY`` makes them.
+
+A certificate authority of your own signs two certificates: ``node`` for the scheduler and the workers, ``client`` for
+programs that train, which cannot stand in for a scheduler. Dask asks for no more than a certificate of the authority,
+whatever the name of the host, so the authority must sign nothing else; whoever has one of the keys can run any code on
+the cluster. ``tls.yaml`` beside them is Dask's configuration that names them and refuses what is not encrypted.
+
+Dask tells of an expired certificate as of a connection that ended; so dates are looked at before a connection is tried,
+and what comes back from one that failed is put into words here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import socket
+import ssl
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from bigclf.data import files
+from bigclf.errors import BigclfError
+
+DAYS = 365
+AUTHORITY_DAYS = 3650
+SOON = 14  # days before the end of a certificate from which on it is warned of
+ROLES = {"node": ("scheduler", "worker"), "client": ("client",)}  # who shows which certificate
+HOW = (
+    "export DASK_CONFIG=DIRECTORY with the directory that `python -m bigclf.tls DIRECTORY` made "
+    "(bigclf submit: or --tls-ca-file, --tls-cert and --tls-key)"
+)
+
+
+class Files(NamedTuple):
+    """Of one process: the authority it believes, the certificate it shows and its key; paths, PEM, or None."""
+
+    authority: str | None
+    certificate: str | None
+    key: str | None
+
+
+# Making
+
+
+def make(directory: str, days: int = DAYS, renew: bool = False) -> list[str]:
+    """Make an authority and its two certificates, or only the certificates anew.
+
+    Parameters
+    ----------
+    directory : made if it is missing. days : until the certificates expire. renew : of the authority that is there.
+
+    Returns
+    -------
+    list of str : paths of the files written; keys can be read by their owner alone.
+
+    Raises
+    ------
+    BigclfError : there is an authority already, or, to renew, there is none or its own days are over.
+    """
+    directory = files.absolute(directory)
+    files.make_directory(directory)
+    there = files.exists(files.join(directory, "ca.pem"))
+    if there and not renew:
+        raise BigclfError(f"{directory} has an authority already: renew its certificates with --renew, or name another")
+    if renew and not files.exists(files.join(directory, "ca-key.pem")):
+        raise BigclfError(f"{directory} has no ca-key.pem: certificates are renewed where their authority was made")
+    written = [] if renew else _write(directory, "ca", *_signed("bigclf authority", AUTHORITY_DAYS, None, ()))
+    authority = _authority(directory)
+    for name in ROLES:
+        written += _write(directory, name, *_signed(f"bigclf {name}", days, authority, ROLES[name]))
+    path = files.join(directory, "tls.yaml")
+    files.publish_text(path, _configuration(directory))
+    return [*written, path]
+
+
+def _signed(name: str, days: int, authority: Any, roles: tuple[str, ...]) -> tuple[bytes, bytes]:
+    """A new key and its certificate, PEM; signed by (certificate, key) of an authority, or by itself."""
+    x509 = _x509()
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.datetime.now(datetime.UTC)
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    end = now + datetime.timedelta(days=days)
+    if authority is not None:
+        end = min(end, authority[0].not_valid_after_utc)
+        if end <= now:
+            raise BigclfError("the authority itself has expired: make another in a new directory")
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject if authority is None else authority[0].subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))  # clocks differ
+        .not_valid_after(end)
+        .add_extension(x509.BasicConstraints(ca=authority is None, path_length=0 if authority is None else None), True)
+        .add_extension(_usage(authority is None), True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+    )
+    if authority is not None:
+        usages = x509.ExtendedKeyUsageOID
+        purposes = [usages.CLIENT_AUTH] + ([usages.SERVER_AUTH] if "worker" in roles else [])
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority[0].public_key())
+        builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), False).add_extension(issuer, False)
+    certificate = builder.sign(key if authority is None else authority[1], hashes.SHA256())
+    return _pem(certificate), _pem(key)
+
+
+def _usage(signs: bool) -> Any:
+    return _x509().KeyUsage(
+        digital_signature=not signs, key_cert_sign=signs, crl_sign=signs, content_commitment=False,
+        key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
+
+
+def _pem(thing: Any) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    if hasattr(thing, "private_bytes"):
+        return bytes(thing.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return bytes(thing.public_bytes(Encoding.PEM))
+
+
+def _write(directory: str, name: str, certificate: bytes, key: bytes) -> list[str]:
+    paths = [files.join(directory, f"{name}.pem"), files.join(directory, f"{name}-key.pem")]
+    files.publish_bytes(paths[1], key, mode=0o600)
+    files.publish_bytes(paths[0], certificate)
+    return paths
+
+
+def _authority(directory: str) -> tuple[Any, Any]:
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    key = load_pem_private_key(files.read_bytes(files.join(directory, "ca-key.pem")), None)
+    return _x509().load_pem_x509_certificate(files.read_bytes(files.join(directory, "ca.pem"))), key
+
+
+def _configuration(directory: str) -> str:
+    """Dask's configuration; JSON's texts are YAML's too."""
+    lines = [
+        f"# {HOW.partition(' with')[0].replace('DIRECTORY', directory)}",
+        "distributed:",
+        "  comm:",
+        "    require-encryption: true  # what is not encrypted is refused",
+        "    tls:",
+        f"      ca-file: {json.dumps(files.join(directory, 'ca.pem'))}",
+    ]
+    for name, roles in ROLES.items():
+        for role in roles:
+            lines.append(f"      {role}:")
+            for what, end in (("cert", ".pem"), ("key", "-key.pem")):
+                lines.append(f"        {what}: {json.dumps(files.join(directory, name + end))}")
+    return "\n".join(lines) + "\n"
+
+
+def _x509() -> Any:
+    try:
+        from cryptography import x509
+    except ImportError:
+        raise BigclfError("certificates need one library more: pip install 'bigclf[tls]'") from None
+    return x509
+
+
+# Looking
+
+
+def of_directory(directory: str, role: str) -> Files:
+    """What ``make`` wrote there for a role: "node" or "client"."""
+    return Files(*(files.join(directory, name) for name in ("ca.pem", f"{role}.pem", f"{role}-key.pem")))
+
+
+def wrong_with(given: Files, now: datetime.datetime | None = None) -> list[str]:
+    """Why a connection with these files cannot be made, as far as can be seen from here.
+
+    Without the library ``cryptography`` only missing files are found.
+    """
+    missing = [path for path in given if path is not None and not files.exists(path)]
+    if missing:
+        return [f"there is no file {path}" for path in missing]
+    try:
+        certificates = [(path, _load(path)) for path in (given.authority, given.certificate) if path is not None]
+    except BigclfError as error:
+        return [str(error)]
+    except ImportError:
+        return []
+    now = now or datetime.datetime.now(datetime.UTC)
+    found = [text for path, certificate in certificates for text in _out_of_date(path, certificate, now)]
+    if not found and len(certificates) == 2 and not _is_signed_by(certificates[1][1], certificates[0][1]):
+        found.append(f"{given.certificate} was not signed by the authority in {given.authority}")
+    return found
+
+
+def ends(path: str) -> datetime.datetime:
+    """When the certificate expires, UTC.
+
+    Raises
+    ------
+    ImportError : there is no library ``cryptography``. BigclfError : it is no certificate.
+    """
+    end: datetime.datetime = _load(path).not_valid_after_utc
+    return end
+
+
+def _load(path: str) -> Any:
+    from cryptography import x509
+
+    try:
+        return x509.load_pem_x509_certificate(files.read_bytes(path))
+    except (ValueError, OSError) as error:
+        raise BigclfError(f"{path} is not a certificate that can be read: {error}") from None
+
+
+def _out_of_date(path: str, certificate: Any, now: datetime.datetime) -> Iterator[str]:
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now > end:
+        yield f"the certificate {path} expired on {end.date()}: `python -m bigclf.tls DIRECTORY --renew` makes another"
+    if now < begin:
+        yield f"the certificate {path} is valid from {begin} on: is this machine's clock right?"
+
+
+def _is_signed_by(certificate: Any, authority: Any) -> bool:
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+# Putting a refusal into words
+
+
+def refusal(address: str, given: Files, required: bool) -> str | None:
+    """Why a connection to ``address`` need not be tried, or None.
+
+    Parameters
+    ----------
+    given : this process's files. required : whether nothing but encrypted connections are allowed.
+    """
+    if not address.startswith("tls://"):
+        if required and address.startswith("tcp://"):
+            return f"Dask's configuration requires encryption, and this address does not: write tls://{address[6:]}"
+        return None
+    if given.authority is None or given.certificate is None:
+        return f"the cluster wants certificates, and Dask's configuration names none: {HOW}"
+    wrong = wrong_with(given)
+    return "; ".join(wrong) if wrong else None
+
+
+def explanation(address: str, given: Files, error: BaseException) -> str | None:
+    """In plain words why a connection was refused for what certificates say; None if it was something else."""
+    text = _all_texts(error)
+    if not address.startswith("tls://"):
+        if address.startswith("tcp://") and speaks_tls(address):
+            return f"what listens there wants TLS: write tls://{address[6:]}, and name certificates: {HOW}"
+        return None
+    if "certificate has expired" in text:
+        return "the scheduler's own certificate has expired: renew the cluster's certificates and start it again"
+    if "CERTIFICATE_VERIFY_FAILED" in text or "TLS certificate does not match" in text and "alert" not in text:
+        return f"the scheduler's certificate was not signed by the authority in {given.authority}"
+    if "unknown ca" in text:
+        return f"the scheduler does not accept {given.certificate}: another authority signed it"
+    if "SSL" in text or "EOF" in text:
+        if not speaks_tls(address):
+            return f"what listens there does not speak TLS, so nothing was sent; is it tcp://{address[6:]}?"
+        return (
+            f"the scheduler ends the connection when it sees {given.certificate}: did another authority sign it, or "
+            "has it expired by the scheduler's clock? `python -m bigclf.tls DIRECTORY --check` tells"
+        )
+    return None
+
+
+def _all_texts(error: BaseException | None) -> str:
+    texts = []
+    while error is not None:
+        texts.append(f"{type(error).__name__}: {error}")
+        error = error.__cause__ or error.__context__
+    return "; ".join(texts)
+
+
+def speaks_tls(address: str, timeout: float = 2.0) -> bool:
+    """Whether something there answers a TLS greeting, whoever it is."""
+    host, _, port = address.partition("://")[2].rpartition(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout) as line, context.wrap_socket(line):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+# On the command line
+
+
+def check(directory: str) -> tuple[list[str], bool]:
+    """(lines on what is there, whether all of it can be used)."""
+    lines, sound = [], True
+    for role in ROLES:
+        given = of_directory(directory, role)
+        if not files.exists(given.certificate or "") and role == "client":
+            continue  # a host that only works has none
+        wrong = wrong_with(given)
+        sound = sound and not wrong
+        lines += wrong or [f"{given.certificate}: sound, until {ends(given.certificate or '').date()}"]
+    return lines, sound
+
+
+def main(words: list[str] | None = None) -> int:
+    """0 when they were made or are sound."""
+    parser = argparse.ArgumentParser(prog="python -m bigclf.tls", description="Certificates for a cluster of your own.")
+    parser.add_argument("directory", help="where they are, or are to be; keep it to yourself")
+    parser.add_argument("--days", type=int, default=DAYS, help=f"until they expire  [default: {DAYS}]")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--renew", action="store_true", help="new certificates of the authority that is there")
+    what.add_argument("--check", action="store_true", help="are they sound, and until when?")
+    given = parser.parse_args(words)
+    if given.days < 1:
+        parser.error("--days must be at least 1")
+    directory = files.absolute(given.directory)
+    try:
+        if given.check:
+            _x509()
+            lines, sound = check(directory)
+        else:
+            lines, sound = [f"wrote {path}" for path in make(directory, given.days, given.renew)], True
+            lines.append(f"where programs train: export DASK_CONFIG={directory}")
+    except (BigclfError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0 if sound else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
