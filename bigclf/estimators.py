@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,43 +15,86 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from bigclf.data.arrays import Arrays
 from bigclf.losses import REGRESSION
 from bigclf.methods import METHODS
-from bigclf.model import PROBABILITY_LOSSES
+from bigclf.model import PROBABILITY_LOSSES, is_stored
 
-_OWN_PARAMETERS = ("C", "epsilon")  # those of the signature that only some methods have; None leaves them to the method
+_ROWS: Any = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}  # float32 is trained on where it lies
+
+
+def _own(numbers: bool) -> list[str]:
+    """Names of the parameters that some method has for labels that are numbers, or classes."""
+
+    def of_this_kind(losses: tuple[str, ...]) -> bool:
+        return any((loss in REGRESSION) == numbers for loss in losses)
+
+    able = [m for m in METHODS.values() if of_this_kind(m.losses) or not (m.losses or numbers)]
+    return list(dict.fromkeys(p.name for m in able for p in m.params if not p.losses or of_this_kind(p.losses)))
+
+
+def _with_own_parameters(numbers: bool) -> Callable[[type], type]:
+    """Gives ``__init__`` the signature that scikit-learn reads parameters from: in the place of ``**params`` each of
+    the methods' own, with the default None."""
+
+    def widened(kind: Any) -> Any:
+        signature = inspect.signature(kind.__init__)
+        named = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        further = [name for name in _own(numbers) if name not in signature.parameters]
+        added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in further]
+        kind.__init__.__signature__ = signature.replace(parameters=[*named, *added])
+        kind._further, kind._methods_own = further, _own(numbers)
+        return kind
+
+    return widened
 
 
 class _Linear(BaseEstimator):
-    """What both estimators share: from parameters to ``bigclf.fit``, and decision values."""
+    """What both estimators share: parameters of the methods, from there to ``bigclf.fit``, and decision values."""
+
+    algo: str
+    bias: str | None
+    random_state: Any
+    model_: Any
+    _further: list[str] = []  # parameters of methods that have no line of their own in ``__init__``
+    _methods_own: list[str] = []  # all of them
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
+    def _take(self, given: dict[str, Any]) -> None:
+        for name in given:
+            if name not in self._further:
+                raise TypeError(f"{type(self).__name__} got an unexpected parameter {name!r}: no method has it")
+            if given[name] is not None:  # the others are no attributes: ``alpha`` there means something to others
+                setattr(self, name, given[name])
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name, those of other methods among them (None); ``deep`` has nothing to go into."""
+        return {name: getattr(self, name, None) for name in self._get_param_names()}
+
+    def _keywords(self) -> dict[str, Any]:
+        given = {name: value for name in self._methods_own if (value := getattr(self, name, None)) is not None}
+        passed = ("algo", "loss", "penalty", "tol", "epochs", "max_seconds", "dtype", "memory", "groups", "workers")
+        return {
+            **{name: getattr(self, name) for name in passed},
+            "bias": None if self.bias == "none" else self.bias,
+            "seed": _seed(self.random_state),
+            **given,
+        }
+
+    # Training
+
     def _train(self, X: Any, y: Any, sample_weight: Any, **options: Any) -> None:
         from bigclf.training import fit
 
-        if sample_weight is not None:
+        if sample_weight is not None and not is_stored(X):
             sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         self.model_ = fit(X, y, sample_weight=sample_weight, progress=False, **(self._keywords() | options))
         self.coef_, self.intercept_ = self.model_.coef_, self.model_.intercept_
         self.n_iter_ = self.model_.result_.epochs
-
-    def _keywords(self) -> dict[str, Any]:
-        given = {name: value for name in _OWN_PARAMETERS if (value := getattr(self, name, None)) is not None}
-        return {
-            "algo": self.algo,
-            "loss": self.loss,
-            "bias": None if self.bias == "none" else self.bias,
-            "tol": self.tol,
-            "epochs": self.epochs,
-            "max_seconds": self.max_seconds,
-            "dtype": self.dtype,
-            "seed": _seed(self.random_state),
-            "memory": self.memory,
-            **given,
-            **(self.params or {}),
-        }
+        if is_stored(X):
+            self.n_features_in_ = self.model_.n_features
+            self.__dict__.pop("feature_names_in_", None)
 
     def __getattr__(self, name: str) -> Any:
         """Says of a ``partial_fit`` that is not there who has one."""
@@ -70,38 +115,53 @@ class _Linear(BaseEstimator):
             raise ValueError(f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required.")
         rows = Arrays(X, y, sample_weight, real_labels=classes is None, classes=classes)
         before = getattr(self, "model_", None)
-        if before is not None and hasattr(self.random_state, "randint"):  # it would draw another seed
-            options["seed"] = before.facts["seed"]
+        if before is not None and hasattr(self.random_state, "randint"):
+            options["seed"] = before.facts["seed"]  # it would draw another one
         self._train(rows, None, None, init=before, epochs=1, **options)
 
-    def _decision_values(self, X: Any) -> np.ndarray:
+    # Predicting
+
+    def _checked(self, X: Any) -> Any:
+        """Rows to predict: shards as they are, else checked as scikit-learn does."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
-        return self.model_.decision_function(X)
+        return X if is_stored(X) else validate_data(self, X, reset=False, **_ROWS)
+
+    def _measured(self, X: Any, y: Any, sample_weight: Any) -> Any:
+        """``evaluate`` on shards, which have their own labels."""
+        from bigclf.metrics import evaluate
+
+        check_is_fitted(self)
+        if y is not None or sample_weight is not None:
+            raise TypeError("shards have labels and weights of their own: y and sample_weight have no effect")
+        return evaluate(self.model_, X)
 
 
+@_with_own_parameters(numbers=False)
 class LinearClassifier(ClassifierMixin, _Linear):
-    """A linear classifier trained by any of bigclf's methods, for arrays that fit in memory.
+    """A linear classifier trained by any of bigclf's methods.
 
     Parameters
     ----------
     algo : name of the method (``bigclf.algorithms()``).
-    loss : the method's loss; None is its first.
+    loss, penalty : the method's loss and penalty; None is its first.
     C : price of a unit of loss; None is the method's default, and the only value for a method without ``C``.
-    bias : ``"feature"`` (a constant 1, regularised) or None.
+    bias : ``"feature"`` (a constant 1, regularised), ``"free"`` (not regularised, where the method can) or None.
     class_weight : None, ``"balanced"`` or a dict class -> weight.
     multiclass : ``"one-vs-rest"``, ``"native"`` (all classes at once, where the method can) or ``"auto"``: what it can.
     tol, epochs, max_seconds : when to stop; None is the method's default.
     dtype : of the weights, ``"float64"`` or ``"float32"``.
     random_state : seed of every random choice: an int, None (the seed 0: the same result at every call), or a
         ``RandomState``, from which a seed is drawn.
-    params : dict of further parameters of the method by name, or None.
     memory : what training may allocate.
+    groups, workers : virtual workers and who makes their visits, as in ``bigclf.fit``.
+    params : further parameters of the method by name, such as ``r`` of AROW; None is the method's default. They are
+        parameters like any other to ``set_params``, ``clone`` and searches.
 
     Attributes
     ----------
     coef_ : [1, d] for two classes, else [K, d].   intercept_ : [1] or [K].   classes_ : [K] ascending.
     n_features_in_ : d.   n_iter_ : epochs made.
+    feature_names_in_ : names of the columns, object [d], where X had such.
     model_ : the ``bigclf.Model``, whose ``result_`` holds history and certificate.
     """
 
@@ -110,6 +170,7 @@ class LinearClassifier(ClassifierMixin, _Linear):
         algo: str = "dcd",
         *,
         loss: str | None = None,
+        penalty: str | None = None,
         C: float | None = None,
         bias: str | None = "feature",
         class_weight: Any = None,
@@ -119,11 +180,14 @@ class LinearClassifier(ClassifierMixin, _Linear):
         max_seconds: float | None = None,
         dtype: str = "float64",
         random_state: Any = None,
-        params: dict[str, Any] | None = None,
         memory: str | int = "2GB",
+        groups: int | None = None,
+        workers: Any = None,
+        **params: Any,
     ) -> None:
         self.algo = algo
         self.loss = loss
+        self.penalty = penalty
         self.C = C
         self.bias = bias
         self.class_weight = class_weight
@@ -133,15 +197,29 @@ class LinearClassifier(ClassifierMixin, _Linear):
         self.max_seconds = max_seconds
         self.dtype = dtype
         self.random_state = random_state
-        self.params = params
         self.memory = memory
+        self.groups = groups
+        self.workers = workers
+        self._take(params)
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearClassifier:
-        """Train on X [n, d] (numpy, scipy sparse or pandas) with labels y [n] and, if given, row weights [n]."""
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
-        check_classification_targets(y)
-        if np.unique(y).size < 2:
-            raise ValueError(f"training needs two classes or more; there is one class only: {np.unique(y).tolist()}")
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> LinearClassifier:
+        """Train.
+
+        Parameters
+        ----------
+        X : [n, d] numpy, scipy sparse or pandas; or shards (path, directory, glob, list of them, Dataset).
+        y : labels [n]; shards bring theirs.
+        sample_weight : row weights [n], at least 0, or None; shards bring theirs.
+
+        Raises
+        ------
+        TypeError, ValueError : parameters that have no effect, rows that make no sense; see ``bigclf.fit``.
+        """
+        if not is_stored(X):
+            X, y = validate_data(self, X, _there(self, y), **_ROWS)
+            check_classification_targets(y)
+            if np.unique(y).size < 2:
+                raise ValueError(f"training needs two classes or more; there is one class only: {np.unique(y)}")
         self._train(X, y, sample_weight, class_weight=self.class_weight, multiclass=self.multiclass)
         self.classes_ = self.model_.classes_
         return self
@@ -157,7 +235,7 @@ class LinearClassifier(ClassifierMixin, _Linear):
         sample_weight : row weights [n], or None.
         """
         first = not hasattr(self, "model_")
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=first)
+        X, y = validate_data(self, X, y, reset=first, **_ROWS)
         if first and classes is None:
             raise ValueError("classes must be passed on the first call to partial_fit.")
         known = np.unique(classes) if first else self.classes_
@@ -172,45 +250,60 @@ class LinearClassifier(ClassifierMixin, _Linear):
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Decision values: [n] for two classes (positive for the greater), else [n, K]."""
-        return self._decision_values(X)
+        """Decision values of X [n, d] or shards, float64: [n] for two classes (positive for the greater), else
+        [n, K]."""
+        X = self._checked(X)
+        values: np.ndarray = self.model_.decision_function(X)
+        return values
 
     def predict(self, X: Any) -> np.ndarray:
-        """The class of every row, [n]."""
-        scores = self.decision_function(X)
-        return self.model_.said(scores)
+        """The class of every row of X [n, d] or shards, [n] in the type of the labels."""
+        X = self._checked(X)
+        labels: np.ndarray = self.model_.predict(X)
+        return labels
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """The share of rows of X [n, d] that get their own label y [n], by ``sample_weight`` [n] where it is given; of
+        shards every row counts once."""
+        if is_stored(X):
+            return float(self._measured(X, y, sample_weight).accuracy)
+        return float(super().score(X, y, sample_weight))
 
     def _gives_probabilities(self) -> bool:
         return self.loss in PROBABILITY_LOSSES
 
     @available_if(_gives_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities [n, classes], for ``loss="logistic"`` alone; of more than two classes those of one against the
-        rest, made to sum to 1."""
+        """Probabilities float64 [n, classes], for ``loss="logistic"`` alone; of more than two classes those of one
+        against the rest, made to sum to 1. Other methods have them after ``bigclf.calibrate(estimator.model_, ...)``
+        or in scikit-learn's ``CalibratedClassifierCV``."""
         scores = self.decision_function(X)
-        return self.model_.probabilities(scores)
+        probabilities: np.ndarray = self.model_.probabilities(scores)
+        return probabilities
 
     @available_if(_gives_probabilities)
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Their logarithms."""
+        """Their logarithms, float64 [n, classes]."""
         return np.log(self.predict_proba(X))
 
 
+@_with_own_parameters(numbers=True)
 class LinearRegressor(RegressorMixin, _Linear):
-    """A linear regression (support vector regression) by a certified method, for arrays that fit in memory.
+    """A linear regression by any of bigclf's methods that have a loss for numbers (such as support vector regression).
 
     Parameters
     ----------
-    algo : name of a method with a regression loss.
-    loss : ``"epsilon_insensitive"`` or ``"squared_epsilon_insensitive"``.
+    algo : name of such a method.
+    loss : ``"epsilon_insensitive"``, ``"squared_epsilon_insensitive"`` or ``"squared"``; None is the method's first.
     C : price of a unit of loss; epsilon : half the width of the tube in which a prediction costs nothing. None is the
         method's default (1 and 0.1).
-    bias : ``"feature"`` (a constant 1, regularised) or None.
-    tol, epochs, max_seconds, dtype, random_state, params, memory : as of ``LinearClassifier``.
+    penalty, bias, tol, epochs, max_seconds, dtype, random_state, memory, groups, workers, params : as of
+        ``LinearClassifier``.
 
     Attributes
     ----------
     coef_ : [d].   intercept_ : float.   n_features_in_ : d.   n_iter_ : epochs made.
+    feature_names_in_ : names of the columns, object [d], where X had such.
     model_ : the ``bigclf.Model``, whose ``result_`` holds history and certificate.
     """
 
@@ -218,7 +311,8 @@ class LinearRegressor(RegressorMixin, _Linear):
         self,
         algo: str = "dcd",
         *,
-        loss: str = "epsilon_insensitive",
+        loss: str | None = None,
+        penalty: str | None = None,
         C: float | None = None,
         epsilon: float | None = None,
         bias: str | None = "feature",
@@ -227,11 +321,14 @@ class LinearRegressor(RegressorMixin, _Linear):
         max_seconds: float | None = None,
         dtype: str = "float64",
         random_state: Any = None,
-        params: dict[str, Any] | None = None,
         memory: str | int = "2GB",
+        groups: int | None = None,
+        workers: Any = None,
+        **params: Any,
     ) -> None:
         self.algo = algo
         self.loss = loss
+        self.penalty = penalty
         self.C = C
         self.epsilon = epsilon
         self.bias = bias
@@ -240,35 +337,69 @@ class LinearRegressor(RegressorMixin, _Linear):
         self.max_seconds = max_seconds
         self.dtype = dtype
         self.random_state = random_state
-        self.params = params
         self.memory = memory
+        self.groups = groups
+        self.workers = workers
+        self._take(params)
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearRegressor:
-        """Train on X [n, d] (numpy, scipy sparse or pandas) with numbers y [n] and, if given, row weights [n]."""
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True)
-        if self.loss not in REGRESSION:
-            raise ValueError(f"loss={self.loss!r} learns classes; a regression has {', '.join(REGRESSION)}")
-        self._train(X, y, sample_weight)
-        self.coef_: Any = self.coef_[0]
-        self.intercept_: Any = float(self.intercept_[0])
-        return self
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> LinearRegressor:
+        """Train on X [n, d] (numpy, scipy sparse or pandas) with numbers y [n] and, if given, row weights [n]; or on
+        shards, which bring both.
+
+        Raises
+        ------
+        TypeError, ValueError : parameters that have no effect, rows that make no sense; see ``bigclf.fit``.
+        """
+        if not is_stored(X):
+            X, y = validate_data(self, X, _there(self, y), y_numeric=True, **_ROWS)
+        return self._keep(lambda: self._train(X, y, sample_weight, loss=self._own_loss()))
 
     @available_if(_Linear._learns_on)
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearRegressor:
         """Go over X [n, d] with numbers y [n] once, in shuffled order, from where the last call ended (online methods
         only)."""
-        first = not hasattr(self, "model_")
-        X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True, reset=first
-        )
-        self._train_on(X, y, sample_weight, None)
-        self.coef_ = self.coef_[0]
-        self.intercept_ = float(self.intercept_[0])
+        X, y = validate_data(self, X, y, y_numeric=True, reset=not hasattr(self, "model_"), **_ROWS)
+        return self._keep(lambda: self._train_on(X, y, sample_weight, None, loss=self._own_loss()))
+
+    def _keep(self, train: Callable[[], None]) -> LinearRegressor:
+        train()
+        self.coef_: Any = self.coef_[0]
+        self.intercept_: Any = float(self.intercept_[0])
         return self
 
+    def _own_loss(self) -> str | None:
+        """The loss by name; ValueError where it is for classes."""
+        if self.algo not in METHODS:
+            return self.loss  # ``fit`` says so
+        own = [loss for loss in METHODS[self.algo].losses if loss in REGRESSION]
+        if not own:
+            having = ", ".join(m.name for m in METHODS.values() if any(loss in REGRESSION for loss in m.losses))
+            raise ValueError(f"algo={self.algo!r} learns classes; a regression has {having}")
+        if self.loss is not None and self.loss not in REGRESSION:
+            raise ValueError(f"loss={self.loss!r} learns classes; a regression has {', '.join(own)}")
+        return self.loss or own[0]
+
     def predict(self, X: Any) -> np.ndarray:
-        """The number predicted for every row, float64 [n]."""
-        return self._decision_values(X)
+        """The number predicted for every row of X [n, d] or shards, float64 [n]."""
+        X = self._checked(X)
+        numbers: np.ndarray = self.model_.predict(X)
+        return numbers
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """R^2 of the numbers predicted for X [n, d] against y [n], by ``sample_weight`` [n] where it is given; of
+        shards every row counts once."""
+        if is_stored(X):
+            r2 = self._measured(X, y, sample_weight).r2
+            return float("nan") if r2 is None else float(r2)
+        return float(super().score(X, y, sample_weight))
+
+
+def _there(estimator: Any, y: Any) -> Any:
+    """``y``; ValueError where there is none, in the words of scikit-learn's own estimators."""
+    if y is None:
+        name = type(estimator).__name__
+        raise ValueError(f"{name} requires y to be passed, but the target y is None; only shards bring their labels")
+    return y
 
 
 def _seed(random_state: Any) -> int:

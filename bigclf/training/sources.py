@@ -95,11 +95,11 @@ def require_usable(source: Any, setting: Setting, class_weights: np.ndarray | No
             raise DataError(f"every row has the label {source.classes[0].item()!r}; training needs two classes or more")
     else:
         require_trainable(source, regression=class_weights is None)
-    if class_weights is None:
+    if setting.method.row_weights == "any":
         return
-    if setting.method.row_weights == "binary" and not np.isin(class_weights, (0.0, 1.0)).all():
+    if class_weights is not None and not np.isin(class_weights, (0.0, 1.0)).all():
         raise ValueError(f"algo={setting.method.name!r} takes class weights of 0 and 1 only{others()}")
-    if setting.method.row_weights == "binary" and source.weighted and not _zero_or_one(source):
+    if source.weighted and not _zero_or_one(source):
         raise DataError(f"algo={setting.method.name!r} takes row weights of 0 and 1 only{others()}", column="weight")
 
 
