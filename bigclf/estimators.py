@@ -343,8 +343,8 @@ class LinearRegressor(RegressorMixin, _Linear):
         self._take(params)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> LinearRegressor:
-        """Train on X [n, d] (numpy, scipy sparse or pandas) with numbers y [n] and, if given, row weights [n]; or on
-        shards, which bring both.
+        """Train on X [n, d] (numpy, scipy sparse or pandas) with numbers y [n] and, if given, row weights
+        ``sample_weight`` [n]; or on shards, which bring both.
 
         Raises
         ------

@@ -74,6 +74,10 @@ def infinity_norm_margin(X: Any, y: Any, *, signs: str = "both", bias: str | Non
     -------
     Margin : with margin and bound from primal and dual solution, each computed from its own variables. Rows that no
         weights separate end with a margin of 0 or less and say so.
+
+    Raises
+    ------
+    ValueError : labels that are not two classes, lengths that differ, values that are not finite.
     """
     return _programme(_problem(X, y, signs, bias), None)
 
@@ -83,8 +87,16 @@ def soft_margin(X: Any, y: Any, *, nu: float = 0.1, signs: str = "both", bias: s
 
         max_{p, b, rho, xi >= 0} rho - sum_i xi_i / (nu l)   such that   y_i (p.x_i + b) >= rho - xi_i
 
-    whose dual is that of the hard margin with d_i <= 1/(nu l). ``facts`` : rho, and in ``below`` how many rows have
-    less.
+    whose dual is that of the hard margin with d_i <= 1/(nu l).
+
+    Parameters
+    ----------
+    X, y, signs, bias : as in ``infinity_norm_margin``.
+    nu : float, share of the rows that may lie below rho.
+
+    Returns
+    -------
+    Margin : with ``facts`` rho, and in ``below`` how many rows have less.
 
     Raises
     ------
@@ -106,8 +118,18 @@ def entropy_margin(
 
         F(v) - (min over such d of  sum_i d_i y_i p.x_i  + eta H(p)),   p = softmax(v / eta),
 
-    is at most ``tol`` in the end (or the text says how large it is). ``margin`` is the margin (or soft margin) of p,
-    not less than the best one minus eta ln(n); ``bound`` is F(v), which no margin exceeds.
+    is at most ``tol`` in the end (or the text says how large it is).
+
+    Parameters
+    ----------
+    X, y, signs, bias : as in ``infinity_norm_margin``; nu : None, or as in ``soft_margin``.
+    eta : float above 0, price of the entropy.
+    tol : float above 0, of the gap.
+
+    Returns
+    -------
+    Margin : ``margin`` is the margin (or soft margin) of p, not less than the best one minus eta ln(n); ``bound`` is
+        F(v), which no margin exceeds.
 
     Raises
     ------

@@ -117,6 +117,7 @@ class Model:
 
     @property
     def n_features(self) -> int:
+        """Columns d of ``coef_``, int."""
         return int(self.coef_.shape[1])
 
     @property
@@ -158,7 +159,7 @@ class Model:
         return self.flat(scores)
 
     def flat(self, scores: np.ndarray) -> np.ndarray:
-        """Decision values [m, K] as they are given to people: [m] where K is 1."""
+        """Decision values ``scores`` [m, K] as they are given to people: [m] where K is 1."""
         return scores[:, 0] if self.intercept_.size == 1 else scores
 
     def predict(self, X: Any, *, unseen: str | None = None) -> np.ndarray:
@@ -177,7 +178,7 @@ class Model:
         return np.concatenate([self.said(self.decision_function(X[a : a + step], unseen=unseen)) for a in starts])
 
     def said(self, scores: np.ndarray) -> np.ndarray:
-        """Classes or numbers [n] for decision values [n] or [n, K]."""
+        """Classes or numbers [n] for decision values ``scores`` [n] or [n, K]."""
         labels: np.ndarray = scores if self.regression else self.classes_[self.codes(scores)]
         return labels
 
@@ -208,11 +209,11 @@ class Model:
         return f"probabilities come from models trained with loss='logistic'; this one has loss={loss!r}"
 
     def codes(self, scores: np.ndarray) -> np.ndarray:
-        """Positions in ``classes_`` for decision values [n] or [n, K]."""
+        """Positions in ``classes_``, int [n], for decision values ``scores`` [n] or [n, K]."""
         return (scores >= 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
 
     def probabilities(self, scores: np.ndarray) -> np.ndarray:
-        """Probabilities [n, classes] for decision values of a logistic model."""
+        """Probabilities float64 [n, classes] for decision values ``scores`` [n] or [n, K] of a logistic model."""
         positive = np.exp(-np.logaddexp(0, -scores))  # 1 / (1 + exp(-s)) without overflow
         if scores.ndim == 1:
             return np.column_stack([np.exp(-np.logaddexp(0, scores)), positive])
@@ -275,7 +276,7 @@ class Model:
 
     @property
     def n_bytes(self) -> int:
-        """Of the weights."""
+        """Bytes that the weights take, int."""
         c = self.coef_
         return int(c.data.nbytes + c.indices.nbytes + c.indptr.nbytes if self.sparse else c.nbytes)
 
@@ -363,14 +364,15 @@ class Model:
         return Scorer(self, unseen)
 
     def explain(self, data: Any = None, *, top: int = 20, only: Any = None, names: Any = None) -> dict[str, Any]:
-        """The largest weights of each class, with names, counts of rows and standard errors where there are any
-        (``bigclf.explaining.explain``)."""
+        """The ``top`` largest weights of each class (or of the class ``only``), with ``names``, counts of the rows of
+        labelled shards ``data`` and standard errors where there are any (``bigclf.explaining.explain``)."""
         from bigclf.explaining import explain
 
         return explain(self, data=data, top=top, only=only, names=names)
 
     def explain_row(self, row: Any, *, top: int = 20, only: Any = None, names: Any = None) -> dict[str, Any]:
-        """What each entry of a row adds to its score (``bigclf.explaining.explain_row``)."""
+        """What each entry of ``row`` adds to its score: the ``top`` largest, for the class ``only`` or the one that is
+        predicted, with ``names`` of features (``bigclf.explaining.explain_row``)."""
         from bigclf.explaining import explain_row
 
         return explain_row(self, row, top=top, only=only, names=names)
@@ -387,6 +389,7 @@ class Model:
             (extra ``onnx``), ``"sklearn"`` (a joblib file), ``"parquet"`` (a table of the weights that are not 0;
             option ``names`` as in ``explain``) or ``"numpy"`` (a module that scores, and needs numpy alone).
         overwrite : replace what is there.
+        options : the format's own, as above.
 
         Returns
         -------
@@ -410,7 +413,7 @@ class Model:
 
     @classmethod
     def from_liblinear(cls, path: str | os.PathLike[str]) -> Model:
-        """Read a model that LIBLINEAR wrote (its feature j is ours j - 1).
+        """Read the model that LIBLINEAR wrote to ``path`` (its feature j is ours j - 1).
 
         Raises
         ------
@@ -453,7 +456,7 @@ class Model:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Model:
-        """Read a model.
+        """Read a model from the file ``path``.
 
         Raises
         ------

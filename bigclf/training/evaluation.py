@@ -71,6 +71,10 @@ def evaluate(
     workers, patience : who measures, as in ``fit``; the figures are the same to the bit. For shards alone.
     progress : an object with ``start, advance, stop`` such as ``TerminalProgress``, or None.
 
+    Returns
+    -------
+    Evaluation, of a model of numbers RegressionEvaluation.
+
     Raises
     ------
     DataError : data that cannot be read, or has no rows or no labels.

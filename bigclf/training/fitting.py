@@ -91,6 +91,7 @@ def fit(
         ``local_dir`` while the run lasts.
     algo : name of the method (``bigclf.algorithms()``), or "auto": chosen by loss, penalty, size, memory and groups,
         which ``result_.chosen`` gives the reason of; ``loss``, ``C`` and ``params`` are its own.
+    loss, penalty : by name, of those the method has (None: its first). C : price of a unit of loss, LIBLINEAR's.
     bias : "feature" (a constant 1, regularised, LIBLINEAR's -B 1), "free" (not regularised; gradient methods, PUMMA,
         MEMMA, newGLMNET) or None, which may be written "none".
     sample_weight : [rows] at least 0, for matrices; shards bring theirs in the column ``weight``.
@@ -116,6 +117,9 @@ def fit(
         visit may take (30), "idle": without any worker until the run gives up (300)}; others in ``training/book.py``.
     run_dir : directory for checkpoints (at most every ``checkpoint_every`` seconds) and history; ``resume`` goes on.
     local_dir : keep the raw store there for later runs; None: a nameless file on local disk for this run.
+    on_bad_rows : "error", the only choice here: bad rows of text are dealt with by ``convert``.
+    on_change : "error", the only choice: files that change while they are read end the run.
+    seed : of every random choice; the same one gives the same bits.
     columns : names in Parquet that bigclf did not write: {"label": ..., "indices": ..., "values": ..., "weight": ...}.
     validate : Dataset, glob or (X, y) to evaluate on after each epoch (accuracy, or of a regression mean squared and
         absolute error, into the history).
@@ -172,7 +176,11 @@ def fit(
             groups = min(groups, source.n_chunks)
         setting = resolve(*named[:-1], mixing if groups > 1 else None, groups=groups)
         options["epochs"] = options["epochs"] or default_epochs(setting.method, source.learnable[0], early_stopping)
-        problems = posed(source, setting, class_weight, options["memory"])
+        weights = None if regression else class_weight_array(class_weight, source.classes, source.class_counts)
+        require_usable(source, setting, weights)
+        if weights is not None:
+            require_few(source.classes.size, setting, options["memory"])
+        problems = [regression_problem(setting)] if weights is None else make_problems(source.classes, weights, setting)
         if source.index_width != width:
             warm(setting, source.index_width, dtype)
         if isinstance(source, Arrays):  # the caller's rows, and what making CSR of them took
@@ -193,22 +201,6 @@ def fit(
     for record in model.result_.warnings[len(source.warnings) :]:
         log.warning("%s", record)
     return model
-
-
-def posed(source: Any, setting: Setting, class_weight: Any, memory: int) -> list[Problem]:
-    """What is to be learned from the rows of ``source``.
-
-    Raises
-    ------
-    DataError, ValueError, MemoryBudgetError : it cannot be.
-    """
-    regression = setting.loss in REGRESSION
-    weights = None if regression else class_weight_array(class_weight, source.classes, source.class_counts)
-    require_usable(source, setting, weights)
-    if weights is None:
-        return [regression_problem(setting)]
-    require_few(source.classes.size, setting, memory)
-    return make_problems(source.classes, weights, setting)
 
 
 def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
