@@ -82,3 +82,29 @@ def fold(hashes, n_features, indices, signs):  # type: ignore[no-untyped-def]
     for i in range(hashes.size):
         indices[i] = index_of(hashes[i], n_features)
         signs[i] = sign_of(hashes[i])
+
+
+@kernel
+def murmur3_after(prefix, text, start, stop, seed):  # type: ignore[no-untyped-def]
+    """``murmur3`` of ``prefix`` (uint8) with text[start:stop] behind it."""
+    n, size = prefix.size, prefix.size + stop - start
+    h, k = np.uint32(seed), np.uint32(0)
+    for q in range(size):
+        byte = np.uint32(prefix[q]) if q < n else np.uint32(text[start + q - n])
+        k = np.uint32(k | (byte << np.uint32(8 * (q & 3))))
+        if q & 3 == 3:
+            h = np.uint32(_rotl(np.uint32(h ^ _scrambled(k)), 13) * np.uint32(5) + np.uint32(0xE6546B64))
+            k = np.uint32(0)
+    if size & 3:
+        h = np.uint32(h ^ _scrambled(k))
+    h = np.uint32(h ^ np.uint32(size))
+    h = np.uint32((h ^ (h >> np.uint32(16))) * MIX1)
+    h = np.uint32((h ^ (h >> np.uint32(13))) * MIX2)
+    return np.uint32(h ^ (h >> np.uint32(16)))
+
+
+@kernel
+def hash_names(prefix, text, bounds, hashes):  # type: ignore[no-untyped-def]
+    """hashes[i] of ``prefix`` + text[bounds[i] : bounds[i + 1]] (uint8), under seed 0."""
+    for i in range(hashes.size):
+        hashes[i] = murmur3_after(prefix, text, bounds[i], bounds[i + 1], np.uint32(0))

@@ -1,0 +1,350 @@
+"""What becomes of raw columns: a declaration in YAML or Python, checked, versioned and kept with shards and model.
+
+    label: income                         # or {column: income, strip: ".", type: text}
+    features:
+      - numeric: [age, hours]             # scale: standard (default), none, log or bins
+      - categorical: [workclass, sex]     # encode: auto (default), exact or hashed
+      - cross: [education, occupation]
+      - text: notes                       # analyzer: word (default), char or char_wb; ngrams: [1, 2]; tfidf: true
+      - date: since                       # parts: [time, month, weekday, hour]
+
+Each entry may name one column or a list; what stands beside holds for all of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bigclf.errors import SchemaError
+
+VERSION = 1
+KIND = "columns"
+MISSING_VALUES = ("", "?", "#N/A", "#NA", "-NaN", "-nan", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan",
+                  "null")  # fmt: skip
+MAX_BITS = 30  # a signed hash of 32 bits has 31 to choose from
+DATE_PARTS = {"time": 0, "year": 0, "month": 12, "day": 31, "weekday": 7, "hour": 24}  # places; 0: a number
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """A column of numbers: standardised, as it is, sign(x) log(1 + |x|) standardised, or one of ``bins`` quantile bins.
+    A missing number is the mean (0 as it is); ``missing="indicator"`` adds a feature that says so."""
+
+    column: str
+    scale: str = "standard"
+    bins: int = 10
+    missing: str = "indicator"
+
+    CHOICES = {"scale": ("standard", "none", "log", "bins"), "missing": ("indicator", "ignore")}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    @property
+    def name(self) -> str:
+        return self.column
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """A column of categories, or (a cross) the combinations of several: one feature each. ``exact``: a dictionary of
+    what the data holds; ``hashed``: the hash of "column=value"; ``auto``: exact up to ``max_exact`` categories."""
+
+    columns: tuple[str, ...]
+    encode: str = "auto"
+    max_exact: int = 1000
+    missing: str = "indicator"
+
+    CHOICES = {"encode": ("auto", "exact", "hashed"), "missing": ("indicator", "ignore")}
+
+    @property
+    def name(self) -> str:
+        return "&".join(self.columns)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A column of text: hashed words, or characters (``char_wb``: within words), and runs of ``ngrams`` of them, as
+    scikit-learn's vectorizers cut them; weighted by idf, each text of length 1 if ``norm``."""
+
+    column: str
+    analyzer: str = "word"
+    ngrams: tuple[int, int] = (1, 1)
+    lowercase: bool = True
+    tfidf: bool = True
+    sublinear: bool = True
+    norm: bool = True
+    prefix: str | None = None
+
+    CHOICES = {"analyzer": ("word", "char", "char_wb")}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    @property
+    def name(self) -> str:
+        return self.column
+
+
+@dataclass(frozen=True)
+class Date:
+    """One part of a column of dates: ``time`` (days since 1970) and ``year`` are standardised numbers, the others one
+    feature for each value. ``format`` as strptime has it; None: ISO 8601."""
+
+    column: str
+    part: str = "time"
+    format: str | None = None
+    missing: str = "indicator"
+
+    CHOICES = {"part": tuple(DATE_PARTS), "missing": ("indicator", "ignore")}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    @property
+    def name(self) -> str:
+        return f"{self.column}.{self.part}"
+
+
+@dataclass(frozen=True)
+class Label:
+    """The column to predict: ``type`` is number, text or bool (auto: by a look at the data). ``strip``: characters
+    taken from its ends; ``above``: whether the number is greater; ``one_of``: whether the text is one of these."""
+
+    column: str
+    type: str = "auto"
+    strip: str = ""
+    above: float | None = None
+    one_of: tuple[str, ...] = ()
+
+    CHOICES = {"type": ("auto", "number", "text", "bool")}
+
+
+Term = Numeric | Categorical | Text | Date
+KINDS: dict[str, type] = {"numeric": Numeric, "categorical": Categorical, "cross": Categorical, "text": Text,
+                          "date": Date}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A whole declaration.
+
+    Attributes
+    ----------
+    terms : what becomes features, in the order of their places.
+    label, weight : the columns of labels and row weights, or None.
+    hash_bits : 2^bits places for all hashed terms together; None: chosen from an estimate of distinct features.
+    signed : whether a hashed feature takes the sign of its hash.
+    missing_values : texts that mean "missing".
+    names : hashed names to remember a term, the most frequent; 0: none.
+    reader : ``format`` and the options of the reader of raw files.
+    """
+
+    terms: tuple[Any, ...] = ()
+    label: Label | None = None
+    weight: str | None = None
+    hash_bits: int | None = None
+    signed: bool = True
+    missing_values: tuple[str, ...] = MISSING_VALUES
+    names: int = 20_000
+    reader: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that features are made of, each once."""
+        return tuple(dict.fromkeys(name for term in self.terms for name in term.columns))
+
+    def as_json(self) -> dict[str, Any]:
+        """The declaration as ``parse`` takes it, every default written out."""
+        label = None if self.label is None else _plain(self.label)
+        told = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("terms", "label")}
+        told = {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
+        told["reader"] = dict(self.reader)
+        return {"kind": KIND, "version": VERSION, **told, "label": label, "features": [_entry(t) for t in self.terms]}
+
+
+def _plain(part: Any) -> dict[str, Any]:
+    told = {f.name: getattr(part, f.name) for f in dataclasses.fields(part)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
+
+
+def _entry(term: Any) -> dict[str, Any]:
+    told = _plain(term)
+    if isinstance(term, Categorical):
+        columns = told.pop("columns")
+        return {"cross": columns, **told} if len(columns) > 1 else {"categorical": columns[0], **told}
+    if isinstance(term, Date):
+        return {"date": told.pop("column"), "parts": [told.pop("part")], **told}
+    kind = next(name for name, class_ in KINDS.items() if class_ is type(term))
+    return {kind: told.pop("column"), **told}
+
+
+# Reading a declaration
+
+
+def parse(told: Any) -> Spec:
+    """A spec from what was declared: a ``Spec``, a table, or YAML as text.
+
+    Raises
+    ------
+    SchemaError : saying which entry cannot be understood, and what can stand there.
+    """
+    if isinstance(told, Spec):
+        return told
+    if isinstance(told, str):
+        told = _yaml(told)
+    if not isinstance(told, Mapping):
+        raise SchemaError(f"a spec of features is a table with the keys label and features, not {told!r}")
+    told = {key: value for key, value in told.items() if key != "learned"}
+    if told.pop("kind", KIND) != KIND:
+        raise SchemaError("these features were not made from columns")
+    if not isinstance(version := told.pop("version", VERSION), int) or version > VERSION:
+        raise SchemaError(f"written in version {version!r} of specs, this program reads up to {VERSION}; install a newer "
+                          "bigclf")  # fmt: skip
+    known = {f.name for f in dataclasses.fields(Spec)} - {"terms"} | {"features"}
+    if unknown := sorted(map(str, set(told) - known)):
+        raise SchemaError(f"unknown key {unknown[0]!r} in the spec; it has {', '.join(sorted(known))}")
+    terms = _terms(told.pop("features", ()))
+    given = {name: value for name, value in told.items() if value is not None}
+    if "label" in given:
+        given["label"] = _label(given["label"])
+    if "missing_values" in given:
+        given["missing_values"] = tuple(map(str, _listed(given["missing_values"])))
+    spec = Spec(terms=terms, **given)
+    _check(spec)
+    return spec
+
+
+def _yaml(text: str) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        reason = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise SchemaError(f"not readable as YAML: {reason}", line=None if mark is None else mark.line + 1) from None
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _label(told: Any) -> Label:
+    told = {"column": told} if not isinstance(told, Mapping) else dict(told)
+    if "column" not in told:
+        raise SchemaError("label needs the name of its column: {column: NAME}")
+    told["column"] = str(told["column"])
+    if "one_of" in told:
+        told["one_of"] = tuple(map(str, _listed(told["one_of"])))
+    return _made(Label, told, "label")
+
+
+def _terms(entries: Any) -> tuple[Any, ...]:
+    if isinstance(entries, Mapping):  # {numeric: [...], categorical: [...]}: one entry of each kind
+        entries = [{kind: columns} for kind, columns in entries.items()]
+    return _with_prefixes([term for number, entry in enumerate(_listed(entries)) for term in _term(entry, number + 1)])
+
+
+def _term(entry: Any, number: int) -> Iterable[Any]:
+    place = f"entry {number} of features"
+    if not isinstance(entry, Mapping):
+        raise SchemaError(f"{place} must be a table such as {{numeric: [age]}}, not {entry!r}")
+    kinds = [kind for kind in KINDS if kind in entry]
+    if len(kinds) != 1:
+        raise SchemaError(f"{place} must have exactly one of {', '.join(KINDS)}; it has {', '.join(map(str, entry))}")
+    kind, rest = kinds[0], {key: value for key, value in entry.items() if key != kinds[0]}
+    names = [str(name) for name in _listed(entry[kind])]
+    if kind == "cross":
+        if len(names) < 2:
+            raise SchemaError(f"{place}: a cross needs two columns or more")
+        return [_made(Categorical, {"columns": tuple(names), **rest}, place)]
+    if kind == "categorical":
+        return [_made(Categorical, {"columns": (name,), **rest}, place) for name in names]
+    if kind == "date":
+        parts = _listed(rest.pop("parts", ["time", "month", "weekday", "hour"]))
+        return [_made(Date, {"column": name, "part": part, **rest}, place) for name in names for part in parts]
+    if "ngrams" in rest:
+        rest["ngrams"] = _ngrams(rest["ngrams"], place)
+    return [_made(KINDS[kind], {"column": name, **rest}, place) for name in names]
+
+
+def _ngrams(told: Any, place: str) -> tuple[int, int]:
+    pair = _listed(told) if isinstance(told, list | tuple) else [told, told]
+    if len(pair) != 2 or not all(type(n) is int and 1 <= n <= 20 for n in pair) or pair[0] > pair[1]:
+        raise SchemaError(f"{place}: ngrams must be a length or [shortest, longest], from 1 to 20, not {told!r}")
+    return pair[0], pair[1]
+
+
+def _made(kind: type, told: Mapping[str, Any], place: str) -> Any:
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    if unknown := sorted(map(str, set(told) - set(fields))):
+        allowed = ", ".join(name for name in fields if name not in ("column", "columns"))
+        raise SchemaError(f"{place}: unknown key {unknown[0]!r}; there may stand {allowed}")
+    for name, value in told.items():
+        choices = kind.CHOICES.get(name)  # type: ignore[attr-defined]
+        if choices and value not in choices:
+            raise SchemaError(f"{place}: {name} must be one of {', '.join(choices)}, not {value!r}")
+        default = fields[name].default
+        number = isinstance(default, int) and not isinstance(default, bool)
+        if isinstance(default, bool) and not isinstance(value, bool):
+            raise SchemaError(f"{place}: {name} must be true or false, not {value!r}")
+        if number and (type(value) is not int or value < (2 if name == "bins" else 0)):
+            raise SchemaError(f"{place}: {name} must be a whole number, not {value!r}")
+    return kind(**told)
+
+
+def _with_prefixes(terms: list[Any]) -> tuple[Any, ...]:
+    """Names of a text's tokens are theirs alone if nothing else is hashed, else "column=token"."""
+    others = sum(isinstance(term, Text | Categorical) for term in terms) > 1
+    return tuple(
+        dataclasses.replace(t, prefix=f"{t.column}=" if others else "") if isinstance(t, Text) and t.prefix is None else t
+        for t in terms
+    )
+
+
+def _check(spec: Spec) -> None:
+    bits = spec.hash_bits
+    if bits is not None and (type(bits) is not int or not 1 <= bits <= MAX_BITS):
+        raise SchemaError(f"hash_bits must be a whole number from 1 to {MAX_BITS}, not {bits!r}")
+    if not isinstance(spec.reader, Mapping):
+        raise SchemaError(f"reader must be a table of options, not {spec.reader!r}")
+    if len(spec.terms) >= 2**16:
+        raise SchemaError("more than 65,535 terms; raw columns as many as these are better given as sparse rows")
+    repeated = [t for t, count in _counts(spec.terms).items() if count > 1]
+    if repeated:
+        raise SchemaError("named twice with the same options", column=repeated[0].name)
+    if spec.label is not None and spec.label.column in spec.columns:
+        raise SchemaError("the label cannot be a feature too", column=spec.label.column)
+
+
+def _counts(terms: Iterable[Any]) -> dict[Any, int]:
+    found: dict[Any, int] = {}
+    for term in terms:
+        found[term] = found.get(term, 0) + 1
+    return found
+
+
+def columns(
+    *,
+    label: str | None = None,
+    numeric: Iterable[str] = (),
+    categorical: Iterable[str] = (),
+    text: Iterable[str] = (),
+    hash_bits: int | None = None,
+    **options: Any,
+) -> Spec:
+    """The spec that the options of the command line stand for; with ``hash_bits`` every category is hashed."""
+    encode = {"encode": "hashed"} if hash_bits is not None else {}
+    entries: list[dict[str, Any]] = [{"numeric": [name]} for name in numeric]
+    entries += [{"categorical": [name], **encode} for name in categorical]
+    entries += [{"text": [name]} for name in text]
+    return parse({"label": label, "features": entries, "hash_bits": hash_bits, **options})
+
+
