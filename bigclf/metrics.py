@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 import warnings
@@ -20,7 +21,8 @@ from bigclf.data import files
 from bigclf.data.arrays import label_array, number_array
 from bigclf.deltas import n_bytes
 from bigclf.errors import DataError, MemoryBudgetError, RunError
-from bigclf.model import PIECE_BYTES, Model, is_stored, unseen_text
+from bigclf.model import PIECE_BYTES, Model, is_stored, require_same_columns, unseen_text
+from bigclf.raw import as_shards, labels_of_table, predict_raw
 from bigclf.units import format_bytes, parse_bytes
 
 BYTES_PER_ROW = 12  # what the exact AUC may take
@@ -116,7 +118,8 @@ def evaluate(
 
     Parameters
     ----------
-    data : shards (path, directory, glob, list of them, Dataset), or an array [n, d] with ``y`` [n].
+    data : shards (path, directory, glob, list of them, Dataset), or an array [n, d] with ``y`` [n]; of a model of raw
+        columns also raw files, or a table, whose labels may be ``y``.
     memory : bound of what is allocated; when 12 bytes a row do not fit it, the AUC comes from 2^20 bins with its bound.
     progress : an object with ``start, advance, stop`` such as ``TerminalProgress``, or None.
 
@@ -129,8 +132,11 @@ def evaluate(
     if is_stored(data):
         if y is not None:
             raise TypeError("shards have their own labels: y has no effect")
-        found = _evaluate_shards(model, data, parse_bytes(memory), progress)
+        with as_shards(model, data, memory) as rows:
+            found = _evaluate_shards(model, rows, parse_bytes(memory), progress)
     else:
+        if y is None and model.is_raw(data):
+            y = labels_of_table(model, data)
         if y is None:
             raise TypeError("an array needs its labels: evaluate(model, X, y)")
         found = _evaluate_array(model, data, y)
@@ -707,6 +713,7 @@ def score_bins(scores: np.ndarray) -> np.ndarray:
 def labelled_dataset(model: Model, data: Any) -> Any:
     """The dataset behind ``data`` with labels of the model's kind: numbers for one that predicts numbers."""
     dataset = open_dataset(data)
+    require_same_columns(model, dataset)
     return dataset.with_real_labels() if model.regression else dataset
 
 
@@ -750,7 +757,7 @@ def predict(
 
     Parameters
     ----------
-    data : shards (path, directory, glob, list of them, Dataset).
+    data : shards (path, directory, glob, list of them, Dataset), or raw files for a model of raw columns.
     out : directory; gets a Parquet file for each input file with the columns ``row`` (number in its input file),
         ``id`` and ``label`` where the input has them, ``prediction``, and the following.
     scores, proba : also the decision values and probabilities: ``score`` and ``probability`` (of the greater class)
@@ -770,7 +777,14 @@ def predict(
     """
     started = time.perf_counter()
     _check_options(model, scores, proba, unseen)
+    if model.is_raw(data):
+        return predict_raw(
+            model, data, out, functools.partial(_prediction_columns, model, scores=scores, proba=proba),
+            codes=model.many and not (scores or proba), mark={"scores": scores, "proba": proba}, overwrite=overwrite,
+            progress=progress,
+        )  # fmt: skip
     dataset = open_dataset(data, need_labels=False)
+    require_same_columns(model, dataset)
     targets = _target_paths(dataset, out)
     marks = [_mark(model, dataset, number, scores, proba) for number in range(len(dataset.files))]
     todo = [number for number, path in enumerate(targets) if not _is_finished(path, marks[number], overwrite)]

@@ -6,31 +6,37 @@ else and a checksum for each tensor. Nothing in it is ever executed, and reading
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
 import re
 import struct
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from bigclf.block import Block, alike, as_unsigned, rows_of, writable
 from bigclf.data import files
+from bigclf.data.features.finish import Finisher, checked, is_columns
+from bigclf.data.features.spec import parse
+from bigclf.data.features.values import is_table
 from bigclf.data.shards import sealed, unsealed
-from bigclf.errors import ModelFormatError
+from bigclf.errors import DataError, ModelFormatError
 from bigclf.jit import dot, entry, kernel
 from bigclf.methods import voted_perceptron
 
-FORMAT, VERSION = "bigclf-model", 3  # 2 is written for models that predict numbers, 3 for sparse weights, else 1
+FORMAT, VERSION = "bigclf-model", 4  # 2 where numbers are predicted, 3 for sparse weights, 4 for raw columns, else 1
 PIECE_BYTES = 32_000_000  # of decision values that are made at a time where classes alone are wanted
 MANY_CLASSES = 1000
 PROBABILITY_LOSSES = ("logistic",)
 _DTYPES: dict[str, np.dtype] = {"F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8"),
-                                "I32": np.dtype("<i4")}  # fmt: skip
+                                "I32": np.dtype("<i4"), "U8": np.dtype("u1"), "U16": np.dtype("<u2"),
+                                "U32": np.dtype("<u4")}  # fmt: skip
 STATE = "state."  # what the names of a state's tensors begin with
+COLUMNS = "columns."  # ... and of those with what was learned of raw columns
 _MAX_HEADER = 100_000_000  # bytes; the limit of the safetensors library itself
 
 
@@ -71,6 +77,8 @@ class Model:
     facts : whatever else is known of the training (rows, seconds, seed, versions, progressive error ...).
     state : what a method knows beyond the weights (variances, sums, counts of steps) as arrays ``problem.field``, so
         that ``fit(init=...)`` and ``partial_fit`` go on exactly; None: the weights are all there is.
+    learned : what was learned of raw columns, as arrays (``Learned`` in ``data/features/finish.py``); with it the model
+        takes raw rows. None: it takes features.
 
     Attributes
     ----------
@@ -89,13 +97,14 @@ class Model:
         certificate: dict[str, Any] | None = None,
         facts: dict[str, Any] | None = None,
         state: dict[str, np.ndarray] | None = None,
+        learned: Mapping[str, np.ndarray] | None = None,
     ) -> None:
         self.coef_ = _floats(weights)
         self.intercept_ = np.asarray(bias, np.float64)
         self.classes_: Any = None if classes is None else _class_array(classes)
         self.features = features or {"kind": "given", "version": 1}
         self.method, self.certificate, self.facts = dict(method or {}), certificate, dict(facts or {})
-        self.state = dict(state or {})
+        self.state, self.learned = dict(state or {}), dict(learned or {})
         self.result_: Any = None
         self._check()
 
@@ -130,6 +139,45 @@ class Model:
         """Whether it tells two classes apart."""
         return not self.regression and self.classes_.size == 2
 
+    # Raw rows
+
+    @functools.cached_property
+    def finisher(self) -> Finisher:
+        """What makes features of raw columns.
+
+        Raises
+        ------
+        ValueError : the model does not know how its features were made.
+        """
+        if not self.learned:
+            what = "lacks what was learned of them" if is_columns(self.features) else "was trained on features"
+            raise ValueError(f"raw columns cannot be predicted: this model {what}; convert the rows to shards")
+        return Finisher(parse(self.features), checked(self.learned, self.features, ""))
+
+    def is_raw(self, data: Any) -> bool:
+        """Whether ``data`` is rows of raw columns (a table, or files that are no shards) for a model of such."""
+        if not is_columns(self.features) or isinstance(data, np.ndarray):
+            return False
+        if is_stored(data):
+            from bigclf.data.convert.tables import are_raw
+
+            return not hasattr(data, "decode") and are_raw(data)
+        return is_table(data)
+
+    def raw_blocks(self, data: Any) -> Iterator[tuple[str, Block]]:
+        """(file, rows) of raw files, or of one table, as features; labels NaN."""
+        from bigclf.data.convert.from_columns import blocks_of, table_block
+
+        finish = self.finisher
+        if is_stored(data):
+            yield from blocks_of(finish.spec, finish, data)
+        else:
+            yield "", table_block(finish.spec, finish, data)
+
+    def _score_raw(self, data: Any) -> np.ndarray:
+        nothing = np.empty((0, self.intercept_.size))
+        return np.concatenate([nothing, *(self.score_block(block)[0] for _, block in self.raw_blocks(data))])
+
     # Predicting
 
     def decision_function(self, X: Any, *, unseen: str | None = None) -> np.ndarray:
@@ -137,7 +185,8 @@ class Model:
 
         Parameters
         ----------
-        X : numpy, scipy sparse or pandas [n, d]; or shards: a path, directory, glob, list of them, or Dataset.
+        X : numpy, scipy sparse or pandas [n, d]; or shards: a path, directory, glob, list of them, or Dataset. Of a
+            model of raw columns also these: a pandas or Polars frame, an Arrow table, a table of lists, or raw files.
         unseen : what to do with features the model does not know: ``"error"`` (default for arrays), or ``"ignore"``
             (default for shards) with a warning that counts them.
 
@@ -150,6 +199,8 @@ class Model:
         ValueError : an array that has other features than the model, or NaN or infinite entries.
         DataError : shards that cannot be read.
         """
+        if self.is_raw(X):
+            return self.flat(self._score_raw(X))
         if is_stored(X):
             scores, skipped = self._score_shards(X, unseen or "ignore")
         else:
@@ -170,6 +221,9 @@ class Model:
         """
         if not self.many:
             return self.said(self.decision_function(X, unseen=unseen))
+        if self.is_raw(X):
+            codes = [self.codes_of_block(block)[0] for _, block in self.raw_blocks(X)]
+            return np.asarray(self.classes_[np.concatenate([np.empty(0, np.intp), *codes])])
         if is_stored(X):
             return self._said_of_shards(X, unseen or "ignore")
         X = _matrix(X)
@@ -289,6 +343,7 @@ class Model:
         from bigclf.data.dataset import Dataset
 
         rows = data if isinstance(data, Dataset) else Dataset(data, need_labels=False)
+        require_same_columns(self, rows)
         codes, skipped, first = np.empty(rows.n_rows, np.intp), 0, 0
         for place in dict.fromkeys(zip(rows.chunks.file.tolist(), rows.chunks.row_group.tolist(), strict=True)):
             block = rows.decode(*place)
@@ -304,6 +359,7 @@ class Model:
         from bigclf.data.dataset import Dataset
 
         rows = data if isinstance(data, Dataset) else Dataset(data, need_labels=False)
+        require_same_columns(self, rows)
         scores, skipped, first = np.empty((rows.n_rows, self.intercept_.size)), 0, 0
         for place in dict.fromkeys(zip(rows.chunks.file.tolist(), rows.chunks.row_group.tolist(), strict=True)):
             block = rows.decode(*place)
@@ -440,9 +496,10 @@ class Model:
             tensors |= {"indices": self.coef_.indices, "indptr": self.coef_.indptr}
         tensors["bias"] = self.intercept_
         tensors |= {STATE + name: np.ascontiguousarray(array) for name, array in self.state.items()}
+        tensors |= {COLUMNS + name: np.ascontiguousarray(array) for name, array in self.learned.items()}
         header = {
             "format": FORMAT,
-            "version": 3 if self.sparse else 2 if self.regression else 1,
+            "version": 4 if self.learned else 3 if self.sparse else 2 if self.regression else 1,
             "classes": None if self.regression else _as_stored(self.classes_),
             "features": self.features,
             "method": self.method,
@@ -485,11 +542,14 @@ class Model:
         try:
             classes = None if header["classes"] is None else _stored_classes(header["classes"])
             rest = (header["features"], header["method"], header["certificate"], header["facts"])
-            state = {name[len(STATE) :]: array for name, array in tensors.items() if name.startswith(STATE)}
+            state, learned = (
+                {name[len(mark) :]: array for name, array in tensors.items() if name.startswith(mark)}
+                for mark in (STATE, COLUMNS)
+            )
             weights = tensors["weights"]
             if "indptr" in tensors:
                 weights = _columns(weights, tensors["indices"], tensors["indptr"], tensors["bias"].size)
-            return cls(weights, tensors["bias"], classes, *rest, state)
+            return cls(weights, tensors["bias"], classes, *rest, state, learned)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ModelFormatError(f"not a usable model: {error}") from None
 
@@ -523,6 +583,20 @@ def is_stored(X: Any) -> bool:
     if isinstance(X, (list, tuple)):
         return bool(X) and all(isinstance(item, (str, os.PathLike)) for item in X)
     return hasattr(X, "decode") and hasattr(X, "fingerprints")
+
+
+def require_same_columns(model: Model, dataset: Any) -> None:
+    """Refuse shards whose raw columns were made features by other means, frequencies or dictionaries than the model's.
+
+    Raises
+    ------
+    DataError : saying how to convert them.
+    """
+    mine, its = model.features, dataset.features
+    if is_columns(mine) and is_columns(its) and mine["learned"]["digest"] != its["learned"]["digest"]:
+        raise DataError("these shards were made with what was learned of other rows than the model's; give the model "
+                        "the raw files, or convert them with its features (convert --features-of MODEL)",
+                        file=dataset.files[0])  # fmt: skip
 
 
 def unseen_text(count: int, n_features: int) -> str:

@@ -79,6 +79,7 @@ class Arrays:
         self.max_row_nnz = int(lengths.max(initial=0))
         self.max_norm = float(norms.max(initial=0.0))
         self.features: dict[str, Any] = {"kind": "given", "version": 1}
+        self.learned: dict[str, np.ndarray] = {}
         self.chunks = cut(indptr, least_chunks)
         self.max_group_rows = int(self.chunks.rows.max(initial=0))
         self.max_group_nnz = int(self.chunks.nnz.max(initial=0))
@@ -100,6 +101,10 @@ class Arrays:
             digest.update(f"{array.dtype.str}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).view(np.uint8))
         return str(digest.hexdigest())
+
+    def learned_of_columns(self) -> dict[str, np.ndarray]:
+        """What was learned of raw columns, if this was made of them."""
+        return self.learned
 
     def with_real_labels(self) -> Arrays:
         """The same rows with labels that are numbers to predict; ValueError if they are text."""

@@ -8,6 +8,7 @@ import errno
 import functools
 import hashlib
 import json
+import logging
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ from bigclf.data.facts import (
     warn_of_numbers,
     without,
 )
+from bigclf.data.features.finish import is_columns, load
 from bigclf.data.shards import Layout, Rows
 from bigclf.errors import DataError, SchemaError, masked
 from bigclf.units import format_bytes, format_count
@@ -42,6 +44,7 @@ from bigclf.units import format_bytes, format_count
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
+log = logging.getLogger("bigclf")
 TARGET_NNZ = 500_000
 GATHER_FACTOR = 5  # decoded pages, Arrow's arrays and ours, times a row group's decompressed bytes
 MANIFEST, CHUNK_TABLE = "_bigclf_manifest.json", "_bigclf_chunks.parquet"
@@ -261,6 +264,17 @@ class Dataset:
         for (file, _), result in zip(unknown, in_threads(gather_one, unknown, at_a_time), strict=True):
             found.setdefault(file, []).append(result)
         return found
+
+    def learned_of_columns(self) -> dict[str, np.ndarray]:
+        """What was learned of raw columns, by name; nothing for features of other kinds, or where it is not beside the
+        shards (a warning says so: the model then takes features, no raw rows)."""
+        if not is_columns(self.features):
+            return {}
+        try:
+            return load(self.features, files.parent_directory(self.files[0]))._asdict()
+        except DataError as error:
+            log.warning("the model will not take raw columns: %s", error)
+            return {}
 
     # Manifest and chunk table
 

@@ -125,6 +125,18 @@ def list_directory(directory: PathLike) -> list[str]:
         return []
 
 
+def walk(directory: PathLike) -> Iterator[tuple[str, str]]:
+    """(name from ``directory`` on, path) of every file below it, sorted; hidden ones and those of "_" are left out."""
+    for name in list_directory(directory):
+        if name[:1] in "_.":
+            continue
+        path = join(directory, name)
+        if is_directory(path):
+            yield from ((f"{name}/{rest}", inner) for rest, inner in walk(path))
+        else:
+            yield name, path
+
+
 def exists(path: PathLike) -> bool:
     return remote.look(str(path)) is not None if is_remote(path) else os.path.exists(path)
 
@@ -598,6 +610,22 @@ def scratch_directory(preferred: PathLike | None = None) -> str:
         if os.path.isdir(candidate) and os.access(candidate, os.W_OK) and not _in_memory(candidate):
             return candidate
     return str(cache_home())
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[str]:
+    """A directory of one's own for scratch files, removed at the end."""
+    path = tempfile.mkdtemp(prefix="bigclf-", dir=scratch_directory())
+    try:
+        yield path
+    finally:
+        remove_tree(path)
+
+
+def touch(path: PathLike) -> None:
+    """Set the time of change to now."""
+    with contextlib.suppress(OSError):
+        os.utime(path)
 
 
 def _in_memory(directory: str) -> bool:

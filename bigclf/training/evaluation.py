@@ -13,6 +13,7 @@ from bigclf import metrics
 from bigclf.errors import DataError
 from bigclf.metrics import Evaluation, PartialEvaluation, PartialRegression, RegressionEvaluation
 from bigclf.model import Model, is_stored
+from bigclf.raw import as_shards
 from bigclf.training.book import Patience
 from bigclf.training.errands import Failure, Parcel
 from bigclf.training.fitting import is_cluster, linked, patience_of
@@ -89,8 +90,8 @@ def evaluate(
     if y is not None:
         raise TypeError("shards have their own labels: y has no effect")
     started = time.perf_counter()
-    with linked(workers, kept) as link:
-        found = evaluate_on(link, model, data, memory, patience=kept, progress=progress)
+    with as_shards(model, data, memory) as rows, linked(workers, kept) as link:
+        found = evaluate_on(link, model, rows, memory, patience=kept, progress=progress)
     found.seconds = time.perf_counter() - started
     return found
 

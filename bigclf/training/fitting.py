@@ -25,6 +25,7 @@ from bigclf.jit import cpu_type
 from bigclf.losses import REGRESSION
 from bigclf.methods import Method, Setting, native, resolve
 from bigclf.model import Model, load
+from bigclf.raw import of_columns
 from bigclf.training.bench import Bench, Job
 from bigclf.training.book import Patience
 from bigclf.training.choice import Asked, choose
@@ -79,6 +80,8 @@ def fit(
     callbacks: Sequence[Callable[[dict[str, Any]], None]] = (),
     progress: Any = None,
     segments: int | None = None,
+    features: Any = None,
+    format: str | None = None,
     **params: Any,
 ) -> Model:
     """Train a linear classifier, or with an epsilon-insensitive loss a linear regression.
@@ -89,6 +92,9 @@ def fit(
         pandas, pyarrow), then ``y`` [rows] holds its labels (for a regression numbers); or an iterator of blocks
         (X, y[, weights]) or (indptr, indices, values or None, labels[, weights]), which is written down as shards under
         ``local_dir`` while the run lasts.
+    features, format : of raw columns, what becomes of them (a spec: a table, YAML or ``Spec``) and what the files are,
+        as ``convert`` takes them; ``data`` is then raw files, which become shards in a cache once, or a table (pandas,
+        Polars, Arrow) with ``y`` or the label's column in the spec. The model takes raw rows too.
     algo : name of the method (``bigclf.algorithms()``), or "auto": chosen by loss, penalty, size, memory and groups,
         which ``result_.chosen`` gives the reason of; ``loss``, ``C`` and ``params`` are its own.
     loss, penalty : by name, of those the method has (None: its first). C : price of a unit of loss, LIBLINEAR's.
@@ -149,6 +155,12 @@ def fit(
     require_numbers({"groups": groups}, "groups")
     require_whole({"groups": groups}, "groups")
     bias = None if bias == "none" else bias
+    if features is not None or format is not None:
+        data, y, sample_weight, validate = of_columns(
+            data, y, sample_weight, validate, features, format, memory=memory, seed=seed, on_bad_rows=on_bad_rows,
+            progress=progress,
+        )  # fmt: skip
+        on_bad_rows = "error"
     chosen = ""
     if algo == "auto":
         counts = counts_of(data, columns, parse_bytes(memory))

@@ -264,7 +264,8 @@ def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> 
             f"the longest row is row {row}, of norm {norm:.3g}"
         )
     state = None if setting.method.certificate else kept_state(run)
-    model = Model(weights, bias, source.classes, source.features, method, result.certificate, facts, state)
+    model = Model(weights, bias, source.classes, source.features, method, result.certificate, facts, state,
+                  source.learned_of_columns())  # fmt: skip
     model.result_ = result
     return model
 

@@ -9,7 +9,7 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ WORTH_A_PROCESS = 2**26  # bytes of text that take as long to parse as a process
 PARSED_PIECE = 2**24  # bytes a piece becomes, about
 MAX_CHUNK_NNZ = 2**27
 QUARANTINE = "_bigclf_quarantine.txt"
+RAW_FORMATS = ("csv", "tsv", "jsonl", "text", "parquet")
 BAD_ROWS = ("error", "skip", "quarantine")
 _A = TypeVar("_A")
 _B = TypeVar("_B")
@@ -49,14 +50,15 @@ def convert(
     n_features: int | None = None,
     shard_nnz: int = SHARD_NNZ,
     progress: Any = None,
+    features: Any = None,
 ) -> Dataset:
-    """Convert text files to shards.
+    """Convert sparse text, or raw tables and texts, to shards.
 
     Parameters
     ----------
     source : path, directory, glob or list of them; plain, gzip, bzip2 or xz.
     out : directory to make; it appears when all is done, or not at all.
-    format : one of ``pieces.FORMATS``.
+    format : one of ``pieces.FORMATS``, or of raw columns "csv", "tsv", "jsonl", "text" or "parquet".
     chunk_nnz : entries a chunk.
     shuffle : put the rows in a random order that depends on ``seed``, the source's contents and nothing else.
     memory : bytes to allocate, over all processes and besides what interpreter and libraries take.
@@ -69,6 +71,8 @@ def convert(
     n_features : columns; None takes the largest index.
     shard_nnz : entries a file, about.
     progress : object with start(plan), advance(rows, bytes) and stop().
+    features : of raw columns, what becomes of them: a ``Spec``, a table or YAML (``data/features/spec.py``); what is
+        learned of them in the same read (means, dictionaries, frequencies ...) goes with the shards.
 
     Returns
     -------
@@ -80,6 +84,14 @@ def convert(
     DataError : with file and line. MemoryBudgetError : if ``memory`` is too small. RunError : if ``out`` exists or
         the disk is full.
     """
+    if features is not None or format in RAW_FORMATS:
+        _check_bad_rows(on_bad_rows, max_bad_fraction)
+        _check_sizes(chunk_nnz, shard_nnz)
+        return _convert_columns(
+            source, out, format, features, dict(index_base=index_base - 1, n_features=n_features),
+            chunk_nnz=chunk_nnz, shuffle=shuffle, seed=seed, memory=memory, workers=workers, on_bad_rows=on_bad_rows,
+            max_bad_fraction=max_bad_fraction, overwrite=overwrite, shard_nnz=shard_nnz, progress=progress,
+        )  # fmt: skip
     _check_choices(format, on_bad_rows, index_base, chunk_nnz, shard_nnz, max_bad_fraction)
     total = parse_bytes(memory)
     sources = [pieces.look_at(path, number) for number, path in enumerate(files.expand(source))]
@@ -103,18 +115,34 @@ def convert(
     return dataset
 
 
+def _convert_columns(
+    source: Any, out: files.PathLike, format: str, features: Any, sparse: Mapping[str, Any], **options: Any
+) -> Dataset:
+    """``convert`` of raw columns; ``sparse``: options that only sparse rows have, with a value that is not false."""
+    from bigclf.data.convert.from_columns import convert_columns
+    from bigclf.data.features.spec import with_format
+
+    if given := [name for name, value in sparse.items() if value]:
+        raise TypeError(f"{given[0]} has no effect with raw columns: their features are numbered by the spec")
+    return convert_columns(source, out, with_format(features, format), **options)
+
+
 def _check_choices(
     format: str, on_bad_rows: str, index_base: int, chunk_nnz: int, shard_nnz: int, max_bad_fraction: float
 ) -> None:
     if format not in pieces.FORMATS:
-        raise ValueError(f"format must be one of {', '.join(pieces.FORMATS)}, not {format!r}")
-    if on_bad_rows not in BAD_ROWS:
-        raise ValueError(f"on_bad_rows must be one of {', '.join(BAD_ROWS)}, not {on_bad_rows!r}")
+        raise ValueError(f"format must be one of {', '.join((*pieces.FORMATS, *RAW_FORMATS))}, not {format!r}")
     if index_base not in (0, 1):
         raise ValueError(f"index_base must be 0 or 1, not {index_base!r}")
+    _check_bad_rows(on_bad_rows, max_bad_fraction)
+    _check_sizes(chunk_nnz, shard_nnz)
+
+
+def _check_bad_rows(on_bad_rows: str, max_bad_fraction: float) -> None:
+    if on_bad_rows not in BAD_ROWS:
+        raise ValueError(f"on_bad_rows must be one of {', '.join(BAD_ROWS)}, not {on_bad_rows!r}")
     if not 0 <= max_bad_fraction <= 1:
         raise ValueError(f"max_bad_fraction must be from 0 to 1, not {max_bad_fraction!r}")
-    _check_sizes(chunk_nnz, shard_nnz)
 
 
 def _check_sizes(chunk_nnz: int, shard_nnz: int) -> None:
@@ -165,7 +193,7 @@ class _Converter:
         self.started = time.monotonic()
         self.pool = _pool(workers)
 
-    def __enter__(self) -> _Converter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -474,7 +502,7 @@ def _check_free(out: files.PathLike, overwrite: bool) -> None:
     there = files.list_directory(name)
     if there and not overwrite:
         raise RunError(f"{name!r} exists and is not empty; name another directory or pass overwrite (--overwrite)")
-    ours = {MANIFEST, CHUNK_TABLE, QUARANTINE, files.UNFINISHED}
+    ours = {MANIFEST, CHUNK_TABLE, QUARANTINE, files.UNFINISHED, "_bigclf_features.json", "_bigclf_features.safetensors"}
     strange = [entry for entry in there if entry not in ours and not entry.startswith("part-")]
     if strange:
         raise RunError(f"{name!r} holds {strange[0]!r}, which bigclf did not write; it is not overwritten")

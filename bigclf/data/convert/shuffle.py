@@ -25,8 +25,8 @@ SORT_BYTES = 64  # bytes a row takes on top while rows are sorted
 
 
 class Slab(NamedTuple):
-    """Rows on their way: indptr int64 [m+1] from 0, indices uint32|uint64 [nnz], values float32 [nnz] or [0] when all
-    are 1, labels float64 [m], weights float64 [m] or [0] when all are 1."""
+    """Rows on their way: indptr int64 [m+1] from 0, indices uint32|uint64 [nnz], values float32 (raw ones of columns
+    float64) [nnz] or [0] when all are 1, labels float64 [m], weights float64 [m] or [0] when all are 1."""
 
     indptr: np.ndarray
     indices: np.ndarray
@@ -130,6 +130,7 @@ class Run(NamedTuple):
     wide: bool
     binary: bool
     weighted: bool
+    double: bool = False  # values are float64
 
     def sections(self) -> dict[str, tuple[type, int]]:
         """Name -> (type, place of its first byte)."""
@@ -139,7 +140,7 @@ class Run(NamedTuple):
             "labels": (np.float64, self.n_rows),
             "weights": (np.float64, self.n_rows if self.weighted else 0),
             "indices": (np.uint64 if self.wide else np.uint32, self.nnz),
-            "values": (np.float32, 0 if self.binary else self.nnz),
+            "values": (np.float64 if self.double else np.float32, 0 if self.binary else self.nnz),
         }
         sizes = [np.dtype(kind).itemsize * count for kind, count in kinds.values()]
         places = itertools.accumulate(sizes, initial=0)
@@ -186,6 +187,7 @@ def write_run(path: str, keys: np.ndarray, slabs: list[Slab]) -> Run:
         any(slab.indices.dtype.itemsize == 8 for slab in slabs),
         all(slab.values.size == 0 for slab in slabs),
         any(slab.weights.size for slab in slabs),
+        any(slab.values.dtype == np.float64 for slab in slabs if slab.values.size),
     )
     order = np.argsort(keys, kind="stable")
     ends = np.cumsum(lengths)
@@ -215,7 +217,9 @@ def _indices(slabs: list[Slab], wide: bool) -> np.ndarray:
 
 
 def _values(slabs: list[Slab]) -> np.ndarray:
-    return np.concatenate([_or_ones(slab.values, slab.indices.size) for slab in slabs], dtype=np.float32)
+    double = any(slab.values.dtype == np.float64 for slab in slabs if slab.values.size)
+    kept = [_or_ones(slab.values, slab.indices.size) for slab in slabs]
+    return np.concatenate(kept, dtype=np.float64 if double else np.float32)
 
 
 @kernel
@@ -245,6 +249,7 @@ class Plan(NamedTuple):
     chunk_nnz : entries a chunk.
     room : bytes this may allocate, about.
     ranks : float64 [K], the places in ``classes`` of ``codes``; None: they have the same order.
+    raw : the runs hold raw features of columns, to be finished as ``features`` says.
     """
 
     runs: list[Run]
@@ -260,6 +265,7 @@ class Plan(NamedTuple):
     chunk_nnz: int
     room: int
     ranks: np.ndarray | None = None
+    raw: bool = False
 
 
 def write_shard(plan: Plan, number: int) -> str:
@@ -276,9 +282,18 @@ def write_shard(plan: Plan, number: int) -> str:
     ) as writer:
         chunker = _Chunker(writer, plan)
         for slab in _in_key_order(plan, number):
-            chunker.add(slab)
+            chunker.add(_finished(plan, slab) if plan.raw else slab)
         chunker.finish()
     return path
+
+
+def _finished(plan: Plan, slab: Slab) -> Slab:
+    """The rows with features in the place of raw ones."""
+    from bigclf.data.features.finish import finisher_beside
+
+    assert plan.features is not None
+    finish = finisher_beside(plan.directory, plan.features["learned"]["digest"])
+    return slab._replace(**dict(zip(("indptr", "indices", "values"), finish(*slab[:3]), strict=True)))
 
 
 def _in_key_order(plan: Plan, number: int) -> Iterator[Slab]:
@@ -352,9 +367,10 @@ def _merged(keys: list[np.ndarray], slabs: list[Slab], plan: Plan) -> Slab:
     order = np.argsort(np.concatenate(keys), kind="stable")
     lengths = np.concatenate([np.diff(slab.indptr) for slab in slabs])
     ends = np.cumsum(lengths)
-    indices = _taken(ends - lengths, ends, order, _indices(slabs, plan.index_width == 8))
+    wide = any(slab.indices.dtype.itemsize == 8 for slab in slabs) if plan.raw else plan.index_width == 8
+    indices = _taken(ends - lengths, ends, order, _indices(slabs, wide))
     values = np.empty(0, np.float32)
-    if not plan.binary:
+    if any(slab.values.size for slab in slabs) if plan.raw else not plan.binary:
         values = _taken(ends - lengths, ends, order, _values(slabs))
     codes = np.concatenate([slab.labels for slab in slabs])[order]
     if plan.codes is not None:

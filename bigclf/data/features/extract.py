@@ -173,7 +173,7 @@ def categorical(term: Categorical, t: int, spec: Spec, rows: Rows) -> Part:
     there = np.ones(rows.n_rows, bool) if term.missing == "indicator" else found.codes >= 0
     if rows.notes is not None:
         counts = np.bincount(found.codes[there] % hashes.size, minlength=hashes.size)
-        rows.notes.append(functools.partial(_note, t=t, hashes=hashes, counts=counts, names=names))
+        rows.notes.append(functools.partial(_note, t=t, hashes=hashes, counts=counts, name=names.name))
     return Part(there.astype(np.int64), (_code(t) + hashes)[found.codes][there], None)
 
 
@@ -228,18 +228,12 @@ def _note_grams(tally: Tally, t: int, hashes: np.ndarray, found: Any) -> None:
     places = np.empty(distinct.size, np.int64)
     if tally.seen[t].limit:
         places[np.searchsorted(distinct, found.hashes)] = np.arange(found.hashes.size)
-    _note(tally, t, distinct, counts, _Grams(found, places))
 
+    def name(i: int) -> bytes:
+        room: bytes = found.room[found.starts[places[i]] : found.stops[places[i]]].tobytes()
+        return room
 
-class _Grams(NamedTuple):
-    """Names of n-grams by number."""
-
-    found: Any
-    places: np.ndarray
-
-    def __getitem__(self, i: Any) -> bytes:
-        place = self.places[i]
-        return self.found.room[self.found.starts[place] : self.found.stops[place]].tobytes()
+    _note(tally, t, distinct, counts, name)
 
 
 def magnitude(hashes: np.ndarray) -> np.ndarray:
@@ -249,21 +243,11 @@ def magnitude(hashes: np.ndarray) -> np.ndarray:
     return np.where(signed == -(2**31), 0, np.abs(signed)).astype(np.uint32)
 
 
-def _note(tally: Tally, t: int, hashes: np.ndarray, counts: np.ndarray, names: Any) -> None:
+def _note(tally: Tally, t: int, hashes: np.ndarray, counts: np.ndarray, name: Callable[[int], bytes]) -> None:
+    """Take note of distinct hashes that occur ``counts`` times (those of 0 do not); ``name(i)`` is what i is."""
     there = np.flatnonzero(counts)
-    if there.size < hashes.size:
-        hashes, counts, names = hashes[there], counts[there], _Some(names, there)
-    note_hashes(writable(hashes), tally.sketches[t])
-    tally.seen[t].see(hashes, counts, names)
-
-
-class _Some(NamedTuple):
-    names: Any
-    places: np.ndarray
-
-    def __getitem__(self, i: Any) -> bytes:
-        name: bytes = self.names[self.places[i]]
-        return name
+    note_hashes(writable(hashes[there]), tally.sketches[t])
+    tally.seen[t].see(hashes[there], counts[there], lambda i: name(int(there[i])))
 
 
 def _code(t: int) -> np.uint64:
@@ -302,12 +286,14 @@ def labels_of(label: Label, rows: Rows) -> np.ndarray:
 
 def _truths(label: Label, found: raw.Categories, yes: set[bytes], rows: Rows) -> np.ndarray:
     """1 where the text is one of ``yes``; of a column of bools anything else than they is bad."""
-    names = [found.names[i] for i in range(found.names.bounds.size - 1)]
+    names = [found.names.name(i) for i in range(found.names.bounds.size - 1)]
     truths = np.array([name in yes for name in names])
     if not label.one_of:
         strange = np.array([name not in yes | {b"false", b"False", b"FALSE", b"0"} for name in names])
         for row in np.flatnonzero(strange[found.codes] & (found.codes >= 0)).tolist():
-            rows.bad.setdefault(row, f"column {label.column}: {names[found.codes[row]].decode()!r} is not true or false")
+            rows.bad.setdefault(
+                row, f"column {label.column}: {names[found.codes[row]].decode()!r} is not true or false"
+            )
     return truths[found.codes].astype(np.float64)
 
 
@@ -328,7 +314,7 @@ def text_codes(names: Names) -> np.ndarray:
     """A number of 53 bits for each text, the same wherever it is met; float64."""
     import xxhash
 
-    hashes = [xxhash.xxh3_64_intdigest(names[i]) >> 11 for i in range(names.bounds.size - 1)]
+    hashes = [xxhash.xxh3_64_intdigest(names.name(i)) >> 11 for i in range(names.bounds.size - 1)]
     return np.array(hashes, np.float64)
 
 

@@ -10,7 +10,9 @@ the counts, and the digest of the arrays.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -26,6 +28,7 @@ from bigclf.errors import DataError, MemoryBudgetError
 from bigclf.jit import kernel
 
 FILE = "_bigclf_features.safetensors"
+SPEC = "_bigclf_features.json"
 NUMBER, BINS, EXACT, PLACE, HASHED, TEXT = range(6)  # what is done with a raw feature
 LEAST_BITS, MOST_BITS = 10, 24
 SPARSE = 16  # places for each distinct feature: about one in sixteen then shares its place with another
@@ -109,19 +112,29 @@ def learn(spec: Spec, tally: Tally) -> Learned:
     moments = [tally.moments.get(t) for t in range(len(kinds))]
     idf = [_frequencies(tally, t, bits) for t in range(len(kinds))]
     names, names_at = _packed([name for table in known for _, (_, name) in table])
+    edge_list, edges_at = _chained(edges, np.float64)
+    keys, keys_at = _chained([np.array([h for h, _ in table]) for table in known], np.uint32)
+    counts, idf_at = _chained([found for _, found in idf], np.int64)
+    word_places, word_terms, words, words_at = _words(tally, hashed, bits, int(first[hashed[0]]) if hashed else 0)
     return Learned(
-        np.array(kinds, np.uint8),
-        np.asarray(first, np.int64),
-        np.array([m.mean if m and _moved(spec.terms[t]) else 0.0 for t, m in enumerate(moments)]),
-        np.array([m.deviation if m and _moved(spec.terms[t]) else 1.0 for t, m in enumerate(moments)]),
-        *_chained(edges, np.float64),
-        *_chained([np.array([h for h, _ in table]) for table in known], np.uint32),
-        _chained([places for places, _ in idf], np.uint32)[0],
-        *_chained([counts for _, counts in idf], np.int64),
-        names,
-        names_at,
-        *_words(tally, hashed, bits, int(first[hashed[0]]) if hashed else 0),
-        np.array([bits, tally.rows, total, distinct], np.int64),
+        kind=np.array(kinds, np.uint8),
+        first=np.asarray(first, np.int64),
+        mean=np.array([m.mean if m and _moved(spec.terms[t]) else 0.0 for t, m in enumerate(moments)]),
+        scale=np.array([m.deviation if m and _moved(spec.terms[t]) else 1.0 for t, m in enumerate(moments)]),
+        edges=edge_list,
+        edges_at=edges_at,
+        keys=keys,
+        keys_at=keys_at,
+        idf_places=_chained([places for places, _ in idf], np.uint32)[0],
+        idf_counts=counts,
+        idf_at=idf_at,
+        names=names,
+        names_at=names_at,
+        word_places=word_places,
+        word_terms=word_terms,
+        words=words,
+        words_at=words_at,
+        counts=np.array([bits, tally.rows, total, distinct], np.int64),
     )
 
 
@@ -180,7 +193,9 @@ def _packed(names: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
     return np.frombuffer(b"".join(names), np.uint8), at
 
 
-def _words(tally: Tally, hashed: list[int], bits: int, first: int) -> tuple[np.ndarray, ...]:
+def _words(
+    tally: Tally, hashed: list[int], bits: int, first: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Names of hashed features by place: the most frequent of each term."""
     found = list[tuple[int, int, bytes]]()
     for t in hashed:
@@ -219,7 +234,8 @@ class Finisher:
         """indptr int64 [m+1], indices uint32, values float32 (or [0] where all are 1) of raw rows."""
         out_indptr = np.zeros(indptr.size, np.int64)
         indices, out = np.empty(codes.size, np.uint32), np.empty(codes.size, np.float64)
-        n = finish_rows(
+        finish: Any = finish_rows
+        n = finish(
             writable(indptr), writable(codes), writable(values), *self._tables, self._idf, self._idf_at, self._options,
             2**self.learned.bits, self.spec.signed, out_indptr, indices, out,
         )  # fmt: skip
@@ -398,16 +414,23 @@ def load(features: Mapping[str, Any], directory: str) -> Learned:
     ------
     DataError : if they are missing, damaged or of other shards.
     """
+    import safetensors.numpy
     from safetensors import SafetensorError
-    from safetensors.numpy import load_file
 
     path = files.join(directory, FILE)
     if not files.exists(path):
         raise DataError("missing: what was learned of the raw columns; copy it together with the shards", file=path)
     try:
-        return checked(load_file(path), features, path)
+        return checked(safetensors.numpy.load(files.read_bytes(path)), features, path)
     except (SafetensorError, ValueError) as error:
         raise DataError(f"damaged; copy it again ({error})", file=path) from None
+
+
+@functools.lru_cache(maxsize=1)
+def finisher_beside(directory: str, digest: str) -> Finisher:
+    """What makes features for the shards of a directory: their spec stands in ``SPEC`` there while they are written."""
+    features = json.loads(files.read_text(files.join(directory, SPEC)))
+    return Finisher(parse(features), load(features, directory))
 
 
 def checked(arrays: Mapping[str, np.ndarray], features: Mapping[str, Any], place: str) -> Learned:
@@ -418,11 +441,6 @@ def checked(arrays: Mapping[str, np.ndarray], features: Mapping[str, Any], place
     if learned.digest() != features["learned"]["digest"]:
         raise ValueError("what was learned of the columns belongs to other shards")
     return learned
-
-
-def finisher(features: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Finisher:
-    """What makes features of raw columns as these shards or this model have them."""
-    return Finisher(parse(features), checked(arrays, features, ""))
 
 
 def report(spec: Spec, learned: Learned) -> dict[str, Any]:
@@ -475,7 +493,8 @@ def _own_name(term: Any, learned: Learned, t: int, place: int) -> str:
         return f"{term.name} is missing"
     if kind == BINS:
         return f"{term.name} in {_range(learned.edges[learned.edges_at[t] : learned.edges_at[t + 1]], place)}"
-    return f"{term.name}={place}" if kind == PLACE else str(term.name)
+    from_one = kind == PLACE and term.part in ("month", "day")
+    return f"{term.name}={place + from_one}" if kind == PLACE else str(term.name)
 
 
 def _range(edges: np.ndarray, place: int) -> str:

@@ -205,8 +205,8 @@ def parse(told: Any) -> Spec:
     if told.pop("kind", KIND) != KIND:
         raise SchemaError("these features were not made from columns")
     if not isinstance(version := told.pop("version", VERSION), int) or version > VERSION:
-        raise SchemaError(f"written in version {version!r} of specs, this program reads up to {VERSION}; install a newer "
-                          "bigclf")  # fmt: skip
+        raise SchemaError(f"written in version {version!r} of specs, this program reads up to {VERSION}; install a "
+                          "newer bigclf")  # fmt: skip
     known = {f.name for f in dataclasses.fields(Spec)} - {"terms"} | {"features"}
     if unknown := sorted(map(str, set(told) - known)):
         raise SchemaError(f"unknown key {unknown[0]!r} in the spec; it has {', '.join(sorted(known))}")
@@ -304,7 +304,9 @@ def _with_prefixes(terms: list[Any]) -> tuple[Any, ...]:
     """Names of a text's tokens are theirs alone if nothing else is hashed, else "column=token"."""
     others = sum(isinstance(term, Text | Categorical) for term in terms) > 1
     return tuple(
-        dataclasses.replace(t, prefix=f"{t.column}=" if others else "") if isinstance(t, Text) and t.prefix is None else t
+        dataclasses.replace(t, prefix=f"{t.column}=" if others else "")
+        if isinstance(t, Text) and t.prefix is None
+        else t
         for t in terms
     )
 
@@ -348,3 +350,14 @@ def columns(
     return parse({"label": label, "features": entries, "hash_bits": hash_bits, **options})
 
 
+def with_format(features: Any, format: str) -> Spec:
+    """The spec for raw files of this format, which may be the default one ("svmlight") where the spec says another."""
+    spec = parse({} if features is None else features)
+    said = spec.reader.get("format")
+    if said is None:
+        if format == "svmlight":
+            raise SchemaError("say what the raw file is: format csv, tsv, jsonl, text or parquet (--format)")
+        return dataclasses.replace(spec, reader={"format": format, **spec.reader})
+    if format not in ("svmlight", said):
+        raise SchemaError(f"the spec reads {said}, and format is {format}")
+    return spec

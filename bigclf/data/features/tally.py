@@ -7,7 +7,7 @@ are added; the means are added in the order of the pieces of the source, which n
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
@@ -77,15 +77,15 @@ class Seen:
         self.limit, self.exact, self.many = max(limit, exact), exact, False
         self.table: dict[int, tuple[int, bytes]] = {}
 
-    def see(self, hashes: np.ndarray, counts: np.ndarray, names: Any) -> None:
-        """``names[i]`` is the name of the i-th hash."""
+    def see(self, hashes: np.ndarray, counts: np.ndarray, name: Callable[[int], bytes]) -> None:
+        """``name(i)`` is the name of the i-th hash."""
         table = self.table
         if self.limit == 0:
             self.many = self.many or hashes.size > 0
             return
         for i, (h, count) in enumerate(zip(hashes.tolist(), counts.tolist(), strict=True)):
             known = table.get(h)
-            table[h] = (count, names[i]) if known is None else (known[0] + count, min(known[1], names[i]))
+            table[h] = (count, name(i)) if known is None else (known[0] + count, min(known[1], name(i)))
         self._settle()
 
     def add(self, other: Seen) -> None:
@@ -197,7 +197,7 @@ class Tally:
             elif isinstance(term, Categorical | Text):
                 self.sketches[t] = np.zeros(REGISTERS, np.uint8)
                 exact = isinstance(term, Categorical) and term.encode != "hashed"
-                self.seen[t] = Seen(spec.names, _most(term) if exact else 0)
+                self.seen[t] = Seen(spec.names, _most(term) if isinstance(term, Categorical) and exact else 0)
                 if isinstance(term, Text) and term.tfidf:
                     self.frequencies[t] = Frequencies(most)
 
@@ -209,7 +209,7 @@ class Tally:
         DataError : if they are so many that they can be no classes.
         """
         for i, code in enumerate(codes.tolist()):
-            self._label(code, names[i].decode())
+            self._label(code, names.name(i).decode())
 
     def _label(self, code: float, name: str) -> None:
         if self.labels.setdefault(code, name) != name:

@@ -1,4 +1,4 @@
-"""Raw columns as Arrow arrays of any type, read as numbers, categories, texts, dates or labels; what is bad is named."""
+"""Raw columns as Arrow arrays of any type, as numbers, categories, texts, dates or labels; what is bad is named."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Names(NamedTuple):
     text: np.ndarray
     bounds: np.ndarray
 
-    def __getitem__(self, i: int) -> bytes:
+    def name(self, i: int) -> bytes:
         return self.text[self.bounds[i] : self.bounds[i + 1]].tobytes()
 
 
 class Categories(NamedTuple):
-    """A column of categories: of each row its place among the distinct ones, -1 where it is missing; and their names."""
+    """A column of categories: each row's place among the distinct ones, -1 where it is missing; and their names."""
 
     codes: np.ndarray
     names: Names
@@ -258,8 +258,10 @@ def days(array: pa.Array, name: str, form: str | None, values: tuple[str, ...], 
     found = np.full(len(text), least, np.int64)
     read: Callable[[str], datetime.datetime] = datetime.datetime.fromisoformat
     if form is not None:
-        def read(value: str) -> datetime.datetime:  # noqa: E306
+
+        def read(value: str) -> datetime.datetime:
             return datetime.datetime.strptime(value, form)
+
     for row, value in enumerate(text.to_pylist()):
         if absent[row]:
             continue
@@ -272,8 +274,8 @@ def days(array: pa.Array, name: str, form: str | None, values: tuple[str, ...], 
 
 
 def _micro(when: datetime.datetime) -> int:
-    when = when if when.tzinfo else when.replace(tzinfo=datetime.timezone.utc)
-    return (when - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)) // datetime.timedelta(microseconds=1)
+    when = when if when.tzinfo else when.replace(tzinfo=datetime.UTC)
+    return (when - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // datetime.timedelta(microseconds=1)
 
 
 def date_part(stamps: np.ndarray, part: str) -> np.ndarray:
@@ -289,7 +291,9 @@ def date_part(stamps: np.ndarray, part: str) -> np.ndarray:
     months = dates.astype("datetime64[M]")
     if part == "day":
         return (dates - months).astype(np.float64)
-    return (months.astype(np.int64) % 12 if part == "month" else months.astype(np.int64) // 12 + 1970).astype(np.float64)
+    return (months.astype(np.int64) % 12 if part == "month" else months.astype(np.int64) // 12 + 1970).astype(
+        np.float64
+    )
 
 
 # Labels
@@ -306,5 +310,3 @@ def require(columns: Mapping[str, Any], name: str) -> Any:
         shown = ", ".join(list(columns)[:20]) + (", ..." if len(columns) > 20 else "")
         raise SchemaError(f"there is no such column; the table has {shown or 'none'}", column=name)
     return columns[name]
-
-

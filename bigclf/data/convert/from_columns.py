@@ -1,0 +1,367 @@
+"""Raw tables and texts to shards: extracted and tallied in one read, finished with what that read learned.
+
+The first pass parses each piece, spills raw features in key order and tallies it; the tallies are added in the order
+of the pieces. The second pass merges the runs into shards and finishes each row on the way. Both depend on the source
+and the spec alone; so do the shards.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigclf.block import Block, check_rows, writable
+from bigclf.data import convert as package
+from bigclf.data import files
+from bigclf.data.convert import shuffle as merging
+from bigclf.data.convert import tables
+from bigclf.data.convert.pieces import PIECE_BITS, ROW_BITS, Source, Task
+from bigclf.data.convert.shuffle import Slab, Spiller, Totals
+from bigclf.data.convert.tables import Bad, Batch, TableJob
+from bigclf.data.dataset import Dataset
+from bigclf.data.features import finish, values
+from bigclf.data.features.extract import Extracted, extract
+from bigclf.data.features.finish import Finisher
+from bigclf.data.features.spec import Label, Spec, parse
+from bigclf.data.features.tally import Tally
+from bigclf.errors import DataError, SchemaError
+from bigclf.units import parse_bytes
+
+
+class ColumnsJob(NamedTuple):
+    """What all tasks of the first pass share; ``learn``: whether rows are tallied, else the labels alone."""
+
+    reader: TableJob
+    spec: Spec
+    seed: int | None
+    scratch: str
+    room: int
+    stop_at_bad: bool
+    learn: bool
+
+
+class Done(NamedTuple):
+    """What came of a task: sorted runs, totals, of each piece (source, piece, rows, nnz) and its tally, lines and bytes
+    read, and bad rows."""
+
+    runs: list[merging.Run]
+    totals: Totals
+    pieces: list[tuple[int, int, int, int]]
+    tallies: list[Tally]
+    n_lines: int
+    n_bytes: int
+    bad: list[Bad]
+
+
+def run_task(job: ColumnsJob, task: Task) -> Done:
+    """Extract the rows of a task and spill them in key order."""
+    prefix = files.join(job.scratch, f"{task.source.number}-{task.first}")
+    spiller, counts = Spiller(prefix, job.seed, job.room), dict[int, list[int]]()
+    tallies, bad, n_lines, n_bytes = dict[int, Tally](), list[Bad](), 0, 0
+    for piece, batch in tables.batches(job.reader, task):
+        so_far = counts.setdefault(piece, [0, 0])
+        first = (task.source.number << (PIECE_BITS + ROW_BITS)) + (piece << ROW_BITS) + so_far[0]
+        tally = tallies.setdefault(piece, Tally(job.spec))
+        found, strange = usable(job.spec, batch, first, tally)
+        bad += [*batch.bad, *strange]
+        if bad and job.stop_at_bad:
+            break
+        slab = Slab(found.indptr, found.codes, found.values, found.labels, found.weights)
+        spiller.add(np.arange(first, first + slab.n_rows, dtype=np.uint64), slab)
+        so_far[0] += slab.n_rows
+        so_far[1] += slab.indices.size
+        n_lines, n_bytes = n_lines + batch.n_lines, n_bytes + batch.n_bytes
+    spiller.flush()
+    counted = [(task.source.number, piece, rows, nnz) for piece, (rows, nnz) in counts.items()]
+    return Done(spiller.runs, spiller.totals, counted, list(tallies.values()), n_lines, n_bytes, bad)
+
+
+def usable(
+    spec: Spec, batch: Batch, first: int, tally: Tally | None, label: bool = True
+) -> tuple[Extracted, list[Bad]]:
+    """The rows of a batch without those that are bad, which are told apart; ``first`` is the first row's ordinal."""
+    keys = merging.keys_of(np.arange(first, first + batch.n_rows, dtype=np.uint64), 0)
+    found = extract(spec, batch.columns, batch.n_rows, tally, keys, label)
+    if not found.bad:
+        return found, []
+    strange = [Bad(batch.where(row)[0], reason, batch.where(row)[1]) for row, reason in sorted(found.bad.items())]
+    good = np.delete(np.arange(batch.n_rows), list(found.bad))
+    columns = {name: column.take(_arrow(good)) for name, column in batch.columns.items()}
+    return extract(spec, columns, good.size, tally, keys[: good.size], label), strange
+
+
+def _arrow(numbers: np.ndarray) -> Any:
+    import pyarrow as pa
+
+    return pa.array(numbers)
+
+
+# Before the first pass
+
+
+class Raw(NamedTuple):
+    """Raw files as they are about to be read."""
+
+    spec: Spec
+    sources: list[Source]
+    reader: TableJob
+
+
+def prepare(data: Any, spec: Spec, room: int, label: bool = True) -> Raw:
+    """Look at the files and at the beginning of the first: columns that are not there, and what the labels are.
+
+    Raises
+    ------
+    DataError, SchemaError : with the place.
+    """
+    how = tables.reading(spec.reader)
+    places = tables.places(data)
+    spec = dataclasses.replace(spec, reader=how.as_json())
+    if how.format == "text" and not spec.terms:
+        spec = dataclasses.replace(spec, terms=parse({"features": [{"text": "text"}]}).terms)
+    if how.format == "text" and spec.label is None:
+        spec = dataclasses.replace(spec, label=Label("label"))
+    if not spec.terms:
+        raise SchemaError("no column is named: say which are numeric, categorical or text (bigclf inspect FILE "
+                          "--suggest proposes a spec)")  # fmt: skip
+    if label and spec.label is None:
+        raise SchemaError("no column is named as the label (--label COLUMN)")
+    sources = [tables.look_at(place, number, how) for number, place in enumerate(places)]
+    wanted = wanted_columns(spec, label)
+    names = [tables.header_names(place, how) for place in places]
+    for place, known in zip(places, names, strict=True):
+        if known:
+            _check_columns(wanted, known, place.path)
+    reader = TableJob(how, wanted, names, places, max(room // 8, 2**24))
+    if label and spec.label is not None and spec.label.type == "auto":
+        spec = dataclasses.replace(spec, label=dataclasses.replace(spec.label, type=label_type(reader, sources, spec)))
+    return Raw(spec, sources, reader)
+
+
+def wanted_columns(spec: Spec, label: bool) -> tuple[str, ...]:
+    """The columns that are read."""
+    more = (None if spec.label is None else spec.label.column, spec.weight) if label else ()
+    return tuple(dict.fromkeys([*spec.columns, *(name for name in more if name is not None)]))
+
+
+def _check_columns(wanted: tuple[str, ...], known: tuple[str, ...], path: str) -> None:
+    lacking = [name for name in wanted if name not in known]
+    if lacking:
+        shown = ", ".join(known[:30]) + (", ..." if len(known) > 30 else "")
+        raise SchemaError(f"there is no such column; the file has {shown}", file=path, column=lacking[0])
+
+
+def first_batch(reader: TableJob, sources: list[Source]) -> Batch | None:
+    """The first rows that there are."""
+    for source in sources:
+        for task in tables.tasks_of(reader, source, 1):
+            for _, batch in tables.batches(reader, task):
+                if batch.n_rows:
+                    return batch
+    return None
+
+
+def label_type(reader: TableJob, sources: list[Source], spec: Spec) -> str:
+    """What the labels at the beginning of the data are: "number", "bool" or "text"."""
+    assert spec.label is not None
+    batch = first_batch(reader, sources)
+    if batch is None or spec.label.column not in batch.columns:
+        return "text"
+    return kind_of_labels(batch.columns[spec.label.column], spec)
+
+
+def kind_of_labels(column: Any, spec: Spec) -> str:
+    """What the labels in a column are: "number", "bool" or "text"."""
+    import pyarrow as pa
+
+    assert spec.label is not None
+    if spec.label.above is not None or spec.label.one_of or pa.types.is_boolean(column.type):
+        return "bool"
+    if spec.label.strip:
+        return "text"
+    bad: values.Bad = {}
+    try:
+        numbers = values.numbers(column, spec.label.column, spec.missing_values, bad)
+    except SchemaError:
+        return "text"
+    return "text" if bad or np.isnan(numbers).all() else "number"
+
+
+# Both passes
+
+
+def convert_columns(
+    data: Any,
+    out: files.PathLike,
+    spec: Spec,
+    *,
+    learned: finish.Learned | None = None,
+    chunk_nnz: int,
+    shuffle: bool,
+    seed: int,
+    memory: float | str,
+    workers: int | None,
+    on_bad_rows: str,
+    max_bad_fraction: float,
+    overwrite: bool,
+    shard_nnz: int,
+    progress: Any,
+) -> Dataset:
+    """Raw files to shards (parameters: ``convert``); with ``learned`` they become what another read has learned."""
+    total = parse_bytes(memory)
+    raw = prepare(data, spec, total)
+    workers = package._workers(workers, total, raw.sources)
+    with package._building(out, overwrite) as directory, _Columns(directory, workers, total, progress) as converter:
+        job = ColumnsJob(
+            raw.reader, raw.spec, seed if shuffle else None, converter.scratch, converter.room // 4,
+            on_bad_rows == "error", learned is None,
+        )  # fmt: skip
+        converter.read(raw.sources, job, keep_bad=on_bad_rows == "quarantine")
+        converter.check([source for source in raw.sources if not files.is_directory(source.path)], max_bad_fraction)
+        learned = finish.learn(raw.spec, converter.tally) if learned is None else learned
+        features = finish.described(raw.spec, learned)
+        finish.save(learned, directory)
+        files.publish_text(files.join(directory, finish.SPEC), json.dumps(features))
+        converter.write(converter.plan_columns(job, features, learned, chunk_nnz, shard_nnz))
+        finish.finisher_beside.cache_clear()
+    dataset = Dataset(out)
+    dataset.report = {**converter.report(dataset), **finish.report(raw.spec, learned)}
+    dataset.warnings += converter.warnings(1) + collision_warnings(dataset.report)
+    return dataset
+
+
+def collision_warnings(report: Mapping[str, Any]) -> list[str]:
+    if report.get("colliding", 0) <= 0.2:
+        return []
+    return [f"about {100 * report['colliding']:.0f} % of {report['distinct_hashed']:,} hashed features share a place "
+            f"with another; more bits than {report['hash_bits']} would part them (hash_bits, --hash-bits)"]  # fmt: skip
+
+
+class _Columns(package._Converter):
+    """The two passes over raw columns."""
+
+    def __init__(self, directory: str, workers: int, total: int, progress: Any) -> None:
+        super().__init__(directory, workers, total, progress)
+        self.tally: Any = None
+
+    def read(self, sources: list[Source], job: ColumnsJob, keep_bad: bool) -> None:
+        """First pass: extract every piece, spill its rows, add up the tallies."""
+        if self.progress is not None:
+            self.progress.start({"task": "parse", "bytes": sum(s.size for s in sources), "workers": self.workers})
+        self.tally = Tally(job.spec)
+        tasks = (t for s in sources for t in tables.tasks_of(job.reader, s, self._pieces_a_task(s)))
+        lines: collections.Counter[int] = collections.Counter()
+        for task, done in package._in_order(self.pool, functools.partial(run_task, job), tasks, self.workers + 1):
+            for bad in done.bad:
+                self._note(task.source, bad, lines[task.source.number], job, keep_bad)
+            for tally in done.tallies:
+                self.tally.add(tally)
+            lines[task.source.number] += done.n_lines
+            self.totals.add(done.totals)
+            self.runs += done.runs
+            self.pieces += done.pieces
+            self.n_bytes += done.n_bytes
+            if self.progress is not None:
+                self.progress.advance(done.totals.n_rows, done.n_bytes)
+
+    def _note(self, source: Source, bad: Bad, before: int, job: ColumnsJob, keep: bool) -> None:
+        error = located(source.path, bad, before)
+        if job.stop_at_bad:
+            raise error
+        self.n_bad += 1
+        if len(self.examples) < 10:
+            self.examples.append(str(error))
+        if keep:
+            with files.open_binary(files.join(self.directory, package.QUARANTINE), "ab") as file:
+                file.write(f"# {error}\n".encode("utf-8", "replace") + bad.text + b"\n")
+
+    def plan_columns(
+        self, job: ColumnsJob, features: dict[str, Any], learned: finish.Learned, chunk_nnz: int, shard_nnz: int
+    ) -> merging.Plan:
+        """What the second pass is to do."""
+        self.totals.max_index = min(self.totals.max_index, 0)  # of raw features it says nothing
+        bounds = self._bounds(shuffled=job.seed is not None, shard_nnz=shard_nnz)
+        codes, classes, ranks = self._classes(job.spec.label)
+        plan = package._plan(self, bounds, codes, classes, learned.n_features, features, chunk_nnz)
+        return plan._replace(binary=learned.binary, ranks=ranks, raw=True)
+
+    def _classes(self, label: Label | None) -> tuple[Any, Any, Any]:
+        """codes, classes and ranks of the plan."""
+        if self.totals.real:
+            return None, None, None
+        codes = np.array(sorted(self.totals.labels), np.float64)
+        if label is not None and label.type == "text":
+            names = [self.tally.labels[code] for code in codes.tolist()]
+            order = sorted(range(len(names)), key=names.__getitem__)
+            ranks = np.empty(codes.size)
+            ranks[order] = np.arange(codes.size)
+            return codes, np.array(sorted(names)), ranks
+        if label is not None and label.type == "bool":
+            return codes, codes.astype(bool), None
+        return codes, codes.astype(np.int64) if package._integral(self.totals.labels) else codes, None
+
+
+def located(path: str, bad: Bad, lines_before: int = 0) -> DataError:
+    """The error that a bad row is."""
+    place = dict(bad.place)
+    if "line" in place:
+        place["line"] += lines_before
+    member = place.pop("member", None)
+    return DataError(bad.reason, file=f"{path}#{member}" if member else path, **place)
+
+
+# Raw rows without shards
+
+
+def blocks_of(spec: Spec, finisher: Finisher, data: Any, memory: int = 1_000_000_000) -> Iterator[tuple[str, Block]]:
+    """(file, rows) of raw files in their order, without labels, as ``finisher`` makes them.
+
+    Raises
+    ------
+    DataError : with the place of the first row that cannot be used.
+    """
+    raw = prepare(data, spec, memory, label=False)
+    for source in raw.sources:
+        lines = 0
+        for task in tables.tasks_of(raw.reader, source, 1):
+            before = lines
+            for _, batch in tables.batches(raw.reader, task):
+                found, bad = usable(spec, batch, 0, None, label=False)
+                if batch.bad or bad:
+                    raise located(source.path, (*batch.bad, *bad)[0], before)
+                lines += batch.n_lines
+                yield source.path, block_of(finisher, found)
+
+
+def table_block(spec: Spec, finisher: Finisher, data: Any, first: int = 0) -> Block:
+    """The rows of a table in memory.
+
+    Raises
+    ------
+    DataError : naming the first row that cannot be used. SchemaError : a column that is missing.
+    """
+    columns, n_rows = values.as_columns(data)
+    found = extract(spec, columns, n_rows, label=False)
+    if found.bad:
+        row, reason = min(found.bad.items())
+        raise DataError(reason, row=first + row)
+    return block_of(finisher, found)
+
+
+def block_of(finisher: Finisher, found: Extracted) -> Block:
+    """Finished rows as a checked block; labels NaN."""
+    indptr, indices, values = finisher.rows(found)
+    m = indptr.size - 1
+    norms = np.empty(m)
+    fault, row = check_rows(
+        writable(indptr), writable(indices), writable(values), np.uint32(finisher.n_features), norms
+    )
+    if fault:
+        raise DataError("a value is NaN or infinite once finished", row=int(row))
+    return Block(indptr, indices, values, np.full(m, np.nan), np.ones(m), norms, np.arange(m))

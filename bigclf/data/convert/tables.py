@@ -1,0 +1,790 @@
+"""Raw tables and texts, a bounded piece at a time as columns: CSV, JSON lines, labelled text, documents, Parquet.
+
+Each reader yields ``Batch``es whose cut depends on the file alone. pyarrow and the standard library do the reading; a
+block that pyarrow refuses is halved until it is short enough to be read line by line, which says what is wrong where.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import fnmatch
+import functools
+import io
+import itertools
+import json
+import re
+import sys
+import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bigclf.data import files, shards
+from bigclf.data.convert import pieces
+from bigclf.data.convert.pieces import BOM, Source, Task
+from bigclf.errors import DataError, SchemaError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SLOW_BYTES = 16_384  # text this short is read line by line when the fast reader refuses it
+ROWS_AT_A_TIME = 2**14  # of a Parquet table
+ROW_GROUP_ROWS = 2**pieces.ROW_BITS
+FORMATS = ("csv", "tsv", "jsonl", "text", "parquet")
+LINE = re.compile(rb"[^\r\n]+")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How raw files are read (``reader`` in a spec).
+
+    Attributes
+    ----------
+    format : csv, tsv, jsonl, text or parquet.
+    separator : between fields of csv and tsv, and between label and text of text lines.
+    header : whether the first line names the columns; without, they are named 0, 1, 2 ... or by ``names``.
+    quote : what encloses fields that hold separators; "" for none.
+    multiline : whether quoted fields may hold line breaks; such a file is cut by one process.
+    encoding : of text that is not UTF-8, by Python's name.
+    label_from : of documents, what says their class: the "directory" they lie in or the "file" they stand in.
+    between : of documents, the marks before and after each text in a file; None: a file is a text.
+    """
+
+    format: str = "csv"
+    separator: str = ","
+    header: bool = True
+    names: tuple[str, ...] | None = None
+    quote: str = '"'
+    multiline: bool = False
+    encoding: str = "utf-8"
+    label_from: str = "directory"
+    between: tuple[str, str] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """What differs from the defaults, and the format."""
+        told = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        default = reading({"format": self.format})
+        kept = {n: v for n, v in told.items() if n == "format" or v != getattr(default, n)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in kept.items()}
+
+
+def reading(told: Mapping[str, Any]) -> Reading:
+    """Options of a reader, checked.
+
+    Raises
+    ------
+    SchemaError : naming the option.
+    """
+    fields = {f.name for f in dataclasses.fields(Reading)}
+    if unknown := sorted(set(told) - fields):
+        raise SchemaError(f"unknown option {unknown[0]!r} of the reader; it has {', '.join(sorted(fields))}")
+    told = {name: value for name, value in told.items() if value is not None}
+    form = told.get("format", "csv")
+    if form not in FORMATS:
+        raise SchemaError(f"format must be one of {', '.join(FORMATS)}, not {form!r}")
+    tabs = {"separator": "\t"} if form in ("tsv", "text") else {}
+    made = Reading(**{**tabs, **told})  # type: ignore[arg-type]
+    if made.names is not None:
+        made = dataclasses.replace(made, names=tuple(map(str, made.names)))
+    if made.between is not None:
+        made = dataclasses.replace(made, between=tuple(map(str, made.between)))  # type: ignore[arg-type]
+    if len(made.separator.encode()) != 1 or len(made.quote.encode()) > 1 or made.separator in "\r\n":
+        raise SchemaError("separator and quote must be one byte each (quote may be empty)")
+    if made.between is not None and len(made.between) != 2:
+        raise SchemaError("between must be the mark before and the mark after a text")
+    if made.label_from not in ("directory", "file"):
+        raise SchemaError(f"label_from must be directory or file, not {made.label_from!r}")
+    _check_encoding(made.encoding)
+    return made
+
+
+def _check_encoding(name: str) -> None:
+    try:
+        plain = "a\n".encode(name) == b"a\n"
+    except LookupError:
+        raise SchemaError(f"encoding {name!r} is not known") from None
+    if not plain:
+        raise SchemaError(f"in encoding {name!r} lines cannot be found; write the file as UTF-8")
+
+
+class Bad(NamedTuple):
+    """A row that cannot be used: its place as ``DataError`` takes it (a line counts from 1 in its task), the reason,
+    and what stands there."""
+
+    place: dict[str, Any]
+    reason: str
+    text: bytes
+
+
+class Batch(NamedTuple):
+    """Rows as Arrow columns by name, the rows left out as bad, and where a row stands and what it is."""
+
+    columns: dict[str, Any]
+    n_rows: int
+    bad: list[Bad]
+    where: Callable[[int], tuple[dict[str, Any], bytes]]
+    n_bytes: int
+    n_lines: int = 0
+
+
+class Table(NamedTuple):
+    """Rows of some text; ``offsets``: where each begins in ``text``, None: a row a line that is not empty."""
+
+    text: bytes
+    columns: dict[str, Any]
+    n_rows: int
+    bad: list[tuple[int, str]]
+    offsets: np.ndarray | None = None
+
+    def offset(self, row: int) -> int:
+        if self.offsets is not None:
+            return int(self.offsets[row])
+        return next(itertools.islice(LINE.finditer(self.text), row, None)).start()
+
+    def line_at(self, offset: int) -> tuple[int, bytes]:
+        """Number of the line in the text, from 1, and its bytes."""
+        end = self.text.find(b"\n", offset)
+        line = self.text[offset : end if end >= 0 else len(self.text)].rstrip(b"\r")
+        return self.text.count(b"\n", 0, offset) + 1, line
+
+
+# Sources
+
+
+class Place(NamedTuple):
+    """A source as it was named: a path, and what of it is meant (behind a #): members of an archive, a part of JSON."""
+
+    path: str
+    part: str
+
+
+def places(data: Any) -> list[Place]:
+    """The files that ``data`` names; DataError where there are none."""
+    named = [data] if isinstance(data, str | bytes) or hasattr(data, "__fspath__") else list(data)
+    found = []
+    for item in named:
+        name = str(item)
+        path, mark, part = name.rpartition("#")
+        if mark and not files.exists(name) and (files.exists(path) or "*" in path):
+            found += [Place(one, part) for one in files.expand(path)]
+        elif files.is_directory(name) and not _has_files(name):
+            found.append(Place(name, ""))
+        else:
+            found += [Place(one, "") for one in files.expand(item)]
+    return found
+
+
+def _has_files(directory: str) -> bool:
+    names = [name for name in files.list_directory(directory) if name[:1] not in "_."]
+    return any(not files.is_directory(files.join(directory, name)) for name in names)
+
+
+def look_at(place: Place, number: int, how: Reading) -> Source:
+    """The source at ``place``; ``compressed`` means that this process cuts it, for whatever reason."""
+    if files.is_directory(place.path):
+        return Source(place.path, number, True, *files.status(place.path))
+    if how.format == "parquet":
+        size, mtime_ns = files.status(place.path)
+        return Source(place.path, number, False, size, mtime_ns)
+    source = pieces.look_at(place.path, number)
+    return source._replace(compressed=source.compressed or how.multiline or bool(place.part) or how.between is not None)
+
+
+def opened(path: str) -> Any:
+    """The bytes of a file, decompressed."""
+    file = files.open_binary(path)
+    start = file.read(6)
+    file.seek(0)
+    opener = next((opener for mark, opener in pieces.COMPRESSIONS.items() if start.startswith(mark)), None)
+    return io.BufferedReader(opener(file, "rb"), 2**20) if opener else file
+
+
+def are_raw(data: Any) -> bool:
+    """Whether the files that ``data`` names hold raw columns: they are no Parquet, or Parquet without lists of
+    features."""
+    place = places(data)[0]
+    if files.is_directory(place.path):
+        return True
+    with files.open_binary(place.path) as file:
+        if file.read(4) != b"PAR1":
+            return True
+    with shards.open_parquet(place.path) as parquet:
+        schema = parquet.schema_arrow
+    return not any(shards.has_column(schema, indices) for indices, _ in shards.LIST_NAMES)
+
+
+# Tasks
+
+
+class TableJob(NamedTuple):
+    """What all tasks share: how to read, the columns wanted (None: all), and of each source its columns' names."""
+
+    how: Reading
+    wanted: tuple[str, ...] | None
+    names: list[tuple[str, ...]]
+    places: list[Place]
+    max_line: int
+
+
+def tasks_of(job: TableJob, source: Source, pieces_a_task: int) -> Iterator[Task]:
+    """Tasks over all of a source, cut where its content says."""
+    how, place = job.how, job.places[source.number]
+    if how.format == "parquet":
+        with shards.open_parquet(source.path) as file:
+            groups = file.metadata.num_row_groups
+        yield from (Task(source, g, g + 1, None) for g in range(groups))
+    elif is_documents(source.path, how):
+        yield from _grouped(source, _document_pieces(place, how), 1)
+    elif how.format == "jsonl" and (place.part or _is_json_list(source.path)):
+        yield from _grouped(source, _json_pieces(place), pieces_a_task)
+    elif how.multiline:
+        yield from _grouped(source, _record_pieces(source, how, job.max_line), pieces_a_task)
+    else:
+        yield from pieces.tasks_of(source, pieces_a_task, job.max_line)
+
+
+def _grouped(source: Source, texts: Iterator[tuple[int, Any]], pieces_a_task: int) -> Iterator[Task]:
+    while group := list(itertools.islice(texts, pieces_a_task)):
+        yield Task(source, group[0][0], group[-1][0] + 1, group)
+
+
+def _record_pieces(source: Source, how: Reading, max_line: int) -> Iterator[tuple[int, bytes]]:
+    """(piece, whole records): a record ends with a line up to which all quotes are closed."""
+    quote, position = how.quote.encode() or b'"', 0
+    with opened(source.path) as stream, pieces_errors(source.path):
+        while text := pieces._whole_lines(stream, pieces.PIECE - position % pieces.PIECE, max_line, source.path):
+            lines, count, extra = [text], text.count(quote), 0
+            while count % 2 and (line := stream.readline(max_line)):
+                lines.append(line)
+                count, extra = count + line.count(quote), extra + len(line)
+                if extra >= max_line:
+                    raise DataError("a quote is not closed for more bytes than a line may have", file=source.path)
+            whole = b"".join(lines)
+            yield position // pieces.PIECE, whole
+            position += len(whole)
+
+
+class pieces_errors:
+    """What decompression raises, as a DataError with the file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        import lzma
+        import zlib
+
+        damaged = isinstance(error, EOFError | zlib.error | lzma.LZMAError | tarfile.TarError)
+        if damaged or (isinstance(error, OSError) and error.errno is None):
+            raise DataError(f"cannot be decompressed ({error}); copy the file again", file=self.path) from error
+
+
+def is_documents(path: str, how: Reading) -> bool:
+    """Whether the source is a tree or an archive of documents."""
+    return how.format == "text" and (how.between is not None or files.is_directory(path) or is_archive(path))
+
+
+@functools.cache
+def is_archive(path: str) -> bool:
+    """Whether the file is a tar archive, compressed or not."""
+    if files.is_directory(path):
+        return False
+    try:
+        with opened(path) as file:
+            return bool(file.read(512)[257:262] == b"ustar")
+    except (OSError, EOFError, DataError):
+        return False
+
+
+def _document_pieces(place: Place, how: Reading) -> Iterator[tuple[int, list[tuple[str, str, bytes]]]]:
+    """(piece, [(member, label, text)]), about ``pieces.BLOCK`` bytes at a time."""
+    held, size, piece = list[tuple[str, str, bytes]](), 0, 0
+    with pieces_errors(place.path):
+        for member, label, text in _documents(place, how):
+            held.append((member, label, text))
+            size += len(text)
+            if size >= pieces.BLOCK or len(held) >= ROWS_AT_A_TIME:
+                yield piece, held
+                held, size, piece = [], 0, piece + 1
+    if held:
+        yield piece, held
+
+
+def _documents(place: Place, how: Reading) -> Iterator[tuple[str, str, bytes]]:
+    for member, data in _members(place):
+        folder, _, name = member.rpartition("/")
+        stem = name.partition(".")[0]
+        label = stem if how.label_from == "file" else folder.rpartition("/")[2]
+        if how.between is None:
+            yield member, label, data
+        else:
+            before, after = (mark.encode() for mark in how.between)
+            for k, part in enumerate(data.split(before)[1:]):
+                yield f"{member}, text {k + 1}", label, part.partition(after)[0]
+
+
+def _members(place: Place) -> Iterator[tuple[str, bytes]]:
+    """(name, content) of the files of a tree or an archive that the pattern behind the # matches, or that one file."""
+    if files.is_directory(place.path):
+        for name, path in files.walk(place.path):
+            if _matches(name, place.part):
+                yield name, files.read_bytes(path)
+    elif is_archive(place.path):
+        with opened(place.path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+            for entry in archive:
+                if entry.isfile() and _matches(entry.name, place.part):
+                    content = archive.extractfile(entry)
+                    yield entry.name, content.read() if content else b""
+    else:
+        with opened(place.path) as stream:
+            yield files.base_name(place.path), stream.read()
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """Whether the name, or a directory on the way to it, matches; everything does where there is no pattern."""
+    if not pattern:
+        return True
+    steps, wanted = name.strip("./").split("/"), pattern.strip("/").split("/")
+    return len(steps) >= len(wanted) and all(map(fnmatch.fnmatchcase, steps, wanted))
+
+
+def _is_json_list(path: str) -> bool:
+    with opened(path) as file, pieces_errors(path):
+        return bool(file.read(4096).removeprefix(BOM).lstrip()[:1] == b"[")
+
+
+def _json_pieces(place: Place) -> Iterator[tuple[int, bytes]]:
+    """(piece, lines of JSON) of a list in a file, read as a whole."""
+    rows, held, size, piece = _json_part(place), list[bytes](), 0, 0
+    for row in rows:
+        held.append(json.dumps(row).encode() + b"\n")
+        size += len(held[-1])
+        if size >= pieces.BLOCK:
+            yield piece, b"".join(held)
+            held, size, piece = [], 0, piece + 1
+    if held:
+        yield piece, b"".join(held)
+
+
+def _json_part(place: Place) -> list[Any]:
+    """The list that a JSON pointer (RFC 6901) leads to."""
+    with opened(place.path) as file, pieces_errors(place.path):
+        try:
+            found = json.loads(file.read().removeprefix(BOM))
+        except (ValueError, RecursionError) as error:
+            raise DataError(
+                f"not readable as JSON: {error}", file=place.path, line=getattr(error, "lineno", None)
+            ) from None
+    for step in place.part.strip("/").split("/") if place.part.strip("/") else []:
+        step = step.replace("~1", "/").replace("~0", "~")
+        if not isinstance(found, dict) or step not in found:
+            there = ", ".join(list(found)[:20]) if isinstance(found, dict) else type(found).__name__
+            raise DataError(f"there is no {step!r} behind the #; there is {there}", file=place.path)
+        found = found[step]
+    if not isinstance(found, list):
+        keys = ", ".join(map(str, list(found)[:20])) if isinstance(found, dict) else ""
+        hint = (
+            f"; name the list behind a #, such as {place.path}#/{keys.split(', ')[0]}; there is {keys}" if keys else ""
+        )
+        raise DataError(f"JSON, but not a list of rows{hint}", file=place.path)
+    return found
+
+
+# Batches
+
+
+def batches(job: TableJob, task: Task) -> Iterator[tuple[int, Batch]]:
+    """(piece, rows) of a task, in order."""
+    if job.how.format == "parquet":
+        yield from _parquet_batches(job, task)
+    elif is_documents(task.source.path, job.how):
+        for piece, documents in task.texts or ():
+            yield piece, _documents_batch(documents, job.how)  # type: ignore[arg-type]
+    else:
+        n_lines, first = 0, task.first == 0
+        for piece, text in pieces._blocks(task, job.max_line):
+            yield piece, _text_batch(job, task, text, n_lines, first)
+            n_lines, first = n_lines + text.count(b"\n"), False
+
+
+def _text_batch(job: TableJob, task: Task, text: bytes, n_lines: int, first: bool) -> Batch:
+    names = job.names[task.source.number]
+    whole = len(text), text.count(b"\n")
+    if first:
+        text = text.removeprefix(BOM)
+        if job.how.format in ("csv", "tsv") and job.how.header:
+            end = _header_end(text, job.how)
+            n_lines, text = n_lines + text.count(b"\n", 0, end), text[end:]
+    if job.how.encoding.lower().replace("_", "-") not in ("utf-8", "utf8", "ascii"):
+        text = text.decode(job.how.encoding, "replace").encode()
+    reader = {"jsonl": json_rows, "text": labelled_lines}.get(job.how.format, csv_rows)
+    table = reader(text, names, job.wanted, job.how)
+
+    def where(row: int) -> tuple[dict[str, Any], bytes]:
+        line, found = table.line_at(table.offset(row))
+        return {"line": n_lines + line}, found
+
+    bad = []
+    for offset, reason in table.bad:
+        line, found = table.line_at(offset)
+        bad.append(Bad({"line": n_lines + line}, reason, found))
+    return Batch(table.columns, table.n_rows, bad, where, *whole)
+
+
+# CSV
+
+
+def header_names(place: Place, how: Reading) -> tuple[str, ...]:
+    """The names of a source's columns; for formats whose rows name them, none.
+
+    Raises
+    ------
+    SchemaError : a header with a name twice, or none.
+    """
+    if how.format == "parquet":
+        with shards.open_parquet(place.path) as file:
+            return tuple(file.schema_arrow.names)
+    if how.format == "text":
+        return "label", "text"
+    if how.format == "jsonl":
+        return ()
+    with opened(place.path) as stream, pieces_errors(place.path):
+        text = stream.read(2**20).removeprefix(BOM)
+    try:
+        fields = next(csv.reader(io.StringIO(text.decode(how.encoding, "replace"), newline=""), **_dialect(how)), [])
+    except csv.Error as error:
+        raise DataError(f"the first line cannot be read: {error}", file=place.path, line=1) from None
+    if how.names is not None:
+        if how.header is False and fields and len(fields) != len(how.names):
+            raise SchemaError(f"the first line has {len(fields)} fields for {len(how.names)} names", file=place.path)
+        return how.names
+    names = tuple(field.strip() for field in fields) if how.header else tuple(str(k) for k in range(len(fields)))
+    if how.header and len(set(names)) < len(names):
+        twice = next(name for k, name in enumerate(names) if name in names[:k])
+        hint = "say that there is no header (--no-header), or give names of your own (--names)"
+        raise SchemaError(f"the header has {twice!r} twice; {hint}", file=place.path, line=1)
+    return names
+
+
+def _dialect(how: Reading) -> dict[str, Any]:
+    quoting: dict[str, Any] = {"quotechar": how.quote} if how.quote else {"quoting": csv.QUOTE_NONE}
+    return {"delimiter": how.separator, **quoting}
+
+
+def _header_end(text: bytes, how: Reading) -> int:
+    """Where the first line that is not empty ends (with ``multiline``, the first record)."""
+    first = LINE.search(text)
+    if first is None:
+        return len(text)
+    end = first.end()
+    quote = how.quote.encode()
+    while how.multiline and quote and text.count(quote, first.start(), end) % 2 and end < len(text):
+        end = text.find(b"\n", end + 1)
+        end = len(text) if end < 0 else end
+    line = text.find(b"\n", end)
+    return len(text) if line < 0 else line + 1 if text[end:line] in (b"", b"\r") else end + 1
+
+
+def csv_rows(text: bytes, names: tuple[str, ...], wanted: tuple[str, ...] | None, how: Reading) -> Table:
+    """Rows of whole lines of CSV, every field as text."""
+    fast = _csv_fast(text, names, wanted, how)
+    if fast is not None:
+        return fast
+    cut = text.find(b"\n", len(text) // 2) + 1
+    if how.multiline or len(text) <= SLOW_BYTES or cut in (0, len(text)):
+        return _csv_slowly(text, names, wanted, how)
+    return _joined(
+        text, [(0, csv_rows(text[:cut], names, wanted, how)), (cut, csv_rows(text[cut:], names, wanted, how))]
+    )
+
+
+def _csv_fast(text: bytes, names: tuple[str, ...], wanted: tuple[str, ...] | None, how: Reading) -> Table | None:
+    import pyarrow as pa
+    import pyarrow.csv
+
+    kept = [name for name in names if wanted is None or name in wanted]
+    quoted = bool(how.quote) and how.quote.encode() in text
+    if quoted and text.count(how.quote.encode()) % 2:
+        return None
+    if not text.strip(b"\r\n"):
+        return Table(text, {name: pa.array([], pa.large_string()) for name in kept}, 0, [])
+    try:
+        table = pyarrow.csv.read_csv(
+            pa.BufferReader(text),
+            pyarrow.csv.ReadOptions(use_threads=False, block_size=len(text) + 64, column_names=list(names)),
+            pyarrow.csv.ParseOptions(
+                delimiter=how.separator, quote_char=how.quote or False, newlines_in_values=how.multiline
+            ),
+            pyarrow.csv.ConvertOptions(
+                column_types={name: pa.large_string() for name in kept}, include_columns=kept, strings_can_be_null=False
+            ),
+        )
+    except pa.ArrowInvalid:
+        return None
+    if quoted and not how.multiline and table.num_rows != sum(1 for _ in LINE.finditer(text)):
+        return None  # a quoted line break
+    columns = {name: _one(table.column(k)) for k, name in enumerate(kept)}
+    return Table(text, columns, table.num_rows, [])
+
+
+def _one(column: Any) -> Any:
+    from bigclf.data.features.values import joined
+
+    return joined(column)
+
+
+def _csv_slowly(text: bytes, names: tuple[str, ...], wanted: tuple[str, ...] | None, how: Reading) -> Table:
+    rows, offsets, bad = list[list[str]](), list[int](), list[tuple[int, str]]()
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        for offset, fields in _records(text, how):
+            if isinstance(fields, str):
+                bad.append((offset, fields))
+            elif len(fields) != len(names):
+                bad.append((offset, f"{len(fields)} fields, not {len(names)}"))
+            else:
+                rows.append(fields)
+                offsets.append(offset)
+    finally:
+        csv.field_size_limit(limit)
+    kept = [k for k, name in enumerate(names) if wanted is None or name in wanted]
+    columns = {names[k]: _text_array([row[k] for row in rows]) for k in kept}
+    return Table(text, columns, len(rows), bad, np.array(offsets, np.int64))
+
+
+def _text_array(column: Sequence[str | None]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(column, pa.large_string())
+
+
+def _records(text: bytes, how: Reading) -> Iterator[tuple[int, list[str] | str]]:
+    """(where it begins, its fields, or what is wrong with it) for each record."""
+    if how.multiline:
+        yield from _long_records(text, how)
+        return
+    for found in LINE.finditer(text):
+        try:
+            line = found[0].decode()
+        except UnicodeDecodeError as error:
+            yield found.start(), _not_utf8(error)
+            continue
+        reader = csv.reader(iter([line, ""]), **_dialect(how))
+        try:
+            fields = next(reader)
+        except csv.Error as error:
+            yield found.start(), f"not readable as CSV: {error}"
+            continue
+        if reader.line_num > 1:
+            yield found.start(), "a quote is not closed on its line; if fields may hold line breaks say multiline"
+        else:
+            yield found.start(), fields
+
+
+def _not_utf8(error: UnicodeDecodeError) -> str:
+    return f"byte {error.start + 1} of the line is not UTF-8; name the encoding (such as latin-1)"
+
+
+def _long_records(text: bytes, how: Reading) -> Iterator[tuple[int, list[str] | str]]:
+    lines = text.splitlines(keepends=True)
+    ends = list(itertools.accumulate(map(len, lines), initial=0))
+    reader = csv.reader((line.decode(errors="surrogateescape") for line in lines), **_dialect(how))
+    while True:
+        first = reader.line_num
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield ends[first], f"not readable as CSV: {error}"
+            continue
+        record = text[ends[first] : ends[reader.line_num]]
+        if not fields:
+            continue
+        if how.quote and reader.line_num > first + 1 and record.count(how.quote.encode()) % 2:
+            yield ends[first], "a quote is not closed"
+            continue
+        try:
+            record.decode()
+            yield ends[first], fields
+        except UnicodeDecodeError as error:
+            yield ends[first], _not_utf8(error)
+
+
+def _joined(text: bytes, parts: list[tuple[int, Table]]) -> Table:
+    """Rows of neighbouring pieces of a text, each with the place of its first byte."""
+    import pyarrow as pa
+
+    tables = [table for _, table in parts]
+    columns = {name: pa.concat_arrays([table.columns[name] for table in tables]) for name in tables[0].columns}
+    offsets = [start + _offsets(table) for start, table in parts]
+    bad = [(start + offset, reason) for start, table in parts for offset, reason in table.bad]
+    return Table(text, columns, sum(table.n_rows for table in tables), bad, np.concatenate(offsets))
+
+
+def _offsets(table: Table) -> np.ndarray:
+    if table.offsets is not None:
+        return table.offsets
+    return np.array([found.start() for found in LINE.finditer(table.text)], np.int64)
+
+
+# JSON lines
+
+
+def json_rows(text: bytes, names: tuple[str, ...], wanted: tuple[str, ...] | None, how: Reading) -> Table:
+    """Rows of lines that are JSON objects (or lists: their columns are 0, 1, 2 ...); a dot leads into an object."""
+    rows, offsets, bad = list[dict[str, Any]](), list[int](), list[tuple[int, str]]()
+    for found in LINE.finditer(text):
+        if not found[0].strip():
+            continue
+        try:
+            rows.append(_json_row(found[0], wanted))
+            offsets.append(found.start())
+        except UnicodeDecodeError as error:
+            bad.append((found.start(), _not_utf8(error)))
+        except (ValueError, RecursionError) as error:
+            bad.append((found.start(), str(error)))
+    seen = wanted if wanted is not None else tuple(dict.fromkeys(name for row in rows for name in row))
+    columns = {name: _json_column([row.get(name) for row in rows]) for name in seen}
+    return Table(text, columns, len(rows), bad, np.array(offsets, np.int64))
+
+
+def _json_row(line: bytes, wanted: tuple[str, ...] | None) -> dict[str, Any]:
+    """Column -> text, number, bool or None; ValueError saying what is wrong."""
+    try:
+        row = json.loads(line)
+    except UnicodeDecodeError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"not readable as JSON: {error}") from None
+    if isinstance(row, list):
+        row = {str(k): value for k, value in enumerate(row)}
+    if not isinstance(row, dict):
+        raise ValueError(f"a row must be a JSON object, not {type(row).__name__}")
+    names = wanted if wanted is not None else tuple(row)
+    found = {name: row[name] if name in row else _inside(row, name) for name in names}
+    for name, value in found.items():
+        if isinstance(value, list | dict):
+            raise ValueError(f"column {name}: holds a {type(value).__name__}, neither text nor a number")
+        if isinstance(value, str) and not value.isascii():
+            _check_text(value, name)
+    return found
+
+
+def _check_text(value: str, name: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"column {name}: half of a surrogate pair, which is no text") from None
+
+
+def _inside(row: Any, name: str) -> Any:
+    for step in name.split("."):
+        if not isinstance(row, dict):
+            return None
+        row = row.get(step)
+    return row
+
+
+def _json_column(values: list[Any]) -> pa.Array:
+    """One type where all values have it, else text."""
+    import pyarrow as pa
+
+    kinds = {type(value) for value in values} - {type(None)}
+    if kinds == {float} or kinds == {int, float}:
+        with_floats = [None if value is None else _as_float(value) for value in values]
+        return pa.array(with_floats, pa.float64())
+    if kinds == {bool}:
+        return pa.array(values, pa.bool_())
+    return _text_array([None if value is None else _json_text(value) for value in values])
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf")
+
+
+def _json_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return (
+        json.dumps(value) if not isinstance(value, float) else str(int(value)) if value == round(value) else repr(value)
+    )
+
+
+# Text
+
+
+def labelled_lines(text: bytes, names: tuple[str, ...], wanted: tuple[str, ...] | None, how: Reading) -> Table:
+    """Rows of lines of a label, the separator, and text to the end of the line."""
+    labels, texts, offsets, bad = list[str](), list[str](), list[int](), list[tuple[int, str]]()
+    for found in LINE.finditer(text):
+        try:
+            label, separator, said = found[0].decode().partition(how.separator)
+        except UnicodeDecodeError as error:
+            bad.append((found.start(), _not_utf8(error)))
+            continue
+        if not separator:
+            bad.append((found.start(), f"there is no {how.separator!r} between a label and a text"))
+            continue
+        labels.append(label)
+        texts.append(said)
+        offsets.append(found.start())
+    columns = {"label": _text_array(labels), "text": _text_array(texts)}
+    return Table(text, columns, len(labels), bad, np.array(offsets, np.int64))
+
+
+def _documents_batch(documents: list[tuple[str, str, bytes]], how: Reading) -> Batch:
+    good, bad = list[tuple[str, str, str]](), list[Bad]()
+    for member, label, data in documents:
+        try:
+            good.append((member, label, data.decode(how.encoding)))
+        except UnicodeDecodeError as error:
+            reason = f"byte {error.start + 1} is not {how.encoding}; name the encoding (such as latin-1)"
+            bad.append(Bad({"member": member}, reason, data[:200]))
+    columns = {"label": _text_array([label for _, label, _ in good]), "text": _text_array([text for *_, text in good])}
+
+    def where(row: int) -> tuple[dict[str, Any], bytes]:
+        return {"member": good[row][0]}, good[row][2][:200].encode()
+
+    return Batch(columns, len(good), bad, where, sum(len(data) for *_, data in documents))
+
+
+# Parquet
+
+
+def _parquet_batches(job: TableJob, task: Task) -> Iterator[tuple[int, Batch]]:
+    path = task.source.path
+    with shards.open_parquet(path) as file:
+        names = file.schema_arrow.names
+        wanted = [name for name in names if job.wanted is None or name in job.wanted]
+        for group in range(task.first, task.last):
+            meta = file.metadata.row_group(group)
+            if meta.num_rows >= ROW_GROUP_ROWS:
+                raise DataError(
+                    "more than 16 million rows in a row group; write smaller ones", file=path, row_group=group
+                )
+            first = 0
+            with shards.translated(path, group):
+                for batch in file.iter_batches(ROWS_AT_A_TIME, [group], columns=wanted, use_threads=False):
+                    yield group, _parquet_batch(batch, group, first, meta)
+                    first += batch.num_rows
+
+
+def _parquet_batch(batch: Any, group: int, first: int, meta: Any) -> Batch:
+    columns = {name: batch.column(k) for k, name in enumerate(batch.schema.names)}
+
+    def where(row: int) -> tuple[dict[str, Any], bytes]:
+        told = json.dumps({name: str(column[row].as_py()) for name, column in columns.items()})
+        return {"row_group": group, "row": first + row}, told.encode()
+
+    share = meta.total_byte_size * batch.num_rows // max(1, meta.num_rows)
+    return Batch(columns, batch.num_rows, [], where, share)

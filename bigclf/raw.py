@@ -1,0 +1,288 @@
+"""Raw files and tables where features are wanted: to train on, to measure a model on, to predict.
+
+For training and measuring raw files become shards once, in a directory of the cache; predicting streams them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from bigclf.data import files
+from bigclf.data.arrays import Arrays
+from bigclf.data.convert.from_columns import convert_columns
+from bigclf.data.convert.tables import are_raw, places
+from bigclf.data.dataset import MANIFEST, Dataset
+from bigclf.data.features import finish, values
+from bigclf.data.features.extract import extract
+from bigclf.data.features.spec import Label, Spec, with_format
+from bigclf.data.features.tally import Tally
+from bigclf.data.predictions import PredictionWriter, read_mark
+from bigclf.data.shards import claims
+from bigclf.errors import DataError, RunError, SchemaError
+from bigclf.model import Model, is_stored
+from bigclf.units import parse_bytes
+
+KEPT = 8  # conversions that are kept in the cache, the last used
+
+
+# Training
+
+
+def of_columns(
+    data: Any, y: Any, sample_weight: Any, validate: Any, features: Any, format: str | None, *, memory: float | str,
+    seed: int, on_bad_rows: str, progress: Any
+) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+    """What ``fit`` is given of raw columns as it takes features: rows, labels, weights and rows to validate on.
+
+    Raises
+    ------
+    TypeError : labels or weights beside files, which hold their own.
+    """
+    if values.is_table(data):
+        source: Any = arrays_of(data, y, features, sample_weight)
+    else:
+        for name, value in (("y", y), ("sample_weight", sample_weight)):
+            if value is not None:
+                raise TypeError(f"{name} has no effect with files: the spec names the columns of label and weight")
+        shown = progress if hasattr(progress, "start") else None
+        source = converted(data, features, format, memory=_room(memory), seed=seed, on_bad_rows=on_bad_rows,
+                           progress=shown)  # fmt: skip
+    if validate is not None and is_stored(validate) and not isinstance(validate, Dataset) and are_raw(validate):
+        learned = finish.Learned(**source.learned_of_columns())
+        validate = converted(validate, source.features, memory=_room(memory), learned=learned)
+    return source, None, None, validate
+
+
+def _room(memory: float | str) -> int:
+    """What conversion may take: it needs more than the smallest of trainings."""
+    return max(parse_bytes(memory), 2**28)
+
+
+def converted(
+    data: Any,
+    features: Any,
+    format: str | None = None,
+    *,
+    memory: float | str = "1GB",
+    workers: int | None = None,
+    seed: int = 0,
+    on_bad_rows: str = "error",
+    learned: finish.Learned | None = None,
+    directory: str | None = None,
+    progress: Any = None,
+) -> Dataset:
+    """Shards of raw files, made now or found in the cache: by the files, the spec and what was learned.
+
+    Parameters
+    ----------
+    features, format : what becomes of them, and what they are, as ``convert`` takes them.
+    learned : of other rows, to be used for these; None: these are learned from.
+    directory : where conversions are kept; None: in the user's cache.
+
+    Raises
+    ------
+    DataError, SchemaError, MemoryBudgetError : as ``convert``.
+    """
+    spec = with_format(features, format or "svmlight")
+    home = directory or files.cache_directory("raw")
+    out = files.join(home, _key(data, spec, seed, on_bad_rows, learned))
+    if files.exists(files.join(out, MANIFEST)):
+        files.touch(out)
+        return Dataset(out)
+    options = dict(chunk_nnz=500_000, shuffle=learned is None, max_bad_fraction=0.01, overwrite=True, shard_nnz=2**23)
+    made = convert_columns(
+        data, out, spec, learned=learned, seed=seed, memory=memory, workers=workers, on_bad_rows=on_bad_rows,
+        progress=progress, **options,  # type: ignore[arg-type]
+    )  # fmt: skip
+    if directory is None:
+        _forget(home)
+    return made
+
+
+def _key(data: Any, spec: Spec, seed: int, on_bad_rows: str, learned: finish.Learned | None) -> str:
+    from bigclf import __version__
+
+    named = [(files.absolute(place.path), place.part, *_state(place.path)) for place in places(data)]
+    known = __version__, named, spec.as_json(), seed, on_bad_rows, None if learned is None else learned.digest()
+    return hashlib.blake2b(json.dumps(known).encode(), digest_size=16).hexdigest()
+
+
+def _state(path: str) -> list[Any]:
+    """What tells whether a file, or any below a directory, has changed."""
+    if not files.is_directory(path):
+        return [*files.status(path)]
+    return [(name, *files.status(inner)) for name, inner in files.walk(path)]
+
+
+def _forget(home: str) -> None:
+    """Remove all but the conversions that were used last."""
+    names = [name for name in files.list_directory(home) if not name.startswith(".")]
+    names.sort(key=lambda name: files.status(files.join(home, name))[1])
+    for name in names[:-KEPT]:
+        files.remove_tree(files.join(home, name))
+
+
+def arrays_of(table: Any, y: Any, features: Any, sample_weight: Any = None) -> Arrays:
+    """The rows of a table in memory as ``features`` says; ``y`` [n], or None where the spec names the label's column.
+
+    Raises
+    ------
+    DataError : naming the row. SchemaError : a column is missing, or there are no labels.
+    """
+    import scipy.sparse
+
+    spec = _settled(with_format(features, "csv"), table, y)
+    columns, n_rows = values.as_columns(table)
+    tally = Tally(spec)
+    found = extract(spec, columns, n_rows, tally, label=y is None)
+    if found.bad:
+        row, reason = min(found.bad.items())
+        raise DataError(reason, row=row)
+    learned = finish.learn(spec, tally)
+    indptr, indices, stored = finish.Finisher(spec, learned).rows(found)
+    stored = stored if stored.size else np.ones(indices.size, np.float32)
+    shape = n_rows, learned.n_features
+    matrix = scipy.sparse.csr_matrix((stored, indices.view(np.int32), indptr), shape=shape)
+    if found.weights.size and sample_weight is None:
+        sample_weight = found.weights
+    made = Arrays(matrix, labels_as_said(spec, tally, found.labels) if y is None else y, sample_weight)
+    made.features, made.learned = finish.described(spec, learned), learned._asdict()
+    return made
+
+
+def _settled(spec: Spec, table: Any, y: Any) -> Spec:
+    """The spec with the kind of its labels, by the table's column."""
+    if y is not None:
+        return dataclasses.replace(spec, label=None)
+    if spec.label is None:
+        raise SchemaError("a table needs its labels: y, or the label's column in the spec of the features")
+    if spec.label.type != "auto":
+        return spec
+    return dataclasses.replace(spec, label=dataclasses.replace(spec.label, type=_label_kind(spec, spec.label, table)))
+
+
+def _label_kind(spec: Spec, label: Label, table: Any) -> str:
+    from bigclf.data.convert.from_columns import kind_of_labels
+
+    columns, _ = values.as_columns(table)
+    return kind_of_labels(values.require(columns, label.column), spec)
+
+
+def labels_as_said(spec: Spec, tally: Tally, codes: np.ndarray) -> np.ndarray:
+    """Labels in their own type for their codes."""
+    assert spec.label is not None
+    if spec.label.type == "text":
+        return np.array([tally.labels[code] for code in codes.tolist()])
+    if spec.label.type == "bool":
+        return codes.astype(bool)
+    whole = bool((codes == np.rint(codes)).all() and (np.abs(codes) < 2**53).all())
+    return codes.astype(np.int64) if whole else codes
+
+
+# Measuring
+
+
+@contextlib.contextmanager
+def as_shards(model: Model, data: Any, memory: float | str = "1GB") -> Iterator[Any]:
+    """``data`` as it is, or raw files as shards that are there as long as they are needed."""
+    if not (is_stored(data) and model.is_raw(data)):
+        yield data
+        return
+    spec = model.finisher.spec
+    if spec.label is None:
+        raise SchemaError("the model does not know the label's column; convert the rows with a spec that names it")
+    with files.scratch() as scratch:
+        yield converted(data, spec, memory=memory, workers=1, learned=model.finisher.learned, directory=scratch)
+
+
+def labels_of_table(model: Model, table: Any) -> np.ndarray:
+    """The labels that stand in a table of raw columns.
+
+    Raises
+    ------
+    SchemaError : the model does not know their column, or it is missing. DataError : naming the row of a bad one.
+    """
+    spec = model.finisher.spec
+    if spec.label is None:
+        raise SchemaError("the model does not know the label's column: evaluate(model, table, y)")
+    spec = dataclasses.replace(spec, terms=(), weight=None)
+    columns, n_rows = values.as_columns(table)
+    tally = Tally(spec)
+    found = extract(spec, columns, n_rows, tally)
+    if found.bad:
+        row, reason = min(found.bad.items())
+        raise DataError(reason, row=row)
+    return labels_as_said(spec, tally, found.labels)
+
+
+# Predicting
+
+
+def predict_raw(
+    model: Model, data: Any, out: str, table_of: Callable[[np.ndarray], Mapping[str, Any]], *, codes: bool,
+    mark: Mapping[str, Any], overwrite: bool, progress: Any
+) -> dict[str, Any]:  # fmt: skip
+    """Write the predicted class (or number) of every row of raw files (result: ``metrics.predict``).
+
+    Parameters
+    ----------
+    table_of : columns to write for decision values [m, K], or for positions in the classes [m] if ``codes``.
+    mark : what the files depend on beside model and input.
+    """
+    started = time.perf_counter()
+    named = places(data)
+    stems = [files.base_name(place.path) for place in named]
+    if len(set(stems)) < len(stems):
+        stems = [f"{number:05d}-{stem}" for number, stem in enumerate(stems)]
+    targets = [files.join(out, stem + ".parquet") for stem in stems]
+    files.make_directory(out)
+    rows, columns, written, kept = 0, list[str](), 0, 0
+    if progress is not None:
+        progress.start({"n_rows": 0, "task": "rows"})
+    for place, path in zip(named, targets, strict=True):
+        told = _mark(model, place, mark)
+        if (known := _finished(path, told, overwrite)) is not None:
+            rows, kept = rows + known, kept + 1
+            continue
+        first = 0
+        with PredictionWriter(path, told) as writer:
+            for _, block in model.raw_blocks(f"{place.path}#{place.part}" if place.part else place.path):
+                found, _ = (model.codes_of_block if codes else model.score_block)(block)
+                table = {"row": np.arange(first, first + block.n_rows), **table_of(found)}
+                writer.write(table)
+                first, columns = first + block.n_rows, list(table)
+                if progress is not None:
+                    progress.advance(block.n_rows, block.n_bytes)
+            if not first:
+                nothing = np.empty(0, np.intp) if codes else np.empty((0, model.intercept_.size))
+                writer.write({"row": np.arange(0), **table_of(nothing)})
+        rows, written = rows + first, written + 1
+    return {
+        "out": str(out), "rows": rows, "written": written, "kept": kept, "columns": columns, "unseen": 0,
+        "bytes": sum(files.file_size(path) for path in targets), "seconds": time.perf_counter() - started,
+    }  # fmt: skip
+
+
+def _mark(model: Model, place: Any, mark: Mapping[str, Any]) -> dict[str, Any]:
+    """What a file of predictions depends on."""
+    told = {"name": files.base_name(place.path), "part": place.part, "state": json.dumps(_state(place.path))}
+    return {"kind": "predictions", "version": 1, "input": told, "model": model.digest(), **mark}
+
+
+def _finished(path: str, mark: dict[str, Any], overwrite: bool) -> int | None:
+    """Rows of a file of predictions that is there already; None where it is to be made."""
+    if not files.exists(path):
+        return None
+    if read_mark(path) == mark:
+        return int(claims(path).n_rows)
+    if not overwrite:
+        raise RunError(f"{path}: exists, and was not made from this data by this model; allow to overwrite it")
+    return None

@@ -1,0 +1,463 @@
+"""Raw columns: what becomes of them is what scikit-learn makes of them, and the same from shards, files and tables."""
+
+import gzip
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+from sklearn.feature_extraction import FeatureHasher
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer
+from sklearn.preprocessing import KBinsDiscretizer, OneHotEncoder, StandardScaler
+
+import bigclf
+from bigclf.data.convert import pieces, shuffle, tables
+from bigclf.data.features import tally
+from bigclf.data.features.extract import extract
+from bigclf.data.features.finish import Finisher, learn, names_of
+from bigclf.data.features.spec import parse
+from bigclf.data.features.text import grams_of
+from bigclf.data.features.values import as_columns
+from bigclf.errors import DataError, SchemaError
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("BIGCLF_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+
+
+def made(table, features, **more):
+    """Rows [m, d] that ``features`` makes of a table, and what was learned of it."""
+    spec = parse({"features": features, **more})
+    columns, n = as_columns(table)
+    noted = tally.Tally(spec)
+    found = extract(spec, columns, n, noted)
+    assert not found.bad
+    learned = learn(spec, noted)
+    indptr, indices, values = Finisher(spec, learned).rows(found)
+    values = values if values.size else np.ones(indices.size, np.float32)
+    rows = sp.csr_matrix((values, indices.astype(np.int64), indptr), shape=(n, learned.n_features))
+    assert rows.has_sorted_indices
+    return rows, spec, learned
+
+
+def people(m=600, seed=0):
+    """A table of everything: numbers, categories, text, dates, holes."""
+    rng = np.random.default_rng(seed)
+    words = np.array(
+        ["red", "green", "blue", "the", "a", "of", "fast", "slow", "car", "house", "tree", "über", "naïve"]
+    )
+    table = pd.DataFrame(
+        {
+            "age": np.where(rng.random(m) < 0.1, np.nan, rng.integers(18, 90, m)),
+            "pay": np.round(np.exp(rng.normal(7, 1, m)), 2),
+            "job": rng.choice(["clerk", "smith", "cook", None], m),
+            "town": [f"town {k}" for k in rng.zipf(1.4, m) % 2000],
+            "said": [" ".join(rng.choice(words, rng.integers(0, 9))) for _ in range(m)],
+            "since": pd.Timestamp("2019-12-31") + pd.to_timedelta(rng.integers(0, 10**8, m), "s"),
+        }
+    )
+    score = table.pay.rank() / m + (table.job == "cook") + table.said.str.count("red") - 1.2
+    table["y"] = np.where(score + rng.normal(0, 0.2, m) > 0, "yes", "no")
+    return table
+
+
+FEATURES = [
+    {"numeric": ["age", "pay"]},
+    {"numeric": "pay", "scale": "bins", "bins": 5},
+    {"categorical": "job"},
+    {"categorical": "town", "max_exact": 50},
+    {"cross": ["job", "town"], "encode": "hashed"},
+    {"text": "said", "ngrams": [1, 2]},
+    {"date": "since"},
+]
+SPEC = {"label": "y", "features": FEATURES}
+
+
+# The same as scikit-learn
+
+
+def test_numbers_are_standardised_as_by_standard_scaler():
+    table = people()
+    rows, *_ = made(table, [{"numeric": ["age", "pay"], "missing": "ignore"}])
+    theirs = np.nan_to_num(StandardScaler().fit_transform(table[["age", "pay"]]))
+    np.testing.assert_allclose(rows.toarray(), theirs, rtol=1e-6, atol=1e-7)
+    logs, *_ = made(table, [{"numeric": "pay", "scale": "log"}])
+    theirs = StandardScaler().fit_transform(np.log1p(table[["pay"]]))
+    np.testing.assert_allclose(logs.toarray()[:, 0], theirs[:, 0], rtol=1e-5, atol=1e-6)
+
+
+def test_missing_numbers_are_marked():
+    rows, spec, learned = made({"x": [1.0, None, 3.0]}, [{"numeric": "x"}])
+    assert rows.toarray().tolist() == [[-1, 0], [0, 1], [1, 0]]
+    assert names_of(spec, learned, [0, 1]) == ["x", "x is missing"]
+
+
+def test_bins_are_quantiles():
+    table = people()
+    rows, *_ = made(table, [{"numeric": "pay", "scale": "bins", "bins": 4, "missing": "ignore"}])
+    theirs = KBinsDiscretizer(4, encode="onehot", strategy="quantile", quantile_method="inverted_cdf")
+    found = theirs.fit_transform(table[["pay"]])
+    assert np.count_nonzero(rows.toarray().argmax(1) != found.toarray().argmax(1)) <= 4  # on which side an edge lies
+    assert (np.asarray(rows.sum(0)).ravel() >= 148).all() and rows.shape[1] == 4
+
+
+def test_categories_are_one_hot():
+    table = people()
+    rows, spec, learned = made(table, [{"categorical": ["job", "town"]}])
+    theirs = OneHotEncoder().fit(table[["job", "town"]].fillna(""))
+    names = [f"{name}={text}" if text else f"{name} is missing"
+             for name, values in zip(["job", "town"], theirs.categories_, strict=True) for text in values]  # fmt: skip
+    order = [names.index(name) for name in names_of(spec, learned, range(rows.shape[1]))]
+    assert sorted(order) == list(range(len(names)))
+    assert abs(rows - theirs.transform(table[["job", "town"]].fillna(""))[:, order]).max() == 0
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_hashed_categories_are_those_of_feature_hasher(signed):
+    table = people().fillna({"job": ""})
+    rows, *_ = made(table, [{"categorical": ["job", "town"], "encode": "hashed"}], hash_bits=12, signed=signed)
+    theirs = FeatureHasher(2**12, alternate_sign=signed).transform(table[["job", "town"]].to_dict("records"))
+    assert abs(rows - theirs).max() == 0
+
+
+@pytest.mark.parametrize("analyzer", ["word", "char", "char_wb"])
+@pytest.mark.parametrize("ngrams", [(1, 1), (2, 4)])
+def test_text_is_cut_and_hashed_as_by_scikit_learn(analyzer, ngrams):
+    texts = [
+        "Hello,  wörld a bb ccc",
+        "",
+        "日本語 text  x_1\n\ttabs ünd so",
+        "ab",
+        "a",
+        "   ",
+        "don't stop! 123 \xa0x İ",
+    ]
+    cut = CountVectorizer(analyzer=analyzer, ngram_range=ngrams).build_analyzer()
+    low = [text.lower() for text in texts]
+    found = grams_of("".join(low), np.cumsum([0, *map(len, low)]), analyzer, ngrams, b"")
+    for i, text in enumerate(texts):
+        mine = np.flatnonzero(found.rows == i)
+        assert sorted(found.room[found.starts[k] : found.stops[k]].tobytes().decode() for k in mine) == sorted(
+            cut(text)
+        )
+    plain = {"tfidf": False, "sublinear": False, "analyzer": analyzer, "ngrams": list(ngrams)}
+    rows, *_ = made({"t": texts}, [{"text": "t", **plain}], hash_bits=24)
+    theirs = HashingVectorizer(analyzer=analyzer, ngram_range=ngrams, n_features=2**24).transform(texts)
+    assert abs(rows - theirs).max() < 1e-7
+
+
+def test_tfidf_is_that_of_scikit_learn():
+    texts = people().said.tolist()
+    rows, *_ = made({"t": texts}, [{"text": "t", "ngrams": [1, 2]}], hash_bits=20, signed=False)
+    counts = HashingVectorizer(ngram_range=(1, 2), n_features=2**20, alternate_sign=False, norm=None).transform(texts)
+    theirs = TfidfTransformer(sublinear_tf=True).fit_transform(counts)
+    assert abs(rows - theirs).max() < 1e-6
+
+
+def test_dates():
+    rows, spec, learned = made(
+        {"d": ["2024-02-29 13:05:00", "", "1969-12-31"]},
+        [{"date": "d", "parts": ["year", "month", "day", "weekday", "hour"]}],
+    )
+    told = [names_of(spec, learned, row.indices) for row in rows]
+    assert told[0] == ["d.year", "d.month=2", "d.day=29", "d.weekday=3", "d.hour=13"]  # a Thursday, Monday being 0
+    assert told[1] == [f"d.{part} is missing" for part in ("year", "month", "day", "weekday", "hour")]
+    assert told[2] == ["d.year", "d.month=12", "d.day=31", "d.weekday=2", "d.hour=0"]
+    other, *_ = made({"d": ["29.02.2024 13h", None, "31.12.1969 0h"]}, [{"date": "d", "format": "%d.%m.%Y %Hh"}])
+    same, *_ = made({"d": ["2024-02-29 13:00", "", "1969-12-31"]}, [{"date": "d"}])
+    assert abs(other - same).max() == 0
+
+
+# Statistics
+
+
+def test_tallies_of_parts_add_up_to_that_of_the_whole():
+    table, spec = people(2000), parse(SPEC | {"label": None})
+    whole, parts = tally.Tally(spec), tally.Tally(spec)
+    columns, n = as_columns(table)
+    extract(spec, columns, n, whole)
+    for first in range(0, n, 300):
+        part, (some, m) = tally.Tally(spec), as_columns(table[first : first + 300])
+        extract(spec, some, m, part, np.arange(first, first + m, dtype=np.uint64))
+        parts.add(part)
+    one, other = learn(spec, whole), learn(spec, parts)
+    for name, a, b in zip(one._fields, one, other, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("n", [10, 1000, 100_000])
+def test_the_sketch_counts_distinct_hashes(n):
+    """HyperLogLog's standard error is 1.04 / sqrt(4096) = 1.6 %; three of them are allowed."""
+    registers = np.zeros(tally.REGISTERS, np.uint8)
+    hashes = np.random.default_rng(0).choice(2**32, n, replace=False).astype(np.uint32)
+    for part in np.split(np.repeat(hashes, 2), [n // 2]):
+        tally.note_hashes(part, registers)
+    assert abs(tally.estimate(registers) - n) <= 0.05 * n
+
+
+def test_document_frequencies_fold_where_they_are_too_many():
+    rng = np.random.default_rng(0)
+    keys, counts = rng.choice(2**31, 5000, replace=False).astype(np.uint32), rng.integers(1, 9, 5000)
+    bounded, free = tally.Frequencies(1000), tally.Frequencies()
+    for some in np.array_split(np.arange(5000), 7):
+        for found in (bounded, free):
+            order = some[np.argsort(keys[some])]
+            found.see(keys[order], counts[order])
+    bounded.settle()
+    assert bounded.keys.size <= 1000 and bounded.bits < 31
+    for a, b in zip(bounded.folded(8), free.folded(8), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_bits_follow_from_distinct_features_and_collisions_are_told():
+    texts = [" ".join(f"w{k}" for k in range(i, i + 50)) for i in range(0, 5000, 50)]
+    _, _, learned = made({"t": texts}, [{"text": "t"}])
+    assert learned.bits == 17  # 16 places for each of 5,000
+    from bigclf.data.features.finish import report
+
+    rows, spec, learned = made({"t": texts}, [{"text": "t"}], hash_bits=12)
+    told = report(spec, learned)
+    apart = np.unique(rows.indices).size
+    assert told["hash_bits"] == 12 and abs(told["distinct_hashed"] - 5000) < 250
+    sharing = 5000 - np.count_nonzero(np.bincount(rows.indices) == 1)
+    assert apart < 4096 and abs(told["colliding"] - sharing / 5000) < 0.05
+
+
+# The spec
+
+
+def test_a_spec_is_read_back_from_what_is_stored():
+    spec = parse(SPEC)
+    assert parse(json.loads(json.dumps(spec.as_json()))) == spec
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ("label: [", "YAML"),
+        ({"lable": "y"}, "unknown key 'lable'"),
+        ({"features": [{"number": "a"}]}, "exactly one of numeric"),
+        ({"features": [{"numeric": "a", "scale": "best"}]}, "scale must be one of standard"),
+        ({"features": [{"numeric": "a", "bins": 1.5}]}, "bins must be a whole number"),
+        ({"features": [{"numeric": "a", "scala": "log"}]}, "unknown key 'scala'"),
+        ({"features": [{"cross": ["a"]}]}, "two columns"),
+        ({"features": [{"text": "a", "ngrams": [3, 2]}]}, "ngrams"),
+        ({"features": [{"numeric": "a"}, {"numeric": ["b", "a"]}]}, "twice"),
+        ({"label": "a", "features": [{"numeric": "a"}]}, "cannot be a feature"),
+        ({"hash_bits": 40}, "hash_bits"),
+        ({"version": 99}, "install a newer"),
+        ({"features": 3}, "must be a table"),
+    ],
+)
+def test_a_wrong_spec_is_refused_by_name(told, reason):
+    with pytest.raises(SchemaError, match=reason):
+        parse(told)
+
+
+# Files to shards
+
+
+def rows_of(dataset):
+    places = dict.fromkeys(zip(dataset.chunks.file.tolist(), dataset.chunks.row_group.tolist(), strict=True))
+    blocks = [dataset.decode(*place) for place in places]
+    parts = [sp.csr_matrix((b.values if b.values.size else np.ones(b.nnz), b.indices.astype(np.int64), b.indptr),
+                           shape=(b.n_rows, dataset.n_features)) for b in blocks]  # fmt: skip
+    return sp.vstack(parts).tocsr(), dataset.classes[np.concatenate([b.labels for b in blocks]).astype(int)]
+
+
+def written(table, directory, form):
+    """The table as a file of this format; dates as text."""
+    path = directory / f"rows.{form}"
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pandas(table), path, row_group_size=250)
+    elif form == "jsonl":
+        path.write_text(table.to_json(orient="records", lines=True, date_format="iso"))
+    else:
+        table.to_csv(path, index=False, sep="\t" if form == "tsv" else ",")
+    return str(path)
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    monkeypatch.setattr(pieces, "PIECE", 20_000)
+    monkeypatch.setattr(pieces, "BLOCK", 7000)
+    monkeypatch.setattr(tables, "ROWS_AT_A_TIME", 100)
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "parquet"])
+def test_every_format_gives_the_rows_of_the_table(tmp_path, small_pieces, form):
+    table = people()
+    expected, spec, _ = made(table, FEATURES)
+    ds = bigclf.convert(
+        written(table, tmp_path, form), tmp_path / "s", format=form, features=SPEC, shuffle=False, workers=1
+    )
+    got, labels = rows_of(ds)
+    assert abs(got - expected).max() < 1e-6 and got.nnz == expected.nnz
+    assert labels.tolist() == table.y.tolist()
+    assert ds.features["kind"] == "columns" and ds.features["learned"]["n_features"] == ds.n_features
+    assert parse(ds.features).terms == spec.terms
+
+
+def digest(directory):
+    return b"".join(path.read_bytes() for path in sorted(directory.glob("part-*"))), (
+        directory / "_bigclf_features.safetensors").read_bytes()  # fmt: skip
+
+
+def test_bytes_do_not_depend_on_workers_memory_or_packing(tmp_path, small_pieces, monkeypatch):
+    path = written(people(1500), tmp_path, "csv")
+    packed = tmp_path / "rows.csv.gz"
+    packed.write_bytes(gzip.compress(Path(path).read_bytes()))
+    monkeypatch.setattr(bigclf.data.convert, "_pool", lambda workers: None if workers == 1 else Threads(workers))
+    for number, (source, workers, memory) in enumerate([(path, 1, "1GB"), (path, 3, "1GB"), (packed, 1, "96MB")]):
+        bigclf.convert(source, tmp_path / f"s{number}", format="csv", features=SPEC, workers=workers, memory=memory,
+                       shard_nnz=8000, chunk_nnz=3000)  # fmt: skip
+    monkeypatch.setattr(shuffle.Spiller, "add", _spilling(shuffle.Spiller.add))
+    bigclf.convert(path, tmp_path / "s3", format="csv", features=SPEC, workers=1, shard_nnz=8000, chunk_nnz=3000)
+    assert len({digest(tmp_path / f"s{number}") for number in range(4)}) == 1
+    assert len(list((tmp_path / "s0").glob("part-*"))) > 1
+
+
+class Threads(ThreadPoolExecutor):
+    """Stands for a pool of processes, which would not have the small pieces of this test."""
+
+    def shutdown(self, wait=True, kill_workers=False):
+        super().shutdown(wait)
+
+
+def _spilling(add):
+    def add_and_flush(self, ordinals, slab):
+        add(self, ordinals, slab)
+        self.flush()
+
+    return add_and_flush
+
+
+def test_labels_of_every_kind(tmp_path):
+    def classes(column, **label):
+        (tmp_path / "r.csv").write_text("x,y\n" + "".join(f"{i},{y}\n" for i, y in enumerate(column)))
+        features = {"label": {"column": "y", **label}, "features": [{"numeric": "x"}]}
+        ds = bigclf.convert(
+            tmp_path / "r.csv", tmp_path / "s", format="csv", features=features, overwrite=True, shuffle=False
+        )
+        return rows_of(ds)[1]
+
+    assert classes([3, -1, 3]).tolist() == [3, -1, 3]
+    assert classes([0.5, 1, 2]).dtype == np.float64
+    assert classes(["b", "a ", " b"]).tolist() == ["b", "a", "b"]
+    assert classes(["x.", "y", "x"], strip=".").tolist() == ["x", "y", "x"]
+    assert classes([10, 20, 15.1], above=15).tolist() == [False, True, True]
+    assert classes(["p", "q", "r"], one_of=["p", "r"]).tolist() == [True, False, True]
+    assert classes([1, 2, 1], type="text").tolist() == ["1", "2", "1"]
+    assert classes(["true", "false"], type="bool").tolist() == [True, False]
+
+
+def test_text_lines_and_documents(tmp_path, small_pieces):
+    lines = tmp_path / "sms.txt"
+    lines.write_text("ham\tgo until jurong\nspam\tfree entry\tnow\n" * 30, encoding="utf-8")
+    ds = bigclf.convert(lines, tmp_path / "s", format="text")
+    assert ds.classes.tolist() == ["ham", "spam"] and ds.n_rows == 60
+    for group, word in (("rec.autos", "car"), ("sci.space", "möön")):
+        (tmp_path / "docs" / "train" / group).mkdir(parents=True)
+        for k in range(20):
+            (tmp_path / "docs" / "train" / group / str(k)).write_bytes(f"the {word}\nnumber {k}".encode("latin-1"))
+    features = {"reader": {"format": "text", "encoding": "latin-1"}}
+    tree = bigclf.convert(tmp_path / "docs" / "train", tmp_path / "t", features=features)
+    assert tree.classes.tolist() == ["rec.autos", "sci.space"] and tree.n_rows == 40
+    subprocess.run(["tar", "czf", tmp_path / "docs.tar.gz", "--sort=name", "-C", tmp_path, "docs"], check=True)
+    packed = bigclf.convert(f"{tmp_path}/docs.tar.gz#docs/train", tmp_path / "u", features=features)
+    assert digest(tmp_path / "t") == digest(tmp_path / "u") and packed.n_rows == 40
+
+
+def test_json_lists_and_their_parts(tmp_path):
+    (tmp_path / "all.json").write_text(json.dumps({"train": [["so it goes", "a"], ["hi", "b"]], "test": [["x", "a"]]}))
+    features = {"label": "1", "features": [{"text": "0"}]}
+    ds = bigclf.convert(f"{tmp_path}/all.json#/train", tmp_path / "s", format="jsonl", features=features)
+    assert ds.n_rows == 2 and ds.classes.tolist() == ["a", "b"]
+    with pytest.raises(DataError, match="there is train, test"):
+        bigclf.convert(f"{tmp_path}/all.json#/dev", tmp_path / "t", format="jsonl", features=features)
+
+
+# Models of raw columns
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("trained")
+    path = written(people(), directory, "csv")
+    ds = bigclf.convert(path, directory / "s", format="csv", features=SPEC)
+    model = bigclf.fit(ds, loss="logistic", tol=1e-2)
+    model.save(directory / "m.bigclf")
+    return directory, model
+
+
+OTHER_PROCESS = """
+import sys
+import numpy as np
+import bigclf
+model, rows, out = sys.argv[1:]
+np.save(out, bigclf.load(model).decision_function(rows))
+"""
+
+
+def test_another_process_predicts_raw_rows_as_from_shards_to_the_bit(tmp_path, trained):
+    directory, model = trained
+    table = people(300, seed=5)
+    path = written(table, tmp_path, "csv")
+    features = bigclf.load(directory / "m.bigclf")
+    shards = tmp_path / "shards"
+    from bigclf.raw import converted
+
+    ds = converted(path, features.features, learned=features.finisher.learned, directory=str(shards))
+    from_shards = model.decision_function(ds)
+    subprocess.run([sys.executable, "-c", OTHER_PROCESS, directory / "m.bigclf", path, tmp_path / "o.npy"], check=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "o.npy"), from_shards)
+    np.testing.assert_array_equal(model.decision_function(table), from_shards)
+    np.testing.assert_array_equal(model.decision_function(pa.Table.from_pandas(table)), from_shards)
+    np.testing.assert_array_equal(model.predict(table.drop(columns="y")), model.predict(ds))
+    told, same = bigclf.evaluate(model, path), bigclf.evaluate(model, table)
+    assert told.n == 300 and told.accuracy == same.accuracy == np.mean(model.predict(ds) == table.y) > 0.8
+    result = bigclf.predict(model, path, str(tmp_path / "out"), scores=True)
+    kept = pq.read_table(tmp_path / "out" / "rows.csv.parquet")
+    np.testing.assert_array_equal(kept["score"], from_shards)
+    assert result["rows"] == 300 and bigclf.predict(model, path, str(tmp_path / "out"), scores=True)["kept"] == 1
+
+
+def test_shards_with_other_statistics_are_refused(tmp_path, trained):
+    _, model = trained
+    other = bigclf.convert(written(people(200, 9), tmp_path, "csv"), tmp_path / "s", format="csv", features=SPEC)
+    for ask in (lambda: model.predict(other), lambda: bigclf.evaluate(model, other)):
+        with pytest.raises(DataError, match="features-of"):
+            ask()
+
+
+def test_fit_takes_raw_files_and_tables(tmp_path):
+    table = people()
+    path = written(table, tmp_path, "csv")
+    from_file = bigclf.fit(path, features=SPEC, format="csv", loss="squared_hinge", validate=path)
+    again = bigclf.fit(path, features=SPEC, format="csv", loss="squared_hinge")
+    np.testing.assert_array_equal(from_file.coef_, again.coef_)
+    from_table = bigclf.fit(table, features=SPEC, loss="squared_hinge", tol=1e-6)
+    beside = bigclf.fit(table, table.y.to_numpy(), features={"features": FEATURES}, loss="squared_hinge", tol=1e-6)
+    np.testing.assert_array_equal(from_table.coef_, beside.coef_)
+    agree = from_table.predict(table) == from_file.predict(table)
+    assert agree.mean() > 0.98 and from_table.classes_.tolist() == ["no", "yes"]
+    with pytest.raises(SchemaError, match="pay: there is no such column"):
+        from_table.predict(table.drop(columns="pay"))
+
+
+def test_a_model_without_what_was_learned_says_so(tmp_path, trained):
+    directory, _ = trained
+    (tmp_path / "s").mkdir()
+    for part in (directory / "s").glob("part-*"):
+        (tmp_path / "s" / part.name).write_bytes(part.read_bytes())
+    model = bigclf.fit(str(tmp_path / "s"), loss="squared_hinge", tol=0.1)
+    with pytest.raises(ValueError, match="lacks what was learned"):
+        model.predict(people(5))
