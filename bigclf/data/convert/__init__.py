@@ -27,6 +27,7 @@ WORTH_A_PROCESS = 2**26  # bytes of text that take as long to parse as a process
 PARSED_PIECE = 2**24  # bytes a piece becomes, about
 MAX_CHUNK_NNZ = 2**27
 QUARANTINE = "_bigclf_quarantine.txt"
+OF_COLUMNS = ("_bigclf_features.json", "_bigclf_features.safetensors")  # how they became features
 RAW_FORMATS = ("csv", "tsv", "jsonl", "text", "parquet")
 BAD_ROWS = ("error", "skip", "quarantine")
 _A = TypeVar("_A")
@@ -502,7 +503,7 @@ def _check_free(out: files.PathLike, overwrite: bool) -> None:
     there = files.list_directory(name)
     if there and not overwrite:
         raise RunError(f"{name!r} exists and is not empty; name another directory or pass overwrite (--overwrite)")
-    ours = {MANIFEST, CHUNK_TABLE, QUARANTINE, files.UNFINISHED, "_bigclf_features.json", "_bigclf_features.safetensors"}
+    ours = {MANIFEST, CHUNK_TABLE, QUARANTINE, files.UNFINISHED, *OF_COLUMNS}
     strange = [entry for entry in there if entry not in ours and not entry.startswith("part-")]
     if strange:
         raise RunError(f"{name!r} holds {strange[0]!r}, which bigclf did not write; it is not overwritten")
