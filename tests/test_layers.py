@@ -90,11 +90,11 @@ def test_an_import_only_points_down(path):
         ("dask", ("training/cluster.py", "training/survey.py", "benchmarks/child.py")),  # the last measures dask-ml
         ("distributed", ("training/cluster.py", "training/survey.py")),
         ("cryptography", ("tls.py",)),
-        ("safetensors", ("model.py", "training/run_directory.py")),
+        ("safetensors", ("model.py", "training/run_directory.py", "data/features/finish.py")),  # the last beside shards
         ("click", ("cli/",)),
         ("rich", ("cli/", "progress.py")),
         ("matplotlib", ("benchmarks/plots.py", "cli/sweep.py", "cli/path.py")),
-        ("yaml", ("cli/",)),
+        ("yaml", ("cli/", "data/features/spec.py")),  # specs of features are YAML for Python too
         ("pickle", ("training/errands.py", "training/trial.py")),  # a worker's own child process, through a pipe
         ("fsspec", ("data/remote.py",)),
         ("aiohttp", ("data/remote.py",)),
