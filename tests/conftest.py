@@ -6,6 +6,7 @@ anything imports numba, which reads it once.
 """
 
 import gc
+import logging
 import os
 import shutil
 import tempfile
@@ -52,6 +53,18 @@ def data_set():
         return path
 
     return find
+
+
+@pytest.fixture(scope="module")
+def client():
+    """A client of three Dask workers in this process: quick, and as apart from each other as any."""
+    distributed = pytest.importorskip("distributed")
+    logging.getLogger("distributed").setLevel(logging.ERROR)
+    cluster = distributed.LocalCluster(
+        n_workers=3, threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=None
+    )
+    with cluster, distributed.Client(cluster) as client:
+        yield client
 
 
 @pytest.fixture

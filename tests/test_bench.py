@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import sys
+import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -270,12 +271,24 @@ def test_a_program_that_is_never_good_enough_and_one_that_fails_are_said_to(tmp_
 
 def test_a_program_that_hangs_is_ended_with_all_that_it_started(tmp_path, data, cache):
     hung = script(tmp_path / "hung", f"#!/bin/sh\nsleep 600 &\necho $! > {tmp_path}/pid\nwait\n")
-    options = comparing.Options(1, 1.0, 1, 1, "float32", 10**9, None, 3.0, cache)
-    runner = comparing.Comparison(data, options, {}, lambda text: None, lambda found, number: None)
-    place = peers.places("hung", {"hung": str(hung)}, [])
-    assert runner.theirs(place, JOBS["hinge"], 0.1).failure == "not done after 3 s"
-    left = int((tmp_path / "pid").read_text())
-    assert not psutil.pid_exists(left) or psutil.Process(left).status() == psutil.STATUS_ZOMBIE
+    place, told = peers.places("hung", {"hung": str(hung)}, []), tmp_path / "pid"
+    for limit in (2.0, 20.0, 200.0):  # on a busy machine it takes long to come as far as it is to
+        options = comparing.Options(1, 1.0, 1, 1, "float32", 10**9, None, limit, cache)
+        runner = comparing.Comparison(data, options, {}, lambda text: None, lambda found, number: None)
+        assert runner.theirs(place, JOBS["hinge"], 0.1).failure == f"not done after {limit:g} s"
+        if told.exists() and told.read_text().strip():
+            break
+    end = time.monotonic() + 30  # a killed one may take a moment
+    while not (over := is_over(int(told.read_text()))) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert over
+
+
+def is_over(pid):
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 @pytest.fixture
@@ -329,11 +342,11 @@ def test_what_a_killed_run_left_behind_is_removed_and_nothing_else(tmp_path):
 
 
 def test_a_whole_run_against_scikit_learn(tmp_path, cache, bare):
-    words = ("--jobs", "hinge,online,perceptron,out_of_core", "--against", "sklearn,sklearn-sgd,snapml")
+    words = ("--jobs", "hinge,online,out_of_core", "--against", "sklearn,sklearn-sgd,snapml")
     out, err = bench(tmp_path / "out", cache, *words, "--peer", f"snapml={bare}", "--rounds", 1)
     assert "absent: snapml" in err and "pip install snapml" in err
     assert "snapml is absent" in out and "out_of_core was left out: give --cap 512MB" in out
-    for words in ("hinge", "online", "perceptron", "sklearn-sgd", "made-up", "results.json"):
+    for words in ("hinge", "online", "sklearn-sgd", "made-up", "results.json"):
         assert words in out
     told = json.loads((tmp_path / "out" / "results.json").read_text())
     assert told["data"]["n_rows"] == 600 and told["machine"]["peers"].keys() == {"sklearn", "sklearn-sgd"}
@@ -352,7 +365,7 @@ def test_a_whole_run_against_scikit_learn(tmp_path, cache, bare):
     assert all(0 < p["error"] < 0.5 and p["gap"] is None for p in by_name["online"]["programs"])
     with open(tmp_path / "out" / "results.csv") as file:
         lines = list(csv.DictReader(file))
-    assert len(lines) == 7 and float(lines[1]["seconds"]) == by_name["hinge"]["programs"][1]["seconds"]
+    assert len(lines) == 5 and float(lines[1]["seconds"]) == by_name["hinge"]["programs"][1]["seconds"]
     assert "| hinge | sklearn |" in (tmp_path / "out" / "results.md").read_text()
     assert "add --overwrite" in error_of("bench", "-o", tmp_path / "out", code=1)
 

@@ -1,7 +1,6 @@
 """The engine of a Dask cluster on quiet days: the bits of one process, what moves and what is refused."""
 
 import json
-import logging
 
 import numpy as np
 import pytest
@@ -15,17 +14,6 @@ from bigclf.methods import METHODS
 SMALL = "17MB"  # Arrow's allocator and the queues take 12 of them: the rows do not stay
 distributed = pytest.importorskip("distributed")
 D = 40
-
-
-@pytest.fixture(scope="module")
-def client():
-    """Three workers in this process: quick, and as apart from each other as any."""
-    logging.getLogger("distributed").setLevel(logging.ERROR)
-    cluster = distributed.LocalCluster(
-        n_workers=3, threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=None
-    )
-    with cluster, distributed.Client(cluster) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +52,7 @@ def test_workers_change_no_bit(algo, groups, client, rows):
 @every_method
 def test_nor_out_of_core_in_segments(algo, client, shards):
     segments = 1 if METHODS[algo].collect else 2
-    options = dict(algo=algo, groups=3, epochs=3, memory=SMALL, segments=segments)
+    options = dict(algo=algo, groups=3, epochs=2, memory=SMALL, segments=segments)
     options |= {"buffer": 10} if algo == "memma_blocks" else {}
     here, there = fit(shards, **options), fit(shards, workers=client, **options)
     assert here.result_.plan["segments"] == segments and not here.result_.plan["resident"]

@@ -98,10 +98,11 @@ def with_and_without(tmp_path_factory):
 
 @every_loss
 @pytest.mark.parametrize("working_set", [0, 0.2])
-@pytest.mark.parametrize(("bias", "dtype"), [(None, "float64"), ("feature", "float32")])
+@pytest.mark.parametrize("bias", [None, "feature"])
 def test_streamed_rows_of_weight_zero_are_as_if_they_were_not_there_to_the_bit(
-    loss, bias, dtype, working_set, with_and_without, tmp_path, quiet
+    loss, bias, working_set, with_and_without, tmp_path, quiet
 ):
+    dtype = "float32" if bias and loss == "squared_hinge" else "float64"
     data = with_and_without(loss in REGRESSION)
     given = dict(loss=loss, bias=bias, dtype=dtype, memory=SMALL, working_set=working_set, tol=0, progress=False)
     assert data[0].n_chunks == data[1].n_chunks == 5 and data[0].n_rows == data[1].n_rows + 100
@@ -229,12 +230,12 @@ KINDS = ["empty rows", "zeros", "duplicates", "C=1e-12", "C=1e12", "scales", "sc
 
 
 @every_loss
-@places
 @pytest.mark.parametrize("kind", KINDS)
-def test_bad_input_has_an_answer_with_its_certificate_or_is_not_converged(loss, place, kind, tmp_path, quiet):
+def test_bad_input_has_an_answer_with_its_certificate_or_is_not_converged(loss, kind, tmp_path, quiet):
     x, y, weights, options, easy = bad(kind, loss)
-    odd = (LOSSES.index(loss) + KINDS.index(kind) + (place == "streamed")) % 2  # each place has both, in turn
-    bias, dtype = (None, "float32") if odd else ("feature", "float64")
+    turn = LOSSES.index(loss) + KINDS.index(kind)  # every kind is met in memory and streamed, with both biases
+    place = "streamed" if turn % 2 else "resident"
+    bias, dtype = (None, "float32") if turn // 2 % 2 else ("feature", "float64")
     given = dict(loss=loss, bias=bias, dtype=dtype, epochs=12, tol=1e-6, **options)
     model = train(place, tmp_path / f"{bias}", x, y, weights, **given)
     told = check(model)
@@ -288,7 +289,7 @@ def long_row():
     return sp.vstack([x[:20], full, x[20:]]).tocsr(), np.insert(y, 20, 1)
 
 
-@every_loss
+@pytest.mark.parametrize("loss", ["hinge", "squared_epsilon_insensitive"])
 def test_a_row_of_five_million_entries_is_learned_or_refused_with_the_memory_it_takes(loss, long_row, tmp_path, quiet):
     x, y = long_row
     options = dict(loss=loss, epochs=30, tol=1e-6, progress=False)

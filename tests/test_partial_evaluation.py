@@ -104,7 +104,7 @@ def test_no_cut_changes_a_bit(model, stored, exact, monkeypatch):
     assert exact_auc_fits(model, stored, 10**9) == exact
     whole, n = figures(evaluate(model, stored)), stored.n_chunks
     rng = np.random.default_rng(0)
-    some = [np.sort(rng.integers(0, n + 1, 4)).tolist() for _ in range(5)]  # some parts are empty
+    some = [np.sort(rng.integers(0, n + 1, 4)).tolist() for _ in range(2)]  # some parts are empty
     for cuts in ([0, n], list(range(n + 1)), *([0, *cut, n] for cut in some)):
         assert figures(concluded(model, stored, in_parts(model, stored, cuts, exact, shipped))) == whole
 

@@ -23,9 +23,9 @@ def bound(x, y, u):
 
 
 @pytest.mark.parametrize("algo", ["perceptron", "averaged_perceptron"])
-@pytest.mark.parametrize("tenth", range(10))
-def test_mistakes_over_all_epochs_stay_below_the_bound_on_separable_sets(algo, tenth):
-    for seed in range(10 * tenth, 10 * tenth + 10):
+@pytest.mark.parametrize("part", range(5))
+def test_mistakes_over_all_epochs_stay_below_the_bound_on_separable_sets(algo, part):
+    for seed in range(8 * part, 8 * part + 8):
         x, y, u, gamma = separable_rows(n_rows=20 + seed % 40, n_features=2 + seed % 9, seed=seed)
         result = fit(x, y, algo=algo, bias=None, epochs=100, seed=seed, progress=False).result_
         assert gamma > 0 and 0 < result.mistakes <= bound(x.astype(float), y, u)

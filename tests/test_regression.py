@@ -138,17 +138,14 @@ def test_out_of_core_it_is_the_optimum_of_the_rows_in_memory(loss, made):
 
 
 @every_loss
-def test_workers_give_the_bits_of_one_process(loss, made):
-    pytest.importorskip("distributed")
+def test_workers_give_the_bits_of_one_process(loss, made, client):
     *_, dataset = made
     options = dict(loss=loss, C=0.01, groups=4, tol=1e-3, validate=dataset, **QUIET)
-    here, there = (fit(dataset, **options, **where) for where in ({}, {"workers": 2}))
+    here, there = (fit(dataset, **options, **where) for where in ({}, {"workers": client}))
     np.testing.assert_array_equal(here.coef_, there.coef_)
     assert here.result_.certificate == there.result_.certificate
     assert here.result_.history[-1]["validation"] == there.result_.history[-1]["validation"]
-    if loss != TUBES[0]:  # figures do not ask for the loss, and every cluster of processes takes seconds to start
-        return
-    mine, theirs = evaluate(here, dataset), bigclf.evaluate(there, dataset, workers=2)
+    mine, theirs = evaluate(here, dataset), bigclf.evaluate(there, dataset, workers=client)
     assert {**mine.to_dict(), "seconds": 0} == {**theirs.to_dict(), "seconds": 0}
 
 

@@ -272,14 +272,14 @@ def test_killed_between_two_writes_and_resumed_it_has_the_same_bits(tmp_path):
     assert found == [[signal.SIGKILL, digest]] * 3
 
 
-def test_one_group_visited_by_workers_has_the_bits_too(shards, disk, tmp_path):
+def test_one_group_visited_by_workers_has_the_bits_too(shards, disk, tmp_path, client):
     given = dict(tol=0, epochs=2, **SMALL, **SET)
     here = fit(shards, **given)
     disk()
-    there = fit(shards, workers=2, groups=1, run_dir=tmp_path / "run", checkpoint_every=0, **given)
+    there = fit(shards, workers=client, groups=1, run_dir=tmp_path / "run", checkpoint_every=0, **given)
     assert there.digest() == here.digest() and there.certificate == here.certificate
     (tmp_path / "run/model.bigclf").unlink()
-    resumed = fit(shards, workers=2, groups=1, run_dir=tmp_path / "run", resume=True, **given | {"epochs": 4})
+    resumed = fit(shards, workers=client, groups=1, run_dir=tmp_path / "run", resume=True, **given | {"epochs": 4})
     disk(there=False)
     assert resumed.digest() == fit(shards, **given | {"epochs": 4}).digest()
 
