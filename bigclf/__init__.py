@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bigclf import errors as errors
     from bigclf.catalogue import algorithms as algorithms
     from bigclf.data.convert import convert as convert
+    from bigclf.data.convert import readers as readers
     from bigclf.data.dataset import Dataset as Dataset
     from bigclf.estimators import LinearClassifier as LinearClassifier
     from bigclf.estimators import LinearRegressor as LinearRegressor
@@ -50,6 +51,8 @@ _PLACES = {
     "LinearRegressor": "bigclf.estimators",
 }
 
+_MODULES = {"errors": "bigclf.errors", "readers": "bigclf.data.convert.readers"}
+
 __all__ = [
     "Dataset",
     "LinearClassifier",
@@ -73,8 +76,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import on first use, so that ``import bigclf`` and ``bigclf --help`` answer at once."""
-    if name == "errors":
-        return importlib.import_module("bigclf.errors")
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
     if name not in _PLACES:
         raise AttributeError(f"module 'bigclf' has no attribute {name!r}; it has {', '.join(__all__)}")
     return getattr(importlib.import_module(_PLACES[name]), name)

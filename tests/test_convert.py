@@ -13,6 +13,7 @@ import sys
 from io import BytesIO
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
@@ -38,6 +39,10 @@ def text_of(m=400, d=60, seed=0, binary=False):
     buffer = BytesIO()
     dump_svmlight_file(x, rng.integers(0, 2, m) * 2 - 1, buffer, zero_based=False)
     return buffer.getvalue()
+
+
+def zstd(text):
+    return pa.compress(text, "zstd", asbytes=True)
 
 
 def source(tmp_path, text, name="rows.svm"):
@@ -79,7 +84,9 @@ def small_pieces(monkeypatch):
 # The same rows
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress, lzma.compress], ids=["plain", "gz", "bz2", "xz"])
+@pytest.mark.parametrize(
+    "pack", [bytes, gzip.compress, bz2.compress, lzma.compress, zstd], ids=["plain", "gz", "bz2", "xz", "zst"]
+)
 def test_rows_are_those_scikit_learn_reads(tmp_path, small_pieces, pack):
     text = text_of()
     x, y = load_svmlight_file(BytesIO(text), zero_based=False)
@@ -374,11 +381,12 @@ def test_bad_rows_are_skipped_or_kept_apart(tmp_path, small_pieces):
         (gzip.compress(text_of())[:-20], "cannot be decompressed"),
         (gzip.compress(text_of())[:2000] + b"rubbish" * 200, "cannot be decompressed"),
         (bz2.compress(text_of())[:-20], "cannot be decompressed"),
-        (b"\x28\xb5\x2f\xfdrest", "zstd"),
+        (b"\x28\xb5\x2f\xfdrest", "cannot be decompressed"),
+        (zstd(text_of())[:-20], "cannot be decompressed"),
         (b"PAR1 and so on", "Parquet file already"),
         (b"1 1:1 " + b" " * 2**25, "line of more than"),
     ],
-    ids=["empty", "comments", "cut gz", "bad gz", "cut bz2", "zstd", "parquet", "long line"],
+    ids=["empty", "comments", "cut gz", "bad gz", "cut bz2", "bad zst", "cut zst", "parquet", "long line"],
 )
 def test_sources_that_cannot_be_read(tmp_path, text, message):
     path = source(tmp_path, text)

@@ -13,7 +13,8 @@ from bigclf.units import format_bytes, format_seconds, plural
 @click.command("convert", short_help="Turn text into shards.")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.argument("out", metavar="OUT")
-@click.option("--format", "format", default="svmlight", show_default=True, help="What the source is.")
+@click.option("--format", "format", default="svmlight", show_default=True,
+              help="svmlight, vw (Vowpal Wabbit's), or MODULE:FUNCTION, a reader of your own.")  # fmt: skip
 @click.option("--chunk-nnz", type=click.IntRange(1, 2**27), default=500_000, show_default=True,
               help="Non-zeros in a chunk (a Parquet row group).")  # fmt: skip
 @click.option("--shuffle/--no-shuffle", default=True, show_default=True, help="Rows in keyed random order.")
@@ -24,12 +25,14 @@ from bigclf.units import format_bytes, format_seconds, plural
               help="What to do with a row that cannot be used.")  # fmt: skip
 @click.option("--max-bad-fraction", type=click.FloatRange(0, 1), default=0.01, show_default=True,
               help="More bad rows than this are an error all the same.")  # fmt: skip
-@click.option("--index-base", type=click.IntRange(0, 1), default=1, show_default=True, help="Smallest feature index.")
+@click.option("--index-base", type=click.IntRange(0, 1),
+              help="Smallest feature index  [default: 1 in svmlight, 0 in others]")  # fmt: skip
+@click.option("--hash-bits", type=click.IntRange(1, 30), help="Names of features (vw) are hashed to 2^N features.")
 @click.option("--n-features", type=click.IntRange(1), help="Number of features  [default: the largest index seen]")
 @terminal.overwrite_option
 @terminal.json_option
 def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -> None:
-    """Turn SOURCE files (plain, .gz or .bz2) into shards in the directory OUT.
+    """Turn SOURCE files (plain, .gz, .bz2, .xz or .zst) into shards in the directory OUT.
 
     The rows are shuffled in bounded memory, and the shards' bytes depend on sources, options and seed only: not on
     the number of workers, the memory or the hour.

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from bigclf.data import files
-from bigclf.data.convert import pieces
+from bigclf.data.convert import pieces, readers
 from bigclf.data.convert import shuffle as merging
 from bigclf.data.convert.parsed import Options
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, TARGET_NNZ, Dataset
@@ -47,8 +47,9 @@ def convert(
     on_bad_rows: str = "error",
     max_bad_fraction: float = 0.01,
     overwrite: bool = False,
-    index_base: int = 1,
+    index_base: int | None = None,
     n_features: int | None = None,
+    hash_bits: int | None = None,
     shard_nnz: int = SHARD_NNZ,
     progress: Any = None,
     features: Any = None,
@@ -57,9 +58,10 @@ def convert(
 
     Parameters
     ----------
-    source : path, directory, glob or list of them; plain, gzip, bzip2 or xz.
+    source : path, directory, glob or list of them; plain, gzip, bzip2, xz or zstd.
     out : directory to make; it appears when all is done, or not at all.
-    format : one of ``pieces.FORMATS``, or of raw columns "csv", "tsv", "jsonl", "text" or "parquet".
+    format : "svmlight", "vw" (Vowpal Wabbit's text) or a reader of your own (``bigclf.readers``); of raw columns "csv",
+        "tsv", "jsonl", "text" or "parquet".
     chunk_nnz : entries a chunk.
     shuffle : put the rows in a random order that depends on ``seed``, the source's contents and nothing else.
     memory : bytes to allocate, over all processes and besides what interpreter and libraries take.
@@ -68,8 +70,9 @@ def convert(
         ``_bigclf_quarantine.txt``, with file, line and reason.
     max_bad_fraction : of all rows; more is an error all the same.
     overwrite : replace shards that are there.
-    index_base : the first feature's number in the text, 0 or 1.
+    index_base : the first feature's number in the text, 0 or 1; None: 1 in svmlight, 0 in others.
     n_features : columns; None takes the largest index.
+    hash_bits : of "vw": names of features are hashed to 2^hash_bits features, 1 to 30; None: they are whole numbers.
     shard_nnz : entries a file, about.
     progress : object with start(plan), advance(rows, bytes) and stop().
     features : of raw columns, what becomes of them: a ``Spec``, a table or YAML (``data/features/spec.py``); what is
@@ -88,24 +91,31 @@ def convert(
     if features is not None or format in RAW_FORMATS:
         _check_bad_rows(on_bad_rows, max_bad_fraction)
         _check_sizes(chunk_nnz, shard_nnz)
+        sparse = dict(index_base=index_base is not None, n_features=n_features, hash_bits=hash_bits)
         return _convert_columns(
-            source, out, format, features, dict(index_base=index_base - 1, n_features=n_features),
+            source, out, format, features, sparse,
             chunk_nnz=chunk_nnz, shuffle=shuffle, seed=seed, memory=memory, workers=workers, on_bad_rows=on_bad_rows,
             max_bad_fraction=max_bad_fraction, overwrite=overwrite, shard_nnz=shard_nnz, progress=progress,
         )  # fmt: skip
-    _check_choices(format, on_bad_rows, index_base, chunk_nnz, shard_nnz, max_bad_fraction)
+    reader = readers.find(format, RAW_FORMATS)
+    _check_choices(on_bad_rows, index_base, chunk_nnz, shard_nnz, max_bad_fraction)
+    options = _options(reader, format, index_base, n_features, hash_bits)
     total = parse_bytes(memory)
     sources = [pieces.look_at(path, number) for number, path in enumerate(files.expand(source))]
     workers = _workers(workers, total, sources)
     with _building(out, overwrite) as directory, _Converter(directory, workers, total, progress) as converter:
+        _compile_parser(reader, options)
+        max_line = max(converter.room // 8, 2**24)
+        if reader.prepare is not None:
+            options = reader.prepare(pieces.first_text(sources[0], max_line, reader.record), options)
         job = pieces.Job(
-            format,
-            Options(index_base, n_features),
+            reader,
+            options,
             seed if shuffle else None,
             converter.scratch,
             converter.room // 4,
             on_bad_rows == "error",
-            max(converter.room // 8, 2**24),
+            max_line,
         )
         converter.parse(sources, job, keep_bad=on_bad_rows == "quarantine")
         converter.check(sources, max_bad_fraction)
@@ -128,12 +138,28 @@ def _convert_columns(
     return convert_columns(source, out, with_format(features, format), **options)
 
 
+def _options(
+    reader: readers.Reader, format: str, index_base: int | None, n_features: int | None, hash_bits: int | None
+) -> Options:
+    """What the reader is told; TypeError for what has no effect on it."""
+    if reader.index_base is None and index_base is not None:
+        raise TypeError(f"index_base has no effect on format={format!r}, whose reader counts from 0")
+    base = index_base if index_base is not None else reader.index_base or 0
+    if hash_bits is None:
+        return Options(base, n_features)
+    if not reader.hashes:
+        raise TypeError(f"hash_bits has no effect on format={format!r}, whose features are numbers")
+    if not 1 <= hash_bits <= 30:
+        raise ValueError(f"hash_bits must be from 1 to 30, not {hash_bits!r}")
+    if n_features is not None:
+        raise TypeError("n_features has no effect with hash_bits, which say how many features there are")
+    return Options(base, 2**hash_bits, hash_bits)
+
+
 def _check_choices(
-    format: str, on_bad_rows: str, index_base: int, chunk_nnz: int, shard_nnz: int, max_bad_fraction: float
+    on_bad_rows: str, index_base: int | None, chunk_nnz: int, shard_nnz: int, max_bad_fraction: float
 ) -> None:
-    if format not in pieces.FORMATS:
-        raise ValueError(f"format must be one of {', '.join((*pieces.FORMATS, *RAW_FORMATS))}, not {format!r}")
-    if index_base not in (0, 1):
+    if index_base not in (None, 0, 1):
         raise ValueError(f"index_base must be 0 or 1, not {index_base!r}")
     _check_bad_rows(on_bad_rows, max_bad_fraction)
     _check_sizes(chunk_nnz, shard_nnz)
@@ -207,7 +233,11 @@ class _Converter:
         """First pass: parse every piece, spill its rows in order of their keys."""
         if self.progress is not None:
             self.progress.start({"task": "parse", "bytes": sum(s.size for s in sources), "workers": self.workers})
-        tasks = (task for s in sources for task in pieces.tasks_of(s, self._pieces_a_task(s), job.max_line))
+        tasks = (
+            task
+            for s in sources
+            for task in pieces.tasks_of(s, self._pieces_a_task(s), job.max_line, job.reader.record)
+        )
         lines: collections.Counter[int] = collections.Counter()
         for task, done in _in_order(self.pool, functools.partial(pieces.run_task, job), tasks, self.workers + 1):
             for bad in done.bad:
@@ -256,11 +286,12 @@ class _Converter:
     def plan(self, job: pieces.Job, chunk_nnz: int, shard_nnz: int) -> merging.Plan:
         """What the second pass is to do."""
         bounds = self._bounds(shuffled=job.seed is not None, shard_nnz=shard_nnz)
+        features = made_by(job.options)
         if self.totals.real:
-            return _plan(self, bounds, None, None, job.options.n_features, None, chunk_nnz)
+            return _plan(self, bounds, None, None, job.options.n_features, features, chunk_nnz)
         codes = np.array(sorted(self.totals.labels), np.float64)
         classes = codes.astype(np.int64) if _integral(self.totals.labels) else codes
-        return _plan(self, bounds, codes, classes, job.options.n_features, None, chunk_nnz)
+        return _plan(self, bounds, codes, classes, job.options.n_features, features, chunk_nnz)
 
     def write(self, plan: merging.Plan) -> None:
         """Second pass: each shard collects its range of keys from all runs."""
@@ -295,13 +326,20 @@ class _Converter:
             "bad_examples": self.examples,
         }
 
-    def warnings(self, index_base: int) -> list[str]:
+    def warnings(self, index_base: int | None) -> list[str]:
         found = []
         if index_base == 0 and self.totals.min_index > 0:
             found.append("no row has index 0: if the text counts features from 1, convert it with index_base=1")
         if self.n_bad:
             found.append(f"{self.n_bad:,} bad rows were left out; the first: {self.examples[0]}")
         return found
+
+
+def made_by(options: Options) -> dict[str, Any] | None:
+    """What shards and models say of features that are hashed names; None of those that are given."""
+    if options.hash_bits is None:
+        return None
+    return {"kind": "hashed names", "version": 1, "hash_bits": options.hash_bits}
 
 
 def _integral(labels: Iterable[float]) -> bool:
@@ -325,7 +363,6 @@ def _pool(workers: int) -> Any:
 def _compile() -> None:
     """Compile the kernels once, here, so that workers find them in the cache."""
     from bigclf.block import check_rows, one_value_a_row
-    from bigclf.data.convert import parsed, svmlight
     from bigclf.jit import compiling
 
     bounds, indices, values = np.array([0, 1]), np.zeros(1, np.uint32), np.ones(1, np.float32)
@@ -334,8 +371,15 @@ def _compile() -> None:
             merging.take_rows(bounds[:1], bounds[1:], np.zeros(1, np.int64), source, source.copy())
         check_rows(bounds, indices, values, np.uint32(1), np.empty(1))
         one_value_a_row(bounds, values)
-        parsed.as_slab(svmlight.parse(b"1 1:1 4294967297:1\n", Options()))
-        parsed.as_slab(svmlight.parse(b"1 1:1\n", Options()))
+
+
+def _compile_parser(reader: readers.Reader, options: Options) -> None:
+    """Compile what parses, here, too."""
+    from bigclf.data.convert.parsed import as_slab
+    from bigclf.jit import compiling
+
+    with compiling():
+        as_slab(reader.parse(reader.example, options))
 
 
 def _in_order(pool: Any, function: Callable[[_A], _B], items: Iterable[_A], in_flight: int) -> Iterator[tuple[_A, _B]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from bigclf.jit import inlined, kernel
 
-SPACE, HASH, PLUS, COMMA, MINUS, POINT, ZERO, COLON, NEWLINE = 32, 35, 43, 44, 45, 46, 48, 58, 10
+NEWLINE, HASH, PLUS, MINUS, POINT, ZERO, COLON, BAR = 10, 35, 43, 45, 46, 48, 58, 124
 FULL = 900_000_000_000_000_000  # below this there is room for a digit more, and its float64 is an int64 again
 EXACT = 2**53  # whole numbers up to here are float64
 POWERS = 10.0 ** np.arange(23)  # exactly: 5^22 < 2^53
@@ -204,3 +204,40 @@ def store(indptr, indices, values, kept_indptr, kept_indices, kept_values):  # t
                 n += 1
         kept_indptr[i + 1] = n
     return rounding, ones
+
+
+@kernel
+def ascend(start, end, indices, values, spare_indices, spare_values):  # type: ignore[no-untyped-def]
+    """Put the entries start <= p < end, a row, into ascending order and add up values of the same index, as they came.
+
+    In place; the spare arrays are as long as the row. A stable merge sort, where it is needed. Returns where the row
+    ends now, and whether all its values are finite and within float32.
+    """
+    size, rising, fit = end - start, True, True
+    for p in range(start + 1, end):
+        rising = rising and indices[p] > indices[p - 1]
+    width = size if rising else 1
+    while width < size:
+        for low in range(0, size, 2 * width):
+            a, middle, last = low, min(low + width, size), min(low + 2 * width, size)
+            b = middle
+            for k in range(low, last):
+                if b >= last or (a < middle and indices[start + a] <= indices[start + b]):
+                    spare_indices[k], spare_values[k] = indices[start + a], values[start + a]
+                    a += 1
+                else:
+                    spare_indices[k], spare_values[k] = indices[start + b], values[start + b]
+                    b += 1
+        for k in range(size):
+            indices[start + k], values[start + k] = spare_indices[k], spare_values[k]
+        width *= 2
+    kept = start
+    for p in range(start, end):
+        if kept > start and indices[kept - 1] == indices[p]:
+            values[kept - 1] += values[p]
+        else:
+            indices[kept], values[kept] = indices[p], values[p]
+            kept += 1
+    for p in range(start, kept):
+        fit = fit and abs(values[p]) <= MOST
+    return kept, fit

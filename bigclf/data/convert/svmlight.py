@@ -14,14 +14,13 @@ from bigclf.data.shards import FLOAT32_MAX
 def parse(text: bytes, options: Options) -> Parsed:
     """Rows of whole lines of text; lines that are no rows are listed with the reason."""
     text = text if text.endswith(b"\n") else text + b"\n"
-    limit = 2**63 - 1 if options.n_features is None else options.n_features
     most = len(text) // 4 + 1  # an entry is four bytes at least, a row two
     rows = np.zeros(len(text) // 2 + 1, np.int64), np.empty(most, np.int64), np.empty(most)
     labels, hard, bad = np.empty(len(text) // 2), np.empty((most, 3), np.int64), list[BadRow]()
     raw = np.frombuffer(text, np.uint8)
     place = m = n = h = 0
     while place < len(text):
-        place, m, n, h = parse_rows(raw, place, m, n, h, options.index_base, limit, *rows, labels, hard)
+        place, m, n, h = parse_rows(raw, place, m, n, h, options.index_base, options.limit, *rows, labels, hard)
         if place < len(text):
             end = text.index(b"\n", place) + 1
             try:
@@ -65,16 +64,16 @@ def parse_line(line: bytes, options: Options) -> tuple[float, list[int], list[fl
         return None
     if b"\0" in line:
         raise ValueError("there is a zero byte in the line: the file is damaged, or no text")
-    label = _number(fields[0], "the label")
+    label = number(fields[0], "the label")
     pairs = fields[2:] if len(fields) > 1 and _is_query(fields[1]) else fields[1:]
     indices, values = list[int](), list[float]()
     for pair in pairs:
         index = _index(pair, options)
         if indices and index <= indices[-1]:
-            raise ValueError(f"the index in {_shown(pair)} is not greater than the one before (unsorted or repeated)")
-        value = _number(pair.split(b":", 1)[1], f"the value in {_shown(pair)}")
+            raise ValueError(f"the index in {shown(pair)} is not greater than the one before (unsorted or repeated)")
+        value = number(pair.split(b":", 1)[1], f"the value in {shown(pair)}")
         if abs(value) > FLOAT32_MAX:
-            raise ValueError(f"the value in {_shown(pair)} is beyond the range of float32 ({FLOAT32_MAX:.3g})")
+            raise ValueError(f"the value in {shown(pair)} is beyond the range of float32 ({FLOAT32_MAX:.3g})")
         indices.append(index)
         values.append(value)
     return label, indices, values
@@ -88,29 +87,29 @@ def _index(pair: bytes, options: Options) -> int:
     """0-based index of ``index:value``."""
     text, colon, _ = pair.partition(b":")
     if not colon:
-        raise ValueError(f"{_shown(pair)} is not index:value")
+        raise ValueError(f"{shown(pair)} is not index:value")
     try:
         index = int(text.replace(b"_", b"?")) - options.index_base
     except ValueError:
-        raise ValueError(f"the index in {_shown(pair)} is not a whole number") from None
+        raise ValueError(f"the index in {shown(pair)} is not a whole number") from None
     if index == -1 and options.index_base == 1:
         raise ValueError("index 0, but indices start at 1; if they start at 0 pass index_base=0 (--index-base 0)")
-    limit = 2**63 - 1 if options.n_features is None else options.n_features
-    if not 0 <= index < limit:
-        raise ValueError(f"the index in {_shown(pair)} is negative or beyond the {limit:,} features")
+    if not 0 <= index < options.limit:
+        raise ValueError(f"the index in {shown(pair)} is negative or beyond the {options.limit:,} features")
     return index
 
 
-def _number(text: bytes, what: str) -> float:
+def number(text: bytes, what: str) -> float:
+    """A finite number; ValueError that says ``what`` it was to be."""
     try:
         number = float(text.replace(b"_", b"?"))
     except ValueError:
-        raise ValueError(f"{what} is not a number: {_shown(text)}") from None
+        raise ValueError(f"{what} is not a number: {shown(text)}") from None
     if not math.isfinite(number):
         raise ValueError(f"{what} is {number}")
     return number
 
 
-def _shown(text: bytes) -> str:
+def shown(text: bytes) -> str:
     """Text from a file, safe and short enough for a message."""
     return repr(text[:40].decode("utf-8", "replace")) + ("..." if len(text) > 40 else "")

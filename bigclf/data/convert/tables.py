@@ -255,7 +255,8 @@ def _record_pieces(source: Source, how: Reading, max_line: int) -> Iterator[tupl
     """(piece, whole records): a record ends with a line up to which all quotes are closed."""
     quote, position = how.quote.encode() or b'"', 0
     with opened(source.path) as stream, pieces_errors(source.path):
-        while text := pieces._whole_lines(stream, pieces.PIECE - position % pieces.PIECE, max_line, source.path):
+        whole_lines = pieces.Records(stream, b"", max_line, source.path)
+        while text := whole_lines.read(pieces.PIECE - position % pieces.PIECE):
             lines, count, extra = [text], text.count(quote), 0
             while count % 2 and (line := stream.readline(max_line)):
                 lines.append(line)
