@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bigclf.metrics import predict as predict
     from bigclf.model import Model as Model
     from bigclf.model import load as load
+    from bigclf.reporting import report as report
     from bigclf.training import fit as fit
     from bigclf.training.evaluation import evaluate as evaluate
     from bigclf.training.path import path as path
@@ -40,6 +41,7 @@ _PLACES = {
     "evaluate": "bigclf.training.evaluation",
     "predict": "bigclf.metrics",
     "path": "bigclf.training.path",
+    "report": "bigclf.reporting",
     "sweep": "bigclf.training.sweep",
     "algorithms": "bigclf.catalogue",
     "infinity_norm_margin": "bigclf.margins",
@@ -69,6 +71,7 @@ __all__ = [
     "load",
     "path",
     "predict",
+    "report",
     "soft_margin",
     "sweep",
 ]

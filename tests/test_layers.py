@@ -17,8 +17,8 @@ LAYERS = {
     "model": 4, "machine": 4, "tls": 4,
     "raw": 4.5, "metrics": 5, "margins": 5,
     "training": 6, "catalogue": 6,
-    "benchmarks": 6.5,
-    "estimators": 7, "cli": 7, "report": 7, "preload": 7,
+    "benchmarks": 6.5, "reporting": 6.5,
+    "estimators": 7, "cli": 7, "preload": 7,
 }  # fmt: skip
 ANYTHING = {"__init__", "__main__"}  # the package's own front
 

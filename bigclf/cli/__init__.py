@@ -34,6 +34,7 @@ COMMANDS = {  # in the order in which a person meets them; "module" or "module:a
     "evaluate": "evaluate",
     "predict": "predict",
     "explain": "explain",
+    "report": "report",
     "export": "export",
     "import": "export:import_command",
     "algorithms": "algorithms",

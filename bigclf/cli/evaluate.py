@@ -17,38 +17,72 @@ from bigclf.units import format_count, format_seconds
 @terminal.workers_option
 @terminal.patience_option
 @click.option("-o", "--output", metavar="FILE", help="Also write the figures to FILE as JSON.")
+@click.option("--report", metavar="FILE.html", help="Also write a report that a browser shows.")
 @terminal.overwrite_option
 @terminal.json_option
 def command(
     model: str, data: tuple[str, ...], memory: str | None, workers: str | None, patience: tuple[str, ...],
-    output: str | None, overwrite: bool, as_json: bool,
+    output: str | None, report: str | None, overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Accuracy, AUC, F1 and the confusion of MODEL on the labelled shards DATA.
 
     Of a model that predicts numbers: mean squared and absolute error, and R^2.
     """
     from bigclf.model import load
-    from bigclf.progress import TerminalProgress
-    from bigclf.training.evaluation import evaluate
 
-    if output:
-        refuse_existing(output, overwrite)
-    progress = TerminalProgress("evaluating")
-    try:
-        where = list(data) if len(data) > 1 else data[0]
-        with terminal.usage_errors():
-            result = evaluate(
-                load(model), where, memory=memory or "1GB", workers=terminal.workers_of(workers),
-                patience=terminal.pairs_option(patience, "--patience") or None, progress=progress,
-            )  # fmt: skip
-    finally:
-        progress.stop()
+    for path in (output, report):
+        if path:
+            refuse_existing(path, overwrite)
+    if report and workers:
+        raise click.UsageError("--report needs every decision value and measures in this process: without --workers")
+    where = list(data) if len(data) > 1 else data[0]
+    known = load(model)
+    if report:
+        result = measure_and_report(known, where, memory or "1GB", report, model)
+    else:
+        result = measure(known, where, memory or "1GB", workers, patience)
     if output:
         write_json(output, result.to_dict())
     if as_json:
         terminal.emit_json(result.to_dict())
     else:
         print_evaluation(result)
+        if report:
+            click.echo(f"  report: {report}")
+
+
+def measure(model: Any, data: Any, memory: str, workers: str | None, patience: tuple[str, ...]) -> Any:
+    """``bigclf.evaluate`` with its progress on stderr."""
+    from bigclf.progress import TerminalProgress
+    from bigclf.training.evaluation import evaluate
+
+    progress = TerminalProgress("evaluating")
+    try:
+        with terminal.usage_errors():
+            return evaluate(
+                model, data, memory=memory, workers=terminal.workers_of(workers),
+                patience=terminal.pairs_option(patience, "--patience") or None, progress=progress,
+            )  # fmt: skip
+    finally:
+        progress.stop()
+
+
+def measure_and_report(model: Any, data: Any, memory: str, out: str, path: str) -> Any:
+    """The same figures, and their report, from one read."""
+    import time
+
+    from bigclf.data import files
+    from bigclf.progress import TerminalProgress
+    from bigclf.reporting import measured, report
+
+    progress, started = TerminalProgress("evaluating"), time.perf_counter()
+    try:
+        found = measured(model, data, memory, progress)
+    finally:
+        progress.stop()
+    found.evaluation.seconds = time.perf_counter() - started
+    report(model, out, found, overwrite=True, title=files.base_name(path))
+    return found.evaluation
 
 
 def refuse_existing(path: str, overwrite: bool) -> None:

@@ -61,10 +61,14 @@ from bigclf.units import format_bytes, format_seconds, plural
               " bits cannot be repeated.")  # fmt: skip
 @click.option("--local-dir", metavar="DIR", help="Where caches may lie.")
 @click.option("--columns", metavar="ROLE=NAME,...", help="Names of the columns label, indices, values, weight.")
+@click.option("--report", metavar="FILE.html", help="Also write a report that a browser shows; with --validate it"
+              " measures the model there.")  # fmt: skip
 @terminal.overwrite_option
 @terminal.json_option
 @click.pass_context
-def command(ctx: click.Context, data: tuple[str, ...], model: str, as_json: bool, **options: Any) -> None:
+def command(
+    ctx: click.Context, data: tuple[str, ...], model: str, report: str | None, as_json: bool, **options: Any
+) -> None:  # fmt: skip
     """Train a model on the shards DATA (a directory, a glob or files).
 
     Exit code 4: stopped at its limits before the tolerance; the model is written all the same. 5: the cluster was
@@ -73,6 +77,8 @@ def command(ctx: click.Context, data: tuple[str, ...], model: str, as_json: bool
     overwrite, resume = options.pop("overwrite"), options["resume"]
     own_directory = options["run_dir"] is None
     run_dir = options["run_dir"] = options["run_dir"] or f"{model}.run"
+    if report and files_exist(report) and not (overwrite or resume):
+        raise RunError(f"{report}: exists; add --overwrite to replace it")
     prepare(model, run_dir, overwrite=overwrite, resume=resume)
     keywords = fit_keywords(ctx, options)
     again = terminal.command_line(ctx, resume=True)
@@ -80,6 +86,8 @@ def command(ctx: click.Context, data: tuple[str, ...], model: str, as_json: bool
         with terminal.resumable(again):
             trained = fit_showing(list(data), keywords)
             trained.save(model)
+            if report:
+                write_report(trained, report, model, options["validate"])
     except (click.UsageError, BigclfError) as error:
         if own_directory and not isinstance(error, Interrupted | ClusterError) and not has_checkpoint(run_dir):
             clear_run(run_dir)
@@ -90,8 +98,24 @@ def command(ctx: click.Context, data: tuple[str, ...], model: str, as_json: bool
         terminal.emit_json(summary(trained, model))
     else:
         print_fit(trained, model)
+        if report:
+            click.echo(f"  report: {report}")
     if stopped_early(trained):
         ctx.exit(terminal.LIMITS)
+
+
+def files_exist(path: str) -> bool:
+    from bigclf.data import files
+
+    return files.exists(path)
+
+
+def write_report(model: Any, report: str, path: str, validate: str | None) -> None:
+    """What happened in the run is in ``model.result_``."""
+    from bigclf.cli.report import write
+    from bigclf.data import files
+
+    write(model, report, validate, overwrite=True, title=files.base_name(path))
 
 
 def prepare(model: str, run_dir: str, *, overwrite: bool, resume: bool) -> None:

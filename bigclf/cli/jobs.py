@@ -34,14 +34,17 @@ from bigclf.errors import BigclfError, masked
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
-COMMANDS = ("convert", "validate", "inspect", "fit", "sweep", "path", "evaluate", "predict")
+COMMANDS = (
+    "convert", "validate", "inspect", "fit", "sweep", "path", "evaluate", "predict", "explain", "report", "export",
+    "import",
+)  # fmt: skip
 KEYS: dict[str, tuple[str, ...] | None] = {  # None: any key, because methods name their own parameters
     "data": ("source", "train", "test_source", "test", "convert", "columns"),
     "method": None,
     "limits": ("memory", "tol", "epochs", "max_seconds"),
     "run": ("dir", "seed", "groups", "mixing", "threads", "checkpoint_every", "local_dir"),
     "cluster": ("workers", "patience"),
-    "outputs": ("model", "evaluation", "predictions", "scores", "proba"),
+    "outputs": ("model", "evaluation", "predictions", "scores", "proba", "report"),
     "steps": None,
     "name": None,
 }
@@ -297,6 +300,9 @@ class Job:
             options = {"model": model, "data": test, "output": outputs["predictions"]}
             flags = {key: outputs[key] for key in ("scores", "proba") if key in outputs}
             yield self._step("predict", {**options, **flags}, ("outputs",))
+        if outputs.get("report"):
+            options = {"run": self.run_dir, "output": outputs["report"], "data": test, "memory": memory}
+            yield self._step("report", options, ("outputs",))
 
     def _fit_options(self) -> dict[str, Any]:
         from bigclf.cli.fit import command

@@ -12,6 +12,8 @@ import click
 from bigclf.cli import terminal
 from bigclf.cli.jobs import Job, JobError, Step, read_job
 
+MADE_ANEW = ("evaluate", "report", "export", "import")  # on resume; all other steps keep what is finished
+
 
 @click.command("run", short_help="Run a job file.")
 @click.argument("job", metavar="JOB.yaml")
@@ -75,8 +77,8 @@ def make_context(ctx: click.Context, job: Job, step: Step, flags: dict[str, bool
     words = list(step.words)
     for param in command.params:
         wanted = flags.get(param.name or "")
-        if param.name == "overwrite" and step.command == "evaluate":
-            wanted = wanted or flags["resume"]  # its figures are made anew; all other steps keep what is finished
+        if param.name == "overwrite" and step.command in MADE_ANEW:
+            wanted = wanted or flags["resume"]
         if isinstance(param, click.Option) and param.is_flag and wanted:
             words.append(param.opts[-1])
     try:

@@ -1,0 +1,49 @@
+"""``bigclf report``: one HTML file about a run, a model or an evaluation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from bigclf.cli import terminal
+from bigclf.units import format_bytes
+
+
+@click.command("report", short_help="Write a report that a browser shows.")
+@click.argument("run", metavar="RUN|MODEL")
+@click.option("-o", "--output", "out", required=True, metavar="FILE.html", help="Where the report goes.")
+@click.option("--data", multiple=True, metavar="DATA", help="Labelled shards to measure the model on: curves,"
+              " confusion, calibration.")  # fmt: skip
+@click.option("--names", metavar="FILE", help="Names of the features, a line each, or lines FEATURE<tab>NAME.")
+@click.option("--title", help="Title of the page  [default: the name of RUN]")
+@terminal.memory_option
+@terminal.overwrite_option
+@terminal.json_option
+def command(
+    run: str, out: str, data: tuple[str, ...], names: str | None, title: str | None, memory: str | None,
+    overwrite: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Write one HTML file about a run directory (also one that is still under way) or a model: its certificate, curves,
+    the weights that decide, data, settings, memory and events; with --data how good it is on other rows.
+
+    The file holds everything it shows; it can be mailed, printed and read on a phone.
+    """
+    where: Any = list(data) if len(data) > 1 else data[0] if data else None
+    told = write(run, out, where, names=names, memory=memory or "1GB", overwrite=overwrite, title=title)
+    if as_json:
+        terminal.emit_json(told)
+    else:
+        terminal.heading(told["out"], f"{format_bytes(told['bytes'])}: {', '.join(told['sections'])}")
+
+
+def write(thing: Any, out: str, data: Any, **options: Any) -> dict[str, Any]:
+    """The report, with progress on stderr while rows are read."""
+    from bigclf.progress import TerminalProgress
+    from bigclf.reporting import report
+
+    progress = TerminalProgress("measuring")
+    try:
+        return report(thing, out, data, progress=progress, **options)
+    finally:
+        progress.stop()

@@ -1,0 +1,129 @@
+"""A report: one HTML file about a run, a model or an evaluation, with everything in it and nothing asked of a network.
+
+``content`` says what is shown, ``curves`` and ``pictures`` draw it, ``page`` and its template make the file.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from bigclf import metrics
+from bigclf.data import files
+from bigclf.errors import DataError, RunError
+from bigclf.explaining import explain
+from bigclf.model import Model, load
+from bigclf.reporting.content import Measured, Subject, page_of
+from bigclf.reporting.page import render
+from bigclf.units import parse_bytes
+
+TOP, TOP_OF_MANY = 12, 6  # features of a class
+
+
+def report(
+    thing: Any, out: Any, data: Any = None, *, names: Any = None, memory: str | int = "1GB", overwrite: bool = False,
+    progress: Any = None, title: str | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Write a report.
+
+    Parameters
+    ----------
+    thing : a ``Model`` (with its history where ``fit`` has just made it), the path of one, or a run directory.
+    out : the HTML file.
+    data : labelled shards to measure the model on, as in ``evaluate`` (or what ``measured`` gave); None: the report is
+        about the training alone.
+    names : of the features, as in ``Model.explain``.
+    memory : bound of what measuring allocates.
+    overwrite : replace ``out``.   title : of the page; None: the name of ``thing``.
+    progress : an object with ``start, advance, stop``, for the read of ``data``.
+
+    Returns
+    -------
+    dict : out, bytes, and the names of the ``sections``.
+
+    Raises
+    ------
+    RunError : ``out`` exists, or a run that has no model yet is to be measured.
+    DataError : ``thing`` is neither, or is damaged.
+    """
+    name = str(out)
+    if files.exists(name) and not overwrite:
+        raise RunError(f"{name}: exists; overwrite it with overwrite=True, --overwrite")
+    subject = subject_of(thing, title)
+    if data is not None:
+        if subject.model is None:
+            raise RunError(f"{thing}: the run has no model yet, so that there is nothing to measure")
+        found = data if isinstance(data, Measured) else measured(subject.model, data, memory, progress)
+        subject = subject._replace(measured=found)
+    subject = subject._replace(explained=explained(subject.model, names))
+    page = page_of(subject)
+    files.make_directory(files.parent_directory(name))
+    files.publish_text(name, render(page))
+    return {"out": name, "bytes": files.file_size(name), "sections": [section.name for section in page.sections]}
+
+
+def subject_of(thing: Any, title: str | None = None) -> Subject:
+    """What a model, a model's file or a run directory tells by itself."""
+    if isinstance(thing, Model):
+        history = [] if thing.result_ is None else thing.result_.history
+        return Subject(title or "model", thing, {}, history, None, None)
+    path = str(thing)
+    if files.exists(files.join(path, "run.json")):
+        return _of_run(path, title)
+    if files.is_directory(path):
+        raise DataError("no run directory: there is no run.json in it", file=path)
+    return Subject(title or files.base_name(path), load(path), {}, [], None, None)
+
+
+def _of_run(path: str, title: str | None) -> Subject:
+    place = files.join(path, "run.json")
+    try:
+        run = json.loads(files.read_text(place))
+    except ValueError as error:
+        raise DataError(f"not readable as JSON: {error}", file=place) from None
+    if not isinstance(run, dict):
+        raise DataError("not the record of a run", file=place)
+    model = files.join(path, "model.bigclf")
+    known = load(model) if files.exists(model) else None
+    return Subject(title or files.base_name(path), known, run, history_of(path), None, None)
+
+
+def history_of(directory: str) -> list[dict[str, Any]]:
+    """The records of a run; a line that a kill cut short is left out."""
+    place = files.join(directory, "history.jsonl")
+    records = []
+    for line in files.read_text(place).splitlines() if files.exists(place) else ():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and isinstance(record.get("epoch"), int):
+            records.append(record)
+    return records
+
+
+def measured(model: Model, data: Any, memory: str | int = "1GB", progress: Any = None) -> Measured:
+    """Figures of the model on labelled shards, and what curves are made of."""
+    dataset = metrics.labelled_dataset(model, data)
+    if dataset.n_rows == 0:
+        raise DataError("there are no rows to measure the model on", file=dataset.files[0])
+    exact = metrics.exact_auc_fits(model, dataset, parse_bytes(memory))
+    if progress is not None:
+        progress.start({"n_rows": dataset.n_rows, "task": "rows"})
+    advance = None if progress is None else progress.advance
+    part = metrics.partial_evaluation(model, dataset, 0, dataset.n_chunks, exact=exact, advance=advance)
+    where = ", ".join(map(str, data)) if isinstance(data, (list, tuple)) else str(data)
+    if not isinstance(data, (str, list, tuple)):
+        where = ", ".join(dataset.files[:3]) + " ..." * (len(dataset.files) > 3)
+    return Measured(metrics.concluded(model, dataset, part), getattr(part, "ranking", None), where)
+
+
+def explained(model: Model | None, names: Any) -> Any:
+    """The largest weights, or why there are none to show."""
+    if model is None:
+        return None
+    try:
+        few = model.intercept_.size <= 3
+        return explain(model, top=TOP if few else TOP_OF_MANY, names=names)
+    except RunError as error:
+        return str(error)

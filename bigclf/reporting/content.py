@@ -1,0 +1,535 @@
+"""What a report says: from a model, the record of its run and an evaluation to the sections of a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigclf.reporting import curves
+from bigclf.reporting.page import Bar, Figure, Page, Section, Shade, Table, Tile
+from bigclf.reporting.pictures import Line, chart
+from bigclf.units import format_bytes, format_seconds, plural
+
+MOST_CLASSES = 20  # with a table of their own, or a line and a column of the confusion
+MOST_EVENTS = 200
+MOST_PAIRS = 20  # of classes that are confused
+MOST_LINES = 200  # of a table of classes
+
+
+class Measured(NamedTuple):
+    """An evaluation, what it kept of the decision values (``metrics.Ranking``, or None), and of which data it is."""
+
+    evaluation: Any
+    ranking: Any
+    data: str
+
+
+class Subject(NamedTuple):
+    """What a report is about.
+
+    title : of the page; model : or None while there is none; run : ``run.json``, or {}; history : records of epochs;
+    measured : or None; explained : ``explaining.explain``'s, or why there is nothing to show.
+    """
+
+    title: str
+    model: Any
+    run: dict[str, Any]
+    history: list[dict[str, Any]]
+    measured: Measured | None
+    explained: Any
+
+
+def page_of(subject: Subject) -> Page:
+    import bigclf
+
+    sections = [
+        evaluation_section(subject),
+        training_section(subject),
+        weights_section(subject),
+        data_section(subject),
+        settings_section(subject),
+        memory_section(subject),
+        events_section(subject),
+    ]
+    method = told_method(subject)
+    return Page(
+        subject.title, method_title(method.get("name")), tiles(subject), [s for s in sections if s], bigclf.__version__
+    )
+
+
+def told_method(subject: Subject) -> dict[str, Any]:
+    """Name, loss and parameters, of the model or, before there is one, of the run."""
+    if subject.model is not None:
+        return dict(subject.model.method)
+    identity = subject.run.get("identity", {})
+    return {"name": identity.get("method"), "loss": identity.get("loss"), **identity.get("settings", {})}
+
+
+def method_title(name: Any) -> str:
+    from bigclf.methods import METHODS
+
+    method = METHODS.get(name)
+    return f"{name}: {method.title}" if method is not None else str(name or "")
+
+
+def facts_of(subject: Subject) -> dict[str, Any]:
+    return subject.model.facts if subject.model is not None else {}
+
+
+def certificate_of(subject: Subject) -> dict[str, Any] | None:
+    if subject.model is not None:
+        return subject.model.certificate  # type: ignore[no-any-return]
+    last = [record for record in subject.history if record.get("gap") is not None]
+    return {"gap": last[-1]["gap"], "primal": last[-1]["objective"], "dual": last[-1]["dual"]} if last else None
+
+
+# What is seen first
+
+
+def tiles(subject: Subject) -> list[Tile]:
+    return [*_quality_tiles(subject), *_evaluation_tiles(subject), *_cost_tiles(subject)]
+
+
+def _quality_tiles(subject: Subject) -> list[Tile]:
+    found = []
+    certificate, facts = certificate_of(subject), facts_of(subject)
+    if certificate is not None:
+        tone = "poor" if facts.get("converged") is False else "good"
+        found.append(
+            Tile("Certified gap", f"{certificate['gap']:.1e}", "relative distance from the optimum, at most", tone)
+        )
+    progressive = facts.get("progressive") or {}
+    if certificate is None and "error" in progressive:
+        note = "each row judged before it was learned from"
+        found.append(Tile("Progressive error", f"{100 * progressive['error']:.2f} %", note))
+    if facts.get("converged") is False:
+        found.append(Tile("Ended by", str(facts.get("stopped")), "before its tolerance", "poor"))
+    return found
+
+
+def _evaluation_tiles(subject: Subject) -> list[Tile]:
+    if subject.measured is None:
+        return [Tile("Validation", text)] if (text := validation_text(facts_of(subject).get("validation"))) else []
+    e = subject.measured.evaluation
+    if hasattr(e, "mean_squared_error"):
+        found = [Tile("Mean squared error", f"{e.mean_squared_error:.5g}", plural(e.n, "row"))]
+        return found + ([Tile("R²", f"{e.r2:.4f}")] if e.r2 is not None else [])
+    found = [Tile("Accuracy", f"{100 * e.accuracy:.2f} %", plural(e.n, "row"))]
+    if e.auc is not None:
+        found.append(Tile("Area under ROC", f"{e.auc:.4f}"))
+    return [*found, Tile("F1, mean of classes", f"{e.macro_f1:.4f}")]
+
+
+def _cost_tiles(subject: Subject) -> list[Tile]:
+    facts, last = facts_of(subject), subject.history[-1] if subject.history else {}
+    seconds, reads = facts.get("seconds", last.get("seconds")), facts.get("reads", last.get("reads"))
+    epochs = facts.get("epochs", last.get("epoch"))
+    found = []
+    if seconds is not None:
+        counted = [plural(n, word) for n, word in ((reads, "read"), (epochs, "epoch")) if n is not None]
+        found.append(Tile("Time", format_seconds(seconds), ", ".join(counted)))
+    memory = facts.get("memory") or {}
+    if "peak" in memory:
+        base = memory.get("base", 0)
+        note = f"of {format_bytes(max(0, memory['planned'] - base))} planned" if "planned" in memory else ""
+        found.append(Tile("Memory at the peak", format_bytes(max(0, memory["peak"] - base)), note))
+    return found
+
+
+# Evaluation
+
+
+def evaluation_section(subject: Subject) -> Section:
+    section = Section("evaluation", "On labelled rows")
+    if subject.measured is None:
+        return section
+    e, ranking, data = subject.measured
+    section.text = f"{e.n:,} rows of {data}."
+    if hasattr(e, "mean_squared_error"):
+        section.facts = [
+            ("mean squared error", f"{e.mean_squared_error:.6g}"),
+            ("mean absolute error", f"{e.mean_absolute_error:.6g}"),
+            ("R²", "none" if e.r2 is None else f"{e.r2:.5f}"),
+            ("mean of the labels", f"{e.label_mean:.6g}"),
+        ]
+    else:
+        section.facts = _class_figures(e)
+        section.figures = _ranked(subject, e, ranking)
+        section.tables = [_per_class(e), *_confusion(e)]
+    section.notes = list(e.notes)
+    section.facts += [
+        (f"{name.replace('_', ' ')} by row weights", f"{v:.6g}")
+        for name, v in (e.weighted or {}).items()
+        if v is not None
+    ]
+    return section
+
+
+def _class_figures(e: Any) -> list[tuple[str, str]]:
+    facts = [("rows right", f"{e.correct:,} of {e.n:,}"), ("accuracy", f"{100 * e.accuracy:.3f} %")]
+    names = {"auc": "area under ROC", "log_loss": "log loss", "confusion": "confusion"}
+    if e.auc is not None:
+        facts.append(("area under ROC", f"{e.auc:.5f}" + (f" ± {e.auc_bound:.1e}" if e.auc_bound else "")))
+    if e.log_loss is not None:
+        facts.append(("log loss", f"{e.log_loss:.5f}"))
+    facts.append(("F1, mean of classes", f"{e.macro_f1:.5f}"))
+    return facts + [(names.get(name, name), f"none: {why}") for name, why in e.missing.items()]
+
+
+def _ranked(subject: Subject, e: Any, ranking: Any) -> list[Figure]:
+    """ROC, precision and recall, reliability: of two classes, where both occur."""
+    if ranking is None or e.auc is None:
+        return []
+    found = curves.levels(ranking)
+    label, share = str(e.classes[1]), found.positive.sum() / e.n
+    precision = curves.average_precision(found)
+    luck = Line("by chance", [0, 1], [0, 1], guide=True)
+    base = Line("by chance", [0, 1], [share, share], guide=True)
+    figures = [
+        Figure(
+            "ROC",
+            chart(
+                f"ROC curve, area {e.auc:.4f}",
+                [Line("model", *curves.roc(found)), luck],
+                "rows of the other class above the threshold",
+                f"rows of {label} above it",
+                unit=True,
+            ),
+            f"Area {e.auc:.4f}.",
+        ),
+        Figure(
+            "Precision and recall",
+            chart(
+                f"Precision against recall, average precision {precision:.4f}",
+                [Line("model", *curves.precision_recall(found)), base],
+                "recall",
+                "precision",
+                unit=True,
+            ),
+            f"Average precision {precision:.4f}; {100 * share:.2f} % of the rows are {label}.",
+        ),
+    ]
+    return [*figures, *_reliability(subject.model, found, label)]
+
+
+def _reliability(model: Any, found: curves.Levels, label: str) -> list[Figure]:
+    if model is None or model.no_probabilities():
+        return []
+    r = curves.reliability(found, model.probabilities(found.values)[:, 1])
+    exact = Line("as it should be", [0, 1], [0, 1], guide=True)
+    drawing = chart(
+        f"Reliability, expected calibration error {r.error:.4f}",
+        [Line("model", r.predicted, r.observed), exact],
+        f"probability of {label}",
+        f"share that is {label}",
+        unit=True,
+    )
+    text = f"Expected calibration error {r.error:.4f}; each point is about {r.rows.max():,} rows of like probability."
+    return [Figure("Calibration", drawing, text)]
+
+
+def _per_class(e: Any) -> Table:
+    lines = [
+        [
+            str(f["label"]),
+            f"{f['rows']:,}",
+            f"{f['precision']:.4f}",
+            f"{f['recall']:.4f}",
+            Bar(f"{f['f1']:.4f}", f["f1"]),
+        ]
+        for f in e.f1[:MOST_LINES]
+    ]
+    columns = [("class", "text"), *((name, "number") for name in ("rows", "precision", "recall", "F1"))]
+    more = f"The first {MOST_LINES} of {len(e.f1):,} classes." if len(e.f1) > MOST_LINES else ""
+    return Table("Classes", columns, lines, more)
+
+
+def _confusion(e: Any) -> list[Table]:
+    """The whole table of few classes, else the pairs that are confused most."""
+    if e.confusion is None:
+        return []
+    counts, labels = np.array(e.confusion), [str(label) for label in e.classes]
+    if len(labels) <= MOST_CLASSES:
+        shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        rows = [
+            [labels[k], *(Shade(f"{n:,}", s) for n, s in zip(counts[k].tolist(), shares[k].tolist(), strict=True))]
+            for k in range(len(labels))
+        ]
+        columns = [("is \\ said", "text"), *((label, "number") for label in labels)]
+        return [
+            Table("Confusion", columns, rows, "Rows by their own class (down) and the one the model says (across).")
+        ]
+    wrong = counts - np.diag(np.diag(counts))
+    order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_PAIRS]
+    pairs = [(i // len(labels), i % len(labels)) for i in order.tolist()]
+    rows = [[labels[i], labels[j], f"{wrong[i, j]:,}"] for i, j in pairs if wrong[i, j]]
+    return [Table("Confused most", [("is", "text"), ("said", "text"), ("rows", "number")], rows)] if rows else []
+
+
+# Training
+
+
+def training_section(subject: Subject) -> Section:
+    section = Section("training", "How it was trained")
+    certificate, facts = certificate_of(subject), facts_of(subject)
+    if certificate is not None:
+        section.text = certificate_sentence(certificate)
+        section.facts = [
+            ("objective of the answer", f"{certificate['primal']:,.6f}"),
+            ("no answer is below", f"{certificate['dual']:,.6f}"),
+        ]
+        if "violation" in certificate:
+            section.facts.append(("largest violation of optimality", f"{certificate['violation']:.2e}"))
+    elif (progressive := facts.get("progressive") or {}).get("rows"):
+        section.text = (
+            "The method has no certificate. Each row of the first epoch was judged before it was learned from."
+        )
+        each = "" if progressive["rows"] == facts.get("n_rows") else ", once for each class"
+        section.facts = [
+            (f"rows judged{each}", f"{progressive['rows']:,}"),
+            ("of them wrong", f"{progressive.get('mistakes', 0):,}"),
+        ]
+    section.facts += [
+        (name, str(value))
+        for name, value in (
+            ("ended by", facts.get("stopped")),
+            ("best epoch", facts.get("best_epoch")),
+            ("validation", validation_text(facts.get("validation"))),
+            ("chosen", facts.get("chosen")),
+            ("repeatable", None if facts.get("repeatable", True) else "no: waiting time was used"),
+        )
+        if value
+    ]
+    section.figures = [
+        figure for figure in (_gaps(subject), _objectives(subject), _errors(subject), _progressive(subject)) if figure
+    ]
+    section.notes = [str(text) for text in facts.get("warnings", ())]
+    return section
+
+
+def certificate_sentence(certificate: dict[str, Any]) -> str:
+    gap = certificate["gap"]
+    share = f"{100 * gap:.3g} %" if gap >= 1e-6 else f"{gap:.1e} of it"
+    return (
+        f"The objective of this answer lies at most {share} above the best there is. Both bounds were computed over "
+        "all rows in float64, whatever happened before; they speak of the training objective, not of rows never seen."
+    )
+
+
+def _series(history: Sequence[dict[str, Any]], name: str, factor: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    points = [(record["epoch"], factor * record[name]) for record in history if record.get(name) is not None]
+    x, y = np.array(points, float).reshape(-1, 2).T
+    return curves.thinned(x, y)
+
+
+def _epochs(history: Sequence[dict[str, Any]]) -> dict[str, bool]:
+    """How an axis of epochs is drawn: many by their logarithm."""
+    return {"log_x" if history and history[-1].get("epoch", 0) > 100 else "whole_x": True}
+
+
+def _gaps(subject: Subject) -> Figure | None:
+    certified, estimated = (_series(subject.history, name) for name in ("gap", "estimated_gap"))
+    if certified[0].size + estimated[0].size < 2:
+        return None
+    lines = [Line("certified", *certified), Line("estimated on the way", *estimated)]
+    drawing = chart(
+        "Relative gap by epoch",
+        [line for line in lines if len(line.x)],
+        "epoch",
+        "relative gap",
+        log_y=True,
+        **_epochs(subject.history),
+    )
+    return Figure(
+        "Distance from the optimum", drawing, "An estimate holds for the moment it was made; a certificate is a bound."
+    )
+
+
+def _objectives(subject: Subject) -> Figure | None:
+    primal, dual = _series(subject.history, "objective"), _series(subject.history, "dual")
+    if primal[0].size < 2:
+        return None
+    lines = [Line("objective", *primal), *([Line("bound from below", *dual)] if dual[0].size else [])]
+    return Figure("Objective", chart("Objective by epoch", lines, "epoch", "objective", **_epochs(subject.history)))
+
+
+def _errors(subject: Subject) -> Figure | None:
+    mine = _series(subject.history, "error", 100.0)
+    judged = [
+        (r["epoch"], 100 * (1 - r["validation"]["accuracy"]))
+        for r in subject.history
+        if "accuracy" in (r.get("validation") or {})
+    ]
+    if certificate_of(subject) is not None and not judged or max(mine[0].size, len(judged)) < 2:
+        return None
+    lines = [Line("before learning from a row", *mine)]
+    if judged:
+        lines.append(Line("validation rows", *np.array(judged, float).T))
+    drawing = chart("Share of wrong rows by epoch", lines, "epoch", "wrong, %", **_epochs(subject.history))
+    return Figure("Errors by epoch", drawing)
+
+
+def _progressive(subject: Subject) -> Figure | None:
+    curve = (facts_of(subject).get("progressive") or {}).get("curve") or []
+    if len(curve) < 2:
+        return None
+    rows, mistakes = np.array([point[:2] for point in curve], float).T
+    drawing = chart(
+        "Progressive error against rows seen",
+        [Line("error so far", rows, 100 * mistakes / rows)],
+        "rows seen",
+        "wrong so far, %",
+        log_x=True,
+    )
+    return Figure("Progressive error", drawing, "Each row judged before it was learned from, mean of all so far.")
+
+
+def validation_text(found: dict[str, float] | None) -> str:
+    parts = [
+        f"accuracy {100 * v:.2f} %" if name == "accuracy" else f"{name.replace('_', ' ')} {v:.6g}"
+        for name, v in (found or {}).items()
+    ]
+    return ", ".join(parts)
+
+
+# Weights
+
+
+def weights_section(subject: Subject) -> Section:
+    section = Section("weights", "What decides")
+    if subject.model is None:
+        return section
+    if isinstance(subject.explained, str):
+        section.notes = [subject.explained]
+        return section
+    classes = subject.explained["classes"]
+    section.text = (
+        "The weights that speak most for each class; what speaks against it, where shown, has the other colour."
+    )
+    section.tables = [_weight_table(each) for each in classes[:MOST_CLASSES] if each["for"] or each["against"]]
+    section.notes = list(subject.explained["warnings"])
+    if len(classes) > MOST_CLASSES:
+        section.notes.append(f"The first {MOST_CLASSES} of {len(classes):,} classes.")
+    return section
+
+
+def _weight_table(each: dict[str, Any]) -> Table:
+    entries = [*each["for"], *reversed(each["against"])]
+    most = max(abs(entry["weight"]) for entry in entries)
+    named, sure, counted = (
+        any(entry.get(key) is not None for entry in entries) for key in ("name", "standard_error", "rows")
+    )
+    columns = [("feature", "text"), ("weight", "number")]
+    columns += [("std. error", "number")] * sure + [("rows", "number")] * counted
+    rows = []
+    for entry in entries:
+        name = f"{entry['name']} ({entry['feature']})" if entry["name"] else str(entry["feature"])
+        row: list[Any] = [name, Bar(f"{entry['weight']:+.4g}", abs(entry["weight"]) / most, entry["weight"] < 0)]
+        row += [f"{entry['standard_error']:.3g}"] if sure else []
+        rows.append(row + ([f"{entry['rows']:,}"] if counted else []))
+    title = "Numbers" if each["class"] is None else f"Class {each['class']}"
+    return Table(f"{title}: {each['nonzero']:,} weights, bias {each['bias']:.4g}", columns, rows)
+
+
+# Data, settings, memory, events
+
+
+def data_section(subject: Subject) -> Section:
+    facts, model = facts_of(subject), subject.model
+    data = subject.run.get("identity", {}).get("data", {})
+    rows, nnz = facts.get("n_rows", data.get("n_rows")), facts.get("nnz", data.get("nnz"))
+    features = data.get("n_features") if model is None else model.n_features
+    told = [
+        ("rows", rows and f"{rows:,}"),
+        ("features", features and f"{features:,}"),
+        ("non-zeros", nnz and f"{nnz:,}"),
+    ]
+    if rows and nnz:
+        told.append(("non-zeros a row", f"{nnz / rows:.1f}"))
+    if model is not None:
+        labels = None if model.regression else [str(label) for label in model.classes_.tolist()]
+        told.append(
+            ("labels", "numbers" if labels is None else f"{len(labels):,} classes: {shortened(', '.join(labels))}")
+        )
+        told.append(("features are", model.features.get("kind")))
+    told.append(("digest", facts.get("data", data.get("digest"))))
+    return Section("data", "Data it was trained on", facts=[(name, str(value)) for name, value in told if value])
+
+
+def settings_section(subject: Subject) -> Section:
+    from bigclf.methods import METHODS
+
+    method, facts, run = told_method(subject), facts_of(subject), subject.run
+    name = method.pop("name", None)
+    paper = METHODS[name].paper if name in METHODS else None
+    told: list[tuple[str, Any]] = [("method", name), ("published in", paper), *method.items()]
+    limits = facts.get("limits") or run.get("limits") or {}
+    told += [
+        ("tolerance", facts.get("tol", run.get("identity", {}).get("tol"))),
+        *((f"limit: {n}", v) for n, v in limits.items()),
+    ]
+    told += [("seed", facts.get("seed", run.get("plan", {}).get("seed"))), ("bigclf", facts.get("version"))]
+    told += [*run.get("versions", {}).items(), ("processor", run.get("cpu")), ("started", run.get("started"))]
+    plan = facts.get("plan") or run.get("plan") or {}
+    groups = len(plan.get("groups", ())) or None
+    told += [("groups", groups), ("weights kept as", plan.get("dtype"))]
+    shown = {name.replace("_", " "): value for name, value in told if value is not None and value != ""}
+    return Section("settings", "Settings", facts=[(name, short(value)) for name, value in shown.items()])
+
+
+def memory_section(subject: Subject) -> Section:
+    facts = facts_of(subject)
+    plan = facts.get("plan") or subject.run.get("plan") or {}
+    parts = {
+        name: size for name, size in (plan.get("memory") or {}).items() if name not in ("planned", "budget") and size
+    }
+    section = Section("memory", "Memory and bytes")
+    memory, last = facts.get("memory") or {}, subject.history[-1] if subject.history else {}
+    sizes = [
+        ("budget", (plan.get("memory") or {}).get("budget")),
+        ("interpreter and libraries", memory.get("base")),
+        ("planned beside them", memory["planned"] - memory["base"] if "planned" in memory else None),
+        ("at the peak, beside them", max(0, memory["peak"] - memory["base"]) if "peak" in memory else None),
+        ("read", facts.get("bytes_read", last.get("bytes_read"))),
+        ("moved between workers", last.get("bytes_moved")),
+        ("dual variables on disk", plan.get("rows_bytes")),
+        ("raw store", plan.get("store_bytes")),
+    ]
+    section.facts = [(name, format_bytes(size)) for name, size in sizes if size]
+    if parts:
+        most = max(parts.values())
+        rows = [
+            [name, Bar(format_bytes(size), size / most)] for name, size in sorted(parts.items(), key=lambda p: -p[1])
+        ]
+        section.tables = [Table("The plan", [("for", "text"), ("bytes", "number")], rows)]
+    return section
+
+
+def events_section(subject: Subject) -> Section:
+    found = [(record.get("epoch"), event) for record in subject.history for event in record.get("events") or ()]
+    section = Section("events", "What happened to workers")
+    if not found:
+        return section
+    rows = [
+        [f"{epoch:,}", str(event.get("worker", "")), str(event.get("what", ""))]
+        for epoch, event in found[-MOST_EVENTS:]
+    ]
+    more = f"The last {MOST_EVENTS} of {len(found):,}." if len(found) > MOST_EVENTS else ""
+    section.tables = [Table("Events", [("epoch", "number"), ("worker", "text"), ("event", "text")], rows, more)]
+    return section
+
+
+def short(value: Any) -> str:
+    """A setting in a line."""
+    if isinstance(value, (bool, str)):
+        return shortened(str(value).lower() if isinstance(value, bool) else value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return shortened(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def shortened(text: str, most: int = 160) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
