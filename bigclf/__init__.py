@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bigclf.model import load as load
     from bigclf.reporting import report as report
     from bigclf.training import fit as fit
+    from bigclf.training.calibrating import calibrate as calibrate
     from bigclf.training.evaluation import evaluate as evaluate
     from bigclf.training.path import path as path
     from bigclf.training.sweep import sweep as sweep
@@ -38,6 +39,7 @@ _PLACES = {
     "fit": "bigclf.training",
     "load": "bigclf.model",
     "convert": "bigclf.data.convert",
+    "calibrate": "bigclf.training.calibrating",
     "evaluate": "bigclf.training.evaluation",
     "predict": "bigclf.metrics",
     "path": "bigclf.training.path",
@@ -62,6 +64,7 @@ __all__ = [
     "Model",
     "__version__",
     "algorithms",
+    "calibrate",
     "convert",
     "entropy_margin",
     "errors",

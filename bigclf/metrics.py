@@ -27,6 +27,8 @@ from bigclf.units import format_bytes, parse_bytes
 
 BYTES_PER_ROW = 12  # what the exact AUC may take
 BINS = 2**20
+RELIABILITY_BINS = 10
+UNITS = 2**30  # of a probability that is summed: whole numbers have no order of summing, to 8 billion rows in a bin
 MOST_CLASSES_CONFUSED = 1000  # a confusion of more classes is a table nobody reads and no memory holds
 MOST_SCORE_COLUMNS = 1000
 
@@ -56,6 +58,11 @@ class Evaluation(Figures):
     confusion : counts [true][predicted], or None above 1000 classes; rows with unknown labels are not in it.
     auc, auc_bound : two classes: area under the ROC curve, ties counted half; the bound is 0 when it is exact.
     log_loss : mean of -log(probability of the label), or None.
+    calibration_error : the expected calibration error, sum over the bins of ``reliability`` of their share of the rows
+        times |share that is right - mean probability| (Naeini, Cooper, Hauskrecht, AAAI 2015), or None.
+    reliability : of the rows with a known label, in 10 bins of equal width: of two classes by the probability of the
+        greater, of more by that of the class predicted: for each bin ``low, high, rows, probability`` (its mean) and
+        ``share`` (of rows with that label; both None in an empty bin); None without probabilities.
     missing : why a figure is None.
     unknown : labels that the model does not know and how many rows have them; all these rows count as wrong.
     unseen : entries whose feature the model does not know; they count as zero.
@@ -74,6 +81,8 @@ class Evaluation(Figures):
     auc: float | None
     auc_bound: float
     log_loss: float | None
+    calibration_error: float | None = None
+    reliability: list[dict[str, Any]] | None = None
     missing: dict[str, str] = field(default_factory=dict)
     unknown: dict[Any, int] = field(default_factory=dict)
     unseen: int = 0
@@ -335,6 +344,43 @@ class WeightedMeans:
         return {name: above / below if below > 0 else None for name, (above, below) in sums.items()} or None
 
 
+class Reliability:
+    """Rows, those with the label, and sums of probabilities in units, int64 each, in bins of the probability."""
+
+    def __init__(self) -> None:
+        self.rows, self.right, self.units = (np.zeros(RELIABILITY_BINS, np.int64) for _ in range(3))
+
+    def add(self, probability: np.ndarray, right: np.ndarray) -> None:
+        """Probabilities [m] of a label, and whether it is the row's, bool [m]."""
+        places = np.minimum((probability * RELIABILITY_BINS).astype(np.int64), RELIABILITY_BINS - 1)
+        self.rows += np.bincount(places, minlength=RELIABILITY_BINS)
+        self.right += np.bincount(places[right], minlength=RELIABILITY_BINS)
+        np.add.at(self.units, places, np.rint(probability * UNITS).astype(np.int64))
+
+    def merge(self, other: Reliability) -> None:
+        self.rows += other.rows
+        self.right += other.right
+        self.units += other.units
+
+    def error(self) -> float | None:
+        """sum over bins of |rows with the label - sum of probabilities| / all rows"""
+        n = int(self.rows.sum())
+        return math.fsum(np.abs(self.right - self.units / UNITS).tolist()) / n if n else None
+
+    def bins(self) -> list[dict[str, Any]]:
+        table = zip(self.rows.tolist(), self.right.tolist(), self.units.tolist(), strict=True)
+        return [
+            {
+                "low": k / RELIABILITY_BINS,
+                "high": (k + 1) / RELIABILITY_BINS,
+                "rows": rows,
+                "probability": units / UNITS / rows if rows else None,
+                "share": right / rows if rows else None,
+            }
+            for k, (rows, right, units) in enumerate(table)
+        ]
+
+
 class PartialEvaluation:
     """Counts over the rows of consecutive chunks, from which all figures follow; parts can be merged and pickled.
 
@@ -356,6 +402,7 @@ class PartialEvaluation:
     confusion : int64 [true class, predicted class], or None above 1000 classes.
     ranking : what the AUC comes from, or None without two classes.
     losses : for each chunk the sum of -log(probability of the label), or None without probabilities.
+    reliability : rows by their probability, or None without.
     weighed : the same of rows with weights.
     """
 
@@ -367,6 +414,7 @@ class PartialEvaluation:
         self.confusion = np.zeros((k, k), np.int64) if k <= MOST_CLASSES_CONFUSED else None
         self.ranking = (Ranking(rows) if exact else BinnedRanking()) if model.binary else None
         self.losses = None if model.no_probabilities() else array("d")
+        self.reliability = None if model.no_probabilities() else Reliability()
         self.weighed = WeightedMeans()
 
     def add(self, model: Model, scores: np.ndarray, true: np.ndarray, weights: np.ndarray | None = None) -> None:
@@ -385,9 +433,12 @@ class PartialEvaluation:
         if self.ranking is not None:
             self.ranking.add(scores[known], true[known] == 1)
         if self.losses is not None:
-            chosen = model.probabilities(scores[known])[np.arange(int(known.sum())), true[known]]
-            losses = -np.log(np.maximum(chosen, np.finfo(float).tiny))
+            shares, each = model.probabilities(scores[known]), np.arange(int(known.sum()))
+            losses = -np.log(np.maximum(shares[each, true[known]], np.finfo(float).tiny))
             self.losses.append(float(losses.sum()))
+            assert self.reliability is not None
+            told = np.ones_like(each) if model.binary else said[known]
+            self.reliability.add(shares[each, told], true[known] == told)
         if weights is not None:
             self.weighed.add("accuracy", weights, (true == said).astype(np.float64))
             if self.losses is not None:
@@ -410,6 +461,8 @@ class PartialEvaluation:
             self.ranking.merge(other.ranking)  # type: ignore[arg-type]  # of the same type
         if self.losses is not None:
             self.losses.extend(other.losses or ())
+        if self.reliability is not None and other.reliability is not None:
+            self.reliability.merge(other.reliability)
         self.weighed.merge(other.weighed)
 
     def _check(self, other: PartialEvaluation) -> None:
@@ -425,7 +478,8 @@ class PartialEvaluation:
         """Bytes of it as it travels."""
         kept = {} if self.ranking is None else self.ranking.__getstate__()
         counts = self.right, self.truly, self.predicted, self.confusion
-        return n_bytes((counts, kept)) + 8 * len(self.losses or ()) + self.weighed.n_bytes
+        bins = 3 * 8 * RELIABILITY_BINS * (self.reliability is not None)
+        return n_bytes((counts, kept)) + 8 * len(self.losses or ()) + bins + self.weighed.n_bytes
 
 
 class PartialRegression:
@@ -528,7 +582,7 @@ def _figures(model: Model, labels: np.ndarray, counts: np.ndarray, part: Partial
     if no_auc:
         missing["auc"] = no_auc
     if reason := model.no_probabilities():
-        missing["log_loss"] = reason
+        missing["log_loss"] = missing["calibration_error"] = reason
     if part.confusion is None:
         missing["confusion"] = f"{part.truly.size:,} classes are too many for a table of all pairs"
     f1 = _f1(model, part)
@@ -545,6 +599,8 @@ def _figures(model: Model, labels: np.ndarray, counts: np.ndarray, part: Partial
         auc=auc,
         auc_bound=bound,
         log_loss=_log_loss(part),
+        calibration_error=None if part.reliability is None else part.reliability.error(),
+        reliability=None if part.reliability is None else part.reliability.bins(),
         missing=missing,
         unknown=unknown,
         unseen=part.unseen,

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from bigclf.block import Block, alike, as_unsigned, rows_of, writable
+from bigclf.calibration import Calibration
 from bigclf.data import files
 from bigclf.data.features.finish import Finisher, checked, is_columns
 from bigclf.data.features.spec import parse
@@ -28,7 +29,8 @@ from bigclf.errors import DataError, ModelFormatError
 from bigclf.jit import dot, entry, kernel
 from bigclf.methods import voted_perceptron
 
-FORMAT, VERSION = "bigclf-model", 4  # 2 where numbers are predicted, 3 for sparse weights, 4 for raw columns, else 1
+FORMAT, VERSION = "bigclf-model", 5
+# 2 where numbers are predicted, 3 for sparse weights, 4 for raw columns, 5 where it was calibrated, else 1
 PIECE_BYTES = 32_000_000  # of decision values that are made at a time where classes alone are wanted
 MANY_CLASSES = 1000
 PROBABILITY_LOSSES = ("logistic",)
@@ -37,6 +39,7 @@ _DTYPES: dict[str, np.dtype] = {"F64": np.dtype("<f8"), "F32": np.dtype("<f4"), 
                                 "U32": np.dtype("<u4")}  # fmt: skip
 STATE = "state."  # what the names of a state's tensors begin with
 COLUMNS = "columns."  # ... and of those with what was learned of raw columns
+CALIBRATION = "calibration."
 _MAX_HEADER = 100_000_000  # bytes; the limit of the safetensors library itself
 
 
@@ -84,6 +87,7 @@ class Model:
     ----------
     coef_, intercept_, classes_ : the arrays above (``coef_`` sparse where ``weights`` are); of a voted perceptron the
         last vector, by which nothing is decided.
+    calibration : what makes its probabilities (``bigclf.calibrate``), or None.
     result_ : the ``Result`` of the training, or None for a model that was loaded.
     """
 
@@ -105,6 +109,7 @@ class Model:
         self.features = features or {"kind": "given", "version": 1}
         self.method, self.certificate, self.facts = dict(method or {}), certificate, dict(facts or {})
         self.state, self.learned = dict(state or {}), dict(learned or {})
+        self.calibration: Calibration | None = None
         self.result_: Any = None
         self._check()
 
@@ -238,13 +243,13 @@ class Model:
 
     @property
     def predict_proba(self) -> Any:
-        """Probabilities float64 [n, classes]; only after training with a loss that models them. Of more than two
-        classes they are the softmax where all were learned at once, else those of one against the rest, made to sum
-        to 1.
+        """Probabilities float64 [n, classes]; only of a model that was calibrated (``bigclf.calibrate``), or trained
+        with a loss that models them. Of more than two classes they are the softmax where all were learned at once, else
+        those of one against the rest, made to sum to 1.
 
         Raises
         ------
-        AttributeError : the loss gives no probabilities.
+        AttributeError : the loss gives no probabilities, and the model was not calibrated.
         """
         if reason := self.no_probabilities():
             raise AttributeError(reason)
@@ -258,16 +263,21 @@ class Model:
         loss = self.method.get("loss")
         if self.regression:
             return "a model that predicts numbers has no classes to give probabilities of"
-        if loss in PROBABILITY_LOSSES:
+        if loss in PROBABILITY_LOSSES or self.calibration is not None:
             return None
-        return f"probabilities come from models trained with loss='logistic'; this one has loss={loss!r}"
+        return (
+            "probabilities come from models trained with loss='logistic' or calibrated (bigclf.calibrate, "
+            f"`bigclf calibrate`); this one has loss={loss!r}"
+        )
 
     def codes(self, scores: np.ndarray) -> np.ndarray:
         """Positions in ``classes_``, int [n], for decision values ``scores`` [n] or [n, K]."""
         return (scores >= 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
 
     def probabilities(self, scores: np.ndarray) -> np.ndarray:
-        """Probabilities float64 [n, classes] for decision values ``scores`` [n] or [n, K] of a logistic model."""
+        """Probabilities float64 [n, classes] for decision values ``scores`` [n] or [n, K] of a model that has them."""
+        if self.calibration is not None:
+            return self.calibration.shares(scores)
         positive = np.exp(-np.logaddexp(0, -scores))  # 1 / (1 + exp(-s)) without overflow
         if scores.ndim == 1:
             return np.column_stack([np.exp(-np.logaddexp(0, scores)), positive])
@@ -394,7 +404,7 @@ class Model:
         return np.asarray(scores, np.float64) + self.intercept_, skipped
 
     def digest(self) -> str:
-        """Hex over weights, bias and classes: the same only for models that predict the same."""
+        """Hex over weights, bias, classes and calibration: the same only for models that predict the same."""
         classes = None if self.regression else self.classes_.tolist()
         digest = hashlib.blake2b(repr((self.coef_.shape, classes)).encode(), digest_size=16)
         for array in (self.coef_.data, self.coef_.indices, self.coef_.indptr) if self.sparse else (self.coef_,):
@@ -402,6 +412,8 @@ class Model:
         digest.update(self.intercept_.data)
         if self.voted:
             _add_state(digest, self.state)
+        if self.calibration is not None:
+            _add_state(digest, {self.calibration.method: self.calibration.values, "ends": self.calibration.ends})
         return digest.hexdigest()
 
     def state_digest(self) -> str:
@@ -497,9 +509,13 @@ class Model:
         tensors["bias"] = self.intercept_
         tensors |= {STATE + name: np.ascontiguousarray(array) for name, array in self.state.items()}
         tensors |= {COLUMNS + name: np.ascontiguousarray(array) for name, array in self.learned.items()}
+        kept = self.calibration
+        if kept is not None:
+            tensors |= {CALIBRATION + "values": kept.values, CALIBRATION + "ends": kept.ends}
         header = {
             "format": FORMAT,
-            "version": 4 if self.learned else 3 if self.sparse else 2 if self.regression else 1,
+            "version": self._version(),
+            **({} if kept is None else {"calibration": {"method": kept.method, "facts": kept.facts}}),
             "classes": None if self.regression else _as_stored(self.classes_),
             "features": self.features,
             "method": self.method,
@@ -510,6 +526,12 @@ class Model:
         text = sealed(json.loads(json.dumps(header, default=_plain))).decode()
         with files.publishing(os.fspath(path)) as beside:
             save_file(tensors, beside, metadata={"bigclf": text})
+
+    def _version(self) -> int:
+        """Of the format: the first that has what it holds."""
+        if self.calibration is not None:
+            return 5
+        return 4 if self.learned else 3 if self.sparse else 2 if self.regression else 1
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Model:
@@ -549,7 +571,12 @@ class Model:
             weights = tensors["weights"]
             if "indptr" in tensors:
                 weights = _columns(weights, tensors["indices"], tensors["indptr"], tensors["bias"].size)
-            return cls(weights, tensors["bias"], classes, *rest, state, learned)
+            model = cls(weights, tensors["bias"], classes, *rest, state, learned)
+            if (kept := header.get("calibration")) is not None:
+                values, ends = (tensors[CALIBRATION + name] for name in ("values", "ends"))
+                model.calibration = Calibration(kept["method"], values, ends, kept["facts"])
+                model.calibration.check(model.intercept_.size)
+            return model
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ModelFormatError(f"not a usable model: {error}") from None
 

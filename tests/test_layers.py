@@ -10,6 +10,7 @@ LAYERS = {
     "errors": 0, "units": 0, "kernel_cache": 0, "inlining": 0, "child": 0,
     "jit": 1, "progress": 1,
     "deltas": 1.5,
+    "calibration": 1.5,
     "block": 2, "losses": 2, "penalties": 2, "mixing": 2,
     "methods": 3, "data": 3,
     "explaining": 3.2,
@@ -93,7 +94,7 @@ def test_an_import_only_points_down(path):
         ("safetensors", ("model.py", "training/run_directory.py", "data/features/finish.py")),  # the last beside shards
         ("click", ("cli/",)),
         ("rich", ("cli/", "progress.py")),
-        ("matplotlib", ("benchmarks/plots.py", "cli/sweep.py", "cli/path.py")),
+        ("matplotlib", ("benchmarks/plots.py", "cli/sweep.py", "cli/path.py", "cli/evaluate.py")),
         ("yaml", ("cli/", "data/features/spec.py")),  # specs of features are YAML for Python too
         ("pickle", ("training/errands.py", "training/trial.py")),  # a worker's own child process, through a pipe
         ("fsspec", ("data/remote.py",)),

@@ -31,6 +31,7 @@ COMMANDS = {  # in the order in which a person meets them; "module" or "module:a
     "fit": "fit",
     "sweep": "sweep",
     "path": "path",
+    "calibrate": "calibrate",
     "evaluate": "evaluate",
     "predict": "predict",
     "explain": "explain",

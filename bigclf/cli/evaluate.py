@@ -18,31 +18,37 @@ from bigclf.units import format_count, format_seconds
 @terminal.patience_option
 @click.option("-o", "--output", metavar="FILE", help="Also write the figures to FILE as JSON.")
 @click.option("--report", metavar="FILE.html", help="Also write a report that a browser shows.")
+@click.option("--reliability", metavar="FILE.png", help="Also draw how often the probabilities come true.")
 @terminal.overwrite_option
 @terminal.json_option
 def command(
     model: str, data: tuple[str, ...], memory: str | None, workers: str | None, patience: tuple[str, ...],
-    output: str | None, report: str | None, overwrite: bool, as_json: bool,
+    output: str | None, report: str | None, reliability: str | None, overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Accuracy, AUC, F1 and the confusion of MODEL on the labelled shards DATA.
+    """Accuracy, AUC, F1 and the confusion of MODEL on the labelled shards DATA; of a model with probabilities also
+    log loss and calibration error.
 
     Of a model that predicts numbers: mean squared and absolute error, and R^2.
     """
     from bigclf.model import load
 
-    for path in (output, report):
+    for path in (output, report, reliability):
         if path:
             refuse_existing(path, overwrite)
     if report and workers:
         raise click.UsageError("--report needs every decision value and measures in this process: without --workers")
     where = list(data) if len(data) > 1 else data[0]
     known = load(model)
+    if reliability:
+        require_reliability(known)
     if report:
         result = measure_and_report(known, where, memory or "1GB", report, model)
     else:
         result = measure(known, where, memory or "1GB", workers, patience)
     if output:
         write_json(output, result.to_dict())
+    if reliability:
+        draw_reliability(result, reliability)
     if as_json:
         terminal.emit_json(result.to_dict())
     else:
@@ -102,19 +108,63 @@ def write_json(path: str, value: Any) -> None:
     files.publish_text(path, json.dumps(terminal.plain(value), indent=2, ensure_ascii=False) + "\n")
 
 
-NAMES = {"auc": "AUC", "log_loss": "log loss", "r2": "R^2"}
+def require_reliability(model: Any) -> None:
+    """Refuse before the rows are read what could not be drawn after."""
+    import importlib.util
+
+    from bigclf.errors import RunError
+
+    if reason := model.no_probabilities():
+        raise RunError(f"--reliability needs probabilities: {reason}")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise RunError("--reliability needs matplotlib: pip install 'bigclf[plots]'")
+
+
+def draw_reliability(result: Any, path: str) -> None:
+    """Above the share of rows with the label against its mean probability in each bin, below how many rows."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    from bigclf.data import files
+
+    figure = Figure(figsize=(5, 6), layout="constrained")
+    above, below = FigureCanvasAgg(figure).figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    bins = [row for row in result.reliability if row["rows"]]
+    above.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="as often as it says")
+    above.plot([row["probability"] for row in bins], [row["share"] for row in bins], marker="o", label="the model")
+    above.set(xlim=(0, 1), ylim=(0, 1), ylabel="share of rows")
+    above.set_title(f"expected calibration error {result.calibration_error or 0:.4f}", fontsize="medium")
+    above.legend(loc="upper left")
+    widths = [row["high"] - row["low"] for row in result.reliability]
+    below.bar([row["low"] for row in result.reliability], [row["rows"] for row in result.reliability], widths,
+              align="edge", edgecolor="white")  # fmt: skip
+    what = f"of {result.classes[1]!r}" if len(result.classes) == 2 else "of the class predicted"
+    below.set(xlabel=f"probability {what}", ylabel="rows")
+    files.make_directory(files.parent_directory(path))
+    with files.publishing(path) as beside:
+        figure.savefig(beside, format="png", dpi=150)
+
+
+NAMES = {"auc": "AUC", "log_loss": "log loss", "calibration_error": "calibration error", "r2": "R^2"}
 
 
 def print_evaluation(result: Any, most: int = 20) -> None:
     rate = f", {format_count(result.n / result.seconds)} rows/s" if result.seconds > 0 else ""
     rows = f"{result.n:,} row{'s' * (result.n != 1)}"
     terminal.heading(headline(result), f"{rows} in {format_seconds(result.seconds)}{rate}")
-    missing = [(NAMES.get(name, name), f"none: {why}") for name, why in result.missing.items()]
-    terminal.facts([*figures(result), *missing], indent="  ")
+    terminal.facts([*figures(result), *missing_text(result.missing)], indent="  ")
     if not numeric(result) and len(result.classes) <= most:
         _print_classes(result)
     for note in result.notes:
         terminal.say("note:", note, "yellow")
+
+
+def missing_text(missing: dict[str, str]) -> list[tuple[str, str]]:
+    """Figures that are not there, and why; those for the same reason in one line."""
+    names: dict[str, list[str]] = {}
+    for name, why in missing.items():
+        names.setdefault(why, []).append(NAMES.get(name, name))
+    return [(", ".join(same), f"none: {why}") for why, same in names.items()]
 
 
 def numeric(result: Any) -> bool:
@@ -140,6 +190,7 @@ def figures(result: Any) -> list[tuple[str, Any]]:
     return [
         ("AUC", None if result.auc is None else f"{result.auc:.5f}{bound}"),
         ("log loss", None if result.log_loss is None else f"{result.log_loss:.5f}"),
+        ("calibration error", None if result.calibration_error is None else f"{result.calibration_error:.5f}"),
         ("F1, mean of classes", f"{result.macro_f1:.4f}"),
         ("by row weights", weighted_text(result)),
     ]

@@ -98,9 +98,20 @@ def _model(path: str) -> tuple[str, dict[str, Any], Any]:
         "features": model.features,
         "method": model.method,
         "certificate": model.certificate,
+        **({} if model.calibration is None else {"calibration": _calibration(model.calibration)}),
         "facts": model.facts,
     }
     return "model", facts, lambda: _print_model(path, facts)
+
+
+def _calibration(kept: Any) -> dict[str, Any]:
+    return {"method": kept.method, **kept.facts}
+
+
+def _calibration_text(kept: dict[str, Any] | None) -> str | None:
+    from bigclf.cli.calibrate import line
+
+    return None if kept is None else line(kept)
 
 
 def _print_model(path: str, told: dict[str, Any]) -> None:
@@ -120,6 +131,7 @@ def _print_model(path: str, told: dict[str, Any]) -> None:
             ("quality", certificate_text(told["certificate"])),
             ("parameters", parameters_text(method)),
             ("features", told["features"].get("kind")),
+            ("probabilities", _calibration_text(told.get("calibration"))),
             *_training_facts(told["facts"]),
         ],
         indent="  ",

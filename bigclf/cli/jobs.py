@@ -35,8 +35,8 @@ from bigclf.errors import BigclfError, masked
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
 COMMANDS = (
-    "convert", "validate", "inspect", "fit", "sweep", "path", "evaluate", "predict", "explain", "report", "export",
-    "import",
+    "convert", "validate", "inspect", "fit", "sweep", "path", "calibrate", "evaluate", "predict", "explain", "report",
+    "export", "import",
 )  # fmt: skip
 KEYS: dict[str, tuple[str, ...] | None] = {  # None: any key, because methods name their own parameters
     "data": ("source", "train", "test_source", "test", "convert", "columns"),

@@ -13,7 +13,7 @@ from bigclf.units import format_bytes, format_seconds, plural
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
 @click.option("-o", "--output", "out", required=True, metavar="OUT", help="Directory for the predictions.")
 @click.option("--scores", is_flag=True, help="Also the decision values.")
-@click.option("--proba", is_flag=True, help="Also the probabilities (models with a loss that gives them).")
+@click.option("--proba", is_flag=True, help="Also the probabilities (of a logistic or a calibrated model).")
 @click.option("--unseen", type=click.Choice(["ignore", "error"]), default="ignore", show_default=True,
               help="Features that the model does not know.")  # fmt: skip
 @terminal.overwrite_option

@@ -114,7 +114,7 @@ def evaluate_on(
         raise DataError("there are no rows to measure the model on", file=dataset.files[0])
     exact = metrics.exact_auc_fits(model, dataset, parse_bytes(memory))
     bare = Model(model.coef_, model.intercept_, model.classes_, model.features, model.method)  # without its history
-    bare.state = model.state if model.voted else {}
+    bare.state, bare.calibration = (model.state if model.voted else {}), model.calibration
     total: Any = metrics.no_part(model, exact=exact, rows=dataset.n_rows)
     parts = cut(dataset, PARTS_A_WORKER * link.count(patience.idle))
     crew = Measuring(Measure(bare, dataset, exact), parts, idle, progress, link=link, patience=patience)

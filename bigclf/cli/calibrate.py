@@ -1,0 +1,79 @@
+"""``bigclf calibrate``: probabilities for a model of any loss."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import click
+
+from bigclf.cli import terminal
+from bigclf.cli.evaluate import refuse_existing
+from bigclf.units import plural
+
+NAMES = {"platt": "Platt's sigmoid", "isotonic": "isotonic regression"}
+
+
+@click.command("calibrate", short_help="Give a model probabilities, from rows it has not seen.")
+@click.argument("model", metavar="MODEL")
+@click.argument("data", nargs=-1, required=True, metavar="DATA...")
+@click.option("-o", "--output", "out", required=True, metavar="OUT", help="Where the calibrated model goes.")
+@click.option("--method", type=click.Choice(["platt", "isotonic"]), default="platt", show_default=True, help="A sigmoid"
+              " of the decision value, or any rising function (for a thousand rows or more).")  # fmt: skip
+@terminal.memory_option
+@terminal.overwrite_option
+@terminal.json_option
+def command(
+    model: str, data: tuple[str, ...], out: str, method: str, memory: str | None, overwrite: bool, as_json: bool
+) -> None:
+    """Learn from the labelled shards DATA, which MODEL was not trained on, what probability each decision value of
+    MODEL stands for, in one read.
+
+    OUT decides as MODEL does, and has probabilities for `bigclf predict --proba` and `bigclf evaluate`.
+    """
+    from bigclf.model import load
+    from bigclf.progress import TerminalProgress
+    from bigclf.training.calibrating import calibrate
+
+    refuse_existing(out, overwrite)
+    progress = TerminalProgress("calibrating")
+    try:
+        where = list(data) if len(data) > 1 else data[0]
+        with terminal.usage_errors():
+            found = calibrate(load(model), where, method=method, memory=memory or "1GB", progress=progress)
+    finally:
+        progress.stop()
+    found.save(out)
+    if as_json:
+        terminal.emit_json(told(found) | {"out": out})
+    else:
+        show(found, out)
+
+
+def told(model: Any) -> dict[str, Any]:
+    """A model's calibration in types that JSON knows."""
+    kept = model.calibration
+    pieces = [kept.values[:, a:b].tolist() for a, b in pairwise(kept.ends)]
+    if kept.method == "platt":
+        points = {"A": [piece[0][0] for piece in pieces], "B": [piece[1][0] for piece in pieces]}
+    else:
+        points = {"scores": [piece[0] for piece in pieces], "probability": [piece[1] for piece in pieces]}
+    return {"method": kept.method, **kept.facts, **points}
+
+
+def line(calibration: dict[str, Any]) -> str:
+    """Such as ``Platt's sigmoid, from 16,281 rows``."""
+    return f"{NAMES[calibration['method']]}, from {plural(calibration['rows'], 'row')}"
+
+
+def show(model: Any, out: str) -> None:
+    kept = told(model)
+    terminal.heading(out, line(kept))
+    if kept["method"] == "platt":
+        a, b = kept["A"][0], kept["B"][0]
+        text = f"1 / (1 + exp({a:.4g} score {b:+.4g}))" if model.binary else None
+    else:
+        text = f"{sum(map(len, kept['scores'])):,} points" + " of its function" * model.binary
+    each = None if model.binary else f"{model.classes_.size:,}, each against the rest"
+    terminal.facts([("probability", text), ("classes", each)], indent="  ")
+    click.echo(f"  next: {click.style(f'bigclf evaluate {out} TEST_DATA', bold=True)}")
