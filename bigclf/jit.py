@@ -186,6 +186,33 @@ else:
         _prefetch(array, index)
 
 
+@intrinsic
+def _load_word(typing, array, index):  # type: ignore[no-untyped-def]
+    """Eight bytes from array[index] on as a number, the lowest first, aligned or not."""
+    import llvmlite.ir as ir
+
+    def build(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        data = cgutils.create_struct_proxy(signature.args[0])(context, builder, arguments[0]).data
+        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer())
+        return builder.load(pointer, align=1)
+
+    return types.uint64(array, index), build
+
+
+if INTERPRETED:
+
+    def load_word(array: np.ndarray, index: Any) -> np.uint64:
+        """Eight bytes from array[index] on as a number."""
+        return np.uint64(int.from_bytes(array[index : index + 8].tobytes(), "little"))
+
+else:
+
+    @inlined
+    def load_word(array, index):  # type: ignore[no-untyped-def]
+        """Eight bytes from array[index] on, which must be there, as a number (on a little-endian machine)."""
+        return _load_word(array, index)
+
+
 AHEAD = 4  # rows between the prefetch and the use of a row
 
 

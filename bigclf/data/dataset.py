@@ -44,6 +44,8 @@ from bigclf.units import format_bytes, format_count
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
+    from bigclf.data.pages import Pages
+
 log = logging.getLogger("bigclf")
 TARGET_NNZ = 500_000
 GATHER_FACTOR = 5  # decoded pages, Arrow's arrays and ours, times a row group's decompressed bytes
@@ -391,17 +393,17 @@ class Dataset:
         path = self.files[file]
         for left in reversed(range(tries)):
             try:
-                handle = self._handle(file)
-                return shards.read_rows(handle, row_group, self._layout_in(handle), path)
+                handle, lists = self._handle(file)
+                return shards.read_rows(handle, row_group, self._layout_in(handle), path, lists)
             except DataError as error:
                 self._forget(file)
                 if not left or getattr(error.__cause__, "errno", None) != errno.EIO:
                     raise
         raise AssertionError("unreachable")
 
-    def _handle(self, file: int) -> pq.ParquetFile:
-        """This thread's open file, its fingerprint compared with the one first seen."""
-        opened: dict[int, pq.ParquetFile] = self._handles.__dict__.setdefault("opened", {})
+    def _handle(self, file: int) -> tuple[pq.ParquetFile, Pages | None]:
+        """This thread's open file, its fingerprint compared with the one first seen, and the way to its pages."""
+        opened: dict[int, tuple[pq.ParquetFile, Pages | None]] = self._handles.__dict__.setdefault("opened", {})
         if file not in opened:
             while len(opened) >= 4:
                 opened.pop(next(iter(opened)))
@@ -409,7 +411,8 @@ class Dataset:
             self._check_file(file)
             if files.fingerprint(path) != self.fingerprints[file]:
                 raise DataError("the file was replaced since it was first read; open the dataset again", file=path)
-            opened[file] = shards.open_parquet(path)
+            handle = shards.open_parquet(path)
+            opened[file] = handle, shards.open_pages(path, handle)
         return opened[file]
 
     def _forget(self, file: int) -> None:

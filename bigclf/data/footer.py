@@ -17,12 +17,15 @@ MAX_DEPTH = 16
 
 
 class ColumnChunk(NamedTuple):
-    """A column of a row group: dotted name, values (list entries) claimed, place of its first byte, its bytes."""
+    """A column of a row group: dotted name, values (list entries) claimed, place of its first byte, its bytes; these
+    decompressed (with page headers), and the number of its codec."""
 
     name: str
     n_values: int
     first: int
     n_bytes: int
+    n_plain: int = 0
+    codec: int = -1
 
 
 class Group(NamedTuple):
@@ -62,7 +65,8 @@ def _group(fields: dict[int, Any]) -> Group:
 
 def _column(fields: dict[int, Any]) -> ColumnChunk:
     name = b".".join(fields[3]).decode("utf-8", "replace")
-    return ColumnChunk(name, int(fields[5]), int(fields.get(11) or fields[9]), int(fields[7]))
+    first = int(fields.get(11) or fields[9])
+    return ColumnChunk(name, int(fields[5]), first, int(fields[7]), int(fields[6]), int(fields[4]))
 
 
 def check(footer: Footer, path: str, size: int) -> None:
@@ -96,6 +100,16 @@ def check_column(column: ColumnChunk, n_rows: int, path: str, size: int, g: int)
 
 
 # Thrift's compact protocol
+
+
+def read_struct(data: bytes, p: int) -> tuple[dict[int, Any], int]:
+    """The struct that begins at ``p``: its fields by number, and where it ends.
+
+    Raises
+    ------
+    IndexError, ValueError : there is none.
+    """
+    return _struct(data, p, 0)
 
 
 def _struct(data: bytes, p: int, depth: int) -> tuple[dict[int, Any], int]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bigclf.block import as_unsigned, check_rows, one_value_a_row, writable
-from bigclf.data import files
+from bigclf.data import files, pages
 from bigclf.data.footer import Footer, check, parse
 from bigclf.errors import BigclfError, DataError, SchemaError
 
@@ -268,17 +268,29 @@ def label_dtype(schema: pa.Schema, layout: Layout) -> str:
 # Reading rows
 
 
-def read_rows(file: pq.ParquetFile, row_group: int, layout: Layout, path: str) -> Rows:
+def open_pages(path: str, file: pq.ParquetFile) -> pages.Pages | None:
+    """A way to the pages of the file's lists past Arrow; None where there is none."""
+    return None if files.is_remote(path) else pages.pages_of(files.open_arrow(path), claims(path), file.schema)
+
+
+def read_rows(
+    file: pq.ParquetFile, row_group: int, layout: Layout, path: str, lists: pages.Pages | None = None
+) -> Rows:
     """One row group as arrays: no nulls, indices and values of equal lengths, values in float32's range.
+
+    What ``lists`` can read does not go through Arrow.
 
     Raises
     ------
     DataError : with the place of the first fault.
     """
     with translated(path, row_group):
-        table = file.read_row_group(row_group, columns=layout.columns, use_threads=False)
+        names = [name for name in (layout.indices, layout.values) if name is not None]
+        known = None if lists is None or layout.kind is not None else pages.read_lists(lists, row_group, names)
+        columns = [name for name in layout.columns if known is None or name not in names]
+        table = file.read_row_group(row_group, columns=columns, use_threads=False)
         table.validate()
-        group = _Group(table, layout, path, row_group)
+        group = _Group(table, layout, path, row_group, dict(zip(names, known or (), strict=False)))
         del table
         return group.rows()
 
@@ -286,8 +298,15 @@ def read_rows(file: pq.ParquetFile, row_group: int, layout: Layout, path: str) -
 class _Group:
     """The columns of one row group on their way to ``Rows``."""
 
-    def __init__(self, table: pa.Table, layout: Layout, path: str, row_group: int) -> None:
-        self.table, self.layout = table, layout
+    def __init__(
+        self,
+        table: pa.Table,
+        layout: Layout,
+        path: str,
+        row_group: int,
+        known: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    ) -> None:
+        self.table, self.layout, self.known = table, layout, known
         self.place: dict[str, Any] = {"file": path, "row_group": row_group}
 
     def rows(self) -> Rows:
@@ -330,6 +349,8 @@ class _Group:
         """Row bounds int64 [m+1], from 0, and the elements of a list column."""
         import pyarrow as pa
 
+        if name in self.known:
+            return self.known[name]
         array = self.column(name, nulls)
         if pa.types.is_fixed_size_list(array.type):
             indptr = np.arange(len(array) + 1, dtype=np.int64) * array.type.list_size
