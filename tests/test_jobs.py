@@ -209,3 +209,141 @@ def test_an_unknown_parameter_of_the_method_is_named_with_its_line():
 def test_a_name_in_braces_without_quotes_is_explained():
     with pytest.raises(JobError, match="in quotes"):
         Job("data: {train: ${HOME}/x}\n")
+
+
+# What a step may hold
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        ("path: {data: d, output: o, C: [0.1, 1, 10]}", "path d --output=o --C=0.1,1,10"),
+        ("path: {data: d, output: o, C: '0.1,1'}", "path d --output=o --C=0.1,1"),
+        ("sweep: {data: d, output: o, grid: {C: [0.1, 1]}}", "sweep d --output=o '--grid=C=[0.1, 1]'"),
+        ("fit: {data: [a, b], output: o, class_weight: {x: 2, y: 1}}", "fit a b --output=o --class-weight=x=2,y=1"),
+        ("fit: {data: d, output: o, columns: {label: y}}", "fit d --output=o --columns=label=y"),
+        ("fit: {data: d, output: o, params: {eta: 0.5}, algo: perceptron}", None),
+    ],
+)
+def test_lists_and_tables_of_steps(step, expected):
+    made = job(f"steps:\n- {step}\n")
+    if expected is None:
+        with pytest.raises(JobError, match="line 2: unknown parameter 'eta' in 'params'; perceptron has no"):
+            made.steps(lambda path: False)
+    else:
+        assert words(made) == [shlex.split(expected)]
+
+
+@pytest.mark.parametrize(
+    ("options", "line", "message"),
+    [
+        ("sweep:\n    data: d\n    output: o\n    algo: dcd\n    grid:\n      Cc: [1]", 7, "unknown parameter 'Cc'"),
+        ("sweep:\n    data: d\n    output: o\n    grid:\n      C: 1", 6, "must be a list of values"),
+        ("sweep:\n    data: d\n    output: o\n    grid: C=1,2", 5, "'grid' must be a table"),
+        ("path:\n    data: d\n    output: o\n    c: 1", 5, "unknown key 'c' of path"),
+        ("path:\n    data: d\n    output: o\n    C: 1\n    algo: newglmet", 6, "did you mean newglmnet"),
+        ("fit:\n    data: d\n    output: o\n    C: [1, 2]", 5, "'C' of fit takes one value, not a list"),
+        ("fit:\n    data: d\n    output: {a: b}", 4, "'output' of fit takes one value, not a table"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_sweep_or_a_path(options, line, message):
+    with pytest.raises(JobError, match=f"x.yaml, line {line}: .*{message}"):
+        job(f"steps:\n- {options}\n").steps(lambda path: False)
+
+
+@pytest.mark.parametrize(("key", "section"), [("memory", "limits"), ("seed", "run"), ("workers", "cluster")])
+def test_a_key_of_another_section_is_sent_there(key, section):
+    with pytest.raises(JobError, match=f"line 3: 'method.{key}' belongs to '{section}'"):
+        job(f"data: {{train: t}}\nmethod:\n  {key}: 1\n").steps(lambda path: False)
+
+
+# The schema
+
+
+@pytest.fixture(scope="module")
+def validator():
+    jsonschema = pytest.importorskip("jsonschema")
+    from bigclf.cli.job_schema import schema
+
+    jsonschema.Draft202012Validator.check_schema(schema())
+    return jsonschema.Draft202012Validator(schema())
+
+
+def accepted(text):
+    """Whether the loader takes the job, its commands parsed."""
+    from bigclf.cli import main
+    from bigclf.cli.run import make_context
+
+    try:
+        loaded = Job(text, "x.yaml", {"DATA": "/d"})
+        with click.Context(main) as ctx:
+            for step in loaded.steps(lambda path: False):
+                make_context(click.Context(main, parent=ctx), loaded, step, {"resume": False})
+    except JobError:
+        return False
+    return True
+
+
+BAD = [
+    ("tol: 1e-3", "tool: 1e-3"), ("tol: 1e-3", "tol: -1"), ("tol: 1e-3", "tol: [1]"), ("algo: dcd", "algo: dce"),
+    ("algo: dcd", "algo: perceptron"), ("C: 1", "eta: 1"), ("bias: none", "bias: some"), ("seed: 3", "seed: x"),
+    ("seed: 3", "groups: 0"), ("scores: true", "scores: 3"), ("n_features: 123", "n_feature: 1"),
+    ("name: a9a", "nam: x"),
+    ("train: a9a/train", "trian: x"), ("C: 1", "memory: 1GB"), ("limits:", "limit:"),
+    ("limits:", "cluster: {workers: 2, patience: {idel: 1}}\nlimits:"), ("method:", "steps: []\nmethod:"),
+]  # fmt: skip
+FINE = [
+    ("tol: 1e-3", "tol: 0.5"), ("tol: 1e-3", "epochs: 3"), ("algo: dcd", "loss: hinge"), ("bias: none", "bias: null"),
+    ("C: 1", "C: ${HOME:-2}"), ("seed: 3", "seed: null"), ("scores: true", "proba: false"), ("name: a9a", "name: 7"),
+    ("algo: dcd\n  C: 1\n  bias: none\n  working_set: 0.5", "algo: arow\n  r: 0.1"),
+    ("limits:\n  memory", "limits:\n  epochs: 2\n  memory"),
+    ("limits:", "cluster: {workers: '${S:-2}', patience: {idle: 1}}\nlimits:"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new"), [("", ""), *FINE, *BAD])
+def test_the_schema_agrees_with_the_loader(old, new, validator):
+    import yaml
+
+    text = GOOD.replace(old, new, 1)
+    assert text != GOOD or not old
+    assert accepted(text) == ((old, new) not in BAD)
+    assert validator.is_valid(yaml.safe_load(text.replace("working_set: 0.5\n", "working_set: 0.5\n"))) == accepted(
+        text
+    )
+
+
+STEPS = [
+    ("fit: {data: d, output: o}", True), ("fit: {data: d}", False), ("fit: {data: d, output: o, c: 1}", False),
+    ("fit: {data: d, output: o, algo: pa9}", False), ("path: {data: d, output: o, C: [1, 2]}", True),
+    ("sweep: {data: d, output: o, grid: {C: [1, 2]}, folds: 3}", True), ("sweep: {data: d, output: o}", False),
+    ("convert: {sources: [a, b], out: c, overwrite: true}", True), ("convert: {sources: a}", False),
+    ("rm: {data: x}", False), ("inspect: {things: x}", True), ("fit: {data: d, output: o, C: [1, 2]}", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("step", "good"), STEPS)
+def test_the_schema_agrees_about_steps(step, good, validator):
+    import yaml
+
+    text = f"steps:\n- {step}\n"
+    assert accepted(text) == good == validator.is_valid(yaml.safe_load(text))
+
+
+def test_the_schema_knows_every_job_here(validator):
+    import yaml
+    from making import PACKAGE
+
+    jobs = sorted((PACKAGE.parent / "jobs").glob("*.yaml"))
+    assert len(jobs) > 5
+    for path in jobs:
+        assert not [error.message for error in validator.iter_errors(yaml.safe_load(path.read_text()))], path
+
+
+def test_run_prints_the_schema():
+    from click.testing import CliRunner
+
+    from bigclf.cli import main
+
+    result = CliRunner().invoke(main, ["run", "--schema"])
+    assert result.exit_code == 0 and '"A bigclf job"' in result.output

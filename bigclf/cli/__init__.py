@@ -39,6 +39,7 @@ COMMANDS = {  # in the order in which a person meets them; "module" or "module:a
     "export": "export",
     "import": "export:import_command",
     "algorithms": "algorithms",
+    "plan": "plan",
     "run": "run",
     "submit": "submit",
     "doctor": "doctor",

@@ -48,6 +48,7 @@ KEYS: dict[str, tuple[str, ...] | None] = {  # None: any key, because methods na
     "steps": None,
     "name": None,
 }
+NOT_OF_METHOD = ("data", "model", "params", "columns", "run_dir", "resume", "overwrite", "as_json")
 CLUSTERED = ("fit", "sweep", "path", "evaluate")  # commands that a Dask cluster can do
 TRAINING = ("fit", "sweep", "path")
 SECTIONS = ("method", "limits", "run", "cluster", "outputs", "data")
@@ -309,10 +310,15 @@ class Job:
 
         run = {key: value for key, value in self.table.get("run", {}).items() if key != "dir"}
         data = self.table["data"]
-        known = {param.name for param in command.params} - {"data", "model", "params"}
+        known = set(method_keys())
         given = dict(self.table.get("method", {}))
         if "bias" in given:
             given["bias"] = given["bias"] or "none"
+        for key in given:
+            if section := _section_of(key):
+                raise self.fail(f"'method.{key}' belongs to {section!r}: write {section}.{key}", "method", key)
+            if _param(command, key) is not None and key not in known:
+                raise self.fail(f"'method.{key}' has no place in a job: its commands set it", "method", key)
         options = {key: value for key, value in given.items() if key in known}
         options["params"] = {key: value for key, value in given.items() if key not in known}
         self._check_params(str(given.get("algo", "dcd")), options["params"])
@@ -339,32 +345,69 @@ class Job:
         command = main.get_command(click.Context(main), name)
         assert command is not None
         if name in TRAINING:
-            self._check_algo(options.get("algo"), place)
+            self._check_training(options, place)
         words: list[str] = []
         lines: dict[str, int] = {}
         for key, value in options.items():
             param = _param(command, key)
             if param is None:
-                names = ", ".join(sorted(_key(param) for param in command.params))
+                names = ", ".join(sorted(key_of(param) for param in command.params))
                 raise self.fail(f"unknown key {key!r} of {name}; it has {names}", *place, key)
             if (line := self._line_of(key, place)) is not None:
                 lines[param.name or key] = line
+            if isinstance(value, list | dict) and not takes_many(param):
+                raise self.fail(f"{key!r} of {name} takes one value, not {_kind(value)}", *place, key)
             words += _words(param, value)
         return Step(name, words, self._lines.get(place), lines)
 
-    def _check_algo(self, algo: Any, place: tuple[Any, ...]) -> None:
+    def _check_training(self, options: dict[str, Any], place: tuple[Any, ...]) -> None:
+        """The method, its parameters and the grid of one training, as far as they can be known beforehand."""
         from bigclf.methods import METHODS
 
+        algo = options.get("algo")
         if algo is not None and algo != "auto" and algo not in METHODS:
             close = difflib.get_close_matches(str(algo), METHODS, 3)
             hint = f"; did you mean {' or '.join(close)}?" if close else ""
             raise self.fail(f"unknown algo {algo!r}{hint} (see bigclf algorithms)", *place, "algo")
+        for key in ("params", "grid"):
+            table = options.get(key)
+            if table is not None and not isinstance(table, dict):
+                raise self.fail(f"{key!r} must be a table of names and values", *place, key)
+            if table and algo in METHODS:
+                self._check_names(str(algo), table, key, *place, key)
+        for name, values in (options.get("grid") or {}).items():
+            if not isinstance(values, list) or not values:
+                raise self.fail(f"the grid of {name!r} must be a list of values, such as [0.1, 1, 10]",
+                                *place, "grid", name)  # fmt: skip
+
+    def _check_names(self, algo: str, table: dict[str, Any], key: str, *place: Any) -> None:
+        """Names in ``params`` or ``grid`` that the method has."""
+        from bigclf.methods import METHODS
+
+        own = [param.name for param in METHODS[algo].params] + ["loss"] * (key == "grid")
+        for name in table:
+            if name not in own:
+                has = f"{algo} has {', '.join(own)}" if own else f"{algo} has no parameters of its own"
+                raise self.fail(f"unknown parameter {name!r} in {key!r}; {has}", *place, name)
 
     def _line_of(self, key: str, place: tuple[Any, ...]) -> int | None:
         for section in (place, *((key,) for key in SECTIONS), ("data", "convert")):
             if (*section, key) in self._lines:
                 return self._lines[(*section, key)]
         return None
+
+
+def method_keys() -> list[str]:
+    """Options of ``fit`` that the section ``method`` may have, beside the parameters of its method."""
+    from bigclf.cli.fit import command
+
+    keys = [key_of(param) for param in command.params if param.name not in NOT_OF_METHOD]
+    return [key for key in keys if not _section_of(key)]
+
+
+def _section_of(key: str) -> str | None:
+    """The section other than ``method`` that an option of ``fit`` belongs to."""
+    return next((name for name in ("limits", "run", "cluster") if key in (KEYS[name] or ())), None)
 
 
 def read_job(path: str) -> Job:
@@ -396,10 +439,10 @@ def _scalar(node: yaml.Node) -> Any:
 def _param(command: click.Command, key: str) -> click.Parameter | None:
     """The parameter of ``command`` that a job calls ``key``: its long option, or its name."""
     wanted = key.replace("-", "_")
-    return next((param for param in command.params if wanted in (_key(param), param.name)), None)
+    return next((param for param in command.params if wanted in (key_of(param), param.name)), None)
 
 
-def _key(param: click.Parameter) -> str:
+def key_of(param: click.Parameter) -> str:
     if isinstance(param, click.Option):
         return param.opts[-1].lstrip("-").replace("-", "_")
     return param.name or ""
@@ -415,10 +458,27 @@ def _words(param: click.Parameter, value: Any) -> list[str]:
         return [(param.opts if value else param.secondary_opts)[-1]] if value or param.secondary_opts else []
     items = [f"{name}={_text(item)}" for name, item in value.items()] if isinstance(value, dict) else value
     items = items if isinstance(items, list) else [items]
+    if _takes_commas(param):
+        items = [",".join(map(_text, items))]
     if isinstance(param, click.Option):
         return [f"{param.opts[-1]}={_text(item)}" for item in items]
     return [_text(item) for item in items]
 
 
+def takes_many(param: click.Parameter) -> bool:
+    """Whether a list or a table makes sense: an option that may be repeated, or one of values between commas."""
+    return param.nargs == -1 or bool(getattr(param, "multiple", False)) or _takes_commas(param)
+
+
+def _takes_commas(param: click.Parameter) -> bool:
+    return not getattr(param, "multiple", False) and ",..." in (getattr(param, "metavar", None) or "")
+
+
+def _kind(value: Any) -> str:
+    return "a table" if isinstance(value, dict) else "a list"
+
+
 def _text(value: Any) -> str:
+    if isinstance(value, list):  # values of a grid
+        return f"[{', '.join(map(_text, value))}]"
     return str(value).lower() if isinstance(value, bool) else str(value)

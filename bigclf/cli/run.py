@@ -15,11 +15,22 @@ from bigclf.cli.jobs import Job, JobError, Step, read_job
 MADE_ANEW = ("evaluate", "report", "export", "import")  # on resume; all other steps keep what is finished
 
 
+def print_schema(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    """``--schema``: print it and leave."""
+    if wanted:
+        from bigclf.cli.job_schema import schema
+
+        terminal.emit_json(schema())
+        ctx.exit()
+
+
 @click.command("run", short_help="Run a job file.")
 @click.argument("job", metavar="JOB.yaml")
 @click.option("--set", "changes", multiple=True, metavar="PATH=VALUE", help="Change a key: --set method.C=10")
 @click.option("--resume", is_flag=True, help="Go on with a run that was interrupted.")
 @click.option("--dry-run", is_flag=True, help="Print the resolved job and its commands, run nothing.")
+@click.option("--schema", is_flag=True, expose_value=False, is_eager=True, callback=print_schema,
+              help="Print the JSON schema of job files, for editors and programs.")  # fmt: skip
 @terminal.overwrite_option
 @terminal.json_option
 @click.pass_context

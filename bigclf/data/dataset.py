@@ -198,6 +198,16 @@ class Dataset:
         found.digest = hashlib.blake2b(f"{self.digest} taking part".encode(), digest_size=16).hexdigest()
         return found
 
+    def leading(self, n_chunks: int) -> Dataset:
+        """The first chunks as a dataset of their own; what is known of classes, features and the largest row and row
+        group is still that of all."""
+        found = copy.copy(self)
+        found.__dict__.pop("_group_keys", None)
+        found.chunks = Chunks(*(column[:n_chunks] for column in self.chunks))
+        found.n_rows, found.nnz = int(found.chunks.rows.sum()), int(found.chunks.nnz.sum())
+        found.digest = hashlib.blake2b(f"{self.digest} first {n_chunks}".encode(), digest_size=16).hexdigest()
+        return found
+
     @property
     def learnable(self) -> tuple[int, int]:
         """Rows and entries; of ``taking_part`` those with a weight above 0."""

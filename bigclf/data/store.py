@@ -180,6 +180,13 @@ class RawStore:
     def has(self, chunk: int) -> bool:
         return bool(self.stored[chunk])
 
+    def bytes_for(self, source: Any) -> int:
+        """What a store of ``source`` would take on disk, were its indices packed as here."""
+        layout = self.layout or self._layout("raw")
+        rows, nnz = source.chunks.rows, source.chunks.nnz
+        whole = Layout(rows, nnz, self._row, self._value, self.width, layout.encoding, layout.sixteenths)
+        return int(whole.offsets[-1])
+
     # Writing
 
     def write(self, chunk: int, block: Block) -> None:

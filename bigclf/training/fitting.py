@@ -188,11 +188,7 @@ def fit(
             groups = min(groups, source.n_chunks)
         setting = resolve(*named[:-1], mixing if groups > 1 else None, groups=groups)
         options["epochs"] = options["epochs"] or default_epochs(setting.method, source.learnable[0], early_stopping)
-        weights = None if regression else class_weight_array(class_weight, source.classes, source.class_counts)
-        require_usable(source, setting, weights)
-        if weights is not None:
-            require_few(source.classes.size, setting, options["memory"])
-        problems = [regression_problem(setting)] if weights is None else make_problems(source.classes, weights, setting)
+        problems = posed(source, setting, class_weight, options["memory"])
         if source.index_width != width:
             warm(setting, source.index_width, dtype)
         if isinstance(source, Arrays):  # the caller's rows, and what making CSR of them took
@@ -213,6 +209,22 @@ def fit(
     for record in model.result_.warnings[len(source.warnings) :]:
         log.warning("%s", record)
     return model
+
+
+def posed(source: Any, setting: Setting, class_weight: Any, memory: int) -> list[Problem]:
+    """What is to be learned from the rows of ``source``.
+
+    Raises
+    ------
+    DataError, ValueError, MemoryBudgetError : it cannot be.
+    """
+    regression = setting.loss in REGRESSION
+    weights = None if regression else class_weight_array(class_weight, source.classes, source.class_counts)
+    require_usable(source, setting, weights)
+    if weights is None:
+        return [regression_problem(setting)]
+    require_few(source.classes.size, setting, memory)
+    return make_problems(source.classes, weights, setting)
 
 
 def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,33 @@
+"""What a process takes before the first row: memory of interpreter, libraries and compiled kernels, and the time to
+come to that. ``forecast`` starts it with what is to be learned as JSON on its standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+STARTED = time.perf_counter()
+
+
+def main() -> None:
+    asked = json.load(sys.stdin)
+    from bigclf.methods import resolve
+    from bigclf.training import fitting  # noqa: F401  as a run has it
+    from bigclf.training.memory import anonymous_bytes
+    from bigclf.training.sources import warm
+
+    if asked["worker"]:
+        import bigclf.training.cluster
+        import bigclf.training.errands  # noqa: F401
+    setting = resolve(*asked["named"])
+    if asked["classes"] and setting.method.all_classes:
+        setting = setting.of_classes(asked["classes"])
+    warm(setting, asked["width"], asked["dtype"])
+    told = {"bytes": anonymous_bytes(), "seconds": time.perf_counter() - STARTED}
+    sys.stdout.write(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()

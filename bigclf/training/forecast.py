@@ -1,0 +1,408 @@
+"""What a run would take: memory, disk, bytes over the network and seconds, said before anything of it is run.
+
+Memory, disk and bytes follow from the very plan that a run writes down. Seconds follow from rates that are measured on
+this machine: a trial learns from the first few chunks of the data, twice, from few and from more of them, which tells
+what an entry costs and what an epoch costs besides. Rates are kept in the user's cache, with the date and the type of
+processor, and used again for the same data, method and budget.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import subprocess
+import sys
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+
+from bigclf.data import files
+from bigclf.data.dataset import Dataset
+from bigclf.errors import RunError
+from bigclf.jit import cpu_type, sources_digest
+from bigclf.losses import REGRESSION
+from bigclf.machine import cores, memory_limit
+from bigclf.methods import native, resolve
+from bigclf.mixing import FAN
+from bigclf.training.bench import CACHE_SHARE, Blend
+from bigclf.training.book import Patience
+from bigclf.training.fitting import conducted, default_epochs, posed
+from bigclf.training.plan import DECODERS, Plan, group_edges, settle
+from bigclf.training.problems import Problem
+from bigclf.training.sources import open_source, warm
+from bigclf.training.visit import Part
+from bigclf.units import parse_bytes
+
+SAMPLE_NNZ = 8_000_000  # entries that the larger trial learns from, at most
+SAMPLE_SHARE = 1 / 4  # ... and of the data
+SMALLER = 4  # times fewer chunks in the smaller one
+EPOCHS, SECONDS = 5, 3.0  # most of a trial: epochs of an online method, time of a certified one
+DISK_BYTES = 64_000_000  # read from disk to see how fast it is
+BANDWIDTH = 1e9  # bytes a second of the driver's way to the workers, where nobody says
+BUNDLES = 4  # as the engine of a cluster has it
+VISIT_SECONDS = 0.02  # of a task's way to a worker and back
+CHECKPOINTS = 2
+FIGURES = 8 * 16  # bytes of an answer's counts
+
+
+class Intent(NamedTuple):
+    """What would be run: source, problems, plan and tolerance; ``footing`` : what ``footing.py`` asks for."""
+
+    source: Any
+    problems: list[Problem]
+    plan: Plan
+    tol: float | None
+    footing: dict[str, Any]
+
+
+class Rates(NamedTuple):
+    """What was measured.
+
+    Attributes
+    ----------
+    first, later : seconds an entry, in the read that decodes the shards and in later ones; fixed : seconds an epoch and
+        group besides. mix : seconds to combine a group's answer. disk : bytes a second past the page cache.
+    store_bytes : what the raw store of all data takes. entries : that the larger trial learned from.
+    touched, growth : distinct features among ``entries``, and the exponent by which they grow with more.
+    base, start : bytes and seconds that a process takes before its first row.
+    measured, cpu, load : when, on what, and how many processes wanted a core meanwhile.
+    """
+
+    first: float
+    later: float
+    fixed: float
+    mix: float
+    disk: float
+    store_bytes: int
+    entries: int
+    touched: int
+    growth: float
+    base: int
+    start: float
+    measured: str
+    cpu: str
+    load: float
+
+
+def forecast(
+    data: Any,
+    *,
+    algo: str = "dcd",
+    memory: int | str = "2GB",
+    workers: int | None = None,
+    bandwidth: float | str | None = None,
+    groups: int | None = None,
+    loss: str | None = None,
+    penalty: str | None = None,
+    C: float | None = None,
+    bias: str | None = "feature",
+    multiclass: str = "auto",
+    dtype: str = "float64",
+    mixing: str | None = None,
+    class_weight: Any = None,
+    tol: float | None = None,
+    epochs: int | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    columns: dict[str, str] | None = None,
+    run_dir: bool = False,
+    fresh: bool = False,
+    **params: Any,
+) -> dict[str, Any]:
+    """Predict what ``fit`` with these arguments takes.
+
+    Parameters
+    ----------
+    workers : processes of a cluster; None or 1: this process. bandwidth : bytes a second between driver and workers on
+        other machines; None: the workers are processes of this one.
+    run_dir : whether a directory is shared, so that row state need not travel.
+    fresh : measure the rates again.
+
+    Returns
+    -------
+    dict of plain values : memory {base, planned, total, parts} of a process that makes visits, disk {raw_store,
+        row_state, checkpoints}, bytes_read {shards, epoch} (of all groups: on disk, and as rows in memory), network
+        {up, down, epoch} (bytes of an epoch from and to workers), seconds {first, later} (an epoch), rates, plan.
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryBudgetError, DataError : as ``fit``.
+    """
+    several = workers is not None and workers > 1
+    bias = None if bias == "none" else bias
+    named = native(algo, multiclass), loss, penalty, bias, params | ({} if C is None else {"C": C})
+    groups = groups or (workers if several else None) or 1
+    setting = resolve(*named, mixing if groups > 1 else None, groups=groups)
+    budget = parse_bytes(memory)
+    source = open_source(data, None, None, columns, groups, budget, setting.loss in REGRESSION)
+    warm(setting, source.index_width, dtype)
+    if not isinstance(source, Dataset):
+        raise TypeError("a plan is for shards: convert the rows first")
+    problems = posed(source, setting, class_weight, budget)
+    method = setting.method
+    tol = (method.tol if tol is None else float(tol)) if method.certificate else None
+    most = epochs or default_epochs(method, source.learnable[0])
+    shape: dict[str, Any] = dict(
+        dtype=dtype, seed=seed, groups=groups, threads=threads or (1 if several else 2), in_memory=False,
+        reads=most + (tol is not None),
+    )  # fmt: skip
+    problems, plan = settle(source, problems, memory=budget, **shape)
+    footing: dict[str, Any] = dict(
+        named=[*named, mixing if groups > 1 else None, groups], width=source.index_width, dtype=dtype, worker=several,
+        classes=0 if source.classes is None else int(source.classes.size),
+    )  # fmt: skip
+    intent = Intent(source, problems, plan, tol, footing)
+    rates = _rates(intent, fresh)
+    network = _network(intent, workers or 1, rates, run_dir)
+    return {
+        "algo": method.name,
+        "data": {"rows": source.n_rows, "features": source.n_features, "nnz": source.nnz},
+        "groups": groups,
+        "workers": workers or 1,
+        "memory": _memory(plan, rates.base, workers or 1),
+        "disk": _disk(source, problems, plan, rates),
+        "bytes_read": {"shards": sum(mark.size for mark in source.fingerprints), "epoch": _raw_bytes(source)},
+        "network": network,
+        "seconds": _seconds(source, plan, workers or 1, rates, network, bandwidth),
+        "rates": rates._asdict(),
+        "plan": plan.as_json(),
+    }
+
+
+# What follows from the plan
+
+
+def _memory(plan: Plan, base: int, workers: int) -> dict[str, Any]:
+    """Of a process that makes visits; one of several holds the rows and row state of its own groups alone."""
+    parts = {name: size for name, size in plan.memory.items() if name not in ("planned", "budget") and size}
+    share = math.ceil(len(plan.groups) / min(workers, len(plan.groups))) / len(plan.groups)
+    for name in ("data", "row state"):
+        if name in parts:
+            parts[name] = int(share * parts[name])
+    if plan.resident and "decoding" in parts:  # room is made for two that decode, whatever the threads
+        parts["decoding"] = parts["decoding"] * max(1, plan.threads) // DECODERS
+    planned = sum(parts.values())
+    return {"base": base, "planned": planned, "total": base + planned, "parts": parts}
+
+
+def _disk(source: Any, problems: list[Problem], plan: Plan, rates: Rates) -> dict[str, int]:
+    """Bytes: a store for all groups, though on a cluster each machine keeps that of the groups it visits."""
+    rows = 8 * source.n_rows * problems[0].setting.row_numbers * len(problems)
+    state = len(problems) * problems[0].setting.state_bytes(source.n_features, plan.dtype)
+    kept = state if problems[0].setting.method.certificate else 0  # the weights that were certified
+    return {
+        "raw_store": rates.store_bytes if plan.store_bytes else 0,
+        "row_state": plan.rows_bytes,
+        "checkpoints": CHECKPOINTS * (state + kept + rows),
+    }
+
+
+def _raw_bytes(source: Any) -> int:
+    """Of all rows as blocks."""
+    from bigclf.data.store import chunk_sizes
+
+    return int(chunk_sizes(source).sum())
+
+
+def _network(intent: Intent, workers: int, rates: Rates, run_dir: bool) -> dict[str, int]:
+    """Bytes of an epoch, from workers and to them."""
+    source, problems, plan, tol, _ = intent
+    if workers == 1:
+        return {"up": 0, "down": 0, "epoch": 0}
+    setting, n_groups = problems[0].setting, len(plan.groups)
+    keeps = setting.method.rows is not None
+    alone = plan.segments == 1 and not keeps and n_groups >= BUNDLES * FAN * workers
+    units = -(-n_groups // FAN) if alone else n_groups
+    length = source.n_features + 1
+    row = setting.state_bytes(length + 1, plan.dtype) - setting.state_bytes(length, plan.dtype)
+    rest = setting.state_bytes(source.n_features, plan.dtype) - row * length
+    up = units * FIGURES + units * _travels(_features(source.nnz / units, source, rates), length, row, rest)
+    down = min(workers, units) * _travels(_features(source.nnz, source, rates), length, row, rest)
+    if tol is not None and setting.method.absorb is None:  # a certificate is summed up beside the learning
+        up += units * _travels(_features(source.nnz / units, source, rates), length, 8, 0)
+    if keeps and not run_dir:
+        up += 8 * source.n_rows * setting.row_numbers
+    up, down = len(problems) * up, len(problems) * down
+    return {"up": int(up), "down": int(down), "epoch": int(up + down)}
+
+
+def _travels(features: float, length: int, row: int, rest: int) -> float:
+    """Bytes of a state as it travels: changes alone where they are less than a third (``bigclf.deltas``)."""
+    if 3 * features >= length:
+        return length * row + rest
+    return features * ((4 if length <= 2**32 else 8) + row) + rest
+
+
+def _features(entries: float, source: Any, rates: Rates) -> float:
+    """Distinct features among so many entries: they grow by a power of them (Heaps' law)."""
+    return float(min(source.n_features, entries, rates.touched * (entries / max(1, rates.entries)) ** rates.growth))
+
+
+def _seconds(
+    source: Any, plan: Plan, workers: int, rates: Rates, network: dict[str, int], bandwidth: float | str | None
+) -> dict[str, float]:
+    """Seconds of the first epoch, which decodes, and of a later one."""
+    n_groups = len(plan.groups)
+    at_once = min(workers, n_groups)
+    if bandwidth is None:
+        at_once = min(at_once, cores())
+    turns = math.ceil(n_groups / at_once)
+    entries = max(int(source.chunks.nnz[a:b].sum()) for a, b in plan.groups) * turns
+    through = 0.0
+    if workers > 1:
+        speed = BANDWIDTH if bandwidth is None else float(parse_bytes(bandwidth))
+        through = network["epoch"] / speed + n_groups * rates.mix + turns * VISIT_SECONDS
+    later = max(rates.later * entries, 0.0)
+    size = rates.store_bytes if plan.store_bytes else 0
+    if size > CACHE_SHARE * memory_limit()[0]:  # it is not in the page cache when it is read again
+        later = max(later, size / rates.disk / (at_once if bandwidth is not None else 1))
+    fixed = rates.fixed * turns + through
+    beginning = rates.start if workers > 1 else 0.0  # of a worker, which loads libraries and kernels first
+    return {"first": beginning + fixed + max(rates.first, rates.later) * entries, "later": fixed + later}
+
+
+# What is measured
+
+
+def _rates(intent: Intent, fresh: bool) -> Rates:
+    """From the cache, else measured now and kept there."""
+    setting, plan = intent.problems[0].setting, intent.plan
+    what = [intent.source.digest, setting.method.name, setting.loss, setting.settings, len(intent.problems),
+            plan.same_bits(), plan.threads, intent.tol, intent.footing, cpu_type(), sources_digest()]  # fmt: skip
+    name = hashlib.blake2b(json.dumps(what, default=str).encode(), digest_size=16).hexdigest()
+    path = files.join(files.cache_directory("rates"), f"{name}.json")
+    if not fresh and files.exists(path):
+        try:
+            return Rates(**json.loads(files.read_text(path)))
+        except (ValueError, TypeError):
+            pass  # damaged: measured again
+    rates = _measured(intent)
+    files.publish_text(path, json.dumps(rates._asdict(), indent=1))
+    return rates
+
+
+def _measured(intent: Intent) -> Rates:
+    source = intent.source
+    chunks = _sample_chunks(source)
+    trials = [_trial(intent, n) for n in sorted({max(1, chunks // SMALLER), chunks})]
+    entries, first, later, store = trials[-1]
+    fixed, slope = 0.0, later / entries
+    if len(trials) > 1:
+        less, _, sooner, _ = trials[0]
+        line = (later - sooner) / (entries - less)
+        if 0 < line * less < sooner:  # else what was measured is noise
+            fixed, slope = sooner - line * less, line
+    touched, growth = _spread(source, chunks)
+    base, start = _footing(intent.footing)
+    return Rates(
+        first=max(0.0, first - fixed) / entries,
+        later=slope,
+        fixed=fixed / min(2, len(intent.plan.groups)),
+        mix=_mixing_seconds(intent),
+        disk=_disk_speed(source),
+        store_bytes=store,
+        entries=entries,
+        touched=touched,
+        growth=growth,
+        base=base,
+        start=start,
+        measured=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        cpu=cpu_type(),
+        load=round(psutil.getloadavg()[0], 2),
+    )
+
+
+def _footing(asked: dict[str, Any]) -> tuple[int, float]:
+    """Bytes and seconds of a process that has loaded all kernels of the run (they were compiled here before)."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bigclf.training.footing"], input=json.dumps(asked), capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise RunError(f"a process to measure what it takes did not start: {done.stderr[-300:]}")
+    told = json.loads(done.stdout)
+    return int(told["bytes"]), float(told["seconds"])
+
+
+def _sample_chunks(source: Any) -> int:
+    """So many of the first chunks as the larger trial may learn from, at least one."""
+    most = min(SAMPLE_NNZ, SAMPLE_SHARE * source.nnz)
+    return max(1, int(np.searchsorted(np.cumsum(source.chunks.nnz), most, side="right")))
+
+
+def _trial(intent: Intent, chunks: int) -> tuple[int, float, float, int]:
+    """Learn from the first chunks as the plan has it: entries, seconds of the first epoch and of a later one in the
+    mean, bytes of a raw store for all."""
+    source, problems, plan, tol, _ = intent
+    sample = source.leading(chunks)
+    share = sample.nnz / source.nnz
+    small = dataclasses.replace(
+        plan,
+        groups=group_edges(sample.chunks.nnz, min(2, len(plan.groups), sample.n_chunks)),
+        segments=1,
+        set_rows=math.ceil(share * plan.set_rows),
+        set_nnz=math.ceil(share * plan.set_nnz),
+        climb_rows=math.ceil(share * plan.climb_rows),
+        collected=min(sample.nnz, plan.collected),
+    )
+    method = problems[0].setting.method
+    options: dict[str, Any] = dict(
+        progress=False, validate=None, callbacks=(), tol=tol, local_dir=None, init=None, resume=False,
+        epochs=method.epochs if tol is not None else EPOCHS, max_seconds=SECONDS, checkpoint_every=math.inf,
+        patience=Patience(), early_stopping=None,
+    )  # fmt: skip
+    with conducted(sample, problems, small, options, None, None) as (run, history):
+        store = run.engine.bench.stream.store  # type: ignore[attr-defined]
+        size = 0 if store is None else store.bytes_for(source)
+        first, epochs = history[0]["seconds"], run.epoch - 1
+        later = (history[-1]["seconds"] - first) / (epochs - 1) if epochs > 1 else first
+    return sample.nnz, first, later, size
+
+
+def _spread(source: Any, chunks: int) -> tuple[int, float]:
+    """Distinct features in the first chunks, and the exponent by which their number grows from half of them."""
+    seen = np.zeros(source.n_features, np.bool_)
+    counts: list[tuple[int, int]] = []
+    entries = 0
+    for chunk in range(chunks):
+        block = source.decode(int(source.chunks.file[chunk]), int(source.chunks.row_group[chunk]))
+        seen[block.indices] = True
+        entries += block.nnz
+        counts.append((entries, int(seen.sum())))
+    half = counts[(len(counts) - 1) // 2]
+    if len(counts) < 2 or not half[1]:
+        return counts[-1][1], 1.0
+    ratio = math.log(counts[-1][1] / half[1]) / math.log(counts[-1][0] / half[0])
+    return counts[-1][1], min(1.0, ratio)
+
+
+def _mixing_seconds(intent: Intent) -> float:
+    """Seconds to take in one group's answer of all problems."""
+    source, problems, plan, *_ = intent
+    if len(plan.groups) == 1 or plan.places:
+        return 0.0
+    problem = problems[0]
+    state = problem.setting.shared(source.n_features, plan.dtype)
+    blend = Blend(problem, state)
+    figures = np.ones(16)
+    began = time.perf_counter()
+    for _ in range(2):
+        blend.add(Part(problem.setting.shared(source.n_features, plan.dtype), None, figures))
+    return (time.perf_counter() - began) / 2 * len(problems)
+
+
+def _disk_speed(source: Any) -> float:
+    """Bytes a second of the disk that has the data, past the page cache."""
+    read, began = 0, time.perf_counter()
+    for path in source.files:
+        with files.open_binary(path) as file:
+            files.drop_cache(file.fileno())
+            while read < DISK_BYTES and (piece := file.read(4_000_000)):
+                read += len(piece)
+        if read >= DISK_BYTES:
+            break
+    return read / max(1e-9, time.perf_counter() - began)
