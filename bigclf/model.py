@@ -170,7 +170,7 @@ class Model:
         return is_table(data)
 
     def raw_blocks(self, data: Any) -> Iterator[tuple[str, Block]]:
-        """(file, rows) of raw files, or of one table, as features; labels NaN."""
+        """(file, rows) of ``data``, raw files or one table, as features; labels NaN."""
         from bigclf.data.convert.from_columns import blocks_of, table_block
 
         finish = self.finisher

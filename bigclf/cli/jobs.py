@@ -48,7 +48,7 @@ KEYS: dict[str, tuple[str, ...] | None] = {  # None: any key, because methods na
     "steps": None,
     "name": None,
 }
-NOT_OF_METHOD = ("data", "model", "params", "columns", "run_dir", "resume", "overwrite", "as_json")
+NOT_OF_METHOD = ("data", "model", "params", "columns", "run_dir", "resume", "overwrite", "as_json", "report")
 CLUSTERED = ("fit", "sweep", "path", "evaluate")  # commands that a Dask cluster can do
 TRAINING = ("fit", "sweep", "path")
 SECTIONS = ("method", "limits", "run", "cluster", "outputs", "data")

@@ -199,8 +199,8 @@ class Dataset:
         return found
 
     def leading(self, n_chunks: int) -> Dataset:
-        """The first chunks as a dataset of their own; what is known of classes, features and the largest row and row
-        group is still that of all."""
+        """The first ``n_chunks`` chunks as a dataset of their own; what is known of classes, features and the largest
+        row and row group is still that of all."""
         found = copy.copy(self)
         found.__dict__.pop("_group_keys", None)
         found.chunks = Chunks(*(column[:n_chunks] for column in self.chunks))
