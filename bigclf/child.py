@@ -1,7 +1,8 @@
-"""A process of a cluster that ``fit(workers=n)`` started; Dask loads this in it before anything else.
+"""Processes that bigclf starts end with the one that started them.
 
-It is not hit by the terminal's Ctrl-C (the run that was told to stop still needs it), it ends soon after the process
-that started it however that one ended, and it is silent: what there is to say reaches the run as events.
+Of a cluster that ``fit(workers=n)`` started, Dask loads this in each process before anything else. Such a process is
+not hit by the terminal's Ctrl-C (the run that was told to stop still needs it), it ends soon after the process that
+started it however that one ended, and it is silent: what there is to say reaches the run as events.
 """
 
 from __future__ import annotations
@@ -23,6 +24,17 @@ def dask_setup(server: Any) -> None:
         return
     os.setpgrp()
     threading.Thread(target=_follow, args=(os.getppid(),), name="bigclf-parent", daemon=True).start()
+
+
+def end_with(parent: int) -> None:
+    """End this process at once when ``parent``, which started it, is gone; called in processes that only compute."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, name="bigclf-parent", daemon=True).start()
 
 
 def _follow(parent: int) -> None:

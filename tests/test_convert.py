@@ -411,17 +411,22 @@ def test_a_source_that_changes_meanwhile(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("step", ["spill", "shard"])
-def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch, step):
-    """Fault 35."""
+def test_a_full_disk(tmp_path, monkeypatch, step):
+    """Fault 35: where nothing is finished nothing is left behind, else the rerun goes on."""
 
     def fail(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(shuffle, "write_run" if step == "spill" else "write_shard", fail)
     path = source(tmp_path, text_of(50))
-    with pytest.raises(RunError, match=r"no space left on device .* were free"):
-        convert(path, tmp_path / "s", workers=1)
-    assert os.listdir(tmp_path) == ["rows.svm"]
+    with monkeypatch.context() as patch:
+        patch.setattr(shuffle, "write_run" if step == "spill" else "write_shard", fail)
+        with pytest.raises(RunError, match=r"no space left on device .* were free") as caught:
+            convert(path, tmp_path / "s", workers=1)
+    left = {"rows.svm", ".s.converting"} if step == "shard" else {"rows.svm"}
+    assert set(os.listdir(tmp_path)) == left and ("goes on" in str(caught.value)) == (step == "shard")
+    ds = convert(path, tmp_path / "s", workers=1)
+    assert ds.n_rows == 50 and (ds.report["bytes_kept"] > 0) == (step == "shard")
+    assert set(os.listdir(tmp_path)) == {"rows.svm", "s"}
 
 
 def test_outputs_that_are_there(tmp_path):

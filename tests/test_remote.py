@@ -299,6 +299,28 @@ def test_credentials_that_expire_in_the_middle(bucket, tmp_path):
     assert (bigclf.fit("s3://data/expired", algo="dcd").coef_ == bigclf.fit(near, algo="dcd").coef_).all()
 
 
+def test_sending_is_taken_up_again(bucket, tmp_path):
+    """A conversion whose store failed goes on with the shards that had not arrived, over old ones too."""
+    x, y = random_rows(300, 20)
+    text = "".join(f"{int(b)} " + " ".join(f"{j + 1}:{v:g}" for j, v in enumerate(row) if v) + "\n"
+                   for b, row in zip(y, x.toarray() if hasattr(x, "toarray") else x, strict=True))  # fmt: skip
+    (tmp_path / "rows.svm").write_text(text)
+    options = dict(shard_nnz=800, overwrite=True)
+    near = bigclf.convert(tmp_path / "rows.svm", tmp_path / "near", **options)
+    bigclf.convert(tmp_path / "rows.svm", "s3://data/sent", seed=5, **options)
+    bucket.faults, bucket.where = [refusal(403, "AccessDenied")] * 50, "PUT .*part-00002"
+    with pytest.raises(StoreError, match="access was refused"):
+        bigclf.convert(tmp_path / "rows.svm", "s3://data/sent", **options)
+    bucket.faults = []
+    bucket.asked.clear()
+    far = bigclf.convert(tmp_path / "rows.svm", "s3://data/sent", **options)
+    sent = [path.rpartition("/")[2] for method, path, _ in bucket.asked if method == "PUT" and "/part-" in path]
+    assert len(far.files) > 3 and sent == [os.path.basename(path) for path in far.files[2:]]
+    assert far.report["bytes_kept"] == len(text)
+    assert [files.read_bytes(p) for p in far.files] == [files.read_bytes(p) for p in near.files]
+    assert files.list_directory("s3://data/sent") == sorted(os.listdir(tmp_path / "near"))
+
+
 @pytest.mark.parametrize("name", ["with space", "100%", "a+b=c", "ünï", "a#b", "q?x"])
 def test_odd_names_on_s3(bucket, name):
     """Fault 60."""

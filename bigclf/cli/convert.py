@@ -31,13 +31,15 @@ from bigclf.units import format_bytes, format_seconds, plural
 @click.option("--n-features", type=click.IntRange(1), help="Number of features  [default: the largest index seen]")
 @terminal.overwrite_option
 @terminal.json_option
-def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -> None:
+@click.pass_context
+def command(ctx: click.Context, sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -> None:
     """Turn SOURCE files (plain, .gz, .bz2, .xz or .zst) into shards in the directory OUT.
 
     The rows are shuffled in bounded memory, and the shards' bytes depend on sources, options and seed only: not on
-    the number of workers, the memory or the hour.
+    the number of workers, the memory or the hour. After an interruption or with a full disk run it again: it goes on.
     """
-    dataset = convert_showing(list(sources), out, **options)
+    with terminal.resumable(terminal.command_line(ctx)):
+        dataset = convert_showing(list(sources), out, **options)
     if as_json:
         terminal.emit_json({**describe(dataset), "report": getattr(dataset, "report", {})})
     else:
@@ -100,6 +102,7 @@ def print_converted(dataset: Any, out: str) -> None:
         f"in {format_seconds(seconds)}" if seconds else "",
     )
     bad, rounding = report.get("bad_rows"), report.get("largest_relative_rounding")
+    kept = report.get("bytes_kept")
     read, written = report.get("bytes_in"), report.get("bytes_out")
     terminal.facts(
         [
@@ -108,6 +111,7 @@ def print_converted(dataset: Any, out: str) -> None:
             label_line(dataset),
             ("values", "all 1, left out" if dataset.binary else None),
             ("rounded", f"by at most {rounding:.1e} of a value (stored as float32)" if rounding else None),
+            ("went on", f"{format_bytes(kept)} had been read before" if kept else None),
             ("bad rows", terminal.poor(f"{bad:,}") if bad else None),
         ],
         indent="  ",

@@ -12,6 +12,7 @@ import functools
 import glob
 import hashlib
 import io
+import itertools
 import json
 import os
 import secrets
@@ -72,14 +73,8 @@ def _expand_one(name: str) -> list[str]:
 
 def unfinished(directories: Iterable[str]) -> set[tuple[str, str]]:
     """(directory, name) of files that are still being written there, as the mark in the directory says."""
-    found = set()
-    for directory in directories:
-        try:
-            told = json.loads(read_text(join(directory, UNFINISHED)))
-        except (OSError, ValueError):
-            continue
-        found |= {(directory, name) for name in told["files"]}
-    return found
+    told = ((directory, _told(join(directory, UNFINISHED))) for directory in directories)
+    return {(directory, name) for directory, mark in told for name in mark.get("files", ())}
 
 
 def _expand_local(name: str) -> list[str]:
@@ -408,9 +403,42 @@ def temporary_name(path: PathLike) -> str:
     return os.path.join(directory, f".{name}.tmp-{os.getpid()}-{secrets.token_hex(4)}")
 
 
+class Summed:
+    """Writes to ``file`` and adds up a checksum of the bytes."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        import xxhash
+
+        self._file, self._sum = file, xxhash.xxh3_128()
+
+    def write(self, content: Any) -> None:
+        self._file.write(content)
+        self._sum.update(content)
+
+    def checksum(self) -> str:
+        return self._sum.hexdigest()
+
+
+def checksum(path: PathLike) -> str | None:
+    """That of a file's bytes; None where it cannot be read."""
+    import xxhash
+
+    found = xxhash.xxh3_128()
+    try:
+        with open(path, "rb") as file:
+            while piece := file.read(2**20):
+                found.update(piece)
+    except OSError:
+        return None
+    return found.hexdigest()
+
+
 def beside(path: PathLike) -> str:
     """A path on this machine where what is to appear at ``path`` can be made: itself, or one among scratch files."""
-    return join(scratch_directory(), f"bigclf-{base_name(path)}") if is_remote(path) else absolute(path)
+    if not is_remote(path):
+        return absolute(path)
+    name = hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()
+    return join(scratch_directory(), f"bigclf-{name}-{base_name(path)}")
 
 
 def publish_bytes(path: PathLike, data: bytes, mode: int = 0o666) -> None:
@@ -436,7 +464,9 @@ def publish_directory(beside: PathLike, directory: PathLike) -> None:
     if is_remote(directory):
         _send_directory(os.fspath(beside), str(directory))
         return
-    old = temporary_name(directory)
+    place = os.fspath(directory)
+    old = os.path.join(parent_directory(place), f".{base_name(place)}.replaced")
+    remove_tree(old)  # of one that was killed
     replaced = os.path.isdir(directory) and bool(os.listdir(directory))
     if replaced:
         os.rename(directory, old)
@@ -456,14 +486,29 @@ UNFINISHED = "_bigclf_unfinished.json"
 
 def _send_directory(local: str, url: str) -> None:
     names = sorted(os.listdir(local), key=lambda name: (name.startswith("_"), name))
-    old = [name for name in list_directory(url) if name not in names and name != UNFINISHED]
-    publish_text(join(url, UNFINISHED), json.dumps({"files": names}))
-    for name in sorted(old, key=lambda name: not name.startswith("_")):
-        remove(join(url, name))
+    sums = {name: checksum(join(local, name)) for name in names}
+    mark = join(url, UNFINISHED)
+    if _told(mark).get("sums") != sums:  # not this one's sending that was interrupted: what lies there goes
+        old = [name for name in list_directory(url) if name != UNFINISHED]
+        publish_text(mark, json.dumps({"files": sorted({*old, *names})}))
+        for name in sorted(old, key=lambda name: not name.startswith("_")):
+            remove(join(url, name))
+        publish_text(mark, json.dumps({"files": names, "sums": sums}))
+    there = remote.list_directory(url)
     for name in names:
-        remote.upload(join(local, name), join(url, name))
-    remove(join(url, UNFINISHED))
+        if name not in there or there[name].size != file_size(join(local, name)):
+            remote.upload(join(local, name), join(url, name))
+    remove(mark)
     remove_tree(local)
+
+
+def _told(mark: str) -> dict[str, Any]:
+    """What a mark says, if there is one."""
+    try:
+        told: dict[str, Any] = json.loads(read_text(mark))
+        return told
+    except (OSError, ValueError):
+        return {}
 
 
 def append_line(path: PathLike, text: str) -> None:
@@ -535,6 +580,64 @@ def remove(path: PathLike) -> None:
         return
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
+
+
+def clear_directory(path: PathLike, keep: Iterable[str] = ()) -> None:
+    """Remove all that is in a local directory but the names to ``keep``."""
+    for name in set(os.listdir(path)) - set(keep):
+        there = os.path.join(path, name)
+        remove_tree(there) if os.path.isdir(there) else remove(there)
+
+
+def numbered(path: PathLike) -> str:
+    """Make the first local directory that is not there yet of ``path``-1, ``path``-2, ...; return its path."""
+    for number in itertools.count(1):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(f"{os.fspath(path)}-{number}")
+            return f"{os.fspath(path)}-{number}"
+    raise AssertionError("unreachable")
+
+
+def move(path: PathLike, to: PathLike) -> None:
+    """Rename a local file, in the place of one that is there."""
+    os.replace(path, to)
+
+
+def relative(path: PathLike, directory: PathLike) -> str:
+    return os.path.relpath(path, directory)
+
+
+def tree_size(directory: PathLike) -> int:
+    """Bytes of the files below a local directory."""
+    found = 0
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            with contextlib.suppress(OSError):
+                found += os.lstat(os.path.join(folder, name)).st_size
+    return found
+
+
+def lock(path: PathLike) -> int | None:
+    """Lock the local file ``path``, made if need be, until ``unlock`` or the end of this process; None where another
+    process has it."""
+    import fcntl
+
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(path).st_ino == os.fstat(descriptor).st_ino:
+                return descriptor
+        os.close(descriptor)  # who had it removed it meanwhile
+
+
+def unlock(descriptor: int | None) -> None:
+    if descriptor is not None:
+        os.close(descriptor)
 
 
 def remove_tree(path: PathLike) -> None:

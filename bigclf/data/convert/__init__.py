@@ -17,8 +17,9 @@ from bigclf.data import files
 from bigclf.data.convert import pieces, readers
 from bigclf.data.convert import shuffle as merging
 from bigclf.data.convert.parsed import Options
+from bigclf.data.convert.resuming import Workplace, tidy
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, TARGET_NNZ, Dataset
-from bigclf.errors import DataError, MemoryBudgetError, RunError
+from bigclf.errors import DataError, MemoryBudgetError, RunError, masked
 from bigclf.units import format_bytes, parse_bytes
 
 SHARD_NNZ = 2**23
@@ -59,7 +60,8 @@ def convert(
     Parameters
     ----------
     source : path, directory, glob or list of them; plain, gzip, bzip2, xz or zstd.
-    out : directory to make; it appears when all is done, or not at all.
+    out : directory to make; it appears when all is done, or not at all. A conversion that was killed, interrupted or
+        found the disk full goes on from what it had finished when it is called again with the same sources and options.
     format : "svmlight", "vw" (Vowpal Wabbit's text) or a reader of your own (``bigclf.readers``); of raw columns "csv",
         "tsv", "jsonl", "text" or "parquet".
     chunk_nnz : entries a chunk.
@@ -103,7 +105,15 @@ def convert(
     total = parse_bytes(memory)
     sources = [pieces.look_at(path, number) for number, path in enumerate(files.expand(source))]
     workers = _workers(workers, total, sources)
-    with _building(out, overwrite) as directory, _Converter(directory, workers, total, progress) as converter:
+    identity = {
+        "sources": _as_known(sources),
+        "options": [format, options._asdict(), chunk_nnz, shuffle, seed, on_bad_rows, max_bad_fraction, shard_nnz],
+        "reader": readers.code_of(reader),
+    }
+    with (
+        _resuming(out, overwrite, identity) as work,
+        _Converter(work.directory, workers, total, progress, work) as converter,
+    ):
         _compile_parser(reader, options)
         max_line = max(converter.room // 8, 2**24)
         if reader.prepare is not None:
@@ -124,6 +134,11 @@ def convert(
     dataset.report = converter.report(dataset)
     dataset.warnings += converter.warnings(index_base)
     return dataset
+
+
+def _as_known(sources: list[pieces.Source]) -> list[tuple[str, int, int]]:
+    """By what sources are known again: path, size and time of change."""
+    return [(masked(files.absolute(source.path)), source.size, source.mtime_ns) for source in sources]
 
 
 def _convert_columns(
@@ -209,10 +224,10 @@ def _require(total: int, needed: int, what: str) -> None:
 class _Converter:
     """The two passes of a conversion and what they found."""
 
-    def __init__(self, directory: str, workers: int, total: int, progress: Any) -> None:
-        self.directory, self.workers, self.progress = directory, workers, progress
+    def __init__(self, directory: str, workers: int, total: int, progress: Any, work: Workplace | None = None) -> None:
+        self.directory, self.workers, self.progress, self.work = directory, workers, progress, work
         self.room = total // workers
-        self.scratch = files.join(directory, "runs")
+        self.scratch = work.scratch if work else files.join(directory, "runs")
         files.make_directory(self.scratch)
         self.totals, self.runs = merging.Totals(), list[merging.Run]()
         self.pieces = list[tuple[int, int, int, int]]()
@@ -233,13 +248,17 @@ class _Converter:
         """First pass: parse every piece, spill its rows in order of their keys."""
         if self.progress is not None:
             self.progress.start({"task": "parse", "bytes": sum(s.size for s in sources), "workers": self.workers})
-        tasks = (
-            task
-            for s in sources
-            for task in pieces.tasks_of(s, self._pieces_a_task(s), job.max_line, job.reader.record)
-        )
+        files.remove(files.join(self.directory, QUARANTINE))  # of an earlier attempt
         lines: collections.Counter[int] = collections.Counter()
-        for task, done in _in_order(self.pool, functools.partial(pieces.run_task, job), tasks, self.workers + 1):
+        tasks = (task for source in sources for task in self._tasks(source, job))
+        run, known = functools.partial(pieces.run_task, job), self.work.known if self.work else _nothing
+        before: pieces.Source | None = None
+        for task, done in _in_order(self.pool, run, tasks, self.workers + 1, known):
+            if self.work and not (done.bad and job.stop_at_bad):
+                self.work.note(task, done)
+                if before not in (None, task.source):
+                    self.work.note_end(before)
+            before = task.source
             for bad in done.bad:
                 self._note_bad(task.source, bad._replace(line=bad.line + lines[task.source.number]), job, keep_bad)
             lines[task.source.number] += done.n_lines
@@ -249,6 +268,16 @@ class _Converter:
             self.n_bytes += done.n_bytes
             if self.progress is not None:
                 self.progress.advance(done.totals.n_rows, done.n_bytes)
+        if self.work and before is not None:
+            self.work.note_end(before)
+
+    def _tasks(self, source: pieces.Source, job: pieces.Job) -> Iterator[pieces.Task]:
+        n_pieces = self._pieces_a_task(source)
+        if self.work:
+            n_pieces = self.work.pieces_a_task(source, n_pieces)
+            if (known := self.work.all_tasks(source)) is not None:
+                return known
+        return pieces.tasks_of(source, n_pieces, job.max_line, job.reader.record)
 
     def _pieces_a_task(self, source: pieces.Source) -> int:
         """Enough to fill a run, few enough to keep all workers busy to the end."""
@@ -295,9 +324,13 @@ class _Converter:
 
     def write(self, plan: merging.Plan) -> None:
         """Second pass: each shard collects its range of keys from all runs."""
-        shards = range(len(plan.bounds) - 1)
+        shards = [n for n in range(len(plan.bounds) - 1) if self.work is None or not merging.is_written(plan, n)]
         for _ in _in_order(self.pool, functools.partial(merging.write_shard, plan), shards, 2 * self.workers):
             pass
+        if self.work:
+            self.work.note_written()
+        for run in self.runs:
+            files.remove(run.path)
         files.remove_tree(self.scratch)
         Dataset(self.directory).write_manifest(self.directory)
 
@@ -320,6 +353,7 @@ class _Converter:
             "nnz": self.totals.nnz,
             "seconds": time.monotonic() - self.started,
             "bytes_in": self.n_bytes,
+            "bytes_kept": self.work.kept_bytes if self.work else 0,
             "bytes_out": sum(f.size for f in dataset.fingerprints),
             "largest_relative_rounding": self.totals.rounding,
             "bad_rows": self.n_bad,
@@ -350,14 +384,16 @@ def _pool(workers: int) -> Any:
     """Processes, or None for this one alone.
 
     loky's (it comes with joblib) start afresh and import no ``__main__``, so scripts need no guard, and they notice
-    the death of a worker.
+    the death of a worker; they end with this process.
     """
     _compile()
     if workers == 1:
         return None
     from joblib.externals.loky import ProcessPoolExecutor
 
-    return ProcessPoolExecutor(workers)
+    from bigclf.child import end_with
+
+    return ProcessPoolExecutor(workers, initializer=end_with, initargs=(os.getpid(),))
 
 
 def _compile() -> None:
@@ -382,18 +418,42 @@ def _compile_parser(reader: readers.Reader, options: Options) -> None:
         as_slab(reader.parse(reader.example, options))
 
 
-def _in_order(pool: Any, function: Callable[[_A], _B], items: Iterable[_A], in_flight: int) -> Iterator[tuple[_A, _B]]:
-    """(item, function(item)) in the order of the items, ``in_flight`` of them under way in the pool's processes."""
+def _nothing(_item: Any) -> None:
+    """Nothing is known."""
+
+
+def _in_order(
+    pool: Any,
+    function: Callable[[_A], _B],
+    items: Iterable[_A],
+    in_flight: int,
+    known: Callable[[_A], _B | None] = _nothing,
+) -> Iterator[tuple[_A, _B]]:
+    """(item, function(item)) in the order of the items, ``in_flight`` of them under way in the pool's processes; what
+    is ``known`` of an item is not asked for."""
     if pool is None:
-        yield from ((item, function(item)) for item in items)
+        for item in items:
+            told = known(item)
+            yield item, function(item) if told is None else told
         return
     waiting: collections.deque[tuple[_A, Any]] = collections.deque()
     for item in items:
-        waiting.append((item, pool.submit(function, item)))
+        told = known(item)
+        waiting.append((item, pool.submit(function, item) if told is None else _Known(told)))
         if len(waiting) >= in_flight:
             yield _first_of(waiting)
     while waiting:
         yield _first_of(waiting)
+
+
+class _Known:
+    """A result that is there already."""
+
+    def __init__(self, result: Any) -> None:
+        self._result = result
+
+    def result(self) -> Any:
+        return self._result
 
 
 def _first_of(waiting: collections.deque[tuple[_A, Any]]) -> tuple[_A, Any]:
@@ -517,6 +577,37 @@ def _shard_count(cost: int, shard_nnz: int) -> int:
 
 
 @contextlib.contextmanager
+def _resuming(out: files.PathLike, overwrite: bool, identity: Mapping[str, Any]) -> Iterator[Workplace]:
+    """Yield a place whose shards take the name ``out`` when all went well. Where they did not, but might at another
+    attempt, what was finished stays for that."""
+    tidy(out)
+    _check_free(out, overwrite)
+    files.make_directory(files.parent_directory(out))
+    work = Workplace(out, identity)
+    try:
+        yield work
+        _check_free(out, overwrite)
+        files.publish_directory(work.directory, files.absolute(out))
+    except BaseException as error:
+        free, size = files.free_bytes(work.path), work.size()
+        again = work.leave(finished=not isinstance(error, OSError | RunError | KeyboardInterrupt))
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            raise _no_room(out, error, free, f"run the same again, and it goes on from what is finished "
+                           f"({format_bytes(size)} in {work.path})" if again else "") from error  # fmt: skip
+        raise
+    work.leave(finished=True)
+
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _no_room(out: files.PathLike, error: OSError, free: int, next: str) -> RunError:
+    reason = os.strerror(error.errno or 0).lower()
+    advice = f"make room and {next}" if next else "make room or name another directory; nothing was left behind"
+    return RunError(f"{os.fspath(out)}: {reason} ({format_bytes(free)} were free); {advice}")
+
+
+@contextlib.contextmanager
 def _building(out: files.PathLike, overwrite: bool) -> Iterator[str]:
     """Yield a hidden directory beside ``out`` that takes its name when all went well and is removed otherwise."""
     _check_free(out, overwrite)
@@ -530,12 +621,8 @@ def _building(out: files.PathLike, overwrite: bool) -> Iterator[str]:
     except BaseException as error:
         free = files.free_bytes(beside)
         files.remove_tree(beside)
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            reason = os.strerror(error.errno)
-            raise RunError(
-                f"{os.fspath(out)}: {reason.lower()} ({format_bytes(free)} were free); make room or name another "
-                "directory; nothing was left behind"
-            ) from error
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            raise _no_room(out, error, free, "") from error
         raise
 
 

@@ -17,6 +17,7 @@ from bigclf.block import Block, as_unsigned, written_out
 from bigclf.data import files
 from bigclf.data.facts import MAX_FLOAT_CLASSES
 from bigclf.data.shards import ShardWriter
+from bigclf.errors import DataError
 from bigclf.jit import kernel
 
 ROW_COST = 8  # a row counts as so many entries more when shards are sized, so that short rows do not swell one
@@ -122,7 +123,8 @@ def even_bounds(n_shards: int) -> list[int]:
 
 
 class Run(NamedTuple):
-    """A scratch file of rows in key order: keys, row bounds, labels, weights, indices and values one after another."""
+    """A scratch file of rows in key order: keys, row bounds, labels, weights, indices and values one after another,
+    and the checksum of all its bytes."""
 
     path: str
     n_rows: int
@@ -131,6 +133,7 @@ class Run(NamedTuple):
     binary: bool
     weighted: bool
     double: bool = False  # values are float64
+    checksum: str = ""
 
     def sections(self) -> dict[str, tuple[type, int]]:
         """Name -> (type, place of its first byte)."""
@@ -193,15 +196,21 @@ def write_run(path: str, keys: np.ndarray, slabs: list[Slab]) -> Run:
     ends = np.cumsum(lengths)
     starts = ends - lengths
     with files.open_binary(path, "xb") as file:
-        file.write(keys[order].data)
-        file.write(_bounds(lengths[order]).data)
-        file.write(np.concatenate([slab.labels for slab in slabs])[order].data)
+        content = files.Summed(file)
+        content.write(keys[order].data)
+        content.write(_bounds(lengths[order]).data)
+        content.write(np.concatenate([slab.labels for slab in slabs])[order].data)
         if run.weighted:
-            file.write(np.concatenate([_or_ones(slab.weights, slab.n_rows) for slab in slabs])[order].data)
+            content.write(np.concatenate([_or_ones(slab.weights, slab.n_rows) for slab in slabs])[order].data)
         for source in (_indices(slabs, run.wide), _values(slabs) if not run.binary else None):
             if source is not None:
-                file.write(_taken(starts, ends, order, source).data)
-    return run
+                content.write(_taken(starts, ends, order, source).data)
+    return run._replace(checksum=content.checksum())
+
+
+def is_whole(run: Run) -> bool:
+    """Whether a run that an earlier process wrote is as it was written."""
+    return files.checksum(run.path) == run.checksum
 
 
 def _bounds(lengths: np.ndarray) -> np.ndarray:
@@ -268,9 +277,22 @@ class Plan(NamedTuple):
     raw: bool = False
 
 
+def shard_path(plan: Plan, number: int) -> str:
+    return files.join(plan.directory, f"part-{number:05d}.parquet")
+
+
+def is_written(plan: Plan, number: int) -> bool:
+    """Whether the shard is there, whole."""
+    try:
+        files.fingerprint(shard_path(plan, number))
+    except DataError:
+        return False
+    return True
+
+
 def write_shard(plan: Plan, number: int) -> str:
     """Write one shard, the rows of its range of keys in their order; return its path."""
-    path = files.join(plan.directory, f"part-{number:05d}.parquet")
+    path = shard_path(plan, number)
     with ShardWriter(
         path,
         n_features=plan.n_features,
