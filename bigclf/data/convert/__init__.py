@@ -107,7 +107,7 @@ def convert(
     workers = _workers(workers, total, sources)
     identity = {
         "sources": _as_known(sources),
-        "options": [format, options._asdict(), chunk_nnz, shuffle, seed, on_bad_rows, max_bad_fraction, shard_nnz],
+        "options": [format, repr(options), chunk_nnz, shuffle, seed, on_bad_rows, max_bad_fraction, shard_nnz],
         "reader": readers.code_of(reader),
     }
     with (
