@@ -63,6 +63,8 @@ INLINE_BYTES = 50_000  # more than this is not sent inside a task
 TRAVEL_BYTES = 64_000_000  # of a group's row state, sent to and fro where no directory is shared
 FILE_BYTES = 4_000_000  # of a group's row state, from which on it goes through the run directory where there is one
 ROOM_BESIDE = 300_000_000  # interpreter and libraries of a worker, and the 95 % at which a nanny ends it
+WEIGHED_SECONDS, WEIGHED_ROUNDS = 10.0, 3  # of rounds without a fault, before it is said that sending takes longer ...
+MUCH = 3  # ... than learning, by this factor
 RECENT = 6  # events the screen is told of
 CHILD = "bigclf.child"  # what a process started here loads first
 PREFIX = "bigclf-visit"  # of every task's key, and always the same: Dask groups and remembers by it
@@ -818,6 +820,7 @@ class DaskEngine(Crew):
         self._units: list[tuple[int, int]] = []
         self._nnz = [int(job.source.chunks.nnz[a:b].sum()) for a, b in job.plan.groups]
         self._done_groups = 0
+        self._weight, self._weighed = (0, 0.0, 0.0), False  # rounds, seconds learned and seconds there
         super().__init__(job.run, job, job.plan.memory["planned"], idle, link=link, patience=patience)
 
     def _way_to_keep(self) -> str:
@@ -847,11 +850,31 @@ class DaskEngine(Crew):
 
     def perform(self, round: Round) -> Iterator[Outcome]:
         sizes, wishes = self._begin_round(round)
+        events, worked, began = len(self._events), 0.0, time.monotonic()
         with contextlib.closing(self.work(sizes, wishes)) as units:
             for unit in units:
                 outcome = self._answers.pop(unit)
                 self._done_groups = outcome.last
+                worked += outcome.facts["seconds"]
                 yield outcome
+        if len(self._events) == events:
+            self._weigh(worked, (time.monotonic() - began) * min(len(sizes), self.workers))
+
+    def _weigh(self, worked: float, there: float) -> None:
+        """Say once if workers wait for much longer than they learn: seconds of both in a round without a fault."""
+        rounds, sum_worked, sum_there = self._weight
+        self._weight = rounds + 1, sum_worked + worked, sum_there + there
+        if self._weighed or rounds + 1 < WEIGHED_ROUNDS or sum_there + there < WEIGHED_SECONDS * self.workers:
+            return
+        self._weighed = True
+        rounds, worked, there = self._weight
+        if there > (1 + MUCH) * worked:
+            what = (
+                f"communication dominates: in {rounds} mixes workers learned for {worked:.1f} s of {there:.1f} s; "
+                "fewer mixes, each after more work, are faster: take fewer workers and groups, or fewer epochs"
+            )
+            self._tell({"what": what, "worker": "the driver"})
+            log.warning(what)
 
     def carry(self, group: int, ref: Ref, round: Round) -> Carry:
         return self._settled(group, ref)

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from keeping import Child, keep, listening, say, stop
 
 CONFIGURATION = Path(__file__).resolve().parent.parent / "dask.yaml"
-SENT = ("ca.pem", "node.pem", "node-key.pem", "dask.yaml")  # the authority's key and the client's stay here
+SENT = ("ca.pem", "node.pem", "node-key.pem")  # the authority's key and the client's stay here
 ANSWER = 60  # seconds a machine has to take these and to import bigclf
 LINE = "-o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=10 -o ServerAliveCountMax=3"  # notice a dead one
 
@@ -88,7 +88,6 @@ def certificates(directory: Path) -> list[str]:
     if not (directory / "ca.pem").exists():
         tls.make(str(directory))
         say(f"made an authority and certificates in {directory}")
-    (directory / "dask.yaml").write_bytes(CONFIGURATION.read_bytes())
     (directory / "logs").mkdir(exist_ok=True)
     return [text for role in ("node", "client") for text in tls.wrong_with(tls.of_directory(str(directory), role))]
 
@@ -112,6 +111,7 @@ def _packed(directory: Path) -> bytes:
     with tarfile.open(fileobj=held, mode="w") as archive:
         for name in SENT:
             archive.add(directory / name, arcname=name)
+        archive.add(CONFIGURATION, arcname=CONFIGURATION.name)
     return held.getvalue()
 
 

@@ -119,15 +119,18 @@ class ChaosCluster:
         env["PYTHONPATH"] = path + os.pathsep + env["PYTHONPATH"]
         with open(self.home / "logs" / f"{name}.log", "ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", *words], env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                self._command(words), env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True, **options,
             )  # fmt: skip
 
-    def start_scheduler(self):
+    def _command(self, words):
+        return [sys.executable, "-m", *words]
+
+    def start_scheduler(self, host="127.0.0.1"):
         """On the port it had before, if it had one."""
         file = self.home / "scheduler.json"
         file.unlink(missing_ok=True)
-        words = ["--no-dashboard", "--host", "127.0.0.1", "--port", str(self.port)]
+        words = ["--no-dashboard", "--dashboard-address", "127.0.0.1:0", "--host", host, "--port", str(self.port)]
         words += ["--scheduler-file", str(file)]
         self.scheduler = self._start("scheduler", ["distributed.cli.dask_scheduler", *words])
 
@@ -138,10 +141,11 @@ class ChaosCluster:
         self.address = wait_for(said, what="a scheduler")
         self.port = int(self.address.rsplit(":", 1)[1])
 
-    def add_worker(self):
+    def add_worker(self, host="127.0.0.1"):
         number = next(self._numbers)
         words = ["--nthreads", "1", "--no-dashboard", "--memory-limit", self.memory_limit, "--preload", "chaos_worker"]
-        words += ["--local-directory", str(self.home / "scratch"), "--host", "127.0.0.1", "--death-timeout", "60"]
+        words += ["--local-directory", str(self.home / "scratch"), "--host", host, "--death-timeout", "60"]
+        words += ["--dashboard-address", "127.0.0.1:0"]
         words += [] if self.nanny else ["--no-nanny"]
         options = {"preexec_fn": self.join} if self.join else {}
         program = ["distributed.cli.dask_worker", self.address, *words, *self.worker_options]
