@@ -205,6 +205,14 @@ def ends(path: str) -> datetime.datetime:
     return end
 
 
+def days_left(path: str) -> int | None:
+    """Until the certificate expires; None where that cannot be told for want of the library."""
+    try:
+        return (ends(path) - datetime.datetime.now(datetime.UTC)).days
+    except ImportError:
+        return None
+
+
 def _load(path: str) -> Any:
     from cryptography import x509
 

@@ -267,3 +267,25 @@ def test_when_the_cluster_is_lost_the_last_epoch_is_written_down(algo, client, s
 def test_the_record_of_a_run_is_json(client, rows, tmp_path):
     fit(*rows, algo="pa1", groups=2, epochs=2, workers=client, run_dir=tmp_path)
     assert [json.loads(line)["epoch"] for line in (tmp_path / "history.jsonl").read_text().splitlines()][-1] == 2
+
+
+@pytest.mark.parametrize(
+    ("worked", "there", "rounds", "said"),
+    [
+        (1.0, 10.0, 4, True),  # a tenth of the time
+        (4.0, 10.0, 4, False),  # much of it
+        (0.1, 1.0, 4, False),  # too short to tell
+        (1.0, 40.0, 2, False),  # too few
+    ],
+)
+def test_sending_that_takes_longer_than_learning_is_told_once(worked, there, rounds, said, caplog):
+    from types import SimpleNamespace
+
+    from bigclf.training.cluster import DaskEngine
+
+    told = []
+    engine = SimpleNamespace(_weight=(0, 0.0, 0.0), _weighed=False, workers=2, _tell=told.append)
+    for _ in range(rounds):
+        DaskEngine._weigh(engine, worked, there)
+    assert [event["what"].partition(":")[0] for event in told] == ["communication dominates"] * said
+    assert ("fewer mixes" in caplog.text) == said

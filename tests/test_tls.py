@@ -17,7 +17,7 @@ import yaml
 from making import environment, random_rows, shards_of
 
 import bigclf
-from bigclf import tls
+from bigclf import machine, tls
 from bigclf.errors import ClusterError
 from bigclf.training.cluster import connect
 
@@ -158,6 +158,18 @@ def test_with_its_certificates_a_run_has_the_bits_of_this_process(made, cluster,
     run = dict(data=str(tmp_path / "shards"), algo="pa1", epochs=2, groups=2)
     with configured(made[0]):
         assert bigclf.fit(workers=cluster.scheduler_address, **run).digest() == bigclf.fit(**run).digest()
+
+
+def test_the_doctor_tells_how_long_the_certificate_is_valid(made, cluster):
+    from bigclf.cli import doctor
+
+    with configured(made[0]):
+        told = doctor.examined(cluster.scheduler_address, None, 10)
+    (found,) = [c for c in doctor.cluster_checks(machine.facts(), told) if c.about == "certificate"]
+    assert found.state == doctor.OK and f"{made[0]}/client.pem is valid for 364 days more" in found.text
+    told["certificate"]["days_left"] = 3
+    (found,) = [c for c in doctor.cluster_checks(machine.facts(), told) if c.about == "certificate"]
+    assert found.state == doctor.WARNING and "--renew" in found.advice
 
 
 def test_processes_of_this_machine_need_none(made):

@@ -197,11 +197,15 @@ def _prepared(note: str) -> dict[str, Any] | Check:
 
 def examined(address: str, run_dir: str | None, timeout: float) -> dict[str, Any]:
     """The survey of the cluster at ``address``; ClusterError if there is none."""
-    from bigclf.training.cluster import connect
+    from bigclf import tls
+    from bigclf.training.cluster import certificates_named, connect
     from bigclf.training.survey import survey
 
     with quiet("distributed"), contextlib.closing(connect(address, min(timeout, 10.0))) as link:
-        return survey(link.client, run_dir, timeout)
+        told = survey(link.client, run_dir, timeout)
+    path = certificates_named().certificate
+    left = tls.days_left(path) if path is not None and address.startswith("tls://") else None
+    return told | {"certificate": {"path": path, "days_left": left} if left is not None else None}
 
 
 @contextlib.contextmanager
@@ -221,12 +225,24 @@ def cluster_checks(mine: dict[str, Any], told: dict[str, Any]) -> list[Check]:
     scheduler, workers = told["scheduler"], told["workers"]
     versions = ", ".join(f"{name} {version}" for name, version in scheduler["versions"].items())
     checks = [Check(OK, "scheduler", f"{scheduler['address']} answers; {versions}"), *_settings(scheduler["settings"])]
+    if told.get("certificate"):
+        checks.append(_certificate(**told["certificate"]))
     if not workers:
         advice = f"start some: dask worker {scheduler['address']} --nthreads 1 --preload bigclf.preload"
         return [*checks, Check(BAD, "workers", "there are none", advice)]
     faults = [check for worker in workers for check in _worker(mine, worker)]
     sound = [worker for worker in workers if worker["problem"] is None]
     return [*checks, _summary(workers, sound), *faults, *_hosts(sound)]
+
+
+def _certificate(path: str, days_left: int) -> Check:
+    from bigclf import tls
+
+    text = f"{path} is valid for {days_left} days more"
+    if days_left < tls.SOON:
+        advice = "python -m bigclf.tls DIRECTORY --renew makes new ones; then start the cluster again"
+        return Check(WARNING, "certificate", text, advice)
+    return Check(OK, "certificate", text)
 
 
 def _settings(settings: dict[str, Any]) -> Iterator[Check]:

@@ -171,12 +171,16 @@ def certificates(authority: str | None, certificate: str | None, key: str | None
         yield
 
 
+def certificates_named() -> tls.Files:
+    """What Dask's configuration says of the certificates of this process."""
+    named = distributed.Security().get_tls_config_for_role("client")
+    return tls.Files(named["ca_file"], named["cert"], named["key"])
+
+
 def _reach(address: str, timeout: float) -> Link:
     """A link to the scheduler at an address, with the certificates that Dask's configuration names."""
-    security = distributed.Security()
-    named = security.get_tls_config_for_role("client")
-    given = tls.Files(named["ca_file"], named["cert"], named["key"])
-    if (reason := tls.refusal(address, given, security.require_encryption)) is not None:
+    given = certificates_named()
+    if (reason := tls.refusal(address, given, dask.config.get("distributed.comm.require-encryption"))) is not None:
         raise ClusterError(f"no connection to {address!r}: {reason}")
     try:
         client = distributed.Client(address, timeout=timeout, set_as_default=False)
@@ -997,6 +1001,7 @@ class DaskEngine(Crew):
             return None
         if member.shipment is None or member.shipment[0] != version or _failed(member.shipment[1]):
             sending = asyncio.ensure_future(self._put(self._shipment(member.version), member.address))
+            sending.add_done_callback(_failed)  # whoever waited for it may be gone
             member.shipment = version, sending  # two attempts at once share it
         return await asyncio.shield(member.shipment[1])
 
