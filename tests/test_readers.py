@@ -4,6 +4,7 @@ import gzip
 import itertools
 import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -323,6 +324,25 @@ def test_readers_are_found_by_module_and_function(tmp_path, monkeypatch):
         with pytest.raises(TypeError, match="no effect"):
             convert(tmp_path / "rows.txt", tmp_path / "t", format="my_lines:row", **options)
     del sys.modules["my_lines"]
+
+
+def test_the_example_of_a_reader_numbers_kmers_by_place(tmp_path, monkeypatch):
+    """jobs/kmers.py, run as its first lines say, against a loop over all k and places."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "jobs"))
+    sequences, places = ["ACGTTGCA", "acgacgtt"], {}
+    for k in (1, 2, 3):
+        for p in range(8 - k + 1):
+            for code in itertools.product("ACGT", repeat=k):
+                places[k, p, "".join(code)] = len(places)
+    text = "".join(f"> chr=1, label={2 * i - 1}\n{s[:5]}\n{s[5:]}\n" for i, s in enumerate(sequences)).encode()
+    ds = convert(source(tmp_path, text), tmp_path / "s", format="kmers:row", shuffle=False)
+    block = ds.decode(0, 0)
+    expected = [places[k, p, s.upper()[p : p + k]] for s in sequences for k in (1, 2, 3) for p in range(8 - k + 1)]
+    assert block.indices.tolist() == expected and ds.classes.tolist() == [-1, 1] and ds.row_constant
+    np.testing.assert_allclose(block.norms, 1, rtol=1e-6)
+    with pytest.raises(DataError, match="no base") as caught:
+        convert(source(tmp_path, text + b">x label=1\nACNT\n"), tmp_path / "t", format="kmers:row")
+    assert caught.value.line == 7
 
 
 # Real rows

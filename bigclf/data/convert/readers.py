@@ -87,6 +87,8 @@ def find(name: str, others: Sequence[str] = ()) -> Reader:
     module, colon, function = name.partition(":")
     if not colon:
         raise ValueError(f"format must be one of {', '.join([*READERS, *others])}, or module:function, not {name!r}")
+    if "" not in sys.path:
+        sys.path.append("")  # a module may lie in the current directory, also for the processes that convert
     try:
         return own(getattr(importlib.import_module(module), function))
     except (ImportError, AttributeError) as error:
