@@ -329,6 +329,83 @@ def test_spark_vectors_sparse_and_dense(tmp_path):
     assert matrix(ds)[0].toarray().tolist() == [[1, 0, 2], [3, 4, 5]]
 
 
+def test_spark_vectors_under_any_name(tmp_path):
+    vector = pa.struct([("type", pa.int8()), ("size", pa.int32()), ("indices", pa.list_(pa.int32())),
+                        ("values", pa.list_(pa.float64()))])  # fmt: skip
+    vectors = [(0, 3, [0, 2], [1.0, 2.0]), (1, None, None, [3.0, 4.0, 5.0])]
+    rows = [dict(zip(("type", "size", "indices", "values"), v, strict=True)) for v in vectors]
+    path = write(tmp_path / "f.parquet", pa.table({"y": [0, 1], "scaled": pa.array(rows, vector)}))
+    for columns in ({"features": "scaled"}, {"indices": "scaled.indices", "values": "scaled.values"}):
+        assert matrix(Dataset(path, columns=columns))[0].toarray().tolist() == [[1, 0, 2], [3, 4, 5]]
+
+
+PAIR = pa.struct([("index", pa.int32()), ("value", pa.float64())])
+STRUCTS = [[{"index": 0, "value": 1.5}, {"index": 3, "value": -2.0}], [], [{"index": 2, "value": 0.25}]]
+DENSE = [[1.5, 0.0, 0.0, -2.0], [0.0] * 4, [0.0, 0.0, 0.25, 0.0]]
+MANY = {f"x{j}": [row[j] for row in DENSE] for j in range(4)}
+VECTORS = {
+    "list of structs": ({"features": pa.array(STRUCTS, pa.list_(PAIR))}, None),
+    "large list of structs": (
+        {"f": pa.array(STRUCTS, pa.large_list(PAIR))},
+        {"indices": "f.index", "values": "f.value"},
+    ),
+    "map": ({"f": pa.array([[(s["index"], s["value"]) for s in row] for row in STRUCTS],
+                           pa.map_(pa.int64(), pa.float32()))}, {"features": "f"}),
+    "struct of lists": (
+        {"v": pa.array([{"index": [s["index"] for s in row], "value": [s["value"] for s in row]} for row in STRUCTS])},
+        {"features": "v"},
+    ),
+    "fixed-size lists": ({"features": pa.array(DENSE, pa.list_(pa.float32(), 4))}, None),
+    "lists of numbers": ({"embedding": pa.array(DENSE, pa.list_(pa.float64()))}, {"values": "embedding"}),
+    "columns": (MANY, {"features": list(MANY)}),
+    "columns by a glob": ({**MANY, "text": ["a", "b", "c"]}, {"features": "x*"}),
+    "all columns of numbers": ({**MANY, "text": ["a", "b", "c"]}, {"features": "*"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", VECTORS)
+def test_vectors_of_every_kind_hold_the_numbers_that_were_written(tmp_path, kind):
+    """In row groups that are cut when first decoded, too."""
+    columns, names = VECTORS[kind]
+    data = pa.table({"label": ["no", "yes", "no"], **columns})
+    pq.write_table(pa.concat_tables([data] * 50), tmp_path / "f.parquet", row_group_size=60)
+    ds = Dataset(tmp_path / "f.parquet", columns=names, target_nnz=10)
+    assert ds.n_chunks > 3 and ds.n_features == 4 and ds.n_rows == 150
+    x, labels, *_ = matrix(ds)
+    assert x.toarray().tolist() == DENSE * 50 and labels.tolist() == ["no", "yes", "no"] * 50
+    again = Dataset(tmp_path / "f.parquet", columns=names, target_nnz=10)
+    assert again.layout == ds.layout and again.digest == ds.digest
+
+
+def test_a_list_of_whole_numbers_is_the_features_that_are_one(tmp_path):
+    path = write(tmp_path / "f.parquet", pa.table({"label": [0, 1], "features": [[3, 5], [1]]}))
+    ds = Dataset(path)
+    assert ds.binary and matrix(ds)[0].toarray().tolist() == [[0, 0, 0, 1, 0, 1], [0, 1, 0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("columns", "names", "message"),
+    [
+        ({"f": ["a"]}, {"features": "f"}, "must hold vectors or numbers, not string"),
+        ({"f": [1.0]}, {"features": ["f", "g"]}, "no such column"),
+        ({"f": ["a"], "g": [1]}, {"features": ["g", "f"]}, "must hold numbers, not string"),
+        ({"f": ["a"]}, {"features": "x*"}, "no column of numbers is called so"),
+        ({"f": [{"a": 1}]}, {"features": "f"}, "has the fields indices and values"),
+        ({"f": [[{"a": 1.5}]]}, {"features": "f"}, "need a field of integers"),
+        ({"f": [1]}, {"features": "f", "indices": "f"}, "not both"),
+        ({"f": [[{"index": 1, "value": None}]]}, {"features": "f"}, "need a field of numbers"),
+        ({"f": pa.array([[{"index": 1, "value": None}]], pa.list_(PAIR))}, {"features": "f"}, "null inside the list"),
+        ({"f": [[None]]}, {"values": "f"}, "null"),
+        ({"f": [None], "g": [1.0]}, {"features": ["g", "f"]}, "null|must hold numbers"),
+        ({"f": [1.0], "g": [np.nan]}, {"features": "*"}, "NaN|not finite|nan"),
+    ],
+)
+def test_vectors_that_cannot_be_used(tmp_path, columns, names, message):
+    path = write(tmp_path / "f.parquet", pa.table({"label": [0], **columns}))
+    with pytest.raises((SchemaError, DataError), match=message):
+        Dataset(path, columns=names)
+
+
 def test_columns_may_have_other_names(tmp_path):
     data = table().rename_columns(["klasse", "idx", "val"])
     path = write(tmp_path / "f.parquet", data.append_column("importance", pa.array([1, 2, 0])))

@@ -60,7 +60,7 @@ from bigclf.units import format_bytes, format_seconds, plural
 @click.option("--opportunistic", is_flag=True, help="Learn on while the disk is waited for; certified as ever, but its"
               " bits cannot be repeated.")  # fmt: skip
 @click.option("--local-dir", metavar="DIR", help="Where caches may lie.")
-@click.option("--columns", metavar="ROLE=NAME,...", help="Names of the columns label, indices, values, weight.")
+@click.option("--columns", metavar="ROLE=NAME,...", help="Columns of label, weight, features (or indices, values).")
 @click.option("--report", metavar="FILE.html", help="Also write a report that a browser shows; with --validate it"
               " measures the model there.")  # fmt: skip
 @terminal.overwrite_option

@@ -37,7 +37,7 @@ LINES = 30  # weights that are drawn
 @terminal.patience_option
 @click.option("--threads", type=click.IntRange(1), help="Cores that read and learn; they never change the result.")
 @click.option("--local-dir", metavar="DIR", help="Where caches may lie.")
-@click.option("--columns", metavar="ROLE=NAME,...", help="Names of the columns label, indices, values, weight.")
+@click.option("--columns", metavar="ROLE=NAME,...", help="Columns of label, weight, features (or indices, values).")
 @terminal.overwrite_option
 @terminal.json_option
 @click.pass_context

@@ -47,7 +47,7 @@ NAMES = {"error": "error", "log_loss": "log loss", "mean_squared_error": "mean s
 @click.option("--threads", type=click.IntRange(1), help="Cores that read and learn (2 at most are used); they never"
               " change the result.")  # fmt: skip
 @click.option("--local-dir", metavar="DIR", help="Where caches may lie.")
-@click.option("--columns", metavar="ROLE=NAME,...", help="Names of the columns label, indices, values, weight.")
+@click.option("--columns", metavar="ROLE=NAME,...", help="Columns of label, weight, features (or indices, values).")
 @terminal.overwrite_option
 @terminal.json_option
 @click.pass_context

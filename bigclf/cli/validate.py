@@ -16,7 +16,7 @@ MOST_FAULTS = 100
 
 @click.command("validate", short_help="Read and check every byte of shards.")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
-@click.option("--columns", metavar="ROLE=NAME,...", help="Names of the columns label, indices, values, weight.")
+@click.option("--columns", metavar="ROLE=NAME,...", help="Columns of label, weight, features (or indices, values).")
 @terminal.json_option
 @click.pass_context
 def command(ctx: click.Context, data: tuple[str, ...], columns: str | None, as_json: bool) -> None:

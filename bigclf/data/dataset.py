@@ -69,8 +69,11 @@ class Dataset:
     Parameters
     ----------
     data : path, directory, glob or list of them.
-    columns : names for what other programs call differently: {"label": ..., "indices": ..., "values": ...,
-        "weight": ...}; a dot leads into a struct column.
+    columns : names for what other programs call differently: {"label": ..., "weight": ..., "indices": ...,
+        "values": ...}, where a dot leads into a struct or into the structs of a list; or in place of the last two
+        {"features": ...}: a column of vectors of any kind (a struct as Spark ML has it, sparse or dense, or of two
+        lists; a list of structs; a map; a list of numbers, which are the values of all features), a list of columns of
+        numbers, or their names as a glob ("x*").
     target_nnz : row groups of more than twice as many non-zeros are cut into chunks of about as many (never those
         of our own shards).
     label : "class", the only kind of label yet.
@@ -110,7 +113,7 @@ class Dataset:
         self,
         data: Any,
         *,
-        columns: Mapping[str, str] | None = None,
+        columns: Mapping[str, Any] | None = None,
         target_nnz: int = TARGET_NNZ,
         label: str = "class",
         need_labels: bool = True,
@@ -305,7 +308,7 @@ class Dataset:
                 for chunk, *counts in manifest["zero_weight"] if manifest["weighted"] else ():
                     zero_weight[chunk] = counts
                 if table_digest(chunks) == manifest["chunks"]:
-                    facts, layout = Facts.from_json(manifest), Layout(*manifest["layout"])
+                    facts, layout = Facts.from_json(manifest), Layout.from_json(manifest["layout"])
                     return Known(facts, layout, manifest["features"], chunks, zero_weight)
             except (OSError, ValueError, KeyError, TypeError, DataError) as error:
                 if files.exists(files.join(directory, prefix + MANIFEST)):  # damaged, not missing
@@ -373,7 +376,7 @@ class Dataset:
         values, scales = one_value_a_row(rows.indptr, rows.values) if self.row_constant else (rows.values, NO_SCALES)
         if self.row_constant and values.size:
             raise DataError("a row has values that differ, where the footer says that none has", file=path,
-                            row_group=row_group, column=layout.values)  # fmt: skip
+                            row_group=row_group, column=layout.values_name)  # fmt: skip
         if not (self.binary or self.row_constant) and values.size == 0:
             values = np.ones(indices.size, np.float32)
         weights = np.ones(rows.n_rows) if rows.weights is None else rows.weights
@@ -431,8 +434,8 @@ class Dataset:
     def _layout_in(self, handle: pq.ParquetFile) -> Layout:
         """The columns to read: no values where all are 1."""
         values = self.layout.values
-        if values is None or self.layout.kind is not None:  # a dense Spark vector is nothing but values
-            return self.layout
+        if not isinstance(values, str) or self.layout.kind is not None or self.layout.indices is None:
+            return self.layout  # a dense vector is nothing but values
         left_out = self.binary or not shards.has_column(handle.schema_arrow, values)
         return self.layout._replace(values=None) if left_out else self.layout
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bigclf.block import as_unsigned, check_rows, one_value_a_row, writable
-from bigclf.data import files, pages
+from bigclf.data import files, pages, vectors
 from bigclf.data.footer import Footer, check, parse
 from bigclf.errors import BigclfError, DataError, SchemaError
 
@@ -54,17 +54,33 @@ class Rows(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where the rows stand in a file: names of columns; a dot leads into a struct; None where there is none."""
+    """Where the rows stand in a file: names of columns; a dot leads into a struct or into the structs of a list; None
+    where there is none.
 
-    indices: str
-    values: str | None
+    Without ``indices`` the rows are dense: ``values`` is a column of lists, or a column for each feature.
+    """
+
+    indices: str | None
+    values: str | tuple[str, ...] | None
     label: str | None
     weight: str | None
     kind: str | None = None  # of a Spark vector: the field that tells sparse (0) from dense (1)
 
+    @staticmethod
+    def from_json(told: list[Any]) -> Layout:
+        names: list[Any] = [tuple(name) if isinstance(name, list) else name for name in told]
+        return Layout(*names)
+
     @property
-    def columns(self) -> list[str]:
-        return [name for name in self if name is not None]
+    def values_name(self) -> str | None:
+        """The column of the values, for messages."""
+        return f"{self.values[0]} ... {self.values[-1]}" if isinstance(self.values, tuple) else self.values
+
+    def columns(self, schema: pa.Schema) -> list[str]:
+        """What of a file is to be read."""
+        wide = self.values if isinstance(self.values, tuple) else (self.values,)
+        names = (self.indices, *wide, self.label, self.weight, self.kind)
+        return list(dict.fromkeys(vectors.column_of(schema, name) for name in names if name is not None))
 
 
 # Opening
@@ -127,7 +143,7 @@ LABEL_NAMES = ("label", "target", "y", "class")
 WEIGHT_NAMES = ("weight", "sample_weight")
 
 
-def find_layout(schema: pa.Schema, columns: Mapping[str, str] | None, path: str, need_label: bool = True) -> Layout:
+def find_layout(schema: pa.Schema, columns: Mapping[str, Any] | None, path: str, need_label: bool = True) -> Layout:
     """The columns that hold the rows: those named in ``columns``, else the first usual names that are there.
 
     Raises
@@ -135,47 +151,45 @@ def find_layout(schema: pa.Schema, columns: Mapping[str, str] | None, path: str,
     SchemaError : if a column is missing.
     """
     given = dict(columns or {})
-    unknown = set(given) - {"label", "indices", "values", "weight"}
+    unknown = set(given) - {"label", "features", "indices", "values", "weight"}
     if unknown:
-        raise SchemaError(f"columns= knows label, indices, values and weight, not {', '.join(sorted(unknown))}")
-    for name in given.values():
-        if _field(schema, name) is None:
+        known = "label, features, indices, values and weight"
+        raise SchemaError(f"columns= knows {known}, not {', '.join(sorted(unknown))}")
+    if "features" in given and {"indices", "values"} & set(given):
+        raise SchemaError("columns= takes features, or indices and values, not both")
+    for role, name in given.items():
+        if role != "features" and vectors.field(schema, name) is None:
             raise SchemaError(f"there is no such column; the file has {_listed(schema)}", file=path, column=name)
-    indices, values = _list_columns(schema, given, path)
-    kind = "features.type" if indices == "features.indices" and _field(schema, "features.type") is not None else None
     label = given.get("label") or _first(schema, LABEL_NAMES)
+    weight = given.get("weight") or _first(schema, WEIGHT_NAMES)
+    indices, values, kind = _feature_columns(schema, given, (label, weight), path)
     if label is None and need_label:
         advice = f'name it with columns={{"label": ...}}; the file has {_listed(schema)}'
         raise SchemaError(f"there is no label column; {advice}", file=path, column="label")
-    return Layout(indices, values, label, given.get("weight") or _first(schema, WEIGHT_NAMES), kind)
+    return Layout(indices, values, label, weight, kind)
 
 
-def _list_columns(schema: pa.Schema, given: dict[str, str], path: str) -> tuple[str, str | None]:
-    if "indices" in given:
-        return given["indices"], given.get("values")
+def _feature_columns(
+    schema: pa.Schema, given: dict[str, Any], others: tuple[str | None, ...], path: str
+) -> tuple[str | None, str | tuple[str, ...] | None, str | None]:
+    """Columns of indices and of values, and the field that tells Spark's sparse vectors from dense ones."""
+    if "features" in given:
+        return vectors.find(schema, given["features"], others, path)
+    if "indices" in given or "values" in given:
+        indices, values = given.get("indices"), given.get("values")
+        return indices, values, vectors.kind_beside(schema, indices)
     for indices, values in LIST_NAMES:
-        if _field(schema, indices) is not None:
-            return indices, given.get("values") or _first(schema, (values,))
-    advice = f'name it with columns={{"indices": ..., "values": ...}}; the file has {_listed(schema)}'
-    raise SchemaError(f"there is no list column of feature indices; {advice}", file=path, column="indices")
+        if vectors.field(schema, indices) is not None:
+            return indices, _first(schema, (values,)), vectors.kind_beside(schema, indices)
+    if "features" in schema.names and vectors.is_nested(schema.field("features").type):
+        return vectors.find(schema, "features", others, path)
+    advice = 'name them with columns={"features": ...}, or {"indices": ..., "values": ...}'
+    message = f"there is no list column of feature indices; {advice}; the file has {_listed(schema)}"
+    raise SchemaError(message, file=path, column="indices")
 
 
 def _first(schema: pa.Schema, names: tuple[str, ...]) -> str | None:
-    return next((name for name in names if _field(schema, name) is not None), None)
-
-
-def _field(schema: pa.Schema, name: str) -> pa.Field | None:
-    """The column ``name``, or the field of a struct column that a dot leads to."""
-    import pyarrow as pa
-
-    if name in schema.names:
-        return schema.field(name)
-    outer, _, inner = name.partition(".")
-    if not inner or outer not in schema.names or not pa.types.is_struct(schema.field(outer).type):
-        return None
-    struct = schema.field(outer).type
-    index = struct.get_field_index(inner)
-    return None if index < 0 else struct.field(index)
+    return next((name for name in names if vectors.field(schema, name) is not None), None)
 
 
 def _listed(schema: pa.Schema) -> str:
@@ -196,13 +210,16 @@ def check_types(schema: pa.Schema, layout: Layout, path: str) -> dict[str, str]:
         name = getattr(layout, role)
         if name is None:
             continue
-        item = _item_type(_type(schema, name, path))
+        if isinstance(name, tuple):
+            vectors.check_numbers(schema, name, path)
+            continue
+        item = vectors.item_type(_type(schema, name, path))
         wanted, test = ("integers", pa.types.is_integer) if role == "indices" else ("numbers", _is_number)
         if item is None or not test(item):
             message = f"must hold a list of {wanted} in each row, not {_type(schema, name, path)}"
             raise SchemaError(message, file=path, column=name)
         found[role] = str(item)
-    found["indices"] = "int64" if found["indices"] in ("int64", "uint64", "uint32") else "int32"
+    found["indices"] = "int64" if found.get("indices") in ("int64", "uint64", "uint32") else "int32"
     if layout.label is not None:
         found["label"] = _label_kind(_type(schema, layout.label, path), layout.label, path)
     if layout.weight is not None and not _is_number(_type(schema, layout.weight, path)):
@@ -211,17 +228,10 @@ def check_types(schema: pa.Schema, layout: Layout, path: str) -> dict[str, str]:
 
 
 def _type(schema: pa.Schema, name: str, path: str) -> pa.DataType:
-    field = _field(schema, name)
+    field = vectors.field(schema, name)
     if field is None:
         raise SchemaError(f"there is no such column; the file has {_listed(schema)}", file=path, column=name)
     return field.type
-
-
-def _item_type(type_: pa.DataType) -> pa.DataType | None:
-    import pyarrow as pa
-
-    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return type_.value_type if any(test(type_) for test in tests) else None
 
 
 def _is_number(type_: pa.DataType) -> bool:
@@ -249,7 +259,7 @@ def _label_kind(type_: pa.DataType, name: str, path: str) -> str:
 
 def has_column(schema: pa.Schema, name: str) -> bool:
     """Whether ``name``, which may lead into a struct, is there."""
-    return _field(schema, name) is not None
+    return vectors.field(schema, name) is not None
 
 
 def label_dtype(schema: pa.Schema, layout: Layout) -> str:
@@ -285,9 +295,11 @@ def read_rows(
     DataError : with the place of the first fault.
     """
     with translated(path, row_group):
-        names = [name for name in (layout.indices, layout.values) if name is not None]
-        known = None if lists is None or layout.kind is not None else pages.read_lists(lists, row_group, names)
-        columns = [name for name in layout.columns if known is None or name not in names]
+        names = [name for name in (layout.indices, layout.values) if isinstance(name, str)]
+        known = None
+        if lists is not None and names and layout.kind is None:
+            known = pages.read_lists(lists, row_group, names)
+        columns = [name for name in layout.columns(file.schema_arrow) if known is None or name not in names]
         table = file.read_row_group(row_group, columns=columns, use_threads=False)
         table.validate()
         group = _Group(table, layout, path, row_group, dict(zip(names, known or (), strict=False)))
@@ -313,10 +325,13 @@ class _Group:
         layout = self.layout
         if layout.kind is not None:
             indptr, indices, values = self.vectors()
+        elif layout.indices is None:
+            indptr, indices, values = self.dense()
         else:
             indptr, indices = self.lists(layout.indices)
             values = np.empty(0, np.float32)
             if layout.values is not None:
+                assert isinstance(layout.values, str)
                 ends, values = self.lists(layout.values)
                 self.check_lengths(indptr, ends)
         values = self.as_float32(indptr, values)
@@ -351,7 +366,8 @@ class _Group:
 
         if name in self.known:
             return self.known[name]
-        array = self.column(name, nulls)
+        column = vectors.column_of(self.table.schema, name)
+        array, inner = self.column(column, nulls), name[len(column) + 1 :]
         if pa.types.is_fixed_size_list(array.type):
             indptr = np.arange(len(array) + 1, dtype=np.int64) * array.type.list_size
             items = array.flatten()
@@ -366,17 +382,41 @@ class _Group:
         if items.null_count:
             entry = int(np.flatnonzero(items.is_null().to_numpy(zero_copy_only=False))[0])
             raise DataError("a null inside the list", **self.place, row=_row_of(indptr, entry), column=name)
+        if inner:
+            return indptr, self.member(indptr, items, name, inner)
         return indptr, as_numpy(items)
+
+    def member(self, indptr: np.ndarray, items: Any, name: str, inner: str) -> np.ndarray:
+        """One field of the structs that are a list's elements."""
+        found = items.field(items.type.get_field_index(inner))
+        if found.null_count:
+            entry = int(np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False))[0])
+            raise DataError("a null inside the list", **self.place, row=_row_of(indptr, entry), column=name)
+        return as_numpy(found)
+
+    def dense(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows of a value for every feature: lists, or a column each."""
+        names = self.layout.values
+        if isinstance(names, tuple):
+            columns = [as_numpy(self.column(name)) for name in names]
+            kind = np.result_type(*columns)  # of bools too
+            values = np.stack(columns, axis=1, dtype=np.float32 if kind == np.bool_ else kind).ravel()
+            indptr = np.arange(columns[0].size + 1, dtype=np.int64) * len(names)
+        else:
+            assert names is not None
+            indptr, values = self.lists(names)
+        indices = np.arange(values.size, dtype=np.int64) - np.repeat(indptr[:-1], np.diff(indptr))
+        return indptr, indices.astype(np.int32), values
 
     def check_lengths(self, indptr: np.ndarray, ends: np.ndarray) -> None:
         if not np.array_equal(indptr, ends):
             row = int(np.flatnonzero(np.diff(indptr) != np.diff(ends))[0])
             counts = f"{indptr[row + 1] - indptr[row]} indices but {ends[row + 1] - ends[row]} values"
-            raise DataError(counts, **self.place, row=row, column=self.layout.values)
+            raise DataError(counts, **self.place, row=row, column=self.layout.values_name)
 
     def vectors(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Spark's vectors: type 0 sparse (indices, values), type 1 dense (values only)."""
-        assert self.layout.kind is not None and self.layout.values is not None
+        assert self.layout.kind is not None and self.layout.indices is not None and isinstance(self.layout.values, str)
         dense = as_numpy(self.column(self.layout.kind)) == 1
         ends, sparse = self.lists(self.layout.indices, nulls=True)
         indptr, values = self.lists(self.layout.values)
@@ -407,7 +447,7 @@ class _Group:
         if over.any():
             entry = int(np.argmax(over))
             message = f"the value {values[entry]:g} is beyond the range of float32 ({FLOAT32_MAX:.3g}); rescale it"
-            raise DataError(message, **self.place, row=_row_of(indptr, entry), column=self.layout.values)
+            raise DataError(message, **self.place, row=_row_of(indptr, entry), column=self.layout.values_name)
         return narrow
 
     def decoded(self, labels: pa.Array | None) -> pa.Array | None:
@@ -462,7 +502,7 @@ def checked_norms(rows: Rows, n_features: int, layout: Layout, path: str, row_gr
     fault, row = check_rows(writable(rows.indptr), writable(rows.indices), writable(rows.values), limit, norms)
     if fault != OK:
         column, message = FAULTS[fault]
-        name = layout.indices if column == "indices" else layout.values
+        name = layout.indices if column == "indices" else layout.values_name
         message = message.format(n_features=f"{int(limit):,}")
         raise DataError(message, file=path, row_group=row_group, row=int(row), column=name)
     return norms
