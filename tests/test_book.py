@@ -1,11 +1,13 @@
 """The book of a round: each rule in plain steps, then simulated clusters where everything goes wrong, then its cost."""
 
+import importlib.util
 import sys
 from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from making import PACKAGE
 
 from bigclf.training import book as module
 from bigclf.training.book import Book, Cancel, GiveUp, Patience, Submit, Trial
@@ -1315,3 +1317,23 @@ def test_units_that_wait_for_their_last_try_cost_the_others_nothing():
         return counted.lines / n
 
     assert steps(2_000) < 1.2 * steps(100)
+
+
+def test_the_cost_of_a_result_stays_when_workers_come_and_go_by_the_hundred():
+    """The simulated cluster of ``jobs/driver_capacity.py``: deaths, freezes, stragglers, lost and failed visits."""
+    path = PACKAGE.parent / "jobs" / "driver_capacity.py"
+    spec = importlib.util.spec_from_file_location("driver_capacity", path)
+    capacity = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(capacity)
+    capacity.LIFE = capacity.AWAKE = 500.0
+    capacity.LOST = capacity.FAILED = 0.02
+
+    def steps(groups, workers):
+        with Steps() as counted:
+            _, cluster = capacity.round_of(groups, workers)
+            assert cluster.run() is None
+        assert min(cluster.counts.values()) > 0 and cluster.counts["results"] >= groups
+        return counted.lines / cluster.counts["results"]
+
+    few = steps(600, 30)
+    assert steps(3_000, 150) < 1.2 * few

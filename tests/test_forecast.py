@@ -13,8 +13,8 @@ from bigclf.training.forecast import Rates, forecast
 
 distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-RATES = Rates(first=20e-9, later=5e-9, fixed=0.001, mix=0.002, disk=1e9, store_bytes=10**6, entries=1000, touched=100,
-              growth=0.5, base=10**8, start=2.0, measured="", cpu="", load=0.0)  # fmt: skip
+RATES = Rates(first=20e-9, later=5e-9, fixed=0.001, mix=0.002, exchange=0.0, disk=1e9, store_bytes=10**6, entries=1000,
+              touched=100, growth=0.5, base=10**8, start=2.0, measured="", cpu="", load=0.0)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +69,15 @@ def test_features_grow_by_a_power_of_the_entries():
     assert module._features(250, Source, RATES) == 50
 
 
-def test_seconds_of_groups_on_workers_elsewhere(shards, rates):
+def test_seconds_of_groups_on_workers_elsewhere_and_here(shards, rates, monkeypatch):
     one = forecast(shards, algo="pa1", groups=4, memory="64MB")["seconds"]
     four = forecast(shards, algo="pa1", groups=4, memory="64MB", workers=4, bandwidth="1kB")
     assert four["seconds"]["later"] > four["network"]["epoch"] / 1000  # what is moved takes longer than all else
     fast = forecast(shards, algo="pa1", groups=4, memory="64MB", workers=4, bandwidth="100GB")["seconds"]
     entries = four["data"]["nnz"]
+    monkeypatch.setattr(module, "cores", lambda: 2)
+    here = forecast(shards, algo="pa1", groups=4, memory="64MB", workers=4)["seconds"]
+    assert here["later"] == pytest.approx(one["later"] / 2, rel=0.1)  # two of them work at a time
     assert one["later"] == pytest.approx(4 * RATES.fixed + RATES.later * entries, rel=0.1)
     expected = RATES.fixed + RATES.later * entries / 4 + 4 * RATES.mix + module.VISIT_SECONDS
     assert fast["later"] == pytest.approx(expected, rel=0.1)

@@ -18,6 +18,7 @@ TOPICS = (  # in the order in which a person needs them
     "methods",
     "parameters",
     "certificate",
+    "limits",
     "bench",
     "troubleshooting",
 )

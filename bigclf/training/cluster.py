@@ -470,8 +470,10 @@ class Crew:
     def _require_usable(self, book: Book) -> None:
         """Give up early where workers are there and every one was refused: waiting changes none of them."""
         idle = book.idle_since(time.monotonic())
+        if idle is None or idle <= self.patience.least:  # with thousands of workers they are not gone through each time
+            return
         refused = [m.state == "refused" for m in self._members.values()]
-        if idle is not None and idle > self.patience.least and refused and all(refused):
+        if refused and all(refused):
             raise self._reason(GiveUp("no worker can be used", None))
 
     def _run(self, work: Coroutine[Any, Any, None]) -> ThreadFuture[None]:

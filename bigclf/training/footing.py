@@ -4,6 +4,7 @@ come to that. ``forecast`` starts it with what is to be learned as JSON on its s
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 import time
@@ -13,6 +14,8 @@ STARTED = time.perf_counter()
 
 def main() -> None:
     asked = json.load(sys.stdin)
+    for name in ("pyarrow.parquet", "rich.progress"):  # what opening the data and showing the progress load
+        importlib.import_module(name)
     from bigclf.methods import resolve
     from bigclf.training import fitting  # noqa: F401  as a run has it
     from bigclf.training.memory import anonymous_bytes

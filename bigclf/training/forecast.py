@@ -2,7 +2,9 @@
 
 Memory, disk and bytes follow from the very plan that a run writes down. Seconds follow from rates that are measured on
 this machine: a trial learns from the first few chunks of the data, twice, from few and from more of them, which tells
-what an entry costs and what an epoch costs besides. Rates are kept in the user's cache, with the date and the type of
+what an entry costs and what an epoch costs besides. Workers share what one process takes. Where they are to be
+processes of this machine, another trial has them, which tells what a round of visits costs; elsewhere it is what moves.
+Rates are kept in the user's cache, with the date and the type of
 processor, and used again for the same data, method and budget.
 """
 
@@ -30,7 +32,8 @@ from bigclf.methods import native, resolve
 from bigclf.mixing import FAN
 from bigclf.training.bench import CACHE_SHARE, Blend
 from bigclf.training.book import Patience
-from bigclf.training.fitting import conducted, default_epochs, posed
+from bigclf.training.engines import LocalEngine
+from bigclf.training.fitting import conducted, default_epochs, linked, posed
 from bigclf.training.plan import DECODERS, Plan, group_edges, settle
 from bigclf.training.problems import Problem
 from bigclf.training.sources import open_source, warm
@@ -40,9 +43,9 @@ from bigclf.units import parse_bytes
 SAMPLE_NNZ = 8_000_000  # entries that the larger trial learns from, at most
 SAMPLE_SHARE = 1 / 4  # ... and of the data
 SMALLER = 4  # times fewer chunks in the smaller one
-EPOCHS, SECONDS = 5, 3.0  # most of a trial: epochs of an online method, time of a certified one
+EPOCHS, SECONDS = 5, 3.0  # most of a trial: epochs of an online method, seconds
+ROUNDS, MOST_GROUPS = 20, 64  # most of one on a cluster: epochs and groups
 DISK_BYTES = 64_000_000  # read from disk to see how fast it is
-BANDWIDTH = 1e9  # bytes a second of the driver's way to the workers, where nobody says
 BUNDLES = 4  # as the engine of a cluster has it
 VISIT_SECONDS = 0.02  # of a task's way to a worker and back
 CHECKPOINTS = 2
@@ -50,13 +53,15 @@ FIGURES = 8 * 16  # bytes of an answer's counts
 
 
 class Intent(NamedTuple):
-    """What would be run: source, problems, plan and tolerance; ``footing`` : what ``footing.py`` asks for."""
+    """What would be run: source, problems, plan and tolerance; ``footing`` : what ``footing.py`` asks for; ``here`` :
+    processes of this machine that are to be the workers, or 0."""
 
     source: Any
     problems: list[Problem]
     plan: Plan
     tol: float | None
     footing: dict[str, Any]
+    here: int
 
 
 class Rates(NamedTuple):
@@ -65,7 +70,8 @@ class Rates(NamedTuple):
     Attributes
     ----------
     first, later : seconds an entry, in the read that decodes the shards and in later ones; fixed : seconds an epoch and
-        group besides. mix : seconds to combine a group's answer. disk : bytes a second past the page cache.
+        group besides. mix : seconds to combine a group's answer. exchange : seconds of an epoch on processes of this
+        machine beside learning (0: there are none). disk : bytes a second past the page cache.
     store_bytes : what the raw store of all data takes. entries : that the larger trial learned from.
     touched, growth : distinct features among ``entries``, and the exponent by which they grow with more.
     base, start : bytes and seconds that a process takes before its first row.
@@ -76,6 +82,7 @@ class Rates(NamedTuple):
     later: float
     fixed: float
     mix: float
+    exchange: float
     disk: float
     store_bytes: int
     entries: int
@@ -135,10 +142,14 @@ def forecast(
     several = workers is not None and workers > 1
     bias = None if bias == "none" else bias
     named = native(algo, multiclass), loss, penalty, bias, params | ({} if C is None else {"C": C})
+    given_groups = groups is not None
     groups = groups or (workers if several else None) or 1
     setting = resolve(*named, mixing if groups > 1 else None, groups=groups)
     budget = parse_bytes(memory)
     source = open_source(data, None, None, columns, groups, budget, setting.loss in REGRESSION)
+    if not given_groups and source.n_chunks < groups:
+        groups = source.n_chunks
+        setting = resolve(*named, mixing if groups > 1 else None, groups=groups)
     warm(setting, source.index_width, dtype)
     if not isinstance(source, Dataset):
         raise TypeError("a plan is for shards: convert the rows first")
@@ -155,7 +166,8 @@ def forecast(
         named=[*named, mixing if groups > 1 else None, groups], width=source.index_width, dtype=dtype, worker=several,
         classes=0 if source.classes is None else int(source.classes.size),
     )  # fmt: skip
-    intent = Intent(source, problems, plan, tol, footing)
+    here = min(workers or 1, groups, 2 * cores()) if several and bandwidth is None else 0
+    intent = Intent(source, problems, plan, tol, footing, here)
     rates = _rates(intent, fresh)
     network = _network(intent, workers or 1, rates, run_dir)
     return {
@@ -163,11 +175,11 @@ def forecast(
         "data": {"rows": source.n_rows, "features": source.n_features, "nnz": source.nnz},
         "groups": groups,
         "workers": workers or 1,
-        "memory": _memory(plan, rates.base, workers or 1),
+        "memory": _memory(intent, rates.base, workers or 1),
         "disk": _disk(source, problems, plan, rates),
         "bytes_read": {"shards": sum(mark.size for mark in source.fingerprints), "epoch": _raw_bytes(source)},
         "network": network,
-        "seconds": _seconds(source, plan, workers or 1, rates, network, bandwidth),
+        "seconds": _seconds(intent, workers or 1, rates, network, bandwidth),
         "rates": rates._asdict(),
         "plan": plan.as_json(),
     }
@@ -176,8 +188,10 @@ def forecast(
 # What follows from the plan
 
 
-def _memory(plan: Plan, base: int, workers: int) -> dict[str, Any]:
-    """Of a process that makes visits; one of several holds the rows and row state of its own groups alone."""
+def _memory(intent: Intent, base: int, workers: int) -> dict[str, Any]:
+    """Of a process that makes visits; one of several holds the rows and row state of its own groups alone. What is
+    planned for and seldom taken is left out."""
+    source, problems, plan, *_ = intent
     parts = {name: size for name, size in plan.memory.items() if name not in ("planned", "budget") and size}
     share = math.ceil(len(plan.groups) / min(workers, len(plan.groups))) / len(plan.groups)
     for name in ("data", "row state"):
@@ -185,6 +199,10 @@ def _memory(plan: Plan, base: int, workers: int) -> dict[str, Any]:
             parts[name] = int(share * parts[name])
     if plan.resident and "decoding" in parts:  # room is made for two that decode, whatever the threads
         parts["decoding"] = parts["decoding"] * max(1, plan.threads) // DECODERS
+    method = problems[0].setting.method
+    if "model" in parts and method.all_classes and not plan.places:  # the writer takes the answer's arrays as they are
+        classes = problems[0].setting.settings["n_classes"]
+        parts["model"] -= np.dtype(plan.dtype).itemsize * (source.n_features + 1) * classes
     planned = sum(parts.values())
     return {"base": base, "planned": planned, "total": base + planned, "parts": parts}
 
@@ -210,7 +228,7 @@ def _raw_bytes(source: Any) -> int:
 
 def _network(intent: Intent, workers: int, rates: Rates, run_dir: bool) -> dict[str, int]:
     """Bytes of an epoch, from workers and to them."""
-    source, problems, plan, tol, _ = intent
+    source, problems, plan, tol, *_ = intent
     if workers == 1:
         return {"up": 0, "down": 0, "epoch": 0}
     setting, n_groups = problems[0].setting, len(plan.groups)
@@ -243,24 +261,20 @@ def _features(entries: float, source: Any, rates: Rates) -> float:
 
 
 def _seconds(
-    source: Any, plan: Plan, workers: int, rates: Rates, network: dict[str, int], bandwidth: float | str | None
+    intent: Intent, workers: int, rates: Rates, network: dict[str, int], bandwidth: float | str | None
 ) -> dict[str, float]:
     """Seconds of the first epoch, which decodes, and of a later one."""
-    n_groups = len(plan.groups)
-    at_once = min(workers, n_groups)
-    if bandwidth is None:
-        at_once = min(at_once, cores())
-    turns = math.ceil(n_groups / at_once)
+    source, plan = intent.source, intent.plan
+    at_once = min(workers, len(plan.groups)) if bandwidth is not None else min(workers, len(plan.groups), cores())
+    turns = math.ceil(len(plan.groups) / at_once)
     entries = max(int(source.chunks.nnz[a:b].sum()) for a, b in plan.groups) * turns
-    through = 0.0
-    if workers > 1:
-        speed = BANDWIDTH if bandwidth is None else float(parse_bytes(bandwidth))
-        through = network["epoch"] / speed + n_groups * rates.mix + turns * VISIT_SECONDS
-    later = max(rates.later * entries, 0.0)
+    fixed = rates.fixed * turns + rates.exchange
+    if bandwidth is not None and workers > 1:
+        fixed += network["epoch"] / parse_bytes(bandwidth) + len(plan.groups) * rates.mix + turns * VISIT_SECONDS
+    later = rates.later * entries
     size = rates.store_bytes if plan.store_bytes else 0
     if size > CACHE_SHARE * memory_limit()[0]:  # it is not in the page cache when it is read again
-        later = max(later, size / rates.disk / (at_once if bandwidth is not None else 1))
-    fixed = rates.fixed * turns + through
+        later = max(later, size / rates.disk / at_once)
     beginning = rates.start if workers > 1 else 0.0  # of a worker, which loads libraries and kernels first
     return {"first": beginning + fixed + max(rates.first, rates.later) * entries, "later": fixed + later}
 
@@ -287,8 +301,9 @@ def _rates(intent: Intent, fresh: bool) -> Rates:
 
 def _measured(intent: Intent) -> Rates:
     source = intent.source
-    chunks = _sample_chunks(source)
-    trials = [_trial(intent, n) for n in sorted({max(1, chunks // SMALLER), chunks})]
+    groups, chunks = min(2, len(intent.plan.groups)), _sample_chunks(source)
+    groups = min(groups, chunks)
+    trials = [_trial(intent, n, groups) for n in sorted({max(groups, chunks // SMALLER), chunks})]
     entries, first, later, store = trials[-1]
     fixed, slope = 0.0, later / entries
     if len(trials) > 1:
@@ -298,11 +313,16 @@ def _measured(intent: Intent) -> Rates:
             fixed, slope = sooner - line * less, line
     touched, growth = _spread(source, chunks)
     base, start = _footing(intent.footing)
+    exchange = 0.0
+    if intent.here:
+        begun, exchange = _cluster_trial(intent, slope, fixed / groups)
+        start = max(start, begun)
     return Rates(
         first=max(0.0, first - fixed) / entries,
         later=slope,
-        fixed=fixed / min(2, len(intent.plan.groups)),
+        fixed=fixed / groups,
         mix=_mixing_seconds(intent),
+        exchange=exchange,
         disk=_disk_speed(source),
         store_bytes=store,
         entries=entries,
@@ -334,15 +354,28 @@ def _sample_chunks(source: Any) -> int:
     return max(1, int(np.searchsorted(np.cumsum(source.chunks.nnz), most, side="right")))
 
 
-def _trial(intent: Intent, chunks: int) -> tuple[int, float, float, int]:
-    """Learn from the first chunks as the plan has it: entries, seconds of the first epoch and of a later one in the
-    mean, bytes of a raw store for all."""
-    source, problems, plan, tol, _ = intent
+def _cluster_trial(intent: Intent, slope: float, fixed: float) -> tuple[float, float]:
+    """Seconds until the first visits on processes of this machine are done, and of a round of visits besides what they
+    learn in it; from as few chunks as there are groups."""
+    groups = min(len(intent.plan.groups), MOST_GROUPS, intent.source.n_chunks)
+    with linked(intent.here, Patience()) as link:
+        entries, first, later, _ = _trial(intent, groups, groups, link, ROUNDS)
+    turns = math.ceil(groups / min(intent.here, groups, cores()))
+    visits = turns * (slope * entries / groups + fixed)
+    return first, max(0.0, later - visits) * len(intent.plan.groups) / groups
+
+
+def _trial(
+    intent: Intent, chunks: int, groups: int, link: Any = None, rounds: int = EPOCHS
+) -> tuple[int, float, float, int]:
+    """Learn from the first chunks as the plan has it, in so many groups: entries, seconds of the first epoch and of a
+    later one in the mean, bytes of a raw store for all."""
+    source, problems, plan, tol, *_ = intent
     sample = source.leading(chunks)
     share = sample.nnz / source.nnz
     small = dataclasses.replace(
         plan,
-        groups=group_edges(sample.chunks.nnz, min(2, len(plan.groups), sample.n_chunks)),
+        groups=group_edges(sample.chunks.nnz, groups),
         segments=1,
         set_rows=math.ceil(share * plan.set_rows),
         set_nnz=math.ceil(share * plan.set_nnz),
@@ -352,12 +385,13 @@ def _trial(intent: Intent, chunks: int) -> tuple[int, float, float, int]:
     method = problems[0].setting.method
     options: dict[str, Any] = dict(
         progress=False, validate=None, callbacks=(), tol=tol, local_dir=None, init=None, resume=False,
-        epochs=method.epochs if tol is not None else EPOCHS, max_seconds=SECONDS, checkpoint_every=math.inf,
-        patience=Patience(), early_stopping=None,
+        epochs=method.epochs if tol is not None else rounds, max_seconds=SECONDS if link is None else None,
+        checkpoint_every=math.inf, patience=Patience(), early_stopping=None,
     )  # fmt: skip
-    with conducted(sample, problems, small, options, None, None) as (run, history):
-        store = run.engine.bench.stream.store  # type: ignore[attr-defined]
-        size = 0 if store is None else store.bytes_for(source)
+    with conducted(sample, problems, small, options, link, None) as (run, history):
+        size = plan.store_bytes
+        if isinstance(run.engine, LocalEngine) and (store := run.engine.bench.stream.store) is not None:
+            size = store.bytes_for(source)
         first, epochs = history[0]["seconds"], run.epoch - 1
         later = (history[-1]["seconds"] - first) / (epochs - 1) if epochs > 1 else first
     return sample.nnz, first, later, size
