@@ -45,7 +45,7 @@ class Names:
         return " | ".join(self.all_of(feature)) or None
 
     def texts(self, features: Iterable[int]) -> list[str | None]:
-        return [self.text(feature) for feature in features] if self.table else [None for _ in features]
+        return [self.text(feature) for feature in features] if self else [None for _ in features]
 
     def warnings(self, features: Iterable[int] = ()) -> list[str]:
         """What a reader should know: which of ``features`` have several names, and that hashed ones may have more."""
@@ -59,15 +59,46 @@ class Names:
         return told
 
 
+class ColumnNames(Names):
+    """Names of features that were made of raw columns: every feature has one, and hashed ones those that were kept.
+
+    spec, learned : of the model's columns (``bigclf.data.features``).
+    """
+
+    def __init__(self, spec: Any, learned: Any) -> None:
+        super().__init__({})
+        self.spec, self.learned = spec, learned
+
+    def __bool__(self) -> bool:
+        return True
+
+    def all_of(self, feature: int) -> tuple[str, ...]:
+        from bigclf.data.features.finish import hashed_names
+        from bigclf.data.features.finish import names_of as column_names
+
+        shared = hashed_names(self.spec, self.learned, int(feature))
+        return shared or tuple(column_names(self.spec, self.learned, [int(feature)]))
+
+    def warnings(self, features: Iterable[int] = ()) -> list[str]:
+        from bigclf.data.features.finish import report
+
+        told, colliding = super().warnings(features), report(self.spec, self.learned)["colliding"]
+        if colliding >= 0.0005:
+            told.append(f"about {100 * colliding:.1f} % of the hashed names share their index with another one")
+        return told
+
+
 def names_of(model: Any, names: Any = None) -> Names:
     """The names of a model's features.
 
     Parameters
     ----------
-    names : None (those that the model's ``features`` bring), a file (``read_names``), a sequence of d names, or a
-        mapping from features to a name or several.
+    names : None (those of the columns that the model's features were made of, or that its ``features`` list), a file
+        (``read_names``), a sequence of d names, or a mapping from features to a name or several.
     """
     features = model.features
+    if names is None and model.learned:
+        return ColumnNames(model.finisher.spec, model.finisher.learned)
     hashed = "hash" in str(features.get("kind", "")) or bool(features.get("hash_bits"))
     if names is None:
         names = features.get("names") or {}
@@ -339,7 +370,6 @@ def stored_row(data: Any, number: int) -> tuple[np.ndarray, np.ndarray, Any]:
     ------
     ValueError : there is no such row.
     """
-    from bigclf.block import explicit_values
     from bigclf.data.dataset import Dataset
 
     dataset = data if isinstance(data, Dataset) else Dataset(data, need_labels=False)
@@ -350,10 +380,25 @@ def stored_row(data: Any, number: int) -> tuple[np.ndarray, np.ndarray, Any]:
     file, group = int(dataset.chunks.file[chunk]), int(dataset.chunks.row_group[chunk])
     block = dataset.decode(file, group)
     i = number - int(ends[chunk] - dataset.chunks.rows[chunk]) + int(dataset.chunks.first[chunk])
-    a, b = int(block.indptr[i]), int(block.indptr[i + 1])
-    first = int(block.indptr[0])
-    values = np.asarray(explicit_values(block)[a - first : b - first], np.float64)
     label = block.labels[i]
     if not dataset.real_labels:
         label = dataset.classes[int(label)] if dataset.classes is not None and label == label else None
-    return block.indices[a:b].astype(np.int64), values, label.item() if hasattr(label, "item") else label
+    return *_entries(block, i), label.item() if hasattr(label, "item") else label
+
+
+def raw_row(model: Any, data: Any, number: int) -> tuple[np.ndarray, np.ndarray, None]:
+    """The same of row ``number`` of raw files, as the model makes features of it."""
+    first = 0
+    for _, block in model.raw_blocks(data):
+        if number < first + block.n_rows:
+            return *_entries(block, number - first), None
+        first += block.n_rows
+    raise ValueError(f"there are rows 0 to {first - 1:,}, no row {number:,}")
+
+
+def _entries(block: Any, i: int) -> tuple[np.ndarray, np.ndarray]:
+    """Features int64 and values float64 of a block's row."""
+    from bigclf.block import explicit_values
+
+    first, a, b = int(block.indptr[0]), int(block.indptr[i]), int(block.indptr[i + 1])
+    return block.indices[a:b].astype(np.int64), explicit_values(block)[a - first : b - first].astype(np.float64)

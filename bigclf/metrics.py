@@ -8,7 +8,7 @@ import time
 import warnings
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
@@ -19,6 +19,7 @@ import numpy as np
 from bigclf.block import Block, rows_of
 from bigclf.data import files
 from bigclf.data.arrays import label_array, number_array
+from bigclf.data.predictions import PredictionWriter, other_columns, passed_through, read_mark
 from bigclf.deltas import n_bytes
 from bigclf.errors import DataError, MemoryBudgetError, RunError
 from bigclf.model import PIECE_BYTES, Model, is_stored, require_same_columns, unseen_text
@@ -806,6 +807,7 @@ def predict(
     scores: bool = False,
     proba: bool = False,
     unseen: str = "ignore",
+    keep: Sequence[str] | None = None,
     overwrite: bool = False,
     progress: Any = None,
 ) -> dict[str, Any]:
@@ -815,10 +817,12 @@ def predict(
     ----------
     data : shards (path, directory, glob, list of them, Dataset), or raw files for a model of raw columns.
     out : directory; gets a Parquet file for each input file with the columns ``row`` (number in its input file),
-        ``id`` and ``label`` where the input has them, ``prediction``, and the following.
+        those of the input that pass through (``keep``), ``label`` where it has one, ``prediction``, and the following.
     scores, proba : also the decision values and probabilities: ``score`` and ``probability`` (of the greater class)
         for two classes, else ``score_<class>`` and ``probability_<class>``.
     unseen : features that the model does not know: ``"ignore"`` (counted, with a warning) or ``"error"``.
+    keep : names of columns of the input that pass through as they are (``id``, ``fold`` ...); None: all that are no
+        part of the rows. One that is called as a column of the output is becomes ``input_<name>``. Raw files pass none.
     overwrite : replace files that were made from other data or by another model.
     progress : an object with ``start, advance, stop`` such as ``TerminalProgress``, or None.
 
@@ -830,6 +834,7 @@ def predict(
     Raises
     ------
     RunError : ``out`` holds other files of these names, or is where the input lies.
+    DataError : an input that cannot be read, or lacks a column of ``keep``.
     """
     started = time.perf_counter()
     _check_options(model, scores, proba, unseen)
@@ -842,7 +847,8 @@ def predict(
     dataset = open_dataset(data, need_labels=False)
     require_same_columns(model, dataset)
     targets = _target_paths(dataset, out)
-    marks = [_mark(model, dataset, number, scores, proba) for number in range(len(dataset.files))]
+    passing = [_passing(model, dataset, path, keep, scores, proba) for path in dataset.files]
+    marks = [_mark(model, dataset, number, scores, proba, passing[number]) for number in range(len(dataset.files))]
     todo = [number for number, path in enumerate(targets) if not _is_finished(path, marks[number], overwrite)]
     files.make_directory(out)
     places = row_groups(dataset)
@@ -853,7 +859,8 @@ def predict(
     options = (scores, proba, unseen)
     for number in todo:
         mine = [place for place in places if place[0] == number]
-        more, columns = _predict_file(model, dataset, mine, targets[number], marks[number], options, progress)
+        writer = PredictionWriter(targets[number], marks[number])
+        more, columns = _predict_file(model, dataset, mine, writer, options, passing[number], progress)
         skipped += more
     if skipped:
         warnings.warn(unseen_text(skipped, model.n_features), stacklevel=2)
@@ -890,13 +897,32 @@ def _target_paths(dataset: Any, out: str) -> list[str]:
     return targets
 
 
-def _mark(model: Model, dataset: Any, number: int, scores: bool, proba: bool) -> dict[str, Any]:
+def _passing(
+    model: Model, dataset: Any, path: str, keep: Sequence[str] | None, scores: bool, proba: bool
+) -> dict[str, str]:
+    """Columns of an input file that pass through, and how they are called in the output."""
+    others = other_columns(path, dataset.layout)
+    if keep is not None and (missing := [name for name in keep if name not in others]):
+        has = ", ".join(others) if others else "none besides its rows"
+        raise DataError(f"there is no column {missing[0]!r} to keep; the file has {has}", file=path)
+    nothing = np.empty((0, model.intercept_.size))
+    own = {"row", "label", *_prediction_columns(model, nothing, scores, proba)}
+    passing = {name: f"input_{name}" if name in own else name for name in others if keep is None or name in keep}
+    if len(set(passing.values()) - own) < len(passing):
+        raise DataError("two columns would have the same name in the output; choose some with keep, --keep", file=path)
+    return passing
+
+
+def _mark(
+    model: Model, dataset: Any, number: int, scores: bool, proba: bool, passing: dict[str, str]
+) -> dict[str, Any]:
     """What a file of predictions depends on."""
     name, fingerprint = files.base_name(dataset.files[number]), dataset.fingerprints[number]
     return {
         "kind": "predictions",
-        "version": 1,
+        "version": 2,
         "input": {"name": name, "size": fingerprint.size, "footer": fingerprint.footer},
+        "passing": sorted(passing),
         "model": model.digest(),
         "scores": scores,
         "proba": proba,
@@ -904,8 +930,6 @@ def _mark(model: Model, dataset: Any, number: int, scores: bool, proba: bool) ->
 
 
 def _is_finished(path: str, mark: dict[str, Any], overwrite: bool) -> bool:
-    from bigclf.data.predictions import read_mark
-
     if not files.exists(path):
         return False
     if read_mark(path) == mark:
@@ -923,22 +947,21 @@ def _predict_file(
     model: Model,
     dataset: Any,
     places: list[tuple[int, int]],
-    path: str,
-    mark: dict[str, Any],
+    writer: PredictionWriter,
     options: tuple[bool, bool, str],
+    passing: dict[str, str],
     progress: Any,
 ) -> tuple[int, list[str]]:
     """Write the predictions of one input file; how many entries were skipped, and the names of the columns."""
-    from bigclf.data.predictions import PredictionWriter, passed_through
-
     skipped, first, columns = 0, 0, {}
-    with PredictionWriter(path, mark) as writer:
+    with writer:
         for file, row_group, block in decoded(dataset, places):
             by_codes = model.many and not (options[0] or options[1])
             values, more = (model.codes_of_block if by_codes else model.score_block)(block)
             if more and options[2] == "error":
                 raise DataError(unseen_text(more, model.n_features), file=dataset.files[file], row_group=row_group)
-            columns = {"row": np.arange(first, first + block.n_rows), **passed_through(dataset.files[file], row_group)}
+            columns = {"row": np.arange(first, first + block.n_rows)}
+            columns |= passed_through(dataset.files[file], row_group, passing)
             columns.update(_label_column(dataset, block))
             columns.update(_prediction_columns(model, values, *options[:2]))
             writer.write(columns)

@@ -181,6 +181,9 @@ def test_predict_and_predict_again(place, tmp_path):
     out, _ = bigclf("predict", place / "model", place / "shards", "-o", tmp_path / "p", "--scores", "--json")
     told = json.loads(out)
     assert told["written"] == 0 and told["kept"] == 1 and told["columns"] == ["row", "label", "prediction", "score"]
+    again = ("predict", place / "model", place / "shards", "-o", tmp_path / "q", "--keep")
+    assert "no column 'id' to keep" in error_of(*again, "id,fold", code=3)
+    bigclf(*again, "none")
 
 
 def test_algorithms():

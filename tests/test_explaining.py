@@ -229,3 +229,33 @@ def test_a_scorer_of_probabilities_and_of_votes():
     x, y = random_rows(40, D)
     voted = fit(x, y, algo="voted_perceptron", epochs=1, memory="100MB", progress=False)
     assert [voted.scorer()(x[i]) for i in range(5)] == voted.decision_function(x[:5]).tolist()
+
+
+def test_columns_bring_their_names(tmp_path):
+    """Of a model of raw columns every feature has a name; hashed ones say what shares their place."""
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"age": rng.integers(18, 90, 200), "job": rng.choice(["cook", "smith"], 200),
+                          "town": [f"town {k}" for k in rng.integers(0, 400, 200)]})  # fmt: skip
+    table["y"] = np.where(table.job == "cook", "yes", "no")
+    table.to_csv(tmp_path / "t.csv", index=False)
+    features = [{"numeric": "age"}, {"categorical": "job"}, {"categorical": "town", "encode": "hashed"}]
+    spec = {"label": "y", "hash_bits": 10, "features": features}
+    model = fit(table, features=spec, memory="100MB", progress=False, bias=None)
+    yes = explain(model, only="yes", top=3)["classes"][0]
+    assert yes["for"][0]["name"] == "job=cook" and yes["against"] == []
+    found = names_of(model)
+    assert found.texts([0]) == ["age"] and found.all_of(model.n_features - 1)
+    shared = [j for j in range(model.n_features) if len(found.all_of(j)) > 1]
+    assert shared and " | " in found.text(shared[0])
+    assert "features are shared by several names" in found.warnings(shared)[0]
+    assert "share their index" in found.warnings()[-1]
+    model.save(tmp_path / "m")
+    told = json.loads(bigclf("explain", tmp_path / "m", "--data", tmp_path / "t.csv", "--row", 7, "--json")[0])
+    assert f"job={table.job[7]}" in [entry["name"] for entry in told["entries"]]
+    told = json.loads(bigclf("explain", tmp_path / "m", "--data", tmp_path / "t.csv", "--class", "yes", "--json")[0])
+    assert told["classes"][0]["for"][0]["rows"] == (table.job == "cook").sum()
+    bigclf("report", tmp_path / "m", "-o", tmp_path / "r.html", "--data", tmp_path / "t.csv")
+    assert "job=cook" in (tmp_path / "r.html").read_text()
+    assert "rows 0 to 199" in error_of("explain", tmp_path / "m", "--data", tmp_path / "t.csv", "--row", 200, code=2)

@@ -248,6 +248,45 @@ def test_labels_are_not_needed_and_ids_pass_through(tmp_path):
     assert model.predict(Dataset(str(tmp_path / "x.parquet"), need_labels=False)).tolist() == model.predict(X).tolist()
 
 
+def test_columns_beside_the_rows_pass_through(tmp_path):
+    """Of any type, nulls and nested ones too; one that is called as ours is gets another name."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    model, X = make(), matrix(20)
+    lists = [X.indices[a:b].tolist() for a, b in zip(X.indptr[:-1], X.indptr[1:], strict=True)]
+    values = [X.data[a:b].tolist() for a, b in zip(X.indptr[:-1], X.indptr[1:], strict=True)]
+    beside = {
+        "fold": pa.array([None, *range(19)], pa.int8()),
+        "when": pa.array(range(20), pa.timestamp("us")),
+        "tags": pa.array([["a", None]] * 20),
+        "score": pa.array([0.5] * 20),
+    }
+    table = pa.table({"y": [0, 1] * 10, "indices": pa.array(lists, pa.list_(pa.int32())),
+                      "values": pa.array(values, pa.list_(pa.float32())), "weight": pa.array([1.0] * 20, pa.float32()),
+                      **beside})  # fmt: skip
+    pq.write_table(table, tmp_path / "x.parquet", row_group_size=7)
+    data = Dataset(str(tmp_path / "x.parquet"), columns={"label": "y"})
+    result = predict(model, data, str(tmp_path / "out"), scores=True)
+    assert result["columns"] == ["row", "fold", "when", "tags", "input_score", "label", "prediction", "score"]
+    written = pq.read_table(tmp_path / "out" / "x.parquet")
+    for name, column in beside.items():
+        mine = written.column("input_score" if name == "score" else name)
+        assert mine.to_pylist() == column.to_pylist() and mine.type == column.type
+    assert predict(model, data, str(tmp_path / "out"), scores=True)["kept"] == 1
+    with pytest.raises(RunError, match="exists"):
+        predict(model, data, str(tmp_path / "out"), scores=True, keep=["when"])
+    told = predict(model, data, str(tmp_path / "out"), keep=["when"], overwrite=True)
+    assert told["columns"] == ["row", "when", "label", "prediction"]
+    assert predict(model, data, str(tmp_path / "none"), keep=[])["columns"] == ["row", "label", "prediction"]
+    with pytest.raises(DataError, match="no column 'whom' to keep; the file has fold, when, tags, score"):
+        predict(model, data, str(tmp_path / "other"), keep=["whom"])
+    twice = table.append_column("input_score", pa.array(range(20)))
+    pq.write_table(twice, tmp_path / "z.parquet")
+    with pytest.raises(DataError, match="the same name"):
+        predict(model, Dataset(str(tmp_path / "z.parquet"), columns={"label": "y"}), str(tmp_path / "z"), scores=True)
+
+
 def test_equal_names_are_numbered(tmp_path):
     X = matrix(30)
     for name in ("a", "b"):

@@ -16,7 +16,7 @@ MOST_TABLES = 20
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Features to list for a class.")
 @click.option("--class", "only", metavar="K", help="One class alone, by its label.")
 @click.option("--names", metavar="FILE", help="Names of the features, a line each, or lines FEATURE<tab>NAME.")
-@click.option("--data", multiple=True, metavar="DATA", help="Labelled shards to count rows with a feature in.")
+@click.option("--data", multiple=True, metavar="DATA", help="Labelled rows to count those with a feature in.")
 @click.option("--row", type=click.IntRange(0), metavar="N", help="Why row N of --data (counted from 0) got its score.")
 @terminal.json_option
 def command(
@@ -50,19 +50,22 @@ def command(
 def _weights(model: Any, data: Any, top: int, only: str | None, names: str | None) -> dict[str, Any]:
     from bigclf.explaining import explain
     from bigclf.progress import TerminalProgress
+    from bigclf.raw import as_shards
 
-    progress = TerminalProgress("counting") if data is not None else None
+    if data is None:
+        return explain(model, top=top, only=only, names=names)
+    progress = TerminalProgress("counting")
     try:
-        return explain(model, top=top, only=only, names=names, data=data, progress=progress)
+        with as_shards(model, data) as rows:
+            return explain(model, top=top, only=only, names=names, data=rows, progress=progress)
     finally:
-        if progress is not None:
-            progress.stop()
+        progress.stop()
 
 
 def _row(model: Any, data: Any, row: int, top: int, only: str | None, names: str | None) -> dict[str, Any]:
-    from bigclf.explaining import explain_row, stored_row
+    from bigclf.explaining import explain_row, raw_row, stored_row
 
-    features, values, label = stored_row(data, row)
+    features, values, label = raw_row(model, data, row) if model.is_raw(data) else stored_row(data, row)
     return {"row": row, "label": label, **explain_row(model, (features, values), top=top, only=only, names=names)}
 
 

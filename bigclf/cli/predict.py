@@ -16,6 +16,8 @@ from bigclf.units import format_bytes, format_seconds, plural
 @click.option("--proba", is_flag=True, help="Also the probabilities (of a logistic or a calibrated model).")
 @click.option("--unseen", type=click.Choice(["ignore", "error"]), default="ignore", show_default=True,
               help="Features that the model does not know.")  # fmt: skip
+@click.option("--keep", metavar="NAME,...", help="Columns of DATA that pass through, or `none`  [default: all besides"
+              " the rows]")  # fmt: skip
 @terminal.overwrite_option
 @terminal.json_option
 @click.pass_context
@@ -27,12 +29,14 @@ def command(
     scores: bool,
     proba: bool,
     unseen: str,
+    keep: str | None,
     overwrite: bool,
     as_json: bool,
 ) -> None:
     """Predict the class of every row of the shards DATA; labels are not needed.
 
-    OUT gets a Parquet file for each input file. Run it again after an interruption: finished files are kept.
+    OUT gets a Parquet file for each input file, with the columns of the input that are no part of its rows. Run it
+    again after an interruption: finished files are kept.
     """
     from bigclf.metrics import predict
     from bigclf.model import load
@@ -43,7 +47,7 @@ def command(
         with terminal.resumable(terminal.command_line(ctx)):
             result = predict(
                 load(model), list(data) if len(data) > 1 else data[0], out,
-                scores=scores, proba=proba, unseen=unseen, overwrite=overwrite, progress=progress,
+                scores=scores, proba=proba, unseen=unseen, keep=names_in(keep), overwrite=overwrite, progress=progress,
             )  # fmt: skip
     finally:
         progress.stop()
@@ -59,6 +63,13 @@ def command(
         ],
         indent="  ",
     )
+
+
+def names_in(keep: str | None) -> list[str] | None:
+    """``id,fold`` as a list; ``none`` is an empty one."""
+    if keep is None:
+        return None
+    return [] if keep == "none" else [name for name in keep.split(",") if name]
 
 
 def columns_text(columns: list[str], most: int = 8) -> str:

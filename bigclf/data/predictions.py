@@ -70,16 +70,25 @@ def read_mark(path: str) -> dict[str, Any] | None:
     return mark if isinstance(mark, dict) else None
 
 
-def passed_through(path: str, row_group: int, names: tuple[str, ...] = ("id",)) -> dict[str, Any]:
-    """Columns of the input that go to the output as they are: those of ``names`` that the file has, as Arrow arrays.
+def other_columns(path: str, layout: shards.Layout) -> list[str]:
+    """Names of the columns of an input that are no part of its rows: neither label, features nor weight."""
+    values = layout.values if isinstance(layout.values, tuple) else (layout.values,)
+    parts = [name for name in (layout.indices, *values, layout.label, layout.weight) if name is not None]
+    with shards.open_parquet(path) as file:
+        names = list(file.schema_arrow.names)
+    taken = {name if name in names else name.partition(".")[0] for name in parts}  # a dot leads into a struct
+    return [name for name in names if name not in taken]
+
+
+def passed_through(path: str, row_group: int, names: Mapping[str, str]) -> dict[str, Any]:
+    """Columns of the input that go to the output as they are, as Arrow arrays; ``names`` : theirs -> in the output.
 
     Raises
     ------
     DataError : a column that cannot be read.
     """
+    if not names:
+        return {}
     with shards.open_parquet(path) as file, shards.translated(path, row_group):
-        present = [name for name in names if name in file.schema_arrow.names]
-        if not present:
-            return {}
-        table = file.read_row_group(row_group, columns=present, use_threads=False)
-        return {name: table.column(name).combine_chunks() for name in present}
+        table = file.read_row_group(row_group, columns=list(names), use_threads=False)
+        return {said: table.column(name).combine_chunks() for name, said in names.items()}

@@ -13,6 +13,7 @@ from bigclf.data import files
 from bigclf.errors import DataError, RunError
 from bigclf.explaining import explain
 from bigclf.model import Model, load
+from bigclf.raw import as_shards
 from bigclf.reporting.content import Measured, Subject, page_of
 from bigclf.reporting.page import render
 from bigclf.units import parse_bytes
@@ -104,18 +105,23 @@ def history_of(directory: str) -> list[dict[str, Any]]:
 
 def measured(model: Model, data: Any, memory: str | int = "1GB", progress: Any = None) -> Measured:
     """Figures of the model on labelled shards, and what curves are made of."""
-    dataset = metrics.labelled_dataset(model, data)
-    if dataset.n_rows == 0:
-        raise DataError("there are no rows to measure the model on", file=dataset.files[0])
-    exact = metrics.exact_auc_fits(model, dataset, parse_bytes(memory))
-    if progress is not None:
-        progress.start({"n_rows": dataset.n_rows, "task": "rows"})
-    advance = None if progress is None else progress.advance
-    part = metrics.partial_evaluation(model, dataset, 0, dataset.n_chunks, exact=exact, advance=advance)
-    where = ", ".join(map(str, data)) if isinstance(data, (list, tuple)) else str(data)
-    if not isinstance(data, (str, list, tuple)):
-        where = ", ".join(dataset.files[:3]) + " ..." * (len(dataset.files) > 3)
-    return Measured(metrics.concluded(model, dataset, part), getattr(part, "ranking", None), where)
+    where = data_text(data)
+    with as_shards(model, data, memory) as rows:
+        dataset = metrics.labelled_dataset(model, rows)
+        if dataset.n_rows == 0:
+            raise DataError("there are no rows to measure the model on", file=dataset.files[0])
+        exact = metrics.exact_auc_fits(model, dataset, parse_bytes(memory))
+        if progress is not None:
+            progress.start({"n_rows": dataset.n_rows, "task": "rows"})
+        advance = None if progress is None else progress.advance
+        part = metrics.partial_evaluation(model, dataset, 0, dataset.n_chunks, exact=exact, advance=advance)
+        return Measured(metrics.concluded(model, dataset, part), getattr(part, "ranking", None), where)
+
+
+def data_text(data: Any, most: int = 3) -> str:
+    """Where rows come from, in a line."""
+    names = data.files if hasattr(data, "files") else data if isinstance(data, (list, tuple)) else [data]
+    return ", ".join(map(str, names[:most])) + " ..." * (len(names) > most)
 
 
 def explained(model: Model | None, names: Any) -> Any:

@@ -466,12 +466,16 @@ def _name(spec: Spec, learned: Learned, index: int) -> str:
     hashed = np.isin(learned.kind, (HASHED, TEXT))
     start = learned.n_features - (2**learned.bits if hashed.any() else 0)
     if index >= start:
-        low, high = np.searchsorted(learned.word_places, [index, index + 1])
-        found = [_word(spec, learned, k) for k in range(low, high)]
-        return " or ".join(dict.fromkeys(found)) or f"hash {index - start}"
+        return " or ".join(hashed_names(spec, learned, index)) or f"hash {index - start}"
     own = np.where(hashed, -1, learned.first)
     t = int(np.flatnonzero((own >= 0) & (own <= index))[-1])
     return _own_name(spec.terms[t], learned, t, index - int(learned.first[t]))
+
+
+def hashed_names(spec: Spec, learned: Learned, index: int) -> tuple[str, ...]:
+    """Every name that was kept of a hashed feature; of any other feature, and where none was, ()."""
+    low, high = np.searchsorted(learned.word_places, [index, index + 1])
+    return tuple(dict.fromkeys(_word(spec, learned, k) for k in range(low, high)))
 
 
 def _word(spec: Spec, learned: Learned, k: int) -> str:
