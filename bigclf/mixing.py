@@ -44,6 +44,12 @@ def interpolate(start, total, t, out):  # type: ignore[no-untyped-def]
         out[j] = start[j] if total[j] == 0 else np.float64(start[j]) + t * np.float64(total[j])
 
 
+def settled(before: np.ndarray, after: np.ndarray, t: float) -> np.ndarray:
+    """before + t (after - before): how far arrays with a row axis go along their step."""
+    out: np.ndarray = after if t == 1.0 else before + t * (after - before)
+    return out
+
+
 @kernel
 def accumulate_drift(total, start, copy, start_weights, copy_weights, steps):  # type: ignore[no-untyped-def]
     """total += steps (copy's weights - start's weights) - (copy's drift - start's drift)"""

@@ -7,9 +7,10 @@ from the page cache behind; nothing is mapped. All room is taken at the beginnin
 on. The file is no checkpoint: it goes with the process, and ``Window.arrays`` is what a checkpoint is written from.
 
 A ``Window`` is what a learner has of it in memory: the values of the rows of its working set, which change whatever
-block is at hand, and those of the block at hand. Rows that leave the working set wait until their chunk is next read:
-in memory, and where they are many in sorted runs behind the file's other places. Only where there is no room for
-another run all that wait are written to their places, in the order of the file.
+block is at hand, and those of the block at hand; each of several groups has its own, on its chunks. Rows that leave the
+working set wait until their chunk is next read: in memory, and where they are many in sorted runs behind the file's
+other places. Only where there is no room for another run all that wait are written to their places, in the order of the
+file.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +28,7 @@ from bigclf.data import files
 from bigclf.data.store import _checksum
 from bigclf.data.working_set import WorkingSet
 from bigclf.errors import RunError
+from bigclf.mixing import settled
 from bigclf.units import format_bytes
 
 LAG, BEHIND = 1 << 24, 1 << 26  # bytes before the page cache forgets; where they lie in sequence, what it is told of
@@ -33,10 +36,10 @@ WAITING = 0.5  # rows that left the working set and wait in memory: at most so m
 RUNS = 32  # ... and as many runs of them on disk: a read makes ten or twenty
 
 
-def waiting_bytes(fields: int) -> int:
-    """Memory for a row of the working set, of ``fields`` numbers: its values, and its part of the rows that wait and
-    are put in order."""
-    return 8 * fields + int(2 * WAITING * (8 + 8 * fields)) + 16
+def waiting_bytes(fields: int, copies: int = 1) -> int:
+    """Memory for a row of the working set, of ``fields`` numbers: its values (``copies`` : 2 where they are also kept
+    as they were), and its part of the rows that wait and are put in order."""
+    return 8 * fields * copies + int(2 * WAITING * (8 + 8 * fields)) + 16
 
 
 def chunk_bytes(sides: int) -> int:
@@ -44,9 +47,9 @@ def chunk_bytes(sides: int) -> int:
     return 3 + 9 * sides + RUNS * 13
 
 
-def bytes_of(rows: int, problems: int, fields: int, sides: int, set_rows: int) -> int:
+def bytes_of(rows: int, problems: int, fields: int, sides: int, set_rows: int, groups: int = 1) -> int:
     """Disk that a ``RowStore`` takes."""
-    return 8 * problems * (rows * fields * sides + RUNS * run_rows(set_rows) * (1 + fields))
+    return 8 * problems * (rows * fields * sides + groups * RUNS * run_rows(set_rows) * (1 + fields))
 
 
 def run_rows(set_rows: int) -> int:
@@ -65,6 +68,7 @@ class RowStore:
     set_rows : of the largest working set.
     directory : where the file lies.
     cache : bytes that may stay in the system's page cache.
+    groups : windows that a problem has.
 
     Raises
     ------
@@ -80,23 +84,25 @@ class RowStore:
         directory: str,
         set_rows: int = 0,
         cache: int = 0,
+        groups: int = 1,
     ) -> None:
         self.rows, self.fields, self.directory = rows, fields, directory
         self.first = np.concatenate([[0], np.cumsum(rows)])
         self._row = 8 * fields * problems
         total = int(self.first[-1])
-        self.n_bytes = bytes_of(total, problems, fields, sides, set_rows)
+        self.n_bytes = bytes_of(total, problems, fields, sides, set_rows, groups)
         self._one_side, self._runs = total * self._row, sides * total * self._row
         self.run_rows = run_rows(set_rows)
         shape = problems, rows.size
         self._side = np.zeros(shape, np.uint8)  # that has the arrays as they are
         self._moved = np.zeros(shape, np.bool_)  # the other one has them as they were
-        self._keeps = np.zeros(problems, np.bool_)
+        self._keeps = np.zeros(shape, np.bool_)
         self._written = np.zeros((sides, *shape), np.bool_)
         self._sums = np.zeros((sides, *shape), np.uint64)
         self._drop = self.n_bytes > cache
         self._passed: deque[tuple[int, int]] = deque()
         self._lag, self._end, self._lock = 0, 0, threading.Lock()
+        self._groups = groups
         self._coming: dict[int, np.ndarray] = {}
         self.descriptor = files.unlinked_file(directory)
         try:
@@ -109,17 +115,15 @@ class RowStore:
                 f"({error.strerror}): name another directory (local_dir), or give more memory"
             ) from error
 
-    def begin(self, number: int, keep: bool) -> None:
-        """From here on the problem's arrays as they are now stay readable (``keep``), or need not."""
-        self._moved[number], self._keeps[number] = False, keep
+    def begin(self, number: int, chunks: range, keep: bool) -> None:
+        """From here on the problem's arrays of these chunks as they are now stay readable (``keep``), or need not."""
+        here = number, slice(chunks.start, chunks.stop)
+        self._moved[here], self._keeps[here] = False, keep
 
-    def keeps(self, number: int) -> bool:
-        return bool(self._keeps[number])
-
-    def clear(self, number: int) -> None:
-        """The problem's arrays are zeros."""
-        self._written[:, number] = False
-        self.begin(number, False)
+    def clear(self, number: int, chunks: range) -> None:
+        """The problem's arrays of these chunks are zeros."""
+        self._written[:, number, chunks.start : chunks.stop] = False
+        self.begin(number, chunks, False)
 
     def read(self, number: int, chunk: int, into: list[np.ndarray], before: bool = False) -> None:
         """Bring a chunk's slice of each array; ``before`` : as they were at ``begin``.
@@ -144,7 +148,7 @@ class RowStore:
 
     def write(self, number: int, chunk: int, values: list[np.ndarray]) -> None:
         """Put down a chunk's slice of each array; RunError where that fails."""
-        if self._keeps[number] and not self._moved[number, chunk]:
+        if self._keeps[number, chunk] and not self._moved[number, chunk]:
             self._side[number, chunk] ^= 1
             self._moved[number, chunk] = True
         side = int(self._side[number, chunk])
@@ -160,18 +164,18 @@ class RowStore:
         within = number * 8 * self.fields * int(self.rows[chunk])
         return side * self._one_side + int(self.first[chunk]) * self._row + within
 
-    def write_run(self, number: int, slot: int, run: np.ndarray) -> None:
+    def write_run(self, slot: int, run: np.ndarray) -> None:
         """Put down a run: float64 [row, 1 + array]."""
         try:
-            files.write_all(self.descriptor, [memoryview(run).cast("B")], self._run_offset(number, slot))
+            files.write_all(self.descriptor, [memoryview(run).cast("B")], self._run_offset(slot))
         except OSError as error:
             raise self._error("cannot be written", error) from error
 
-    def read_run(self, number: int, slot: int, first: int, last: int, sum_: int, chunk: int) -> np.ndarray:
+    def read_run(self, slot: int, first: int, last: int, sum_: int, chunk: int) -> np.ndarray:
         """Rows first:last of a run, whose checksum is ``sum_``; errors as for ``read``."""
         found = np.empty((last - first, 1 + self.fields))
         views = [memoryview(found).cast("B")]
-        offset = self._run_offset(number, slot) + first * found.itemsize * found.shape[1]
+        offset = self._run_offset(slot) + first * found.itemsize * found.shape[1]
         try:
             whole = files.read_all(self.descriptor, views[:], offset)
         except OSError as error:
@@ -180,8 +184,8 @@ class RowStore:
             raise self._damaged(chunk)
         return found
 
-    def _run_offset(self, number: int, slot: int) -> int:
-        return self._runs + (number * RUNS + slot) * self.run_rows * 8 * (1 + self.fields)
+    def _run_offset(self, slot: int) -> int:
+        return self._runs + slot * self.run_rows * 8 * (1 + self.fields)
 
     def _damaged(self, chunk: int) -> RunError:
         return RunError(
@@ -194,6 +198,11 @@ class RowStore:
             f"the dual variables in {self.directory!r} {what} ({error.strerror}); "
             "what the run directory holds is whole: resume from there"
         )
+
+    def slots(self, number: int, group: int) -> range:
+        """Where a group of a problem may put runs."""
+        first = (number * self._groups + group) * RUNS
+        return range(first, first + RUNS)
 
     def expect(self, units: list[np.ndarray]) -> None:
         """In this order blocks of chunks will be read: the next one is fetched while one is worked on."""
@@ -254,6 +263,18 @@ class FiledArray:
             yield self[first:last]
 
 
+@dataclass(frozen=True)
+class Between:
+    """Reads rows a to b of two arrays, ``t`` of the way from the one to the other."""
+
+    before: Any
+    after: Any
+    t: float
+
+    def __call__(self, a: int, b: int) -> np.ndarray:
+        return settled(self.before[a:b], self.after[a:b], self.t)
+
+
 class Run(NamedTuple):
     """Rows that wait on disk, ascending: which slot they are in; where each chunk's begin (int32 [chunk + 1]), their
     checksum, and whether they still wait; in ``left`` [1] how many chunks have some that do."""
@@ -273,17 +294,28 @@ class Window:
     number : of the problem. chunks : first and one past the last of the group's.
     rows : NamedTuple of the arrays at their beginning, of any number of rows. held : the working set, whose rows'
     values stand in front, or None.
+    group : of the problem's windows on this store, the how manieth; None: the only one.
 
     Attributes
     ----------
     rows : ``kind`` of arrays float64: first a place for each row of the working set, then the rows of the block.
-    before : the same as it was at ``begin``, where that is kept; of the block's rows only.
+    before : the same as it was at ``begin``, where that is kept; for the only window of a problem of the block's rows
+        alone.
     """
 
     def __init__(
-        self, store: RowStore, number: int, chunks: tuple[int, int], rows: Any, held: WorkingSet | None
+        self,
+        store: RowStore,
+        number: int,
+        chunks: tuple[int, int],
+        rows: Any,
+        held: WorkingSet | None,
+        group: int | None = None,
     ) -> None:
         self.store, self.number, self.kind, self.held = store, number, type(rows), held
+        self._slots = store.slots(number, group or 0)
+        self._own_before = group is not None and held is not None
+        self._keeps = False
         self._tail = rows[0].shape[1:]
         self._chunks = range(*chunks)
         self._row0 = int(store.first[chunks[0]])
@@ -296,7 +328,7 @@ class Window:
         self._values = np.empty((len(rows), 0, *self._tail))
         self._waits = np.empty(0, np.bool_)
         self._runs: list[Run] = []
-        store.clear(number)
+        store.clear(number, self._chunks)
         if held is not None:
             held.places, held.left, held.came = self._places, self._leave, self._enter
 
@@ -309,7 +341,28 @@ class Window:
         """An epoch begins; ``keep`` : ``before`` is asked for, ``still`` : nothing will be learned."""
         if keep or still:  # then what is in the file is all there is to read
             self.write_back(everything=True)
-        self.store.begin(self.number, keep)
+        self._keeps = keep
+        self.store.begin(self.number, self._chunks, keep)
+        if keep and self._own_before:
+            self._room_for(0)
+            for before, now in zip(self.before, self.rows, strict=True):
+                before[: self._own] = now[: self._own]
+
+    def settle(self, t: float) -> None:
+        """Go only a part of the way that the values went since ``begin``, which kept them."""
+        self.write_back(everything=True, t=t)
+        if self._own_before:
+            for before, now in zip(self.before, self.rows, strict=True):
+                now[: self._own] = settled(before[: self._own], now[: self._own], t)
+
+    def rest(self) -> None:
+        """No block is at hand for a while: its memory is given back."""
+        self._pieces, self._places = [], self._places[: self._own].copy()
+        same = self.before is self.rows
+        self.rows = self.kind(*(array[: self._own].copy() for array in self.rows))
+        self.before = self.rows if same else self.kind(*(array[: self._own].copy() for array in self.before))
+        if self.held is not None:
+            self.held.places = self._places
 
     def load(self, ids: np.ndarray) -> np.ndarray:
         """Bring the values of a block of whole chunks; the places of its rows in ``rows``."""
@@ -320,10 +373,10 @@ class Window:
             self._pieces.append((chunk, self._own + at, int(self.store.rows[chunk])))
             at += int(self.store.rows[chunk])
         for piece in self._pieces:
-            self.store.read(self.number, piece[0], self._slices(self.rows, piece))
-            if self.store.keeps(self.number):
-                self.store.read(self.number, piece[0], self._slices(self.before, piece), before=True)
-            self._catch_up(piece)
+            self.store.read(self.number, piece[0], _slices(self.rows, piece))
+            if self._keeps:
+                self.store.read(self.number, piece[0], _slices(self.before, piece), before=True)
+            self._catch_up(piece, self.rows)
         if self._pieces:
             self.store.advise(self._pieces[0][0])
         return self._places[self._own : self._own + ids.size]
@@ -331,30 +384,37 @@ class Window:
     def keep(self) -> None:
         """The block has been learned from: its values go back to the file."""
         for piece in self._pieces:
-            self.store.write(self.number, piece[0], self._slices(self.rows, piece))
+            self.store.write(self.number, piece[0], _slices(self.rows, piece))
         self._pieces = []
         if np.count_nonzero(self._waits) > WAITING * self._own:
             self._spill()
 
-    def _slices(self, rows: Any, piece: tuple[int, int, int]) -> list[np.ndarray]:
-        return [array[piece[1] : piece[1] + piece[2]] for array in rows]
-
     def _room_for(self, rows: int) -> None:
         """Make the arrays large enough for a block of so many rows."""
         size = self._own + rows
-        if self.store.keeps(self.number) and (self.before is self.rows or len(self.before[0]) < size):
-            self.before = self._zeros(size)
+        if self._keeps and (self.before is self.rows or len(self.before[0]) < size):
+            self.before = self._grown(self.before, size)
         if self._places.size < size:
             same = self.before is self.rows
-            grown = self._zeros(size)
-            for new, old in zip(grown, self.rows, strict=True):
-                new[: self._own] = old[: self._own]
+            grown = self._grown(self.rows, size)
             self.rows, self._places = grown, np.arange(size)
             self.before = grown if same else self.before
             if self.held is not None:
                 self.held.places = self._places[: self._own]
-        if not self.store.keeps(self.number):
+        if not self._keeps:
             self.before = self.rows
+
+    def _grown(self, rows: Any, size: int) -> Any:
+        """Arrays of that size with the working set's values."""
+        grown = self._zeros(size)
+        for new, old in zip(grown, rows, strict=True):
+            new[: self._own] = old[: self._own]
+        return grown
+
+    @property
+    def _kept(self) -> list[np.ndarray]:
+        """Every array that has values of the working set's rows."""
+        return [*self.rows, *(self.before if self._own_before and self.before is not self.rows else ())]
 
     # Rows that come to the working set and leave it
 
@@ -365,7 +425,7 @@ class Window:
         places = np.array([place for _, place, _ in self._pieces])
         order, ids = np.argsort(starts), self.held.arena.ids[first:last]
         piece = order[np.searchsorted(starts[order], ids, "right") - 1]
-        for array in self.rows:
+        for array in self._kept:
             array[first:last] = array[places[piece] + ids - starts[piece]]
 
     def _leave(self, stays: np.ndarray) -> None:
@@ -373,7 +433,7 @@ class Window:
         assert self.held is not None
         n = stays.size
         left = np.stack([array[:n][~stays] for array in self.rows])
-        for array in self.rows:
+        for array in self._kept:
             array[: n - left.shape[1]] = array[:n][stays]
         waits = self._waits
         ids = np.concatenate([self._ids[waits], self.held.arena.ids[:n][~stays]])
@@ -396,8 +456,8 @@ class Window:
         values = np.moveaxis(self._values[:, waiting], 1, 0).reshape(ids.size, self.store.fields)
         run = np.empty((ids.size, 1 + self.store.fields))
         run[:, 0], run[:, 1:] = ids, values  # numbers of rows are below 2^53
-        slot = min({*range(RUNS)} - {other.slot for other in self._runs})
-        self.store.write_run(self.number, slot, run)
+        slot = min({*self._slots} - {other.slot for other in self._runs})
+        self.store.write_run(slot, run)
         edges = self.store.first[self._chunks.start : self._chunks.stop + 1] - self._row0
         starts = np.searchsorted(ids, edges).astype(np.int32)
         waits = starts[1:] > starts[:-1]
@@ -410,7 +470,7 @@ class Window:
         """In memory."""
         self._ids, self._values, self._waits = self._ids[:0].copy(), self._values[:, :0].copy(), self._waits[:0].copy()
 
-    def _catch_up(self, piece: tuple[int, int, int]) -> None:
+    def _catch_up(self, piece: tuple[int, int, int], rows_of: Any) -> None:
         """Rows of the chunk that left the working set get the values they left with; they wait no more."""
         chunk, place, rows = piece
         first = int(self.store.first[chunk]) - self._row0
@@ -418,22 +478,23 @@ class Window:
         for run in self._runs:
             if run.waits[n]:
                 a, b = run.starts[n : n + 2].tolist()
-                found = self.store.read_run(self.number, run.slot, a, b, run.sums[n], chunk)
+                found = self.store.read_run(run.slot, a, b, run.sums[n], chunk)
                 places = place + found[:, 0].astype(np.int64) - first
                 values = found[:, 1:].reshape(places.size, len(self.rows), *self._tail)
-                for field, array in enumerate(self.rows):
+                for field, array in enumerate(rows_of):
                     array[places] = values[:, field]
                 run.waits[n] = False
                 run.left[0] -= 1
         self._runs = [run for run in self._runs if run.left[0]]
         a, b = np.searchsorted(self._ids, [first, first + rows])
         here = np.flatnonzero(self._waits[a:b]) + a
-        for array, values in zip(self.rows, self._values, strict=True):
+        for array, values in zip(rows_of, self._values, strict=True):
             array[place + self._ids[here] - first] = values[here]
         self._waits[here] = False
 
-    def write_back(self, everything: bool) -> None:
-        """Bring the file up to date, in its order: for rows that wait, with ``everything`` also for the working set.
+    def write_back(self, everything: bool, t: float = 1.0) -> None:
+        """Bring the file up to date, in its order: for rows that wait, with ``everything`` also for the working set;
+        with ``t`` below 1 only so far along the way from what was kept, for every row.
 
         No block may be at hand.
         """
@@ -445,15 +506,18 @@ class Window:
             a, b = np.searchsorted(sorted_ids, [first, first + rows])
             c, d = np.searchsorted(self._ids, [first, first + rows])
             on_disk = any(run.waits[chunk - self._chunks.start] for run in self._runs)
-            if a == b and not on_disk and not self._waits[c:d].any():
+            if a == b and not on_disk and not self._waits[c:d].any() and t == 1.0:
                 continue
-            self._room_for(rows)
-            piece = chunk, self._own, rows
-            self.store.read(self.number, chunk, self._slices(self.rows, piece))
-            self._catch_up(piece)
-            for array in self.rows:
-                array[self._own + sorted_ids[a:b] - first] = array[order[a:b]]
-            self.store.write(self.number, chunk, self._slices(self.rows, piece))
+            found = self._zeros(rows)
+            self.store.read(self.number, chunk, [*found])
+            self._catch_up((chunk, 0, rows), found)
+            for array, own in zip(found, self.rows, strict=True):
+                array[sorted_ids[a:b] - first] = own[order[a:b]]
+            if t != 1.0:
+                start = self._zeros(rows)
+                self.store.read(self.number, chunk, [*start], before=True)
+                found = [settled(before, now, t) for before, now in zip(start, found, strict=True)]
+            self.store.write(self.number, chunk, [*found])
         self._none_waits()
 
     # To a checkpoint and back
@@ -479,12 +543,16 @@ class Window:
         kept. The working set has the rows it is to have."""
         self._none_waits()
         self._runs = []
-        self.store.clear(self.number)
+        self._keeps = before is not None
+        self.store.clear(self.number, self._chunks)
         if before is not None:
             self._put(before)
-            self.store.begin(self.number, True)
+            self.store.begin(self.number, self._chunks, True)
         self._put(now)
-        self._fetch_set()
+        self._room_for(0)
+        self._fetch_set(self.rows, False)
+        if self._own_before and before is not None:
+            self._fetch_set(self.before, True)
 
     def _put(self, arrays: list[Any]) -> None:
         for chunk in self._chunks:
@@ -492,7 +560,7 @@ class Window:
             last = first + int(self.store.rows[chunk])
             self.store.write(self.number, chunk, [np.ascontiguousarray(array[first:last]) for array in arrays])
 
-    def _fetch_set(self) -> None:
+    def _fetch_set(self, into: Any, before: bool) -> None:
         """The values of the working set's rows, from the file."""
         if self.held is None:
             return
@@ -503,7 +571,11 @@ class Window:
             a, b = np.searchsorted(ids, [first, first + rows], sorter=order)
             if a == b:
                 continue
-            self._room_for(rows)
-            self.store.read(self.number, chunk, self._slices(self.rows, (chunk, self._own, rows)))
-            for array in self.rows:
-                array[order[a:b]] = array[self._own + ids[order[a:b]] - first]
+            found = self._zeros(rows)
+            self.store.read(self.number, chunk, [*found], before)
+            for own, array in zip(into, found, strict=True):
+                own[order[a:b]] = array[ids[order[a:b]] - first]
+
+
+def _slices(rows: Any, piece: tuple[int, int, int]) -> list[np.ndarray]:
+    return [array[piece[1] : piece[1] + piece[2]] for array in rows]

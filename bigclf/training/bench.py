@@ -403,8 +403,7 @@ class Bench:
 
     def rows_before(self, group: int, number: int) -> dict[str, np.ndarray]:
         """The row arrays of a problem as they were before the group's last epoch; none where it is the only group."""
-        before = self._of(group)[number].start_rows
-        return {f"before.rows.{n}": a for n, a in zip(getattr(before, "_fields", ()), before, strict=True)}
+        return {f"before.rows.{name}": array for name, array in self._of(group)[number].rows_before().items()}
 
     def carry(self, group: int, midway: bool, todo: Sequence[int]) -> Carry:
         """What the group carries as it stands (views, not copies)."""
@@ -420,6 +419,8 @@ class Bench:
             return
         for learner in self._learners.get(group, ()):
             learner.parts = []
+            if learner.window is not None:
+                learner.rest()
             if learner.shared is not None:
                 self._spare[learner.number].append(learner.shared)
                 learner.shared = None
@@ -582,6 +583,7 @@ def row_store_of(job: Job) -> RowStore | None:
         directory,
         largest,
         _cache_share(),
+        len(plan.groups),
     )
 
 

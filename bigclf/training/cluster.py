@@ -33,7 +33,7 @@ from bigclf.deltas import difference, n_bytes
 from bigclf.errors import BigclfError, ClusterError, DataError, MemoryBudgetError, RunError
 from bigclf.machine import differences, facts, remedy
 from bigclf.metrics import PartialEvaluation, PartialRegression
-from bigclf.mixing import FAN
+from bigclf.mixing import FAN, settled
 from bigclf.training.bench import Job
 from bigclf.training.book import Book, Cancel, GiveUp, Patience, Submit, Trial
 from bigclf.training.engines import Round
@@ -51,7 +51,7 @@ from bigclf.training.errands import (
 )
 from bigclf.training.evaluation import Measure, Measured, Part, attempt_part, bytes_needed
 from bigclf.training.run_directory import RunDirectory
-from bigclf.training.visit import Carry, Outcome, Ref, RowFile, settled
+from bigclf.training.visit import Carry, Outcome, Ref, RowFile
 from bigclf.units import format_bytes
 
 log = logging.getLogger("bigclf")
@@ -839,7 +839,7 @@ class DaskEngine(Crew):
         filed = self.job.plan.rows_sides > 0
         if (filed or largest > FILE_BYTES) and self.directory is not None:
             return self.directory.path
-        if filed:
+        if filed and largest > FILE_BYTES:
             raise RunError(
                 f"the dual variables take {format_bytes(largest)}, for which the plan has no room in memory: give a "
                 "run_dir that every worker can write, or more memory"

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.data import files
+from bigclf.data.row_files import FiledArray
 from bigclf.deltas import Delta, applied, apply, difference
 from bigclf.errors import DataError
 from bigclf.machine import facts
@@ -188,8 +189,12 @@ def _owned(carry: Carry) -> Carry:
     return Carry(_own(carry.rows), None if carry.shared is None else _own(carry.shared))
 
 
-def _own(held: Sequence[dict[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
-    return [{name: array.copy() for name, array in one.items()} for one in held]
+def _own(held: Sequence[dict[str, Any]]) -> list[dict[str, np.ndarray]]:
+    return [{name: _own_array(array) for name, array in one.items()} for one in held]
+
+
+def _own_array(array: Any) -> np.ndarray:
+    return np.concatenate([*array.pieces()]) if isinstance(array, FiledArray) else array.copy()
 
 
 def _written(carry: Carry, place: Place, visit: Visit, directory: str, token: str, midway: bool) -> Carry:

@@ -79,8 +79,8 @@ class Plan:
     block_bytes : a block is as many chunks as fit this, and at least one.
     segments : parts of an epoch between which a run commits, checkpoints and stops.
     run : neighbours shuffled as a unit.
-    set_rows, set_nnz : arena of a problem's working set (0: none) in the mean; shares : of each problem's to that mean
-        (none: all 1); rounds : most rounds over it after a read.
+    set_rows, set_nnz : arena of a problem's working set in a group (0: none) in the mean; shares : of each problem's to
+        that mean (none: all 1); rounds : most rounds over it after a read.
     places : most slots of a state that holds touched places only (``bigclf.methods.touched``); 0: it holds every
         feature of every class.
     collected : entries that a method's collection has room for, of each problem (0: it has none).
@@ -382,7 +382,8 @@ class Sizes:
         classes = self.setting.settings["n_classes"] if self.method.all_classes else 1
         self.weights = 8 * (source.n_features + 1) * classes
         self.narrow = np.dtype(dtype).itemsize * (source.n_features + 1) * classes
-        self.alone = len(edges) == 1
+        self.groups, self.alone = len(edges), len(edges) == 1
+        self.sets = self.k * self.groups  # working sets, where all groups are visited by one process
         self.schedule = self.setting.settings.get("schedule", "auto")
         climbs = self.method.climb and self.method.climb(self.method.loss_code(self.setting.loss))
         enough = _rounds(self.setting.settings, len(edges)) >= PACE
@@ -419,12 +420,12 @@ class Sizes:
         if not self.sides:
             return 0
         largest = int(set_rows * max(self.shares, default=1.0))
-        return row_files.bytes_of(self.source.n_rows, self.k, self.fields, self.sides, largest)
+        return row_files.bytes_of(self.source.n_rows, self.k, self.fields, self.sides, largest, self.groups)
 
     @property
     def set_row(self) -> int:
         """A row of the working set, beside its copy."""
-        return SET_ORDER_BYTES + (row_files.waiting_bytes(self.fields) if self.sides else 0)
+        return SET_ORDER_BYTES + (row_files.waiting_bytes(self.fields, 1 if self.alone else 2) if self.sides else 0)
 
     def always(self) -> dict[str, int]:
         """What a run holds however it goes."""
@@ -469,12 +470,19 @@ class Sizes:
             beside = 2 * self.narrow + (0 if self.sides else self.source.n_rows * 8 * self.fields)
             parts["certificate"] = self.k * (self.weights + (0 if self.proves_apart(has_set, schedule) else beside))
         if has_set:
-            parts["membership"] = self.k * working_set.member_bytes(self.group_rows)
+            parts["membership"] = self.sets * working_set.member_bytes(self.group_rows)
         return parts | self.collection(min(self.source.nnz, self.source.n_rows)) | {"decoding": self.decoding}
 
     def proves_apart(self, has_set: bool, schedule: str) -> bool:
         """Whether certificates are never made beside the learning (as ``proves_alone``)."""
         return has_set and self.k == 1 and self.alone and schedule == "auto"
+
+    def looks_back(self, again: bool, has_set: bool, schedule: str) -> bool:
+        """Whether per-row arrays are asked for as they were at the start of a read: by certificates made beside the
+        learning, and by groups that are told afterwards how far they go."""
+        if not self.alone:
+            return not self.steps_by_sums
+        return again and self.proves_by_duals and not self.proves_apart(has_set, schedule)
 
     @property
     def view(self) -> int:
@@ -509,7 +517,7 @@ def _streamed(sizes: Sizes, memory: int, again: bool) -> tuple[dict[str, Any], d
     has_set = again and sizes.method.working_set and (sizes.boxed if wanted is None else wanted > 0)
     if schedule != "auto":
         has_set, wanted = schedule != "fixed", 1.0 if wanted is None else wanted
-    least_set = int(max(2 * MB, k * LEAST_SET, k * 4 * source.max_row_nnz * sizes.entry)) if has_set else 0
+    least_set = int(max(2 * MB, k * LEAST_SET, sizes.sets * 4 * source.max_row_nnz * sizes.entry)) if has_set else 0
 
     def needed() -> dict[str, int]:
         return sizes.always() | sizes.streamed(has_set, schedule)
@@ -519,9 +527,8 @@ def _streamed(sizes: Sizes, memory: int, again: bool) -> tuple[dict[str, Any], d
 
     parts = needed()
     least = least_of(parts)
-    if sizes.fields and sizes.alone and (least > memory or parts["row state"] > ROW_SHARE * memory):
-        apart = not again or not sizes.proves_by_duals or sizes.proves_apart(has_set, schedule)
-        sizes.put_rows_on_disk(1 if apart else 2)
+    if sizes.fields and (least > memory or parts["row state"] > ROW_SHARE * memory):
+        sizes.put_rows_on_disk(2 if sizes.looks_back(again, has_set, schedule) else 1)
         if least_of(needed()) < least:
             parts = needed()
         else:
@@ -553,15 +560,15 @@ def _streamed(sizes: Sizes, memory: int, again: bool) -> tuple[dict[str, Any], d
         room, beside = memory - fixed - parts["blocks"], 0
         if sizes.climbs and setting.settings["bias"]:
             room, beside = room - sizes.climbing(True), int(CLIMB_OF_SET * BYTES_A_ROW)
-        set_rows, set_nnz = _arena(sizes, room // k, share, beside)
+        set_rows, set_nnz = _arena(sizes, room // sizes.sets, share, beside)
         arena = working_set.bytes_of(set_rows, set_nnz, source.index_width, source.binary, source.row_constant)
-        parts["working set"] = k * (arena + set_rows * sizes.set_row)
-    least_share = min(sizes.shares, default=1.0)
+        parts["working set"] = sizes.sets * (arena + set_rows * sizes.set_row)
+    least_share, in_sets = min(sizes.shares, default=1.0), sizes.groups * set_nnz
     shape: dict[str, Any] = dict(
         resident=False,
         sequential=schedule == "cached"
         or sizes.steps_by_sums
-        or (schedule == "auto" and has_set and sizes.boxed and least_share * set_nnz >= SEQUENTIAL_SHARE * source.nnz),
+        or (schedule == "auto" and has_set and sizes.boxed and least_share * in_sets >= SEQUENTIAL_SHARE * source.nnz),
         block_bytes=size,
         buffers=BUFFERS if schedule in ("auto", "cached") else 2,  # what is kept for the third joins the chunks of one
         set_rows=set_rows,
@@ -583,7 +590,8 @@ def _shares(problems: list[Problem]) -> tuple[float, ...]:
 
 
 def _arena(sizes: Sizes, room: int, share: float, beside: int) -> tuple[int, int]:
-    """Rows and entries of a working set that takes at most ``room`` bytes and holds at most ``share`` of the rows.
+    """Rows and entries of a group's working set that takes at most ``room`` bytes and holds at most ``share`` of the
+    rows.
 
     beside : bytes that are kept free for each of its rows.
     """
@@ -591,7 +599,7 @@ def _arena(sizes: Sizes, room: int, share: float, beside: int) -> tuple[int, int
     row_bytes = working_set.ROW_BYTES + (4 if source.row_constant else 0) + beside
     length = source.nnz / max(1, source.n_rows)
     mean_row = length * sizes.entry + row_bytes
-    room = int(min(room, share * source.n_rows * mean_row))
+    room = int(min(room, share * sizes.group_rows * mean_row))
     rows = max(16, int(room / mean_row * 0.95))  # rows shorter than the mean leave some of the entries unused
     nnz = int((room - rows * row_bytes - 8) / sizes.entry) - int(rows * sizes.set_row / sizes.entry)
     if nnz < LEAST_LENGTH * length * rows:  # of short rows, orders and keys are a large part

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Block, Counts, count_features
-from bigclf.data.row_files import RowStore, Window
+from bigclf.data.row_files import Between, FiledArray, RowStore, Window
 from bigclf.data.working_set import Members, WorkingSet
 from bigclf.jit import inner, random_state, shuffle_runs
 from bigclf.methods.method import LEARN, SUM
-from bigclf.mixing import FEATURES, TRACE, accumulate, interpolate
+from bigclf.mixing import FEATURES, TRACE, accumulate, interpolate, settled
 from bigclf.training.plan import ACTIVE_SLACK, CYCLES_A_READ, PACE, ROUNDS_A_READ, Plan
 from bigclf.training.problems import Problem, taking_part
 from bigclf.training.sampling import Kept
@@ -227,6 +227,7 @@ class Learner:
         code = method.loss_code(loss)
         self.first_row = int(source.chunks.row0[plan.groups[group][0]])  # number in the dataset
         self.alone = len(plan.groups) == 1
+        self.steps_back = not (self.alone or method.sums)  # how far its row state goes is decided afterwards
         self.kernel, self.params = problem.setting.kernel(), problem.setting.params()
         self.measure = method.certify(code) if method.certify else None
         self.along = method.along(code) if method.along and not self.alone else None
@@ -263,7 +264,8 @@ class Learner:
             self._cycle_size, self._credit = 0, 0.0
         self.window: Window | None = None
         if store is not None:
-            self.window = Window(store, number, plan.groups[group], problem.setting.rows(0), self.set)
+            which = None if self.alone else group
+            self.window = Window(store, number, plan.groups[group], problem.setting.rows(0), self.set, which)
             self.rows = self.window.rows
         self._take = TAKES.get(plan.schedule)
         self._stuck = np.array([np.inf, 0.0])  # largest violation of the last read, and of this one so far
@@ -276,9 +278,21 @@ class Learner:
         if self.window is None:
             return view
         self._ids, self._placed = view.ids, self.window.load(view.ids)
-        view = view._replace(ids=self._placed)
+        self._look_through()
+        return view._replace(ids=self._placed)
+
+    def _look_through(self) -> None:
+        """The per-row arrays are those that the window has at hand."""
+        assert self.window is not None
         self.rows = self.window.rows
-        return view
+        if self.steps_back:
+            self.start_rows = self.window.before
+
+    def rest(self) -> None:
+        """Another group is visited: of the per-row arrays on disk only the working set's stay at hand."""
+        assert self.window is not None
+        self.window.rest()
+        self._look_through()
 
     def outside(self, view: Block, members: np.ndarray) -> np.ndarray:
         """Those of the block's rows ``members`` that are not in the working set."""
@@ -310,14 +324,16 @@ class Learner:
         self.start = self.certified = None
         self.found = None
         if self.window is not None:
-            self.window.begin(keep=certifying and not still, still=still)
+            self.window.begin(keep=self.steps_back or (certifying and not still), still=still)
+            self._look_through()
         if self.sum_names and self._reading(state) == SUM:
             self.kept_rows = 0
         if self.alone:
             self.shared, self.start_rows = state, ()
         else:
             self.shared = _copied(state, self.shared if self.shared is not None else spare)
-            self.start_rows = () if self.sum_names else _copied(self.rows, self.start_rows)
+            if self.window is None:
+                self.start_rows = _copied(self.rows, self.start_rows) if self.steps_back else ()
         if certifying or (self.measure is not None and not self.alone):
             self.dual_weights = np.zeros(state.weights.shape)
             if self.alone:
@@ -389,6 +405,10 @@ class Learner:
     def settle(self, t: float) -> None:
         """Go only a part of the way that the row state went in the last epoch: start + t (rows - start)."""
         if t == 1.0:
+            return
+        if self.window is not None:
+            self.window.settle(t)
+            self._look_through()
             return
         for now, before in zip(self.rows, self.start_rows, strict=True):
             now[:] = settled(before, now, t)
@@ -714,6 +734,14 @@ class Learner:
 
     # To a file and back
 
+    def rows_before(self) -> dict[str, Any]:
+        """The row arrays as they were at the start of the epoch; none of the only group."""
+        if not self.steps_back:
+            return {}
+        if self.window is not None:
+            return dict(self.window.arrays(before=True))
+        return dict(zip(getattr(self.start_rows, "_fields", ()), self.start_rows, strict=True))
+
     def row_state(self, midway: bool) -> dict[str, np.ndarray]:
         """Everything with a row axis: dual variables, in the middle of an epoch also as they were at its start, the
         working set's rows."""
@@ -721,7 +749,9 @@ class Learner:
         before = self.start_rows or (self.start[1] if self.start is not None and not self.plan.resident else ())
         start = before._asdict() if before else {}
         if self.window is not None:
-            held, start = self.window.arrays(), {} if self.start is None else self.window.arrays(before=True)
+            held, start = self.window.arrays(), {}
+            if self.start is not None or self.steps_back:
+                start = self.window.arrays(before=True)
         held = {f"rows.{name}": array for name, array in held.items()}
         if midway:
             held |= {f"start.rows.{name}": array for name, array in start.items()}
@@ -757,6 +787,7 @@ class Learner:
             names = [f"rows.{name}" for name in self.rows._fields]
             start = [held[f"start.{name}"] for name in names] if f"start.{names[0]}" in held else None
             self.window.restore([held[name] for name in names], start)
+            self._look_through()
 
     def restore_shared(self, held: dict[str, np.ndarray], common: Any) -> None:
         """Take up what ``shared_state`` gave; the row state has been taken up before."""
@@ -829,12 +860,6 @@ def best_share(value: Callable[[float], float]) -> float:
     return max((middle, 1.0), key=value)
 
 
-def settled(before: np.ndarray, after: np.ndarray, t: float) -> np.ndarray:
-    """before + t (after - before): how far a row state goes along its step."""
-    out: np.ndarray = after if t == 1.0 else before + t * (after - before)
-    return out
-
-
 def named_rows(number: int, group: int, held: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Arrays of a problem in a group under the names they have in a file."""
     return {f"{number}.{group}.{name}": array for name, array in held.items()}
@@ -850,8 +875,14 @@ def settled_rows(held: dict[str, np.ndarray], steps: tuple[float, ...]) -> dict[
             continue
         before = held.get(f"{number}.{group}.before.{rest}")
         t = steps[int(number)] if steps and before is not None else 1.0
-        rows[name] = array if before is None else settled(before, array, t)
+        rows[name] = array if before is None or t == 1.0 else _settled(before, array, t)
     return rows
+
+
+def _settled(before: Any, after: Any, t: float) -> Any:
+    if isinstance(after, FiledArray):
+        return FiledArray(after.edges, Between(before, after, t), after.shape[1:])
+    return settled(before, after, t)
 
 
 def _copied(state: Any, into: Any) -> Any:

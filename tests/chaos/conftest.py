@@ -33,6 +33,7 @@ CASES = [
     Case("pa2", dict(algo="pa2", epochs=4), streams=True),
     Case("dcd", dict(algo="dcd", C=0.01, tol=3e-2), streams=False),
     Case("dcd-streamed", dict(algo="dcd", C=0.01, tol=1e-1), streams=True),
+    Case("dcd-filed", dict(algo="dcd", C=0.01, tol=1e-1, memory="15.8MB"), streams=True),  # 16 MB hold the duals
 ]
 LONG = Case("long", dict(algo="perceptron", epochs=20), streams=False)
 
@@ -96,9 +97,12 @@ def answers(shards):
         if case.name not in known:
             keywords = case.keywords | {"groups": GROUPS}
             if case.streams:
-                keywords |= {"segments": 2, "memory": tight_memory(shards, case.keywords)}
+                keywords = {"memory": "tight", **keywords, "segments": 2}
+                if keywords["memory"] == "tight":
+                    keywords["memory"] = tight_memory(shards, case.keywords)
             model = bigclf.fit(shards, **keywords)
             plan = model.result_.plan
+            assert bool(plan["rows_sides"]) == (case.name == "dcd-filed")
             assert plan["resident"] is not case.streams and plan["segments"] == (2 if case.streams else 1)
             result = model.result_
             known[case.name] = Answer(keywords, bits_of(model), result.epochs, plan["segments"])

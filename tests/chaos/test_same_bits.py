@@ -20,7 +20,7 @@ def test_one_two_and_four_workers(cluster, shards, answers):
             assert len(run.told("joined")) == run.records[-1]["workers"] == n
 
 
-@pytest.mark.parametrize("case", ["perceptron", "pa2", "dcd", "dcd-streamed"])
+@pytest.mark.parametrize("case", ["perceptron", "pa2", "dcd", "dcd-streamed", "dcd-filed"])
 def test_one_killed_in_the_middle_of_an_epoch(cluster, shards, answers, case):
     answer = answers(case)
     order = cluster.order(at="begin", epoch=2, first=2, do="hold")
@@ -55,7 +55,7 @@ def test_one_that_joins_half_way(cluster, shards, answers, case):
     assert len(run.told("joined")) == 2
 
 
-@pytest.mark.parametrize("case", ["perceptron", "pa2", "dcd-streamed"])
+@pytest.mark.parametrize("case", ["perceptron", "pa2", "dcd-streamed", "dcd-filed"])
 def test_resumed_on_another_number_of_workers_after_the_driver_was_killed(
     cluster, shards, answers, case, drive, tmp_path
 ):
