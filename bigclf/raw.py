@@ -17,12 +17,12 @@ import numpy as np
 
 from bigclf.data import files
 from bigclf.data.arrays import Arrays
-from bigclf.data.convert.from_columns import convert_columns
+from bigclf.data.convert.from_columns import HeldOut, convert_columns
 from bigclf.data.convert.tables import are_raw, places
 from bigclf.data.dataset import MANIFEST, Dataset
 from bigclf.data.features import finish, values
 from bigclf.data.features.extract import extract
-from bigclf.data.features.spec import Label, Spec, with_format
+from bigclf.data.features.spec import Label, Spec, parse
 from bigclf.data.features.tally import Tally
 from bigclf.data.predictions import PredictionWriter, read_mark
 from bigclf.data.shards import claims
@@ -78,6 +78,7 @@ def converted(
     learned: finish.Learned | None = None,
     directory: str | None = None,
     progress: Any = None,
+    part: HeldOut | None = None,
 ) -> Dataset:
     """Shards of raw files, made now or found in the cache: by the files, the spec and what was learned.
 
@@ -85,33 +86,37 @@ def converted(
     ----------
     features, format : what becomes of them, and what they are, as ``convert`` takes them.
     learned : of other rows, to be used for these; None: these are learned from.
+    part : take only the rows that are held out, or the rest; None: all.
     directory : where conversions are kept; None: in the user's cache.
 
     Raises
     ------
     DataError, SchemaError, MemoryBudgetError : as ``convert``.
     """
-    spec = with_format(features, format or "svmlight")
+    spec, known = finish.given_features(features, format or "svmlight")
+    learned = learned or known
     home = directory or files.cache_directory("raw")
-    out = files.join(home, _key(data, spec, seed, on_bad_rows, learned))
+    out = files.join(home, _key(data, spec, seed, on_bad_rows, learned, part))
     if files.exists(files.join(out, MANIFEST)):
         files.touch(out)
         return Dataset(out)
     options = dict(chunk_nnz=500_000, shuffle=learned is None, max_bad_fraction=0.01, overwrite=True, shard_nnz=2**23)
     made = convert_columns(
         data, out, spec, learned=learned, seed=seed, memory=memory, workers=workers, on_bad_rows=on_bad_rows,
-        progress=progress, **options,  # type: ignore[arg-type]
+        progress=progress, part=part, **options,  # type: ignore[arg-type]
     )  # fmt: skip
     if directory is None:
         _forget(home)
     return made
 
 
-def _key(data: Any, spec: Spec, seed: int, on_bad_rows: str, learned: finish.Learned | None) -> str:
+def _key(
+    data: Any, spec: Spec, seed: int, on_bad_rows: str, learned: finish.Learned | None, part: HeldOut | None
+) -> str:
     from bigclf import __version__
 
     named = [(files.absolute(place.path), place.part, *_state(place.path)) for place in places(data)]
-    known = __version__, named, spec.as_json(), seed, on_bad_rows, None if learned is None else learned.digest()
+    known = __version__, named, spec.as_json(), seed, on_bad_rows, None if learned is None else learned.digest(), part
     return hashlib.blake2b(json.dumps(known).encode(), digest_size=16).hexdigest()
 
 
@@ -139,14 +144,15 @@ def arrays_of(table: Any, y: Any, features: Any, sample_weight: Any = None) -> A
     """
     import scipy.sparse
 
-    spec = _settled(with_format(features, "csv"), table, y)
+    spec, learned = finish.given_features(features, "svmlight" if _names_format(features) else "csv")
+    spec = _settled(spec, table, y)
     columns, n_rows = values.as_columns(table)
     tally = Tally(spec)
     found = extract(spec, columns, n_rows, tally, label=y is None)
     if found.bad:
         row, reason = min(found.bad.items())
         raise DataError(reason, row=row)
-    learned = finish.learn(spec, tally)
+    learned = learned or finish.learn(spec, tally)
     indptr, indices, stored = finish.Finisher(spec, learned).rows(found)
     stored = stored if stored.size else np.ones(indices.size, np.float32)
     shape = n_rows, learned.n_features
@@ -156,6 +162,13 @@ def arrays_of(table: Any, y: Any, features: Any, sample_weight: Any = None) -> A
     made = Arrays(matrix, labels_as_said(spec, tally, found.labels) if y is None else y, sample_weight)
     made.features, made.learned = finish.described(spec, learned), learned._asdict()
     return made
+
+
+def _names_format(features: Any) -> bool:
+    """Whether the features say how files are read, which does not matter for a table."""
+    known = getattr(features, "features", features)
+    reader = known.reader if isinstance(known, Spec) else parse(known).reader
+    return "format" in reader
 
 
 def _settled(spec: Spec, table: Any, y: Any) -> Spec:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from bigclf.cli import terminal
+from bigclf.cli import columns, terminal
 from bigclf.units import format_bytes, format_seconds, plural
 
 
@@ -27,17 +27,26 @@ from bigclf.units import format_bytes, format_seconds, plural
               help="More bad rows than this are an error all the same.")  # fmt: skip
 @click.option("--index-base", type=click.IntRange(0, 1),
               help="Smallest feature index  [default: 1 in svmlight, 0 in others]")  # fmt: skip
-@click.option("--hash-bits", type=click.IntRange(1, 30), help="Names of features (vw) are hashed to 2^N features.")
 @click.option("--n-features", type=click.IntRange(1), help="Number of features  [default: the largest index seen]")
+@columns.columns_options
 @terminal.overwrite_option
 @terminal.json_option
 @click.pass_context
 def command(ctx: click.Context, sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -> None:
     """Turn SOURCE files (plain, .gz, .bz2, .xz or .zst) into shards in the directory OUT.
 
+    Raw tables and texts (--format csv, tsv, jsonl, text, parquet) become features as --spec says, or the options that
+    name columns; `bigclf inspect FILE --suggest` proposes a spec. A part of an archive or of JSON stands behind a #:
+    docs.tar.gz#train, data.json#/train.
+
     The rows are shuffled in bounded memory, and the shards' bytes depend on sources, options and seed only: not on
     the number of workers, the memory or the hour. After an interruption or with a full disk run it again: it goes on.
     """
+    said, form = columns.taken(options), options["format"]
+    with terminal.usage_errors():
+        options["features"] = columns.features_of(said, list(sources), form)
+        if options["features"] is None and "hash_bits" in said:
+            options["hash_bits"] = said["hash_bits"]
     with terminal.resumable(terminal.command_line(ctx)):
         dataset = convert_showing(list(sources), out, **options)
     if as_json:
@@ -112,6 +121,8 @@ def print_converted(dataset: Any, out: str) -> None:
             ("values", "all 1, left out" if dataset.binary else None),
             ("rounded", f"by at most {rounding:.1e} of a value (stored as float32)" if rounding else None),
             ("went on", f"{format_bytes(kept)} had been read before" if kept else None),
+            ("features", features_line(report)),
+            ("left out", f"{report['unlabelled']:,} rows without a label" if report.get("unlabelled") else None),
             ("bad rows", terminal.poor(f"{bad:,}") if bad else None),
         ],
         indent="  ",
@@ -119,6 +130,17 @@ def print_converted(dataset: Any, out: str) -> None:
     print_warnings(dataset)
     loss = " --loss epsilon_insensitive" if dataset.classes is None else ""
     click.echo(f"  next: {click.style(f'bigclf fit {out} -o model.bigclf{loss}', bold=True)}")
+
+
+def features_line(report: dict[str, Any]) -> str | None:
+    """How many features are known one by one and how many places the hashed ones have."""
+    if "exact_features" not in report:
+        return None
+    told = f"{report['exact_features']:,} known one by one"
+    if report["hash_bits"]:
+        told += (f", 2^{report['hash_bits']} places for about {report['distinct_hashed']:,} hashed "
+                 f"({100 * report['colliding']:.1f} % share a place)")  # fmt: skip
+    return told
 
 
 def label_line(dataset: Any) -> tuple[str, str]:

@@ -7,7 +7,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from bigclf.cli import terminal
+from bigclf.cli import columns, terminal
+from bigclf.cli.evaluate import print_evaluation
 from bigclf.cli.inspect import (
     NOT_REPEATABLE,
     certificate_text,
@@ -63,28 +64,45 @@ from bigclf.units import format_bytes, format_seconds, plural
 @click.option("--columns", metavar="ROLE=NAME,...", help="Columns of label, weight, features (or indices, values).")
 @click.option("--report", metavar="FILE.html", help="Also write a report that a browser shows; with --validate it"
               " measures the model there.")  # fmt: skip
+@click.option("--format", help="DATA is raw: csv, tsv, jsonl, text or parquet; it becomes shards in a cache first.")
+@columns.columns_options
+@click.option("--on-bad-rows", type=click.Choice(["error", "skip"]), help="Of raw rows that cannot be used.")
+@click.option("--evaluate", "test", metavar="DATA", help="Data to measure the model on in the end.")
+@click.option("--holdout", type=click.FloatRange(0, 0.9, min_open=True), metavar="SHARE", help="Hold out this share of"
+              " raw rows, chosen by a hash of their place, and measure the model on them in the end.")  # fmt: skip
 @terminal.overwrite_option
 @terminal.json_option
 @click.pass_context
 def command(
     ctx: click.Context, data: tuple[str, ...], model: str, report: str | None, as_json: bool, **options: Any
 ) -> None:  # fmt: skip
-    """Train a model on the shards DATA (a directory, a glob or files).
+    """Train a model on the shards DATA (a directory, a glob or files), or on raw tables and texts.
 
     Exit code 4: stopped at its limits before the tolerance; the model is written all the same. 5: the cluster was
     lost; the last line says how to go on.
     """
     overwrite, resume = options.pop("overwrite"), options["resume"]
+    test, holdout, form = options.pop("test"), options.pop("holdout"), options.pop("format")
+    bad, said = options.pop("on_bad_rows"), columns.taken(options)
     own_directory = options["run_dir"] is None
     run_dir = options["run_dir"] = options["run_dir"] or f"{model}.run"
     if report and files_exist(report) and not (overwrite or resume):
         raise RunError(f"{report}: exists; add --overwrite to replace it")
     prepare(model, run_dir, overwrite=overwrite, resume=resume)
     keywords = fit_keywords(ctx, options)
+    rows: Any = list(data)
+    with terminal.usage_errors():
+        features = columns.features_of(said, rows, form)
+    if features is None and (holdout or bad or form or said):
+        option = "holdout" if holdout else "on-bad-rows" if bad else "format" if form else next(iter(said))
+        raise click.UsageError(f"--{option} is for raw tables and texts: --format csv, tsv, jsonl, text or parquet; other "
+                               "text becomes shards by `bigclf convert` first")  # fmt: skip
+    if features is not None:
+        rows = columns.converted(rows, features, form, keywords, holdout, bad or "error")
     again = terminal.command_line(ctx, resume=True)
     try:
         with terminal.resumable(again):
-            trained = fit_showing(list(data), keywords)
+            trained = fit_showing(rows, keywords)
             trained.save(model)
             if report:
                 write_report(trained, report, model, options["validate"])
@@ -94,12 +112,18 @@ def command(
         raise
     if own_directory:
         clear_run(run_dir)
+    if holdout:
+        test = columns.held_out(list(data), rows, keywords, holdout, bad or "error")
+    measured = None if test is None else measure(trained, test)
     if as_json:
-        terminal.emit_json(summary(trained, model))
+        figures = {} if measured is None else {"evaluation": measured.to_dict()}
+        terminal.emit_json({**summary(trained, model), **figures})
     else:
-        print_fit(trained, model)
+        print_fit(trained, model, test is None)
         if report:
             click.echo(f"  report: {report}")
+        if measured is not None:
+            print_evaluation(measured)
     if stopped_early(trained):
         ctx.exit(terminal.LIMITS)
 
@@ -191,7 +215,7 @@ def fit_keywords(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
     return {**keywords, **params}
 
 
-def fit_showing(data: list[str], keywords: dict[str, Any]) -> Any:
+def fit_showing(data: Any, keywords: dict[str, Any]) -> Any:
     """``bigclf.fit`` with its progress; what is wrong with its arguments is a usage error."""
     from bigclf.training import fit
 
@@ -200,7 +224,7 @@ def fit_showing(data: list[str], keywords: dict[str, Any]) -> Any:
             from bigclf.model import load
 
             keywords = {**keywords, "init": load(keywords["init"])}
-        return fit(data if len(data) > 1 else data[0], **keywords)
+        return fit(data[0] if isinstance(data, list) and len(data) == 1 else data, **keywords)
 
 
 def stopped_early(model: Any) -> bool:
@@ -231,7 +255,15 @@ def summary(model: Any, path: str) -> dict[str, Any]:
     }
 
 
-def print_fit(model: Any, path: str) -> None:
+def measure(model: Any, test: Any) -> Any:
+    """The figures of the model on ``test``."""
+    from bigclf.training.evaluation import evaluate
+
+    with terminal.usage_errors():
+        return evaluate(model, test)
+
+
+def print_fit(model: Any, path: str, advise: bool = True) -> None:
     result = model.result_
     method = dict(model.method)
     name = method.pop("name", "?")
@@ -257,7 +289,8 @@ def print_fit(model: Any, path: str) -> None:
             "  " + terminal.poor(f"not converged: stopped at its limit of {result.stopped}")
             + "; give it more, or a larger --tol"
         )  # fmt: skip
-    click.echo(f"  next: {click.style(f'bigclf evaluate {path} TEST_DATA', bold=True)}")
+    if advise:
+        click.echo(f"  next: {click.style(f'bigclf evaluate {path} TEST_DATA', bold=True)}")
 
 
 def quality(model: Any) -> str | None:

@@ -16,14 +16,38 @@ from bigclf.units import format_bytes, format_seconds, plural
 
 @click.command("inspect", short_help="Say what is in data, a model, a run or a sweep.")
 @click.argument("things", nargs=-1, required=True, metavar="DATA|MODEL|RUN|SWEEP")
+@click.option("--suggest", is_flag=True, help="Propose a spec of features for a raw table, as YAML.")
+@click.option("--label", metavar="COL", help="With --suggest: the column to predict.")
+@click.option("--format", metavar="FORMAT", help="With --suggest: what the file is  [default: by a look at it]")
 @terminal.json_option
-def command(things: tuple[str, ...], as_json: bool) -> None:
-    """What is in shards, a model, a run directory or a sweep's, with what one should know before training."""
+def command(things: tuple[str, ...], as_json: bool, suggest: bool, label: str | None, format: str | None) -> None:
+    """What is in shards, a model, a run directory or a sweep's, with what one should know before training.
+
+    Of a raw table (CSV, JSON lines, Parquet, text) --suggest proposes what its columns should become:
+    `bigclf inspect rows.csv --suggest > spec.yaml`.
+    """
+    if suggest:
+        propose(list(things), label, format, as_json)
+        return
+    if label or format:
+        raise click.UsageError("--label and --format go with --suggest")
     kind, facts, show = look(list(things))
     if as_json:
         terminal.emit_json({"kind": kind, **facts})
     else:
         show()
+
+
+def propose(things: list[str], label: str | None, format: str | None, as_json: bool) -> None:
+    """Print a spec for raw files."""
+    from bigclf.data.features.suggest import as_yaml
+    from bigclf.data.features.suggest import suggest as proposal
+
+    found = proposal(things, {} if format is None else {"format": format}, label)
+    if as_json:
+        terminal.emit_json(found.spec().as_json())
+    else:
+        click.echo(as_yaml(found), nl=False)
 
 
 def look(things: list[str]) -> tuple[str, dict[str, Any], Any]:

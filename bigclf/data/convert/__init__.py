@@ -77,7 +77,8 @@ def convert(
     hash_bits : of "vw": names of features are hashed to 2^hash_bits features, 1 to 30; None: they are whole numbers.
     shard_nnz : entries a file, about.
     progress : object with start(plan), advance(rows, bytes) and stop().
-    features : of raw columns, what becomes of them: a ``Spec``, a table or YAML (``data/features/spec.py``); what is
+    features : of raw columns, what becomes of them: a ``Spec``, a table or YAML (``data/features/spec.py``), or a
+        model or dataset that was made of such columns, with what was learned for it; what is else
         learned of them in the same read (means, dictionaries, frequencies ...) goes with the shards.
 
     Returns
@@ -146,11 +147,12 @@ def _convert_columns(
 ) -> Dataset:
     """``convert`` of raw columns; ``sparse``: options that only sparse rows have, with a value that is not false."""
     from bigclf.data.convert.from_columns import convert_columns
-    from bigclf.data.features.spec import with_format
+    from bigclf.data.features.finish import given_features
 
     if given := [name for name, value in sparse.items() if value]:
         raise TypeError(f"{given[0]} has no effect with raw columns: their features are numbered by the spec")
-    return convert_columns(source, out, with_format(features, format), **options)
+    spec, learned = given_features(features, format)
+    return convert_columns(source, out, spec, learned=learned, **options)
 
 
 def _options(

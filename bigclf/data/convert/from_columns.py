@@ -26,12 +26,27 @@ from bigclf.data.convert.shuffle import Slab, Spiller, Totals
 from bigclf.data.convert.tables import Bad, Batch, TableJob
 from bigclf.data.dataset import Dataset
 from bigclf.data.features import finish, values
-from bigclf.data.features.extract import Extracted, extract
+from bigclf.data.features.extract import UNLABELLED, Extracted, extract
 from bigclf.data.features.finish import Finisher
 from bigclf.data.features.spec import Label, Spec, parse
 from bigclf.data.features.tally import Tally
 from bigclf.errors import DataError, SchemaError
 from bigclf.units import parse_bytes
+
+HELD_OUT_KEY = 0x5EED  # not that of any shuffle
+
+
+class HeldOut(NamedTuple):
+    """A share of all rows that is held out, chosen by a hash of each row's place in the source: the rows of the share,
+    or (``held`` False) the rest."""
+
+    share: float
+    held: bool
+
+    def has(self, ordinals: np.ndarray) -> np.ndarray:
+        """bool [m]: whether the rows belong to it."""
+        chosen: np.ndarray = merging.keys_of(ordinals, HELD_OUT_KEY) < np.uint64(int(self.share * 2**64))
+        return chosen == self.held
 
 
 class ColumnsJob(NamedTuple):
@@ -44,6 +59,7 @@ class ColumnsJob(NamedTuple):
     room: int
     stop_at_bad: bool
     learn: bool
+    part: HeldOut | None
 
 
 class Done(NamedTuple):
@@ -64,16 +80,17 @@ def run_task(job: ColumnsJob, task: Task) -> Done:
     prefix = files.join(job.scratch, f"{task.source.number}-{task.first}")
     spiller, counts = Spiller(prefix, job.seed, job.room), dict[int, list[int]]()
     tallies, bad, n_lines, n_bytes = dict[int, Tally](), list[Bad](), 0, 0
+    seen: collections.Counter[int] = collections.Counter()
     for piece, batch in tables.batches(job.reader, task):
-        so_far = counts.setdefault(piece, [0, 0])
-        first = (task.source.number << (PIECE_BITS + ROW_BITS)) + (piece << ROW_BITS) + so_far[0]
-        tally = tallies.setdefault(piece, Tally(job.spec))
-        found, strange = usable(job.spec, batch, first, tally)
+        first = (task.source.number << (PIECE_BITS + ROW_BITS)) + (piece << ROW_BITS) + seen[piece]
+        seen[piece] += batch.n_rows
+        found, ordinals, strange = usable(job.spec, batch, first, tallies.setdefault(piece, Tally(job.spec)), job.part)
         bad += [*batch.bad, *strange]
         if bad and job.stop_at_bad:
             break
         slab = Slab(found.indptr, found.codes, found.values, found.labels, found.weights)
-        spiller.add(np.arange(first, first + slab.n_rows, dtype=np.uint64), slab)
+        spiller.add(ordinals, slab)
+        so_far = counts.setdefault(piece, [0, 0])
         so_far[0] += slab.n_rows
         so_far[1] += slab.indices.size
         n_lines, n_bytes = n_lines + batch.n_lines, n_bytes + batch.n_bytes
@@ -83,23 +100,37 @@ def run_task(job: ColumnsJob, task: Task) -> Done:
 
 
 def usable(
-    spec: Spec, batch: Batch, first: int, tally: Tally | None, label: bool = True
-) -> tuple[Extracted, list[Bad]]:
-    """The rows of a batch without those that are bad, which are told apart; ``first`` is the first row's ordinal."""
-    keys = merging.keys_of(np.arange(first, first + batch.n_rows, dtype=np.uint64), 0)
-    found = extract(spec, batch.columns, batch.n_rows, tally, keys, label)
-    if not found.bad:
-        return found, []
-    strange = [Bad(batch.where(row)[0], reason, batch.where(row)[1]) for row, reason in sorted(found.bad.items())]
-    good = np.delete(np.arange(batch.n_rows), list(found.bad))
-    columns = {name: column.take(_arrow(good)) for name, column in batch.columns.items()}
-    return extract(spec, columns, good.size, tally, keys[: good.size], label), strange
+    spec: Spec, batch: Batch, first: int, tally: Tally | None, part: HeldOut | None = None, label: bool = True
+) -> tuple[Extracted, np.ndarray, list[Bad]]:
+    """The rows of a batch that belong to ``part`` and are not bad, their ordinals, and those that are bad.
+
+    ``first`` is the ordinal of the batch's first row.
+    """
+    ordinals = np.arange(first, first + batch.n_rows, dtype=np.uint64)
+    rows = np.arange(batch.n_rows) if part is None else np.flatnonzero(part.has(ordinals))
+    columns = batch.columns if rows.size == batch.n_rows else _rows(batch.columns, rows)
+    strange, dropped = list[Bad](), 0
+    while True:
+        keys = merging.keys_of(ordinals[rows], 0)
+        found = extract(spec, columns, rows.size, tally, keys, label)
+        if not found.bad:
+            if tally is not None:
+                tally.unlabelled += dropped
+            return found, ordinals[rows], strange
+        for row, reason in sorted(found.bad.items()):
+            if reason == UNLABELLED and spec.label is not None and spec.label.missing == "drop":
+                dropped += 1
+                continue
+            place, text = batch.where(int(rows[row]))
+            strange.append(Bad(place, reason, text))
+        rows = np.delete(rows, list(found.bad))
+        columns = _rows(batch.columns, rows)
 
 
-def _arrow(numbers: np.ndarray) -> Any:
+def _rows(columns: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:
     import pyarrow as pa
 
-    return pa.array(numbers)
+    return {name: column.take(pa.array(rows)) for name, column in columns.items()}
 
 
 # Before the first pass
@@ -212,15 +243,17 @@ def convert_columns(
     overwrite: bool,
     shard_nnz: int,
     progress: Any,
+    part: HeldOut | None = None,
 ) -> Dataset:
-    """Raw files to shards (parameters: ``convert``); with ``learned`` they become what another read has learned."""
+    """Raw files, or a part of their rows, to shards (parameters: ``convert``); with ``learned`` they become what
+    another read has learned."""
     total = parse_bytes(memory)
     raw = prepare(data, spec, total)
     workers = package._workers(workers, total, raw.sources)
     with package._building(out, overwrite) as directory, _Columns(directory, workers, total, progress) as converter:
         job = ColumnsJob(
             raw.reader, raw.spec, seed if shuffle else None, converter.scratch, converter.room // 4,
-            on_bad_rows == "error", learned is None,
+            on_bad_rows == "error", learned is None, part,
         )  # fmt: skip
         converter.read(raw.sources, job, keep_bad=on_bad_rows == "quarantine")
         converter.check([source for source in raw.sources if not files.is_directory(source.path)], max_bad_fraction)
@@ -231,7 +264,8 @@ def convert_columns(
         converter.write(converter.plan_columns(job, features, learned, chunk_nnz, shard_nnz))
         finish.finisher_beside.cache_clear()
     dataset = Dataset(out)
-    dataset.report = {**converter.report(dataset), **finish.report(raw.spec, learned)}
+    dataset.report = {**converter.report(dataset), **finish.report(raw.spec, learned),
+                      "unlabelled": converter.tally.unlabelled}  # fmt: skip
     dataset.warnings += converter.warnings(1) + collision_warnings(dataset.report)
     return dataset
 
@@ -332,7 +366,7 @@ def blocks_of(spec: Spec, finisher: Finisher, data: Any, memory: int = 1_000_000
         for task in tables.tasks_of(raw.reader, source, 1):
             before = lines
             for _, batch in tables.batches(raw.reader, task):
-                found, bad = usable(spec, batch, 0, None, label=False)
+                found, _, bad = usable(spec, batch, 0, None, label=False)
                 if batch.bad or bad:
                     raise located(source.path, (*batch.bad, *bad)[0], before)
                 lines += batch.n_lines

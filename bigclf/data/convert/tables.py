@@ -6,6 +6,7 @@ block that pyarrow refuses is halved until it is short enough to be read line by
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import fnmatch
@@ -252,38 +253,36 @@ def _grouped(source: Source, texts: Iterator[tuple[int, Any]], pieces_a_task: in
 
 
 def _record_pieces(source: Source, how: Reading, max_line: int) -> Iterator[tuple[int, bytes]]:
-    """(piece, whole records): a record ends with a line up to which all quotes are closed."""
-    quote, position = how.quote.encode() or b'"', 0
-    with opened(source.path) as stream, pieces_errors(source.path):
+    """(piece, whole records), about ``pieces.BLOCK`` bytes each: a record ends with a line up to which all quotes are
+    closed."""
+    quote = how.quote.encode() or b'"'
+    with opened(source.path) as stream, decompressing(source.path):
         whole_lines = pieces.Records(stream, b"", max_line, source.path)
-        while text := whole_lines.read(pieces.PIECE - position % pieces.PIECE):
-            lines, count, extra = [text], text.count(quote), 0
+        for piece in itertools.count():
+            lines = [whole_lines.read(pieces.BLOCK)]
+            if not lines[0]:
+                return
+            count, extra = lines[0].count(quote), 0
             while count % 2 and (line := stream.readline(max_line)):
                 lines.append(line)
                 count, extra = count + line.count(quote), extra + len(line)
                 if extra >= max_line:
                     raise DataError("a quote is not closed for more bytes than a line may have", file=source.path)
-            whole = b"".join(lines)
-            yield position // pieces.PIECE, whole
-            position += len(whole)
+            yield piece, b"".join(lines)
 
 
-class pieces_errors:
-    """What decompression raises, as a DataError with the file."""
+@contextlib.contextmanager
+def decompressing(path: str) -> Iterator[None]:
+    """Turn what decompression raises into a DataError with the file."""
+    import lzma
+    import zlib
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        import lzma
-        import zlib
-
-        damaged = isinstance(error, EOFError | zlib.error | lzma.LZMAError | tarfile.TarError)
-        if damaged or (isinstance(error, OSError) and error.errno is None):
-            raise DataError(f"cannot be decompressed ({error}); copy the file again", file=self.path) from error
+    try:
+        yield
+    except (EOFError, OSError, zlib.error, lzma.LZMAError, tarfile.TarError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise DataError(f"cannot be decompressed ({error}); copy the file again", file=path) from error
 
 
 def is_documents(path: str, how: Reading) -> bool:
@@ -306,7 +305,7 @@ def is_archive(path: str) -> bool:
 def _document_pieces(place: Place, how: Reading) -> Iterator[tuple[int, list[tuple[str, str, bytes]]]]:
     """(piece, [(member, label, text)]), about ``pieces.BLOCK`` bytes at a time."""
     held, size, piece = list[tuple[str, str, bytes]](), 0, 0
-    with pieces_errors(place.path):
+    with decompressing(place.path):
         for member, label, text in _documents(place, how):
             held.append((member, label, text))
             size += len(text)
@@ -356,7 +355,7 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def _is_json_list(path: str) -> bool:
-    with opened(path) as file, pieces_errors(path):
+    with opened(path) as file, decompressing(path):
         return bool(file.read(4096).removeprefix(BOM).lstrip()[:1] == b"[")
 
 
@@ -375,7 +374,7 @@ def _json_pieces(place: Place) -> Iterator[tuple[int, bytes]]:
 
 def _json_part(place: Place) -> list[Any]:
     """The list that a JSON pointer (RFC 6901) leads to."""
-    with opened(place.path) as file, pieces_errors(place.path):
+    with opened(place.path) as file, decompressing(place.path):
         try:
             found = json.loads(file.read().removeprefix(BOM))
         except (ValueError, RecursionError) as error:
@@ -409,7 +408,8 @@ def batches(job: TableJob, task: Task) -> Iterator[tuple[int, Batch]]:
             yield piece, _documents_batch(documents, job.how)  # type: ignore[arg-type]
     else:
         n_lines, first = 0, task.first == 0
-        for piece, text in pieces._blocks(task, job.max_line):
+        whole = job.how.multiline and task.texts is not None
+        for piece, text in task.texts or () if whole else pieces._blocks(task, job.max_line):
             yield piece, _text_batch(job, task, text, n_lines, first)
             n_lines, first = n_lines + text.count(b"\n"), False
 
@@ -455,7 +455,7 @@ def header_names(place: Place, how: Reading) -> tuple[str, ...]:
         return "label", "text"
     if how.format == "jsonl":
         return ()
-    with opened(place.path) as stream, pieces_errors(place.path):
+    with opened(place.path) as stream, decompressing(place.path):
         text = stream.read(2**20).removeprefix(BOM)
     try:
         fields = next(csv.reader(io.StringIO(text.decode(how.encoding, "replace"), newline=""), **_dialect(how)), [])

@@ -23,6 +23,7 @@ from bigclf.jit import kernel
 
 TEXT_AT_A_TIME = 2**21  # characters
 MISSING = np.uint64(1)  # of a number
+UNLABELLED = "the label is missing"
 
 
 class Extracted(NamedTuple):
@@ -192,9 +193,11 @@ def _pieces(column: Any) -> Any:
     """Runs of rows with about so many bytes of text that fit the memory of their n-grams."""
     import pyarrow.compute as pc
 
+    if not len(column):
+        return
     sizes = raw.as_numpy(pc.fill_null(pc.binary_length(column), 0)).astype(np.int64)
     piece = np.cumsum(sizes) // TEXT_AT_A_TIME
-    edges = np.flatnonzero(np.append(True, piece[1:] != piece[:-1])) if piece.size else np.empty(0, np.int64)
+    edges = np.flatnonzero(np.append(True, piece[1:] != piece[:-1]))
     for first, last in zip(edges, np.append(edges[1:], piece.size), strict=True):
         yield column.slice(int(first), int(last - first)).to_pylist()
 
@@ -272,7 +275,7 @@ def labels_of(label: Label, rows: Rows) -> np.ndarray:
         text = _stripped(text, label.strip)
     found = raw.categories(text, rows.missing)
     for row in np.flatnonzero(found.codes < 0).tolist():
-        rows.bad.setdefault(row, f"column {label.column}: the label is missing")
+        rows.bad.setdefault(row, UNLABELLED)
     if found.names.bounds.size == 1:
         return np.zeros(rows.n_rows)
     if label.one_of or label.type == "bool":
@@ -300,7 +303,7 @@ def _truths(label: Label, found: raw.Categories, yes: set[bytes], rows: Rows) ->
 def _label_numbers(column: Any, label: Label, rows: Rows) -> np.ndarray:
     numbers = raw.numbers(column, label.column, rows.missing, rows.bad)
     for row in np.flatnonzero(np.isnan(numbers)).tolist():
-        rows.bad.setdefault(row, f"column {label.column}: the label is missing")
+        rows.bad.setdefault(row, UNLABELLED)
     return numbers
 
 

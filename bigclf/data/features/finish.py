@@ -22,9 +22,9 @@ from bigclf.block import writable
 from bigclf.data import files
 from bigclf.data.features.extract import Extracted
 from bigclf.data.features.hashing import fold, index_of, sign_of
-from bigclf.data.features.spec import DATE_PARTS, Categorical, Date, Numeric, Spec, Text, parse
+from bigclf.data.features.spec import DATE_PARTS, Categorical, Date, Numeric, Spec, Text, parse, with_format
 from bigclf.data.features.tally import Tally, estimate
-from bigclf.errors import DataError, MemoryBudgetError
+from bigclf.errors import DataError, MemoryBudgetError, SchemaError
 from bigclf.jit import kernel
 
 FILE = "_bigclf_features.safetensors"
@@ -424,6 +424,22 @@ def load(features: Mapping[str, Any], directory: str) -> Learned:
         return checked(safetensors.numpy.load(files.read_bytes(path)), features, path)
     except (SafetensorError, ValueError) as error:
         raise DataError(f"damaged; copy it again ({error})", file=path) from None
+
+
+def given_features(features: Any, format: str) -> tuple[Spec, Learned | None]:
+    """The spec that was asked for and, of a model or a dataset, what was learned for it.
+
+    Raises
+    ------
+    SchemaError : they were not made of raw columns, or what was learned is missing.
+    """
+    if not hasattr(features, "features"):
+        return with_format(features, format), None
+    known = features.features
+    arrays = features.learned_of_columns() if hasattr(features, "learned_of_columns") else features.learned
+    if not is_columns(known) or not arrays:
+        raise SchemaError("these features were not made of raw columns, or what was learned of them is missing")
+    return with_format(known, format), checked(arrays, known, "")
 
 
 @functools.lru_cache(maxsize=1)

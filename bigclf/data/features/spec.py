@@ -115,15 +115,17 @@ class Date:
 @dataclass(frozen=True)
 class Label:
     """The column to predict: ``type`` is number, text or bool (auto: by a look at the data). ``strip``: characters
-    taken from its ends; ``above``: whether the number is greater; ``one_of``: whether the text is one of these."""
+    taken from its ends; ``above``: whether the number is greater; ``one_of``: whether the text is one of these.
+    A row without a label is a bad row, or (``missing="drop"``) left out and counted."""
 
     column: str
     type: str = "auto"
     strip: str = ""
     above: float | None = None
     one_of: tuple[str, ...] = ()
+    missing: str = "error"
 
-    CHOICES = {"type": ("auto", "number", "text", "bool")}
+    CHOICES = {"type": ("auto", "number", "text", "bool"), "missing": ("error", "drop")}
 
 
 Term = Numeric | Categorical | Text | Date

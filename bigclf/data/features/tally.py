@@ -181,7 +181,7 @@ class Tally:
     """All that is found out, by term of the spec."""
 
     def __init__(self, spec: Spec) -> None:
-        self.rows = 0
+        self.rows = self.unlabelled = 0
         self.moments: dict[int, Moments] = {}
         self.samples: dict[int, Sample] = {}
         self.seen: dict[int, Seen] = {}
@@ -219,6 +219,7 @@ class Tally:
 
     def add(self, other: Tally) -> None:
         self.rows += other.rows
+        self.unlabelled += other.unlabelled
         for name in ("moments", "seen", "frequencies"):
             mine, its = getattr(self, name), getattr(other, name)
             for t in its:

@@ -1,0 +1,174 @@
+"""The options of all commands that take raw tables and texts, and the spec they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from bigclf.cli import terminal
+
+READER = ("header", "names", "separator", "encoding", "multiline")
+OPTIONS = ("spec", "features_of", "label", "numeric", "categorical", "text", "date", "hash_bits", *READER)
+
+
+def columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options to a command."""
+    options = [
+        click.option("--spec", metavar="FILE.yaml", help="What becomes of raw columns, and how they are read."),
+        click.option("--features-of", metavar="MODEL|SHARDS", help="The features of a model or of shards, with what was"
+                     " learned for them."),
+        click.option("--label", metavar="COL", help="Column to predict."),
+        click.option("--numeric", metavar="A,B", help="Columns of numbers, standardised."),
+        click.option("--categorical", metavar="C,D", help="Columns of categories."),
+        click.option("--text", metavar="T", help="Columns of text, as tf-idf of words."),
+        click.option("--date", metavar="E", help="Columns of dates."),
+        click.option("--hash-bits", type=click.IntRange(1, 30), help="Hash every category (and the names of vw) to 2^N features."),
+        click.option("--header/--no-header", default=None, help="Whether the first line names the columns (else 0, 1,"
+                     " 2 ...)."),
+        click.option("--names", metavar="A,B,...", help="Names of the columns."),
+        click.option("--separator", metavar="CHAR", help="Between fields  [default: , or for tsv a tab]"),
+        click.option("--encoding", metavar="NAME", help="Of text that is not UTF-8, such as latin-1."),
+        click.option("--multiline", is_flag=True, default=None, help="Quoted fields may hold line breaks."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def taken(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of this module that were said, taken out of ``options``."""
+    return {name: value for name in OPTIONS if (value := options.pop(name, None)) is not None}
+
+
+def features_of(said: dict[str, Any], data: list[str], format: str | None) -> Any:
+    """The spec that the options stand for; None: none was asked for, and the data are features already.
+
+    Where neither a spec nor columns are named, one is proposed from the data.
+
+    Raises
+    ------
+    click.UsageError : options that contradict each other. DataError, SchemaError : as ``suggest``.
+    """
+    from bigclf.data.features.spec import parse
+
+    sparse = format is None or format not in ("csv", "tsv", "jsonl", "text", "parquet")
+    if sparse and said.keys() <= {"hash_bits"}:  # of Vowpal Wabbit's names, or of no effect, as convert will say
+        return None
+    if sparse and format is not None and "spec" not in said and "features_of" not in said:
+        raise click.UsageError(f"--{next(iter(said))} is for raw columns: --format csv, tsv, jsonl, text"
+                               " or parquet")  # fmt: skip
+    if "spec" in said and "features_of" in said:
+        raise click.UsageError("give --spec or --features-of, not both")
+    reader = _reader(said, format)
+    if "spec" in said:
+        return _declared(said, reader)
+    if "features_of" in said:
+        return _of(said["features_of"])
+    names = {kind: _listed(said[kind]) for kind in ("numeric", "categorical", "text", "date") if kind in said}
+    if not names and format != "text":
+        from bigclf.data.features.suggest import suggest
+
+        spec = suggest(data, reader, said.get("label")).spec()
+        return parse({**spec.as_json(), "hash_bits": said.get("hash_bits")})
+    encode = {"encode": "hashed"} if "hash_bits" in said else {}
+    entries = [{kind: [name], **(encode if kind == "categorical" else {})} for kind in names for name in names[kind]]
+    return parse(
+        {"label": said.get("label"), "features": entries, "hash_bits": said.get("hash_bits"), "reader": reader}
+    )
+
+
+def _of(path: str) -> Any:
+    """The model or the dataset at ``path``.
+
+    Raises
+    ------
+    click.UsageError : it was not made of raw columns.
+    """
+    from bigclf.data import files
+    from bigclf.data.features.finish import is_columns
+
+    if files.exists(path) and not files.is_directory(path) and not path.endswith(".parquet"):
+        from bigclf.model import load
+
+        found: Any = load(path)
+    else:
+        from bigclf.data.dataset import Dataset
+
+        found = Dataset(path, need_labels=False)
+    if not is_columns(found.features):
+        raise click.UsageError(f"{path} was not made of raw columns")
+    return found
+
+
+def converted(
+    data: list[str], features: Any, format: str | None, keywords: dict[str, Any], holdout: float | None, bad: str
+) -> Any:
+    """Raw files as shards of the cache, but for the rows held out; validation data of ``keywords`` too."""
+    from bigclf.data.convert.from_columns import HeldOut
+    from bigclf.data.convert.tables import are_raw
+    from bigclf.progress import TerminalProgress
+    from bigclf.raw import converted as in_cache
+
+    part = HeldOut(holdout, False) if holdout else None
+    progress = TerminalProgress("converting")
+    try:
+        with terminal.usage_errors():
+            found = in_cache(data, features, format, memory=_room(keywords), seed=keywords.get("seed", 0),
+                             on_bad_rows=bad, part=part, progress=progress)  # fmt: skip
+            if "validate" in keywords and are_raw(keywords["validate"]):
+                keywords["validate"] = in_cache(keywords["validate"], found, memory=_room(keywords), on_bad_rows=bad)
+    finally:
+        progress.stop()
+    return found
+
+
+def held_out(data: list[str], dataset: Any, keywords: dict[str, Any], holdout: float, bad: str) -> Any:
+    """The rows held out, as shards of the cache, with what was learned of the others."""
+    from bigclf.data.convert.from_columns import HeldOut
+    from bigclf.raw import converted as in_cache
+
+    return in_cache(data, dataset, memory=_room(keywords), on_bad_rows=bad, part=HeldOut(holdout, True))
+
+
+def _room(keywords: dict[str, Any]) -> int:
+    """What conversion may take: it needs more than the smallest of trainings."""
+    from bigclf.units import parse_bytes
+
+    return max(parse_bytes(keywords.get("memory", "1GB")), 2**28)
+
+
+def _reader(said: dict[str, Any], format: str | None) -> dict[str, Any]:
+    reader = {name: said[name] for name in READER if name in said}
+    if "names" in reader:
+        reader["names"] = _listed(reader["names"])
+        reader.setdefault("header", False)
+    if "separator" in reader:
+        reader["separator"] = {"\\t": "\t", "tab": "\t", "space": " "}.get(reader["separator"], reader["separator"])
+    return {**({} if format is None else {"format": format}), **reader}
+
+
+def _declared(said: dict[str, Any], reader: dict[str, Any]) -> Any:
+    """The spec of a file; what else was said goes before it."""
+    from bigclf.data import files
+    from bigclf.data.features.spec import parse
+    from bigclf.errors import DataError, SchemaError
+
+    path = said["spec"]
+    if not files.exists(path):
+        raise DataError("no such file", file=path)
+    try:
+        spec = parse(files.read_text(path))
+    except SchemaError as error:
+        raise SchemaError(error.message, file=path, line=error.line, column=error.column) from None
+    told = spec.as_json()
+    if clash := [name for name in ("numeric", "categorical", "text", "date") if name in said]:
+        raise click.UsageError(f"--{clash[0]} has no effect beside --spec, which names the columns")
+    told["reader"] = {**told["reader"], **reader}
+    told.update({name: said[name] for name in ("label", "hash_bits") if name in said})
+    return parse(told)
+
+
+def _listed(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]

@@ -1,0 +1,236 @@
+"""A spec of features proposed from the beginning of a raw file: what each column looks like, and why."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigclf.data import files
+from bigclf.data.convert import tables
+from bigclf.data.convert.from_columns import first_batch
+from bigclf.data.convert.tables import Place, Reading, TableJob
+from bigclf.data.features import values
+from bigclf.data.features.spec import MISSING_VALUES, Spec, parse
+from bigclf.data.features.values import Bad
+from bigclf.errors import DataError, SchemaError
+
+SEPARATORS = (",", "\t", ";", "|")
+LABELS = ("label", "target", "class", "y", "outcome")  # names that say it
+FEW = 30  # distinct values that a label may well have
+
+
+class Column(NamedTuple):
+    """What a column looks like: its kind in a spec ("" to leave it out), the options beside, and why."""
+
+    name: str
+    kind: str
+    options: dict[str, Any]
+    why: str
+    distinct: int
+
+
+class Suggestion(NamedTuple):
+    """How to read the file, its columns, the label's name (None: the reader's own), and from how many rows."""
+
+    how: Reading
+    columns: list[Column]
+    label: str | None
+    n_rows: int
+
+    def spec(self) -> Spec:
+        """The proposal as it is used.
+
+        Raises
+        ------
+        SchemaError : if there is no column to learn from.
+        """
+        entries = [{c.kind: [c.name], **c.options} for c in self.columns if c.kind and c.name != self.label]
+        if not entries and self.how.format != "text":
+            raise SchemaError("no column looks like a feature; name them (--numeric, --categorical, --text)")
+        return parse({"label": self.label, "features": entries, "reader": self.how.as_json()})
+
+
+def suggest(data: Any, told: dict[str, Any] | None = None, label: str | None = None) -> Suggestion:
+    """Propose a spec for raw files.
+
+    Parameters
+    ----------
+    told : what is known of the reader's options; the rest is guessed.
+    label : the column to predict; None: guessed.
+
+    Raises
+    ------
+    DataError : there are no rows. SchemaError : there is no column ``label``.
+    """
+    place = tables.places(data)[0]
+    how = guessed(place, dict(told or {}))
+    names = tables.header_names(place, how)
+    source = tables.look_at(place, 0, how)
+    batch = first_batch(TableJob(how, None, [names], [place], 2**24), [source])
+    if batch is None:
+        raise DataError("there are no rows", file=place.path)
+    if how.format == "text":
+        return Suggestion(how, [], None, batch.n_rows)
+    if label is not None:
+        values.require(batch.columns, label)
+    columns = [looked_at(name, column) for name, column in batch.columns.items()]
+    return Suggestion(how, columns, label or _label(columns, how), batch.n_rows)
+
+
+# The file
+
+
+def guessed(place: Place, told: dict[str, Any]) -> Reading:
+    """How the file is read, as far as its name and its beginning tell."""
+    if "format" not in told:
+        told["format"] = _format(place, told)
+    if told["format"] in ("csv", "tsv"):
+        lines = _lines(place)
+        if "separator" not in told and told["format"] == "csv":
+            told["separator"] = _separator(lines)
+        how = tables.reading(told)
+        if "header" not in told and "names" not in told:
+            how = dataclasses.replace(how, header=_has_header(lines, how))
+        return how
+    return tables.reading(told)
+
+
+def _format(place: Place, told: dict[str, Any]) -> str:
+    if files.is_directory(place.path) or tables.is_archive(place.path) or "between" in told:
+        return "text"
+    with tables.opened(place.path) as file, tables.decompressing(place.path):
+        start = file.read(4096)
+    if start[:4] == b"PAR1":
+        return "parquet"
+    if start.removeprefix(tables.BOM).lstrip()[:1] in (b"{", b"["):
+        return "jsonl"
+    lines = _lines(place)
+    tabs = [line.count("\t") for line in lines]
+    if lines and all(count >= 1 for count in tabs) and _separator(lines) == "\t":
+        labels = {line.partition("\t")[0] for line in lines}
+        long = np.mean([len(line.partition("\t")[2].split()) for line in lines])
+        if len(labels) <= max(2, len(lines) // 10) and long >= 3 and max(tabs) <= 2:
+            return "text"
+        return "tsv"
+    return "csv"
+
+
+def _lines(place: Place) -> list[str]:
+    """The first lines of a text, at most 200 of them."""
+    with tables.opened(place.path) as file, tables.decompressing(place.path):
+        text = file.read(2**18).removeprefix(tables.BOM).decode("utf-8", "replace")
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[: 200 if len(text) >= 2**18 else -1] if len(lines) > 1 and not text.endswith("\n") else lines[:200]
+
+
+def _separator(lines: list[str]) -> str:
+    """The one that cuts most lines into equally many fields, more than one."""
+
+    def agreement(separator: str) -> tuple[float, int]:
+        counts = [line.count(separator) for line in lines]
+        usual = max(set(counts), key=counts.count) if counts else 0
+        return (counts.count(usual) / len(counts) if usual else 0.0, usual)
+
+    return max(SEPARATORS, key=agreement)
+
+
+def _has_header(lines: list[str], how: Reading) -> bool:
+    """Whether the first line names columns: no number in it, all different, and unlike what stands below."""
+    rows = [[field.strip().strip(how.quote or " ") for field in line.split(how.separator)] for line in lines[:50]]
+    if not rows or len(set(rows[0])) < len(rows[0]) or any(not name or _is_number(name) for name in rows[0]):
+        return False
+    below = [row for row in rows[1:] if len(row) == len(rows[0])]
+    numeric = any(all(_is_number(row[k]) for row in below) for k in range(len(rows[0]))) if below else False
+    return numeric or not any(rows[0][k] == row[k] for row in below for k in range(len(rows[0])))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+# Columns
+
+
+def looked_at(name: str, column: Any) -> Column:
+    """What a column is, by its values."""
+    import pyarrow as pa
+
+    try:
+        text = values.as_text(column, name)
+    except SchemaError as error:
+        return Column(name, "", {}, error.message, 0)
+    found = values.categories(text, MISSING_VALUES)
+    m, distinct = len(column), int(np.unique(found.codes[found.codes >= 0]).size)
+    absent = int(np.count_nonzero(found.codes < 0))
+    about = f"{distinct:,} distinct" + (f", {100 * absent / m:.1f} % missing" if absent else "")
+    if distinct == 0:
+        return Column(name, "", {}, "all missing", distinct)
+    bad: Bad = {}
+    numbers = values.numbers(column, name, MISSING_VALUES, bad)
+    if not bad:
+        return _number_column(name, numbers[~np.isnan(numbers)], distinct, about)
+    dates: Bad = {}
+    values.days(column, name, None, MISSING_VALUES, dates)
+    if pa.types.is_temporal(column.type) or not dates:
+        return Column(name, "date", {}, about, distinct)
+    words = float(np.mean([len(one.split()) for one in text.slice(0, 1000).to_pylist() if one is not None]))
+    if words >= 4 and distinct > (m - absent) / 2:
+        return Column(name, "text", {"ngrams": [1, 2]}, f"{about}, {words:.0f} words each", distinct)
+    if distinct > 0.95 * (m - absent) and m >= 100:
+        return Column(name, "", {}, f"{about}: tells every row from the others", distinct)
+    return Column(name, "categorical", {}, about, distinct)
+
+
+def _number_column(name: str, numbers: np.ndarray, distinct: int, about: str) -> Column:
+    low, high = float(numbers.min()), float(numbers.max())
+    about = f"{about}, {low:g} to {high:g}"
+    if distinct == 2 and low == 0:
+        return Column(name, "numeric", {"scale": "none"}, about, distinct)
+    middle = float(np.median(numbers))
+    if low >= 0 and float(np.quantile(numbers, 0.99)) > 10 * max(middle, 1.0):
+        return Column(name, "numeric", {"scale": "log"}, f"{about}, most of them small", distinct)
+    return Column(name, "numeric", {}, about, distinct)
+
+
+def _label(columns: list[Column], how: Reading) -> str | None:
+    """The column whose name says that it is the label, else the last with few values, else the first such."""
+    named = [c.name for c in columns if c.name.lower() in LABELS]
+    few = [c.name for c in columns if 2 <= c.distinct <= FEW]
+    last = columns[-1].name
+    return named[0] if named else last if last in few or not few else few[0]
+
+
+# As YAML
+
+
+def as_yaml(found: Suggestion) -> str:
+    """The proposal as text that ``parse`` takes, with a comment on every column."""
+    how = found.how.as_json()
+    lines = [f"# proposed from the first {found.n_rows:,} rows; change what you know better", "reader:"]
+    lines += [f"  {name}: {json.dumps(value)}" for name, value in how.items()]
+    if found.how.format == "text":
+        return "\n".join([*lines, "features:", "  - text: text", "    ngrams: [1, 2]", ""])
+    label = next((c for c in found.columns if c.name == found.label), None)
+    note = "" if label is None else f"  # {label.distinct:,} distinct"
+    lines += [f"label: {_quoted(found.label or '')}{note}", "features:"]
+    for column in found.columns:
+        if column.name == found.label:
+            continue
+        if not column.kind:
+            lines.append(f"  # left out: {_quoted(column.name)}, {column.why}")
+            continue
+        lines.append(f"  - {column.kind}: {_quoted(column.name)}  # {column.why}")
+        lines += [f"    {name}: {json.dumps(value).replace(chr(34), '')}" for name, value in column.options.items()]
+    return "\n".join([*lines, ""])
+
+
+def _quoted(name: str) -> str:
+    return name if name.isidentifier() and name.lower() not in ("y", "n", "yes", "no", "on", "off", "true", "false",
+                                                                "null") else json.dumps(name)  # fmt: skip

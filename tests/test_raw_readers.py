@@ -1,0 +1,469 @@
+"""Readers of raw rows: what is bad is named with its place, what is not is what pandas and json read."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bigclf
+from bigclf.cli import main
+from bigclf.data.convert import pieces, tables
+from bigclf.data.convert.tables import csv_rows, json_rows, labelled_lines, reading
+from bigclf.data.features.spec import parse
+from bigclf.data.features.suggest import as_yaml, suggest
+from bigclf.errors import DataError, SchemaError
+
+SPEC = {"label": {"column": "y", "type": "number"}, "features": [{"numeric": "a"}, {"categorical": "c"}]}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("BIGCLF_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+
+
+def converted(tmp_path, text, form="csv", features=SPEC, **options):
+    path = tmp_path / f"rows.{form}"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return bigclf.convert(path, tmp_path / "s", format=form, features=features, overwrite=True, workers=1, **options)
+
+
+# Bad rows
+
+GOOD = "a,c,y\n1,x,0\n2,z,1\n\n3,x,0\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"1,x", "2 fields, not 3"),
+        (b"1,x,0,9", "4 fields, not 3"),
+        (b"one,x,0", "column a: 'one' is not a number"),
+        (b"1_0,x,0", "'1_0' is not a number"),
+        (b"1e300,x,0", "beyond the range of float32"),
+        (b"inf,x,0", "beyond the range of float32"),
+        (b"1,\xff\xfe,0", "byte 3 of the line is not UTF-8"),
+        (b"1,x,", "the label is missing"),
+        (b"1,x,maybe", "column y: 'maybe' is not a number"),
+        (b'1,"x,0', "a quote is not closed on its line"),
+    ],
+)
+def test_a_bad_row_of_csv_is_named_with_its_line(tmp_path, line, reason):
+    text = GOOD.encode() + line + b"\n4,x,1\n"
+    with pytest.raises(DataError, match=reason) as caught:
+        converted(tmp_path, text)
+    assert caught.value.line == 6 and str(caught.value).startswith(str(tmp_path / "rows.csv"))
+    kept = converted(tmp_path, text, on_bad_rows="quarantine", max_bad_fraction=0.5)
+    assert kept.n_rows == 4 and kept.report["bad_rows"] == 1
+    told = (tmp_path / "s" / "_bigclf_quarantine.txt").read_bytes()
+    assert b"line 6" in told and line in told
+    assert converted(tmp_path, text, on_bad_rows="skip", max_bad_fraction=0.5).nnz == kept.nnz
+    with pytest.raises(DataError, match="more than the 0.1"):
+        converted(tmp_path, text, on_bad_rows="skip", max_bad_fraction=0.1)
+
+
+def test_lines_are_counted_over_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(pieces, "PIECE", 300)
+    monkeypatch.setattr(pieces, "BLOCK", 100)
+    text = "a,c,y\n" + "1,x,0\n" * 200 + "1,x,0,\n" + "2,z,1\n" * 50
+    with pytest.raises(DataError, match="4 fields") as caught:
+        converted(tmp_path, text)
+    assert caught.value.line == 202
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"a": 1, "c": "x", "y": 0', "not readable as JSON"),
+        ("[1, 2", "not readable as JSON"),
+        ("3", "must be a JSON object"),
+        ('{"a": [1], "c": "x", "y": 0}', "column a: holds a list"),
+        ('{"a": "one", "c": "x", "y": 0}', "column a: 'one' is not a number"),
+        ('{"a": 1, "c": "x"}', "the label is missing"),
+        ('{"a": 1, "c": "\\ud800", "y": 0}', "half of a surrogate pair"),
+    ],
+)
+def test_a_bad_row_of_json_is_named_with_its_line(tmp_path, line, reason):
+    good = '{"a": 1, "c": "x", "y": 0}\n{"a": null, "c": "z", "y": 1}\n'
+    with pytest.raises(DataError, match=reason) as caught:
+        converted(tmp_path, good + line + "\n" + good, "jsonl")
+    assert caught.value.line == 3
+    assert converted(tmp_path, good + line + "\n" + good, "jsonl", on_bad_rows="skip", max_bad_fraction=0.5).n_rows == 4
+
+
+def test_bad_rows_of_text_and_parquet_are_named(tmp_path):
+    with pytest.raises(DataError, match="between a label and a text") as caught:
+        converted(tmp_path, "ham\thello there\nspam only\n", "text", None)
+    assert caught.value.line == 2
+    table = pd.DataFrame({"a": ["1", "2", "x"] * 10, "c": "u", "y": [0, 1, 0] * 10})
+    pq.write_table(pa.Table.from_pandas(table), tmp_path / "r.parquet", row_group_size=5)
+    with pytest.raises(DataError, match="'x' is not a number") as caught:
+        bigclf.convert(tmp_path / "r.parquet", tmp_path / "p", format="parquet", features=SPEC)
+    assert (caught.value.row_group, caught.value.row) == (0, 2)
+    (tmp_path / "docs" / "one").mkdir(parents=True)
+    (tmp_path / "docs" / "one" / "bad").write_bytes(b"caf\xe9")
+    with pytest.raises(DataError, match="#one/bad: byte 4 is not utf-8"):
+        bigclf.convert(tmp_path / "docs", tmp_path / "d", format="text")
+
+
+def test_columns_that_are_not_there_are_named_before_reading(tmp_path):
+    with pytest.raises(SchemaError, match="no such column; the file has a, b, y") as caught:
+        converted(tmp_path, "a,b,y\n1,2,3\n")
+    assert caught.value.column == "c"
+    with pytest.raises(SchemaError, match="'a' twice"):
+        converted(tmp_path, "a,a,y\n1,2,3\n")
+    with pytest.raises(DataError, match="no rows"):
+        converted(tmp_path, "a,c,y\n")
+    with pytest.raises(TypeError, match="n_features has no effect"):
+        converted(tmp_path, GOOD, n_features=3)
+
+
+def test_rows_without_a_label_may_be_dropped(tmp_path):
+    features = {"label": {"column": "y", "missing": "drop"}, "features": [{"numeric": "a"}]}
+    ds = converted(tmp_path, "a,y\n1,0\n2,NA\n3,1\n", features=features)
+    assert ds.n_rows == 2 and ds.report["unlabelled"] == 1 and ds.report["bad_rows"] == 0
+
+
+def test_quoted_line_breaks(tmp_path, monkeypatch):
+    text = "t,y\n" + "".join(f'"line one\nline ""two"" {k}",{k % 2}\n' for k in range(100))
+    features = {"label": "y", "features": [{"text": "t"}], "reader": {"multiline": True}}
+    monkeypatch.setattr(pieces, "PIECE", 500)
+    monkeypatch.setattr(pieces, "BLOCK", 500)
+    assert converted(tmp_path, text, features=features).n_rows == 100
+    with pytest.raises(DataError, match="say multiline") as caught:
+        converted(tmp_path, text, features={"label": "y", "features": [{"text": "t"}]})
+    assert caught.value.line == 2
+
+
+def test_a_share_is_held_out_by_a_hash_of_the_place(tmp_path):
+    from bigclf.data.convert.from_columns import HeldOut
+    from bigclf.raw import converted as in_cache
+
+    (tmp_path / "r.csv").write_text("a,c,y\n" + "".join(f"{k},x,{k % 2}\n" for k in range(1000)))
+    rest = in_cache(tmp_path / "r.csv", SPEC, "csv", part=HeldOut(0.3, False))
+    held = in_cache(tmp_path / "r.csv", rest, part=HeldOut(0.3, True))
+    assert rest.n_rows + held.n_rows == 1000 and 240 < held.n_rows < 360
+    assert held.features["learned"]["digest"] == rest.features["learned"]["digest"]
+    assert rest.features["learned"]["rows"] == rest.n_rows  # nothing was learned from what is held out
+
+
+# The same as the readers of others
+
+FIELD = st.one_of(
+    st.sampled_from(["", " ", "1", "-2.5", "x", "NA", "1e5", "\x00", "é", "日", '"', '""', "#", "\t", "'", '5" disk']),
+    st.text(st.characters(blacklist_categories=["Cs"]), max_size=5),
+    st.text('",\n\r ab', max_size=6),
+)
+LINES = st.lists(
+    st.one_of(
+        st.lists(FIELD, min_size=2, max_size=4).map(lambda row: ",".join(row).encode()),
+        st.lists(FIELD, min_size=3, max_size=3).map(lambda row: _quoted(row).encode()),
+        st.binary(max_size=12),
+    ),
+    max_size=6,
+).map(b"\n".join)
+NAMES = ("0", "1", "2")
+
+
+def _quoted(row):
+    out = io.StringIO()
+    csv.writer(out, lineterminator="").writerow([field.replace("\n", "").replace("\r", "") for field in row])
+    return out.getvalue()
+
+
+def check_csv(text):
+    """Line by line: a line that pandas reads as one row of three fields is that row; every other one is bad."""
+    table = csv_rows(text, NAMES, None, reading({"header": False}))
+    expected, bad = [], []
+    for found in tables.LINE.finditer(text):
+        row = _pandas_row(found[0])
+        (expected if row is not None else bad).append(row if row is not None else found.start())
+    assert [[table.columns[name][i].as_py() for name in NAMES] for i in range(table.n_rows)] == expected
+    assert [offset for offset, _ in table.bad] == bad
+    for row in range(table.n_rows):
+        table.line_at(table.offset(row))
+
+
+def _pandas_row(line):
+    """The three fields of a line as pandas reads it; None where it refuses it."""
+    try:
+        text = line.decode()
+        if next(csv.reader(iter([text, "\x01end"]))) and _unclosed(text):
+            return None
+        if "\x00" in text:  # of which pandas makes an end of the field
+            row = next(csv.reader([text]))
+        else:
+            read = pd.read_csv(io.StringIO(text), header=None, dtype=str, keep_default_na=False, names=range(9),
+                               index_col=False, skip_blank_lines=False, quotechar='"')  # fmt: skip
+            row = [value for value in read.iloc[0].tolist() if isinstance(value, str)]
+            row = row if len(read) == 1 else []
+            row = row if len(row) == len(next(csv.reader([text]))) else next(csv.reader([text]))
+    except (ValueError, IndexError, StopIteration, csv.Error):
+        return None
+    return row if len(row) == 3 else None
+
+
+def _unclosed(text):
+    reader = csv.reader(iter([text, ""]))
+    next(reader)
+    return reader.line_num > 1
+
+
+PLAIN = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=4), st.lists(st.integers(), max_size=1)
+)
+NESTED = st.recursive(st.none() | st.integers() | st.text(max_size=3), st.lists, max_leaves=3)
+ODD = [b"{", b"[", b"{}", b'{"a": 01}', b'{"a": "\\ud800"}', b"nul", b'{"a": 1} x', b"[" * 5000, b'{"a": 1e999}']
+JSON = st.one_of(
+    st.dictionaries(st.sampled_from("abc"), PLAIN).map(lambda row: json.dumps(row).encode()),
+    NESTED.map(lambda value: json.dumps(value).encode()),
+    st.sampled_from(ODD),
+    st.binary(max_size=10),
+)
+
+
+def check_json(text):
+    """Line by line: an object (or a list) of plain values is the row that json reads; every other line is bad."""
+    table = json_rows(text, (), ("a", "b"), reading({"format": "jsonl"}))
+    good, bad = [], []
+    for found in tables.LINE.finditer(text):
+        if not found[0].strip():
+            continue
+        row = _json_row(found[0])
+        (bad if row is None else good).append(found.start() if row is None else row)
+    assert [offset for offset, _ in table.bad] == bad
+    assert table.n_rows == len(good)
+    for name in "ab":
+        for i, row in enumerate(good):
+            _same(table.columns[name][i].as_py(), row.get(name))
+
+
+def _json_row(line):
+    try:
+        row = json.loads(line)
+        row = {str(k): v for k, v in enumerate(row)} if isinstance(row, list) else row
+        values = [row.get(name) for name in "ab"]
+        for value in values:
+            if isinstance(value, str):
+                value.encode()
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return None if any(isinstance(value, list | dict) for value in values) else row
+
+
+def _same(got, expected):
+    if expected is None or got is None:
+        assert got is None and expected is None
+    elif isinstance(got, float) and isinstance(expected, int | float):
+        assert got == pytest.approx(float(expected) if abs(expected) < 1e308 else got, nan_ok=True)
+    elif isinstance(expected, str):
+        assert got == expected
+    elif isinstance(expected, bool):
+        assert got in (expected, json.dumps(expected))
+    else:
+        assert float(got) == pytest.approx(float(expected), nan_ok=True)
+
+
+def check_lines(text):
+    table = labelled_lines(text, (), None, reading({"format": "text"}))
+    good, bad = [], []
+    for found in tables.LINE.finditer(text):
+        label, tab, said = found[0].partition(b"\t")
+        try:
+            good.append((label.decode(), said.decode())) if tab and found[0].decode() is not None else bad.append(
+                found.start()
+            )
+        except UnicodeDecodeError:
+            bad.append(found.start())
+    assert list(zip(table.columns["label"].to_pylist(), table.columns["text"].to_pylist(), strict=True)) == good
+    assert [offset for offset, _ in table.bad] == bad
+
+
+TABBED = st.lists(st.one_of(st.binary(max_size=8), st.text("ab\té \r", max_size=8).map(str.encode)), max_size=6).map(
+    b"\n".join
+)
+CHECKS = [(check_csv, LINES), (check_json, st.lists(JSON, max_size=5).map(b"\n".join)), (check_lines, TABBED)]
+
+
+@pytest.mark.parametrize(("check", "texts"), CHECKS, ids=["csv", "json", "text"])
+def test_any_text_gives_the_rows_of_the_reference_or_bad_ones(check, texts):
+    settings(max_examples=100, deadline=None)(given(texts)(check))()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("check", "texts"), CHECKS, ids=["csv", "json", "text"])
+def test_any_text_gives_the_rows_of_the_reference_at_length(check, texts):
+    settings(max_examples=5000, deadline=None)(given(texts)(check))()
+
+
+@pytest.mark.slow
+def test_a_damaged_parquet_file_is_an_error_never_a_crash(tmp_path):
+    """5,000 files with some bytes changed, cut or added: the table of the whole file, or an error that names it."""
+    table = pd.DataFrame({"a": np.arange(50.0), "c": ["u", "v"] * 25, "y": [0, 1] * 25})
+    pq.write_table(pa.Table.from_pandas(table), tmp_path / "r.parquet", row_group_size=20, write_page_checksum=True)
+    done = subprocess.run(
+        [sys.executable, "-c", DAMAGED, tmp_path / "r.parquet", "5000"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+DAMAGED = """
+import random, sys
+from bigclf.data.convert import from_columns, tables
+from bigclf.data.features.spec import parse
+from bigclf.errors import BigclfError
+path, times = sys.argv[1], int(sys.argv[2])
+whole = open(path, "rb").read()
+spec = parse({"label": "y", "features": [{"numeric": "a"}, {"categorical": "c"}], "reader": {"format": "parquet"}})
+def rows(name):
+    raw = from_columns.prepare(name, spec, 2**28)
+    found = []
+    for task in tables.tasks_of(raw.reader, raw.sources[0], 1):
+        for _, batch in tables.batches(raw.reader, task):
+            found += list(zip(*(batch.columns[column].to_pylist() for column in "acy")))
+    return found
+expected, random = rows(path), random.Random(0)
+for k in range(times):
+    data = bytearray(whole)
+    for _ in range(random.randint(1, 4)):
+        place = random.randrange(len(data))
+        kind = random.random()
+        if kind < 0.7:
+            data[place] = random.randrange(256)
+        elif kind < 0.85:
+            del data[place : place + random.randint(1, 40)]
+        else:
+            data[place:place] = bytes(random.randrange(256) for _ in range(random.randint(1, 8)))
+    name = path + ".damaged"
+    open(name, "wb").write(data)
+    try:
+        got = rows(name)
+    except BigclfError as error:
+        assert name in str(error), error
+        continue
+    assert len(got) <= len(expected), (k, len(got))
+"""
+
+
+# Proposals
+
+
+def test_a_proposed_spec_is_one_that_can_be_used(tmp_path):
+    rng = np.random.default_rng(0)
+    m = 400
+    frame = pd.DataFrame(
+        {
+            "id": [f"row-{k}" for k in range(m)],
+            "age": rng.integers(18, 90, m),
+            "flag": rng.integers(0, 2, m),
+            "pay": np.round(np.exp(rng.normal(0, 3, m)), 2),
+            "job": rng.choice(["clerk", "cook", ""], m),
+            "notes": [" ".join(rng.choice(["so", "it", "goes", "on", "for", "ever"], 8)) for _ in range(m)],
+            "since": pd.date_range("2020-01-01", periods=m).strftime("%Y-%m-%d"),
+            "class": rng.choice(["a", "b"], m),
+        }
+    )
+    frame.to_csv(tmp_path / "r.csv", index=False, sep=";")
+    found = suggest(tmp_path / "r.csv")
+    told = as_yaml(found)
+    spec = parse(told)
+    assert spec == found.spec() and found.label == "class" and spec.reader["separator"] == ";"
+    kinds = {c.name: (c.kind, c.options) for c in found.columns}
+    assert kinds["id"][0] == "" and kinds["job"] == ("categorical", {}) and kinds["since"] == ("date", {})
+    assert kinds["flag"] == ("numeric", {"scale": "none"}) and kinds["pay"] == ("numeric", {"scale": "log"})
+    assert kinds["notes"][0] == "text" and "# left out: id" in told and "% missing" in told
+    ds = bigclf.convert(tmp_path / "r.csv", tmp_path / "s", features=told)
+    assert ds.n_rows == m and ds.classes.tolist() == ["a", "b"]
+    frame.to_csv(tmp_path / "bare.csv", index=False, header=False)
+    bare = suggest(tmp_path / "bare.csv")
+    assert bare.spec().reader["header"] is False and bare.label == "7"
+    frame.to_json(tmp_path / "r.jsonl", orient="records", lines=True)
+    assert suggest(tmp_path / "r.jsonl").spec().reader["format"] == "jsonl"
+
+
+# From the command line
+
+
+def bigclf_command(*words):
+
+    return CliRunner().invoke(main, [str(word) for word in words], prog_name="bigclf")
+
+
+def test_commands_take_raw_files(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=600), "c": rng.choice(["u", "v"], 600)})
+    frame["y"] = np.where(frame.a + (frame.c == "u") > 0.5, "yes", "no")
+    frame.to_csv(tmp_path / "r.csv", index=False)
+    named = ("--format", "csv", "--label", "y", "--numeric", "a", "--categorical", "c")
+    made = bigclf_command("convert", tmp_path / "r.csv", tmp_path / "s", *named, "--hash-bits", "12", "--json")
+    assert made.exit_code == 0, made.output
+    assert json.loads(made.stdout)["features"] == 2**12 + 2
+    done = bigclf_command("fit", tmp_path / "r.csv", *named, "-o", tmp_path / "m", "--holdout", "0.3", "--json")
+    assert done.exit_code == 0, done.output
+    measured = json.loads(done.stdout)["evaluation"]
+    assert measured["accuracy"] > 0.9 and 140 < measured["n"] < 220
+    again = bigclf_command("evaluate", tmp_path / "m", tmp_path / "r.csv", "--json")
+    assert again.exit_code == 0 and json.loads(again.stdout)["n"] == 600, again.output
+    told = bigclf_command("predict", tmp_path / "m", tmp_path / "r.csv", "-o", tmp_path / "p", "--json")
+    assert told.exit_code == 0 and pq.read_table(tmp_path / "p" / "r.csv.parquet").num_rows == 600, told.output
+    like = bigclf_command("convert", tmp_path / "r.csv", tmp_path / "t", "--features-of", tmp_path / "m", "--json")
+    assert like.exit_code == 0, like.output
+    same = bigclf_command("evaluate", tmp_path / "m", tmp_path / "t", "--json")
+    assert json.loads(same.stdout)["accuracy"] == json.loads(again.stdout)["accuracy"]
+    proposed = bigclf_command("inspect", tmp_path / "r.csv", "--suggest")
+    (tmp_path / "spec.yaml").write_text(proposed.stdout)
+    used = bigclf_command("fit", tmp_path / "r.csv", "--spec", tmp_path / "spec.yaml", "-o", tmp_path / "n", "--json")
+    assert used.exit_code == 0, used.output
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "reason"),
+    [
+        (("--label", "y"), 2, "raw columns"),
+        (("--format", "csv", "--label", "z", "--numeric", "a"), 3, "no such column"),
+        (("--spec", "missing.yaml"), 3, "no such file"),
+        (("--format", "csv", "--label", "y", "--numeric", "c"), 3, "line 2: column c: 'x' is not a number"),
+    ],
+)
+def test_wrong_commands_say_what_is_wrong(tmp_path, words, code, reason):
+    (tmp_path / "r.csv").write_text("a,c,y\n1,x,0\n2,z,1\n")
+    done = bigclf_command("convert", tmp_path / "r.csv", tmp_path / "s", *words)
+    assert done.exit_code == code and reason in done.output
+
+
+# Real sets
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "source", "test", "least"),
+    [
+        (
+            "adult",
+            "adult/adult.data.gz",
+            "adult/adult.test.gz",
+            0.904,
+        ),  # AUC; scikit-learn's best linear pipeline 0.909
+        ("sms_spam", "sms_spam/SMSSpamCollection.gz", None, 0.985),  # AUC; 0.994
+        ("covtype20k", "covtype20k/covtype.20k.data.gz", None, 0.755),  # accuracy; 0.760
+    ],
+)
+def test_raw_files_of_the_first_hour(tmp_path, name, source, test, least):
+    """The commands and peers of jobs/experiments/first_hour.py."""
+    folder, specs = os.environ["BIGCLF_DATA"], os.path.join(os.path.dirname(__file__), "../jobs/experiments/first_hour")
+    how = ["--format", "text"] if name == "sms_spam" else ["--spec", f"{specs}/{name}.yaml"]
+    part = ["--evaluate", f"{folder}/{test}"] if test else ["--holdout", "0.2"]
+    loss = "logistic" if name == "adult" else "squared_hinge"
+    done = bigclf_command("fit", f"{folder}/{source}", *how, *part, "--loss", loss, "-o", tmp_path / "m", "--json")
+    found = json.loads(done.stdout)["evaluation"]
+    assert (found["accuracy"] if found["auc"] is None else found["auc"]) > least
