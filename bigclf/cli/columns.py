@@ -24,7 +24,8 @@ def columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--categorical", metavar="C,D", help="Columns of categories."),
         click.option("--text", metavar="T", help="Columns of text, as tf-idf of words."),
         click.option("--date", metavar="E", help="Columns of dates."),
-        click.option("--hash-bits", type=click.IntRange(1, 30), help="Hash every category (and the names of vw) to 2^N features."),
+        click.option("--hash-bits", type=click.IntRange(1, 30), help="Hash every category (and the names of vw) to 2^N"
+                     " features."),
         click.option("--header/--no-header", default=None, help="Whether the first line names the columns (else 0, 1,"
                      " 2 ...)."),
         click.option("--names", metavar="A,B,...", help="Names of the columns."),

@@ -95,8 +95,8 @@ def command(
         features = columns.features_of(said, rows, form)
     if features is None and (holdout or bad or form or said):
         option = "holdout" if holdout else "on-bad-rows" if bad else "format" if form else next(iter(said))
-        raise click.UsageError(f"--{option} is for raw tables and texts: --format csv, tsv, jsonl, text or parquet; other "
-                               "text becomes shards by `bigclf convert` first")  # fmt: skip
+        raise click.UsageError(f"--{option} is for raw tables and texts: --format csv, tsv, jsonl, text or parquet; "
+                               "other text becomes shards by `bigclf convert` first")  # fmt: skip
     if features is not None:
         rows = columns.converted(rows, features, form, keywords, holdout, bad or "error")
     again = terminal.command_line(ctx, resume=True)
