@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from bigclf.data.arrays import csr_arrays, label_array
+from bigclf.errors import DataError
 
 MOST_STEPS = 500
 ONLINE_EPSILON = 1e-9
@@ -77,7 +78,8 @@ def infinity_norm_margin(X: Any, y: Any, *, signs: str = "both", bias: str | Non
 
     Raises
     ------
-    ValueError : labels that are not two classes, lengths that differ, values that are not finite.
+    ValueError : labels that are not of two classes, not as many as rows, no features.
+    DataError : a value or a label that is not finite, with its row.
     """
     return _programme(_problem(X, y, signs, bias), None)
 
@@ -220,6 +222,10 @@ def _matrix(X: Any) -> Any:
     import scipy.sparse
 
     indptr, indices, values, n_features = csr_arrays(X)
+    bad = np.flatnonzero(~np.isfinite(values))
+    if bad.size:
+        row = int(np.searchsorted(indptr, bad[0], side="right")) - 1
+        raise DataError("a value is NaN or infinite", row=row, column="values")
     return scipy.sparse.csr_array((values.astype(np.float64), indices, indptr), shape=(indptr.size - 1, n_features))
 
 
@@ -239,8 +245,12 @@ def _problem(X: Any, y: Any, signs: str, bias: str | None) -> _Problem:
         raise ValueError(f'bias must be "free", "feature" or None, not {bias!r}')
     matrix = _matrix(X)
     classes, codes = np.unique(label_array(y), return_inverse=True)
-    if classes.size != 2 or codes.size != matrix.shape[0]:
-        raise ValueError(f"{matrix.shape[0]} rows of two classes are needed, not {codes.size} of {classes.size}")
+    if codes.size != matrix.shape[0]:
+        raise ValueError(f"X has {matrix.shape[0]} rows and y {codes.size} labels; give a label for each row")
+    if classes.size != 2:
+        raise ValueError(f"a margin is between two classes, and the labels are of {classes.size}")
+    if matrix.shape[1] == 0:
+        raise ValueError("X has no features; a margin needs one at least")
     labels = 2.0 * codes - 1
     return _Problem(_signed(matrix, labels, bias), labels, signs == "both", bias == "free", bias == "feature")
 

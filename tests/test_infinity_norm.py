@@ -391,3 +391,24 @@ def test_a_million_features_and_a_tiny_temperature_stay_finite():
             w = setting.weights(state)
         assert np.isfinite(w).all() and np.any(w[:8] != 0) and counts.mistakes <= 20, case
         assert all(np.isfinite(array).all() for array in state)
+
+
+@pytest.mark.parametrize("algo", ["pumma", "memma", "memma_p"])
+def test_a_least_margin_is_told_of_rows_that_came_after_the_last_step_only(algo, quiet):
+    """One row each: every pass ends with a step."""
+    x, y = np.array([[1.0, 0.5], [-0.5, -1.0]], np.float32), np.array([1, -1])
+    setting, state = made(Case(algo, None), 2)
+    block, params = block_of(x, y), setting.params()
+    setting.kernel()(block, np.array([0]), state, (), params, np.zeros(2))
+    told = setting.method.told(state, params)
+    assert told["margin_bound"] > 0 and "least_margin" not in told
+    setting.kernel()(block, np.array([0]), state, (), params, np.zeros(2))
+    told = setting.method.told(state, params)
+    assert 0 < told["least_margin"] <= told["margin_bound"]
+
+
+@pytest.mark.parametrize("algo", ["alma", "pumma"])
+def test_where_mistakes_are_left_both_reasons_are_named(algo):
+    x, y = random_rows(200, 20, noise=2.0)
+    (said,) = fit(x, y, algo=algo, epochs=2, progress=False).result_.warnings
+    assert "more than 2 epochs are needed" in said and "or the rows are not separable" in said

@@ -7,6 +7,7 @@ import pytest
 from making import random_rows
 
 import bigclf
+from bigclf.errors import DataError
 from bigclf.margins import OnlineProgramme, hard_rows
 
 
@@ -78,8 +79,19 @@ def test_what_makes_no_sense_is_refused():
         bigclf.infinity_norm_margin(x, y, signs="some")
     with pytest.raises(ValueError, match="bias"):
         bigclf.infinity_norm_margin(x, y, bias="maybe")
-    with pytest.raises(ValueError, match="two classes"):
+    with pytest.raises(ValueError, match="between two classes, and the labels are of 1"):
         bigclf.infinity_norm_margin(x, np.ones(60))
+    with pytest.raises(ValueError, match="60 rows and y 59 labels"):
+        bigclf.infinity_norm_margin(x, y[:59])
+    with pytest.raises(ValueError, match="no features"):
+        bigclf.soft_margin(np.zeros((60, 0)), y)
+    for wrong in (np.nan, np.inf):
+        spoilt = x.toarray() if hasattr(x, "toarray") else np.array(x, float)
+        spoilt[7, 2] = wrong
+        for margin in (bigclf.infinity_norm_margin, bigclf.soft_margin):
+            with pytest.raises(DataError, match="NaN or infinite") as caught:
+                margin(spoilt, y)
+            assert caught.value.row == 7
     with pytest.raises(ValueError, match="eta"):
         bigclf.entropy_margin(x, y, eta=0)
 

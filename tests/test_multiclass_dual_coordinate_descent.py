@@ -188,3 +188,37 @@ def test_several_groups_reach_the_optimum_and_their_dual_never_falls(shards, lar
     assert model.result_.converged and len(duals) > 1 and (np.diff(duals) >= 0).all()
     best = solve(*large, C=0.01, tol=1e-5).result_.certificate
     assert best["dual"] <= model.result_.certificate["primal"] <= best["primal"] * (1 + 1.1e-5)
+
+
+# Classes that are not everywhere
+
+
+def scarce(order):
+    """Rows in the order of their classes, or in no order; one class has one row in all."""
+    x, y = rows_of_classes(600, seed=7)
+    keep = np.sort(np.concatenate([np.flatnonzero(y != 2), np.flatnonzero(y == 2)[:1]]))
+    keep = keep[np.argsort(y[keep], kind="stable")] if order else keep
+    return x[keep], y[keep]
+
+
+def test_groups_that_lack_classes_find_the_same_optimum_here_and_on_a_cluster(client):
+    """In the order of classes every group lacks some, and one class is in one group alone."""
+    x, y = scarce(order=True)
+    best = solve(x, y, tol=1e-6).result_.certificate
+    given = dict(groups=4, tol=1e-4, epochs=200)
+    model = solve(x, y, **given)
+    parts = [set(part) for part in np.array_split(y, 4)]
+    assert all(len(part) < K for part in parts) and sum(2 in part for part in parts) == 1
+    told = model.result_.certificate
+    assert model.result_.converged and best["dual"] <= told["primal"] <= best["primal"] * (1 + 1.1e-4)
+    there = solve(x, y, workers=client, **given)
+    assert there.digest() == model.digest() and there.result_.certificate == told
+
+
+def test_a_fold_that_lacks_a_class_is_learned_and_measured():
+    import bigclf
+
+    x, y = scarce(order=False)
+    found = bigclf.sweep(x, y, algo="dcd_mc", grid={"C": [0.1, 1.0]}, folds=5, bias=None, tol=1e-3, progress=False)
+    assert found.best_model.coef_.shape == (K, D) and len(found.table) == 2
+    assert all(0 < row["mean"] < 0.3 for row in found.table)  # the share of mistakes; noise makes some

@@ -198,3 +198,19 @@ def test_a_bias_that_is_not_penalised_ends_with_its_certificate_on_separable_row
     for loss in ("logistic", "squared_hinge"):
         told = bigclf.fit(x, y, algo="newglmnet", loss=loss, bias="free", tol=1e-6, epochs=200, progress=False).result_
         assert told.converged and told.certificate["gap"] <= 1e-6
+
+
+def test_the_time_may_end_inside_a_solution_and_what_was_found_is_proved(monkeypatch):
+    from bigclf.training.run import Run
+
+    x, y = random_rows(400, 80, density=0.3, noise=1.0)
+    options = BASE | dict(C=10, tol=1e-9, max_seconds=1e9)
+    whole, asked = fit(x, y, **options), []
+    monkeypatch.setattr(Run, "_late", lambda run: asked.append(run) or len(asked) > 4)
+    with pytest.warns(bigclf.errors.ConvergenceWarning, match="max_seconds"):
+        model = fit(x, y, **options)
+    cycles = [sum(record.get("cycles", 0) for record in m.result_.history) for m in (model, whole)]
+    assert model.result_.stopped == "seconds" and 0 < cycles[0] < cycles[1]
+    found = model.result_.certificate
+    assert np.any(model.coef_ != 0) and whole.result_.certificate["primal"] <= found["primal"] < 400 * 10 * np.log(2)
+    assert found["dual"] <= whole.result_.certificate["primal"]

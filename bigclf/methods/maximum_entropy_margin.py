@@ -317,7 +317,7 @@ def take_step(shared, params):  # type: ignore[no-untyped-def]
         numbers[BIAS] = along(1, shared.answers, places, values, sizes) - along(
             0, shared.answers, places, values, sizes
         )
-    numbers[LEAST] = numbers[BOUND]
+    numbers[LEAST] = np.inf  # until a row comes
 
 
 @kernel
@@ -430,7 +430,7 @@ def take_recursion(shared, params):  # type: ignore[no-untyped-def]
     value = gamma + eta * entropy
     if shared.counts[STEPS] == 0 or value < numbers[BOUND]:  # else beta = 1 and p stays
         numbers[BOUND] = value
-    numbers[BIAS], numbers[LEAST] = b, numbers[BOUND]
+    numbers[BIAS], numbers[LEAST] = b, np.inf
     shared.counts[STEPS] += 1
 
 
@@ -515,6 +515,7 @@ def logarithm_weights(shared: Logarithms, params: Params) -> np.ndarray:
 
 def told(shared: Any, params: Params) -> dict[str, float]:
     """``margin_bound`` : F, below which every margin lies; it falls. ``least_margin`` : of the rows gone over since the
-    last step. ``largest_value`` : X."""
-    names = {"margin_bound": BOUND, "least_margin": LEAST, "largest_value": LARGEST}
-    return {name: float(shared.numbers[place]) for name, place in names.items()}
+    last step and of those it was made of, where there were any to go over. ``largest_value`` : X."""
+    bound, least, largest = (float(shared.numbers[place]) for place in (BOUND, LEAST, LARGEST))
+    seen = {"least_margin": min(bound, least)} if math.isfinite(least) else {}
+    return {"margin_bound": bound, **seen, "largest_value": largest}

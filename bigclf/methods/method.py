@@ -99,13 +99,14 @@ class Given(NamedTuple):
 
     found : what ``gather`` made, with what the blocks of all groups gave, in their order; it may be used up. tol : the
     relative gap that is asked for; entries : how many a collection has room for; idle : to be called now and then: it
-    may raise to break off.
+    may raise to break off; late : whether the run's time is over, so that what has been found is to do.
     """
 
     found: Any
     tol: float
     entries: int
     idle: Callable[[], None] = lambda: None
+    late: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True)

@@ -215,7 +215,7 @@ def solved(loss: int, shared: Shared, params: Params, given: Given) -> Step:
     w = np.append(shared.weights[chosen], shared.weights[-1]).astype(np.float64)
     partial = bool(scalars[PARTIAL])
     found = solve(loss, columns, penalty(params), w, WITHIN * given.tol, int(scalars[ROUNDS]), partial,
-                  given.idle)  # fmt: skip
+                  given.idle, given.late)  # fmt: skip
     shared.weights[chosen], shared.weights[-1] = w[:-1], w[-1]
     scalars[[SCALE, PLUS, MINUS, STUCK]] = found.scale, *found.sides, float(found.stuck)
     scalars[ROUNDS] += 1

@@ -43,8 +43,8 @@ BOUND, LEAST = range(2)  # of ``margin``
 
 class Shared(NamedTuple):
     """weights [feature + 1], powers, length : u (``p_norm_vector``), a constant feature last; bias : float64 [1], b;
-    margin : float64 [2], ||u||_p, which no margin exceeds, and the least y (w.x + b) since the last step; places,
-    values, sizes : ``held_rows``."""
+    margin : float64 [2], ||u||_p, which no margin exceeds, and the least y (w.x + b) since the last step (infinite
+    where no row came after it); places, values, sizes : ``held_rows``."""
 
     weights: np.ndarray
     powers: np.ndarray
@@ -190,7 +190,7 @@ def take_step(shared, params):  # type: ignore[no-untyped-def]
     if params.free > 0:
         b = along(1, powers, places, values, shared.sizes) - along(0, powers, places, values, shared.sizes)
         shared.bias[0] = length[FACTOR] * b
-    shared.margin[LEAST] = 1.0
+    shared.margin[LEAST] = np.inf
     return True
 
 
@@ -224,6 +224,6 @@ def weights(shared: Shared, params: Params) -> np.ndarray:
 
 def told(shared: Shared, params: Params) -> dict[str, float]:
     """In the p-norm: no margin of these rows exceeds ``margin_bound``, which falls; ``least_margin`` is the least of
-    the rows gone over since the last step."""
-    bound = float(shared.margin[BOUND])
-    return {"margin_bound": bound, "least_margin": float(shared.margin[LEAST]) * bound}
+    the rows gone over since the last step and of those it was made of, where there were any to go over."""
+    bound, least = float(shared.margin[BOUND]), float(shared.margin[LEAST])
+    return {"margin_bound": bound} | ({"least_margin": min(1.0, least) * bound} if math.isfinite(least) else {})

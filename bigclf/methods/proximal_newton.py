@@ -275,13 +275,13 @@ def clear(pairs):  # type: ignore[no-untyped-def]
 
 def solve(
     loss: int, columns: Columns, penalty: Penalty, w: np.ndarray, goal: float, salt: int, partial: bool = False,
-    idle: Callable[[], None] = lambda: None,
+    idle: Callable[[], None] = lambda: None, late: Callable[[], bool] = lambda: False,
 ) -> Found:  # fmt: skip
     """Go on from ``w`` (float64 [column + 1], the bias last; in place, as ``columns.margins``) until the duality gap
     over these columns is at most ``goal`` times the objective.
 
     salt : of the random orders; partial : other columns have weights too, which stay as they are: then the gap is to
-    fall to ``ROUGH`` of what it was; idle : called after each cycle.
+    fall to ``ROUGH`` of what it was; idle : called after each cycle; late : asked then: it ends where it stands.
     """
     n = w.size
     pairs, sought = np.empty((columns.margins.size, 2)), w.copy()
@@ -303,12 +303,12 @@ def solve(
             gap += held_elsewhere(columns, points, sums, penalty, w, scale)
             least = ROUGH * gap if step == 0 else least
         found = Found(primal, gap, most, scale, sides, step, cycles, False)
-        if gap <= (least if partial else goal * primal) or most == 0 or cycles >= MOST_IN_ALL:
+        if gap <= (least if partial else goal * primal) or most == 0 or cycles >= MOST_IN_ALL or late():
             return found
         clear(flat)
         enough = ENOUGH * total
         cycles += _step(columns, penalty, flat, w, sought, slopes, diagonal, active[:count], enough, before, random,
-                        idle)  # fmt: skip
+                        idle, late)  # fmt: skip
         if not _search(along(loss), columns, penalty, flat, w, sought, slopes, primal):
             return found._replace(steps=step + 1, cycles=cycles, stuck=True)
         before, step = most, step + 1
@@ -322,7 +322,7 @@ def _far(before: float, penalty: Penalty, columns: Columns) -> float:
 def _step(
     columns: Columns, penalty: Penalty, pairs: np.ndarray, w: np.ndarray, sought: np.ndarray, slopes: np.ndarray,
     diagonal: np.ndarray, active: np.ndarray, enough: float, before: float, random: np.ndarray,
-    idle: Callable[[], None],
+    idle: Callable[[], None], late: Callable[[], bool],
 ) -> int:  # fmt: skip
     """Minimise the quadratic model over ``active`` until the violations of a cycle sum up to ``enough``; the number of
     cycles."""
@@ -336,6 +336,8 @@ def _step(
             if n == active.size:
                 return done
             n, far = active.size, math.inf
+        if late():
+            return done
     return MOST_CYCLES
 
 

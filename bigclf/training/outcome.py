@@ -225,7 +225,11 @@ def not_separated(run: Run) -> list[str]:
     if run.stopped == "settled":
         text = "the weights do not separate the rows"
     else:
-        text = "the last epoch still made mistakes: the rows may not be separable"
+        epochs = max(status.epochs for status in run.status)
+        text = (
+            f"the last epoch still made mistakes: more than {epochs} {'epoch' if epochs == 1 else 'epochs'} are needed "
+            "(epochs=), or the rows are not separable"
+        )
     bound = f", and none do by more than {min(bounds):.3g}" if bounds else ""
     return [f"{text}{bound}; bigclf.soft_margin gives the largest margin of all rows but some"]
 

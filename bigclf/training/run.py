@@ -168,6 +168,7 @@ class Run:
         self._last_round: Round | None = None
         self._begun = self._checkpointed = time.monotonic()
         self._asked_to_stop: float | None = None
+        self._unproved = False  # the last step left weights without a certificate, and the next read makes one
         self.engine = engine(self.idle, progress.advance)
 
     # The loop
@@ -395,7 +396,8 @@ class Run:
         else:
             assert self.tol is not None and self.method.gather is not None
             found = self.method.gather(part.state, 0) if part.found is None else part.found
-            step = absorb(part.state, params, Given(found, self.tol, self.plan.collected, self.idle))
+            step = absorb(part.state, params, Given(found, self.tol, self.plan.collected, self.idle, self._late))
+            self._unproved = step.primal is None
         if step.primal is not None and step.dual is not None and step.weights is not None:
             if not (math.isfinite(step.primal) and math.isfinite(step.dual)):
                 raise DataError(OVERFLOW)
@@ -461,7 +463,7 @@ class Run:
         status.since_certificate = 0
 
     def _look_at_limits(self) -> None:
-        late = self._late()
+        late = self._late() and not self._unproved  # what was found on collected columns has one more read, to prove it
         ended = [n for n in self._todo() if self.status[n].epochs >= self.epochs or self.status[n].settled]
         proves = self.tol is not None and self.method.absorb is None
         if ended and proves:
