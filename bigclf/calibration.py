@@ -75,8 +75,12 @@ class Calibration(NamedTuple):
         if scores.ndim == 1:
             greater, smaller = self.positive(scores)
             return np.column_stack([smaller, greater])
-        each = np.column_stack([self.positive(scores[:, k], k)[0] for k in range(scores.shape[1])])
-        shares: np.ndarray = each / each.sum(axis=1, keepdims=True)  # no probability is 0
+        if self.method == "platt":
+            logs = -np.logaddexp(0, self.values[0] * scores + self.values[1])
+            each = np.exp(logs - logs.max(axis=1, keepdims=True))  # the largest is 1: their sum is never 0
+        else:
+            each = np.column_stack([self.positive(scores[:, k], k)[0] for k in range(scores.shape[1])])
+        shares: np.ndarray = each / each.sum(axis=1, keepdims=True)
         return shares
 
 

@@ -278,12 +278,13 @@ class Model:
         """Probabilities float64 [n, classes] for decision values ``scores`` [n] or [n, K] of a model that has them."""
         if self.calibration is not None:
             return self.calibration.shares(scores)
-        positive = np.exp(-np.logaddexp(0, -scores))  # 1 / (1 + exp(-s)) without overflow
+        logs = -np.logaddexp(0, -scores)  # of 1 / (1 + exp(-s)), without overflow
         if scores.ndim == 1:
-            return np.column_stack([np.exp(-np.logaddexp(0, scores)), positive])
+            return np.column_stack([np.exp(-np.logaddexp(0, scores)), np.exp(logs)])
         if self.method.get("multiclass") == "multinomial":
-            positive = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return positive / positive.sum(axis=1, keepdims=True)
+            logs = scores
+        shares = np.exp(logs - logs.max(axis=1, keepdims=True))  # the largest is 1: their sum is never 0
+        return shares / shares.sum(axis=1, keepdims=True)
 
     def score_block(self, block: Block) -> tuple[np.ndarray, int]:
         """Decision values float64 [m, K] of a checked block, and how many entries had features not in the model."""

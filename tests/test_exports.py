@@ -13,6 +13,7 @@ import pytest
 import scipy.sparse as sp
 from making import HERE, run_python
 
+from bigclf.calibration import Calibration
 from bigclf.errors import ModelFormatError, RunError
 from bigclf.model import Model, load
 
@@ -43,6 +44,13 @@ MODELS = {
     "numbers": made(None, "epsilon_insensitive"),
     "sparse": made((1, 2, 3, 4), sparse=True),
 }
+MODELS["platt"] = made((3, 5))
+MODELS["platt"].calibration = Calibration("platt", np.array([[-1.5], [0.25]]), np.array([0, 1]), {})
+MODELS["platt-three"] = made((1, 2, 3), "logistic")
+MODELS["platt-three"].calibration = Calibration("platt", np.array([[-1, -2, -3], [0, 0.5, 1.0]]), np.arange(4), {})
+MODELS["isotonic"] = made((1, 2, 3))
+POINTS = np.array([[-1.0, 0, 1, -2, 2, -0.5, 0.5], [0.1, 0.2, 0.9, 0.3, 0.7, 0.05, 0.95]])
+MODELS["isotonic"].calibration = Calibration("isotonic", POINTS, np.array([0, 3, 5, 7]), {})
 WHOLE = [name for name in MODELS if name != "words"]
 
 
@@ -85,8 +93,9 @@ def scored_by_hand(text, x):
 def test_liblinear_reads_the_weights_as_they_are(tmp_path, name):
     model, x = MODELS[name], rows()
     told = model.export(tmp_path / "m.txt", "liblinear")
-    x = x[model.decision_function(x) != 0] if told["notes"] else x  # LIBLINEAR says the other label at 0
-    assert bool(told["notes"]) == (name == "no-bias")
+    notes = " ".join(told["notes"])
+    assert ("exactly 0" in notes) == (name == "no-bias") and ("stays behind" in notes) == bool(model.calibration)
+    x = x[model.decision_function(x) != 0] if name == "no-bias" else x  # LIBLINEAR says the other label at 0
     says_the_same(model, *scored_by_hand((tmp_path / "m.txt").read_text(), x), x)
 
 
@@ -99,7 +108,7 @@ def test_through_liblinears_text_and_back_no_bit_changes(tmp_path, name):
     assert model.regression or np.array_equal(again.classes_, model.classes_)
     again.save(tmp_path / "m")
     assert load(tmp_path / "m").digest() == again.digest()
-    gives = model.method.get("multiclass") != "multinomial" and not model.no_probabilities()
+    gives = model.method["loss"] == "logistic" and "multiclass" not in model.method and model.calibration is None
     assert (again.no_probabilities() is None) == gives
     if gives:
         np.testing.assert_allclose(again.predict_proba(rows()), model.predict_proba(rows()), rtol=1e-12)
@@ -197,16 +206,17 @@ def test_a_fitted_estimator_of_scikit_learn(tmp_path, name):
 
     model, x = MODELS[name], rows()
     told = model.export(tmp_path / "m.joblib", "sklearn")
-    assert "pickle" in told["notes"][0] and ("float64" in told["notes"][-1]) == model.sparse
+    assert "pickle" in told["notes"][0] and any("float64" in note for note in told["notes"]) == model.sparse
     found = joblib.load(tmp_path / "m.joblib")
     x = x.astype(np.float64) if model.sparse else x
     kinds = {"numbers": "LinearSVR", "three-logistic": "OneVsRestClassifier"}
-    kind = "LogisticRegression" if model.method["loss"] == "logistic" else "LinearSVC"
+    kind = "LogisticRegression" if model.method["loss"] == "logistic" and not model.calibration else "LinearSVC"
     assert type(found).__name__ == kinds.get(name, kind)
     x = x[model.decision_function(x) != 0] if name == "no-bias" else x  # scikit-learn says the smaller class at 0
     says_the_same(model, found.predict(x), getattr(found, "decision_function", found.predict)(x), x)
-    if not model.no_probabilities():
-        np.testing.assert_allclose(found.predict_proba(x), model.predict_proba(x), rtol=1e-12)
+    assert hasattr(found, "predict_proba") == (model.method["loss"] == "logistic" and not model.calibration)
+    if hasattr(found, "predict_proba"):
+        np.testing.assert_allclose(found.predict_proba(x), model.predict_proba(x), rtol=1e-9, atol=1e-15)
 
 
 # ONNX
@@ -216,14 +226,15 @@ def test_a_fitted_estimator_of_scikit_learn(tmp_path, name):
 def test_onnxruntime_says_the_same(tmp_path, name):
     onnxruntime = pytest.importorskip("onnxruntime")
     model, x = MODELS[name], rows()
-    model.export(tmp_path / "m.onnx", "onnx")
+    told = model.export(tmp_path / "m.onnx", "onnx")
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     found = dict(zip(names, session.run(None, {"X": x.toarray()}), strict=True))
     says_the_same(model, found.get("label", found["scores"]), found["scores"], x)
-    assert ("probabilities" in found) == (not model.no_probabilities())
+    assert ("probabilities" in found) == (not model.no_probabilities() and name != "isotonic")
+    assert ("isotonic" in told["notes"][-1]) == (name == "isotonic")
     if "probabilities" in found:
-        np.testing.assert_allclose(found["probabilities"], model.predict_proba(x), rtol=1e-12)
+        np.testing.assert_allclose(found["probabilities"], model.predict_proba(x), rtol=1e-9, atol=1e-15)
 
 
 def test_what_onnx_cannot_hold_is_refused_with_the_number(tmp_path):
@@ -283,7 +294,7 @@ def test_a_module_in_plain_numpy(tmp_path, name):
         says_the_same(model, scorer.predict(form), scorer.decision_function(form), x)
     assert hasattr(scorer, "predict_proba") == (not model.no_probabilities())
     if hasattr(scorer, "predict_proba"):
-        np.testing.assert_allclose(scorer.predict_proba(x), model.predict_proba(x), rtol=1e-12)
+        np.testing.assert_allclose(scorer.predict_proba(x), model.predict_proba(x), rtol=1e-9, atol=1e-15)
     wide = sp.csr_matrix(([1.0], ([0], [D])), shape=(1, D + 1))
     with pytest.raises(ValueError, match="features 0 to 8"):
         scorer.predict(wide)

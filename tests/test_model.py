@@ -96,6 +96,9 @@ def test_probabilities_only_from_losses_that_model_them():
     np.testing.assert_allclose(p.sum(axis=1), 1)
     np.testing.assert_allclose(p[:, 1], 1 / (1 + np.exp(-model.decision_function(X))))
     assert np.isfinite(model.predict_proba(X * 1e6)).all()
+    three = make((1, 2, 3), d=1)
+    three.method["loss"], three.coef_, three.intercept_ = "logistic", -np.array([[1e4], [1e4], [2e4]]), np.zeros(3)
+    np.testing.assert_array_equal(three.predict_proba(np.ones((1, 1))), [[0.5, 0.5, 0]])  # no 0 / 0 where all are 0
 
 
 @pytest.mark.parametrize(

@@ -227,29 +227,6 @@ def test_bins_give_nearly_the_same_curves():
     assert b.positive.sum() == positive.sum() and (np.diff(b.values) > 0).all()
     assert np.array_equal(score_bins(b.values), np.unique(score_bins(scores)))
     assert np.abs(b.values / np.interp(b.values, a.values, a.values) - 1).max() < 2**-10
-    probability = [1 / (1 + np.exp(-found.values)) for found in (a, b)]
-    errors = [curves.reliability(found, p).error for found, p in zip((a, b), probability, strict=True)]
-    assert errors[0] == pytest.approx(errors[1], abs=2e-3)
-
-
-def test_reliability_is_the_one_by_hand():
-    scores, positive = values(1000)
-    ranking = Ranking(1000)
-    ranking.add(scores, positive)
-    found = curves.levels(ranking)
-    p = 1 / (1 + np.exp(-found.values))
-    told = curves.reliability(found, p)
-    order = np.argsort(scores)
-    error = 0.0
-    for k in range(10):
-        rows = order[100 * k : 100 * (k + 1)]
-        mean, share = (1 / (1 + np.exp(-scores[rows]))).mean(), positive[rows].mean()
-        assert told.rows[k] == 100
-        assert (told.predicted[k], told.observed[k]) == (pytest.approx(mean), pytest.approx(share))
-        error += abs(mean - share) / 10
-    assert told.error == pytest.approx(error)
-    same = curves.reliability(curves.Levels(np.zeros(1), np.array([3]), np.array([1])), np.array([0.5]))
-    assert (same.rows.tolist(), same.error) == ([4], 0.25)
 
 
 def test_thinning_keeps_the_ends_and_the_shape():

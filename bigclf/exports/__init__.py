@@ -30,7 +30,7 @@ def export(model: Any, path: str, to: str, *, overwrite: bool = False, **options
     targets = form.targets(path) if hasattr(form, "targets") else [path]
     refuse_existing([*targets], overwrite)
     files.make_directory(files.parent_directory(path))
-    notes = form.write(model, *targets, **options)
+    notes = [*form.write(model, *targets, **options), *uncalibrated(model, to)]
     return {
         "to": to,
         "files": targets,
@@ -46,6 +46,13 @@ def require_linear(model: Any, to: str) -> None:
             "a voted perceptron decides by the votes of many vectors, which no linear format holds "
             f"(--to {to}); averaged_perceptron is nearly the same and has one vector"
         )
+
+
+def uncalibrated(model: Any, to: str) -> list[str]:
+    """A note where probabilities of a calibration stay behind; the others have their own."""
+    if model.calibration is None or to not in ("liblinear", "sklearn", "parquet"):
+        return []
+    return ["the calibration stays behind: decision values and classes are the model's, probabilities it has none"]
 
 
 def refuse_existing(targets: list[str], overwrite: bool) -> None:

@@ -82,6 +82,8 @@ def _solver(model: Any) -> str:
         return FIRST[loss if loss in REGRESSION[:2] else "squared_epsilon_insensitive", "l2"]
     if model.method.get("multiclass") == "multinomial" and not model.binary:
         return ALL_AT_ONCE
+    if model.calibration is not None:  # its probabilities are others
+        return FIRST["hinge", "l2"]
     return FIRST.get((loss, penalty), FIRST.get((loss, "l2"), FIRST["hinge", "l2"]))
 
 

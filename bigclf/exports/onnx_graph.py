@@ -1,6 +1,6 @@
 """An ONNX graph: dense rows in, label, decision values and probabilities out.
 
-    X float32 [n, d]  ->  scores = X W' + b, in float64  ->  label, probabilities (logistic loss)
+    X float32 [n, d]  ->  scores = X W' + b, in float64  ->  label, probabilities (logistic loss, Platt's calibration)
 
 Of standard operators alone. Sums are made in float64, so that they are the model's to its rounding whatever cancels. A
 file of ONNX is one protobuf message, which holds less than 2 GiB.
@@ -30,7 +30,15 @@ def write(model: Any, path: str) -> list[str]:
     _check_size(model)
     graph = _graph(model)
     files.publish_bytes(path, graph.SerializeToString())
-    return [f"input X: float32 [rows, {model.n_features}]; outputs: {', '.join(o.name for o in graph.graph.output)}"]
+    told = [f"input X: float32 [rows, {model.n_features}]; outputs: {', '.join(o.name for o in graph.graph.output)}"]
+    left_out = not model.no_probabilities() and not _has_shares(model)
+    return told + ["probabilities by isotonic regression are left out"] * left_out
+
+
+def _has_shares(model: Any) -> bool:
+    """Whether the graph makes probabilities."""
+    isotonic = model.calibration is not None and model.calibration.method == "isotonic"
+    return not model.no_probabilities() and not isotonic
 
 
 def _check_size(model: Any) -> None:
@@ -79,14 +87,17 @@ def _graph(model: Any) -> Any:
         outputs.append(value("label", _label_kind(onnx, model.classes_), ["n"]))
         nodes += _choice(onnx, model)
         constants.append(_class_tensor(onnx, model.classes_))
-        if model.binary:
-            constants.append(constant(np.zeros(1), "zero"))
+        constants += [constant(np.zeros(1), "zero"), constant(np.ones(1), "unit")]
     outputs.append(value("scores", kind.DOUBLE, ["n"] if k == 1 else ["n", k]))
-    if not model.no_probabilities():
+    if _has_shares(model):
         nodes += _shares(onnx, model)
         outputs.append(value("probabilities", kind.DOUBLE, ["n", model.classes_.size]))
-        constants += [constant(np.array([-1.0, 1.0]), "signs"), constant(np.array([1], np.int64), "last_axis")]
+        constants.append(constant(np.array([-1.0, 1.0]), "signs"))
+        steepness, start = (-np.ones((1, k)), np.zeros(k)) if model.calibration is None else model.calibration.values
+        constants += [constant(-np.asarray(steepness), "steepness"), constant(-np.asarray(start), "start")]
     inputs = [value("X", kind.FLOAT, ["n", model.n_features])]
+    used = {name for each in nodes for name in each.input}
+    constants = [each for each in constants if each.name in used]
     graph = onnx.helper.make_graph(nodes, "bigclf", inputs, outputs, constants)
     made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", OPSET)], producer_name="bigclf")
     made.ir_version = IR_VERSION
@@ -109,15 +120,28 @@ def _choice(onnx: Any, model: Any) -> list[Any]:
 
 
 def _shares(onnx: Any, model: Any) -> list[Any]:
+    """1 / (1 + exp(-z)) with z the score, or -(A score + B) by Platt's calibration, of more than two classes made to
+    sum to 1 as the softmax of the logarithms; or the softmax of the scores."""
     node = onnx.helper.make_node
-    if model.binary:  # 1 / (1 + exp(s)) and 1 / (1 + exp(-s))
-        return [node("Mul", ["sums", "signs"], ["both"]), node("Sigmoid", ["both"], ["probabilities"])]
-    if model.method.get("multiclass") == "multinomial":
+    if model.method.get("multiclass") == "multinomial" and not model.binary and model.calibration is None:
         return [node("Softmax", ["scores"], ["probabilities"], axis=1)]
-    return [
-        node("Sigmoid", ["scores"], ["shares"]),
-        node("ReduceSum", ["shares", "last_axis"], ["whole"], keepdims=1),
-        node("Div", ["shares", "whole"], ["probabilities"]),
+    if model.binary:
+        scaled = [node("Mul", ["sums", "steepness"], ["scaled"]), node("Add", ["scaled", "start"], ["exponents"])]
+        both = node("Mul", ["exponents", "signs"], ["both"])
+        return [*scaled, both, node("Sigmoid", ["both"], ["probabilities"])]
+    return [  # -log of a share is log(1 + exp(-z)) = max(-z, 0) + log(1 + exp(-|z|))
+        node("Mul", ["sums", "steepness"], ["scaled"]),
+        node("Add", ["scaled", "start"], ["exponents"]),
+        node("Neg", ["exponents"], ["turned"]),
+        node("Max", ["turned", "zero"], ["above"]),
+        node("Abs", ["turned"], ["sizes"]),
+        node("Neg", ["sizes"], ["small"]),
+        node("Exp", ["small"], ["tails"]),
+        node("Add", ["tails", "unit"], ["sum_of_tails"]),
+        node("Log", ["sum_of_tails"], ["rest"]),
+        node("Add", ["above", "rest"], ["surprises"]),
+        node("Neg", ["surprises"], ["logs"]),
+        node("Softmax", ["logs"], ["probabilities"], axis=1),
     ]
 
 

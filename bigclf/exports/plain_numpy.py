@@ -88,14 +88,21 @@ SHARES = '''
 
 def predict_proba(X):
     """Probabilities, [n, classes]."""
-    scores = decision_function(X)
+    scores = decision_function(X).reshape(-1, len(BIAS))
 %s
+    return %s
 '''
-BINARY = """    return np.exp(-np.logaddexp(0, np.column_stack([scores, -scores])))"""
-SOFTMAX = """    shares = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return shares / shares.sum(axis=1, keepdims=True)"""
-REST = """    shares = np.exp(-np.logaddexp(0, -scores))
-    return shares / shares.sum(axis=1, keepdims=True)"""
+LOGISTIC = "    shares = np.exp(-np.logaddexp(0, -scores))"
+REST = """    logs = -np.logaddexp(0, -scores)
+    shares = np.exp(logs - logs.max(axis=1, keepdims=True))"""
+SOFTMAX = "    shares = np.exp(scores - scores.max(axis=1, keepdims=True))"
+PLATT_REST = """    logs = -np.logaddexp(0, POINTS[0] * scores + POINTS[1])
+    shares = np.exp(logs - logs.max(axis=1, keepdims=True))"""
+PLATT = "    shares = np.exp(-np.logaddexp(0, POINTS[0] * scores + POINTS[1]))"
+ISOTONIC = """    pieces = [slice(a, b) for a, b in zip(ENDS[:-1], ENDS[1:])]
+    shares = np.column_stack([np.interp(s, *POINTS[:, piece]) for s, piece in zip(scores.T, pieces)])"""
+PAIR, WHOLE = "np.column_stack([1 - shares, shares])", "shares / shares.sum(axis=1, keepdims=True)"
+CALIBRATION = 'POINTS, ENDS = MODEL["points"], MODEL["ends"]  # of the calibration\n'
 
 
 def targets(path: str) -> list[str]:
@@ -114,6 +121,8 @@ def write(model: Any, module: str, data: str) -> list[str]:
     if not model.regression:
         classes = model.classes_
         arrays["classes"] = classes.astype(str) if classes.dtype == object else classes
+    if model.calibration is not None:
+        arrays |= {"points": model.calibration.values, "ends": model.calibration.ends}
     files.save_arrays(data, **arrays)
     files.publish_text(module, source(model, files.base_name(data)))
     return []
@@ -129,9 +138,21 @@ def source(model: Any, data: str) -> str:
     head = HEAD.format(
         data=data, version=bigclf.__version__, what=what, n_features=model.n_features, method=model.method.get("name")
     )
-    parts = [head, SPARSE if model.sparse else DENSE, ROWS % {"shape": shape, "flat": "[:, 0]" if one else ""}]
+    body = SPARSE if model.sparse else DENSE
+    if model.calibration is not None:
+        head += CALIBRATION
+    parts = [head, body, ROWS % {"shape": shape, "flat": "[:, 0]" if one else ""}]
     parts.append(NUMBERS if model.regression else CLASSES % {"code": BINARY_CODE if one else CODE})
     if not model.no_probabilities():
-        multinomial = model.method.get("multiclass") == "multinomial"
-        parts.append(SHARES % (BINARY if one else SOFTMAX if multinomial else REST))
+        parts.append(SHARES % (_shares(model), PAIR if one else WHOLE))
     return "".join(parts)
+
+
+def _shares(model: Any) -> str:
+    """Lines that make shares [n, columns] of scores [n, columns]."""
+    if model.calibration is not None:
+        platt = PLATT if model.binary else PLATT_REST
+        return platt if model.calibration.method == "platt" else ISOTONIC
+    if model.binary:
+        return LOGISTIC
+    return SOFTMAX if model.method.get("multiclass") == "multinomial" else REST

@@ -29,7 +29,7 @@ def estimator(model: Any) -> Any:
     ``OneVsRestClassifier`` where more than two were learned one against the rest), else ``LinearSVC``."""
     if model.regression:
         return _regressor(model)
-    if model.method.get("loss") != "logistic":
+    if model.method.get("loss") != "logistic" or model.calibration is not None:  # that has other probabilities
         return _classifier(_new("LinearSVC", model), model.coef_, model.intercept_, model.classes_)
     if model.binary or model.method.get("multiclass") == "multinomial":
         return _classifier(_new("LogisticRegression", model), model.coef_, model.intercept_, model.classes_)

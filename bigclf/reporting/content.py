@@ -157,7 +157,7 @@ def evaluation_section(subject: Subject) -> Section:
         ]
     else:
         section.facts = _class_figures(e)
-        section.figures = _ranked(subject, e, ranking)
+        section.figures = [*_ranked(e, ranking), *_reliability(e)]
         section.tables = [_per_class(e), *_confusion(e)]
     section.notes = list(e.notes)
     section.facts += [
@@ -175,12 +175,17 @@ def _class_figures(e: Any) -> list[tuple[str, str]]:
         facts.append(("area under ROC", f"{e.auc:.5f}" + (f" ± {e.auc_bound:.1e}" if e.auc_bound else "")))
     if e.log_loss is not None:
         facts.append(("log loss", f"{e.log_loss:.5f}"))
+    if e.calibration_error is not None:
+        facts.append(("calibration error", f"{e.calibration_error:.5f}"))
     facts.append(("F1, mean of classes", f"{e.macro_f1:.5f}"))
-    return facts + [(names.get(name, name), f"none: {why}") for name, why in e.missing.items()]
+    together: dict[str, list[str]] = {}
+    for name, why in e.missing.items():
+        together.setdefault(why, []).append(names.get(name, name.replace("_", " ")))
+    return facts + [(", ".join(same), f"none: {why}") for why, same in together.items()]
 
 
-def _ranked(subject: Subject, e: Any, ranking: Any) -> list[Figure]:
-    """ROC, precision and recall, reliability: of two classes, where both occur."""
+def _ranked(e: Any, ranking: Any) -> list[Figure]:
+    """ROC, precision and recall: of two classes, where both occur."""
     if ranking is None or e.auc is None:
         return []
     found = curves.levels(ranking)
@@ -212,22 +217,23 @@ def _ranked(subject: Subject, e: Any, ranking: Any) -> list[Figure]:
             f"Average precision {precision:.4f}; {100 * share:.2f} % of the rows are {label}.",
         ),
     ]
-    return [*figures, *_reliability(subject.model, found, label)]
+    return figures
 
 
-def _reliability(model: Any, found: curves.Levels, label: str) -> list[Figure]:
-    if model is None or model.no_probabilities():
+def _reliability(e: Any) -> list[Figure]:
+    """How often the label is the one that has a probability, in bins of it; of more than two classes that predicted."""
+    bins = [each for each in e.reliability or () if each["rows"]]
+    if not bins:
         return []
-    r = curves.reliability(found, model.probabilities(found.values)[:, 1])
-    exact = Line("as it should be", [0, 1], [0, 1], guide=True)
-    drawing = chart(
-        f"Reliability, expected calibration error {r.error:.4f}",
-        [Line("model", r.predicted, r.observed), exact],
-        f"probability of {label}",
-        f"share that is {label}",
-        unit=True,
-    )
-    text = f"Expected calibration error {r.error:.4f}; each point is about {r.rows.max():,} rows of like probability."
+    what = str(e.classes[1]) if len(e.classes) == 2 else "the class predicted"
+    lines = [
+        Line("model", [each["probability"] for each in bins], [each["share"] for each in bins]),
+        Line("as it should be", [0, 1], [0, 1], guide=True),
+    ]
+    title = f"Reliability, expected calibration error {e.calibration_error:.4f}"
+    drawing = chart(title, lines, f"probability of {what}", f"share that is {what}", unit=True)
+    fewest = min(each["rows"] for each in bins)
+    text = f"Expected calibration error {e.calibration_error:.4f}; the fewest rows of a point are {fewest:,}."
     return [Figure("Calibration", drawing, text)]
 
 

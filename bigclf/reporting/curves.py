@@ -1,4 +1,4 @@
-"""Curves of decision values: ROC, precision and recall, reliability; from all values, or from counts in bins."""
+"""Curves of decision values: ROC, precision and recall; from all values, or from counts in bins."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from bigclf.metrics import BinnedRanking, Ranking, score_bins
 
 POINTS = 200  # of a curve as it is drawn
 EXACT_ROWS = 1_000_000  # more are counted in bins first, to 2^-11 of the value
-BINS = 10  # of a reliability diagram
 
 
 class Levels(NamedTuple):
@@ -19,16 +18,6 @@ class Levels(NamedTuple):
     values: np.ndarray
     negative: np.ndarray
     positive: np.ndarray
-
-
-class Reliability(NamedTuple):
-    """Of ``BINS`` bins with about as many rows each: mean probability, share of positive rows, rows; and the expected
-    calibration error, the mean of their differences by rows (Guo et al., ICML 2017, equation 3)."""
-
-    predicted: np.ndarray
-    observed: np.ndarray
-    rows: np.ndarray
-    error: float
 
 
 def levels(ranking: Ranking | BinnedRanking) -> Levels:
@@ -69,19 +58,6 @@ def average_precision(found: Levels) -> float:
     """The sum over thresholds of precision times the step of recall."""
     true, false = np.cumsum(found.positive[::-1]), np.cumsum(found.negative[::-1])
     return float((np.diff(np.append(0, true)) * (true / (true + false))).sum() / true[-1])
-
-
-def reliability(found: Levels, probabilities: np.ndarray, bins: int = BINS) -> Reliability:
-    """How often rows are positive that are given a probability, for ``probabilities`` [m] of the levels."""
-    rows = found.negative + found.positive
-    before = np.cumsum(rows) - rows
-    place = np.minimum(bins * (before + (rows - 1) / 2) / rows.sum(), bins - 1e-9).astype(int)
-    weight = np.bincount(place, rows, bins)
-    used = weight > 0
-    predicted = (np.bincount(place, rows * probabilities, bins)[used]) / weight[used]
-    observed = np.bincount(place, found.positive, bins)[used] / weight[used]
-    error = float((weight[used] * np.abs(predicted - observed)).sum() / rows.sum())
-    return Reliability(predicted, observed, weight[used].astype(np.int64), error)
 
 
 def thinned(x: np.ndarray, y: np.ndarray, points: int = POINTS) -> tuple[np.ndarray, np.ndarray]:
