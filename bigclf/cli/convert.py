@@ -29,6 +29,7 @@ from bigclf.units import format_bytes, format_seconds, plural
               help="Smallest feature index  [default: 1 in svmlight, 0 in others]")  # fmt: skip
 @click.option("--n-features", type=click.IntRange(1), help="Number of features  [default: the largest index seen]")
 @columns.columns_options
+@click.option("--append", is_flag=True, help="Add to the shards in OUT, which stay as they are.")
 @terminal.overwrite_option
 @terminal.json_option
 @click.pass_context
@@ -117,6 +118,7 @@ def print_converted(dataset: Any, out: str) -> None:
         [
             ("shards", f"{out}  ({plural(len(dataset.files), 'file')}, {plural(dataset.n_chunks, 'chunk')})"),
             ("bytes", f"{format_bytes(read)} -> {format_bytes(written)}" if read and written else None),
+            ("added", f"{report['rows']:,} rows" if report.get("rows") not in (None, dataset.n_rows) else None),
             label_line(dataset),
             ("values", "all 1, left out" if dataset.binary else None),
             ("rounded", f"by at most {rounding:.1e} of a value (stored as float32)" if rounding else None),

@@ -122,6 +122,7 @@ class Dataset:
         self.memory = memory
         if label != "class":
             raise ValueError(f"label must be 'class', not {label!r}")
+        self._named = data
         self.files: list[str] = files.expand(data)
         self.columns, self.target_nnz, self._need_labels = dict(columns or {}), int(target_nnz), need_labels
         self.fingerprints = in_threads(files.fingerprint, self.files)
@@ -474,6 +475,15 @@ class Dataset:
         paths, known = [self.files[n] for n in numbers], [self.fingerprints[n] for n in numbers]
         if change := files.first_change(paths, known):
             raise _has_changed(paths[change[0]], change[1])
+
+    def new_files(self) -> list[str]:
+        """Files that what the dataset was opened by names now, and did not then."""
+        try:
+            now = files.expand(self._named)
+        except DataError:
+            return []
+        known = set(self.files)
+        return [masked(path) for path in now if path not in known]
 
     def _files_of(self, first: int, last: int) -> Any:
         return np.unique(self.chunks.file[first:last]).tolist()

@@ -51,12 +51,9 @@ def expand(data: PathLike | Iterable[PathLike]) -> list[str]:
 
 def _expand_one(name: str) -> list[str]:
     name = name.removeprefix("file://")
-    if is_remote(name):
-        found = _expand_remote(name)
-    else:
-        found = _expand_local(name)
-        if found == [name] and os.path.isfile(name):
-            return found
+    found = _expand_remote(name) if is_remote(name) else _expand_local(name)
+    if found == [name]:
+        return found
     found = sorted(path for path in found if base_name(path)[:1] not in "_.")
     if left_out := unfinished({parent_directory(path) for path in found}):
         found = [path for path in found if (parent_directory(path), base_name(path)) not in left_out]
@@ -500,6 +497,32 @@ def _send_directory(local: str, url: str) -> None:
             remote.upload(join(local, name), join(url, name))
     remove(mark)
     remove_tree(local)
+
+
+@contextlib.contextmanager
+def finishing(directory: PathLike, names: list[str]) -> Iterator[None]:
+    """While inside, and until it was left without an error, readers leave out the files ``names`` of a directory."""
+    mark = join(directory, UNFINISHED)
+    for name in set(_told(mark).get("files", ())) - set(names):  # of others that were interrupted
+        remove(join(directory, name))
+    publish_text(mark, json.dumps({"files": names}))
+    yield
+    remove(mark)
+
+
+def put(local: PathLike, path: PathLike) -> None:
+    """Make the local file appear at ``path`` too, in the place of one that is there; without copying if it can be."""
+    if is_remote(path):
+        remote.upload(os.fspath(local), str(path))
+        return
+    beside = temporary_name(path)
+    try:
+        os.link(local, beside)
+    except OSError:  # a file system without links
+        shutil.copyfile(local, beside)
+        _sync(beside)
+    os.replace(beside, path)
+    remove(beside)  # of two links to one file no renaming removes one
 
 
 def _told(mark: str) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from bigclf.training.book import Patience
 from bigclf.training.choice import Asked, choose
 from bigclf.training.engines import Engine, LocalEngine
 from bigclf.training.memory import PeakMemory, anonymous_bytes
-from bigclf.training.outcome import Result, class_columns, model_of, result_of, validation, warn_of_limits
+from bigclf.training.outcome import Result, class_columns, grown, model_of, result_of, validation, warn_of_limits
 from bigclf.training.plan import Plan, settle
 from bigclf.training.problems import Problem, class_weight_array, make_problems, regression_problem, require_few
 from bigclf.training.run import Run
@@ -132,8 +132,9 @@ def fit(
     early_stopping : end after so many epochs in a row without a better figure on ``validate`` (methods without a
         certificate; epochs=None is then at most 100); the answer is the best epoch's, and
         ``init`` goes on from there.
-    init : model to start from (methods without dual variables). Where it was trained by the same method with the same
-        settings, the run goes on exactly where it ended: with the same rows, ``fit`` for 3 epochs and 2 more with
+    init : model to start from (methods without dual variables); of features and classes that it does not know the
+        weights begin at 0. Where it was trained by the same method with the same settings on data of the same features
+        and classes, the run goes on exactly where it ended: with the same rows, ``fit`` for 3 epochs and 2 more with
         ``init`` give the bits of 5. With another ``dtype`` its numbers are converted, with another ``seed`` the rows
         come in other orders; a warning says so.
     segments : parts of an epoch between which a run commits (None: by size).
@@ -610,16 +611,12 @@ def _signals() -> Iterator[Callable[[], str | None]]:
 
 
 def _start_from(run: Run, init: Model, source: Any) -> None:
-    """Begin with the weights of a model of the same shape."""
-    place, further = run.method.place, goes_on(run, init)
+    """Begin with the weights of a model; of features and classes that it does not know they are 0."""
+    given, init = init, grown(init, source.n_features, source.classes)
+    place, further = run.method.place, init is given and goes_on(run, init)
     if place is None and not further:
-        raise TypeError(f"init has no effect with algo={run.method.name!r}: it cannot begin with weights")
-    have, need = (None if c is None else c.tolist() for c in (init.classes_, source.classes))
-    rows = 1 if need is None or len(need) == 2 else len(need)
-    if init.coef_.shape != (rows, source.n_features) or have != need:
-        mine, theirs = ("numbers" if c is None else f"classes {c}" for c in (have, need))
-        shape = [rows, source.n_features]
-        raise ValueError(f"init has weights {list(init.coef_.shape)} for {mine}, the data need {shape} for {theirs}")
+        why = "cannot begin with weights" if init is given else "goes on from its whole state, and the data have grown"
+        raise TypeError(f"init has no effect with algo={run.method.name!r}: it {why}")
     run.version = 1
     if further:
         _warn_of_other_bits(run, init)

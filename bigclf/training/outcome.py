@@ -17,6 +17,7 @@ from bigclf.training.plan import MODEL_COPIES, Plan
 from bigclf.training.problems import progress_of
 from bigclf.training.run import Run
 from bigclf.training.sources import longest_row
+from bigclf.units import plural
 
 MANY = 0.01  # of the variances at their floor
 
@@ -111,6 +112,57 @@ def class_columns(rows: np.ndarray, n_classes: int) -> np.ndarray:
     return np.stack([-0.5 * rows[0], 0.5 * rows[0]], axis=1) if n_classes == 2 else rows.T
 
 
+def come_since(source: Any) -> list[str]:
+    """A warning of files that came to the data while it was learned from."""
+    found = source.new_files() if hasattr(source, "new_files") else []
+    if not found:
+        return []
+    named = found[0] + ", ..." * (len(found) > 1)
+    return [f"{plural(len(found), 'file')} ({named}) came since the data were opened and left out; train again to take "
+            "them in"]  # fmt: skip
+
+
+def grown(init: Model, n_features: int, classes: np.ndarray | None) -> Model:
+    """``init`` for data of more features or classes: the weights of those that it does not know are 0.
+
+    Raises
+    ------
+    ValueError : it knows features or classes that the data have not, or one of both is a regression.
+    """
+    have, need = (None if c is None else c.tolist() for c in (init.classes_, classes))
+    if have == need and init.n_features == n_features:
+        return init
+    rows = 1 if need is None or len(need) == 2 else len(need)
+    if (have is None) != (need is None) or init.n_features > n_features or not set(have or ()) <= set(need or ()):
+        mine, theirs = ("numbers" if c is None else f"classes {c}" for c in (have, need))
+        shapes = list(init.coef_.shape), [rows, n_features]
+        raise ValueError(f"init has weights {shapes[0]} for {mine}, the data need {shapes[1]} for {theirs}")
+    take = np.zeros((rows, init.coef_.shape[0]))  # rows of init make those of the new one
+    if rows == 1:
+        take[0, 0] = 1
+    elif have is not None and need is not None:
+        places = [need.index(label) for label in have]
+        if len(have) == 2:  # for the greater class is against the other
+            take[places, 0] = -1, 1
+        else:
+            take[places, range(len(have))] = 1
+    return Model(_wider(init.coef_, take, n_features), take @ init.intercept_, classes, init.features, init.method,
+                 facts=init.facts)  # fmt: skip
+
+
+def _wider(weights: Any, take: np.ndarray, n_features: int) -> Any:
+    """``take @ weights`` with columns of zeros, sparse where the weights are."""
+    if isinstance(weights, np.ndarray):
+        more = np.zeros((take.shape[0], n_features), weights.dtype)
+        more[:, : weights.shape[1]] = take @ weights
+        return more
+    import scipy.sparse as sp
+
+    found = (sp.csr_matrix(take) @ weights).tocsr().astype(weights.dtype)
+    found.resize(take.shape[0], n_features)
+    return found
+
+
 def validation(run: Run, source: Any, data: Any, link: Any, patience: Patience) -> dict[str, float]:
     """Measure the answer so far, by the workers where there are some; the figures are the same."""
     from bigclf.metrics import Evaluation, evaluate
@@ -172,7 +224,13 @@ def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMem
         stopped=run.stopped,
         mistakes=sum(status.total.mistakes for status in run.status),
         bytes_read=run.bytes_read,
-        warnings=[*source.warnings, *variances_used_up(run), *scaled_down(run), *not_separated(run)],
+        warnings=[
+            *source.warnings,
+            *variances_used_up(run),
+            *scaled_down(run),
+            *not_separated(run),
+            *come_since(source),
+        ],
         repeatable=not plan.opportunistic,
     )
 

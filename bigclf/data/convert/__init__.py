@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from bigclf.data import files
-from bigclf.data.convert import pieces, readers
+from bigclf.data.convert import appending, pieces, readers
 from bigclf.data.convert import shuffle as merging
 from bigclf.data.convert.parsed import Options
 from bigclf.data.convert.resuming import Workplace, tidy
@@ -54,6 +54,7 @@ def convert(
     shard_nnz: int = SHARD_NNZ,
     progress: Any = None,
     features: Any = None,
+    append: bool = False,
 ) -> Dataset:
     """Convert sparse text, or raw tables and texts, to shards.
 
@@ -80,6 +81,8 @@ def convert(
     features : of raw columns, what becomes of them: a ``Spec``, a table or YAML (``data/features/spec.py``), or a
         model or dataset that was made of such columns, with what was learned for it; what is else
         learned of them in the same read (means, dictionaries, frequencies ...) goes with the shards.
+    append : add to the shards that are at ``out``, which keep their bytes. Classes and, of sparse text, features may
+        become more; raw columns become the features that they are there.
 
     Returns
     -------
@@ -99,6 +102,7 @@ def convert(
             source, out, format, features, sparse,
             chunk_nnz=chunk_nnz, shuffle=shuffle, seed=seed, memory=memory, workers=workers, on_bad_rows=on_bad_rows,
             max_bad_fraction=max_bad_fraction, overwrite=overwrite, shard_nnz=shard_nnz, progress=progress,
+            append=append,
         )  # fmt: skip
     reader = readers.find(format, RAW_FORMATS)
     _check_choices(on_bad_rows, index_base, chunk_nnz, shard_nnz, max_bad_fraction)
@@ -106,13 +110,15 @@ def convert(
     total = parse_bytes(memory)
     sources = [pieces.look_at(path, number) for number, path in enumerate(files.expand(source))]
     workers = _workers(workers, total, sources)
+    before = appending.there(out) if append else None
     identity = {
+        "append": appending.identity(before),
         "sources": _as_known(sources),
         "options": [format, repr(options), chunk_nnz, shuffle, seed, on_bad_rows, max_bad_fraction, shard_nnz],
         "reader": readers.code_of(reader),
     }
     with (
-        _resuming(out, overwrite, identity) as work,
+        _resuming(out, overwrite, identity, before) as work,
         _Converter(work.directory, workers, total, progress, work) as converter,
     ):
         _compile_parser(reader, options)
@@ -130,7 +136,7 @@ def convert(
         )
         converter.parse(sources, job, keep_bad=on_bad_rows == "quarantine")
         converter.check(sources, max_bad_fraction)
-        converter.write(converter.plan(job, chunk_nnz, shard_nnz))
+        converter.write(appending.alike(converter.plan(job, chunk_nnz, shard_nnz), before))
     dataset = Dataset(out)
     dataset.report = converter.report(dataset)
     dataset.warnings += converter.warnings(index_base)
@@ -579,17 +585,18 @@ def _shard_count(cost: int, shard_nnz: int) -> int:
 
 
 @contextlib.contextmanager
-def _resuming(out: files.PathLike, overwrite: bool, identity: Mapping[str, Any]) -> Iterator[Workplace]:
+def _resuming(
+    out: files.PathLike, overwrite: bool, identity: Mapping[str, Any], before: Dataset | None = None
+) -> Iterator[Workplace]:
     """Yield a place whose shards take the name ``out`` when all went well. Where they did not, but might at another
     attempt, what was finished stays for that."""
     tidy(out)
-    _check_free(out, overwrite)
+    _check_free(out, overwrite, before)
     files.make_directory(files.parent_directory(out))
     work = Workplace(out, identity)
     try:
         yield work
-        _check_free(out, overwrite)
-        files.publish_directory(work.directory, files.absolute(out))
+        _take_place(work.directory, out, overwrite, before)
     except BaseException as error:
         free, size = files.free_bytes(work.path), work.size()
         again = work.leave(finished=not isinstance(error, OSError | RunError | KeyboardInterrupt))
@@ -610,16 +617,15 @@ def _no_room(out: files.PathLike, error: OSError, free: int, next: str) -> RunEr
 
 
 @contextlib.contextmanager
-def _building(out: files.PathLike, overwrite: bool) -> Iterator[str]:
+def _building(out: files.PathLike, overwrite: bool, before: Dataset | None = None) -> Iterator[str]:
     """Yield a hidden directory beside ``out`` that takes its name when all went well and is removed otherwise."""
-    _check_free(out, overwrite)
+    _check_free(out, overwrite, before)
     files.make_directory(files.parent_directory(out))
     beside = files.temporary_name(files.beside(out))
     files.make_directory(beside)
     try:
         yield beside
-        _check_free(out, overwrite)
-        files.publish_directory(beside, files.absolute(out))
+        _take_place(beside, out, overwrite, before)
     except BaseException as error:
         free = files.free_bytes(beside)
         files.remove_tree(beside)
@@ -628,8 +634,23 @@ def _building(out: files.PathLike, overwrite: bool) -> Iterator[str]:
         raise
 
 
-def _check_free(out: files.PathLike, overwrite: bool) -> None:
+def _take_place(directory: str, out: files.PathLike, overwrite: bool, before: Dataset | None) -> None:
+    """Make what was made appear at ``out``, or beside the shards that are there."""
+    _check_free(out, overwrite, before)
+    if before is None:
+        files.publish_directory(directory, files.absolute(out))
+    else:
+        appending.adopt(directory, files.absolute(out), before)
+        files.remove_tree(directory)
+
+
+def _check_free(out: files.PathLike, overwrite: bool, before: Dataset | None = None) -> None:
     """Refuse an output that is there already; only directories of shards are ever replaced."""
+    if before is not None:
+        if overwrite:
+            raise ValueError("append adds to what is there, overwrite replaces it: take one of them")
+        before.check_unchanged()
+        return
     name = os.fspath(out)
     if files.exists(name) and not files.is_directory(name):
         raise RunError(f"{name!r} is a file; name a directory for the shards")

@@ -19,8 +19,8 @@ import numpy as np
 from bigclf.block import Block, check_rows, writable
 from bigclf.data import convert as package
 from bigclf.data import files
+from bigclf.data.convert import appending, tables
 from bigclf.data.convert import shuffle as merging
-from bigclf.data.convert import tables
 from bigclf.data.convert.pieces import PIECE_BITS, ROW_BITS, Source, Task
 from bigclf.data.convert.shuffle import Slab, Spiller, Totals
 from bigclf.data.convert.tables import Bad, Batch, TableJob
@@ -244,13 +244,20 @@ def convert_columns(
     shard_nnz: int,
     progress: Any,
     part: HeldOut | None = None,
+    append: bool = False,
 ) -> Dataset:
     """Raw files, or a part of their rows, to shards (parameters: ``convert``); with ``learned`` they become what
     another read has learned."""
     total = parse_bytes(memory)
+    before = appending.there(out) if append else None
+    if before is not None:
+        spec, learned = _as_before(spec, before, out)
     raw = prepare(data, spec, total)
     workers = package._workers(workers, total, raw.sources)
-    with package._building(out, overwrite) as directory, _Columns(directory, workers, total, progress) as converter:
+    with (
+        package._building(out, overwrite, before) as directory,
+        _Columns(directory, workers, total, progress) as converter,
+    ):
         job = ColumnsJob(
             raw.reader, raw.spec, seed if shuffle else None, converter.scratch, converter.room // 4,
             on_bad_rows == "error", learned is None, part,
@@ -261,13 +268,31 @@ def convert_columns(
         features = finish.described(raw.spec, learned)
         finish.save(learned, directory)
         files.publish_text(files.join(directory, finish.SPEC), json.dumps(features))
-        converter.write(converter.plan_columns(job, features, learned, chunk_nnz, shard_nnz))
+        plan = converter.plan_columns(job, features, learned, chunk_nnz, shard_nnz)
+        converter.write(appending.alike(plan, before))
         finish.finisher_beside.cache_clear()
     dataset = Dataset(out)
     dataset.report = {**converter.report(dataset), **finish.report(raw.spec, learned),
                       "unlabelled": converter.tally.unlabelled}  # fmt: skip
     dataset.warnings += converter.warnings(1) + collision_warnings(dataset.report)
     return dataset
+
+
+def _as_before(spec: Spec, before: Dataset, out: files.PathLike) -> tuple[Spec, finish.Learned]:
+    """The spec of the shards that are there and what was learned for them; another spec is refused.
+
+    Raises
+    ------
+    SchemaError : the spec that was given says something else.
+    """
+    if not finish.is_columns(before.features):
+        raise SchemaError("the shards there were not made of raw columns", file=before.files[0])
+    kept = parse(before.features)
+    if spec.terms and spec.terms != kept.terms:
+        raise SchemaError("the shards there were made with another spec of features; leave it out, or convert to "
+                          "another directory", file=before.files[0])  # fmt: skip
+    kept = dataclasses.replace(kept, reader={**kept.reader, **spec.reader})
+    return kept, finish.load(before.features, str(out))
 
 
 def collision_warnings(report: Mapping[str, Any]) -> list[str]:

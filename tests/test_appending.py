@@ -1,0 +1,202 @@
+"""Datasets that grow: old shards keep their bytes, readers see all of the new ones or none."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import bigclf
+from bigclf.data import files
+from bigclf.data.convert import appending
+from bigclf.data.convert.resuming import Workplace
+from bigclf.errors import DataError, RunError, SchemaError
+from bigclf.model import Model
+from bigclf.training.outcome import grown
+
+
+def text_of(n_rows, width=40, labels=(-1, 1), seed=0):
+    rng = np.random.default_rng(seed)
+    lines = []
+    for _ in range(n_rows):
+        columns = np.sort(rng.choice(width, 5, replace=False)) + 1
+        lines.append(f"{rng.choice(labels)} " + " ".join(f"{c}:{rng.integers(1, 9)}" for c in columns))
+    return "\n".join(lines) + "\n"
+
+
+def content(directory):
+    return {name: (directory / name).read_bytes() for name in sorted(os.listdir(directory)) if name[:4] == "part"}
+
+
+@pytest.fixture
+def text(tmp_path):
+    def write(name, *args, **keywords):
+        path = tmp_path / f"{name}.svm"
+        path.write_text(text_of(*args, **keywords))
+        return path
+
+    return write
+
+
+SMALL = dict(shard_nnz=800, chunk_nnz=300)
+
+
+def test_appended_shards_stand_beside_the_old_ones(tmp_path, text):
+    a, b = text("a", 400), text("b", 300, 60, (-1, 1, 2), 1)
+    first = bigclf.convert(a, tmp_path / "s", append=True, **SMALL)  # nothing there yet
+    before = content(tmp_path / "s")
+    grown = bigclf.convert(b, tmp_path / "s", append=True, **SMALL)
+    after = content(tmp_path / "s")
+    assert {name: after[name] for name in before} == before and len(after) > len(before) + 1
+    assert sorted(after) == [f"part-{n:05d}.parquet" for n in range(len(after))]
+    assert (grown.n_rows, grown.n_features, grown.classes.tolist()) == (700, 60, [-1, 1, 2])
+    assert grown.report["rows"] == 300 and first.n_rows == 400
+    alone = bigclf.convert(b, tmp_path / "t", **SMALL)
+    assert list(content(tmp_path / "t").values()) == [after[n] for n in sorted(set(after) - set(before))]
+    assert grown.nnz == first.nnz + alone.nnz
+    manifest = json.loads((tmp_path / "s" / "_bigclf_manifest.json").read_text())
+    assert [f["name"] for f in manifest["files"]] == sorted(after)
+    assert bigclf.Dataset(tmp_path / "s").digest == grown.digest
+    assert not os.path.exists(tmp_path / "s" / files.UNFINISHED)
+
+
+@pytest.mark.parametrize("moment", ["before", "first", "manifest", "mark"])
+def test_an_appending_that_is_killed_is_invisible_and_goes_on(tmp_path, text, monkeypatch, moment):
+    class Killed(BaseException):
+        pass
+
+    def fatal(*_, **__):
+        raise Killed
+
+    a, b = text("a", 300), text("b", 300, seed=1)
+    for name in ("s", "whole"):
+        bigclf.convert(a, tmp_path / name, **SMALL)
+    bigclf.convert(b, tmp_path / "whole", append=True, **SMALL)
+    with monkeypatch.context() as patch:
+        patch.setattr(Workplace, "leave", lambda self, finished: files.unlock(self._lock))
+        if moment == "before":
+            patch.setattr(appending, "adopt", fatal)
+        elif moment == "mark":
+            real = files.remove
+            patch.setattr(files, "remove", lambda p: fatal() if str(p).endswith(files.UNFINISHED) else real(p))
+        else:
+            real, calls = files.put, []
+            last = 1 if moment == "first" else 10**9
+            patch.setattr(files, "put", lambda *p: (calls.append(p), real(*p), len(calls) < last or fatal()))
+            if moment == "manifest":
+                patch.setattr(bigclf.Dataset, "write_manifest", fatal)
+                with pytest.raises(Killed):  # in the first pass already, where it counts for nothing
+                    bigclf.convert(b, tmp_path / "s", append=True, **SMALL)
+                patch.setattr(bigclf.Dataset, "write_manifest", lambda self, d: None if "converting" in d else fatal())
+        with pytest.raises(Killed):
+            bigclf.convert(b, tmp_path / "s", append=True, **SMALL)
+    seen = bigclf.Dataset(tmp_path / "s")
+    assert seen.n_rows == 300 and bigclf.Dataset(tmp_path / "s" / "*.parquet").n_rows == 300
+    grown = bigclf.convert(b, tmp_path / "s", append=True, **SMALL)
+    assert grown.report["bytes_kept"] == grown.report["bytes_in"]
+    assert grown.n_rows == 600 and content(tmp_path / "s") == content(tmp_path / "whole")
+    assert sorted(os.listdir(tmp_path / "s")) == sorted(os.listdir(tmp_path / "whole"))
+
+
+def test_an_appending_given_up_is_cleared_by_the_next(tmp_path, text, monkeypatch):
+    a, b, c = text("a", 300), text("b", 500, seed=1), text("c", 60, seed=2)
+    bigclf.convert(a, tmp_path / "s", **SMALL)
+    with monkeypatch.context() as patch:
+        patch.setattr(bigclf.Dataset, "write_manifest", lambda self, d: 1 / 0 if not d.endswith("shards-1") else None)
+        with pytest.raises(ZeroDivisionError):
+            bigclf.convert(b, tmp_path / "s", append=True, **SMALL)
+    grown = bigclf.convert(c, tmp_path / "s", append=True, **SMALL)
+    assert grown.n_rows == 360 and len(content(tmp_path / "s")) == len(grown.files)
+
+
+def test_what_does_not_go_together_is_refused(tmp_path, text):
+    a = text("a", 300)
+    bigclf.convert(a, tmp_path / "s", **SMALL)
+    before = content(tmp_path / "s")
+    (tmp_path / "halves.svm").write_text("0.5 1:1\n1 2:1\n")
+    with pytest.raises(SchemaError, match="labels are int64 there and float64 in the new rows"):
+        bigclf.convert(tmp_path / "halves.svm", tmp_path / "s", append=True)
+    (tmp_path / "w.vw").write_text("1 2.0 | a:1\n-1 | b:1\n")
+    with pytest.raises(SchemaError, match="made with other features"):
+        bigclf.convert(tmp_path / "w.vw", tmp_path / "s", append=True, format="vw", hash_bits=10)
+    with pytest.raises(DataError):
+        (tmp_path / "bad.svm").write_text("1 x\n")
+        bigclf.convert(tmp_path / "bad.svm", tmp_path / "s", append=True)
+    with pytest.raises(ValueError, match="take one of them"):
+        bigclf.convert(a, tmp_path / "s", append=True, overwrite=True)
+    (tmp_path / "strange").mkdir()
+    (tmp_path / "strange" / "x.parquet").touch()
+    with pytest.raises(RunError, match="no shards that bigclf wrote"):
+        bigclf.convert(a, tmp_path / "strange", append=True)
+    assert content(tmp_path / "s") == before and not os.path.exists(tmp_path / "s" / files.UNFINISHED)
+    bigclf.convert(tmp_path / "halves.svm", tmp_path / "h")
+    assert bigclf.convert(a, tmp_path / "h", append=True).classes.tolist() == [-1, 0.5, 1]  # as floats
+
+
+def test_raw_columns_become_the_features_that_they_are_there(tmp_path):
+    rng = np.random.default_rng(0)
+
+    def rows(n, colours):
+        return "y,size,colour\n" + "".join(
+            f"{rng.choice(['no', 'yes'])},{rng.normal():.3f},{rng.choice(colours)}\n" for _ in range(n)
+        )
+
+    (tmp_path / "a.csv").write_text(rows(300, ["red", "green"]))
+    (tmp_path / "b.csv").write_text(rows(200, ["red", "blue"]))
+    spec = {"label": "y", "features": [{"numeric": "size", "scale": "standard"}, {"categorical": "colour"}]}
+    first = bigclf.convert(tmp_path / "a.csv", tmp_path / "s", format="csv", features=spec)
+    before = content(tmp_path / "s")
+    grown = bigclf.convert(tmp_path / "b.csv", tmp_path / "s", format="csv", append=True)
+    assert grown.features == first.features and grown.n_rows == 500 and grown.n_features == first.n_features
+    assert {name: content(tmp_path / "s")[name] for name in before} == before
+    model = bigclf.fit(grown, algo="dcd")
+    assert len(model.predict(str(tmp_path / "b.csv"))) == 200
+    other = {**spec, "features": [{"numeric": "size"}]}
+    with pytest.raises(SchemaError, match="another spec"):
+        bigclf.convert(tmp_path / "b.csv", tmp_path / "s", format="csv", append=True, features=other)
+
+
+def test_a_model_of_the_smaller_dataset_is_where_the_grown_one_begins(tmp_path, text):
+    bigclf.convert(text("a", 400), tmp_path / "s", **SMALL)
+    options = dict(algo="pa1", epochs=1, progress=False)
+    first = bigclf.fit(tmp_path / "s", **options)
+    grown = bigclf.convert(text("b", 300, 60, seed=1), tmp_path / "s", append=True, **SMALL)
+    longer = Model(np.pad(first.coef_, ((0, 0), (0, 20))), first.intercept_, first.classes_, method=first.method)
+    found, wanted = (bigclf.fit(grown, init=init, **options) for init in (first, longer))
+    assert found.coef_.shape == (1, 60) and (found.coef_ == wanted.coef_).all()
+    assert (found.coef_ != bigclf.fit(grown, **options).coef_).any()
+    with pytest.raises(ValueError, match="init has weights"):
+        bigclf.fit(np.ones((2, 3)), np.array([-1, 1]), init=first, **options)
+
+
+def test_models_grow(tmp_path):
+    two = Model(np.array([[1.0, 2.0]]), np.array([3.0]), np.array([-1, 1]))
+    same = grown(two, 3, np.array([-1, 1]))
+    assert same.coef_.tolist() == [[1, 2, 0]] and same.intercept_.tolist() == [3]
+    more = grown(two, 3, np.array([-1, 0, 1]))
+    assert more.coef_.tolist() == [[-1, -2, 0], [0, 0, 0], [1, 2, 0]] and more.intercept_.tolist() == [-3, 0, 3]
+    thin = Model(sp.csr_matrix(more.coef_), more.intercept_, more.classes_)
+    most = grown(thin, 4, np.array([-1, 0, 1, 2]))
+    assert most.sparse and most.dense_weights().tolist() == [*np.pad(more.coef_, ((0, 0), (0, 1))).tolist(), [0] * 4]
+    assert grown(two, 2, np.array([-1, 1])) is two
+    for wrong in ((1, np.array([-1, 1])), (2, np.array([0, 1])), (2, None)):
+        with pytest.raises(ValueError, match="init has weights"):
+            grown(two, *wrong)
+
+
+def test_files_that_come_during_a_run_are_reported_and_left_for_the_next(tmp_path, text, caplog):
+    """Fault 58."""
+    bigclf.convert(text("a", 400), tmp_path / "s", **SMALL)
+    more = bigclf.convert(text("b", 300, seed=1), tmp_path / "t", **SMALL)
+    alone = bigclf.fit(tmp_path / "s", algo="pa1", epochs=3, progress=False)
+
+    def arrive(record):
+        if record["epoch"] == 1:
+            os.link(more.files[0], tmp_path / "s" / "part-00099.parquet")
+
+    found = bigclf.fit(f"{tmp_path}/s/*.parquet", algo="pa1", epochs=3, callbacks=[arrive], progress=False)
+    told = [warning for warning in found.result_.warnings if "part-00099.parquet) came since" in warning]
+    assert (found.coef_ == alone.coef_).all() and len(told) == 1 and told[0] in caplog.text
+    again = bigclf.Dataset(tmp_path / "s")
+    assert again.n_rows > 400 and not again.new_files()
