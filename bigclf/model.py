@@ -660,10 +660,12 @@ def _matrix(X: Any) -> Any:
     """A numpy array or a scipy CSR matrix of numbers, [n, d]."""
     import scipy.sparse
 
+    from bigclf.data.arrays import sparse_of
+
     if scipy.sparse.issparse(X):
         return X.tocsr()
-    if hasattr(X, "sparse") and hasattr(X, "iloc"):  # a pandas frame of sparse columns
-        return X.sparse.to_coo().tocsr()
+    if (found := sparse_of(X)) is not None:
+        return found
     X = np.asarray(X)
     if X.ndim != 2:
         raise ValueError(f"Expected 2D array, got {X.ndim}D array instead. Reshape your data: one row per example")

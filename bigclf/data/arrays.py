@@ -10,6 +10,7 @@ import numpy as np
 
 from bigclf.block import FAULTS, OK, Block, as_unsigned, check_rows, one_value_a_row, rows_of, writable
 from bigclf.data.facts import Chunks, warn_of_numbers
+from bigclf.data.shards import rows_of_table
 from bigclf.errors import DataError
 
 TARGET_NNZ = 500_000
@@ -20,8 +21,9 @@ class Arrays:
 
     Parameters
     ----------
-    X : numpy [rows, features], scipy sparse, pandas DataFrame or pyarrow Table of numbers. A CSR matrix of float32
-        with sorted indices is used where it lies, without a copy.
+    X : numpy [rows, features], scipy sparse, pandas DataFrame (of sparse columns too), or pyarrow Table of numbers or
+        with a column of vectors, as in Parquet. A CSR matrix of float32 with sorted indices is used where it lies,
+        without a copy.
     y : [rows] labels: ints, floats, strings or bools, of one kind; numbers where they are to be predicted.
     sample_weight : [rows] at least 0, or None.
     least_chunks : rows are cut into at least so many chunks, where there are as many rows.
@@ -177,6 +179,8 @@ def csr_arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
         if not matrix.has_canonical_format:
             matrix = matrix.copy()
             matrix.sum_duplicates()
+    elif (sparse := sparse_of(X)) is not None:
+        matrix = sparse
     else:
         if hasattr(X, "to_pandas"):  # a pyarrow Table
             X = X.to_pandas()
@@ -203,6 +207,21 @@ def csr_arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     if indices.dtype.kind != "i" or indices.dtype.itemsize not in (4, 8):
         indices = indices.astype(np.int64)
     return matrix.indptr.astype(np.int64), indices, values, int(matrix.shape[1])
+
+
+def sparse_of(X: Any) -> Any:
+    """As CSR, without making it dense: a table in memory with a column of vectors, or a pandas DataFrame of sparse
+    columns; None of anything else."""
+    import scipy.sparse
+
+    if (rows := rows_of_table(X)) is not None:
+        return rows
+    dtypes: Any = getattr(X, "dtypes", None)
+    if getattr(dtypes, "ndim", 0) != 1 or not len(dtypes) or not all(hasattr(kind, "fill_value") for kind in dtypes):
+        return None
+    if any(kind.fill_value != 0 for kind in dtypes):  # then what is not stored is no zero
+        return None
+    return scipy.sparse.csr_matrix(X.sparse.to_coo())
 
 
 def label_array(y: Any) -> np.ndarray:

@@ -307,6 +307,35 @@ def read_rows(
         return group.rows()
 
 
+def rows_of_table(X: Any) -> Any:
+    """Rows of a table in memory (pyarrow's, polars') with a column of vectors, as CSR; None of anything else.
+
+    Raises
+    ------
+    DataError, SchemaError : as for a row group of such columns.
+    """
+    if not hasattr(X, "schema") or not (hasattr(X, "to_arrow") or hasattr(X, "to_batches") or hasattr(X, "to_pylist")):
+        return None
+    import pyarrow as pa
+    import scipy.sparse
+
+    table = X.to_arrow() if hasattr(X, "to_arrow") else X
+    table = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
+    if not isinstance(table, pa.Table) or not any(vectors.is_nested(column.type) for column in table.schema):
+        return None
+    layout = find_layout(table.schema, None, "the table in memory", need_label=False)
+    rows = _Group(table, layout._replace(label=None, weight=None), "the table in memory", 0, {}).rows()
+    checked_norms(rows, 2**63, layout, "the table in memory", 0)
+    values = rows.values if rows.values.size else np.ones(rows.indices.size, np.float32)
+    indices = rows.indices.astype(np.int64)
+    width = int(indices.max()) + 1 if indices.size else 0
+    found = scipy.sparse.csr_matrix((values, indices, rows.indptr), shape=(rows.n_rows, width))
+    if layout.indices is None:
+        found = found.copy()  # the numbers are the table's own
+        found.eliminate_zeros()
+    return found
+
+
 class _Group:
     """The columns of one row group on their way to ``Rows``."""
 

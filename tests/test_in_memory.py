@@ -1,0 +1,160 @@
+"""Rows in memory, in whatever form, train as the same rows in shards do, to the bit, and are predicted alike."""
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import scipy.sparse as sp
+
+import bigclf
+from bigclf.data.arrays import csr_arrays
+from bigclf.data.convert import write_shards
+from bigclf.errors import DataError
+
+OPTIONS = dict(algo="dcd", C=1.0, tol=1e-6, memory="100MB", progress=False)
+NAMES = [f"f{j}" for j in range(30)]
+
+
+def rows():
+    rng = np.random.default_rng(0)
+    x = sp.random(200, 30, 0.2, "csr", np.float32, random_state=rng)
+    x.sort_indices()
+    return x, np.where(x @ rng.standard_normal(30) > 0, 1, -1)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    x, y = rows()
+    out = tmp_path_factory.mktemp("rows") / "shards"
+    blocks = [(x.indptr, x.indices, x.data, (y > 0).astype(float))]
+    return bigclf.fit(write_shards(blocks, out, classes=[-1, 1], n_features=30), **OPTIONS)
+
+
+def wide(x):
+    x = x.copy()
+    x.indices, x.indptr = x.indices.astype(np.int64), x.indptr.astype(np.int64)
+    return x
+
+
+def unsorted(x):
+    x = x.copy()
+    for a, b in zip(x.indptr[:-1], x.indptr[1:], strict=True):
+        x.indices[a:b], x.data[a:b] = x.indices[a:b][::-1].copy(), x.data[a:b][::-1].copy()
+    x.has_sorted_indices = False
+    return x
+
+
+def repeated(x):
+    x, two = x.tocoo(), lambda part: np.concatenate([part, part])
+    return sp.coo_matrix((two(x.data / 2), (two(x.row), two(x.col))), x.shape)
+
+
+def read_only(x):
+    x = x.toarray()
+    x.setflags(write=False)
+    return x
+
+
+def frame(x):
+    return pd.DataFrame(x.toarray(), columns=NAMES)
+
+
+def sparse_frame(x):
+    return pd.DataFrame.sparse.from_spmatrix(x, columns=NAMES)
+
+
+def table(x):
+    return pa.table({name: x[:, [j]].toarray().ravel() for j, name in enumerate(NAMES)})
+
+
+def lists(x):
+    spans = list(zip(x.indptr[:-1], x.indptr[1:], strict=True))
+    return {name: [part[a:b].tolist() for a, b in spans] for name, part in (("indices", x.indices), ("values", x.data))}
+
+
+def polars(x):
+    library = pytest.importorskip("polars", reason="polars is not installed: pip install polars")
+    return library.DataFrame(lists(x))
+
+
+FORMS = {
+    "int64 indices": wide,
+    "csr_array": sp.csr_array,
+    "csc": sp.csc_matrix,
+    "lil": sp.lil_matrix,
+    "dok": sp.dok_matrix,
+    "bsr": sp.bsr_matrix,
+    "float64": lambda x: x.astype(np.float64),
+    "unsorted": unsorted,
+    "repeated": repeated,
+    "dense": lambda x: x.toarray(),
+    "by columns": lambda x: np.asfortranarray(x.toarray()),
+    "big-endian": lambda x: x.toarray().astype(">f4"),
+    "read-only": read_only,
+    "frame": frame,
+    "nullable frame": lambda x: frame(x).astype("Float32"),
+    "sparse frame": sparse_frame,
+    "half sparse frame": lambda x: pd.concat([frame(x).iloc[:, :9], sparse_frame(x).iloc[:, 9:]], axis=1),
+    "table": table,
+    "chunked table": lambda x: pa.concat_tables([table(x[:50]), table(x[50:])]),
+    "record batch": lambda x: table(x).to_batches()[0],
+    "table of lists": lambda x: pa.table(lists(x)),
+    "table of vectors": lambda x: pa.table({"features": pa.FixedSizeListArray.from_arrays(x.toarray().ravel(), 30)}),
+    "polars frame of lists": polars,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_rows_trains_as_shards_do(expected, form):
+    x, y = rows()
+    made = FORMS[form](x)
+    model = bigclf.fit(made, y, **OPTIONS)
+    np.testing.assert_array_equal(model.coef_, expected.coef_)
+    np.testing.assert_allclose(expected.decision_function(made), expected.decision_function(x), rtol=1e-12, atol=1e-12)
+
+
+LABELS = {
+    "series": pd.Series,
+    "categories": lambda y: pd.Series(y).astype("category"),
+    "nullable": lambda y: pd.Series(y, dtype="Int64"),
+    "arrow": pa.array,
+    "chunked": lambda y: pa.chunked_array([y[:10], y[10:]]),
+    "list": lambda y: y.tolist(),
+    "column": lambda y: y[:, None],
+    "bools": lambda y: pa.array(y > 0),
+    "text": lambda y: pd.Series(np.where(y > 0, "yes", "no")),
+    "objects": lambda y: np.where(y > 0, "yes", "no").astype(object),
+    "dictionary": lambda y: pa.array(np.where(y > 0, "yes", "no")).dictionary_encode(),
+}
+
+
+@pytest.mark.parametrize("form", LABELS)
+def test_every_form_of_labels_trains_as_shards_do(expected, form):
+    x, y = rows()
+    model = bigclf.fit(x, LABELS[form](y), **OPTIONS)
+    np.testing.assert_array_equal(model.coef_, expected.coef_)
+    assert (
+        model.classes_.size == 2 and (model.predict(x) == model.classes_[1]).sum() == (expected.predict(x) == 1).sum()
+    )
+
+
+def test_a_frame_of_sparse_columns_is_never_made_dense():
+    """Dense it would be 80 MB."""
+    x = sp.csr_matrix((np.ones(3), ([0, 1, 99_999], [5, 7, 0])), (100_000, 100))
+    frame = pd.DataFrame.sparse.from_spmatrix(x)
+    indptr, indices, values, d = csr_arrays(frame)
+    assert d == 100 and indices.tolist() == [5, 7, 0] and values.tolist() == [1, 1, 1] and indptr[-1] == 3
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"indices": [[0, -1]], "values": [[1.0, 2.0]]}, "negative"),
+        ({"indices": [[1, 0]], "values": [[1.0, 2.0]]}, "increas|sort|ascend"),
+        ({"indices": [[1, 2]], "values": [[1.0]]}, "2 indices but 1 values"),
+        ({"indices": [None], "values": [[1.0]]}, "null"),
+    ],
+)
+def test_vectors_in_memory_that_are_none(columns, message):
+    with pytest.raises(DataError, match=message):
+        csr_arrays(pa.table(columns))
