@@ -189,6 +189,33 @@ def test_the_choice_is_told(tmp_path):
     assert model.result_.chosen in (tmp_path / "run" / "run.json").read_text()
     with pytest.raises(ValueError, match="finds no method for loss=hinge, penalty=elastic_net"):
         fit(x, y, algo="auto", penalty="elastic_net", loss="hinge")
+    with pytest.raises(TypeError, match=r"unknown parameter 'alpah': no method has it \(did you mean alpha\?\)"):
+        fit(x, y, algo="auto", alpah=0.1)
+    with pytest.raises(ValueError, match="finds no method for .*r=.*; r is a parameter of arow, arow_var, arow_full"):
+        fit(x, y, algo="auto", r=0.1)
+
+
+def test_a_path_is_of_one_of_two_methods_and_has_no_place_for_what_is_of_fit(caplog):
+    x, y = random_rows(60, D)
+    for penalty, name in ((None, "newglmnet"), ("l2", "newton")):
+        found = bigclf.path(x, y, C=[0.1, 1.0], algo="auto", penalty=penalty, progress=False)
+        assert [model.method["name"] for model in found.models] == [name, name]
+    for name in ("max_seconds", "multiclass", "validate"):
+        with pytest.raises(TypeError, match=f"{name} has no place in path: it is a parameter of bigclf.fit"):
+            bigclf.path(x, y, C=[1.0], **{name: 1})
+
+
+def test_a_form_for_all_classes_at_once_is_named_as_it_was_asked_for():
+    x, _ = random_rows(60, D)
+    y = np.arange(60) % 3
+    named = "algo='pa1', multiclass='native'"
+    with pytest.raises(TypeError, match=f"r has no effect with {named}: .*arow.*; pa1 takes C, constraints"):
+        fit(x, y, algo="pa1", multiclass="native", r=1.0)
+    with pytest.raises(TypeError, match=f"tol has no effect with {named}"):
+        fit(x, y, algo="pa1", multiclass="native", tol=0.1)
+    with pytest.raises(ValueError, match=r"'mira', multiclass='native' takes class weights of 0 and 1 only") as told:
+        fit(x, y, algo="mira", multiclass="native", class_weight={0: 2})
+    assert "_mc" not in str(told.value)
 
 
 def test_a_bias_that_is_not_penalised_ends_with_its_certificate_on_separable_rows_too():

@@ -397,3 +397,88 @@ def test_numbers_are_swept_by_their_squared_error(rows):
     assert sweep(x, y, **{**given, "folds": 2, "validate": None}).best_model.certificate["gap"] <= 1e-3
     with pytest.raises(ValueError, match="losses for classes and for numbers"):
         sweep(x, y, grid={"loss": ["hinge", "epsilon_insensitive"]})
+
+
+# Several methods, and points given up on the way
+
+
+def test_methods_of_one_grid_are_what_each_is_alone(rows, quiet):
+    grid = [{"algo": ["dcd"], "C": [0.1, 1.0]}, {"algo": ["arow", "cw"]}, {"algo": ["pa1"], "C": [0.01]}]
+    found = sweep(*rows, grid=grid, epochs=4)
+    points = [("dcd", {"C": 0.1}), ("dcd", {"C": 1.0}), ("arow", {}), ("cw", {}), ("pa1", {"C": 0.01})]
+    assert [row["params"] for row in found.table] == [{"algo": name, **own} for name, own in points]
+    alone = sweep(*rows, algo="pa1", grid={"C": [0.01]}, epochs=4)
+    assert found.table[-1]["folds"] == alone.table[0]["folds"] and found.table[-1]["gap"] is None
+    best = min(found.table, key=lambda row: row["mean"])
+    assert found.best_params_ == best["params"] and found.best_model.method["name"] == best["params"]["algo"]
+    assert found.best_model.digest() == fit(*rows, epochs=4, progress=False, **best["params"]).digest()
+    assert found.flat()[2]["C"] is None and "arow" in repr(found) and len(found.to_pandas()) == 5
+    assert sweep(*rows, grid={"algo": ["pa1", "pa2"], "C": [0.1]}, epochs=2, refit=False).best_model is None
+
+
+@pytest.mark.parametrize(("algo", "halving"), [("pa1", "progressive"), ("pa1", "validation"), ("dcd", "validation")])
+def test_two_thirds_are_given_up_and_the_best_stays(rows, algo, halving, quiet):
+    grid = {"C": [0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0]}
+    options = {"algo": algo, "grid": grid, "epochs": 9} | ({"tol": 1e-5} if algo == "dcd" else {})
+    found, whole = sweep(*rows, halving=halving, **options), sweep(*rows, **options)
+    dropped = [row["dropped"] for row in found.table]
+    assert sorted(d for d in dropped if d) == [1] * 4 + [3] * 2 * (halving == "validation")
+    assert all(row["epochs"] == (row["dropped"] or row["epochs"]) for row in found.table)
+    if algo == "pa1":
+        assert sum(row["epochs"] for row in found.table) < 0.6 * sum(row["epochs"] for row in whole.table)
+        stays = [k for k, row in enumerate(found.table) if not row["dropped"]]
+        assert all(found.table[k]["folds"] == whole.table[k]["folds"] for k in stays)  # others have no part in it
+    kept = [row for row in found.table if not row["dropped"]]
+    assert found.best_params_ == min(kept, key=lambda row: (row["mean"], row["params"]["C"]))["params"]
+    least, most = min(row["mean"] for row in whole.table), max(row["mean"] for row in whole.table)
+    assert min(row["mean"] for row in kept) <= least + 0.2 * (most - least)
+
+
+def test_a_halved_sweep_resumes_where_it_was(rows, tmp_path):
+    grid = {"C": [0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0]}
+    options = dict(algo="pa1", grid=grid, epochs=9, halving="validation", checkpoint_every=0)
+    whole = sweep(*rows, **options)
+
+    def stop(record):
+        if record["epoch"] == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        sweep(*rows, run_dir=tmp_path / "run", callbacks=[stop], **options)
+    again = sweep(*rows, run_dir=tmp_path / "run", resume=True, **options)
+    same(whole, again)
+    assert [row["dropped"] for row in whole.table] == [row["dropped"] for row in again.table]
+
+
+def test_what_makes_no_sense_of_methods_and_halving_is_refused(rows):
+    for options, error, match in [
+        ({"halving": "progressive"}, TypeError, "no effect with algo='dcd': use halving='validation'"),
+        ({"halving": "half"}, ValueError, "halving must be one of"),
+        ({"refit": "yes"}, ValueError, "refit must be True or False"),
+        ({"grid": {"algo": ["pa1", "arow"], "C": [1]}}, TypeError, "C has no effect with algo='arow'"),
+        ({"grid": {"algo": ["pa1", "voted_perceptron"]}}, TypeError, "algo='voted_perceptron': its answer"),
+        ({"grid": {"algo": ["pa1", "arow"]}, "tol": 0.1}, TypeError, "none of the methods has a certificate"),
+        ({"grid": {"algo": "pa1"}}, ValueError, "list of names of methods"),
+        ({"grid": [{"algo": ["pa1"]}, {"algo": ["pa1"]}]}, ValueError, "twice"),
+        ({"grid": {"C": [1], "epochs": [1, 2]}}, TypeError, "epochs has no place in the grid"),
+        ({"max_seconds": 1}, TypeError, "max_seconds has no place in sweep"),
+        ({"grid": []}, ValueError, "grid must name parameters"),
+    ]:
+        with pytest.raises(error, match=match):
+            sweep(*rows, **options)
+
+
+def test_methods_on_the_command_line(shards, tmp_path):
+    pytest.importorskip("matplotlib")
+    where = [os.path.dirname(shards.files[0]), "-o", tmp_path / "out", "--folds", 2, "--epochs", 3]
+    out, _ = command("sweep", *where, "--grid", "pa1:C=0.01,1,100", "--grid", "arow:r=0.1,10,1000", "--grid", "algo=cw",
+                     "--halving", "progressive", "--no-refit")  # fmt: skip
+    assert "7 points" in out and "→" in out and "next:" not in out and not (tmp_path / "out" / "model.bigclf").exists()
+    told = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert told["best"] is None and [bool(row["dropped"]) for row in told["table"]].count(True) == 4
+    assert (tmp_path / "out" / "results.png").exists() and not (tmp_path / "out" / "run").exists()
+    with open(tmp_path / "out" / "results.csv") as file:
+        assert {row["r"] for row in csv.DictReader(file)} == {"", "0.1", "10.0", "1000.0"}
+    assert "arow" in command("inspect", tmp_path / "out")[0]
+    command("sweep", *where, "--overwrite", "--grid", "algo=pa1,pa2", "--grid", "C=0.1,1")
+    assert (tmp_path / "out" / "model.bigclf").exists()

@@ -20,7 +20,7 @@ LINES = 30  # weights that are drawn
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
 @click.option("-o", "--output", "out", required=True, metavar="DIR", help="Where results and models go.")
 @click.option("--C", "C", required=True, metavar="A,B,...", help="Values of the price of a unit of loss.")
-@click.option("--algo", default="newglmnet", show_default=True, help="newglmnet (L1, elastic net) or newton (L2).")
+@click.option("--algo", default="newglmnet", show_default=True, help="newglmnet (L1, elastic net), newton (L2), auto.")
 @click.option("--loss", help="The loss, for methods that have several.")
 @click.option("--penalty", help="The penalty, for methods that have several.")
 @click.option("--bias", type=click.Choice(["feature", "free", "none"]), help="The constant term  [default: feature]")

@@ -20,11 +20,22 @@ NAMES = {"error": "error", "log_loss": "log loss", "mean_squared_error": "mean s
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
 @click.option("-o", "--output", "out", required=True, metavar="DIR", help="Where results and the best model go.")
 @click.option(
-    "--grid", multiple=True, required=True, metavar="NAME=A,B,...", help="Values of a parameter (repeatable)."
+    "--grid",
+    multiple=True,
+    required=True,
+    metavar="[ALGO:]NAME=A,B,...",
+    help="Values of a parameter (repeatable); with ALGO: of that method alone; algo=A,B: methods.",
 )
 @click.option("--folds", type=click.IntRange(0), default=5, show_default=True, help="Parts of the rows, each measured"
               " on by a model that has not seen it; 0: choose by --validate.")  # fmt: skip
 @click.option("--validate", metavar="DATA", help="With --folds 0, the shards to choose by.")
+@click.option(
+    "--halving",
+    type=click.Choice(["validation", "progressive"]),
+    help="Give up two thirds of what is left"
+    " after epochs 1, 3, 9 ..., by errors on rows not learned from; or once, by those of the first epoch.",
+)
+@click.option("--refit/--no-refit", default=None, help="Learn the best point from all rows  [default: --refit]")
 @click.option("--algo", default="dcd", show_default=True, help="The method: see `bigclf algorithms`.")
 @click.option("--C", "C", type=float, help="Price of a unit of loss, where the grid has none.")
 @click.option("--loss", help="The loss, for methods that have several.")
@@ -61,7 +72,7 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
     from bigclf.data import files
 
     overwrite = options.pop("overwrite")
-    grid = {name: values_of(text) for name, text in _pairs(options.pop("grid")).items()}
+    grid = grids_of(_pairs(options.pop("grid")))
     prepare(out, overwrite=overwrite, resume=options["resume"])
     keywords = fit_keywords(ctx, options)
     again = terminal.command_line(ctx, resume=True)
@@ -76,7 +87,7 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
         terminal.emit_json(found.as_json() | {"files": written})
     else:
         show(found, out)
-    if not (found.converged and found.best_model.result_.converged):
+    if not (found.converged and (found.best_model is None or found.best_model.result_.converged)):
         ctx.exit(terminal.LIMITS)
 
 
@@ -90,6 +101,22 @@ def _pairs(given: tuple[str, ...]) -> dict[str, str]:
             raise click.BadParameter(f"{name} is given twice", param_hint="--grid")
         pairs[name] = values
     return pairs
+
+
+def grids_of(pairs: dict[str, str]) -> Any:
+    """``NAME=A,B`` for every method, ``ALGO:NAME=A,B`` for that one: a grid, or a list with one a method."""
+    shared = {name: values_of(text) for name, text in pairs.items() if ":" not in name}
+    own: dict[str, dict[str, Any]] = {}
+    for key, text in pairs.items():
+        algo, colon, name = key.partition(":")
+        if colon:
+            own.setdefault(algo, {})[name] = values_of(text)
+    if not own:
+        return shared
+    rest = [name for name in shared.pop("algo", []) if name not in own]
+    return [{"algo": [algo], **shared, **grid} for algo, grid in own.items()] + (
+        [{"algo": rest, **shared}] if rest else []
+    )
 
 
 def values_of(text: str) -> list[Any]:
@@ -130,7 +157,10 @@ def write(found: Any, out: str) -> list[str]:
     paths = {name: files.join(out, name) for name in FILES}
     write_json(paths["results.json"], found.as_json())
     write_table(paths["results.csv"], found.flat())
-    found.best_model.save(paths["model.bigclf"])
+    if found.best_model is None:
+        del paths["model.bigclf"]
+    else:
+        found.best_model.save(paths["model.bigclf"])
     if not draw(found, paths["results.png"]):
         del paths["results.png"]
     return list(paths.values())
@@ -151,8 +181,8 @@ def write_table(path: str, rows: list[dict[str, Any]]) -> None:
 
 
 def draw(found: Any, path: str) -> bool:
-    """The measure against the first parameter of numbers, a line for each value of the others; False without
-    matplotlib or where there is none such."""
+    """The measure against the first parameter of numbers, a line for each value of the others; where there is none
+    such, the points one below the other. False without matplotlib."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -160,17 +190,26 @@ def draw(found: Any, path: str) -> bool:
         return False
     from bigclf.data import files
 
-    names = list(found.table[0]["params"])
-    axis = next((n for n in names if all(isinstance(r["params"][n], int | float) for r in found.table)), None)
-    if axis is None:
-        return False
-    figure = Figure(figsize=(6, 4), layout="constrained")
+    axis = axis_of(found)
+    height = 4 if axis else max(2.0, 1 + 0.3 * len(found.table))
+    figure = Figure(figsize=(6, height), layout="constrained")
     axes = FigureCanvasAgg(figure).figure.add_subplot()
+    if axis is None:
+        _draw_points(axes, found)
+    else:
+        _draw_lines(axes, found, axis)
+    with files.publishing(path) as beside:
+        figure.savefig(beside, format="png", dpi=150)
+    return True
+
+
+def _draw_lines(axes: Any, found: Any, axis: str) -> None:
     lines: dict[str, list[tuple[float, float, float]]] = {}
     for row in found.table:
         if row["mean"] is not None:
-            label = ", ".join(f"{n}={v}" for n, v in row["params"].items() if n != axis)
-            lines.setdefault(label, []).append((row["params"][axis], row["mean"], row["spread"] or 0.0))
+            own = row["params"]
+            label = ", ".join(f"{name}={own[name]}" for name in found.names if name != axis and name in own)
+            lines.setdefault(label, []).append((own[axis], row["mean"], row["spread"] or 0.0))
     for label, points in lines.items():
         x, y, spread = zip(*sorted(points), strict=True)
         axes.errorbar(x, y, spread, marker="o", capsize=3, label=label or None)
@@ -180,40 +219,62 @@ def draw(found: Any, path: str) -> bool:
     axes.set_ylabel(f"{NAMES[found.measure]} on rows not learned from")
     if any(lines):
         axes.legend()
-    with files.publishing(path) as beside:
-        figure.savefig(beside, format="png", dpi=150)
-    return True
+
+
+def _draw_points(axes: Any, found: Any) -> None:
+    from bigclf.training.sweep import name_of
+
+    rows = [row for row in found.table if row["mean"] is not None]
+    for place, row in enumerate(rows):
+        colour = "C1" if row["params"] == found.best_params_ else "0.6" if row.get("dropped") else "C0"
+        axes.errorbar(row["mean"], place, xerr=row["spread"] or 0.0, marker="o", capsize=3, color=colour)
+    axes.set_yticks(range(len(rows)), [name_of(row["params"]) for row in rows])
+    axes.invert_yaxis()
+    axes.set_xlabel(f"{NAMES[found.measure]} on rows not learned from")
+
+
+def axis_of(found: Any) -> str | None:
+    """The first parameter that is a number in every point."""
+    for name in found.names:
+        if all(isinstance(row["params"].get(name), int | float) for row in found.table):
+            return str(name)
+    return None
 
 
 def show(found: Any, out: str) -> None:
     from bigclf.data import files
 
-    result = found.best_model.result_
+    result = None if found.best_model is None else found.best_model.result_
+    seconds = found.seconds + (0 if result is None else result.seconds)
     terminal.heading(out, f"{plural(len(found.table), 'point')}, {plural(found.reads, 'read')}, "
-                     f"{format_seconds(found.seconds + result.seconds)}")  # fmt: skip
+                     f"{format_seconds(seconds)}")  # fmt: skip
     print_table(found.table, found.measure, found.best_params_)
-    if not (found.converged and result.converged):
+    if not (found.converged and (result is None or result.converged)):
         click.echo(
             "  " + terminal.poor("not converged: stopped at the limits") + "; give more epochs, or a larger --tol"
         )
-    click.echo(f"  next: {click.style(f'bigclf evaluate {files.join(out, FILES[-1])} TEST_DATA', bold=True)}")
+    if result is not None:
+        click.echo(f"  next: {click.style(f'bigclf evaluate {files.join(out, FILES[-1])} TEST_DATA', bold=True)}")
 
 
 def print_table(points: list[dict[str, Any]], measure: str, best_params: dict[str, Any]) -> None:
-    """The points of the grid, an arrow at the best."""
+    """The points of the grid, an arrow at the best; in grey those that were given up on the way."""
     from rich import box
     from rich.table import Table
 
+    from bigclf.training.sweep import shown_value
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    names = [*points[0]["params"], NAMES[measure], "spread", "gap", "epochs", "seconds"]
-    for name in ("", *names):
+    names = list(dict.fromkeys(name for row in points for name in row["params"]))
+    for name in ("", *names, NAMES[measure], "spread", "gap", "epochs", "seconds"):
         table.add_column(name, justify="right")
     for row in points:
         best = row["params"] == best_params
-        cells = [*(f"{v:g}" if isinstance(v, float) else str(v) for v in row["params"].values()),
+        cells = [*(shown_value(row["params"].get(name)) for name in names),
                  _number(row["mean"], ".5f"), _number(row["spread"], ".5f"), _number(row["gap"], ".1e"),
                  str(row["epochs"]), f"{row['seconds']:.2f}"]  # fmt: skip
-        table.add_row("→" if best else "", *cells, style="bold" if best else None)
+        style = "bold" if best else "dim" if row.get("dropped") else None
+        table.add_row("→" if best else "", *cells, style=style)
     terminal.tables().print(table)
 
 

@@ -6,6 +6,7 @@ A method is a file with its kernels and a line in ``METHODS`` (``table.py``); th
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -17,7 +18,10 @@ from bigclf.methods.table import METHODS
 from bigclf.mixing import Rule
 from bigclf.penalties import PENALTIES
 
-__all__ = ["METHODS", "SCHEDULES", "SHARES", "Method", "Param", "Setting", "by_shares", "native", "resolve"]
+__all__ = [
+    "METHODS", "SCHEDULES", "SHARES", "Method", "Param", "Setting", "by_shares", "listed", "native", "require_known",
+    "resolve",
+]  # fmt: skip
 
 
 class Setting(NamedTuple):
@@ -132,20 +136,20 @@ def resolve(
     for name in given:
         if name not in own:
             others = [m.name for m in METHODS.values() if any(p.name == name for p in m.params)]
-            where = f"it has an effect with {', '.join(others)}" if others else "no method has it"
-            has = f"; {algo} takes {', '.join(own)}" if own else f"; {algo} takes none"
-            raise TypeError(f"{name} has no effect with algo={algo!r}: {where}{has}")
+            has = f"{algo.removesuffix('_mc')} takes {', '.join(own) or 'none'}"
+            where = f"it has an effect with {listed(others)}" if others else f"no method has it{_near(name, own)}"
+            raise TypeError(f"{name} has no effect with {method.asked}: {where}; {has}")
     if loss is not None and loss not in method.losses:
         has = f"it has {', '.join(method.losses)}" if method.losses else "it is its own loss"
-        raise (ValueError if method.losses else TypeError)(f"loss={loss!r} has no meaning with algo={algo!r}: {has}")
+        raise (ValueError if method.losses else TypeError)(f"loss={loss!r} has no meaning with {method.asked}: {has}")
     if penalty is not None and penalty not in (method.penalties or ("l2",)):
-        raise ValueError(f"penalty={penalty!r} is not available with algo={algo!r}: it has {method.penalties}")
+        raise ValueError(f"penalty={penalty!r} is not available with {method.asked}: it has {method.penalties}")
     if (bias or "none") not in method.bias:
-        raise ValueError(f"bias={bias!r} is not available with algo={algo!r}: it has {', '.join(method.bias)}")
+        raise ValueError(f"bias={bias!r} is not available with {method.asked}: it has {', '.join(method.bias)}")
     if groups > 1 and not method.mixings:
-        raise ValueError(f"groups={groups} is not available with algo={algo!r}: it runs with one group")
+        raise ValueError(f"groups={groups} is not available with {method.asked}: it runs with one group")
     if mixing is not None and mixing not in method.mixings:
-        raise ValueError(f"mixing={mixing!r} has no meaning with algo={algo!r}: it has {', '.join(method.mixings)}")
+        raise ValueError(f"mixing={mixing!r} has no meaning with {method.asked}: it has {', '.join(method.mixings)}")
     if mixing is not None and groups == 1:
         raise TypeError(f"mixing={mixing!r} has no effect with one group; set groups=")
     chosen = loss or (method.losses[0] if method.losses else None)
@@ -173,6 +177,25 @@ def resolve(
     return Setting(method, chosen, settings)
 
 
+def listed(names: Iterable[str]) -> str:
+    """Names of methods in a message; a form for all classes at once goes with the method that it is a form of."""
+    names = list(names)
+    return ", ".join(name for name in names if name.removesuffix("_mc") == name or name[:-3] not in names)
+
+
+def require_known(names: Iterable[str]) -> None:
+    """TypeError for the first that is no parameter of any method."""
+    every = list(dict.fromkeys(param.name for method in METHODS.values() for param in method.params))
+    for name in names:
+        if name not in every:
+            raise TypeError(f"unknown parameter {name!r}: no method has it{_near(name, every)}")
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
 def native(algo: str, multiclass: str) -> str:
     """The method that learns more than two classes as the user wants it.
 
@@ -190,7 +213,7 @@ def native(algo: str, multiclass: str) -> str:
     if multiclass == "native" and not method.all_classes:
         if method.native is None:
             twins = {m.native for m in METHODS.values()}
-            having = ", ".join(n for n, m in METHODS.items() if m.native or (m.all_classes and n not in twins))
+            having = listed(n for n, m in METHODS.items() if m.native or (m.all_classes and n not in twins))
             raise ValueError(f'multiclass="native" is not available with algo={algo!r}: it is with {having}')
         return method.native
     return algo

@@ -239,6 +239,12 @@ class Method:
         return self.certify is not None or self.absorb is not None
 
     @property
+    def asked(self) -> str:
+        """How a person asks for it: ``algo='pa1'``, for all classes at once ``algo='pa1', multiclass='native'``."""
+        base = self.name.removesuffix("_mc")
+        return f"algo={base!r}" + ("" if base == self.name else ", multiclass='native'")
+
+    @property
     def all_classes(self) -> bool:
         """Whether one problem has all classes."""
         return self.multiclass == ("native",)

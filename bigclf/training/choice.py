@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from bigclf.losses import BOXED
-from bigclf.methods import METHODS
+from bigclf.methods import METHODS, Method, listed, require_known
 from bigclf.units import format_bytes
 
 ENTRY_BYTES, ROW_BYTES = 8, 100  # of a row in memory, about
@@ -52,15 +52,22 @@ def choose(asked: Asked) -> tuple[str, str]:
 
     Raises
     ------
-    ValueError : there is no method for that.
+    ValueError : there is no method for that.   TypeError : a parameter that no method has.
     """
+    require_known(asked.given)
     loss = asked.loss or ("logistic" if asked.penalty in ("l1", "elastic_net") or asked.bias == "free" else "hinge")
     for name, reason in _wishes(asked, loss):
         if _can(name, asked, loss):
             return name, f"algo=auto: {name}, for {reason}"
     said = {"loss": asked.loss, "penalty": asked.penalty, "bias": asked.bias, **dict.fromkeys(asked.given, "...")}
     what = ", ".join(f"{name}={value}" for name, value in said.items() if value is not None)
-    raise ValueError(f"algo='auto' finds no method for {what}; name one (bigclf.algorithms() has what each takes)")
+    owners = ((name, listed(m.name for m in METHODS.values() if _has(m, name))) for name in asked.given if name != "C")
+    where = "".join(f"; {name} is a parameter of {having}" for name, having in owners)
+    raise ValueError(f"algo='auto' finds no method for {what or 'this'}{where}; name one (see `bigclf algorithms`)")
+
+
+def _has(method: Method, name: str) -> bool:
+    return any(param.name == name for param in method.params)
 
 
 def _wishes(asked: Asked, loss: str) -> Iterable[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import json
 import logging
 import platform
@@ -11,7 +12,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from bigclf.data.iterator import is_iterator, write_down
 from bigclf.errors import ClusterError, Interrupted, MemoryBudgetError, masked
 from bigclf.jit import cpu_type
 from bigclf.losses import REGRESSION
-from bigclf.methods import Method, Setting, native, resolve
+from bigclf.methods import METHODS, Method, Setting, native, resolve
 from bigclf.model import Model, load
 from bigclf.raw import of_columns
 from bigclf.training.bench import Bench, Job
@@ -244,7 +245,7 @@ def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(given["opportunistic"], bool):
         raise ValueError(f"opportunistic must be True or False, not {given['opportunistic']!r}")
     if given["opportunistic"] and not method.working_set:
-        raise ValueError(f"opportunistic=True has no effect with algo={method.name!r}: it has no working set")
+        raise ValueError(f"opportunistic=True has no effect with {method.asked}: it has no working set")
     if given["opportunistic"] and is_cluster(given["workers"]):
         raise ValueError("opportunistic=True has no effect with workers: it runs in this process")
     require_numbers(given, "tol", "epochs", "max_seconds", "seed", "checkpoint_every", "threads", "segments")
@@ -254,7 +255,7 @@ def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
         raise TypeError("callbacks must be a list of functions that take a record")
     tol, epochs = given["tol"], given["epochs"]
     if tol is not None and not method.certificate:
-        raise TypeError(f"tol has no effect with algo={method.name!r}: it has no certificate; set epochs=")
+        raise TypeError(f"tol has no effect with {method.asked}: it has no certificate; set epochs=")
     if tol is not None and not 0 <= float(tol) < 1:
         raise ValueError(f"tol must be at least 0 and less than 1, not {tol!r}")
     if epochs is not None and (int(epochs) != epochs or epochs < 1):
@@ -264,7 +265,7 @@ def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"max_seconds must be more than 0, not {given['max_seconds']!r}")
     require_early_stopping(given["early_stopping"], given["validate"], method)
     if given["init"] is not None and method.rows is not None and method.absorb is None:
-        raise TypeError(f"init has no effect with algo={method.name!r}: its answer comes from dual variables")
+        raise TypeError(f"init has no effect with {method.asked}: its answer comes from dual variables")
     if int(given["seed"]) != given["seed"] or given["seed"] < 0:
         raise ValueError(f"seed must be a whole number of at least 0, not {given['seed']!r}")
     if given["resume"] and given["run_dir"] is None:
@@ -286,9 +287,9 @@ def require_early_stopping(patience: Any, validate: Any, method: Method) -> None
     if patience is None:
         return
     if method.certificate:
-        raise TypeError(f"early_stopping has no effect with algo={method.name!r}: it ends at its tolerance")
+        raise TypeError(f"early_stopping has no effect with {method.asked}: it ends at its tolerance")
     if not method.linear:
-        raise TypeError(f"early_stopping is not available with algo={method.name!r}: its answer is not its weights")
+        raise TypeError(f"early_stopping is not available with {method.asked}: its answer is not its weights")
     if validate is None:
         raise TypeError("early_stopping has no effect without validate=: rows to measure on")
     if isinstance(patience, bool) or not isinstance(patience, int | np.integer) or patience < 1:
@@ -333,6 +334,14 @@ def require_whole(given: dict[str, Any], *names: str) -> None:
     for name in names:
         if given[name] is not None and (int(given[name]) != given[name] or given[name] < 1):
             raise ValueError(f"{name} must be a whole number of at least 1, not {given[name]!r}")
+
+
+def refuse_what_fit_has(names: Iterable[str], where: str) -> None:
+    """TypeError for parameters of ``fit`` that are no method's: they have no place among the methods' own."""
+    own = {param.name for method in METHODS.values() for param in method.params} | {"loss", "algo"}
+    for name in names:
+        if name not in own and name in inspect.signature(fit).parameters:
+            raise TypeError(f"{name} has no place in {where}: it is a parameter of bigclf.fit")
 
 
 def is_cluster(workers: Any) -> bool:
@@ -462,6 +471,7 @@ def conducted(
             source, problems, plan, engine, tol=options["tol"], epochs=options["epochs"],
             max_seconds=options["max_seconds"], directory=directory, checkpoint_every=options["checkpoint_every"],
             watch=watch, progress=screen, stopping=stopping, early_stopping=options.get("early_stopping"),
+            give_up=options.get("give_up"),
         )  # fmt: skip
         stack.callback(run.release)
         if before is not None and isinstance(run.engine, LocalEngine):
@@ -616,7 +626,7 @@ def _start_from(run: Run, init: Model, source: Any) -> None:
     place, further = run.method.place, init is given and goes_on(run, init)
     if place is None and not further:
         why = "cannot begin with weights" if init is given else "goes on from its whole state, and the data have grown"
-        raise TypeError(f"init has no effect with algo={run.method.name!r}: it {why}")
+        raise TypeError(f"init has no effect with {run.method.asked}: it {why}")
     run.version = 1
     if further:
         _warn_of_other_bits(run, init)

@@ -267,7 +267,7 @@ def scaled_down(run: Run) -> list[str]:
     most = max([figures.get("largest_value", 1.0) for figures in told_of(run)], default=1.0)
     if most <= 1:
         return []
-    return [f"values up to {most:g}: algo={run.method.name!r} is made for values up to 1 and divides all by {most:g}"]
+    return [f"values up to {most:g}: {run.method.asked} is made for values up to 1 and divides all by {most:g}"]
 
 
 def not_separated(run: Run) -> list[str]:

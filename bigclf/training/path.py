@@ -27,6 +27,7 @@ from bigclf.training.fitting import (
     default_groups,
     is_cluster,
     linked,
+    refuse_what_fit_has,
     require_numbers,
     require_whole,
 )
@@ -123,7 +124,8 @@ def path(
     Parameters
     ----------
     C : the values, in any order; of L1 a larger one keeps more features.
-    algo : a method that takes its steps from sums over all rows, "newglmnet" (L1, elastic net) or "newton" (L2).
+    algo : a method that takes its steps from sums over all rows, "newglmnet" (L1, elastic net) or "newton" (L2), or
+        "auto": which of the two has the penalty (None: L1).
     tol, epochs : of each value, as in ``fit``; run_dir : where the path can be resumed from.
     Everything else is as in ``fit``.
 
@@ -136,6 +138,10 @@ def path(
     As ``fit``; ValueError for values that make no sense; TypeError for a method without warm starts.
     """
     points = [{"C": value} for value in values_of(C)]
+    refuse_what_fit_has(params, "path")
+    if algo == "auto":
+        algo = "newton" if penalty == "l2" else "newglmnet"
+        log.info("algo=auto: %s, for %s", algo, "l2" if penalty == "l2" else "exact zeros")
     require_numbers({"groups": groups}, "groups")
     require_whole({"groups": groups}, "groups")
     bias = None if bias == "none" else bias

@@ -63,6 +63,7 @@ class Status:
         self.penalty = PENALTY  # on groups that disagree
         self.epochs = 0  # that it has learned in
         self.over = False  # it has had as many as it may have
+        self.dropped = False  # others promise more
         self.stalled = False  # floating point has no better answer
         self.last_mistakes = 0  # in its last epoch
         self.settled = False  # its last epoch learned from no row, and no further one would
@@ -122,6 +123,7 @@ class Run:
     progress : ``advance(rows, nbytes)`` for each block.
     stopping : says why the run is to stop, or None.
     early_stopping : epochs in a row without a better figure on the validation rows after which to end, or None.
+    give_up : called with the run at the end of each epoch: numbers of problems that are learned no further; or None.
     """
 
     def __init__(
@@ -140,8 +142,10 @@ class Run:
         progress: Any,
         stopping: Callable[[], str | None],
         early_stopping: int | None = None,
+        give_up: Callable[[Run], list[int]] | None = None,
     ) -> None:
         self.source, self.problems, self.plan = source, problems, plan
+        self.give_up = give_up
         self.tol, self.epochs, self.max_seconds = tol, epochs, max_seconds
         self.directory, self.checkpoint_every = directory, checkpoint_every
         self.watch, self.progress, self.stopping = watch, progress, stopping
@@ -464,6 +468,8 @@ class Run:
 
     def _look_at_limits(self) -> None:
         late = self._late() and not self._unproved  # what was found on collected columns has one more read, to prove it
+        for number in self.give_up(self) if self.give_up is not None and not late else ():
+            self.status[number].over = self.status[number].dropped = True
         ended = [n for n in self._todo() if self.status[n].epochs >= self.epochs or self.status[n].settled]
         proves = self.tol is not None and self.method.absorb is None
         if ended and proves:
@@ -484,9 +490,10 @@ class Run:
         """What ended a run in which nothing is left to learn."""
         if any(status.stalled for status in self.status):
             return "stalled"
-        if self.tol is not None and all(status.done for status in self.status):
+        kept = [status for status in self.status if not status.dropped]
+        if self.tol is not None and all(status.done for status in kept):
             return "tolerance"
-        return "settled" if all(status.settled for status in self.status) else "epochs"
+        return "settled" if all(status.settled for status in kept) else "epochs"
 
     def _late(self) -> bool:
         return self.max_seconds is not None and self.seconds > self.max_seconds
@@ -658,7 +665,7 @@ class Run:
 
     def go_further(self) -> None:
         """A run that stopped at its limits goes on when it is given further ones."""
-        further = [s for s in self.status if s.over and s.epochs < self.epochs and not s.settled]
+        further = [s for s in self.status if s.over and s.epochs < self.epochs and not (s.settled or s.dropped)]
         for status in further:
             status.over = False
         if further or self.stopped == "seconds":
@@ -715,7 +722,7 @@ def _carried(group: int, carry: Carry, arrays: dict[str, np.ndarray]) -> Any:
 
 _LATER: dict[str, Any] = {  # facts that older checkpoints have not
     "epochs": 0, "over": False, "busy": 0.0, "settled": False, "last_mistakes": 0, "stalled": False,
-    "violation": None,
+    "violation": None, "dropped": False,
 }  # fmt: skip
 _FLOATS = ("primal", "dual", "estimate", "seen", "truth", "optimism", "penalty")
 _LATER_FLOATS = {"tried": np.inf}

@@ -16,7 +16,7 @@ from bigclf.data.working_set import WorkingSet
 from bigclf.deltas import difference
 from bigclf.errors import DataError
 from bigclf.jit import compiling, inner, random_state, shuffle_runs
-from bigclf.methods import METHODS, Setting
+from bigclf.methods import METHODS, Setting, listed
 from bigclf.methods.method import Given
 from bigclf.mixing import FEATURES, SUM, Mixture, agree, half_distance, line_search
 from bigclf.training.visit import Dual, Sums
@@ -98,14 +98,14 @@ def require_usable(source: Any, setting: Setting, class_weights: np.ndarray | No
     if setting.method.row_weights == "any":
         return
     if class_weights is not None and not np.isin(class_weights, (0.0, 1.0)).all():
-        raise ValueError(f"algo={setting.method.name!r} takes class weights of 0 and 1 only{others()}")
+        raise ValueError(f"{setting.method.asked} takes class weights of 0 and 1 only{others()}")
     if source.weighted and not _zero_or_one(source):
-        raise DataError(f"algo={setting.method.name!r} takes row weights of 0 and 1 only{others()}", column="weight")
+        raise DataError(f"{setting.method.asked} takes row weights of 0 and 1 only{others()}", column="weight")
 
 
 def others() -> str:
     """Which methods take any weights."""
-    return f" (any are taken by {', '.join(name for name, method in METHODS.items() if method.row_weights == 'any')})"
+    return f" (any are taken by {listed(name for name, method in METHODS.items() if method.row_weights == 'any')})"
 
 
 def _row_groups(source: Any) -> Iterator[Block]:

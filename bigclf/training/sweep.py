@@ -5,6 +5,10 @@ rows are in memory, values of C are learned in ascending order, each from the du
 C2 / C1, inside the box, as far along its line as the dual objective gains); where they stream by, all learn from each
 block while it is there. A last read measures each answer on the rows its fold kept from it; the best value is then
 learned from all rows, beginning with the mean of its folds' dual variables.
+
+Several methods are as many runs over the same rows, one after another. Successive halving (Jamieson, Talwalkar, AISTATS
+2016) learns two thirds of the points no further, the worst of those left: by the error on rows not learned from after
+epochs 1, 3, 9 and so on, or once, by the progressive error of the first epoch.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from bigclf.block import Block
 from bigclf.data import files
 from bigclf.data.arrays import Arrays
 from bigclf.losses import REGRESSION
-from bigclf.methods import Setting, native, resolve
+from bigclf.methods import METHODS, Setting, native, resolve
 from bigclf.model import Model
 from bigclf.training.bench import Bench, Job, stream_of
 from bigclf.training.engines import LocalEngine
@@ -37,6 +41,7 @@ from bigclf.training.fitting import (
     default_groups,
     is_cluster,
     linked,
+    refuse_what_fit_has,
     require_numbers,
     require_whole,
 )
@@ -52,6 +57,8 @@ from bigclf.training.validation import Candidate, measure_all, measure_of, open_
 from bigclf.training.visit import RowFile
 
 log = logging.getLogger("bigclf")
+HALVINGS = ("progressive", "validation")
+KEEP = 3  # of so many points one is learned further
 HOW_NOT_WHAT = ("working_set", "schedule", "inner_rounds")  # parameters that no answer depends on
 
 
@@ -63,10 +70,12 @@ class Sweep:
     ----------
     table : a dict for each point of the grid, in its order: ``params``; ``mean``, ``spread`` (standard deviation over
         the folds) and ``folds`` (each fold's) of ``measure`` on rows not learned from; ``gap``, the worst of its
-        certificates; ``epochs``, ``read`` (the last that a certificate needed), ``seconds`` of a core.
+        certificates; ``epochs``, ``read`` (the last that a certificate needed), ``seconds`` of a core; with halving
+        ``dropped``, the epoch after which it was learned no further, or None.
     measure : "error" (share of rows in the wrong class), "log_loss" or "mean_squared_error"; smaller is better.
-    best_params_ : the point with the smallest mean (of equal ones that with the smallest C, then the first).
-    best_model : learned from all rows with it, with its own certificate and ``result_``.
+    best_params_ : the point with the smallest mean (of equal ones that with the smallest C, then the first); with
+        halving, of those that were learned to the end.
+    best_model : learned from all rows with it, with its own certificate and ``result_``; None if that was not asked.
     certificates : for each point of the grid a list: of each problem name, fold, primal, dual, gap, read.
     models : without folds, the model of each point; else empty.
     seconds, reads, memory, plan, converged : of the run over the grid.
@@ -75,7 +84,7 @@ class Sweep:
     table: list[dict[str, Any]]
     measure: str
     best_params_: dict[str, Any]
-    best_model: Model
+    best_model: Model | None
     certificates: list[list[dict[str, Any]]]
     folds: int
     seconds: float
@@ -85,10 +94,19 @@ class Sweep:
     plan: dict[str, Any]
     history: list[dict[str, Any]]
     models: list[Model] = field(default_factory=list)
+    rank: Any = None  # of the best point: its error, C and number
+
+    @property
+    def names(self) -> list[str]:
+        """Of the parameters of all points."""
+        return list(dict.fromkeys(name for row in self.table for name in row["params"]))
 
     def flat(self) -> list[dict[str, Any]]:
-        """The table with the parameters as columns and without each fold's figure."""
-        return [row["params"] | {k: v for k, v in row.items() if k not in ("params", "folds")} for row in self.table]
+        """The table with the parameters as columns (None where a point has no such) and without each fold's figure."""
+        every = dict.fromkeys(self.names)
+        return [
+            every | row["params"] | {k: v for k, v in row.items() if k not in ("params", "folds")} for row in self.table
+        ]
 
     def to_pandas(self) -> Any:
         """The table as a pandas DataFrame, a row for each point of the grid."""
@@ -99,14 +117,16 @@ class Sweep:
     def as_json(self) -> dict[str, Any]:
         """Everything but the models, in types that JSON knows."""
         held = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {k: v for k, v in held.items() if k not in ("best_model", "models")} | {
-            "best": {"certificate": self.best_model.certificate, "facts": self.best_model.facts}
+        best = self.best_model
+        return {k: v for k, v in held.items() if k not in ("best_model", "models", "rank")} | {
+            "best": None if best is None else {"certificate": best.certificate, "facts": best.facts}
         }
 
     def __repr__(self) -> str:
-        names = [*self.table[0]["params"], self.measure, "spread", "gap", "seconds"]
+        own = self.names
+        names = [*own, self.measure, "spread", "gap", "seconds"]
         lines = [names] + [
-            [*(f"{v:g}" if isinstance(v, float) else str(v) for v in row["params"].values()), _short(row["mean"]),
+            [*(shown_value(row["params"].get(name)) for name in own), _short(row["mean"]),
              _short(row["spread"]), "" if row["gap"] is None else f"{row['gap']:.1e}", f"{row['seconds']:.2f}"]
             for row in self.table
         ]  # fmt: skip
@@ -117,6 +137,11 @@ class Sweep:
         return "\n".join(("<Sweep", *body, ">"))
 
 
+def shown_value(value: Any) -> str:
+    """A parameter's value as text; nothing where a point has no such."""
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def _short(value: float | None) -> str:
     return "" if value is None else f"{value:.5f}"
 
@@ -125,10 +150,12 @@ def sweep(
     data: Any,
     y: Any = None,
     *,
-    grid: Mapping[str, Sequence[Any]],
+    grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]],
     algo: str = "dcd",
     folds: int = 5,
     validate: Any = None,
+    halving: str | None = None,
+    refit: bool = True,
     loss: str | None = None,
     penalty: str | None = None,
     bias: str | None = "feature",
@@ -158,12 +185,20 @@ def sweep(
 
     Parameters
     ----------
-    grid : {name: values} of the method's own parameters and ``loss``; every combination is a point.
+    grid : {name: values} of the method's own parameters, ``loss`` and ``algo``; every combination is a point. A list of
+        such: the points of each, as where methods have other parameters: [{"algo": ["pa1"], "C": [0.1, 1]}, {"algo":
+        ["arow"], "r": [0.1, 1]}]. Methods are learned one after another, each in a run of its own.
     folds : at least 2: each point is learned so many times without a fold of the rows and measured on it, and the best
         one once more on all rows. A row's fold is a hash of (seed, its number). 0: each point is learned once from all
         rows and measured on ``validate``.
     validate : with folds=0, the rows to choose by: shards, or (X, y).
-    tol, epochs : of each problem, as in ``fit``; run_dir : where the sweep can be resumed from.
+    halving : "validation": after epochs 1, 3, 9 ... two thirds of the points left, those with the largest error on rows
+        not learned from, are learned no further; "progressive": once, after the first epoch, by the errors on each row
+        before it was learned from (methods without a certificate). None: all points are learned to the end. Of several
+        methods each halves its own points.
+    refit : whether the best point is learned once more from all rows.
+    tol, epochs : of each problem, as in ``fit``; of several methods ``tol`` is for those with a certificate. run_dir :
+        where the sweep can be resumed from.
     Everything else is as in ``fit``.
 
     Returns
@@ -174,60 +209,146 @@ def sweep(
     ------
     As ``fit``; ValueError for a grid, folds or rows to choose by that make no sense.
     """
-    points = points_of(grid, params, folds, validate)
+    families = families_of(grid, algo, multiclass, params, folds, validate)
+    refuse_what_fit_has(params, "sweep")
     require_numbers({"groups": groups}, "groups")
     require_whole({"groups": groups}, "groups")
+    bias, many = None if bias == "none" else bias, len(families) > 1
+    require_halving(halving, refit, [METHODS[name] for name, _ in families if name in METHODS])
 
-    bias, algo = None if bias == "none" else bias, native(algo, multiclass)
-
-    def settings_for(groups: int, mixing: str | None) -> list[Setting]:
-        return [setting_of(algo, loss, penalty, bias, params, point, mixing, groups) for point in points]
+    def settings_for(groups: int, mixing: str | None) -> list[list[Setting]]:
+        return [
+            [setting_of(name, loss, penalty, bias, params, point, mixing, groups) for point in points]
+            for name, points in families
+        ]
 
     settings = settings_for(groups or (2 if is_cluster(workers) else 1), mixing)
-    if not settings[0].method.linear:
-        raise TypeError(f"sweep is not available with algo={algo!r}: its answer is not its weights")
+    every = [setting for each in settings for setting in each]
     rest = dict(on_bad_rows="error", on_change="error", opportunistic=False, max_seconds=None, init=None, segments=None,
                 early_stopping=None)  # fmt: skip
-    options = _checked(settings[0], {**locals(), **rest})
-    options["validate"] = None  # of the run itself: measured at its end only
+    given = {**locals(), **rest}
+    if many and tol is not None and not any(setting.method.certificate for setting in every):
+        raise TypeError("tol has no effect: none of the methods has a certificate; set epochs=")
+    for setting in every:
+        if not setting.method.linear:
+            raise TypeError(f"sweep is not available with {setting.method.asked}: its answer is not its weights")
+    asked = [
+        _checked(each[0], given | ({"tol": tol if each[0].method.certificate else None} if many else {}))
+        for each in settings
+    ]
+    options = asked[0]
     given_groups = groups is not None
-    regression = settings[0].loss in REGRESSION
-    if any((setting.loss in REGRESSION) != regression for setting in settings):
+    regression = every[0].loss in REGRESSION
+    if any((setting.loss in REGRESSION) != regression for setting in every):
         raise ValueError("the grid has losses for classes and for numbers: labels are one or the other")
     apart = open_rows(validate, regression) if folds == 0 else None
     with linked(workers, options["patience"]) as link, PeakMemory() as peak:
-        options["run_dir"] = None if run_dir is None else files.join(files.absolute(run_dir), "grid")
-        groups = groups or default_groups(settings[0].method, link, options)
+        groups = groups or min(default_groups(each[0].method, link, options) for each in settings)
         width = likely_width(data, columns)
-        warm_all(settings, width, dtype)
+        warm_all(every, width, dtype)
         peak.base = peak.peak = anonymous_bytes()
         source = open_source(data, y, sample_weight, columns, groups, options["memory"], regression)
         groups = groups if given_groups else min(groups, source.n_chunks)
         settings = settings_for(groups, mixing if groups > 1 else None)
-        options["epochs"] = options["epochs"] or default_epochs(settings[0].method, source.learnable[0])
         weights = None if regression else class_weight_array(class_weight, source.classes, source.class_counts)
-        require_usable(source, settings[0], weights)
+        for each in settings:
+            require_usable(source, each[0], weights)
         if source.index_width != width:
-            warm_all(settings, source.index_width, dtype)
+            warm_all(every, source.index_width, dtype)
         if isinstance(source, Arrays):
             peak.base = peak.peak = anonymous_bytes()
-        task = Task(source, points, settings, weights, folds, apart, options, link, peak)
-        task.shape = dict(
-            memory=options["memory"], dtype=dtype, seed=seed, groups=groups,
-            threads=threads or (2 if link is None else 1), in_memory=isinstance(source, Arrays),
-            reads=options["epochs"] + (options["tol"] is not None) + 1,
-        )  # fmt: skip
-        found = task.go(run_dir)
-    for record in found.best_model.result_.warnings:
+        tasks = []
+        for number, ((name, points), each, own) in enumerate(zip(families, settings, asked, strict=True)):
+            own["validate"] = None  # of the run itself: measured at its end only
+            if run_dir is not None:
+                own["run_dir"] = files.join(files.absolute(run_dir), f"grid-{number}-{name}" if many else "grid")
+            own["epochs"] = own["epochs"] or default_epochs(each[0].method, source.learnable[0])
+            task = Task(source, points, each, weights, folds, apart, own, link, peak)
+            task.halve(halving)
+            task.shape = dict(
+                memory=options["memory"], dtype=dtype, seed=seed, groups=groups,
+                threads=threads or (2 if link is None else 1), in_memory=isinstance(source, Arrays),
+                reads=own["epochs"] + (own["tol"] is not None) + 1,
+            )  # fmt: skip
+            tasks.append(task)
+        measure = measure_of([s.loss for s in every], [s.method.loss_code(s.loss) for s in every])
+        for task in tasks:
+            task.measure = measure
+        found = tasks[0].go(run_dir, refit) if not many else best_of_all(tasks, run_dir, refit)
+    for record in source.warnings if found.best_model is None else found.best_model.result_.warnings:
         log.warning("%s", record)
     return found
+
+
+def families_of(
+    grid: Any, algo: str, multiclass: str, params: Mapping[str, Any], folds: int, validate: Any
+) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Methods by name, each with its points, checked as far as that can be done without the method."""
+    grids = [grid] if isinstance(grid, Mapping) else grid
+    if not isinstance(grids, list | tuple) or not grids or not all(isinstance(each, Mapping) for each in grids):
+        raise ValueError('grid must name parameters and their values, such as {"C": [0.1, 1, 10]}, or list such')
+    families: dict[str, list[dict[str, Any]]] = {}
+    for each in grids:
+        names = each.get("algo", [algo])
+        if isinstance(names, str) or not len(names) or not all(isinstance(name, str) for name in names):
+            raise ValueError(f"grid of 'algo' must be a list of names of methods, not {names!r}")
+        own = {name: values for name, values in each.items() if name != "algo"}
+        refuse_what_fit_has(own, "the grid of a sweep")
+        alone: list[dict[str, Any]] | None = [{}] if "algo" in each and not own else None  # methods as they are
+        for name in names:
+            points = alone or points_of(own, params, folds, validate)
+            families.setdefault(native(name, multiclass), []).extend(dict(point) for point in points)
+    require_folds(folds, validate)
+    for points in families.values():
+        for k, point in enumerate(points):
+            if point in points[:k]:
+                raise ValueError(f"the grid has {name_of(point) or 'a method'} twice")
+    return list(families.items())
+
+
+def require_halving(halving: str | None, refit: Any, methods: Sequence[Any]) -> None:
+    """TypeError or ValueError where it makes no sense."""
+    if not isinstance(refit, bool):
+        raise ValueError(f"refit must be True or False, not {refit!r}")
+    if halving is None:
+        return
+    if halving not in HALVINGS:
+        raise ValueError(f"halving must be one of {', '.join(HALVINGS)}, not {halving!r}")
+    certified = next((method for method in methods if method.certificate), None)
+    if halving == "progressive" and certified is not None:
+        raise TypeError(f"halving='progressive' has no effect with {certified.asked}: use halving='validation'")
+
+
+def best_of_all(tasks: list[Task], run_dir: Any, refit: bool) -> Sweep:
+    """Each method's points in a run of its own; the best of all is learned from all rows."""
+    each = [task.go(None, False) for task in tasks]
+    number = min(range(len(each)), key=lambda k: each[k].rank)
+    best, task = each[number], tasks[number]
+
+    def named(task: Task, params: dict[str, Any]) -> dict[str, Any]:
+        return {"algo": task.settings[0].method.name.removesuffix("_mc"), **params}
+
+    table = [row | {"params": named(t, row["params"])} for t, one in zip(tasks, each, strict=True) for row in one.table]
+    model = None
+    if best.models:
+        model = best.models[task.points.index(best.best_params_)]
+    elif refit:
+        model = task._refit(task.points.index(best.best_params_), None, None, run_dir)
+    return dataclasses.replace(
+        best, table=table, best_params_=named(task, best.best_params_), best_model=model,
+        certificates=[told for one in each for told in one.certificates],
+        seconds=sum(one.seconds for one in each), reads=sum(one.reads for one in each),
+        converged=all(one.converged for one in each), models=[model for one in each for model in one.models],
+        history=[record for one in each for record in one.history],
+        memory={name: max(one.memory[name] for one in each) for name in best.memory},
+    )  # fmt: skip
 
 
 def points_of(
     grid: Mapping[str, Sequence[Any]], params: Mapping[str, Any], folds: int, validate: Any
 ) -> list[dict[str, Any]]:
     """Every combination of the grid's values, checked as far as that can be done without the method."""
-    if not isinstance(grid, Mapping) or not grid:
+    if not grid:
         raise ValueError('grid must name parameters and their values, such as {"C": [0.1, 1, 10]}')
     for name, values in grid.items():
         if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) or not len(values):
@@ -236,18 +357,23 @@ def points_of(
             raise ValueError(f"grid of {name!r}: no answer depends on it, only how long it takes")
         if name in params:
             raise TypeError(f"{name} is in the grid and has a value of its own besides")
-    if isinstance(folds, bool) or not isinstance(folds, int | np.integer) or folds < 0 or folds == 1:
-        raise ValueError(f"folds must be 0 or at least 2, not {folds!r}")
-    if folds == 0 and validate is None:
-        raise ValueError("folds=0 needs validate=: rows to choose by")
-    if folds and validate is not None:
-        raise TypeError("validate has no effect with folds, which are what is chosen by; set folds=0")
+    require_folds(folds, validate)
     plain = ([v.item() if isinstance(v, np.generic) else v for v in values] for values in grid.values())
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*plain)]
     for k, point in enumerate(points):
         if point in points[:k]:
             raise ValueError(f"the grid has {name_of(point)} twice")
     return points
+
+
+def require_folds(folds: Any, validate: Any) -> None:
+    """ValueError or TypeError for folds that are none, and rows to choose by that are lacking or not looked at."""
+    if isinstance(folds, bool) or not isinstance(folds, int | np.integer) or folds < 0 or folds == 1:
+        raise ValueError(f"folds must be 0 or at least 2, not {folds!r}")
+    if folds == 0 and validate is None:
+        raise ValueError("folds=0 needs validate=: rows to choose by")
+    if folds and validate is not None:
+        raise TypeError("validate has no effect with folds, which are what is chosen by; set folds=0")
 
 
 def setting_of(
@@ -279,6 +405,10 @@ def name_of(point: dict[str, Any]) -> str:
                      for name, value in point.items())  # fmt: skip
 
 
+def together(*names: str) -> str:
+    return ", ".join(filter(None, names))
+
+
 class Task:
     """A sweep over rows that have been opened."""
 
@@ -306,13 +436,16 @@ class Task:
         self.k = len(self.problems) // (len(points) * self.parts)  # problems of an answer
         losses = [setting.loss for setting in settings]
         self.measure = measure_of(losses, [s.method.loss_code(s.loss) for s in settings])
+        self.halving: str | None = None
+        self.plan: Plan | None = None
+        self.dropped: dict[int, int] = {}  # points, and the epoch after which
 
     def _answer(self, number: int, name: str, setting: Setting, part: int) -> list[Problem]:
         """The problems of one answer: a point on a fold."""
         fold = Fold(part, self.folds, self.options["seed"]) if self.folds else None
-        named = name + (f", fold {part + 1}" if self.folds else "")
+        named = [name, f"fold {part + 1}" if self.folds else ""]
         return [
-            problem._replace(name=named + (f", class {problem.name}" if problem.name else ""), fold=fold)
+            problem._replace(name=together(*named, f"class {problem.name}" if problem.name else ""), fold=fold)
             for problem in self._whole(setting)
         ]
 
@@ -327,12 +460,47 @@ class Task:
         first = (point * self.parts + part) * self.k
         return list(range(first, first + self.k))
 
+    # Successive halving
+
+    def halve(self, halving: str | None) -> None:
+        """Give up points on the way, by ``progressive`` or ``validation`` error."""
+        self.halving = halving
+        if halving is not None:
+            self.options["give_up"] = self._given_up
+
+    def _given_up(self, run: Run) -> list[int]:
+        """Problems of the points that are learned no further after the epoch that has ended."""
+        epoch = run.epoch - 1
+        rungs = {1} if self.halving == "progressive" else {KEEP**k for k in range(60)}
+        left = [n for n in range(len(self.points)) if n not in self._dropped(run)]
+        if epoch not in rungs or len(left) == 1:
+            return []
+        if self.halving == "progressive":
+            ranks = {n: self._rank(n, [self._progressive(run, n)]) for n in left}
+        else:
+            assert self.plan is not None
+            means = self._measured(run, self.plan, left)
+            ranks = {n: self._rank(n, mine) for n, mine in zip(left, means, strict=True)}
+        worst = sorted(left, key=lambda n: ranks[n])[-(-len(left) // KEEP) :]
+        self.dropped |= dict.fromkeys(worst, epoch)
+        return [number for n in worst for part in range(self.parts) for number in self.numbers(n, part)]
+
+    def _dropped(self, run: Run) -> set[int]:
+        """Points that were given up, in an earlier process too."""
+        return {n for n in range(len(self.points)) if run.status[self.numbers(n, 0)[0]].dropped}
+
+    def _progressive(self, run: Run, point: int) -> float:
+        """Errors on each row before it was learned from, a row and problem; of numbers their loss."""
+        told = [run.status[n].progressive for part in range(self.parts) for n in self.numbers(point, part)]
+        wrong = sum(tally.loss if self.class_weights is None else tally.mistakes for tally in told)
+        return wrong / max(1, sum(tally.rows for tally in told))
+
     # The chain of values of C
 
     def chained(self) -> list[Problem]:
         """Each value of C begins with the dual variables of the next smaller one, all else being equal; a point that is
         one problem with those of the next but one, so that two are learned at a time."""
-        if self.settings[0].method.value is None:
+        if self.settings[0].method.value is None or self.halving is not None:
             return self.problems
         problems = list(self.problems)
         for point, setting in enumerate(self.settings):
@@ -362,8 +530,9 @@ class Task:
 
     # The run over the grid, and what it comes to
 
-    def go(self, run_dir: Any) -> Sweep:
-        plan = make_plan(self.source, self.problems, **self.shape)
+    def go(self, run_dir: Any, refit: bool = True) -> Sweep:
+        """Learn all points; with ``refit`` the best one from all rows."""
+        plan = self.plan = make_plan(self.source, self.problems, **self.shape)
         log.info("plan: %s", plan)
         if plan.resident and len(plan.groups) == 1:
             self.problems = self.chained()
@@ -373,20 +542,23 @@ class Task:
                 conducted(self.source, self.problems, plan, self.options, self.link, directory)
             )
             means = self._measured(run, plan)
-            best = min(range(len(self.points)), key=lambda n: self._rank(n, means[n]))
+            left = [n for n in range(len(self.points)) if n not in self._dropped(run)]
+            best = min(left, key=lambda n: self._rank(n, means[n]))
             result = result_of(run, plan, history, self.peak, self.source)
             found: dict[str, Any] = dict(
                 table=[self._row(run, n, means[n]) for n in range(len(self.points))], measure=self.measure,
                 best_params_=self.points[best],
                 certificates=[self._certificates(run, n) for n in range(len(self.points))], folds=self.folds,
                 seconds=run.seconds, reads=run.reads, converged=result.converged, memory=result.memory,
-                plan=result.plan, history=history,
+                plan=result.plan, history=history, rank=self._rank(best, means[best]),
             )  # fmt: skip
             if not result.converged:
                 warn_of_limits(result, self.options)
             if self.folds == 0:
                 models = [self._model(run, plan, history, n) for n in range(len(self.points))]
                 return Sweep(**found, best_model=models[best], models=models)
+            if not refit:
+                return Sweep(**found, best_model=None)
             beginning = self._beginning(run, best, directory, plan)
             bench = run.engine.bench if isinstance(run.engine, LocalEngine) else None
             run.forget()
@@ -405,6 +577,7 @@ class Task:
         asked = _asked(self.source, problems, plan, self.options)
         asked["identity"]["sweep"] = {
             "problems": [[p.name, p.setting.loss, p.setting.settings, p.start] for p in problems], "folds": self.folds,
+            **({} if self.halving is None else {"halving": self.halving}),
         }  # fmt: skip
         directory.begin(asked, self.options["resume"])
         return directory
@@ -427,7 +600,9 @@ class Task:
             "epochs": max(s.epochs for s in status),
             "read": max(s.reads for s in status),
             "seconds": sum(s.busy for s in status),
-        }
+            **({"dropped": self.dropped.get(point, status[0].epochs if status[0].dropped else None)}
+               if self.halving else {}),
+        }  # fmt: skip
 
     def _certificates(self, run: Run, point: int) -> list[dict[str, Any]]:
         if run.tol is None:
@@ -443,12 +618,13 @@ class Task:
         held, setting = run.status[number].weights, run.problems[number].setting
         return np.asarray(setting.weights(run.states[number]) if held is None else held, np.float64)
 
-    def _measured(self, run: Run, plan: Plan) -> list[list[float | None]]:
-        """[point][fold], in one read."""
+    def _measured(self, run: Run, plan: Plan, points: Sequence[int] | None = None) -> list[list[float | None]]:
+        """[point][fold], in one read; of ``points`` alone where they are given."""
+        points = range(len(self.points)) if points is None else points
         candidates = [
             Candidate([row for n in self.numbers(point, part) for row in answer_rows(self._weights(run, n))],
                       setting.settings["bias"], setting.loss, self.problems[self.numbers(point, part)[0]].fold)
-            for point, setting in enumerate(self.settings) for part in range(self.parts)
+            for point in points for setting in (self.settings[point],) for part in range(self.parts)
         ]  # fmt: skip
         with contextlib.closing(Team(plan.learners)) as team:
             if self.apart is not None:
@@ -546,13 +722,13 @@ class Task:
         return self._whole(self.settings[best])
 
     def _refit(self, best: int, beginning: Checkpoint | None, bench: Bench | None, run_dir: Any) -> Model:
-        problems = self._full(best)
+        problems, options = self._full(best), self.options | {"give_up": None}
         plan = make_plan(self.source, problems, **self.shape)
         path = None if run_dir is None else files.join(files.absolute(run_dir), "best")
         with contextlib.ExitStack() as stack:
             directory = self._directory(path, problems, plan, stack)
             run, history = stack.enter_context(
-                conducted(self.source, problems, plan, self.options, self.link, directory, beginning, bench)
+                conducted(self.source, problems, plan, options, self.link, directory, beginning, bench)
             )
             result = result_of(run, plan, history, self.peak, self.source)
             model = model_of(run, self.source, result, self.options)
