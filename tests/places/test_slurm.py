@@ -14,7 +14,7 @@ from clusters import wait_for
 from conftest import RECIPES, bigclf_command, bits, free_port, marked, program, run
 from making import HERE, environment
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(900)]
 
 
 CONFIGURATION = """\
@@ -133,7 +133,7 @@ class Submitted:
         path = self.directory / f"bigclf-{self.number}.log"
         return path.read_text() if path.exists() else ""
 
-    def end(self, seconds=300):
+    def end(self, seconds=400):
         said = self.slurm.wait(self.number, seconds)
         print(self.log)
         for path in sorted((self.directory / f"bigclf-{self.number}").glob("worker-*.log")):
@@ -167,13 +167,13 @@ def test_a_job_has_the_bits_of_this_machine(submit, experiments, name, tmp_path)
 
 def test_a_walltime_is_a_checkpoint_and_the_bits_are_those_of_one_long_run(submit, slurm, experiments, tmp_path):
     """Workers have a minute and the driver two; visits take longer until it has been back in the queue."""
-    job, model = experiments["perceptron"].written(tmp_path / "job", epochs=300)
-    alone, reference = experiments["perceptron"].written(tmp_path / "alone", alone=True, epochs=300)
+    job, model = experiments["perceptron"].written(tmp_path / "job", epochs=60)
+    alone, reference = experiments["perceptron"].written(tmp_path / "alone", alone=True, epochs=60)
     bigclf_command("run", alone)
     (tmp_path / "orders").mkdir()
     (tmp_path / "orders" / "pace").write_text("0.5")
     there = submit(job, "--time=2", "--signal=B:TERM@30", PRELOAD="chaos_worker",
-                   WORKER_OPTIONS="--mem=1G --time=1 --signal=B:TERM@20")  # fmt: skip
+                   WORKER_OPTIONS="--mem=1G --time=1 --signal=B:TERM@5")  # fmt: skip
     wait_for(lambda: "== start 1 " in there.log, 240, "its second start")
     (tmp_path / "orders" / "pace").unlink()
     said = there.end()
