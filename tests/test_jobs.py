@@ -347,3 +347,70 @@ def test_run_prints_the_schema():
 
     result = CliRunner().invoke(main, ["run", "--schema"])
     assert result.exit_code == 0 and '"A bigclf job"' in result.output
+
+
+# The jobs of the repository
+
+RUN = ("convert", "retrain")  # the smallest; the others are checked to their last option
+
+
+def jobs_here():
+    from making import PACKAGE
+
+    return sorted((PACKAGE.parent / "jobs").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", jobs_here(), ids=lambda path: path.stem)
+def test_the_jobs_here_are_sound(path, tmp_path, monkeypatch):
+    from test_cli import bigclf
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BIGCLF_DATA", "/data")
+    out, _ = bigclf("run", path, "--dry-run")
+    assert "\n$ " in out or out.startswith("$ ")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", [*RUN, *(pytest.param(path.stem, marks=pytest.mark.slow) for path in jobs_here()
+                                          if "generate:" in path.read_text() and path.stem not in RUN)])  # fmt: skip
+def test_the_jobs_here_run_on_made_up_rows(name, tmp_path, monkeypatch):
+    from test_cli import bigclf
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")
+    (path,) = [path for path in jobs_here() if path.stem == name]
+    text = path.read_text()
+    for rows in ("20000", "10000", "2000"):
+        text = text.replace(f"rows: {rows},", "rows: 1500," if rows == "20000" else "rows: 300,")
+    (tmp_path / "job.yaml").write_text(text.replace("chunk_nnz: 100000", "chunk_nnz: 10000"))
+    bigclf("run", "job.yaml")
+    assert list(tmp_path.glob("out/made/*.bigclf")) or name in ("convert", "sweep")
+
+
+@pytest.mark.slow
+def test_text_that_was_made_up_is_used_again(tmp_path, monkeypatch):
+    from test_cli import bigclf
+
+    monkeypatch.chdir(tmp_path)
+    job = "steps:\n- generate: {out: t.svm, rows: 100}\n- convert: {sources: t.svm, out: s, overwrite: true}\n"
+    (tmp_path / "job.yaml").write_text(job)
+    bigclf("run", "job.yaml")
+    made = (tmp_path / "t.svm").stat().st_mtime_ns
+    bigclf("run", "job.yaml")
+    assert (tmp_path / "t.svm").stat().st_mtime_ns == made
+    bigclf("run", "job.yaml", "--overwrite")
+    assert (tmp_path / "t.svm").stat().st_mtime_ns > made
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["train-dcd", "retrain"])
+def test_the_jobs_here_run_on_sets(name, tmp_path, monkeypatch, data_set):
+    from test_cli import bigclf
+
+    monkeypatch.chdir(tmp_path)
+    for variable, value in (("SOURCE", data_set("a9a/a9a.gz")), ("TEST", data_set("a9a/a9a.t.gz")),
+                            ("MORE", data_set("a9a/a9a.t.gz")), ("FEATURES", "123"), ("OUT", "out/a9a")):  # fmt: skip
+        monkeypatch.setenv(variable, str(value))
+    (path,) = [path for path in jobs_here() if path.stem == name]
+    bigclf("run", path)
+    assert list(tmp_path.glob("out/a9a/*.bigclf"))

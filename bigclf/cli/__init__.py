@@ -25,6 +25,7 @@ from bigclf.cli import terminal
 
 COMMANDS = {  # in the order in which a person meets them; "module" or "module:attribute"
     "demo": "demo",
+    "generate": "generate",
     "convert": "convert",
     "inspect": "inspect",
     "validate": "validate",

@@ -54,8 +54,11 @@ def _data() -> dict[str, Any]:
     paths = dict.fromkeys(("train", "test"), TEXT)
     many = {"anyOf": [TEXT, {"type": "array", "items": TEXT}]}
     convert = _command("convert")["properties"]
-    return _table({**paths, "source": many, "test_source": many, "convert": _table(convert),
-                   "columns": {"type": "object", "additionalProperties": TEXT}})  # fmt: skip
+    generate = _command("generate")["properties"]
+    making = _table({key: generate[key] for key in ("out", "rows", "features", "seed")}) | {"required": ["out"]}
+    names = {"type": "object", "additionalProperties": TEXT}
+    return _table({**paths, "generate": {"anyOf": [making, {"type": "null"}]}, "source": many, "test_source": many,
+                   "convert": _table(convert), "columns": names})  # fmt: skip
 
 
 def _method() -> dict[str, Any]:

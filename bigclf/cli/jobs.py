@@ -15,7 +15,8 @@ bigclf commands:
       - fit: {data: a9a/train, output: a9a/model.bigclf, algo: pa1, params: {C: 0.1}}
 
 Both become the same thing: a list of command lines, all checked before the first one runs. Nothing in a job is
-executed but those commands; aliases, tags and unknown keys are errors with their line.
+executed but those commands. ``data.generate: {out: DIR, rows: N}`` makes text up where the job, or the environment it
+names, has no source; aliases, tags and unknown keys are errors with their line.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from bigclf.errors import BigclfError, masked
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
 COMMANDS = (
-    "convert", "validate", "inspect", "fit", "sweep", "path", "calibrate", "evaluate", "predict", "explain", "report",
-    "export", "import",
+    "generate", "convert", "validate", "inspect", "fit", "sweep", "path", "calibrate", "evaluate", "predict", "explain",
+    "report", "export", "import",
 )  # fmt: skip
 KEYS: dict[str, tuple[str, ...] | None] = {  # None: any key, because methods name their own parameters
-    "data": ("source", "train", "test_source", "test", "convert", "columns"),
+    "data": ("generate", "source", "train", "test_source", "test", "convert", "columns"),
     "method": None,
     "limits": ("memory", "tol", "epochs", "max_seconds"),
     "run": ("dir", "seed", "groups", "mixing", "threads", "checkpoint_every", "local_dir"),
@@ -48,6 +49,7 @@ KEYS: dict[str, tuple[str, ...] | None] = {  # None: any key, because methods na
     "steps": None,
     "name": None,
 }
+LEAST_TEST_ROWS = 100
 NOT_OF_METHOD = ("data", "model", "params", "columns", "run_dir", "resume", "overwrite", "as_json", "report")
 CLUSTERED = ("fit", "sweep", "path", "evaluate")  # commands that a Dask cluster can do
 TRAINING = ("fit", "sweep", "path")
@@ -281,12 +283,15 @@ class Job:
         if cluster.get("patience") and cluster.get("workers") is None:
             raise self.fail("cluster.patience has no effect without cluster.workers", "cluster", "patience")
         memory = self.table.get("limits", {}).get("memory")
-        for source, shards in (("source", "train"), ("test_source", "test")):
-            if data.get(source):
+        for part, (source, shards) in enumerate((("source", "train"), ("test_source", "test")), 1):
+            text = data.get(source) or self._made_up(part)
+            if text:
                 if not data.get(shards):
                     raise self.fail(f"data.{source} needs data.{shards}: where its shards go", "data", source)
                 if not exists(str(data[shards])):
-                    options = {"sources": data[source], "out": data[shards], "memory": memory}
+                    if not data.get(source) and not exists(str(text)):
+                        yield self._step("generate", self._generating(str(text), part), ("data", "generate"))
+                    options = {"sources": text, "out": data[shards], "memory": memory}
                     options |= data.get("convert") or {}
                     yield self._step("convert", options, ("data", "convert"))
         yield self._step("fit", self._fit_options(), ("method",))
@@ -304,6 +309,23 @@ class Job:
         if outputs.get("report"):
             options = {"run": self.run_dir, "output": outputs["report"], "data": test, "memory": memory}
             yield self._step("report", options, ("outputs",))
+
+    def _made_up(self, part: int) -> str | None:
+        """Text that is made up where the job names no source: rows to train on (part 1), or to test on (2)."""
+        from bigclf.data import files
+
+        data = self.table["data"]
+        if not data.get("generate") or data.get("source") or not data.get(("train", "test")[part - 1]):
+            return None
+        if not isinstance(data["generate"], dict) or not data["generate"].get("out"):
+            raise self.fail("data.generate needs out: a directory for the text", "data", "generate")
+        return files.join(str(data["generate"]["out"]), f"{('train', 'test')[part - 1]}.svm")
+
+    def _generating(self, text: str, part: int) -> dict[str, Any]:
+        options = {**self.table["data"]["generate"], "out": text, "part": part}
+        if part == 2:
+            options["rows"] = max(LEAST_TEST_ROWS, int(options.get("rows") or 0) // 10)
+        return options
 
     def _fit_options(self) -> dict[str, Any]:
         from bigclf.cli.fit import command

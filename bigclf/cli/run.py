@@ -53,6 +53,9 @@ def prepare(ctx: click.Context, job: Job, flags: dict[str, bool]) -> list[tuple[
     from bigclf.data import files
 
     steps = [(step, make_context(ctx, job, step, flags)) for step in job.steps(files.exists)]
+    made = [step for step, inner in steps if step.command == "generate" and files.exists(inner.params["out"])]
+    if not flags["overwrite"]:
+        steps = [(step, inner) for step, inner in steps if step not in made]
     if flags["resume"]:
         steps = [(step, inner) for step, inner in steps if not _is_converted(step, inner)]
     return steps
