@@ -1,0 +1,191 @@
+"""Parquet that is damaged, hostile or of a kind not read: an error that names it, never a crash, nothing run."""
+
+import json
+import pickle
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import bigclf
+from bigclf.data import files, shards
+from bigclf.data.convert import convert, write_shards
+from bigclf.data.dataset import MANIFEST, Dataset
+from bigclf.errors import DataError
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("BIGCLF_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+
+
+def table():
+    rng = np.random.default_rng(0)
+    indices = [np.unique(rng.integers(0, 50, 6)).tolist() for _ in range(40)]
+    return pa.table(
+        {
+            "label": [i % 2 for i in range(40)],
+            "indices": pa.array(indices, pa.list_(pa.int32())),
+            "values": pa.array([[0.5 * i for i in row] for row in indices], pa.list_(pa.float32())),
+        }
+    )
+
+
+def written(directory):
+    """Files as several writers make them: pages of both formats, codecs, dictionaries, checksums, our own."""
+    ways = {
+        "snappy": dict(compression="snappy"),
+        "v2": dict(compression="gzip", data_page_version="2.0", row_group_size=10),
+        "plain": dict(compression="none", use_dictionary=False),
+        "delta": dict(compression="zstd", use_dictionary=False, write_page_checksum=True,
+                      column_encoding={"indices.list.element": "DELTA_BINARY_PACKED"}),
+    }  # fmt: skip
+    paths = []
+    for name, options in ways.items():
+        paths.append(directory / f"{name}.parquet")
+        pq.write_table(table(), paths[-1], **options)
+    flat = table()
+    offsets = flat["indices"].combine_chunks().offsets.to_numpy().astype(np.int64)
+    entries = (flat[name].combine_chunks().values.to_numpy() for name in ("indices", "values"))
+    write_shards([(offsets, *entries, flat["label"].to_numpy().astype(float))], directory / "ours", classes=[0, 1])
+    return [*paths, directory / "ours" / "part-00000.parquet"]
+
+
+def damaged(directory, count, seed=0):
+    """``count`` files with one to eight bits flipped, most of them in the footer and in the heads of pages."""
+    draw, sources, made = random.Random(seed), written(directory), []
+    for number in range(count):
+        data = bytearray(sources[number % len(sources)].read_bytes())
+        footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+        for _ in range(draw.randint(1, 8)):
+            first, last = draw.choice([(0, len(data)), (footer, len(data)), (4, 60)])
+            data[draw.randrange(first, last)] ^= 1 << draw.randrange(8)
+        made.append(directory / f"bad-{number}.parquet")
+        made[-1].write_bytes(data)
+    return [str(path) for path in made]
+
+
+READ = """
+import json, sys
+from bigclf.data.dataset import Dataset
+from bigclf.errors import BigclfError
+said = []
+for path in json.load(sys.stdin):
+    print(path, file=sys.stderr, flush=True)
+    try:
+        ds = Dataset(path)
+        rows = sum(ds.decode(0, g).n_rows for g in dict.fromkeys(ds.chunks.row_group.tolist()))
+        said.append("rows" if rows == ds.n_rows else "wrong")
+    except BigclfError as error:
+        said.append("error" if path in str(error) else "nameless: " + str(error))
+print(json.dumps(said))
+"""
+
+
+def test_flipped_bits_are_rows_or_an_error_that_names_the_file(tmp_path):
+    """Faults 44 and 45: 150 files in one process, which would not come back from a crash."""
+    paths = damaged(tmp_path, 150)
+    done = subprocess.run([sys.executable, "-c", READ], input=json.dumps(paths), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-400:]
+    said = json.loads(done.stdout)
+    assert len(said) == 150 and set(said) == {"rows", "error"}, set(said)
+    assert said.count("error") > 75
+
+
+@pytest.mark.slow
+def test_validate_survives_whatever_the_file(tmp_path):
+    """Fault 45: each in a child of the command; done, or bad data."""
+    for path in damaged(tmp_path, 40, seed=1):
+        done = subprocess.run([sys.executable, "-m", "bigclf", "validate", path], capture_output=True, text=True)
+        assert done.returncode in (0, 3) and "Traceback" not in done.stderr, (path, done.stderr[-400:])
+
+
+class Mine:
+    """What writes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+def test_extension_types_are_plain_storage_and_nothing_is_unpickled(tmp_path):
+    """Fault 51: a type whose description is a pickle (Apache Arrow, CVE-2023-47248)."""
+    trap = tmp_path / "trap"
+    for name in (b"arrow.py_extension_type", b"somebody.vector"):
+        told = {b"ARROW:extension:name": name, b"ARROW:extension:metadata": pickle.dumps(Mine(trap))}
+        data = table()
+        data = data.cast(pa.schema([data.schema.field(0).with_metadata(told), *list(data.schema)[1:]]))
+        pq.write_table(data, tmp_path / "f.parquet")
+        ds = Dataset(tmp_path / "f.parquet")
+        assert ds.n_rows == 40 and ds.decode(0, 0).n_rows == 40 and not trap.exists()
+
+
+def test_encrypted_files_are_told_by_name(tmp_path):
+    """Fault 52: the marks of a file with an encrypted footer (parquet-format, Encryption.md)."""
+    (tmp_path / "f.parquet").write_bytes(b"PARE" + b"\0" * 100 + (50).to_bytes(4, "little") + b"PARE")
+    with pytest.raises(DataError, match="encrypted") as caught:
+        Dataset(tmp_path / "f.parquet")
+    assert caught.value.file == str(tmp_path / "f.parquet")
+
+
+@pytest.mark.parametrize("codec", [3, 40])
+def test_a_codec_that_is_not_known_is_an_error(tmp_path, codec):
+    """Fault 52: LZO, which no reader here has, and a number that no codec has."""
+    pq.write_table(table(), tmp_path / "f.parquet", compression="snappy")
+    data = (tmp_path / "f.parquet").read_bytes()
+    before, after = b"\x18\x05label\x15\x02", b"\x18\x05label\x15" + bytes([2 * codec])  # path, then codec as zigzag
+    assert data.count(before) == 1
+    (tmp_path / "f.parquet").write_bytes(data.replace(before, after))
+    with pytest.raises(DataError, match="(?i)codec|compress|damaged|supported") as caught:
+        Dataset(tmp_path / "f.parquet")
+    assert caught.value.file == str(tmp_path / "f.parquet")
+
+
+def check_long_row(tmp_path, nnz):
+    """A row of ``nnz`` entries between short ones is a chunk of its own, and is trained on."""
+    indptr = np.array([0, 2, 2 + nnz, 4 + nnz])
+    indices = np.concatenate([[0, 1], np.arange(nnz), [1, 2]]).astype(np.uint32)
+    values = np.full(indices.size, 0.5, np.float32)
+    block = indptr, indices, values, np.array([0.0, 1, 0])
+    ds = write_shards([block], tmp_path / "s", classes=[-1, 1], chunk_nnz=1000, memory="2GB")
+    assert ds.chunks.nnz.tolist() == [2, nnz, 2] and ds.max_row_nnz == nnz
+    assert bigclf.fit(ds, algo="pa1", epochs=1, memory="6GB", progress=False).coef_.shape == (1, nnz)
+
+
+def test_a_row_longer_than_a_chunk_is_a_chunk_of_its_own(tmp_path):
+    """Fault 50 in small."""
+    check_long_row(tmp_path, 100_000)
+
+
+@pytest.mark.slow
+def test_a_row_of_fifty_million_entries(tmp_path):
+    """Fault 50."""
+    check_long_row(tmp_path, 50_000_000)
+
+
+@pytest.mark.parametrize("name", ["../part-00000.parquet", "/etc/passwd", "sub/../part-00000.parquet"])
+def test_a_manifest_leads_nowhere_else(tmp_path, name):
+    """Fault 59: it only says what is known of the files beside it, found by their own names."""
+    (tmp_path / "rows.svm").write_bytes(b"1 1:1\n-1 2:1\n")
+    ds = convert(tmp_path / "rows.svm", tmp_path / "s")
+    manifest = tmp_path / "s" / MANIFEST
+    facts = shards.unsealed(manifest.read_text())
+    facts["files"][0]["name"] = name
+    facts["n_rows"] = 10**6
+    manifest.write_bytes(shards.sealed(facts))
+    again = Dataset(tmp_path / "s")
+    assert again.n_rows == 2 and again.files == ds.files
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_files_are_listed(tmp_path):
+    """Fault 60."""
+    for number in range(100_000):
+        (tmp_path / f"part-{number}.parquet").touch()
+    assert len(files.expand(tmp_path)) == 100_000 and len(files.expand(tmp_path / "part-1*.parquet")) == 11_111
