@@ -29,6 +29,7 @@ COMMANDS = {  # in the order in which a person meets them; "module" or "module:a
     "convert": "convert",
     "inspect": "inspect",
     "validate": "validate",
+    "split": "split",
     "fit": "fit",
     "sweep": "sweep",
     "path": "path",

@@ -16,11 +16,16 @@ from bigclf.units import format_bytes, format_seconds, plural
 
 @click.command("inspect", short_help="Say what is in data, a model, a run or a sweep.")
 @click.argument("things", nargs=-1, required=True, metavar="DATA|MODEL|RUN|SWEEP")
+@click.option(
+    "--shards", "by_shard", is_flag=True, help="Also a line for each shard: rows, shares of classes, lengths."
+)
 @click.option("--suggest", is_flag=True, help="Propose a spec of features for a raw table, as YAML.")
 @click.option("--label", metavar="COL", help="With --suggest: the column to predict.")
 @click.option("--format", metavar="FORMAT", help="With --suggest: what the file is  [default: by a look at it]")
 @terminal.json_option
-def command(things: tuple[str, ...], as_json: bool, suggest: bool, label: str | None, format: str | None) -> None:
+def command(
+    things: tuple[str, ...], as_json: bool, by_shard: bool, suggest: bool, label: str | None, format: str | None
+) -> None:
     """What is in shards, a model, a run directory or a sweep's, with what one should know before training.
 
     Of a raw table (CSV, JSON lines, Parquet, text) --suggest proposes what its columns should become:
@@ -31,7 +36,7 @@ def command(things: tuple[str, ...], as_json: bool, suggest: bool, label: str | 
         return
     if label or format:
         raise click.UsageError("--label and --format go with --suggest")
-    kind, facts, show = look(list(things))
+    kind, facts, show = look(list(things), by_shard)
     if as_json:
         terminal.emit_json({"kind": kind, **facts})
     else:
@@ -50,7 +55,7 @@ def propose(things: list[str], label: str | None, format: str | None, as_json: b
         click.echo(as_yaml(found), nl=False)
 
 
-def look(things: list[str]) -> tuple[str, dict[str, Any], Any]:
+def look(things: list[str], by_shard: bool = False) -> tuple[str, dict[str, Any], Any]:
     """What the paths name (``data``, ``model``, ``run`` or ``sweep``), its facts, and a function that prints them."""
     from bigclf.data import files
 
@@ -66,10 +71,15 @@ def look(things: list[str]) -> tuple[str, dict[str, Any], Any]:
         return "run", begun, lambda: _print_begun(things[0], begun["status"])
     if len(things) == 1 and files.exists(things[0]) and not files.is_directory(things[0]) and not _parquet(things[0]):
         return _model(things[0])
+    from bigclf.data import drift
     from bigclf.data.dataset import Dataset
 
     dataset = Dataset(things if len(things) > 1 else things[0])
-    return "data", describe(dataset), lambda: _print_data(dataset)
+    shards = drift.shards_of(dataset)
+    dataset.warnings += drift.drift(dataset, shards)
+    lines = drift.table(dataset, shards) if by_shard else []
+    more = {"shards": lines} if by_shard else {}
+    return "data", {**describe(dataset), **more}, lambda: _print_data(dataset, lines)
 
 
 def _parquet(path: str) -> bool:
@@ -83,7 +93,22 @@ def _parquet(path: str) -> bool:
 # Data
 
 
-def _print_data(dataset: Any) -> None:
+def _print_shards(lines: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    shares = list(lines[0].get("shares", ()))
+    for name in ("shard", "rows", "non-zeros a row", "largest norm", *(f"share of {label}" for label in shares)):
+        table.add_column(name, justify="left" if name == "shard" else "right")
+    for line in lines:
+        numbers = [f"{100 * line['shares'][label]:.2f} %" for label in shares]
+        table.add_row(
+            line["shard"], f"{line['rows']:,}", f"{line['nnz_a_row']:.2f}", f"{line['largest_norm']:.4g}", *numbers
+        )
+    terminal.tables().print(table)
+
+
+def _print_data(dataset: Any, lines: list[dict[str, Any]]) -> None:
     told = describe(dataset)
     terminal.heading("data", f"{plural(dataset.n_rows, 'row')}, {plural(dataset.n_features, 'feature')}")
     terminal.facts(
@@ -103,6 +128,8 @@ def _print_data(dataset: Any) -> None:
         ],
         indent="  ",
     )  # fmt: skip
+    if lines:
+        _print_shards(lines)
     print_warnings(dataset)
 
 

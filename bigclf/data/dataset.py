@@ -476,6 +476,32 @@ class Dataset:
         if change := files.first_change(paths, known):
             raise _has_changed(paths[change[0]], change[1])
 
+    def split(self, out: files.PathLike, parts: Mapping[str, float], **options: Any) -> dict[str, Dataset]:
+        """Write parts of the rows, such as ``{"train": 0.8, "test": 0.2}``, as shards below the directory ``out``.
+
+        Parameters
+        ----------
+        parts : name -> share of the rows.
+        options : ``by``, ``order``, ``seed``, ``memory``, ``overwrite``, as in ``data/convert/splitting.py``.
+
+        Returns
+        -------
+        dict : name -> Dataset.
+
+        Raises
+        ------
+        DataError, SchemaError, ValueError : see there.
+        """
+        from bigclf.data.convert.splitting import split
+
+        return split(self, out, parts, **options)
+
+    def by_file(self) -> list[Facts] | None:
+        """What the footers of the shards say of each; None of files that bigclf did not write."""
+        read = functools.partial(read_header, columns=self.columns, need_labels=self._need_labels)
+        headers = in_threads(read, self.files)
+        return [header.facts() for header in headers] if all(header.footer for header in headers) else None
+
     def new_files(self) -> list[str]:
         """Files that what the dataset was opened by names now, and did not then."""
         try:

@@ -1,0 +1,57 @@
+"""``bigclf split``: one dataset into parts, such as training and test rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from bigclf.cli import terminal
+from bigclf.cli.convert import class_text, describe
+from bigclf.units import plural
+
+
+@click.command("split", short_help="Split shards into parts, such as train and test.")
+@click.argument("data", nargs=-1, required=True, metavar="DATA...")
+@click.argument("out", metavar="OUT")
+@click.option("--parts", "shares", default="train=0.8,test=0.2", show_default=True, metavar="NAME=SHARE,...",
+              help="The parts, each a directory in OUT, and their shares of the rows.")  # fmt: skip
+@click.option("--by", metavar="COL", help="Rows with the same value in this column stay together.")
+@click.option("--order", metavar="COL", help="The parts follow each other along this column, such as a time.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Another one gives other parts.")
+@click.option("--memory", type=terminal.SIZE, default="256MB", show_default=True, help="What this may allocate.")
+@terminal.overwrite_option
+@terminal.json_option
+def command(data: tuple[str, ...], out: str, shares: str, as_json: bool, **options: Any) -> None:
+    """Write the rows of the shards DATA as parts into the directory OUT.
+
+    Without --by and --order a hash of each row says where it goes: equal rows stay together, and data that grow split
+    as before.
+    """
+    from bigclf.data.dataset import Dataset
+
+    parts = _parts(shares)
+    with terminal.usage_errors():
+        found = Dataset(list(data) if len(data) > 1 else data[0]).split(out, parts, **options)
+    if as_json:
+        terminal.emit_json({name: describe(part) for name, part in found.items()})
+        return
+    total = sum(part.n_rows for part in found.values())
+    terminal.heading(f"{plural(total, 'row')} in {len(found)} parts")
+    rows = [
+        (name, f"{part.n_rows:,} rows, {100 * part.n_rows / total:.2f} %"
+         + ("" if part.classes is None else f"  ({class_text(part)})"))
+        for name, part in found.items()
+    ]  # fmt: skip
+    terminal.facts(rows, indent="  ")
+
+
+def _parts(text: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for item in text.split(","):
+        name, _, share = item.partition("=")
+        try:
+            found[name.strip()] = float(share)
+        except ValueError:
+            raise click.BadParameter(f"write NAME=SHARE, not {item!r}", param_hint="--parts") from None
+    return found

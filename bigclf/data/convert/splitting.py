@@ -1,0 +1,194 @@
+"""One dataset into parts, reproducibly: by a hash of each row, by group, or along an order such as time.
+
+Which part a row belongs to depends on the row (or its group) and the seed, or on its place in the order, and on nothing
+else: not on files, chunks or neighbours. So a dataset that grows splits as before, and equal rows stay together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from bigclf.block import selected, written_out
+from bigclf.data import files, shards
+from bigclf.data.convert import OF_COLUMNS, write_shards
+from bigclf.data.convert.shuffle import _mixed
+from bigclf.data.dataset import Dataset
+from bigclf.data.predictions import passed_through
+from bigclf.errors import DataError, MemoryBudgetError, SchemaError
+from bigclf.units import format_bytes, parse_bytes
+
+ORDER_BYTES = 24  # a row, while cuts along an order are looked for
+
+
+def split(
+    dataset: Dataset,
+    out: files.PathLike,
+    parts: Mapping[str, float],
+    *,
+    by: str | None = None,
+    order: str | None = None,
+    seed: int = 0,
+    memory: float | str = "256MB",
+    overwrite: bool = False,
+) -> dict[str, Dataset]:
+    """Write each part of a dataset as shards in a directory of its own below ``out``; one read a part.
+
+    Parameters
+    ----------
+    parts : name -> share of the rows; the shares add up to 1.
+    by : column whose equal values stay in one part (users, sessions, documents); None: a hash of each row's features,
+        so that equal rows stay together.
+    order : column of numbers or times along which the parts follow each other, in the order in which they are named;
+        equal values stay together.
+    seed : another one gives other parts (no effect with ``order``).
+    memory : bytes to allocate, about.
+    overwrite : replace shards that are there.
+
+    Returns
+    -------
+    dict : name -> Dataset.
+
+    Raises
+    ------
+    ValueError : shares that do not add up to 1, or ``by`` and ``order`` both.
+    SchemaError : there is no such column, or it has no order. DataError : a part without rows, or a null.
+    MemoryBudgetError : the column ``order`` does not fit ``memory``. RunError : what is to be written is there already.
+    """
+    bounds = _bounds(parts)
+    if by is not None and order is not None:
+        raise ValueError("by and order are two ways to split: take one of them")
+    choose = _by_row(bounds, seed)
+    if by is not None:
+        choose = _by_group(bounds, by, seed)
+    if order is not None:
+        choose = _along(dataset, bounds, order, parse_bytes(memory))
+    return {
+        name: _write(dataset, files.join(files.absolute(out), name), number, choose, memory, overwrite)
+        for number, name in enumerate(parts)
+    }
+
+
+Choose = Callable[[Dataset, int, int, Any], np.ndarray]  # (dataset, file, row group, block) -> part of each row
+
+
+def _bounds(parts: Mapping[str, float]) -> np.ndarray:
+    """Where the parts but the first begin, on a scale from 0 to 1."""
+    shares = np.array(list(parts.values()), np.float64)
+    if not parts or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:
+        raise ValueError(f"the shares must be above 0 and add up to 1, not {dict(parts)}")
+    if wrong := [name for name in parts if not name or name[0] in "._" or "/" in name]:
+        raise ValueError(f"a part is a directory: {wrong[0]!r} cannot be its name")
+    return np.cumsum(shares)[:-1]
+
+
+def _write(dataset: Dataset, out: str, number: int, choose: Choose, memory: float | str, overwrite: bool) -> Dataset:
+    def rows() -> Iterator[Any]:
+        for place in dict.fromkeys(zip(dataset.chunks.file.tolist(), dataset.chunks.row_group.tolist(), strict=True)):
+            block = dataset.decode(*place)
+            mine = choose(dataset, *place, block) == number
+            if mine.any():
+                yield selected(block, mine)
+
+    found = write_shards(
+        rows(), out, classes=dataset.classes, n_features=dataset.n_features, features=dataset.features, memory=memory,
+        overwrite=overwrite,
+    )  # fmt: skip
+    if found.n_rows == 0:
+        files.remove_tree(out)
+        raise DataError(f"no row belongs to the part {files.base_name(out)!r}; give it a larger share", file=out)
+    source = files.parent_directory(dataset.files[0])
+    for name in OF_COLUMNS:  # what was learned of raw columns goes with the rows
+        if files.exists(files.join(source, name)):
+            files.publish_bytes(files.join(out, name), files.read_bytes(files.join(source, name)))
+    return found
+
+
+# By hash
+
+
+def _by_row(bounds: np.ndarray, seed: int) -> Choose:
+    return lambda dataset, file, row_group, block: _part(hashes_of(block, seed), bounds)
+
+
+def _part(hashes: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """The part of each hash uint64 [m]."""
+    return np.searchsorted(bounds, (hashes >> np.uint64(11)) * 2.0**-53, side="right")
+
+
+def hashes_of(block: Any, seed: int) -> np.ndarray:
+    """uint64 [m]: of each row's indices and values, in which the order of entries and how they are stored make no
+    difference. h(row) = mix(sum over entries of mix(mix(value) + index) + seed), mix as in ``shuffle``."""
+    block = written_out(block)
+    first, last = int(block.indptr[0]), int(block.indptr[-1])
+    values = block.values[first:last] if block.values.size else np.ones(last - first, np.float32)
+    bits = (values + np.float32(0)).view(np.uint32).astype(np.uint64)  # -0 is 0
+    entries = _mixed(_mixed(bits + np.uint64(1)) + block.indices[first:last].astype(np.uint64))
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(entries, dtype=np.uint64)])
+    bounds = block.indptr - first
+    return _mixed(sums[bounds[1:]] - sums[bounds[:-1]] + np.uint64(seed * 0x9E3779B97F4A7C15 % 2**64))
+
+
+def _by_group(bounds: np.ndarray, name: str, seed: int) -> Choose:
+    def choose(dataset: Dataset, file: int, row_group: int, block: Any) -> np.ndarray:
+        values = _column(dataset, file, row_group, name).dictionary_encode()
+        texts = [f"{seed}\0{value}".encode() for value in values.dictionary.to_pylist()]
+        digests = [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
+        hashes = np.array([int.from_bytes(digest) for digest in digests], np.uint64)
+        return _part(hashes[shards.as_numpy(values.indices)], bounds)
+
+    return choose
+
+
+def _column(dataset: Dataset, file: int, row_group: int, name: str) -> Any:
+    """A column that stands beside the rows, as an Arrow array without nulls."""
+    import pyarrow as pa
+
+    path = dataset.files[file]
+    try:
+        array = passed_through(path, row_group, {name: name})[name]
+    except (DataError, KeyError) as error:
+        raise SchemaError("there is no such column beside the rows to split by", file=path, column=name) from error
+    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    if array.null_count:
+        raise DataError("a null has no part to go to", file=path, row_group=row_group, column=name)
+    return array
+
+
+# Along an order
+
+
+def _along(dataset: Dataset, bounds: np.ndarray, name: str, memory: int) -> Choose:
+    """Parts that end where their share of the rows, ordered by the column, is reached."""
+    if dataset.n_rows * ORDER_BYTES > memory:
+        needed = format_bytes(dataset.n_rows * ORDER_BYTES)
+        raise MemoryBudgetError(
+            f"the column {name!r} of {dataset.n_rows:,} rows needs {needed} while it is put in order"
+        )
+    groups = dict.fromkeys(zip(dataset.chunks.file.tolist(), dataset.chunks.row_group.tolist(), strict=True))
+    values = np.sort(np.concatenate([_numbers(dataset, *place, name) for place in groups]))
+    places = np.minimum(np.rint(bounds * values.size).astype(np.int64), values.size - 1)
+    cuts = values[places]
+    return lambda dataset, file, row_group, block: np.searchsorted(
+        cuts, _numbers(dataset, file, row_group, name), side="right"
+    )
+
+
+def _numbers(dataset: Dataset, file: int, row_group: int, name: str) -> np.ndarray:
+    """A column's numbers, or times as numbers."""
+    import pyarrow as pa
+
+    array = _column(dataset, file, row_group, name)
+    if pa.types.is_temporal(array.type):
+        wide = pa.types.is_date32(array.type) or pa.types.is_time32(array.type)
+        array = array.cast(pa.int32()).cast(pa.int64()) if wide else array.cast(pa.int64())
+    if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
+        raise SchemaError(f"numbers or times have an order, {array.type} is neither", file=dataset.files[file],
+                          column=name)  # fmt: skip
+    numbers = shards.as_numpy(array)
+    if numbers.dtype.kind == "f" and np.isnan(numbers).any():
+        raise DataError("NaN has no place in an order", file=dataset.files[file], row_group=row_group, column=name)
+    return numbers
