@@ -12,6 +12,7 @@ from bigclf.units import format_bytes, format_count, format_seconds
 REFRESH_PER_SECOND = 6
 REMEMBERED = 6  # finished reads shown above the bar
 EVENTS = 4  # ... and what happened to workers
+SILENT = 1.5  # seconds without a row counted after which the line says how long
 BARS = 24, 12  # its columns, and those where there is little room
 
 
@@ -21,10 +22,12 @@ def gap_text(gap: float | None) -> str:
 
 
 def quality_text(record: dict[str, Any]) -> str:
-    """The one figure that says how good the model is at this epoch: its gap, else its error (of a regression its mean
-    loss) before learning."""
+    """The one figure that says how good the model is at this epoch: its gap, else an estimate of it, else its error (of
+    a regression its mean loss) before learning."""
     if record.get("gap") is not None:
         return gap_text(record["gap"])
+    if record.get("estimated_gap") is not None:
+        return f"gap about {record['estimated_gap']:.1e}"
     if record.get("error") is not None:
         return f"error {100 * record['error']:.2f} %"
     if record.get("mean_loss") is not None:
@@ -38,6 +41,7 @@ class Meter:
     Attributes
     ----------
     rows, n_bytes : since the start.   read_rows, read_bytes : since the start of this read.   epochs : finished.
+    total_epochs : that the run is to make, or 0 where it ends by its gap.
     reads : the last records.   events : what last happened to workers, as (number, event); ``read_numbers`` go with
         ``reads``, and both together tell what came first.
     status : of a cluster "workers", "groups", "groups_done" (or "parts", "parts_done"), "bytes_moved", else empty.
@@ -50,6 +54,7 @@ class Meter:
     def begin(self, plan: dict[str, Any]) -> None:
         self.task = str(plan.get("task", ""))
         self.total_rows, self.total_bytes = int(plan.get("n_rows") or 0), int(plan.get("bytes") or 0)
+        self.total_epochs = int(plan.get("epochs") or 0)
         self.rows = self.n_bytes = self.read_rows = self.read_bytes = self.epochs = 0
         self.reads: list[dict[str, Any]] = []
         self.read_numbers: list[int] = []
@@ -76,8 +81,7 @@ class Meter:
         return bool(self.status)
 
     def advance(self, rows: int, n_bytes: int) -> None:
-        if self._ask is not None:
-            self._advanced = self._clock()
+        self._advanced = self._clock()
         self.rows += rows
         self.read_rows += rows
         self.n_bytes += n_bytes
@@ -119,6 +123,27 @@ class Meter:
         if not fraction or elapsed < 0.1:
             return None
         return max(0.0, elapsed / fraction - (now - self.read_started))
+
+    @property
+    def epochs_left(self) -> int | None:
+        """After this one; None where nobody knows."""
+        if not self.total_epochs:
+            return None
+        done = self.reads[-1].get("epoch", self.epochs) if self.reads else self.epochs
+        return max(0, self.total_epochs - done - 1)
+
+    @property
+    def run_seconds_left(self) -> float | None:
+        """Of all epochs, each as long as the last one (the first at its own pace); None where nobody knows."""
+        left, more = self.seconds_left, self.epochs_left
+        if left is None or more is None:
+            return None
+        return left + more * (self._last_read or self._clock() - self.read_started + left)
+
+    @property
+    def silent_seconds(self) -> float:
+        """Since rows were last counted: rounds over rows in memory, that the rate does not show."""
+        return self._clock() - max(self._advanced, self.read_started)
 
 
 class TerminalProgress:
@@ -188,12 +213,18 @@ class TerminalProgress:
         from rich.text import Text
 
         meter, room = self.meter, self._used.width - 3
-        title = f"{self.title}  {meter.task or f'read {meter.epochs + 1}'}"
+        title = f"{self.title}  {meter.task or place_text(meter)}"
         columns, text = fitting(status_parts(meter), room - len(title))
         grid = Table.grid(padding=(0, 1))
         bar = ProgressBar(total=1.0, completed=meter.fraction or 0.0, width=columns, pulse=meter.fraction is None)
         grid.add_row(Text(title, style="bold", no_wrap=True), bar, Text(text, style="dim", no_wrap=True))
         return grid
+
+
+def place_text(meter: Meter) -> str:
+    """``read 3``, or where the end is known ``epoch 3 of 5``."""
+    left = meter.epochs_left
+    return f"read {meter.epochs + 1}" if left is None else f"epoch {meter.total_epochs - left} of {meter.total_epochs}"
 
 
 def status_text(meter: Meter) -> str:
@@ -208,13 +239,18 @@ def _joined(parts: Sequence[str]) -> str:
 def status_parts(meter: Meter) -> list[str]:
     """Rate, bytes a second, quality and time left, empty where unknown."""
     rows, n_bytes = meter.rates
-    left = meter.seconds_left
-    whole = "" if meter.task else " in this read"
+    whole = meter.run_seconds_left
+    left = meter.seconds_left if whole is None else whole
+    where = "" if meter.task or whole is not None else " in this read"
+    if meter.rows and meter.silent_seconds > SILENT and not meter.far:
+        now = f"at work for {format_seconds(meter.silent_seconds)}"
+    else:
+        now = f"{format_count(rows)} rows/s" if meter.rows else "getting ready"
     return [
-        f"{format_count(rows)} rows/s" if meter.rows else "getting ready",
-        f"{format_bytes(n_bytes)}/s" if n_bytes >= 1 else "",
+        now,
+        f"{format_bytes(n_bytes)}/s" if n_bytes >= 1 and now.endswith("rows/s") else "",
         quality_text(meter.reads[-1]) if meter.reads else "",
-        f"{format_seconds(left)} left{whole}" if left is not None and left >= 1 else "",
+        f"{format_seconds(left)} left{where}" if left is not None and left >= 1 else "",
     ]
 
 

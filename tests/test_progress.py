@@ -44,6 +44,52 @@ def test_rates_are_those_of_this_read():
     assert meter.rates[0] == 500.0
 
 
+def test_where_the_end_is_known_the_time_left_is_that_of_the_run():
+    from bigclf.progress import place_text
+
+    clock = Clock()
+    meter = Meter(clock)
+    meter.begin({"n_rows": 1000, "epochs": 5})
+    clock.now += 1
+    meter.advance(250, 0)
+    assert meter.run_seconds_left == 3 + 4 * 4 and place_text(meter) == "epoch 1 of 5"
+    clock.now += 1
+    meter.advance(750, 0)
+    meter.end_epoch({"epoch": 1, "error": 0.5})
+    clock.now += 0.5
+    meter.advance(250, 0)
+    assert meter.run_seconds_left == 1.5 + 3 * 2 and place_text(meter) == "epoch 2 of 5"
+    assert status_text(meter) == "500 rows/s · error 50.00 % · 7.5 s left"
+    meter.begin({"n_rows": 1000})
+    assert meter.run_seconds_left is None and place_text(meter) == "read 1"
+
+
+def test_rounds_in_memory_say_how_long_they_take():
+    clock = Clock()
+    meter = Meter(clock)
+    meter.begin({"n_rows": 1000})
+    clock.now += 1
+    meter.advance(1000, 10**6)
+    meter.end_epoch({"epoch": 1, "error": 0.25, "estimated_gap": 0.0123})
+    clock.now += 1
+    assert "rows/s" in status_text(meter)
+    clock.now += 6
+    assert status_text(meter) == "at work for 7 s · gap about 1.2e-02"
+
+
+def test_a_block_is_told_of_as_its_problems_are_done():
+    from bigclf.training.bench import Share
+
+    class Rows:
+        n_rows, n_bytes = 10, 101
+
+    told = []
+    share = Share(lambda *sizes: told.append(sizes), Rows, 3)
+    for done in (0, 1, 1, 2, 3):
+        share.told(done)
+    assert told == [(3, 33), (3, 34), (4, 34)]
+
+
 def test_bytes_do_when_rows_are_unknown():
     meter = Meter(Clock())
     meter.begin({"bytes": 200, "task": "parse"})

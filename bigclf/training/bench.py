@@ -67,6 +67,20 @@ class Missing(Exception):
     """The process lacks what a visit goes on from; it is to be sent along."""
 
 
+class Share:
+    """Tells ``advance`` of a block's rows and bytes as its problems are done: many, each with rounds of its own, take
+    long over rows in memory."""
+
+    def __init__(self, advance: Callable[[int, int], None], block: Block, parts: int) -> None:
+        self._advance, self._whole, self._parts, self._before = advance, (block.n_rows, block.n_bytes), parts, (0, 0)
+
+    def told(self, done: int) -> None:
+        rows, n_bytes = (size * done // self._parts for size in self._whole)
+        if (rows, n_bytes) != self._before:
+            self._advance(rows - self._before[0], n_bytes - self._before[1])
+            self._before = rows, n_bytes
+
+
 class Bench:
     """A place to make visits, one at a time.
 
@@ -209,8 +223,8 @@ class Bench:
         if self.plan.opportunistic:
             self.stream.meanwhile = Waiting(learners, facts, self.idle)
         for block in self._blocks(visit, group):
-            self._team.each(lessons, functools.partial(self._teach, block), self.idle)
-            self.advance(block.n_rows, block.n_bytes)
+            share = Share(self.advance, block, len(lessons))
+            self._team.each(lessons, functools.partial(self._teach, block), self.idle, share.told)
         self.stream.meanwhile = None
         if visit.segment == self.plan.segments - 1 and self.plan.set_rows:
             if len(self.plan.groups) == 1:  # else another group's blocks come next

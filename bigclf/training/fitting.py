@@ -478,6 +478,7 @@ def conducted(
             run.engine.bench.take_over(before)
         screen.start(plan.as_json() | {
             "n_rows": source.n_rows, "method": problems[0].setting.method.name,
+            "epochs": options["epochs"] if options["tol"] is None else None,  # else it ends by its gap
             "status": None if link is None else run.engine.status,
         })  # fmt: skip
         shown = stack.enter_context(contextlib.ExitStack())

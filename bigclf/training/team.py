@@ -29,9 +29,14 @@ class Team:
         self.rest()
 
     def each(
-        self, what: Sequence[Any], work: Callable[[Any, Scratch, Callable[[], None]], None], idle: Callable[[], None]
+        self,
+        what: Sequence[Any],
+        work: Callable[[Any, Scratch, Callable[[], None]], None],
+        idle: Callable[[], None],
+        told: Callable[[int], None] = lambda done: None,
     ) -> None:
-        """``work(item, scratch, idle)`` for each item; ``idle`` is called by the caller's thread only, and may raise.
+        """``work(item, scratch, idle)`` for each item; ``idle`` is called by the caller's thread only, and may raise;
+        so is ``told``, with the number of items that are done.
 
         Raises
         ------
@@ -40,16 +45,21 @@ class Team:
         if self.threads == 1 or len(what) == 1:
             scratch = self._scratch.get()
             try:
-                for item in what:
+                for done, item in enumerate(what, 1):
                     work(item, scratch, idle)
                     idle()
+                    told(done)
             finally:
                 self._scratch.put(scratch)
             return
-        self._together(what, work, idle)
+        self._together(what, work, idle, told)
 
     def _together(
-        self, what: Sequence[Any], work: Callable[[Any, Scratch, Callable[[], None]], None], idle: Callable[[], None]
+        self,
+        what: Sequence[Any],
+        work: Callable[[Any, Scratch, Callable[[], None]], None],
+        idle: Callable[[], None],
+        told: Callable[[int], None],
     ) -> None:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="bigclf-learn")
@@ -70,6 +80,7 @@ class Team:
                 for future in done:
                     future.result()
                 idle()
+                told(len(what) - len(waiting))
         except BaseException:
             self._halt.set()
             wait(waiting)
