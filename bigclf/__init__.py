@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bigclf.data.convert import convert as convert
     from bigclf.data.convert import readers as readers
     from bigclf.data.dataset import Dataset as Dataset
+    from bigclf.estimators import FeatureTransformer as FeatureTransformer
     from bigclf.estimators import LinearClassifier as LinearClassifier
     from bigclf.estimators import LinearRegressor as LinearRegressor
     from bigclf.margins import entropy_margin as entropy_margin
@@ -51,6 +52,7 @@ _PLACES = {
     "soft_margin": "bigclf.margins",
     "Dataset": "bigclf.data.dataset",
     "Model": "bigclf.model",
+    "FeatureTransformer": "bigclf.estimators",
     "LinearClassifier": "bigclf.estimators",
     "LinearRegressor": "bigclf.estimators",
 }
@@ -59,6 +61,7 @@ _MODULES = {"errors": "bigclf.errors", "readers": "bigclf.data.convert.readers"}
 
 __all__ = [
     "Dataset",
+    "FeatureTransformer",
     "LinearClassifier",
     "LinearRegressor",
     "Model",

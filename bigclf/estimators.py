@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from bigclf.data.arrays import Arrays
+from bigclf.errors import DataError
 from bigclf.losses import REGRESSION
 from bigclf.methods import METHODS
 from bigclf.model import PROBABILITY_LOSSES, is_stored
@@ -392,6 +393,85 @@ class LinearRegressor(RegressorMixin, _Linear):
             r2 = self._measured(X, y, sample_weight).r2
             return float("nan") if r2 is None else float(r2)
         return float(super().score(X, y, sample_weight))
+
+
+class FeatureTransformer(TransformerMixin, BaseEstimator):
+    """Raw columns into features as a spec declares them: what ``bigclf.convert(..., features=spec)`` makes of files, of
+    tables in memory.
+
+    Parameters
+    ----------
+    features : the spec: a list of terms such as ``[{"numeric": ["age"]}, {"categorical": ["city"]}]``, or a table, YAML
+        or ``Spec`` (``bigclf/data/features/spec.py``), whose label and weight are left aside.
+    sparse_output : whether ``transform`` gives a CSR matrix; else an array, for ``set_output`` and dense learners.
+
+    Attributes
+    ----------
+    n_features_in_, feature_names_in_ : columns of the table and their names, object [n_features_in_].
+    learned_ : what one read of the table taught (means, categories, frequencies).
+    """
+
+    def __init__(self, features: Any, *, sparse_output: bool = True) -> None:
+        self.features = features
+        self.sparse_output = sparse_output
+
+    def fit(self, X: Any, y: Any = None) -> FeatureTransformer:
+        """Learn from a table X [n rows] (pandas, Polars, Arrow, or columns by name) what the spec asks for; y has no
+        part in it.
+
+        Raises
+        ------
+        SchemaError : a spec that makes no sense, a column that is missing.   DataError : naming a row, a bad value.
+        """
+        from bigclf.data.features.extract import extract
+        from bigclf.data.features.finish import Finisher, learn
+        from bigclf.data.features.tally import Tally
+        from bigclf.data.features.values import as_columns
+
+        spec, (columns, n_rows) = self._spec(), as_columns(X)
+        tally = Tally(spec)
+        found = extract(spec, columns, n_rows, tally, label=False)
+        if found.bad:
+            row, reason = min(found.bad.items())
+            raise DataError(reason, row=row)
+        self.learned_ = learn(spec, tally)
+        self._finisher = Finisher(spec, self.learned_)
+        self.feature_names_in_ = np.array(list(columns), object)
+        self.n_features_in_ = len(columns)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Features float32 [n, features] of a table X with the same columns."""
+        import scipy.sparse
+
+        from bigclf.block import explicit_values
+        from bigclf.data.convert.from_columns import table_block
+
+        check_is_fitted(self)
+        block = table_block(self._finisher.spec, self._finisher, X)
+        indices = block.indices.view(np.int32 if block.indices.dtype.itemsize == 4 else np.int64)
+        shape = block.n_rows, self.learned_.n_features
+        rows = scipy.sparse.csr_matrix((explicit_values(block), indices, block.indptr), shape)
+        return rows if self.sparse_output else rows.toarray()
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the features, object [features]; ``input_features`` has no part in them."""
+        from bigclf.data.features.finish import names_of
+
+        check_is_fitted(self)
+        names = names_of(self._finisher.spec, self.learned_, range(self.learned_.n_features))
+        return np.array(names, object)
+
+    def _spec(self) -> Any:
+        from bigclf.data.features.spec import parse
+
+        return parse({"features": self.features} if isinstance(self.features, list | tuple) else self.features)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = True
+        tags.input_tags.two_d_array = False  # columns have names
+        return tags
 
 
 def _there(estimator: Any, y: Any) -> Any:
