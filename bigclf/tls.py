@@ -261,8 +261,10 @@ def refusal(address: str, given: Files, required: bool) -> str | None:
 
 
 def explanation(address: str, given: Files, error: BaseException) -> str | None:
-    """In plain words why a connection was refused for what certificates say; None if it was something else."""
+    """In plain words why there was no connection, where certificates or names are to blame; None if neither is."""
     text = _all_texts(error)
+    if "gaierror" in text:
+        return "no machine of that name is known here; SSH's own names are not: write its address"
     if not address.startswith("tls://"):
         if address.startswith("tcp://") and speaks_tls(address):
             return f"what listens there wants TLS: write tls://{address[6:]}, and name certificates: {HOW}"

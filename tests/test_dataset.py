@@ -851,3 +851,14 @@ def test_a_damaged_manifest_is_made_anew_and_told_of(tmp_path, name):
     path.write_bytes(path.read_bytes()[:-9] + b"xxxxxxxxx")
     again = Dataset(tmp_path / "s")
     assert again.n_rows == whole.n_rows and "damaged" in again.warnings[0]
+
+
+def test_a_dataset_named_by_relative_paths_is_read_from_another_directory(tmp_path, monkeypatch):
+    write(tmp_path / "a.parquet")
+    monkeypatch.chdir(tmp_path)
+    here = Dataset("a.parquet")
+    there = here.seen_from_elsewhere()
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    assert there.decode(0, 0).n_rows == 3 and there.digest == here.digest
+    assert here.files == ["a.parquet"] and there.files == [str(tmp_path / "a.parquet")]

@@ -247,3 +247,20 @@ def test_nobody_there_is_no_matter_of_certificates(made):
         port = free.getsockname()[1]
     with configured(made[0]), pytest.raises(ClusterError, match="no Dask scheduler answers at"):
         connect(f"tls://127.0.0.1:{port}", timeout=0.5)
+
+
+def test_a_name_that_nobody_knows_is_no_matter_of_waiting():
+    for scheme in ("tcp", "tls"):  # of the names that are never given out
+        assert "no machine of that name" in tls.explanation(f"{scheme}://node.invalid:8786", NOBODY, unknown_name())
+
+
+NOBODY = tls.Files(None, None, None)
+
+
+def unknown_name():
+    """The error as distributed raises it."""
+    try:
+        distributed.Client("tcp://node.invalid:8786", timeout=0.3, set_as_default=False)
+    except OSError as error:
+        return error
+    pytest.skip("something answers for names that nobody has")

@@ -202,6 +202,12 @@ class Dataset:
         found.digest = hashlib.blake2b(f"{self.digest} taking part".encode(), digest_size=16).hexdigest()
         return found
 
+    def seen_from_elsewhere(self) -> Dataset:
+        """Itself for a process that works in another directory: its files have absolute paths."""
+        found = copy.copy(self)
+        found.files = [files.absolute(path) for path in self.files]
+        return found
+
     def leading(self, n_chunks: int) -> Dataset:
         """The first ``n_chunks`` chunks as a dataset of their own; what is known of classes, features and the largest
         row and row group is still that of all."""

@@ -28,6 +28,7 @@ import distributed
 from distributed.utils_comm import gather_from_workers
 
 from bigclf import tls
+from bigclf.data import files
 from bigclf.data.dataset import Dataset
 from bigclf.deltas import difference, n_bytes
 from bigclf.errors import BigclfError, ClusterError, DataError, MemoryBudgetError, RunError
@@ -811,7 +812,7 @@ class DaskEngine(Crew):
         self.job, self.advance, self.directory = job, advance, directory
         self._keeps = job.problems[0].setting.method.rows is not None
         self._keeping = self._way_to_keep()
-        self.sample = job.source.files[0] if isinstance(job.source, Dataset) else None
+        self.sample = files.absolute(job.source.files[0]) if isinstance(job.source, Dataset) else None
         self.writes = self._keeping if self._writes else None
         self._carried: dict[int, tuple[str, Carry]] = {}  # of each group, what the driver knows of it: all settled ...
         self._proposed: dict[int, tuple[str, Carry]] = {}  # ... or as its last visit left it
@@ -827,7 +828,7 @@ class DaskEngine(Crew):
         self._nnz = [int(job.source.chunks.nnz[a:b].sum()) for a, b in job.plan.groups]
         self._done_groups = 0
         self._weight, self._weighed = (0, 0.0, 0.0), False  # rounds, seconds learned and seconds there
-        super().__init__(job.run, job, job.plan.memory["planned"], idle, link=link, patience=patience)
+        super().__init__(job.run, _for_elsewhere(job), job.plan.memory["planned"], idle, link=link, patience=patience)
 
     def _way_to_keep(self) -> str:
         """What becomes of the groups' row state: "" there is none, "travels", or the directory it is written into."""
@@ -1087,9 +1088,9 @@ class Measuring(Crew):
         patience: Patience,
     ) -> None:  # fmt: skip
         self.measure, self._parts, self._progress, self._done = measure, parts, progress, 0
-        self.sample, self.content_bytes = measure.source.files[0], measure.model.n_bytes
+        self.sample, self.content_bytes = files.absolute(measure.source.files[0]), measure.model.n_bytes
         needed = bytes_needed(measure, parts)
-        super().__init__(uuid.uuid4().hex, measure, needed, idle, link=link, patience=patience)
+        super().__init__(uuid.uuid4().hex, _for_elsewhere(measure), needed, idle, link=link, patience=patience)
 
     def measured(self) -> Iterator[PartialEvaluation | PartialRegression]:
         """Every part once, in order."""
@@ -1141,6 +1142,12 @@ class Measuring(Crew):
 
     def _size_of(self, answer: Measured) -> int:
         return answer.part.n_bytes
+
+
+def _for_elsewhere(content: Any) -> Any:
+    """A job or a measure as workers get it, whose directory may be another."""
+    source = content.source
+    return content._replace(source=source.seen_from_elsewhere()) if isinstance(source, Dataset) else content
 
 
 def balanced(wishes: list[str | None], workers: int) -> list[str | None]:

@@ -168,7 +168,7 @@ def main() -> int:
     try:
         say(f"scheduler at {address(given, hosts)}; train on it, anywhere that has {given.certificates}, with")
         say(f"  export DASK_CONFIG={given.certificates}")
-        say(f"  bigclf fit DATA -o MODEL --workers {address(given, hosts)}")
+        say(f"  bigclf submit JOB.yaml --scheduler {address(given, hosts)}")
         keep(kept, signals)
         say("ending")
     finally:

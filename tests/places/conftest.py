@@ -92,8 +92,9 @@ def experiments(tmp_path_factory):
     return made
 
 
-def bigclf_command(*words, seconds=200, **env):
-    return run(sys.executable, "-W", "ignore", "-m", "bigclf", *words, seconds=seconds, env=environment(**env))
+def bigclf_command(*words, seconds=200, cwd=None, **env):
+    words = [sys.executable, "-W", "ignore", "-m", "bigclf", *words]
+    return run(*words, seconds=seconds, cwd=cwd, env=environment(**env))
 
 
 def bits(model):
