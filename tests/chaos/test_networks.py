@@ -188,7 +188,7 @@ def test_two_workers_that_cannot_reach_each_other(network, shards, answers, case
     """No worker needs another: nobody notices."""
     network.tell("cut", "a:b")
     network.pace(0.05)
-    run = network.fit(shards, answers(case), tmp_path)
+    run = network.fit(shards, answers(case), tmp_path, stale=10, least=30)
     run.check()
     assert {visit["pid"] for visit in network.visits()} == {worker.pid for worker in network.workers}
     assert "given out again" not in run.said
