@@ -243,7 +243,7 @@ def status_parts(meter: Meter) -> list[str]:
     left = meter.seconds_left if whole is None else whole
     where = "" if meter.task or whole is not None else " in this read"
     if meter.rows and meter.silent_seconds > SILENT and not meter.far:
-        now = f"at work for {format_seconds(meter.silent_seconds)}"
+        now, left = f"at work for {format_seconds(meter.silent_seconds)}", None  # rounds have no pace of their own
     else:
         now = f"{format_count(rows)} rows/s" if meter.rows else "getting ready"
     return [

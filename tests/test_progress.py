@@ -73,8 +73,9 @@ def test_rounds_in_memory_say_how_long_they_take():
     meter.end_epoch({"epoch": 1, "error": 0.25, "estimated_gap": 0.0123})
     clock.now += 1
     assert "rows/s" in status_text(meter)
-    clock.now += 6
-    assert status_text(meter) == "at work for 7 s · gap about 1.2e-02"
+    meter.advance(50, 0)
+    clock.now += 7
+    assert status_text(meter) == "at work for 7 s · gap about 1.2e-02"  # and no time left from 50 rows
 
 
 def test_a_block_is_told_of_as_its_problems_are_done():

@@ -380,8 +380,8 @@ def test_a_job_may_sweep():
     from bigclf.cli.sweep import values_of
 
     (step,) = Job("steps: [{sweep: {data: d, output: o, grid: {C: [0.1, 1], loss: [hinge, logistic]}}}]").steps(bool)
-    assert step.words == ["d", "--output=o", "--grid=C=[0.1, 1]", "--grid=loss=['hinge', 'logistic']"]
-    assert values_of("[0.1, 1]") == [0.1, 1] and values_of("['hinge', 'logistic']") == ["hinge", "logistic"]
+    assert step.words == ["d", "--output=o", "--grid=C=[0.1, 1]", "--grid=loss=[hinge, logistic]"]
+    assert values_of("[0.1, 1]") == [0.1, 1] and values_of("[hinge, logistic]") == ["hinge", "logistic"]
 
 
 def test_numbers_are_swept_by_their_squared_error(rows):
