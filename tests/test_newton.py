@@ -273,3 +273,21 @@ def test_multinomial_regression_is_scikit_learns(n_classes):
     primal = 2.0 * softmax_objective(x, np.unique(y, return_inverse=True)[1], np.vstack([other.coef_.T, zeros]))
     primal -= 0.5 * np.sum(other.coef_**2)
     assert model.result_.certificate["primal"] == pytest.approx(primal, rel=1e-9)
+
+
+def test_a_trust_region_is_measured_in_the_norm_that_the_step_was_made_in():
+    """The read at the end of a large step makes the Hessian's diagonal anew, which is another norm."""
+    from bigclf.methods import newton, trust_region
+
+    setting = resolve("tron", "squared_hinge", None, None, {"start": 0})
+    shared = setting.shared(2, "float64")
+    shared.diagonal[:], shared.step[:] = [4.0, 1.0, 1.0], [1.0, 2.0, 0.0]
+    shared.scalars[[newton.VALUE, newton.MODEL, trust_region.FIRST]] = 1.0, -0.5, 0.0
+    shared.scalars[trust_region.RADIUS] = 10.0
+    trust_region.tried(shared, {})
+    assert shared.scalars[newton.FRESH] and not shared.diagonal.any()  # it is summed up anew
+    shared.diagonal[:] = 1e6
+    trust_region.resize(shared, -1.0, 0.5)  # the objective rose
+    length = np.sqrt(4.0 * 1 + 1.0 * 4)
+    assert 0.25 * length <= shared.scalars[trust_region.RADIUS] <= 0.5 * 10.0
+    assert shared.scalars[trust_region.RADIUS] <= length

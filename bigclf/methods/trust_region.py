@@ -22,13 +22,13 @@ from bigclf.methods.newton import FRESH, IDLE, LEAST, LENGTH, MODEL, PRODUCTS, R
 ETA = 1e-4, 0.25, 0.75
 SIGMA = 0.25, 0.5, 4.0
 RESIDUAL = 0.1  # of ||g||: conjugate gradients end
-RADIUS, STEEPNESS, FIRST = newton.N_SCALARS, newton.N_SCALARS + 1, newton.N_SCALARS + 2  # more places in ``scalars``
+RADIUS, STEEPNESS, FIRST, REACH = range(newton.N_SCALARS, newton.N_SCALARS + 4)  # more places in ``scalars``
 
 
 def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> newton.Shared:
     """A state at w = 0."""
     shared = newton.begin(n_features, dtype, settings)
-    return shared._replace(scalars=np.concatenate([shared.scalars, [0.0, 0.0, 1.0]]))
+    return shared._replace(scalars=np.concatenate([shared.scalars, [0.0, 0.0, 1.0, 0.0]]))
 
 
 def absorb(loss: int):  # type: ignore[no-untyped-def]
@@ -80,7 +80,7 @@ def looked(loss: int, shared: newton.Shared, params: newton.Params) -> Step:
 def resize(shared: newton.Shared, fell: float, promised: float) -> None:
     """Delta after a step of which the objective fell by ``fell`` and the model had said ``promised``."""
     scalars, step = shared.scalars, shared.step
-    length = math.sqrt(dot(step, shared.diagonal * step))
+    length = float(scalars[REACH])
     radius = min(float(scalars[RADIUS]), length) if scalars[FIRST] else float(scalars[RADIUS])
     scalars[FIRST] = 0.0
     slope = -2.0 * promised + dot(step, shared.residual)  # g.s
@@ -117,12 +117,18 @@ def multiplied(shared: newton.Shared, params: newton.Params) -> Step:
     z = residual / shared.diagonal
     scalars[SQUARE] = following = dot(residual, z)
     if border or math.sqrt(max(0.0, following)) <= RESIDUAL * scalars[STEEPNESS] or not following < np.inf:
-        return newton.tried(shared, facts)
+        return tried(shared, facts)
     if scalars[PRODUCTS] >= newton.MOST_PRODUCTS:
-        return newton.tried(shared, facts)
+        return tried(shared, facts)
     shared.probe[:] = z + following / square * direction
     newton.clear_sums(shared)
     return Step(facts=facts)
+
+
+def tried(shared: newton.Shared, facts: dict[str, float]) -> Step:
+    """The next read is the gradient at the end of the step, whose length is taken while M is at hand."""
+    shared.scalars[REACH] = math.sqrt(dot(shared.step, shared.diagonal * shared.step))
+    return newton.tried(shared, facts)
 
 
 def to_border(shared: newton.Shared, direction: np.ndarray) -> float:

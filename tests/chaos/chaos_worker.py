@@ -4,10 +4,11 @@
 that meets one claims it by making ``<name>.claim-<n>`` with its number inside, so that each is obeyed ``times`` times
 in all, whoever comes. Nothing here changes a bit of any result.
 
-An order: ``at`` "begin" or "end" of a visit, "fetch" (its result is there, the scheduler knows, and somebody asks for
-it) or "decode"; ``epoch``, ``first``, ``segment``, ``kind``, ``file``, ``row_group``: which one (left out: any); ``do``
-"hold" (until ``<name>.release`` exists), "kill", "segfault" (after ``seconds``), "hog" (take ``bytes`` of memory and
-hold them for ``seconds``), "sleep" (``seconds``) or "raise".
+An order: ``at`` "begin" or "end" of a visit, "sum" (a block has been added to the sums that the visit makes), "fetch"
+(its result is there, the scheduler knows, and somebody asks for it) or "decode"; ``epoch``, ``first``, ``segment``,
+``kind``, ``file``, ``row_group``: which one (left out: any); ``do`` "hold" (until ``<name>.release`` exists), "kill",
+"segfault" (after ``seconds``), "hog" (take ``bytes`` of memory and hold them for ``seconds``), "sleep" (``seconds``) or
+"raise".
 """
 
 import asyncio
@@ -21,6 +22,7 @@ import time
 from pathlib import Path
 
 HOME = Path(os.environ["BIGCLF_CHAOS"])
+HERE = {}  # the visit that is made
 LONGEST = 60.0  # an order to hold ends by itself
 
 
@@ -97,6 +99,7 @@ def watch_visits():
     def visit(self, visit, states, carries, token):
         where = dict(kind=visit.kind, epoch=visit.epoch, segment=visit.segment, first=visit.first)
         tell(what="begin", token=token, **where)
+        HERE.update(where)
         obey(at="begin", **where)
         outcome = plain(self, visit, states, carries, token)
         time.sleep(pace())
@@ -105,6 +108,21 @@ def watch_visits():
         return outcome
 
     Bench.visit = visit
+
+
+def watch_sums():
+    """Orders for when a block has been gone over: a part of what the visit comes to is there."""
+    from bigclf.training.visit import Learner
+
+    def watched(plain):
+        @functools.wraps(plain)
+        def method(self, *given):
+            plain(self, *given)
+            obey(at="sum", **HERE)
+
+        return method
+
+    Learner.learn, Learner.end_block = watched(Learner.learn), watched(Learner.end_block)
 
 
 def watch_decoding():
@@ -142,6 +160,7 @@ def watch_fetching(worker):
 
 def dask_setup(worker):
     watch_visits()
+    watch_sums()
     watch_decoding()
     watch_fetching(worker)
     note = HOME.parent / "workers" / str(os.getpid())

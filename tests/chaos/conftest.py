@@ -35,6 +35,11 @@ CASES = [
     Case("dcd-streamed", dict(algo="dcd", C=0.01, tol=1e-1), streams=True),
     Case("dcd-filed", dict(algo="dcd", C=0.01, tol=1e-1, memory="15.8MB"), streams=True),  # 16 MB hold the duals
 ]
+CASES += [
+    Case("newton", dict(algo="newton", tol=1e-6), streams=False),
+    Case("newton-streamed", dict(algo="newton", tol=1e-6), streams=True),
+    Case("newglmnet", dict(algo="newglmnet", C=0.1, tol=1e-4), streams=False),
+]
 LONG = Case("long", dict(algo="perceptron", epochs=20), streams=False)
 
 
