@@ -17,6 +17,7 @@ import numpy as np
 
 from bigclf.data import files
 from bigclf.data.arrays import Arrays
+from bigclf.data.convert import RAW_FORMATS, convert, readers
 from bigclf.data.convert.from_columns import HeldOut, convert_columns
 from bigclf.data.convert.tables import are_raw, places
 from bigclf.data.dataset import MANIFEST, Dataset
@@ -53,6 +54,12 @@ def of_columns(
             if value is not None:
                 raise TypeError(f"{name} has no effect with files: the spec names the columns of label and weight")
         shown = progress if hasattr(progress, "start") else None
+        if features is None and format is not None and format not in RAW_FORMATS:
+            told: dict[str, Any] = dict(memory=_room(memory), seed=seed, on_bad_rows=on_bad_rows, progress=shown)
+            source = sparse_text(data, format, **told)
+            if validate is not None and is_stored(validate) and not isinstance(validate, Dataset) and are_raw(validate):
+                validate = sparse_text(validate, format, **told)
+            return source, None, None, validate
         source = converted(data, features, format, memory=_room(memory), seed=seed, on_bad_rows=on_bad_rows,
                            progress=shown)  # fmt: skip
     if validate is not None and is_stored(validate) and not isinstance(validate, Dataset) and are_raw(validate):
@@ -107,6 +114,22 @@ def converted(
     )  # fmt: skip
     if directory is None:
         _forget(home)
+    return made
+
+
+def sparse_text(data: Any, format: str, *, seed: int, on_bad_rows: str, **options: Any) -> Dataset:
+    """Shards of text whose rows are sparse already, made now or found in the cache; errors as ``convert``."""
+    from bigclf import __version__
+
+    named = [(files.absolute(path), *files.status(path)) for path in files.expand(data)]
+    told = __version__, named, format, readers.code_of(readers.find(format, RAW_FORMATS)), seed, on_bad_rows
+    home = files.cache_directory("raw")
+    out = files.join(home, hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest())
+    if files.exists(files.join(out, MANIFEST)):
+        files.touch(out)
+        return Dataset(out)
+    made = convert(data, out, format=format, seed=seed, on_bad_rows=on_bad_rows, overwrite=True, **options)
+    _forget(home)
     return made
 
 

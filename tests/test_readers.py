@@ -227,6 +227,21 @@ def test_long_rows_of_names_in_any_order_are_sorted_and_added_up():
     np.testing.assert_array_equal(parsed.values, np.bincount(ids, np.arange(2000))[np.unique(ids)])
 
 
+@pytest.mark.parametrize("format", ["vw", "svmlight"])
+def test_sparse_text_trains_as_its_shards_do(tmp_path, format):
+    """It becomes shards in the cache, once."""
+    rng = np.random.default_rng(0)
+    bar = "| " if format == "vw" else ""
+    lines = [f"{2 * (i % 2) - 1} {bar}{i % 2 + 1}:1 {3 + int(rng.integers(5))}:0.5" for i in range(60)]
+    path = source(tmp_path, "\n".join(lines).encode())
+    options = dict(algo="pa1", epochs=2, memory="100MB", progress=False)
+    direct = bigclf.fit(path, format=format, validate=path, **options)
+    shards = bigclf.fit(convert(path, tmp_path / "s", format=format), **options)
+    np.testing.assert_array_equal(direct.coef_, shards.coef_)
+    assert direct.result_.history[-1]["validation"]["accuracy"] == 1
+    np.testing.assert_array_equal(bigclf.fit(path, format=format, **options).coef_, direct.coef_)
+
+
 # Readers of one's own
 
 

@@ -64,7 +64,7 @@ from bigclf.units import format_bytes, format_seconds, plural
 @click.option("--columns", metavar="ROLE=NAME,...", help="Columns of label, weight, features (or indices, values).")
 @click.option("--report", metavar="FILE.html", help="Also write a report that a browser shows; with --validate it"
               " measures the model there.")  # fmt: skip
-@click.option("--format", help="DATA is raw: csv, tsv, jsonl, text or parquet; it becomes shards in a cache first.")
+@click.option("--format", help="DATA is raw: svmlight, vw, csv, tsv, jsonl, text, parquet; made shards in a cache.")
 @columns.columns_options
 @click.option("--on-bad-rows", type=click.Choice(["error", "skip"]), help="Of raw rows that cannot be used.")
 @click.option("--evaluate", "test", metavar="DATA", help="Data to measure the model on in the end.")

@@ -96,6 +96,7 @@ def fit(
     features, format : of raw columns, what becomes of them (a spec: a table, YAML or ``Spec``) and what the files are,
         as ``convert`` takes them; ``data`` is then raw files, which become shards in a cache once, or a table (pandas,
         Polars, Arrow) with ``y`` or the label's column in the spec. The model takes raw rows too.
+        With ``format`` "svmlight", "vw" or a reader of your own ``data`` is text of rows that are sparse already.
     algo : name of the method (``bigclf.algorithms()``), or "auto": chosen by loss, penalty, size, memory and groups,
         which ``result_.chosen`` gives the reason of; ``loss``, ``C`` and ``params`` are its own.
     loss, penalty : by name, of those the method has (None: its first). C : price of a unit of loss, LIBLINEAR's.
