@@ -1,5 +1,6 @@
 """Conversions that are killed, and go on."""
 
+import errno
 import gzip
 import json
 import os
@@ -198,3 +199,24 @@ def test_killed_at_ten_random_moments(tmp_path):
     subprocess.run([*command, str(tmp_path / "again")], check=True, **quiet)
     assert content(tmp_path / "again") == content(tmp_path / "once")
     assert sorted(os.listdir(tmp_path)) == ["again", "once", "rows", "warm"]
+
+
+def test_predictions_on_a_full_disk_go_on(tmp_path, sources, monkeypatch):
+    """Fault 35: no part of a file is left, what is finished stays, the rerun writes the rest."""
+    ds = bigclf.convert(sources, tmp_path / "s", **OPTIONS)
+    model = bigclf.fit(ds, algo="pa1", epochs=1, progress=False)
+    real, calls = files.os.replace, []
+
+    def full(*args):
+        calls.append(args)
+        if len(calls) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "replace", full)
+        with pytest.raises(OSError, match="No space left"):
+            bigclf.predict(model, ds, str(tmp_path / "out"))
+    assert sorted(os.listdir(tmp_path / "out")) == ["part-00000.parquet", "part-00001.parquet"]
+    again = bigclf.predict(model, ds, str(tmp_path / "out"))
+    assert again["kept"] == 2 and again["written"] == len(ds.files) - 2

@@ -19,6 +19,7 @@ import numpy as np
 
 from bigclf.data import files
 from bigclf.data.arrays import Arrays
+from bigclf.data.collected import collected, is_collection
 from bigclf.data.dataset import Dataset
 from bigclf.data.iterator import is_iterator, write_down
 from bigclf.errors import ClusterError, Interrupted, MemoryBudgetError, masked
@@ -90,9 +91,10 @@ def fit(
     Parameters
     ----------
     data : path, directory or glob of Parquet, or ``Dataset``; or a matrix [rows, features] (numpy, scipy sparse,
-        pandas, pyarrow), then ``y`` [rows] holds its labels (for a regression numbers); or an iterator of blocks
-        (X, y[, weights]) or (indptr, indices, values or None, labels[, weights]), which is written down as shards under
-        ``local_dir`` while the run lasts.
+        pandas, pyarrow), then ``y`` [rows] holds its labels (for a regression numbers); or a Dask DataFrame, which its
+        workers write down beside ``run_dir``, else among scratch files; or an iterator of blocks (X, y[, weights]) or
+        (indptr, indices, values or None, labels[, weights]), which is written down as shards under ``local_dir`` while
+        the run lasts.
     features, format : of raw columns, what becomes of them (a spec: a table, YAML or ``Spec``) and what the files are,
         as ``convert`` takes them; ``data`` is then raw files, which become shards in a cache once, or a table (pandas,
         Polars, Arrow) with ``y`` or the label's column in the spec. The model takes raw rows too.
@@ -155,6 +157,13 @@ def fit(
     MemoryBudgetError : the budget is too small, with the one that would do.
     RunError, Interrupted : a run directory in use or of another run; a signal.
     """
+    if is_collection(data):
+        given = {name: value for name, value in locals().items() if name not in ("data", "params", "format")}
+        if y is not None:
+            raise TypeError("y has no effect with a Dask DataFrame: name the column of the label in features")
+        place = files.join(files.scratch_directory(local_dir), "rows") if run_dir is None else files.absolute(run_dir)
+        with collected(data, place) as (folder, kind):
+            return fit(folder, format=kind, **given, **params)
     require_numbers({"groups": groups}, "groups")
     require_whole({"groups": groups}, "groups")
     bias = None if bias == "none" else bias

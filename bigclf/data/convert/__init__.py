@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from bigclf.data import files
+from bigclf.data.collected import collected, is_collection
 from bigclf.data.convert import appending, pieces, readers
 from bigclf.data.convert import shuffle as merging
 from bigclf.data.convert.parsed import Options
@@ -60,7 +61,8 @@ def convert(
 
     Parameters
     ----------
-    source : path, directory, glob or list of them; plain, gzip, bzip2, xz or zstd.
+    source : path, directory, glob or list of them; plain, gzip, bzip2, xz or zstd. Or a Dask DataFrame of raw columns,
+        which its workers write down beside ``out`` first.
     out : directory to make; it appears when all is done, or not at all. A conversion that was killed, interrupted or
         found the disk full goes on from what it had finished when it is called again with the same sources and options.
     format : "svmlight", "vw" (Vowpal Wabbit's text) or a reader of your own (``bigclf.readers``); of raw columns "csv",
@@ -94,6 +96,12 @@ def convert(
     DataError : with file and line. MemoryBudgetError : if ``memory`` is too small. RunError : if ``out`` exists or
         the disk is full.
     """
+    if is_collection(source):
+        given = {name: value for name, value in locals().items() if name not in ("source", "format")}
+        with collected(source, out) as (folder, kind):
+            if kind is None:
+                raise DataError("rows of indices and values need no conversion: write them by to_parquet and open that")
+            return convert(folder, format=kind, **given)
     if features is not None or format in RAW_FORMATS:
         _check_bad_rows(on_bad_rows, max_bad_fraction)
         _check_sizes(chunk_nnz, shard_nnz)
