@@ -34,7 +34,7 @@ def signature(thing):
     return [name for name in names if name not in ("self", "cls", "args", "kwargs")]
 
 
-@pytest.mark.parametrize(("name", "thing"), public())
+@pytest.mark.parametrize(("name", "thing"), list(public()))
 def test_public_names_are_described(name, thing):
     text = inspect.getdoc(thing) or ""
     assert len(text) > 20, "no docstring"
