@@ -35,9 +35,9 @@ def pytest_unconfigure(config):
 def pytest_collection_modifyitems(items):
     """What was asked for with -m but cannot run here says why."""
     for item in items:
-        if "data" in item.keywords and not os.environ.get("BIGCLF_DATA"):
+        if item.get_closest_marker("data") and not os.environ.get("BIGCLF_DATA"):
             item.add_marker(pytest.mark.skip(reason="needs the data sets: BIGCLF_DATA names their folder"))
-        if "root" in item.keywords and os.geteuid() != 0:
+        if item.get_closest_marker("root") and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason="needs root"))
 
 

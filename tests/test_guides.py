@@ -34,10 +34,13 @@ def commands(text):
 
 
 def run(line):
-    words = shlex.split(line)
+    command, _, target = line.partition(" > ")
+    words = shlex.split(command)
     assert words[0] == "bigclf", line
     result = CliRunner().invoke(main, words[1:])
     assert result.exit_code in (0, 4), (line, result.output, result.stderr)
+    if target:
+        Path(target).write_text(result.stdout)
     return result
 
 
@@ -82,7 +85,7 @@ def lay_out(converted):
 def test_commands_and_options_exist(topic):
     for kind, text in blocks(topic):
         for line in commands(text) if kind in ("sh", "text") else []:
-            words = shlex.split(line)
+            words = shlex.split(line.partition(" > ")[0])
             command = main.get_command(click.Context(main), words[1])
             assert command is not None, line
             command.make_context(words[1], words[2:])

@@ -429,7 +429,7 @@ def test_commands_take_raw_files(tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "reason"),
     [
-        (("--label", "y"), 2, "raw columns"),
+        (("--format", "svmlight", "--label", "y"), 2, "raw columns"),
         (("--format", "csv", "--label", "z", "--numeric", "a"), 3, "no such column"),
         (("--spec", "missing.yaml"), 3, "no such file"),
         (("--format", "csv", "--label", "y", "--numeric", "c"), 3, "line 2: column c: 'x' is not a number"),

@@ -43,6 +43,17 @@ def taken(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name in OPTIONS if (value := options.pop(name, None)) is not None}
 
 
+BY_NAME = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl", "vw": "vw"}
+
+
+def format_by_name(path: str, said: dict[str, Any]) -> str | None:
+    """The format that a file's name tells, compressed or not; None where it tells none, or where a spec says it."""
+    if "spec" in said or "features_of" in said:
+        return None
+    *_, last, compression = ("", "", *path.partition("#")[0].lower().split("."))
+    return BY_NAME.get(compression) or BY_NAME.get(last)  # rows.csv, rows.csv.gz
+
+
 def features_of(said: dict[str, Any], data: list[str], format: str | None) -> Any:
     """The spec that the options stand for; None: none was asked for, and the data are features already.
 

@@ -13,8 +13,9 @@ from bigclf.units import format_bytes, format_seconds, plural
 @click.command("convert", short_help="Turn text into shards.")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.argument("out", metavar="OUT")
-@click.option("--format", "format", default="svmlight", show_default=True,
-              help="svmlight, vw (Vowpal Wabbit's), or MODULE:FUNCTION, a reader of your own.")  # fmt: skip
+@click.option("--format", "format",
+              help="svmlight, vw (Vowpal Wabbit's), csv, tsv, jsonl, text, parquet, or MODULE:FUNCTION, a reader of"
+              " your own  [default: the spec's, or by the file's name, else svmlight]")  # fmt: skip
 @click.option("--chunk-nnz", type=click.IntRange(1, 2**27), default=500_000, show_default=True,
               help="Non-zeros in a chunk (a Parquet row group).")  # fmt: skip
 @click.option("--shuffle/--no-shuffle", default=True, show_default=True, help="Rows in keyed random order.")
@@ -43,7 +44,9 @@ def command(ctx: click.Context, sources: tuple[str, ...], out: str, as_json: boo
     The rows are shuffled in bounded memory, and the shards' bytes depend on sources, options and seed only: not on
     the number of workers, the memory or the hour. After an interruption or with a full disk run it again: it goes on.
     """
-    said, form = columns.taken(options), options["format"]
+    said = columns.taken(options)
+    form = options["format"] or columns.format_by_name(sources[0], said)
+    options["format"] = form or "svmlight"
     with terminal.usage_errors():
         options["features"] = columns.features_of(said, list(sources), form)
         if options["features"] is None and "hash_bits" in said:

@@ -11,6 +11,7 @@ from bigclf.cli import terminal
 
 TOPICS = (  # in the order in which a person needs them
     "laptop",
+    "data",
     "cluster",
     "from-liblinear",
     "from-vowpal-wabbit",
