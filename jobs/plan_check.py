@@ -83,7 +83,7 @@ def compare(
     first = run["history"][0]["seconds"]
     several = plan["workers"] > 1
     found = [
-        ("memory, MB", plan["memory"]["total"] / 1e6, (memory if several else run["memory"]["peak"]) / 1e6, BYTES),
+        ("memory, MB", plan["memory"]["likely"] / 1e6, (memory if several else run["memory"]["peak"]) / 1e6, BYTES),
         ("read an epoch, MB", plan["bytes_read"]["epoch"] / 1e6, last["bytes_read"] / run["reads"] / 1e6, BYTES),
     ]
     if several:  # the first epoch begins with the state that every process makes itself

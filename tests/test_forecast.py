@@ -36,6 +36,7 @@ def test_memory_and_bytes_are_those_of_the_run(shards, rates):
     assert told["plan"] == run.plan
     assert told["memory"]["planned"] == run.plan["memory"]["planned"]
     assert told["memory"]["total"] == told["memory"]["planned"] + RATES.base
+    assert RATES.base < told["memory"]["likely"] < told["memory"]["total"]
     read = run.history[-1]["bytes_read"] / run.reads
     assert abs(told["bytes_read"]["epoch"] / read - 1) < 0.1
 

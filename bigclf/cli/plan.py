@@ -75,7 +75,8 @@ def show(told: dict[str, Any], bandwidth: str | None) -> None:
     places = ", ".join(f"{name.replace('_', ' ')} {format_bytes(size)}" for name, size in disk.items() if size)
     terminal.facts(
         [
-            ("memory", f"{format_bytes(memory['total'])}{per}: {format_bytes(memory['planned'])} planned, beside "
+            ("memory", f"{format_bytes(memory['total'])}{per} at most, likely {format_bytes(memory['likely'])}: "
+                       f"{format_bytes(memory['planned'])} planned, beside "
                        f"{format_bytes(memory['base'])} of interpreter and libraries"),
             ("of it", ", ".join(f"{name} {format_bytes(size)}" for name, size in parts)),
             ("rows", "stay in memory after one read" if resident else

@@ -49,6 +49,7 @@ DISK_BYTES = 64_000_000  # read from disk to see how fast it is
 BUNDLES = 4  # as the engine of a cluster has it
 VISIT_SECONDS = 0.02  # of a task's way to a worker and back
 CHECKPOINTS = 2
+DECODING_TAKEN = 0.5  # of the room for it, which is for the worst case: about what runs took (jobs/plan_check.py)
 FIGURES = 8 * 16  # bytes of an answer's counts
 
 
@@ -131,8 +132,8 @@ def forecast(
 
     Returns
     -------
-    dict of plain values : memory {base, planned, total, parts} of a process that makes visits, disk {raw_store,
-        row_state, checkpoints}, bytes_read {shards, epoch} (of all groups: on disk, and as rows in memory), network
+    dict of plain values : memory {base, planned, total: at most, likely, parts} of a process that makes visits, disk
+        {raw_store, row_state, checkpoints}, bytes_read {shards, epoch} (all groups: on disk, in memory), network
         {up, down, epoch} (bytes of an epoch from and to workers), seconds {first, later} (an epoch), rates, plan.
 
     Raises
@@ -204,7 +205,8 @@ def _memory(intent: Intent, base: int, workers: int) -> dict[str, Any]:
         classes = problems[0].setting.settings["n_classes"]
         parts["model"] -= np.dtype(plan.dtype).itemsize * (source.n_features + 1) * classes
     planned = sum(parts.values())
-    return {"base": base, "planned": planned, "total": base + planned, "parts": parts}
+    likely = base + planned - int((1 - DECODING_TAKEN) * parts.get("decoding", 0))
+    return {"base": base, "planned": planned, "total": base + planned, "likely": likely, "parts": parts}
 
 
 def _disk(source: Any, problems: list[Problem], plan: Plan, rates: Rates) -> dict[str, int]:
