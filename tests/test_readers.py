@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction import FeatureHasher
 
 import bigclf
+from bigclf.cli import main
 from bigclf.data.convert import convert, pieces, readers, vowpal_wabbit
 from bigclf.data.convert.parsed import Options
 from bigclf.errors import DataError
@@ -240,6 +242,22 @@ def test_sparse_text_trains_as_its_shards_do(tmp_path, format):
     np.testing.assert_array_equal(direct.coef_, shards.coef_)
     assert direct.result_.history[-1]["validation"]["accuracy"] == 1
     np.testing.assert_array_equal(bigclf.fit(path, format=format, **options).coef_, direct.coef_)
+    line = [
+        "fit",
+        path,
+        "-o",
+        str(tmp_path / "m"),
+        "--format",
+        format,
+        "--algo",
+        "pa1",
+        "--epochs",
+        "2",
+        "--memory",
+        "100MB",
+    ]
+    assert CliRunner().invoke(main, line).exit_code == 0
+    np.testing.assert_array_equal(bigclf.load(tmp_path / "m").coef_, direct.coef_)
 
 
 # Readers of one's own

@@ -93,7 +93,9 @@ def command(
     rows: Any = list(data)
     with terminal.usage_errors():
         features = columns.features_of(said, rows, form)
-    if features is None and (holdout or bad or form or said):
+    if features is None and form and not (holdout or said):  # rows that are sparse already
+        keywords |= {"format": form} | ({"on_bad_rows": bad} if bad else {})
+    elif features is None and (holdout or bad or form or said):
         option = "holdout" if holdout else "on-bad-rows" if bad else "format" if form else next(iter(said))
         raise click.UsageError(f"--{option} is for raw tables and texts: --format csv, tsv, jsonl, text or parquet; "
                                "other text becomes shards by `bigclf convert` first")  # fmt: skip
