@@ -38,10 +38,8 @@ EQUIVALENCE = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("d
 WEIGHTS = ["check_sample_weights_list", "check_sample_weights_not_overwritten", "check_class_weight_classifiers"]
 
 
-OWN_PACE = (
-    "weights scale its steps or confidences: those of separable rows end where no row is wrong, whatever they cost"
-)
-AT_ITS_OWN_PACE = ("perceptron_mc", "narow", "narow_full", "nherd")
+OWN_PACE = "weights scale its steps or confidences: 1000 to 0.0001 does not move its answer as a price would"
+AT_ITS_OWN_PACE = ("perceptron_mc", "narow", "narow_full", "nherd", "pegasos")
 UNFIT = {  # for the rows of check_classifiers_train: three clouds, one class against the rest
     "winnow2": "its weights are never below 0: features can only speak for the greater class",
     "memma_blocks": "it is for rows that can be separated",
