@@ -310,7 +310,8 @@ def predict_raw(
 def _mark(model: Model, place: Any, mark: Mapping[str, Any]) -> dict[str, Any]:
     """What a file of predictions depends on."""
     told = {"name": files.base_name(place.path), "part": place.part, "state": json.dumps(_state(place.path))}
-    return {"kind": "predictions", "version": 1, "input": told, "model": model.digest(), **mark}
+    return {"kind": "predictions", "version": 1, "input": told, "model": model.digest(),
+            "columns": model.finisher.learned.digest(), **mark}  # fmt: skip
 
 
 def _finished(path: str, mark: dict[str, Any], overwrite: bool) -> int | None:

@@ -46,7 +46,8 @@ NEWS = "20news/20news-bydate.tar.gz#data/20ng/20news-bydate-"
 TEXT_C = (0.3, 1.0, 3.0)
 CASES = {
     "adult": Case("adult/adult.data.gz", "adult/adult.test.gz", "--spec {specs}/adult.yaml --loss logistic"),
-    "kdd99": Case("kdd99/kddcup.data_10_percent.gz", None, "--spec {specs}/kdd99.yaml --loss squared_hinge", (1.0,)),
+    "kdd99": Case("kdd99/kddcup.data_10_percent.gz", None,
+                  "--spec {specs}/kdd99.yaml --loss squared_hinge --C 0.1 --tol 1e-2", (0.1,)),
     "hflights": Case("hflights/hflights.csv.gz", None, "--spec {specs}/hflights.yaml --loss logistic --C 0.1"),
     "covtype20k": Case("covtype20k/covtype.20k.data.gz", None, "--spec {specs}/covtype20k.yaml --loss squared_hinge"),
     "sms_spam": Case("sms_spam/SMSSpamCollection.gz", None, "--format text --loss squared_hinge", TEXT_C),

@@ -11,6 +11,7 @@ import collections
 import dataclasses
 import functools
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ from bigclf.data.features.tally import Tally
 from bigclf.errors import DataError, SchemaError
 from bigclf.units import parse_bytes
 
+log = logging.getLogger("bigclf")
 HELD_OUT_KEY = 0x5EED  # not that of any shuffle
 
 
@@ -221,6 +223,9 @@ def kind_of_labels(column: Any, spec: Spec) -> str:
         numbers = values.numbers(column, spec.label.column, spec.missing_values, bad)
     except SchemaError:
         return "text"
+    if len(bad) < len(column) // 10 and bad:
+        log.warning("%d of the first %d labels are no numbers: all are taken as text (say type: number in the spec's "
+                    "label, and what is to become of bad rows)", len(bad), len(column))  # fmt: skip
     return "text" if bad or np.isnan(numbers).all() else "number"
 
 

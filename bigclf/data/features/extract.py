@@ -174,7 +174,7 @@ def categorical(term: Categorical, t: int, spec: Spec, rows: Rows) -> Part:
     there = np.ones(rows.n_rows, bool) if term.missing == "indicator" else found.codes >= 0
     if rows.notes is not None:
         counts = np.bincount(found.codes[there] % hashes.size, minlength=hashes.size)
-        rows.notes.append(functools.partial(_note, t=t, hashes=hashes, counts=counts, name=names.name))
+        rows.notes.append(functools.partial(_note, t=t, hashes=hashes, counts=counts, names=names))
     return Part(there.astype(np.int64), (_code(t) + hashes)[found.codes][there], None)
 
 
@@ -228,15 +228,14 @@ def _note_grams(tally: Tally, t: int, hashes: np.ndarray, found: Any) -> None:
     distinct, counts = ordered[first], np.diff(np.append(first, ordered.size))
     if t in tally.frequencies:
         tally.frequencies[t].see(magnitude(distinct), counts)
+    if not tally.seen[t].limit:
+        _note(tally, t, distinct, counts, None)
+        return
     places = np.empty(distinct.size, np.int64)
-    if tally.seen[t].limit:
-        places[np.searchsorted(distinct, found.hashes)] = np.arange(found.hashes.size)
-
-    def name(i: int) -> bytes:
-        room: bytes = found.room[found.starts[places[i]] : found.stops[places[i]]].tobytes()
-        return room
-
-    _note(tally, t, distinct, counts, name)
+    places[np.searchsorted(distinct, found.hashes)] = np.arange(found.hashes.size)
+    room: bytes = found.room.tobytes()
+    starts, stops = found.starts[places].tolist(), found.stops[places].tolist()
+    _note(tally, t, distinct, counts, [room[a:b] for a, b in zip(starts, stops, strict=True)])
 
 
 def magnitude(hashes: np.ndarray) -> np.ndarray:
@@ -246,11 +245,15 @@ def magnitude(hashes: np.ndarray) -> np.ndarray:
     return np.where(signed == -(2**31), 0, np.abs(signed)).astype(np.uint32)
 
 
-def _note(tally: Tally, t: int, hashes: np.ndarray, counts: np.ndarray, name: Callable[[int], bytes]) -> None:
-    """Take note of distinct hashes that occur ``counts`` times (those of 0 do not); ``name(i)`` is what i is."""
+def _note(tally: Tally, t: int, hashes: np.ndarray, counts: np.ndarray, names: Names | list[bytes] | None) -> None:
+    """Take note of distinct hashes that occur ``counts`` times (those of 0 do not) and of their names."""
     there = np.flatnonzero(counts)
     note_hashes(writable(hashes[there]), tally.sketches[t])
-    tally.seen[t].see(hashes[there], counts[there], lambda i: name(int(there[i])))
+    if tally.seen[t].limit == 0:
+        names = []
+    elif isinstance(names, Names):
+        names = names.some(there)
+    tally.seen[t].see(hashes[there], counts[there], names or [])
 
 
 def _code(t: int) -> np.uint64:

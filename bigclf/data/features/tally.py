@@ -7,7 +7,6 @@ are added; the means are added in the order of the pieces of the source, which n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
@@ -77,15 +76,15 @@ class Seen:
         self.limit, self.exact, self.many = max(limit, exact), exact, False
         self.table: dict[int, tuple[int, bytes]] = {}
 
-    def see(self, hashes: np.ndarray, counts: np.ndarray, name: Callable[[int], bytes]) -> None:
-        """``name(i)`` is the name of the i-th hash."""
+    def see(self, hashes: np.ndarray, counts: np.ndarray, names: list[bytes]) -> None:
+        """Distinct hashes, how often each occurs, and their names."""
         table = self.table
         if self.limit == 0:
             self.many = self.many or hashes.size > 0
             return
-        for i, (h, count) in enumerate(zip(hashes.tolist(), counts.tolist(), strict=True)):
+        for h, count, name in zip(hashes.tolist(), counts.tolist(), names, strict=True):
             known = table.get(h)
-            table[h] = (count, name(i)) if known is None else (known[0] + count, min(known[1], name(i)))
+            table[h] = (count, name) if known is None else (known[0] + count, min(known[1], name))
         self._settle()
 
     def add(self, other: Seen) -> None:

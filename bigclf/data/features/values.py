@@ -28,6 +28,12 @@ class Names(NamedTuple):
     def name(self, i: int) -> bytes:
         return self.text[self.bounds[i] : self.bounds[i + 1]].tobytes()
 
+    def some(self, places: np.ndarray) -> list[bytes]:
+        """The names at these places."""
+        whole = self.text.tobytes()
+        pairs = zip(self.bounds[places].tolist(), self.bounds[places + 1].tolist(), strict=True)
+        return [whole[a:b] for a, b in pairs]
+
 
 class Categories(NamedTuple):
     """A column of categories: each row's place among the distinct ones, -1 where it is missing; and their names."""
