@@ -714,11 +714,11 @@ def _as_float(value: float) -> float:
 
 
 def _json_text(value: Any) -> str:
+    from bigclf.data.features.values import number_text
+
     if isinstance(value, str):
         return value
-    return (
-        json.dumps(value) if not isinstance(value, float) else str(int(value)) if value == round(value) else repr(value)
-    )
+    return number_text(value) if isinstance(value, float) else json.dumps(value)
 
 
 # Text

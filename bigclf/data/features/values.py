@@ -121,7 +121,7 @@ def as_text(array: pa.Array, name: str) -> pa.LargeStringArray:
     kind = array.type
     if pa.types.is_floating(kind):
         numbers = array.to_pylist()
-        return pa.array([None if v is None or v != v else _number_text(v) for v in numbers], pa.large_string())
+        return pa.array([None if v is None or v != v else number_text(v) for v in numbers], pa.large_string())
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         raise SchemaError(f"a column of {kind} is neither text nor numbers", column=name)
     try:
@@ -130,7 +130,8 @@ def as_text(array: pa.Array, name: str) -> pa.LargeStringArray:
         raise SchemaError(f"cannot be read as text: {error}", column=name) from None
 
 
-def _number_text(value: float) -> str:
+def number_text(value: float) -> str:
+    """A number as a category is named: a whole one without a fraction."""
     return str(int(value)) if math.isfinite(value) and value == int(value) and abs(value) < 2**53 else repr(value)
 
 
