@@ -198,7 +198,8 @@ def check_csv(text):
     assert [offset for offset, _ in table.bad] == bad
     for row in range(table.n_rows):
         table.line_at(table.offset(row))
-    if expected and not bad and b"\0" not in text:  # which pandas takes for the end of a field
+    odd = b"\0" in text or b"\r" in text  # pandas ends a field at the one, and begins a table oddly at the other
+    if expected and not bad and not odd:
         theirs = pd.read_csv(
             io.BytesIO(text), header=None, names=NAMES, dtype=str, keep_default_na=False, index_col=False
         )
