@@ -61,7 +61,9 @@ def test_appended_shards_stand_beside_the_old_ones(tmp_path, text):
     assert not os.path.exists(tmp_path / "s" / files.UNFINISHED)
 
 
-@pytest.mark.parametrize("moment", ["before", "first", "manifest", "mark"])
+@pytest.mark.parametrize("moment", [
+    "manifest", *(pytest.param(moment, marks=pytest.mark.long) for moment in ("before", "first", "mark"))
+])  # fmt: skip
 def test_an_appending_that_is_killed_is_invisible_and_goes_on(tmp_path, text, monkeypatch, moment):
     class Killed(BaseException):
         pass

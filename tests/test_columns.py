@@ -292,7 +292,8 @@ def small_pieces(monkeypatch):
     monkeypatch.setattr(tables, "ROWS_AT_A_TIME", 100)
 
 
-@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "parquet"])
+@pytest.mark.parametrize("form", ["csv", *(pytest.param(form, marks=pytest.mark.long)
+                                           for form in ("tsv", "jsonl", "parquet"))])  # fmt: skip
 def test_every_format_gives_the_rows_of_the_table(tmp_path, small_pieces, form):
     table = people()
     expected, spec, _ = made(table, FEATURES)
@@ -438,6 +439,7 @@ def test_shards_with_other_statistics_are_refused(tmp_path, trained):
             ask()
 
 
+@pytest.mark.long
 def test_fit_takes_raw_files_and_tables(tmp_path):
     table = people()
     path = written(table, tmp_path, "csv")

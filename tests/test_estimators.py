@@ -68,9 +68,7 @@ def expected_failures(estimator):
         LinearClassifier("pa1"),
         LinearClassifier("arow", r=0.5),
         LinearClassifier("averaged_perceptron", multiclass="native"),
-        LinearClassifier("sgd", loss="logistic"),
         LinearRegressor(),
-        LinearRegressor("newton"),
     ],
     expected_failed_checks=expected_failures,
 )

@@ -101,6 +101,7 @@ def _streamed(settle):
     return settled
 
 
+@pytest.mark.long
 def test_rates_are_measured_once_and_again_on_demand(shards, monkeypatch):
     counted = []
     whole = module._measured

@@ -59,7 +59,8 @@ def test_the_demo_that_makes_the_rows_is_the_one_in_the_guide():
     assert DEMO in guide("laptop")
 
 
-@pytest.mark.parametrize("topic", TOPICS)
+@pytest.mark.parametrize("topic", [t if t in ("laptop", "data") else pytest.param(t, marks=pytest.mark.long)
+                                   for t in TOPICS])  # fmt: skip
 def test_examples_run(topic, place):
     lay_out(converted="\nbigclf convert out/demo/train.svm out/train" not in guide(topic))
     for kind, text in blocks(topic):

@@ -86,6 +86,7 @@ print(json.dumps(said))
 """
 
 
+@pytest.mark.long
 def test_flipped_bits_are_rows_or_an_error_that_names_the_file(tmp_path):
     """Faults 44 and 45: 150 files in one process, which would not come back from a crash."""
     paths = damaged(tmp_path, 150)

@@ -390,7 +390,8 @@ def test_a_million_features_and_a_tiny_temperature_stay_finite():
                 counts = setting.kernel()(block, np.arange(60), state, (), setting.params(), np.zeros(60))
             w = setting.weights(state)
         assert np.isfinite(w).all() and np.any(w[:8] != 0) and counts.mistakes <= 20, case
-        assert all(np.isfinite(array).all() for array in state)
+        for array in state:  # the least margin since the last step is infinite until a row comes
+            assert np.isfinite(array).all() or (array.size < 20 and np.isposinf(array[~np.isfinite(array)]).all())
 
 
 @pytest.mark.parametrize("algo", ["pumma", "memma", "memma_p"])

@@ -373,6 +373,7 @@ def test_the_jobs_here_are_sound(path, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", [*RUN, *(pytest.param(path.stem, marks=pytest.mark.slow) for path in jobs_here()
                                           if "generate:" in path.read_text() and path.stem not in RUN)])  # fmt: skip
+@pytest.mark.long
 def test_the_jobs_here_run_on_made_up_rows(name, tmp_path, monkeypatch):
     from test_cli import bigclf
 

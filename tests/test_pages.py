@@ -90,6 +90,15 @@ def test_random_lengths(tmp_path):
         check(tmp_path / "a.parquet", table)
 
 
+@pytest.mark.parametrize("item", [pa.uint32(), pa.uint64(), pa.date32(), pa.time32("ms"), pa.int16()], ids=str)
+def test_numbers_that_mean_something_else_are_left_to_arrow(item, tmp_path):
+    offsets, numbers = pa.array([0, 2, 3], pa.int32()), pa.array([1, 2, 3]).cast(pa.int32()).cast(item)
+    lists = pa.ListArray.from_arrays(offsets, numbers, type=listed(item))
+    schema = pa.schema([pa.field("indices", lists.type, False)])
+    pq.write_table(pa.Table.from_arrays([lists], schema=schema), tmp_path / "a.parquet", use_dictionary=False)
+    assert opened(tmp_path / "a.parquet") is None
+
+
 @pytest.mark.parametrize("form", ["nulls allowed", "dictionary", "pages of format 2", "float64 values"])
 def test_other_forms_are_left_to_arrow(form, tmp_path):
     path = tmp_path / "a.parquet"

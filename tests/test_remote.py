@@ -278,6 +278,7 @@ def test_everything_on_s3(bucket, tmp_path):
         assert all((mine[column] == theirs[column]).all() for column in theirs)
 
 
+@pytest.mark.long
 def test_credentials_that_expire_in_the_middle(bucket, tmp_path):
     """Fault 31: a clear error, nothing half-written is taken for data, and the same again goes through."""
     x, y = random_rows(300, 20)
@@ -299,6 +300,7 @@ def test_credentials_that_expire_in_the_middle(bucket, tmp_path):
     assert (bigclf.fit("s3://data/expired", algo="dcd").coef_ == bigclf.fit(near, algo="dcd").coef_).all()
 
 
+@pytest.mark.long
 def test_sending_is_taken_up_again(bucket, tmp_path):
     """A conversion whose store failed goes on with the shards that had not arrived, over old ones too."""
     x, y = random_rows(300, 20)
@@ -322,6 +324,7 @@ def test_sending_is_taken_up_again(bucket, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["with space", "100%", "a+b=c", "ünï", "a#b", "q?x"])
+@pytest.mark.long
 def test_odd_names_on_s3(bucket, name):
     """Fault 60."""
     url = f"s3://data/odd/{name}.txt"

@@ -195,6 +195,7 @@ def test_a_detached_driver_is_looked_at_stopped_and_goes_on(place, address):
     assert "gone without a word" in bigclf("inspect", "run")[0]
 
 
+@pytest.mark.long
 def test_a_detached_job_of_steps_that_ends(place, address):
     (place / "steps.yaml").write_text(STEPS.replace("run: {dir: run}\n", ""))
     words = ["submit", "steps.yaml", "--scheduler", address]

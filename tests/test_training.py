@@ -596,16 +596,16 @@ def test_a_full_disk_costs_the_new_checkpoint_never_the_old_one(shards, failing,
     real, calls, kept = files.publishing, [], []
 
     @contextlib.contextmanager
-    def full(path):
+    def full(path, *mode):
         calls.append(path)
         is_checkpoint = os.path.basename(path).startswith(("state-", "rows-"))
         if is_checkpoint and len(calls) > 8 and (failing == "always" or len(calls) < 10):
             kept.append([n for n in os.listdir(tmp_path / "run") if n.startswith("state-")])
-            with real(path) as beside:
+            with real(path, *mode) as beside:
                 with open(beside, "wb") as file:
                     file.write(b"half of it")
                 raise OSError(errno.ENOSPC, "No space left on device")
-        with real(path) as beside:
+        with real(path, *mode) as beside:
             yield beside
 
     monkeypatch.setattr(files, "publishing", full)

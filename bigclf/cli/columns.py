@@ -43,12 +43,13 @@ def taken(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name in OPTIONS if (value := options.pop(name, None)) is not None}
 
 
+LABELS = ("label", "target", "y", "class")
 BY_NAME = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl", "vw": "vw"}
 
 
 def format_by_name(path: str, said: dict[str, Any]) -> str | None:
-    """The format that a file's name tells, compressed or not; None where it tells none, or where a spec says it."""
-    if "spec" in said or "features_of" in said:
+    """The format that a file's name tells, compressed or not; None where it tells none, or other shards say it."""
+    if "features_of" in said:
         return None
     *_, last, compression = ("", "", *path.partition("#")[0].lower().split("."))
     return BY_NAME.get(compression) or BY_NAME.get(last)  # rows.csv, rows.csv.gz
@@ -75,7 +76,7 @@ def features_of(said: dict[str, Any], data: list[str], format: str | None) -> An
         raise click.UsageError("give --spec or --features-of, not both")
     reader = _reader(said, format)
     if "spec" in said:
-        return _declared(said, reader)
+        return _declared(said, reader, format_by_name(data[0], {}))
     if "features_of" in said:
         return _of(said["features_of"])
     names = {kind: _listed(said[kind]) for kind in ("numeric", "categorical", "text", "date") if kind in said}
@@ -83,6 +84,9 @@ def features_of(said: dict[str, Any], data: list[str], format: str | None) -> An
         from bigclf.data.features.suggest import suggest
 
         spec = suggest(data, reader, said.get("label")).spec()
+        if "label" not in said and (spec.label is None or spec.label.column.lower() not in LABELS):
+            raise click.UsageError("say which column is to be predicted, with --label (`bigclf inspect FILE --suggest`"
+                                   " proposes what to do with each)")  # fmt: skip
         return parse({**spec.as_json(), "hash_bits": said.get("hash_bits")})
     encode = {"encode": "hashed"} if "hash_bits" in said else {}
     entries = [{kind: [name], **(encode if kind == "categorical" else {})} for kind in names for name in names[kind]]
@@ -161,8 +165,8 @@ def _reader(said: dict[str, Any], format: str | None) -> dict[str, Any]:
     return {**({} if format is None else {"format": format}), **reader}
 
 
-def _declared(said: dict[str, Any], reader: dict[str, Any]) -> Any:
-    """The spec of a file; what else was said goes before it."""
+def _declared(said: dict[str, Any], reader: dict[str, Any], by_name: str | None) -> Any:
+    """The spec of a file; what else was said goes before it, what the data's name tells comes last."""
     from bigclf.data import files
     from bigclf.data.features.spec import parse
     from bigclf.errors import DataError, SchemaError
@@ -177,7 +181,7 @@ def _declared(said: dict[str, Any], reader: dict[str, Any]) -> Any:
     told = spec.as_json()
     if clash := [name for name in ("numeric", "categorical", "text", "date") if name in said]:
         raise click.UsageError(f"--{clash[0]} has no effect beside --spec, which names the columns")
-    told["reader"] = {**told["reader"], **reader}
+    told["reader"] = {**({} if by_name is None else {"format": by_name}), **told["reader"], **reader}
     told.update({name: said[name] for name in ("label", "hash_bits") if name in said})
     return parse(told)
 

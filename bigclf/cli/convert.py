@@ -42,13 +42,15 @@ def command(ctx: click.Context, sources: tuple[str, ...], out: str, as_json: boo
     docs.tar.gz#train, data.json#/train.
 
     The rows are shuffled in bounded memory, and the shards' bytes depend on sources, options and seed only: not on
-    the number of workers, the memory or the hour. After an interruption or with a full disk run it again: it goes on.
+    the number of workers, the memory or the hour. After an interruption or with a full disk run it again: sparse rows
+    go on where they were, raw columns start anew.
     """
     said = columns.taken(options)
-    form = options["format"] or columns.format_by_name(sources[0], said)
+    form = options["format"] or (None if "spec" in said else columns.format_by_name(sources[0], said))
     options["format"] = form or "svmlight"
     with terminal.usage_errors():
-        options["features"] = columns.features_of(said, list(sources), form)
+        as_there = options["append"] and not said  # raw columns become what they are in the shards that are there
+        options["features"] = None if as_there else columns.features_of(said, list(sources), form)
         if options["features"] is None and "hash_bits" in said:
             options["hash_bits"] = said["hash_bits"]
     with terminal.resumable(terminal.command_line(ctx)):

@@ -92,6 +92,7 @@ def command(
     keywords = fit_keywords(ctx, options)
     rows: Any = list(data)
     with terminal.usage_errors():
+        form = form or ("spec" not in said and columns.format_by_name(rows[0], said)) or None
         features = columns.features_of(said, rows, form)
     if features is None and form and not (holdout or said):  # rows that are sparse already
         keywords |= {"format": form} | ({"on_bad_rows": bad} if bad else {})

@@ -55,7 +55,8 @@ def pages_of(source: Any, footer: Footer, schema: Any) -> Pages | None:
     for place in range(len(schema)):
         column = schema.column(place)
         once = column.max_repetition_level == 1 and column.max_definition_level == 1  # an empty list has 0, no null
-        if once and column.physical_type in TYPES and column.path.endswith((".list.element", ".list.item")):
+        plain = column.converted_type in ("NONE", "INT_32", "INT_64") and column.logical_type.type in ("NONE", "INT")
+        if once and plain and column.physical_type in TYPES and column.path.endswith((".list.element", ".list.item")):
             columns[column.path.rpartition(".list.")[0]] = place, TYPES[column.physical_type]
     return None if INTERPRETED or not columns else Pages(source, footer, columns)
 

@@ -86,7 +86,8 @@ def run_task(job: ColumnsJob, task: Task) -> Done:
     for piece, batch in tables.batches(job.reader, task):
         first = (task.source.number << (PIECE_BITS + ROW_BITS)) + (piece << ROW_BITS) + seen[piece]
         seen[piece] += batch.n_rows
-        found, ordinals, strange = usable(job.spec, batch, first, tallies.setdefault(piece, Tally(job.spec)), job.part)
+        found, ordinals, strange = usable(job.spec, batch, first, tallies.setdefault(piece, Tally(job.spec)), job.part,
+                                          stop_at_bad=job.stop_at_bad)  # fmt: skip
         bad += [*batch.bad, *strange]
         if bad and job.stop_at_bad:
             break
@@ -102,7 +103,8 @@ def run_task(job: ColumnsJob, task: Task) -> Done:
 
 
 def usable(
-    spec: Spec, batch: Batch, first: int, tally: Tally | None, part: HeldOut | None = None, label: bool = True
+    spec: Spec, batch: Batch, first: int, tally: Tally | None, part: HeldOut | None = None, label: bool = True,
+    stop_at_bad: bool = False
 ) -> tuple[Extracted, np.ndarray, list[Bad]]:
     """The rows of a batch that belong to ``part`` and are not bad, their ordinals, and those that are bad.
 
@@ -125,6 +127,8 @@ def usable(
                 continue
             place, text = batch.where(int(rows[row]))
             strange.append(Bad(place, reason, text))
+            if stop_at_bad:
+                return found, ordinals[rows], strange
         rows = np.delete(rows, list(found.bad))
         columns = _rows(batch.columns, rows)
 

@@ -140,16 +140,23 @@ class Table(NamedTuple):
     bad: list[tuple[int, str]]
     offsets: np.ndarray | None = None
 
-    def offset(self, row: int) -> int:
+    def placed(self) -> Table:
+        """The same with the rows' offsets known."""
         if self.offsets is not None:
-            return int(self.offsets[row])
-        return next(itertools.islice(LINE.finditer(self.text), row, None)).start()
+            return self
+        return self._replace(offsets=np.array([line.start() for line in LINE.finditer(self.text)], np.int64))
+
+    def offset(self, row: int) -> int:
+        return int(self.placed().offsets[row])  # type: ignore[index]
+
+    def line_from(self, offset: int) -> bytes:
+        """What stands from there to the end of the line."""
+        end = self.text.find(b"\n", offset)
+        return self.text[offset : end if end >= 0 else len(self.text)].rstrip(b"\r")
 
     def line_at(self, offset: int) -> tuple[int, bytes]:
         """Number of the line in the text, from 1, and its bytes."""
-        end = self.text.find(b"\n", offset)
-        line = self.text[offset : end if end >= 0 else len(self.text)].rstrip(b"\r")
-        return self.text.count(b"\n", 0, offset) + 1, line
+        return self.text.count(b"\n", 0, offset) + 1, self.line_from(offset)
 
 
 # Sources
@@ -427,9 +434,12 @@ def _text_batch(job: TableJob, task: Task, text: bytes, n_lines: int, first: boo
     reader = {"jsonl": json_rows, "text": labelled_lines}.get(job.how.format, csv_rows)
     table = reader(text, names, job.wanted, job.how)
 
+    placed = functools.cache(table.placed)
+    ends = functools.cache(lambda: np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")))
+
     def where(row: int) -> tuple[dict[str, Any], bytes]:
-        line, found = table.line_at(table.offset(row))
-        return {"line": n_lines + line}, found
+        offset = placed().offset(row)
+        return {"line": n_lines + 1 + int(np.searchsorted(ends(), offset))}, table.line_from(offset)
 
     bad = []
     for offset, reason in table.bad:
