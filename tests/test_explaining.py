@@ -259,3 +259,9 @@ def test_columns_bring_their_names(tmp_path):
     bigclf("report", tmp_path / "m", "-o", tmp_path / "r.html", "--data", tmp_path / "t.csv")
     assert "job=cook" in (tmp_path / "r.html").read_text()
     assert "rows 0 to 199" in error_of("explain", tmp_path / "m", "--data", tmp_path / "t.csv", "--row", 200, code=2)
+
+
+def test_what_a_terminal_would_obey_is_written_out():
+    from bigclf.cli.terminal import printable
+
+    assert printable("\x1b]0;x\x07\u202eab é 日本") == r"\x1b]0;x\x07\u202eab é 日本"

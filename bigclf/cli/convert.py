@@ -162,7 +162,9 @@ def label_line(dataset: Any) -> tuple[str, str]:
 def class_text(dataset: Any, most: int = 6) -> str:
     """``-1: 24,720 rows · 1: 7,841 rows``, the first few."""
     pairs = list(zip(dataset.classes.tolist(), dataset.class_counts.tolist(), strict=True))
-    shown = " · ".join(f"{label}: {count:,} row{'s' * (count != 1)}" for label, count in pairs[:most])
+    shown = " · ".join(
+        f"{terminal.printable(label)}: {count:,} row{'s' * (count != 1)}" for label, count in pairs[:most]
+    )
     return shown + (f" · and {len(pairs) - most:,} more" if len(pairs) > most else "")
 
 

@@ -215,10 +215,10 @@ def _print_classes(result: Any) -> None:
         table.add_column(name, justify="right")
     confusion = result.confusion if result.confusion and len(result.classes) <= 8 else None
     for label in result.classes if confusion else ():
-        table.add_column(f"→ {label}", justify="right", style="dim")
+        table.add_column(f"→ {terminal.printable(label)}", justify="right", style="dim")
     for k, label in enumerate(result.classes):
         row = result.f1[k]
         cells = [f"{count:,}" for count in confusion[k]] if confusion else []
         ratios = (f"{row[name]:.4f}" for name in ("precision", "recall", "f1"))
-        table.add_row(str(label), f"{row['rows']:,}", *ratios, *cells)
+        table.add_row(terminal.printable(label), f"{row['rows']:,}", *ratios, *cells)
     terminal.tables().print(table)

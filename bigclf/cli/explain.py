@@ -84,7 +84,7 @@ def _table(columns: list[tuple[str, str]], rows: list[list[str]]) -> None:
 
 def _print_weights(model: Any, told: dict[str, Any]) -> None:
     for each in told["classes"][:MOST_TABLES]:
-        what = "numbers" if each["class"] is None else f"class {each['class']}"
+        what = "numbers" if each["class"] is None else f"class {terminal.printable(each['class'])}"
         terminal.heading(what, f"{each['nonzero']:,} weights, bias {each['bias']:.6g}")
         if not each["for"] and not each["against"]:
             click.echo("  no weight speaks for it\n")
@@ -110,7 +110,7 @@ def _line(entry: dict[str, Any], each: dict[str, Any]) -> list[str]:
         "weight": f"{entry['weight']:+.5g}",
         "± std. error": f"{entry.get('standard_error', 0):.3g}",
         "feature": f"{entry['feature']:,}",
-        "name": entry["name"] or "",
+        "name": terminal.printable(entry["name"] or ""),
         "rows": f"{entry.get('rows', 0):,}",
         "of the class": f"{entry.get('rows_in_class', 0):,}",
     }
@@ -118,15 +118,15 @@ def _line(entry: dict[str, Any], each: dict[str, Any]) -> list[str]:
 
 
 def _print_row(told: dict[str, Any]) -> None:
-    what = f"row {told['row']:,}: {told['prediction']}"
-    label = "" if told["label"] is None else f", labelled {told['label']}"
-    score_of = "" if told["class"] is None else f" for class {told['class']}"
+    what = f"row {told['row']:,}: {terminal.printable(told['prediction'])}"
+    label = "" if told["label"] is None else f", labelled {terminal.printable(told['label'])}"
+    score_of = "" if told["class"] is None else f" for class {terminal.printable(told['class'])}"
     terminal.heading(what + label, f"score {told['score']:+.6g}{score_of}")
     named = any(entry["name"] for entry in told["entries"])
     columns = [("adds", "right"), ("weight", "right"), ("value", "right"), ("feature", "right")]
     rows = [
         [f"{e['contribution']:+.5g}", f"{e['weight']:+.5g}", f"{e['value']:.5g}", f"{e['feature']:,}"]
-        + ([e["name"] or ""] if named else [])
+        + ([terminal.printable(e["name"] or "")] if named else [])
         for e in told["entries"]
     ]
     _table(columns + ([("name", "left")] if named else []), rows)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from bigclf.cli import driver, terminal
+from bigclf.cli import columns, driver, terminal
 from bigclf.cli.convert import class_text, describe, label_line, print_warnings
 from bigclf.errors import DataError
 from bigclf.units import format_bytes, format_seconds, plural
@@ -70,6 +70,8 @@ def look(things: list[str], by_shard: bool = False) -> tuple[str, dict[str, Any]
         begun = {"status": status(things[0], [])}
         return "run", begun, lambda: _print_begun(things[0], begun["status"])
     if len(things) == 1 and files.exists(things[0]) and not files.is_directory(things[0]) and not _parquet(things[0]):
+        if columns.format_by_name(things[0], {}) not in (None, "vw"):
+            raise click.UsageError(f"{things[0]} is a raw table: --suggest proposes what its columns become")
         return _model(things[0])
     from bigclf.data import drift
     from bigclf.data.dataset import Dataset
@@ -168,7 +170,7 @@ def _calibration_text(kept: dict[str, Any] | None) -> str | None:
 def _print_model(path: str, told: dict[str, Any]) -> None:
     method = dict(told["method"])
     terminal.heading(path, f"a model by {method.pop('name', '?')}")
-    classes = None if told["classes"] is None else [str(label) for label in told["classes"]]
+    classes = None if told["classes"] is None else [terminal.printable(label) for label in told["classes"]]
     rows = 1 if classes is None or len(classes) == 2 else len(classes)
     terminal.facts(
         [

@@ -59,7 +59,7 @@ def _describe(error: Exception) -> tuple[str, int]:
     if isinstance(error, click.ClickException):
         return _usage_text(error), error.exit_code
     if isinstance(error, BigclfError):
-        hint = "; text becomes shards by `bigclf convert`" if "not a Parquet file" in str(error) else ""
+        hint = _instead(getattr(error, "file", None)) if "not a Parquet file" in str(error) else ""
         return str(error) + hint, error.exit_code
     if isinstance(error, MemoryError):
         return "out of memory: give a smaller --memory or close other programs", 1
@@ -70,6 +70,20 @@ def _describe(error: Exception) -> tuple[str, int]:
         f"{type(error).__name__}: {error} (unexpected: set BIGCLF_DEBUG=1 to see where, and please report it)",
         1,
     )
+
+
+def _instead(path: Any) -> str:
+    """What may have been meant by a file that is not Parquet."""
+    from bigclf.cli.columns import format_by_name
+    from bigclf.data import files
+
+    with contextlib.suppress(Exception), files.open_binary(path) as file:
+        if file.read(9)[8:] == b"{":
+            return "; it is a model by the looks of it, and rows are wanted here"
+        if format_by_name(str(path), {}) not in (None, "vw"):
+            return ("; of a raw table `bigclf convert` and `bigclf fit` want to know the columns: --label COL or --spec"
+                    " FILE (bigclf help data)")  # fmt: skip
+    return "; text becomes shards by `bigclf convert`"
 
 
 def _usage_text(error: click.ClickException) -> str:
@@ -209,6 +223,11 @@ def facts(pairs: Iterable[tuple[str, Any]], indent: str = "") -> None:
 
 def heading(text: str, note: str = "") -> None:
     click.echo(click.style(text, bold=True) + (click.style(f"  {note}", dim=True) if note else ""))
+
+
+def printable(value: Any) -> str:
+    """Text from data, with what a terminal would obey (escapes, bells, marks of direction) written out."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(value))
 
 
 def good(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bigclf.data import files
+from bigclf.errors import RunError
 from bigclf.losses import TUBES
 
 NOTE = "a joblib file is a pickle: whoever loads it runs what is in it; load those of people you trust only"
@@ -67,6 +68,9 @@ def _one_against_rest(model: Any) -> Any:
     from sklearn.multiclass import OneVsRestClassifier
     from sklearn.preprocessing import LabelBinarizer
 
+    if model.classes_.dtype.kind == "f" and (model.classes_ % 1 != 0).any():
+        raise RunError("scikit-learn takes fractions for numbers to predict, not for classes: train with whole numbers "
+                       "or text as labels")  # fmt: skip
     new = OneVsRestClassifier(_new("LogisticRegression", model))
     rows = zip(model.coef_, model.intercept_[:, None], strict=True)  # the loss has no sparse weights
     pair = np.array([0, 1])

@@ -245,6 +245,8 @@ def _label(told: Any) -> Label:
     told["column"] = str(told["column"])
     if "one_of" in told:
         told["one_of"] = tuple(map(str, _listed(told["one_of"])))
+    if type(told.get("above")) not in (int, float, type(None)):
+        raise SchemaError(f"label: above must be a number, not {told['above']!r}")
     return _made(Label, told, "label")
 
 
@@ -262,10 +264,13 @@ def _term(entry: Any, number: int) -> Iterable[Any]:
     if len(kinds) != 1:
         raise SchemaError(f"{place} must have exactly one of {', '.join(KINDS)}; it has {', '.join(map(str, entry))}")
     kind, rest = kinds[0], {key: value for key, value in entry.items() if key != kinds[0]}
+    for name in _listed(entry[kind]):
+        if not isinstance(name, str | int):
+            raise SchemaError(f"{place}: {kind} needs the name of a column, not {name!r}")
     names = [str(name) for name in _listed(entry[kind])]
     if kind == "cross":
-        if len(names) < 2:
-            raise SchemaError(f"{place}: a cross needs two columns or more")
+        if len(set(names)) < max(2, len(names)):
+            raise SchemaError(f"{place}: a cross needs two columns or more, each once")
         return [_made(Categorical, {"columns": tuple(names), **rest}, place)]
     if kind == "categorical":
         return [_made(Categorical, {"columns": (name,), **rest}, place) for name in names]
@@ -298,7 +303,8 @@ def _made(kind: type, told: Mapping[str, Any], place: str) -> Any:
         if isinstance(default, bool) and not isinstance(value, bool):
             raise SchemaError(f"{place}: {name} must be true or false, not {value!r}")
         if number and (type(value) is not int or value < (2 if name == "bins" else 0)):
-            raise SchemaError(f"{place}: {name} must be a whole number, not {value!r}")
+            least = 2 if name == "bins" else 0
+            raise SchemaError(f"{place}: {name} must be a whole number from {least}, not {value!r}")
     return kind(**told)
 
 
