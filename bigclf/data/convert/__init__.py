@@ -278,14 +278,18 @@ class _Converter:
             for bad in done.bad:
                 self._note_bad(task.source, bad._replace(line=bad.line + lines[task.source.number]), job, keep_bad)
             lines[task.source.number] += done.n_lines
-            self.totals.add(done.totals)
-            self.runs += done.runs
-            self.pieces += done.pieces
-            self.n_bytes += done.n_bytes
-            if self.progress is not None:
-                self.progress.advance(done.totals.n_rows, done.n_bytes)
+            self._count(done)
         if self.work and before is not None:
             self.work.note_end(before)
+
+    def _count(self, done: Any) -> None:
+        """Add up what came of a task."""
+        self.totals.add(done.totals)
+        self.runs += done.runs
+        self.pieces += done.pieces
+        self.n_bytes += done.n_bytes
+        if self.progress is not None:
+            self.progress.advance(done.totals.n_rows, done.n_bytes)
 
     def _tasks(self, source: pieces.Source, job: pieces.Job) -> Iterator[pieces.Task]:
         n_pieces = self._pieces_a_task(source)

@@ -331,12 +331,7 @@ class _Columns(package._Converter):
             for tally in done.tallies:
                 self.tally.add(tally)
             lines[task.source.number] += done.n_lines
-            self.totals.add(done.totals)
-            self.runs += done.runs
-            self.pieces += done.pieces
-            self.n_bytes += done.n_bytes
-            if self.progress is not None:
-                self.progress.advance(done.totals.n_rows, done.n_bytes)
+            self._count(done)
 
     def _note(self, source: Source, bad: Bad, before: int, job: ColumnsJob, keep: bool) -> None:
         error = located(source.path, bad, before)
