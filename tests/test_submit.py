@@ -207,3 +207,30 @@ def test_a_detached_job_of_steps_that_ends(place, address):
     (place / "m").unlink()
     bigclf("run", "steps.yaml", "--overwrite")
     assert bits("m") == there
+
+
+def test_a_detached_job_that_fails_says_what_failed(place, address):
+    words = ["submit", "steps.yaml", "--scheduler", address, "--set", "steps.1.evaluate.data=absent"]
+    bigclf(*words, "--detach")
+    told = wait_for(lambda: (now := state_of("run"))["state"] != "running" and now)
+    assert told["state"] == "failed" and told["driver"]["exit_code"] == 3
+    assert told["failure"].startswith("evaluate: no data file matches 'absent'")
+    out, _ = bigclf("inspect", "run")
+    assert "failed: evaluate: no data file" in out and "--resume goes on" not in out
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (
+            "── fit ────\nerror: s: gone\n── fit ───\nepoch 1\n── predict ──\nerror: p: full\nlast words\n",
+            "predict: p: full",
+        ),
+        ("Traceback\nMemoryError\n", "MemoryError"),
+        ("error: no such job\n", "no such job"),
+        ("", ""),
+    ],
+)
+def test_what_failed_is_the_last_error_and_its_step(tmp_path, log, said):
+    (tmp_path / "driver.log").write_text(log)
+    assert driver.what_failed(str(tmp_path / "driver.log")) == said

@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -21,6 +22,7 @@ from bigclf.errors import RunError
 
 NAME, LOG = "driver.json", "driver.log"
 START_SECONDS = 30.0  # for the new process to say that it is there
+WRITTEN, RESUMABLE = (0, 4), (5, 6)  # exit codes: there is a model; it goes on from its last checkpoint
 ENDINGS = {
     0: "done",
     1: "failed",
@@ -73,8 +75,9 @@ def start(ctx: click.Context, directory: str) -> dict[str, Any]:
 
 
 def read(directory: str) -> dict[str, Any] | None:
-    """What is known of the driver of a run: the content of ``driver.json`` and ``state``, one of "running", "ended",
-    "died" (gone without a word) and "unknown" (on another host); None where the run had none."""
+    """What is known of the driver of a run: the content of ``driver.json`` and ``state``, one of "running", "finished",
+    "failed", "stopped" (resumable), "died" (gone without a word) and "unknown" (on another host); None where the run
+    had none."""
     from bigclf.data import files
     from bigclf.training.lease import ALIVE, DEAD, Timing, state_of
 
@@ -83,24 +86,41 @@ def read(directory: str) -> dict[str, Any] | None:
         return None
     try:
         told: dict[str, Any] = json.loads(files.read_text(path))
-        if told.get("exit_code") is not None:
-            return told | {"state": "ended"}
+        if (code := told.get("exit_code")) is not None:
+            return told | {"state": "stopped" if code in RESUMABLE else "finished" if code in WRITTEN else "failed"}
         state = state_of(told, float("inf"), Timing())
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
     return told | {"state": {ALIVE: "running", DEAD: "died"}.get(state, "unknown")}
 
 
-def last_line(path: str, most: int = 4000) -> str:
+def last_line(path: str) -> str:
     """The last line of a log that is not empty."""
+    return next(_from_the_end(path), "")
+
+
+def what_failed(path: str) -> str:
+    """Which step of the job it was, and its error, from the log of a driver that failed."""
+    lines = list(_from_the_end(path))
+    errors = [(number, line.removeprefix("error:").strip()) for number, line in enumerate(lines)
+              if line.startswith("error:")]  # fmt: skip
+    if not errors:
+        return lines[0] if lines else ""
+    number, error = errors[0]
+    step = next((line.strip(f"{terminal.RULE} ") for line in lines[number:] if line.startswith(terminal.RULE)), "")
+    return f"{step}: {error}" if step else error
+
+
+def _from_the_end(path: str, most: int = 100_000) -> Iterator[str]:
+    """Lines that are not empty, the last first."""
     from bigclf.data import files
 
     if not files.exists(path):
-        return ""
+        return
     with files.open_binary(path) as file:
         file.seek(max(0, files.file_size(path) - most))
         lines = file.read().decode("utf-8", "replace").splitlines()
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    yield from (line.strip() for line in reversed(lines) if line.strip())
 
 
 def main(directory: str, words: list[str]) -> None:

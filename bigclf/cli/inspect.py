@@ -325,8 +325,9 @@ def status(directory: str, history: list[dict[str, Any]]) -> dict[str, Any]:
 
     Returns
     -------
-    dict : state ("running", "finished", "stopped": interrupted or broken off, resumable, "died": its process is gone
-        without a word, "unknown": a process on another host that gives no sign of life), process {host, pid, heartbeat}
+    dict : state ("running", "finished", "failed", "stopped": interrupted or broken off, resumable, "died": its process
+        is gone without a word, "unknown": a process on another host that gives no sign of life), failure: of a driver
+        that failed, the step and its error, else None, process {host, pid, heartbeat}
         of the run or None, epoch, gap and events of the history, driver (see ``bigclf.cli.driver``) or None, and
         last_line of its log.
     """
@@ -340,13 +341,12 @@ def status(directory: str, history: list[dict[str, Any]]) -> dict[str, Any]:
     elif files.exists(files.join(directory, "model.bigclf")):
         state = "finished"
     detached = driver.read(directory)
-    if detached is not None:
-        state = (
-            detached["state"] if detached["state"] != "ended" else "finished" if not detached["exit_code"] else state
-        )
+    if detached is not None and detached["state"] != "stopped":  # after that somebody may have gone on with it
+        state = detached["state"] if owner is None or detached["ended"] is None else state
     last = history[-1] if history else {}
     return {
         "state": state,
+        "failure": driver.what_failed(detached["log"]) if detached and state == "failed" else None,
         "process": None if owner is None else {name: owner[name] for name in ("host", "pid", "heartbeat")},
         "epoch": last.get("epoch"),
         "gap": last.get("gap"),
@@ -366,6 +366,7 @@ def status_lines(told: dict[str, Any]) -> list[tuple[str, Any]]:
     process, detached, state = told["process"], told["driver"], told["state"]
     text = {"running": terminal.good("running"), "finished": terminal.good("finished"),
             "died": terminal.poor("its process is gone without a word") + "; --resume goes on from its last checkpoint",
+            "failed": terminal.poor("failed") + f": {told['failure']}; put that right, then submit it with --resume",
             "stopped": terminal.poor("stopped") + "; --resume goes on from its last checkpoint",
             "unknown": terminal.poor("no sign of life for a while")}[state]  # fmt: skip
     if process is not None:
@@ -383,7 +384,7 @@ def status_lines(told: dict[str, Any]) -> list[tuple[str, Any]]:
         ("driver", f"process {detached['pid']} on {detached['host']}, begun {detached['begun']}"),
         ("ended", ended),
         ("log", detached["log"]),
-        ("last line", told["last_line"]),
+        ("last line", None if state == "failed" else told["last_line"]),
     ]
 
 

@@ -114,7 +114,8 @@ def _is_converted(step: Step, inner: click.Context) -> bool:
 def run_step(step: Step, inner: click.Context, quiet: bool) -> dict[str, Any]:
     """Run one command; its result as plain values when ``quiet``, else printed under a line that names it."""
     if not quiet:
-        click.echo(click.style(f"\n── {step.command} ", fg="cyan", bold=True) + click.style("─" * 40, dim=True))
+        name = click.style(f"\n{terminal.RULE} {step.command} ", fg="cyan", bold=True)
+        click.echo(name + click.style("─" * 40, dim=True))
     output, code = io.StringIO(), 0
     with contextlib.redirect_stdout(output) if quiet else contextlib.nullcontext(), inner:
         try:

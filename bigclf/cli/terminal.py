@@ -22,6 +22,7 @@ from bigclf.errors import BigclfError, ClusterError, Interrupted, masked
 
 USAGE, INTERRUPTED, LIMITS, BAD_DATA = 2, 6, 4, 3
 _RESUME = "bigclf.resume"
+RULE = "──"  # before the name of a step of a job
 
 
 # Errors, warnings, signals

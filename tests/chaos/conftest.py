@@ -41,6 +41,7 @@ CASES += [
     Case("newglmnet", dict(algo="newglmnet", C=0.1, tol=1e-4), streams=False),
 ]
 LONG = Case("long", dict(algo="perceptron", epochs=20), streams=False)
+SLOW = Case("slow", dict(algo="perceptron", epochs=12), streams=False)  # of messages that take a second
 
 
 @pytest.fixture(scope="session")
@@ -98,7 +99,7 @@ def answers(shards):
     known = {}
 
     def answer(case):
-        case = case if isinstance(case, Case) else next(c for c in [*CASES, LONG] if c.name == case)
+        case = case if isinstance(case, Case) else next(c for c in [*CASES, LONG, SLOW] if c.name == case)
         if case.name not in known:
             keywords = case.keywords | {"groups": GROUPS}
             if case.streams:

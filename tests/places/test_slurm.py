@@ -166,15 +166,15 @@ def test_a_job_has_the_bits_of_this_machine(submit, experiments, name, tmp_path)
 
 
 def test_a_walltime_is_a_checkpoint_and_the_bits_are_those_of_one_long_run(submit, slurm, experiments, tmp_path):
-    """Workers have a minute and the driver two; visits take longer until it has been back in the queue."""
-    job, model = experiments["perceptron"].written(tmp_path / "job", epochs=60)
-    alone, reference = experiments["perceptron"].written(tmp_path / "alone", alone=True, epochs=60)
+    """Workers have a minute and the driver three; visits take longer until it has been back in the queue."""
+    job, model = experiments["perceptron"].written(tmp_path / "job", epochs=300)
+    alone, reference = experiments["perceptron"].written(tmp_path / "alone", alone=True, epochs=300)
     bigclf_command("run", alone)
     (tmp_path / "orders").mkdir()
     (tmp_path / "orders" / "pace").write_text("0.5")
-    there = submit(job, "--time=2", "--signal=B:TERM@30", PRELOAD="chaos_worker",
+    there = submit(job, "--time=3", "--signal=B:TERM@30", PRELOAD="chaos_worker",
                    WORKER_OPTIONS="--mem=1G --time=1 --signal=B:TERM@5")  # fmt: skip
-    wait_for(lambda: "== start 1 " in there.log, 240, "its second start")
+    wait_for(lambda: "== start 1 " in there.log, 420, "its second start")
     (tmp_path / "orders" / "pace").unlink()
     said = there.end()
     assert said["JobState"] == "COMPLETED" and int(said["Restarts"]) >= 1
