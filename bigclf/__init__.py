@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from bigclf.margins import entropy_margin as entropy_margin
     from bigclf.margins import infinity_norm_margin as infinity_norm_margin
     from bigclf.margins import soft_margin as soft_margin
-    from bigclf.metrics import predict as predict
     from bigclf.model import Model as Model
     from bigclf.model import load as load
+    from bigclf.predicting import predict as predict
     from bigclf.reporting import report as report
     from bigclf.training import fit as fit
     from bigclf.training.calibrating import calibrate as calibrate
@@ -42,7 +42,7 @@ _PLACES = {
     "convert": "bigclf.data.convert",
     "calibrate": "bigclf.training.calibrating",
     "evaluate": "bigclf.training.evaluation",
-    "predict": "bigclf.metrics",
+    "predict": "bigclf.predicting",
     "path": "bigclf.training.path",
     "report": "bigclf.reporting",
     "sweep": "bigclf.training.sweep",

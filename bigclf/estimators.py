@@ -445,10 +445,10 @@ class FeatureTransformer(TransformerMixin, BaseEstimator):
         import scipy.sparse
 
         from bigclf.block import explicit_values
-        from bigclf.data.convert.from_columns import table_block
+        from bigclf.data.convert.raw_rows import table_block
 
         check_is_fitted(self)
-        block = table_block(self._finisher.spec, self._finisher, X)
+        block = table_block(self._finisher, X)
         indices = block.indices.view(np.int32 if block.indices.dtype.itemsize == 4 else np.int64)
         shape = block.n_rows, self.learned_.n_features
         rows = scipy.sparse.csr_matrix((explicit_values(block), indices, block.indptr), shape)

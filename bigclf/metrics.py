@@ -1,14 +1,12 @@
-"""How good a model is on data it has not seen, and what it says of data without labels."""
+"""How good a model is on data it has not seen."""
 
 from __future__ import annotations
 
-import functools
 import math
 import time
-import warnings
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
@@ -17,13 +15,11 @@ from typing import Any
 import numpy as np
 
 from bigclf.block import Block, rows_of
-from bigclf.data import files
 from bigclf.data.arrays import label_array, number_array
-from bigclf.data.predictions import PredictionWriter, other_columns, passed_through, read_mark
 from bigclf.deltas import n_bytes
-from bigclf.errors import DataError, MemoryBudgetError, RunError
+from bigclf.errors import DataError, MemoryBudgetError
 from bigclf.model import PIECE_BYTES, Model, is_stored, require_same_columns, unseen_text
-from bigclf.raw import as_shards, labels_of_table, predict_raw
+from bigclf.raw import as_shards, labels_of_table
 from bigclf.units import format_bytes, parse_bytes
 
 BYTES_PER_ROW = 12  # what the exact AUC may take
@@ -31,7 +27,6 @@ BINS = 2**20
 RELIABILITY_BINS = 10
 UNITS = 2**30  # of a probability that is summed: whole numbers have no order of summing, to 8 billion rows in a bin
 MOST_CLASSES_CONFUSED = 1000  # a confusion of more classes is a table nobody reads and no memory holds
-MOST_SCORE_COLUMNS = 1000
 
 
 class Figures:
@@ -794,217 +789,3 @@ def decoded(dataset: Any, places: list[tuple[int, int]]) -> Iterator[tuple[int, 
             block = (ahead or reader.submit(dataset.decode, *place)).result()
             ahead = reader.submit(dataset.decode, *places[k + 1]) if k + 1 < len(places) else None
             yield (*place, block)
-
-
-# Predicting
-
-
-def predict(
-    model: Model,
-    data: Any,
-    out: str,
-    *,
-    scores: bool = False,
-    proba: bool = False,
-    unseen: str = "ignore",
-    keep: Sequence[str] | None = None,
-    overwrite: bool = False,
-    progress: Any = None,
-) -> dict[str, Any]:
-    """Write the predicted class (or number) of every row of ``data``; labels are not needed.
-
-    Parameters
-    ----------
-    data : shards (path, directory, glob, list of them, Dataset), or raw files for a model of raw columns.
-    out : directory; gets a Parquet file for each input file with the columns ``row`` (number in its input file),
-        those of the input that pass through (``keep``), ``label`` where it has one, ``prediction``, and the following.
-    scores, proba : also the decision values and probabilities: ``score`` and ``probability`` (of the greater class)
-        for two classes, else ``score_<class>`` and ``probability_<class>``.
-    unseen : features that the model does not know: ``"ignore"`` (counted, with a warning) or ``"error"``.
-    keep : names of columns of the input that pass through as they are (``id``, ``fold`` ...); None: all that are no
-        part of the rows. One that is called as a column of the output is becomes ``input_<name>``. Raw files pass none.
-    overwrite : replace files that were made from other data or by another model.
-    progress : an object with ``start, advance, stop`` such as ``TerminalProgress``, or None.
-
-    Returns
-    -------
-    dict : out, rows, written and kept (files), columns, unseen, bytes, seconds. A file that was finished earlier with
-    the same input, model and options is kept, so an interrupted call goes on where it stopped.
-
-    Raises
-    ------
-    RunError : ``out`` holds other files of these names, or is where the input lies.
-    DataError : an input that cannot be read, or lacks a column of ``keep``.
-    """
-    started = time.perf_counter()
-    _check_options(model, scores, proba, unseen)
-    if model.is_raw(data):
-        return predict_raw(
-            model, data, out, functools.partial(_prediction_columns, model, scores=scores, proba=proba),
-            codes=model.many and not (scores or proba), mark={"scores": scores, "proba": proba}, overwrite=overwrite,
-            progress=progress,
-        )  # fmt: skip
-    dataset = open_dataset(data, need_labels=False)
-    require_same_columns(model, dataset)
-    targets = _target_paths(dataset, out)
-    passing = [_passing(model, dataset, path, keep, scores, proba) for path in dataset.files]
-    marks = [_mark(model, dataset, number, scores, proba, passing[number]) for number in range(len(dataset.files))]
-    todo = [number for number, path in enumerate(targets) if not _is_finished(path, marks[number], overwrite)]
-    files.make_directory(out)
-    places = row_groups(dataset)
-    if progress is not None:
-        progress.start({"n_rows": int(sum(rows_in(dataset, number) for number in todo)), "task": "rows"})
-    skipped = 0
-    columns: list[str] = []
-    options = (scores, proba, unseen)
-    for number in todo:
-        mine = [place for place in places if place[0] == number]
-        writer = PredictionWriter(targets[number], marks[number])
-        more, columns = _predict_file(model, dataset, mine, writer, options, passing[number], progress)
-        skipped += more
-    if skipped:
-        warnings.warn(unseen_text(skipped, model.n_features), stacklevel=2)
-    return {
-        "out": str(out),
-        "rows": dataset.n_rows,
-        "written": len(todo),
-        "kept": len(targets) - len(todo),
-        "columns": columns or (list(_columns_of(targets[0])) if targets else []),
-        "unseen": skipped,
-        "bytes": sum(files.file_size(path) for path in targets),
-        "seconds": time.perf_counter() - started,
-    }
-
-
-def _check_options(model: Model, scores: bool, proba: bool, unseen: str) -> None:
-    if unseen not in ("ignore", "error"):
-        raise ValueError(f"unseen is 'ignore' or 'error', not {unseen!r}")
-    if proba and (reason := model.no_probabilities()):
-        raise RunError(reason)
-    if (scores or proba) and not model.regression and model.classes_.size > MOST_SCORE_COLUMNS:
-        raise RunError(f"{model.classes_.size:,} classes are too many for a column each; write predictions only")
-
-
-def _target_paths(dataset: Any, out: str) -> list[str]:
-    """Where the predictions of each input file go: its own name, numbered where names repeat."""
-    names = [files.base_name(path).removesuffix(".parquet") for path in dataset.files]
-    if len(set(names)) < len(names):
-        names = [f"{number:05d}-{name}" for number, name in enumerate(names)]
-    targets = [files.join(out, name + ".parquet") for name in names]
-    inputs = {files.absolute(path) for path in dataset.files}
-    if hit := next((path for path in targets if files.absolute(path) in inputs), None):
-        raise RunError(f"{hit}: is an input; write the predictions to another directory")
-    return targets
-
-
-def _passing(
-    model: Model, dataset: Any, path: str, keep: Sequence[str] | None, scores: bool, proba: bool
-) -> dict[str, str]:
-    """Columns of an input file that pass through, and how they are called in the output."""
-    others = other_columns(path, dataset.layout)
-    if keep is not None and (missing := [name for name in keep if name not in others]):
-        has = ", ".join(others) if others else "none besides its rows"
-        raise DataError(f"there is no column {missing[0]!r} to keep; the file has {has}", file=path)
-    nothing = np.empty((0, model.intercept_.size))
-    own = {"row", "label", *_prediction_columns(model, nothing, scores, proba)}
-    passing = {name: f"input_{name}" if name in own else name for name in others if keep is None or name in keep}
-    if len(set(passing.values()) - own) < len(passing):
-        raise DataError("two columns would have the same name in the output; choose some with keep, --keep", file=path)
-    return passing
-
-
-def _mark(
-    model: Model, dataset: Any, number: int, scores: bool, proba: bool, passing: dict[str, str]
-) -> dict[str, Any]:
-    """What a file of predictions depends on."""
-    name, fingerprint = files.base_name(dataset.files[number]), dataset.fingerprints[number]
-    return {
-        "kind": "predictions",
-        "version": 2,
-        "input": {"name": name, "size": fingerprint.size, "footer": fingerprint.footer},
-        "passing": sorted(passing),
-        "model": model.digest(),
-        "scores": scores,
-        "proba": proba,
-    }
-
-
-def _is_finished(path: str, mark: dict[str, Any], overwrite: bool) -> bool:
-    if not files.exists(path):
-        return False
-    if read_mark(path) == mark:
-        return True
-    if not overwrite:
-        raise RunError(f"{path}: exists, and was not made from this data by this model; allow to overwrite it")
-    return False
-
-
-def rows_in(dataset: Any, number: int) -> int:
-    return int(dataset.chunks.rows[dataset.chunks.file == number].sum())
-
-
-def _predict_file(
-    model: Model,
-    dataset: Any,
-    places: list[tuple[int, int]],
-    writer: PredictionWriter,
-    options: tuple[bool, bool, str],
-    passing: dict[str, str],
-    progress: Any,
-) -> tuple[int, list[str]]:
-    """Write the predictions of one input file; how many entries were skipped, and the names of the columns."""
-    skipped, first, columns = 0, 0, {}
-    with writer:
-        for file, row_group, block in decoded(dataset, places):
-            by_codes = model.many and not (options[0] or options[1])
-            values, more = (model.codes_of_block if by_codes else model.score_block)(block)
-            if more and options[2] == "error":
-                raise DataError(unseen_text(more, model.n_features), file=dataset.files[file], row_group=row_group)
-            columns = {"row": np.arange(first, first + block.n_rows)}
-            columns |= passed_through(dataset.files[file], row_group, passing)
-            columns.update(_label_column(dataset, block))
-            columns.update(_prediction_columns(model, values, *options[:2]))
-            writer.write(columns)
-            skipped, first = skipped + more, first + block.n_rows
-            if progress is not None:
-                progress.advance(block.n_rows, block.n_bytes)
-        if not places:
-            nothing = np.empty((0, model.intercept_.size))
-            columns = {"row": np.arange(0), **_prediction_columns(model, nothing, *options[:2])}
-            writer.write(columns)
-    return skipped, list(columns)
-
-
-def _label_column(dataset: Any, block: Block) -> dict[str, np.ndarray]:
-    if dataset.real_labels:
-        return {"label": block.labels}
-    if dataset.classes.size == 0 or (block.n_rows and np.isnan(block.labels[0])):
-        return {}
-    return {"label": dataset.classes[block.labels.astype(np.int64)]}
-
-
-def _prediction_columns(model: Model, values: np.ndarray, scores: bool, proba: bool) -> dict[str, np.ndarray]:
-    """``prediction`` and, as asked, a column or a column a class of decision values and probabilities."""
-    if values.dtype.kind == "i":
-        return {"prediction": model.classes_[values]}
-    values = model.flat(values)
-    columns = {"prediction": model.said(values)}
-    if scores:
-        columns.update(_per_class("score", values, model))
-    if proba:
-        shares = model.probabilities(values)
-        columns.update(_per_class("probability", shares[:, 1] if model.binary else shares, model))
-    return columns
-
-
-def _per_class(name: str, values: np.ndarray, model: Model) -> dict[str, np.ndarray]:
-    if values.ndim == 1:
-        return {name: values}
-    return {f"{name}_{label}": values[:, k] for k, label in enumerate(model.classes_.tolist())}
-
-
-def _columns_of(path: str) -> list[str]:
-    from bigclf.data import shards
-
-    with shards.open_parquet(path) as file:
-        return list(file.schema_arrow.names)

@@ -171,13 +171,12 @@ class Model:
 
     def raw_blocks(self, data: Any) -> Iterator[tuple[str, Block]]:
         """(file, rows) of ``data``, raw files or one table, as features; labels NaN."""
-        from bigclf.data.convert.from_columns import blocks_of, table_block
+        from bigclf.data.convert.raw_rows import blocks_of, table_block
 
-        finish = self.finisher
         if is_stored(data):
-            yield from blocks_of(finish.spec, finish, data)
+            yield from blocks_of(self.finisher, data)
         else:
-            yield "", table_block(finish.spec, finish, data)
+            yield "", table_block(self.finisher, data)
 
     def _score_raw(self, data: Any) -> np.ndarray:
         nothing = np.empty((0, self.intercept_.size))

@@ -1,6 +1,6 @@
-"""Raw files and tables where features are wanted: to train on, to measure a model on, to predict.
+"""Raw files and tables where features are wanted to train on, or to measure a model on.
 
-For training and measuring raw files become shards once, in a directory of the cache; predicting streams them.
+Raw files become shards once, in a directory of the cache.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,9 +24,7 @@ from bigclf.data.features import finish, values
 from bigclf.data.features.extract import extract
 from bigclf.data.features.spec import Label, Spec, parse
 from bigclf.data.features.tally import Tally
-from bigclf.data.predictions import PredictionWriter, read_mark
-from bigclf.data.shards import claims
-from bigclf.errors import DataError, RunError, SchemaError
+from bigclf.errors import DataError, SchemaError
 from bigclf.model import Model, is_stored
 from bigclf.units import parse_bytes
 
@@ -138,12 +135,12 @@ def _key(
 ) -> str:
     from bigclf import __version__
 
-    named = [(files.absolute(place.path), place.part, *_state(place.path)) for place in places(data)]
+    named = [(files.absolute(place.path), place.part, *state_of(place.path)) for place in places(data)]
     known = __version__, named, spec.as_json(), seed, on_bad_rows, None if learned is None else learned.digest(), part
     return hashlib.blake2b(json.dumps(known).encode(), digest_size=16).hexdigest()
 
 
-def _state(path: str) -> list[Any]:
+def state_of(path: str) -> list[Any]:
     """What tells whether a file, or any below a directory, has changed."""
     if not files.is_directory(path):
         return [*files.status(path)]
@@ -257,69 +254,3 @@ def labels_of_table(model: Model, table: Any) -> np.ndarray:
         row, reason = min(found.bad.items())
         raise DataError(reason, row=row)
     return labels_as_said(spec, tally, found.labels)
-
-
-# Predicting
-
-
-def predict_raw(
-    model: Model, data: Any, out: str, table_of: Callable[[np.ndarray], Mapping[str, Any]], *, codes: bool,
-    mark: Mapping[str, Any], overwrite: bool, progress: Any
-) -> dict[str, Any]:  # fmt: skip
-    """Write the predicted class (or number) of every row of raw files (result: ``metrics.predict``).
-
-    Parameters
-    ----------
-    table_of : columns to write for decision values [m, K], or for positions in the classes [m] if ``codes``.
-    mark : what the files depend on beside model and input.
-    """
-    started = time.perf_counter()
-    named = places(data)
-    stems = [files.base_name(place.path) for place in named]
-    if len(set(stems)) < len(stems):
-        stems = [f"{number:05d}-{stem}" for number, stem in enumerate(stems)]
-    targets = [files.join(out, stem + ".parquet") for stem in stems]
-    files.make_directory(out)
-    rows, columns, written, kept = 0, list[str](), 0, 0
-    if progress is not None:
-        progress.start({"n_rows": 0, "task": "rows"})
-    for place, path in zip(named, targets, strict=True):
-        told = _mark(model, place, mark)
-        if (known := _finished(path, told, overwrite)) is not None:
-            rows, kept = rows + known, kept + 1
-            continue
-        first = 0
-        with PredictionWriter(path, told) as writer:
-            for _, block in model.raw_blocks(f"{place.path}#{place.part}" if place.part else place.path):
-                found, _ = (model.codes_of_block if codes else model.score_block)(block)
-                table = {"row": np.arange(first, first + block.n_rows), **table_of(found)}
-                writer.write(table)
-                first, columns = first + block.n_rows, list(table)
-                if progress is not None:
-                    progress.advance(block.n_rows, block.n_bytes)
-            if not first:
-                nothing = np.empty(0, np.intp) if codes else np.empty((0, model.intercept_.size))
-                writer.write({"row": np.arange(0), **table_of(nothing)})
-        rows, written = rows + first, written + 1
-    return {
-        "out": str(out), "rows": rows, "written": written, "kept": kept, "columns": columns, "unseen": 0,
-        "bytes": sum(files.file_size(path) for path in targets), "seconds": time.perf_counter() - started,
-    }  # fmt: skip
-
-
-def _mark(model: Model, place: Any, mark: Mapping[str, Any]) -> dict[str, Any]:
-    """What a file of predictions depends on."""
-    told = {"name": files.base_name(place.path), "part": place.part, "state": json.dumps(_state(place.path))}
-    return {"kind": "predictions", "version": 1, "input": told, "model": model.digest(),
-            "columns": model.finisher.learned.digest(), **mark}  # fmt: skip
-
-
-def _finished(path: str, mark: dict[str, Any], overwrite: bool) -> int | None:
-    """Rows of a file of predictions that is there already; None where it is to be made."""
-    if not files.exists(path):
-        return None
-    if read_mark(path) == mark:
-        return int(claims(path).n_rows)
-    if not overwrite:
-        raise RunError(f"{path}: exists, and was not made from this data by this model; allow to overwrite it")
-    return None

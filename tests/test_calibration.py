@@ -19,8 +19,9 @@ from test_model import joined, parts, refused, with_text
 import bigclf
 from bigclf.calibration import Calibration, Tally, learned, platt, targets
 from bigclf.errors import DataError, MemoryBudgetError, RunError
-from bigclf.metrics import RELIABILITY_BINS, evaluate, predict
+from bigclf.metrics import RELIABILITY_BINS, evaluate
 from bigclf.model import Model, load
+from bigclf.predicting import predict
 from bigclf.training.calibrating import Tallying
 
 D = 12

@@ -18,8 +18,9 @@ from bigclf.data.convert import write_shards
 from bigclf.data.dataset import Dataset
 from bigclf.data.shards import read_table
 from bigclf.errors import DataError, MemoryBudgetError, RunError
-from bigclf.metrics import BinnedRanking, Ranking, evaluate, predict, score_bins
+from bigclf.metrics import BinnedRanking, Ranking, evaluate, score_bins
 from bigclf.model import Model
+from bigclf.predicting import predict
 
 D = 9
 

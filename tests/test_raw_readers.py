@@ -237,7 +237,7 @@ JSON = st.one_of(
 
 def check_json(text):
     """Line by line: an object (or a list) of plain values is the row that json reads; every other line is bad."""
-    table = json_rows(text, (), ("a", "b"), reading({"format": "jsonl"}))
+    table = json_rows(text, ("a", "b"))
     good, bad = [], []
     for found in tables.LINE.finditer(text):
         if not found[0].strip():

@@ -22,8 +22,9 @@ from bigclf.data.arrays import Arrays
 from bigclf.data.convert import convert
 from bigclf.errors import DataError, ModelFormatError, RunError, SchemaError
 from bigclf.losses import REGRESSION, TUBES
-from bigclf.metrics import PartialRegression, evaluate, no_part, partial_evaluation, predict
+from bigclf.metrics import PartialRegression, evaluate, no_part, partial_evaluation
 from bigclf.model import Model, load
+from bigclf.predicting import predict
 from bigclf.training import fit
 
 every_loss = pytest.mark.parametrize("loss", TUBES)

@@ -186,7 +186,7 @@ class Demo:
                   f"{format_count(figures.n)} rows never seen", figures.seconds)  # fmt: skip
 
     def _predict(self, model: Any, test: Any) -> None:
-        from bigclf.metrics import predict
+        from bigclf.predicting import predict
 
         result = predict(model, test, self.path("predictions"), scores=True, overwrite=True)
         self.told["predictions"] = {"out": result["out"], "rows": result["rows"], "seconds": result["seconds"]}

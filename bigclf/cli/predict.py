@@ -35,11 +35,12 @@ def command(
 ) -> None:
     """Predict the class of every row of the shards DATA; labels are not needed.
 
-    OUT gets a Parquet file for each input file, with the columns of the input that are no part of its rows. Run it
-    again after an interruption: finished files are kept.
+    OUT gets a Parquet file for each input file, with the columns of the input that are no part of its rows (of raw
+    files: that no feature is made of). Run it again after an interruption: finished files are kept, and of long ones
+    the parts that were done.
     """
-    from bigclf.metrics import predict
     from bigclf.model import load
+    from bigclf.predicting import predict
     from bigclf.progress import TerminalProgress
 
     progress = TerminalProgress("predicting")
@@ -55,9 +56,11 @@ def command(
         terminal.emit_json(result)
         return
     terminal.heading(plural(result["rows"], "prediction"), f"in {format_seconds(result['seconds'])}")
+    before = f"behind {result['rows_kept']:,} rows of an earlier call"
     terminal.facts(
         [
             ("files", f"{out}: {result['written']:,} written" + (f", {result['kept']:,} kept" * bool(result["kept"]))),
+            *([("gone on", before)] * bool(result["rows_kept"])),
             ("bytes", format_bytes(result["bytes"])),
             ("columns", columns_text(result["columns"])),
         ],

@@ -355,8 +355,9 @@ def read_text(path: PathLike) -> str:
 
 
 @contextlib.contextmanager
-def publishing(path: PathLike, mode: int = 0o666) -> Iterator[str]:
-    """Yield a path beside ``path``; on success sync it and rename it to ``path``, else remove it.
+def publishing(path: PathLike, mode: int = 0o666, within: PathLike | None = None) -> Iterator[str]:
+    """Yield a path beside ``path`` (or ``within`` another directory there); on success sync it and rename it to
+    ``path``, else remove it.
 
     What is to be remote is written to a scratch file here, and sent when it is whole.
     """
@@ -365,7 +366,7 @@ def publishing(path: PathLike, mode: int = 0o666) -> Iterator[str]:
         with _sending(path) as beside:
             yield beside
         return
-    beside = temporary_name(path)
+    beside = temporary_name(path if within is None else os.path.join(within, os.path.basename(path)))
     try:
         yield beside
         if os.path.isfile(beside):

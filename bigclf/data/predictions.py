@@ -1,9 +1,13 @@
-"""Files of predictions: one for each file that was read, written a row group at a time, seen complete or not at all."""
+"""Files of predictions: one for each file that was read, written a row group at a time, seen complete or not at all.
+
+A long one is written in parts, which lie in a hidden directory beside it until all are there: what is interrupted goes
+on after its last whole part.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +16,10 @@ from bigclf.data import files, shards
 from bigclf.errors import DataError
 
 KEY = "bigclf"
+PART_WORK = 2**28  # multiplications, bytes of text or whatever ``work`` counts: some seconds
+
+Totals = dict[str, int]  # what came of a file so far: "rows", "work" done and whatever its reader needs to go on
+Columns = Mapping[str, Any]  # name -> numpy or Arrow array [m]
 
 
 class PredictionWriter:
@@ -20,11 +28,12 @@ class PredictionWriter:
     Parameters
     ----------
     path : where the file appears when the ``with`` block ends well.
-    mark : what it was made from, as JSON knows it.
+    mark : what it was made from, as JSON knows it; written when the file ends.
+    within : the directory it grows in; None: beside ``path``.
     """
 
-    def __init__(self, path: str, mark: Mapping[str, Any]) -> None:
-        self._mark, self._publishing = json.dumps(mark, sort_keys=True), files.publishing(path)
+    def __init__(self, path: str, mark: Mapping[str, Any], within: str | None = None) -> None:
+        self._mark, self._publishing = mark, files.publishing(path, within=within)
         self._beside = ""
         self._file: Any = None
 
@@ -32,8 +41,8 @@ class PredictionWriter:
         self._beside = self._publishing.__enter__()
         return self
 
-    def write(self, columns: Mapping[str, Any]) -> None:
-        """A row group: name -> numpy or Arrow array [m]; the same names and types at every call."""
+    def write(self, columns: Columns) -> None:
+        """A row group; the same names and types at every call."""
         import pyarrow as pa
 
         table = pa.table({name: _arrow(column) for name, column in columns.items()})
@@ -45,7 +54,7 @@ class PredictionWriter:
         try:
             if self._file is not None:
                 if error[0] is None:
-                    self._file.add_key_value_metadata({KEY: self._mark})
+                    self._file.add_key_value_metadata({KEY: json.dumps(self._mark, sort_keys=True)})
                 self._file.close()
         except BaseException as failure:
             self._publishing.__exit__(type(failure), failure, failure.__traceback__)
@@ -58,7 +67,100 @@ def _arrow(column: Any) -> Any:
 
     if isinstance(column, np.ndarray) and column.dtype.kind in "UO":
         return pa.array(column.tolist(), pa.string())
-    return pa.array(column)
+    return column if isinstance(column, pa.ChunkedArray) else pa.array(column)
+
+
+# In parts
+
+
+def write_in_parts(
+    path: str, mark: Mapping[str, Any], work: int, rows_from: Callable[[Totals], Iterator[Columns | None]]
+) -> Totals:
+    """Write the file ``path``, in parts if there is much to do; the same bytes, interrupted or not.
+
+    Parameters
+    ----------
+    mark : what the file depends on.
+    work : that the whole file is likely to take.
+    rows_from : row groups from where the given totals stand, which it counts on in place; None where it could be begun
+        again with the totals as they are.
+
+    Returns
+    -------
+    The totals of all.
+    """
+    hidden = parts_directory(path)
+    if work < PART_WORK and not files.exists(hidden):
+        totals: Totals = {"rows": 0, "work": 0}
+        with PredictionWriter(path, mark) as whole:
+            for columns in rows_from(totals):
+                if columns is not None:
+                    whole.write(columns)
+        return totals
+    parts, totals = parts_of(path, mark)
+    groups = rows_from(totals)
+    for columns in groups:
+        if columns is not None:
+            parts.append(_part_path(path, len(parts)))
+            _write_part(parts[-1], mark, totals, columns, groups)
+    _put_together(path, mark, parts)
+    return totals
+
+
+def parts_directory(path: str) -> str:
+    """Where the parts of the file ``path`` lie until it is whole."""
+    return files.join(files.parent_directory(path), f".{files.base_name(path)}.parts")
+
+
+def _part_path(path: str, number: int) -> str:
+    return files.join(parts_directory(path), f"{number:06d}.parquet")
+
+
+def parts_of(path: str, mark: Mapping[str, Any]) -> tuple[list[str], Totals]:
+    """The parts of ``path`` that are there and were made for ``mark``, and the totals up to them."""
+    parts, totals = list[str](), {"rows": 0, "work": 0}
+    while files.exists(place := _part_path(path, len(parts))):
+        told = read_mark(place)
+        if told is None or told.get("of") != mark:
+            break
+        parts.append(place)
+        totals = dict(told["totals"])
+    return parts, totals
+
+
+def _write_part(
+    place: str, mark: Mapping[str, Any], totals: Totals, columns: Columns, groups: Iterator[Columns | None]
+) -> None:
+    begun = totals["work"]
+    files.make_directory(files.parent_directory(place))
+    with PredictionWriter(place, {"of": mark, "totals": totals}) as part:
+        part.write(columns)
+        for more in groups:
+            if more is not None:
+                part.write(more)
+            elif totals["work"] - begun >= PART_WORK:
+                return
+
+
+def _put_together(path: str, mark: Mapping[str, Any], parts: list[str]) -> None:
+    """The file ``path`` of all row groups of its parts, which go."""
+    with PredictionWriter(path, mark, parts_directory(path)) as whole:
+        for place in parts:
+            with shards.open_parquet(place) as part:
+                for group in range(part.metadata.num_row_groups):
+                    table = part.read_row_group(group, use_threads=False)
+                    whole.write({name: table.column(name) for name in table.column_names})
+    forget_parts(path)
+
+
+def forget_parts(path: str) -> None:
+    """Remove the parts of a file that is whole, if there are any."""
+    hidden = parts_directory(path)
+    if files.exists(hidden):
+        files.remove_tree(hidden)
+
+
+# What is there
 
 
 def read_mark(path: str) -> dict[str, Any] | None:

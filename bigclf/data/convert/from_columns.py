@@ -12,12 +12,11 @@ import dataclasses
 import functools
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigclf.block import Block, check_rows, writable
 from bigclf.data import convert as package
 from bigclf.data import files
 from bigclf.data.convert import appending, tables
@@ -28,7 +27,6 @@ from bigclf.data.convert.tables import Bad, Batch, TableJob
 from bigclf.data.dataset import Dataset
 from bigclf.data.features import finish, values
 from bigclf.data.features.extract import UNLABELLED, Extracted, extract
-from bigclf.data.features.finish import Finisher
 from bigclf.data.features.spec import Label, Spec, parse
 from bigclf.data.features.tally import Tally
 from bigclf.errors import DataError, SchemaError
@@ -150,8 +148,12 @@ class Raw(NamedTuple):
     reader: TableJob
 
 
-def prepare(data: Any, spec: Spec, room: int, label: bool = True) -> Raw:
+def prepare(
+    data: Any, spec: Spec, room: int, label: bool = True, keep: Sequence[str] | None = ()
+) -> Raw:
     """Look at the files and at the beginning of the first: columns that are not there, and what the labels are.
+
+    ``keep`` : columns that are read although nothing is made of them; None: all such.
 
     Raises
     ------
@@ -176,6 +178,7 @@ def prepare(data: Any, spec: Spec, room: int, label: bool = True) -> Raw:
         if known:
             _check_columns(wanted, known, place.path)
     reader = TableJob(how, wanted, names, places, max(room // 8, 2**24))
+    reader = reader._replace(kept=[tables.kept_columns(reader, source, keep) for source in sources])
     if label and spec.label is not None and spec.label.type == "auto":
         spec = dataclasses.replace(spec, label=dataclasses.replace(spec.label, type=label_type(reader, sources, spec)))
     return Raw(spec, sources, reader)
@@ -377,54 +380,3 @@ def located(path: str, bad: Bad, lines_before: int = 0) -> DataError:
         place["line"] += lines_before
     member = place.pop("member", None)
     return DataError(bad.reason, file=f"{path}#{member}" if member else path, **place)
-
-
-# Raw rows without shards
-
-
-def blocks_of(spec: Spec, finisher: Finisher, data: Any, memory: int = 1_000_000_000) -> Iterator[tuple[str, Block]]:
-    """(file, rows) of raw files in their order, without labels, as ``finisher`` makes them.
-
-    Raises
-    ------
-    DataError : with the place of the first row that cannot be used.
-    """
-    raw = prepare(data, spec, memory, label=False)
-    for source in raw.sources:
-        lines = 0
-        for task in tables.tasks_of(raw.reader, source, 1):
-            before = lines
-            for _, batch in tables.batches(raw.reader, task):
-                found, _, bad = usable(spec, batch, 0, None, label=False)
-                if batch.bad or bad:
-                    raise located(source.path, (*batch.bad, *bad)[0], before)
-                lines += batch.n_lines
-                yield source.path, block_of(finisher, found)
-
-
-def table_block(spec: Spec, finisher: Finisher, data: Any, first: int = 0) -> Block:
-    """The rows of a table in memory.
-
-    Raises
-    ------
-    DataError : naming the first row that cannot be used. SchemaError : a column that is missing.
-    """
-    columns, n_rows = values.as_columns(data)
-    found = extract(spec, columns, n_rows, label=False)
-    if found.bad:
-        row, reason = min(found.bad.items())
-        raise DataError(reason, row=first + row)
-    return block_of(finisher, found)
-
-
-def block_of(finisher: Finisher, found: Extracted) -> Block:
-    """Finished rows as a checked block; labels NaN."""
-    indptr, indices, values = finisher.rows(found)
-    m = indptr.size - 1
-    norms = np.empty(m)
-    fault, row = check_rows(
-        writable(indptr), writable(indices), writable(values), np.uint32(finisher.n_features), norms
-    )
-    if fault:
-        raise DataError("a value is NaN or infinite once finished", row=int(row))
-    return Block(indptr, indices, values, np.full(m, np.nan), np.ones(m), norms, np.arange(m))

@@ -120,6 +120,12 @@ def look_at(path: str, number: int) -> Source:
     return Source(path, number, any(start.startswith(mark) for mark in COMPRESSIONS), size, mtime_ns)
 
 
+def is_packed(path: str) -> bool:
+    """Whether the file at ``path`` is compressed."""
+    with files.open_binary(path) as file:
+        return file.read(6).startswith(tuple(COMPRESSIONS))
+
+
 def first_text(source: Source, max_line: int, record: bytes) -> bytes:
     """Whole records from the beginning of ``source``, without a byte order mark."""
     texts = list(itertools.islice(_decompressed(source, max_line, record), 1)) if source.compressed else None

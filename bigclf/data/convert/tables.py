@@ -36,6 +36,7 @@ ROWS_AT_A_TIME = 2**14  # of a Parquet table
 ROW_GROUP_ROWS = 2**pieces.ROW_BITS
 FORMATS = ("csv", "tsv", "jsonl", "text", "parquet")
 LINE = re.compile(rb"[^\r\n]+")
+MEMBER = "member"  # of a directory or an archive, that a document is
 
 
 @dataclass(frozen=True)
@@ -228,13 +229,22 @@ def are_raw(data: Any) -> bool:
 
 
 class TableJob(NamedTuple):
-    """What all tasks share: how to read, the columns wanted (None: all), and of each source its columns' names."""
+    """What all tasks share: how to read, the columns wanted (None: all), and of each source its columns' names and the
+    columns that are kept though nothing is made of them."""
 
     how: Reading
     wanted: tuple[str, ...] | None
     names: list[tuple[str, ...]]
     places: list[Place]
     max_line: int
+    kept: Sequence[tuple[str, ...]] = ()
+
+    def wanted_of(self, source: Source) -> tuple[str, ...] | None:
+        """The columns to read of a source; None: all."""
+        return self.wanted if self.wanted is None else (*self.wanted, *self.kept_of(source))
+
+    def kept_of(self, source: Source) -> tuple[str, ...]:
+        return self.kept[source.number] if self.kept else ()
 
 
 def tasks_of(job: TableJob, source: Source, pieces_a_task: int) -> Iterator[Task]:
@@ -403,6 +413,66 @@ def _json_part(place: Place) -> list[Any]:
     return found
 
 
+# Columns that are kept
+
+
+def kept_columns(job: TableJob, source: Source, keep: Sequence[str] | None) -> tuple[str, ...]:
+    """Columns of a source that are read though nothing is made of them: those of ``keep``, None: all there are.
+
+    Raises
+    ------
+    DataError : a column of ``keep`` that a file whose columns are known does not have.
+    """
+    place, used = job.places[source.number], set(job.wanted or ())
+    used |= {name.partition(".")[0] for name in used}  # a dot leads into an object
+    if keep is not None and (not keep or job.how.format == "jsonl"):
+        return tuple(keep)
+    known = _json_names(job, source) if job.how.format == "jsonl" else job.names[source.number]
+    if is_documents(place.path, job.how):
+        known = *known, MEMBER
+    if keep is None:
+        return tuple(name for name in known if name not in used)
+    if missing := [name for name in keep if name not in known]:
+        raise DataError(f"there is no column {missing[0]!r} to keep; the file has {', '.join(known)}", file=place.path)
+    return tuple(keep)
+
+
+def _json_names(job: TableJob, source: Source) -> tuple[str, ...]:
+    """The names in the first rows of a source, in their order."""
+    found: dict[str, None] = {}
+    for task in tasks_of(job, source, 1):
+        for _, text in pieces._blocks(task, job.max_line):
+            for line in LINE.finditer(text.removeprefix(BOM)):
+                with contextlib.suppress(ValueError, RecursionError):
+                    found.update(dict.fromkeys(_json_object(line[0])))
+            if found:
+                return tuple(found)
+    return ()
+
+
+def no_rows(job: TableJob, source: Source) -> dict[str, Any]:
+    """The columns of a source without a row."""
+    import pyarrow as pa
+
+    types: dict[str, Any] = {}
+    if job.how.format == "parquet":
+        with shards.open_parquet(source.path) as file:
+            types = {field.name: field.type for field in file.schema_arrow}
+    names = job.wanted_of(source) or job.names[source.number]
+    return {name: pa.array([], types.get(name, pa.large_string())) for name in names}
+
+
+def size_of(job: TableJob, source: Source) -> tuple[int, int]:
+    """Rows, and bytes of text, of a source; 0 where nobody knows before it is read."""
+    if files.is_directory(source.path):
+        return 0, sum(files.file_size(path) for _, path in files.walk(source.path))
+    if job.how.format == "parquet":
+        with shards.open_parquet(source.path) as file:
+            rows = file.metadata.num_rows
+            return rows, sum(file.metadata.row_group(k).total_byte_size for k in range(file.metadata.num_row_groups))
+    return 0, 0 if pieces.is_packed(source.path) else source.size
+
+
 # Batches
 
 
@@ -412,7 +482,7 @@ def batches(job: TableJob, task: Task) -> Iterator[tuple[int, Batch]]:
         yield from _parquet_batches(job, task)
     elif is_documents(task.source.path, job.how):
         for piece, documents in task.texts or ():
-            yield piece, _documents_batch(documents, job.how)  # type: ignore[arg-type]
+            yield piece, _documents_batch(documents, job, task)  # type: ignore[arg-type]
     else:
         n_lines, first = 0, task.first == 0
         whole = job.how.multiline and task.texts is not None
@@ -431,8 +501,11 @@ def _text_batch(job: TableJob, task: Task, text: bytes, n_lines: int, first: boo
             n_lines, text = n_lines + text.count(b"\n", 0, end), text[end:]
     if job.how.encoding.lower().replace("_", "-") not in ("utf-8", "utf8", "ascii"):
         text = text.decode(job.how.encoding, "replace").encode()
-    reader = {"jsonl": json_rows, "text": labelled_lines}.get(job.how.format, csv_rows)
-    table = reader(text, names, job.wanted, job.how)
+    if job.how.format == "jsonl":
+        table = json_rows(text, job.wanted, job.kept_of(task.source))
+    else:
+        reader = labelled_lines if job.how.format == "text" else csv_rows
+        table = reader(text, names, job.wanted_of(task.source), job.how)
 
     placed = functools.cache(table.placed)
     ends = functools.cache(lambda: np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")))
@@ -648,26 +721,41 @@ def _offsets(table: Table) -> np.ndarray:
 # JSON lines
 
 
-def json_rows(text: bytes, names: tuple[str, ...], wanted: tuple[str, ...] | None, how: Reading) -> Table:
-    """Rows of lines that are JSON objects (or lists: their columns are 0, 1, 2 ...); a dot leads into an object."""
+def json_rows(text: bytes, wanted: tuple[str, ...] | None, kept: tuple[str, ...] = ()) -> Table:
+    """Rows of lines that are JSON objects (or lists: their columns are 0, 1, 2 ...); a dot leads into an object.
+
+    ``kept`` : columns that become text, whatever they hold.
+    """
     rows, offsets, bad = list[dict[str, Any]](), list[int](), list[tuple[int, str]]()
     for found in LINE.finditer(text):
         if not found[0].strip():
             continue
         try:
-            rows.append(_json_row(found[0], wanted))
+            rows.append(_json_row(found[0], wanted, kept))
             offsets.append(found.start())
         except UnicodeDecodeError as error:
             bad.append((found.start(), _not_utf8(error)))
         except (ValueError, RecursionError) as error:
             bad.append((found.start(), str(error)))
-    seen = wanted if wanted is not None else tuple(dict.fromkeys(name for row in rows for name in row))
+    seen = (*wanted, *kept) if wanted is not None else tuple(dict.fromkeys(name for row in rows for name in row))
     columns = {name: _json_column([row.get(name) for row in rows]) for name in seen}
     return Table(text, columns, len(rows), bad, np.array(offsets, np.int64))
 
 
-def _json_row(line: bytes, wanted: tuple[str, ...] | None) -> dict[str, Any]:
+def _json_row(line: bytes, wanted: tuple[str, ...] | None, kept: tuple[str, ...]) -> dict[str, Any]:
     """Column -> text, number, bool or None; ValueError saying what is wrong."""
+    row = _json_object(line)
+    names = wanted if wanted is not None else tuple(row)
+    found = {name: row[name] if name in row else _inside(row, name) for name in names}
+    for name, value in found.items():
+        if isinstance(value, list | dict):
+            raise ValueError(f"column {name}: holds a {type(value).__name__}, neither text nor a number")
+        if isinstance(value, str) and not value.isascii():
+            _check_text(value, name)
+    return found | {name: _as_said(row.get(name)) for name in kept if name not in found}
+
+
+def _json_object(line: bytes) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except UnicodeDecodeError:
@@ -678,14 +766,18 @@ def _json_row(line: bytes, wanted: tuple[str, ...] | None) -> dict[str, Any]:
         row = {str(k): value for k, value in enumerate(row)}
     if not isinstance(row, dict):
         raise ValueError(f"a row must be a JSON object, not {type(row).__name__}")
-    names = wanted if wanted is not None else tuple(row)
-    found = {name: row[name] if name in row else _inside(row, name) for name in names}
-    for name, value in found.items():
-        if isinstance(value, list | dict):
-            raise ValueError(f"column {name}: holds a {type(value).__name__}, neither text nor a number")
-        if isinstance(value, str) and not value.isascii():
-            _check_text(value, name)
-    return found
+    return row
+
+
+def _as_said(value: Any) -> str | None:
+    """Text as it is, anything else as JSON."""
+    if value is None or (isinstance(value, str) and _is_text(value)):
+        return value
+    return json.dumps(value)
+
+
+def _is_text(value: str) -> bool:
+    return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def _check_text(value: str, name: str) -> None:
@@ -753,18 +845,21 @@ def labelled_lines(text: bytes, names: tuple[str, ...], wanted: tuple[str, ...] 
     return Table(text, columns, len(labels), bad, np.array(offsets, np.int64))
 
 
-def _documents_batch(documents: list[tuple[str, str, bytes]], how: Reading) -> Batch:
+def _documents_batch(documents: list[tuple[str, str, bytes]], job: TableJob, task: Task) -> Batch:
+    how = job.how
     good, bad = list[tuple[str, str, str]](), list[Bad]()
     for member, label, data in documents:
         try:
             good.append((member, label, data.decode(how.encoding)))
         except UnicodeDecodeError as error:
             reason = f"byte {error.start + 1} is not {how.encoding}; name the encoding (such as latin-1)"
-            bad.append(Bad({"member": member}, reason, data[:200]))
+            bad.append(Bad({MEMBER: member}, reason, data[:200]))
     columns = {"label": _text_array([label for _, label, _ in good]), "text": _text_array([text for *_, text in good])}
+    if MEMBER in job.kept_of(task.source):
+        columns[MEMBER] = _text_array([member for member, *_ in good])
 
     def where(row: int) -> tuple[dict[str, Any], bytes]:
-        return {"member": good[row][0]}, good[row][2][:200].encode()
+        return {MEMBER: good[row][0]}, good[row][2][:200].encode()
 
     return Batch(columns, len(good), bad, where, sum(len(data) for *_, data in documents))
 
@@ -776,7 +871,8 @@ def _parquet_batches(job: TableJob, task: Task) -> Iterator[tuple[int, Batch]]:
     path = task.source.path
     with shards.open_parquet(path) as file:
         names = file.schema_arrow.names
-        wanted = [name for name in names if job.wanted is None or name in job.wanted]
+        asked = job.wanted_of(task.source)
+        wanted = [name for name in names if asked is None or name in asked]
         for group in range(task.first, task.last):
             meta = file.metadata.row_group(group)
             if meta.num_rows >= ROW_GROUP_ROWS:

@@ -1,0 +1,122 @@
+"""Rows of raw files and tables as a model's features, in their order and without labels: to be predicted, not kept."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bigclf.block import Block, check_rows, writable
+from bigclf.data.convert import tables
+from bigclf.data.convert.from_columns import located, prepare, usable
+from bigclf.data.convert.pieces import Source, Task
+from bigclf.data.convert.tables import Batch
+from bigclf.data.features import values
+from bigclf.data.features.extract import Extracted, extract
+from bigclf.data.features.finish import Finisher
+from bigclf.errors import DataError
+
+
+class RawRows:
+    """Raw files as ``finisher`` makes rows of them, begun at any task.
+
+    Parameters
+    ----------
+    keep : columns to read although no feature is made of them; None: all such.
+
+    Attributes
+    ----------
+    sources : the files.
+    kept : of each the columns that are read as said by ``keep``.
+
+    Raises
+    ------
+    DataError, SchemaError : with the place.
+    """
+
+    def __init__(
+        self, finisher: Finisher, data: Any, keep: Sequence[str] | None = (), memory: int = 1_000_000_000
+    ) -> None:
+        self._finisher = finisher
+        _, self.sources, self._reader = prepare(data, finisher.spec, memory, label=False, keep=keep)
+        self.kept = self._reader.kept
+
+    def place(self, source: Source) -> tables.Place:
+        """The path of a source, and what of it is meant."""
+        return self._reader.places[source.number]
+
+    def tasks(self, source: Source, done: int = 0) -> Iterator[Task]:
+        """What a source is read by, without the first ``done``."""
+        return itertools.islice(tables.tasks_of(self._reader, source, 1), done, None)
+
+    def rows(self, task: Task, lines: int) -> Iterator[tuple[Batch, Block]]:
+        """The rows of a task, which stands behind so many ``lines``.
+
+        Raises
+        ------
+        DataError : with the place of the first row that cannot be used.
+        """
+        for _, batch in tables.batches(self._reader, task):
+            found, _, bad = usable(self._finisher.spec, batch, 0, None, label=False)
+            if batch.bad or bad:
+                raise located(task.source.path, (*batch.bad, *bad)[0], lines)
+            yield batch, block_of(self._finisher, found)
+
+    def passed_through(self, batch: Batch, called: Mapping[str, str]) -> dict[str, Any]:
+        """Columns of a batch under other names, of one type in all batches."""
+        found = {said: batch.columns[name] for name, said in called.items()}
+        if self._reader.how.format != "jsonl":
+            return found
+        return {said: values.as_text(column, said) for said, column in found.items()}
+
+    def no_rows(self, source: Source, called: Mapping[str, str]) -> dict[str, Any]:
+        """The same without a row."""
+        known = tables.no_rows(self._reader, source)
+        return {said: known[name] for name, said in called.items()}
+
+    def size(self, source: Source) -> tuple[int, int]:
+        """Rows, and bytes of text, of a source; 0 where nobody knows before it is read."""
+        return tables.size_of(self._reader, source)
+
+
+def blocks_of(finisher: Finisher, data: Any) -> Iterator[tuple[str, Block]]:
+    """(file, rows) of raw files in their order, without labels; errors as in ``RawRows``."""
+    raw = RawRows(finisher, data)
+    for source in raw.sources:
+        lines = 0
+        for task in raw.tasks(source):
+            more = 0
+            for batch, block in raw.rows(task, lines):
+                more += batch.n_lines
+                yield source.path, block
+            lines += more
+
+
+def table_block(finisher: Finisher, data: Any, first: int = 0) -> Block:
+    """The rows of a table in memory.
+
+    Raises
+    ------
+    DataError : naming the first row that cannot be used. SchemaError : a column that is missing.
+    """
+    columns, n_rows = values.as_columns(data)
+    found = extract(finisher.spec, columns, n_rows, label=False)
+    if found.bad:
+        row, reason = min(found.bad.items())
+        raise DataError(reason, row=first + row)
+    return block_of(finisher, found)
+
+
+def block_of(finisher: Finisher, found: Extracted) -> Block:
+    """Finished rows as a checked block; labels NaN."""
+    indptr, indices, values = finisher.rows(found)
+    m = indptr.size - 1
+    norms = np.empty(m)
+    fault, row = check_rows(
+        writable(indptr), writable(indices), writable(values), np.uint32(finisher.n_features), norms
+    )
+    if fault:
+        raise DataError("a value is NaN or infinite once finished", row=int(row))
+    return Block(indptr, indices, values, np.full(m, np.nan), np.ones(m), norms, np.arange(m))

@@ -1,0 +1,359 @@
+"""``predict``: shards or raw files in, for each a Parquet file of predictions out; gone on with where it stopped."""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigclf.block import Block
+from bigclf.data import files, shards
+from bigclf.data.predictions import (
+    Columns,
+    Totals,
+    forget_parts,
+    other_columns,
+    parts_of,
+    passed_through,
+    read_mark,
+    write_in_parts,
+)
+from bigclf.errors import DataError, RunError
+from bigclf.metrics import decoded, open_dataset, row_groups
+from bigclf.model import Model, require_same_columns, unseen_text
+from bigclf.raw import state_of
+
+MOST_SCORE_COLUMNS = 1000
+
+
+def predict(
+    model: Model,
+    data: Any,
+    out: str,
+    *,
+    scores: bool = False,
+    proba: bool = False,
+    unseen: str = "ignore",
+    keep: Sequence[str] | None = None,
+    overwrite: bool = False,
+    progress: Any = None,
+) -> dict[str, Any]:
+    """Write the predicted class (or number) of every row of ``data``; labels are not needed.
+
+    Parameters
+    ----------
+    data : shards (path, directory, glob, list of them, Dataset), or raw files for a model of raw columns.
+    out : directory; gets a Parquet file for each input file with the columns ``row`` (number in its input file),
+        those of the input that pass through (``keep``), ``label`` where shards have one, ``prediction``, and the
+        following.
+    scores, proba : also the decision values and probabilities: ``score`` and ``probability`` (of the greater class)
+        for two classes, else ``score_<class>`` and ``probability_<class>``.
+    unseen : features that the model does not know: ``"ignore"`` (counted, with a warning) or ``"error"``.
+    keep : names of columns of the input that pass through (``id``, ``fold`` ...); None: of shards all that are no part
+        of the rows, of raw files all that no feature is made of. They stay what they are: of CSV and JSON text as it
+        stands there. One that is called as a column of the output is becomes ``input_<name>``. Of directories and
+        archives of documents ``member`` may pass, the name of each.
+    overwrite : replace files that were made from other data or by another model.
+    progress : an object with ``start, advance, stop`` such as ``TerminalProgress``, or None.
+
+    Returns
+    -------
+    dict : out, rows, written and kept (files), rows_kept (that an earlier call left of files it did not finish),
+    columns, unseen, bytes, seconds. What was written earlier with the same input, model and options is kept, whole
+    files and parts of some seconds of long ones, so an interrupted call goes on where it stopped.
+
+    Raises
+    ------
+    RunError : ``out`` holds other files of these names, or is where the input lies.
+    DataError : an input that cannot be read, or lacks a column of ``keep``.
+    """
+    started = time.perf_counter()
+    asked = Asked(model, scores, proba, unseen)
+    asked.check()
+    inputs = raw_inputs(asked, data, keep) if model.is_raw(data) else shard_inputs(asked, data, keep)
+    targets = _target_paths([one.path for one in inputs], out)
+    todo = [k for k, path in enumerate(targets) if not _is_finished(path, inputs[k].mark, overwrite)]
+    files.make_directory(out)
+    before = {k: parts_of(targets[k], inputs[k].mark)[1]["rows"] for k in todo}
+    if progress is not None:
+        progress.start(_forecast([inputs[k] for k in todo], sum(before.values())))
+    skipped = 0
+    for k, path in enumerate(targets):
+        if k not in before:
+            forget_parts(path)
+            continue
+        found = write_in_parts(path, inputs[k].mark, inputs[k].work, _counted(inputs[k].rows_from, progress))
+        skipped += found.get("unseen", 0)
+    if skipped:
+        warnings.warn(unseen_text(skipped, model.n_features), stacklevel=2)
+    return {
+        "out": str(out),
+        "rows": sum(int(shards.claims(path).n_rows) for path in targets),
+        "written": len(todo),
+        "kept": len(targets) - len(todo),
+        "rows_kept": sum(before.values()),
+        "columns": _columns_of(targets[0]) if targets else [],
+        "unseen": skipped,
+        "bytes": sum(files.file_size(path) for path in targets),
+        "seconds": time.perf_counter() - started,
+    }
+
+
+class Asked(NamedTuple):
+    """What is said of each row, and by which model."""
+
+    model: Model
+    scores: bool
+    proba: bool
+    unseen: str
+
+    def check(self) -> None:
+        model = self.model
+        if self.unseen not in ("ignore", "error"):
+            raise ValueError(f"unseen is 'ignore' or 'error', not {self.unseen!r}")
+        if self.proba and (reason := model.no_probabilities()):
+            raise RunError(reason)
+        if (self.scores or self.proba) and not model.regression and model.classes_.size > MOST_SCORE_COLUMNS:
+            raise RunError(f"{model.classes_.size:,} classes are too many for a column each; write predictions only")
+
+    def of_block(self, block: Block) -> tuple[dict[str, np.ndarray], int]:
+        """The columns for the rows of a block, and how many entries the model does not know."""
+        by_codes = self.model.many and not (self.scores or self.proba)
+        values, skipped = (self.model.codes_of_block if by_codes else self.model.score_block)(block)
+        return self.columns(values), skipped
+
+    def nothing(self) -> dict[str, np.ndarray]:
+        """The same columns without a row."""
+        return self.columns(np.empty((0, self.model.intercept_.size)))
+
+    def columns(self, values: np.ndarray) -> dict[str, np.ndarray]:
+        """``prediction`` and, as asked, a column or a column a class of decision values and probabilities."""
+        model = self.model
+        if values.dtype.kind == "i":
+            return {"prediction": model.classes_[values]}
+        values = model.flat(values)
+        columns = {"prediction": model.said(values)}
+        if self.scores:
+            columns.update(_per_class("score", values, model))
+        if self.proba:
+            shares = model.probabilities(values)
+            columns.update(_per_class("probability", shares[:, 1] if model.binary else shares, model))
+        return columns
+
+    def as_json(self) -> dict[str, Any]:
+        """What a file of predictions depends on beside the input."""
+        return {"kind": "predictions", "version": 3, "model": self.model.digest(), "scores": self.scores,
+                "proba": self.proba}  # fmt: skip
+
+
+def _per_class(name: str, values: np.ndarray, model: Model) -> dict[str, np.ndarray]:
+    if values.ndim == 1:
+        return {name: values}
+    return {f"{name}_{label}": values[:, k] for k, label in enumerate(model.classes_.tolist())}
+
+
+class Input(NamedTuple):
+    """A file that predictions are made for.
+
+    Attributes
+    ----------
+    mark : what its predictions depend on.
+    work : about what they take, in the units of ``write_in_parts``.
+    n_rows, n_bytes : of the file, 0 where that is not known beforehand.
+    rows_from : the row groups of the predictions from where totals stand.
+    """
+
+    path: str
+    mark: dict[str, Any]
+    work: int
+    n_rows: int
+    n_bytes: int
+    rows_from: Callable[[Totals], Iterator[Columns | None]]
+
+
+def _target_paths(paths: Sequence[str], out: str) -> list[str]:
+    """Where the predictions of each input go: its own name, numbered where names repeat."""
+    names = [files.base_name(path).removesuffix(".parquet") for path in paths]
+    if len(set(names)) < len(names):
+        names = [f"{number:05d}-{name}" for number, name in enumerate(names)]
+    targets = [files.join(out, name + ".parquet") for name in names]
+    inputs = {files.absolute(path) for path in paths}
+    if hit := next((path for path in targets if files.absolute(path) in inputs), None):
+        raise RunError(f"{hit}: is an input; write the predictions to another directory")
+    return targets
+
+
+def _is_finished(path: str, mark: dict[str, Any], overwrite: bool) -> bool:
+    if not files.exists(path):
+        return False
+    if read_mark(path) == mark:
+        return True
+    if not overwrite:
+        raise RunError(f"{path}: exists, and was not made from this data by this model; allow to overwrite it")
+    return False
+
+
+def _forecast(inputs: list[Input], rows_kept: int) -> dict[str, Any]:
+    """What is to be done, as ``progress`` takes it: rows, or bytes where rows are not known."""
+    if all(one.n_rows for one in inputs):
+        return {"n_rows": sum(one.n_rows for one in inputs) - rows_kept, "task": "rows"}
+    known = all(one.n_bytes for one in inputs) and not rows_kept
+    return {"n_rows": 0, "bytes": sum(one.n_bytes for one in inputs) if known else 0, "task": "rows"}
+
+
+def _counted(
+    rows_from: Callable[[Totals], Iterator[Columns | None]], progress: Any
+) -> Callable[[Totals], Iterator[Columns | None]]:
+    """The same row groups, told of to whoever watches."""
+    if progress is None:
+        return rows_from
+
+    def told(totals: Totals) -> Iterator[Columns | None]:
+        rows, n_bytes = totals["rows"], totals.get("bytes", 0)
+        for columns in rows_from(totals):
+            if columns is not None:
+                progress.advance(totals["rows"] - rows, totals.get("bytes", 0) - n_bytes)
+                rows, n_bytes = totals["rows"], totals.get("bytes", 0)
+            yield columns
+
+    return told
+
+
+def _as_called(names: Sequence[str], own: Sequence[str], path: str) -> dict[str, str]:
+    """How columns that pass through are called in the output, beside ``own``."""
+    called = {name: f"input_{name}" if name in own else name for name in names}
+    if len(set(called.values()) - set(own)) < len(called):
+        raise DataError("two columns would have the same name in the output; choose some with keep, --keep", file=path)
+    return called
+
+
+def _columns_of(path: str) -> list[str]:
+    with shards.open_parquet(path) as file:
+        return list(file.schema_arrow.names)
+
+
+# Shards
+
+
+def shard_inputs(asked: Asked, data: Any, keep: Sequence[str] | None) -> list[Input]:
+    """The files of a dataset."""
+    dataset = open_dataset(data, need_labels=False)
+    require_same_columns(asked.model, dataset)
+    places = list(row_groups(dataset))
+    return [_shard(asked, dataset, number, [place for place in places if place[0] == number], keep)
+            for number in range(len(dataset.files))]  # fmt: skip
+
+
+def _shard(asked: Asked, dataset: Any, number: int, places: list[tuple[int, int]], keep: Sequence[str] | None) -> Input:
+    path, fingerprint = dataset.files[number], dataset.fingerprints[number]
+    passing = _passing(asked, dataset, path, keep)
+    told = {"name": files.base_name(path), "size": fingerprint.size, "footer": fingerprint.footer}
+    mark = {**asked.as_json(), "input": told, "passing": sorted(passing)}
+    mine = dataset.chunks.file == number
+    rows, nnz = int(dataset.chunks.rows[mine].sum()), int(dataset.chunks.nnz[mine].sum())
+
+    def rows_from(totals: Totals) -> Iterator[Columns | None]:
+        return _of_shard(asked, dataset, places, passing, totals)
+
+    return Input(path, mark, _work(asked, rows, nnz), rows, 0, rows_from)
+
+
+def _work(asked: Asked, rows: int, nnz: int) -> int:
+    return (rows + nnz) * int(asked.model.intercept_.size)
+
+
+def _passing(asked: Asked, dataset: Any, path: str, keep: Sequence[str] | None) -> dict[str, str]:
+    """Columns of an input file that pass through, and how they are called in the output."""
+    others = other_columns(path, dataset.layout)
+    if keep is not None and (missing := [name for name in keep if name not in others]):
+        has = ", ".join(others) if others else "none besides its rows"
+        raise DataError(f"there is no column {missing[0]!r} to keep; the file has {has}", file=path)
+    chosen = [name for name in others if keep is None or name in keep]
+    return _as_called(chosen, ["row", "label", *asked.nothing()], path)
+
+
+def _of_shard(
+    asked: Asked, dataset: Any, places: list[tuple[int, int]], passing: Mapping[str, str], totals: Totals
+) -> Iterator[Columns | None]:
+    """Predictions for the row groups ``places`` behind those that were done."""
+    for file, row_group, block in decoded(dataset, places[totals.get("groups", 0) :]):
+        said, skipped = asked.of_block(block)
+        if skipped and asked.unseen == "error":
+            raise DataError(
+                unseen_text(skipped, asked.model.n_features), file=dataset.files[file], row_group=row_group
+            )
+        columns = {"row": np.arange(totals["rows"], totals["rows"] + block.n_rows)}
+        columns |= passed_through(dataset.files[file], row_group, passing)
+        columns |= _label_column(dataset, block) | said
+        _count(totals, rows=block.n_rows, groups=1, unseen=skipped, bytes=block.n_bytes,
+               work=_work(asked, block.n_rows, int(block.indices.size)))  # fmt: skip
+        yield columns
+        yield None
+    if not places:
+        yield {"row": np.arange(0), **asked.nothing()}
+
+
+def _label_column(dataset: Any, block: Block) -> dict[str, np.ndarray]:
+    if dataset.real_labels:
+        return {"label": block.labels}
+    if dataset.classes.size == 0 or (block.n_rows and np.isnan(block.labels[0])):
+        return {}
+    return {"label": dataset.classes[block.labels.astype(np.int64)]}
+
+
+def _count(totals: Totals, **more: int) -> None:
+    for name, value in more.items():
+        totals[name] = totals.get(name, 0) + value
+
+
+# Raw files
+
+
+def raw_inputs(asked: Asked, data: Any, keep: Sequence[str] | None) -> list[Input]:
+    """Raw files for a model of raw columns; a directory or an archive of documents is one."""
+    from bigclf.data.convert.raw_rows import RawRows
+
+    raw = RawRows(asked.model.finisher, data, keep)
+    return [_raw(asked, raw, source) for source in raw.sources]
+
+
+def _raw(asked: Asked, raw: Any, source: Any) -> Input:
+    path, part = raw.place(source)
+    passing = _as_called(raw.kept[source.number], ["row", *asked.nothing()], path)
+    told = {"name": files.base_name(path), "part": part, "state": json.dumps(state_of(path))}
+    learned = asked.model.finisher.learned.digest()
+    mark = {**asked.as_json(), "input": told, "passing": sorted(passing), "columns": learned}
+
+    def rows_from(totals: Totals) -> Iterator[Columns | None]:
+        return _of_raw(asked, raw, source, passing, totals)
+
+    rows, n_bytes = raw.size(source)
+    return Input(path, mark, WORK_A_BYTE * (n_bytes or PACKED * source.size), rows, n_bytes, rows_from)
+
+
+WORK_A_BYTE = 8  # of text: parsing and hashing it takes as long as so many multiplications
+PACKED = 4  # compressed text is likely so many times as long
+
+
+def _of_raw(
+    asked: Asked, raw: Any, source: Any, passing: Mapping[str, str], totals: Totals
+) -> Iterator[Columns | None]:
+    """Predictions for the pieces of a raw file behind those that were done."""
+    for task in raw.tasks(source, totals.get("tasks", 0)):
+        lines = 0
+        for batch, block in raw.rows(task, totals.get("lines", 0)):
+            said, _ = asked.of_block(block)
+            columns = {"row": np.arange(totals["rows"], totals["rows"] + block.n_rows)}
+            columns |= raw.passed_through(batch, passing) | said
+            _count(totals, rows=block.n_rows, bytes=batch.n_bytes, work=WORK_A_BYTE * batch.n_bytes)
+            lines += batch.n_lines
+            if block.n_rows:
+                yield columns
+        _count(totals, tasks=1, lines=lines)
+        yield None
+    if not totals["rows"]:
+        yield {"row": np.arange(0), **raw.no_rows(source, passing), **asked.nothing()}

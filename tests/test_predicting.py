@@ -1,0 +1,230 @@
+"""Long files of predictions are written in parts and gone on with; columns of raw files pass through."""
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from making import environment, random_rows, shards_of
+
+import bigclf
+from bigclf.data import predictions
+from bigclf.data.convert import pieces
+from bigclf.errors import DataError
+from bigclf.predicting import predict
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("BIGCLF_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(scope="module")
+def sparse(tmp_path_factory):
+    """A model, and one shard of many row groups for it."""
+    directory = tmp_path_factory.mktemp("sparse")
+    x, y = random_rows(600, 30)
+    return bigclf.fit(x, y, epochs=1, tol=0.5), shards_of(directory, x, y, chunk_nnz=100, shard_nnz=10**7).files
+
+
+def people(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    table = pd.DataFrame({"id": [f"{i:05d}" for i in range(n)], "a": rng.normal(size=n).round(3)})
+    table["t"] = rng.choice(["red", "blue"], n)
+    table["row"] = rng.integers(0, 9, n)
+    table["y"] = np.where(table.a > 0, "yes", "no")
+    return table
+
+
+FEATURES = {"label": "y", "features": [{"numeric": ["a"]}, {"categorical": ["t"]}]}
+
+
+@pytest.fixture(scope="module")
+def columns():
+    return {form: bigclf.fit(people(), features={**FEATURES, "reader": {"format": form}}, tol=0.1)
+            for form in ("csv", "jsonl", "parquet")}  # fmt: skip
+
+
+def written(table, directory, form):
+    path = directory / f"rows.{form}"
+    if form == "csv":
+        table.to_csv(path, index=False)
+    elif form == "csv.gz":
+        path.write_bytes(gzip.compress(table.to_csv(index=False).encode(), mtime=0))
+    elif form == "jsonl":
+        table.to_json(path, orient="records", lines=True)
+    else:
+        pq.write_table(pa.Table.from_pandas(table, preserve_index=False), path, row_group_size=50)
+    return str(path)
+
+
+class Stop:
+    """Interrupts after so many row groups."""
+
+    def __init__(self, left):
+        self.left, self.planned, self.rows = left, None, 0
+
+    def start(self, plan):
+        self.planned = plan["n_rows"]
+
+    def advance(self, rows, n_bytes):
+        self.left, self.rows = self.left - 1, self.rows + rows
+        if not self.left:
+            raise KeyboardInterrupt
+
+
+def groups_in(path):
+    return pq.ParquetFile(path).metadata.num_row_groups
+
+
+def interrupted(model, data, out, groups):
+    with pytest.raises(KeyboardInterrupt):
+        predict(model, data, str(out), scores=True, progress=Stop(groups))
+
+
+def test_one_long_shard_goes_on_after_its_last_whole_part(sparse, tmp_path, monkeypatch):
+    model, (path,) = sparse
+    predict(model, path, str(tmp_path / "at-once"), scores=True)
+    monkeypatch.setattr(predictions, "PART_WORK", 700)  # some row groups
+    interrupted(model, path, tmp_path / "out", groups_in(path) - 2)
+    (hidden,) = (tmp_path / "out").iterdir()
+    parts = sorted(hidden.iterdir())
+    there = sum(pq.ParquetFile(part).metadata.num_rows for part in parts)
+    assert hidden.name == ".part-00000.parquet.parts" and len(parts) >= 2 and 0 < there < 600
+    watched = Stop(-1)
+    result = predict(model, path, str(tmp_path / "out"), scores=True, progress=watched)
+    assert watched.rows == watched.planned == 600 - there == 600 - result["rows_kept"] and result["written"] == 1
+    (only,), (same,) = (tmp_path / "out").iterdir(), (tmp_path / "at-once").iterdir()
+    assert only.read_bytes() == same.read_bytes()
+
+
+def test_parts_of_another_model_or_damaged_ones_are_made_again(sparse, tmp_path, monkeypatch):
+    model, (path,) = sparse
+    predict(model, path, str(tmp_path / "at-once"), scores=True)
+    monkeypatch.setattr(predictions, "PART_WORK", 700)
+    x, y = random_rows(600, 30, seed=3)
+    interrupted(bigclf.fit(x, y, epochs=1, tol=0.5), path, tmp_path / "out", groups_in(path) - 2)
+    assert predict(model, path, str(tmp_path / "out"), scores=True)["rows_kept"] == 0
+    interrupted(model, path, tmp_path / "cut", groups_in(path) - 2)
+    second = tmp_path / "cut" / ".part-00000.parquet.parts" / "000001.parquet"
+    second.write_bytes(second.read_bytes()[:-100])
+    first = pq.ParquetFile(second.with_name("000000.parquet")).metadata.num_rows
+    assert predict(model, path, str(tmp_path / "cut"), scores=True)["rows_kept"] == first
+    for out in ("out", "cut"):
+        (found,) = (tmp_path / out).iterdir()
+        assert found.read_bytes() == (tmp_path / "at-once" / found.name).read_bytes()
+
+
+@pytest.mark.parametrize("form", ["csv", "csv.gz", "jsonl", "parquet"])
+def test_a_long_raw_file_goes_on_too(columns, tmp_path, monkeypatch, form):
+    monkeypatch.setattr(pieces, "PIECE", 2000)
+    monkeypatch.setattr(pieces, "BLOCK", 700)
+    model = columns[form.removesuffix(".gz")]
+    path = written(people(), tmp_path, form)
+    predict(model, path, str(tmp_path / "at-once"), scores=True)
+    monkeypatch.setattr(predictions, "PART_WORK", 3000)
+    interrupted(model, path, tmp_path / "out", 5)
+    result = predict(model, path, str(tmp_path / "out"), scores=True)
+    (only,), (same,) = (tmp_path / "out").iterdir(), (tmp_path / "at-once").iterdir()
+    assert 0 < result["rows_kept"] < 400 == result["rows"] and only.read_bytes() == same.read_bytes()
+    assert predict(model, path, str(tmp_path / "out"), scores=True)["kept"] == 1
+
+
+def test_a_bad_line_behind_the_parts_that_are_there_has_its_own_number(columns, tmp_path, monkeypatch):
+    monkeypatch.setattr(pieces, "PIECE", 2000)
+    path = written(people(), tmp_path, "csv")
+    lines = (tmp_path / "rows.csv").read_text().split("\n")
+    lines[300] = "x,nothing,red,1,yes"
+    (tmp_path / "rows.csv").write_text("\n".join(lines))
+    monkeypatch.setattr(predictions, "PART_WORK", 3000)
+    for _ in range(2):
+        with pytest.raises(DataError, match="line 301: column a: 'nothing' is not a number"):
+            predict(columns["csv"], path, str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_columns_of_raw_files_pass_through(columns, tmp_path, form):
+    table = people(50)
+    path = written(table, tmp_path, form)
+    result = predict(columns[form], path, str(tmp_path / "out"))
+    assert result["columns"] == ["row", "id", "input_row", "y", "prediction"]
+    found = pq.read_table(tmp_path / "out" / ("rows.parquet" if form == "parquet" else f"rows.{form}.parquet"))
+    assert found["id"].to_pylist() == table.id.tolist() and found["y"].to_pylist() == table.y.tolist()
+    passed = table.row.tolist() if form == "parquet" else list(map(str, table.row))
+    assert found["input_row"].to_pylist() == passed and found["row"].to_pylist() == list(range(50))
+    chosen = predict(columns[form], path, str(tmp_path / "chosen"), keep=["a", "id"])
+    assert chosen["columns"] == ["row", "a", "id", "prediction"]
+    assert predict(columns[form], path, str(tmp_path / "none"), keep=[])["columns"] == ["row", "prediction"]
+    if form == "jsonl":  # whose columns nobody knows beforehand
+        predict(columns[form], path, str(tmp_path / "x"), keep=["who"])
+        assert pq.read_table(tmp_path / "x")["who"].null_count == 50
+        return
+    with pytest.raises(DataError, match="no column 'who' to keep; the file has id, a, t, row, y"):
+        predict(columns[form], path, str(tmp_path / "x"), keep=["who"])
+
+
+def test_whatever_json_holds_passes_through_as_text(columns, tmp_path):
+    rows = [{"a": 1, "t": "red", "tags": ["u", 1], "in": {"x": None}, "n": 7}, {"a": 2.5, "t": "blue", "odd": "\ud800"}]
+    (tmp_path / "r.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    predict(columns["jsonl"], str(tmp_path / "r.jsonl"), str(tmp_path / "out"), keep=["tags", "in", "n", "odd", "a"])
+    (file,) = (tmp_path / "out").iterdir()
+    found = pq.read_table(file).to_pydict()
+    assert found["tags"] == ['["u", 1]', None] and found["in"] == ['{"x": null}', None] and found["n"] == ["7", None]
+    assert found["odd"] == [None, '"\\ud800"'] and found["a"] == ["1", "2.5"]
+
+
+def test_documents_pass_their_names_and_empty_files_their_columns(columns, tmp_path):
+    for folder, word in (("cars", "wheel"), ("space", "orbit")):
+        (tmp_path / "docs" / folder).mkdir(parents=True)
+        for k in range(3):
+            (tmp_path / "docs" / folder / f"{k}.txt").write_text(f"the {word} {k}")
+    model = bigclf.fit(str(tmp_path / "docs"), features={"reader": {"format": "text"}}, tol=0.1)
+    predict(model, str(tmp_path / "docs"), str(tmp_path / "out"))
+    found = pq.read_table(tmp_path / "out" / "docs.parquet").to_pydict()
+    assert found["member"] == [f"{folder}/{k}.txt" for folder in ("cars", "space") for k in range(3)]
+    assert found["prediction"] == found["label"] == ["cars"] * 3 + ["space"] * 3
+    (tmp_path / "none.csv").write_text("id,a,t\n")
+    assert predict(columns["csv"], str(tmp_path / "none.csv"), str(tmp_path / "none"))["rows"] == 0
+    assert pq.read_table(tmp_path / "none").schema.field("id").type == pa.large_string()
+
+
+KILLED = """
+import sys
+from bigclf.data import predictions
+import bigclf
+predictions.PART_WORK = 20_000
+model, data, out = sys.argv[1:]
+print("begun", flush=True)
+bigclf.predict(bigclf.load(model), data, out, scores=True)
+"""
+
+
+@pytest.mark.chaos
+def test_a_killed_one_leaves_nothing_but_what_it_made(tmp_path):
+    """Killed without warning at several moments of one shard: the same bytes, and no file that nobody removes."""
+    x, y = random_rows(40_000, 50)
+    model = bigclf.fit(x, y, epochs=1, tol=0.5)
+    model.save(tmp_path / "m")
+    (path,) = shards_of(tmp_path / "s", x, y, chunk_nnz=300, shard_nnz=10**8).files
+    predict(model, path, str(tmp_path / "at-once"), scores=True)
+    ask = [sys.executable, "-c", KILLED, str(tmp_path / "m"), path, str(tmp_path / "out")]
+    kept = []
+    for moment in (0.3, 0.6, 0.9, 1.2):
+        with subprocess.Popen(ask, env=environment(), stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout.readline() == "begun\n"
+            time.sleep(moment)
+            os.kill(child.pid, signal.SIGKILL)
+        hidden = tmp_path / "out" / ".part-00000.parquet.parts"
+        kept.append(len([part for part in hidden.iterdir() if part.suffix == ".parquet"]) if hidden.exists() else 0)
+    subprocess.run(ask, env=environment(), check=True, stdout=subprocess.DEVNULL)
+    assert kept == sorted(kept) and any(kept), kept
+    (only,), (same,) = (tmp_path / "out").iterdir(), (tmp_path / "at-once").iterdir()
+    assert only.read_bytes() == same.read_bytes()
