@@ -8,9 +8,12 @@ import scipy.sparse as sp
 from making import block_of, random_rows, shards_of
 
 import bigclf
+from bigclf.losses import LOGISTIC
 from bigclf.methods import newglmnet, resolve
 from bigclf.methods.active_columns import Gathering, piece_of
+from bigclf.methods.columns import Penalty, gradient, look
 from bigclf.methods.newglmnet import PARTIAL
+from bigclf.methods.orthant_faces import climb
 from bigclf.training import fit
 from bigclf.training.choice import Asked, choose
 
@@ -241,3 +244,57 @@ def test_the_time_may_end_inside_a_solution_and_what_was_found_is_proved(monkeyp
     found = model.result_.certificate
     assert np.any(model.coef_ != 0) and whole.result_.certificate["primal"] <= found["primal"] < 400 * 10 * np.log(2)
     assert found["dual"] <= whole.result_.certificate["primal"]
+
+
+def columns_of(x, y, margins):
+    gathering = Gathering(np.diff(x.tocsc().indptr), x.shape[0])
+    places = np.append(np.arange(x.shape[1]), -1)
+    gathering.append(piece_of(block_of(x, y), np.arange(x.shape[0]), np.zeros(x.shape[1] + 1), places, 1.0, 0.0))
+    found = gathering.columns()
+    found.margins[:] = margins
+    return found
+
+
+@pytest.mark.parametrize("signs_hold", [True, False])
+def test_conjugate_gradients_go_to_the_lowest_point_of_a_face(signs_hold):
+    """Beside numpy's solution of the same linear system, on a model with nearly dependent columns."""
+    random = np.random.default_rng(1)
+    x = random.normal(size=(40, 6)).astype(np.float32)
+    x[:, 5] = x[:, 4] + 0.01 * random.normal(size=40)
+    y = np.where(random.random(40) < 0.5, 1.0, -1.0)
+    columns, penalty = columns_of(sp.csr_matrix(x), y, np.zeros(40)), Penalty(0.1, 0.05, 0.0, False)
+    pairs, n = np.empty((40, 2)), 7
+    look(LOGISTIC)(columns, pairs)
+    slopes, diagonal, losses, w = np.empty(n), np.empty(n), np.empty(n), np.zeros(n)
+    gradient(columns, penalty, pairs, w, slopes, diagonal, losses)
+    pairs[:, 1] = 0.0
+    hessian = x.T.astype(float) @ (pairs[:, :1] * x) + 0.05 * np.eye(6)
+    face = [1, 2, 4, 5]
+    at = hessian[np.ix_(face, face)]
+    free = np.linalg.solve(at, -slopes[face])
+    best = free - np.linalg.solve(at, 0.1 * np.sign(free))
+    sought = np.zeros(n)
+    sought[face] = np.where(np.arange(4) < (4 if signs_hold else 2), 1, -1) * np.sign(free) * 1e-3
+    pairs[:, 1] = x @ sought[:6]
+
+    def model():
+        d = sought[:6]
+        return slopes[:6] @ d + 0.5 * d @ hessian @ d + 0.1 * np.abs(d).sum()
+
+    before = model()
+    taken = climb(columns, penalty, pairs, w, sought, slopes, diagonal, np.arange(6), 1e-10, lambda: False)
+    assert 1 <= taken <= 12 and model() < before and sought[0] == sought[3] == 0
+    np.testing.assert_allclose(pairs[:, 1], x @ sought[:6], atol=1e-6)
+    if signs_hold:
+        np.testing.assert_allclose(sought[face], best, atol=1e-7)
+    else:
+        assert np.count_nonzero(sought[face] == 0) > 0  # what would change its sign stays at 0
+
+
+def test_columns_that_nearly_depend_on_each_other_take_few_cycles():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(300, 40)) @ (np.eye(40) + 3 * np.ones((40, 40)))
+    y = np.where(x @ random.normal(size=40) + random.normal(size=300) > 0, 1, -1)
+    told = fit(sp.csr_matrix(x, dtype=np.float32), y, penalty="l1", C=10.0, bias=None, tol=1e-11, **BASE).result_
+    assert told.converged and sum(record.get("face_steps", 0) for record in told.history) > 20
+    assert sum(record.get("cycles", 0) for record in told.history) < 200

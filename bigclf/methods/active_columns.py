@@ -13,10 +13,10 @@ import numpy as np
 
 from bigclf.block import Block
 from bigclf.jit import dot, entry, kernel
-from bigclf.methods.proximal_newton import Columns
+from bigclf.methods.columns import Columns
 
 PIECE_ENTRY, COLUMN_ENTRY = 8, 8  # bytes of an entry: its column or row, and its value
-PIECE_ROW, COLUMN_ROW = 8 * 4 + 4, 8 * 5 + 16  # ... and of a row, with the pairs that its solution keeps
+PIECE_ROW, COLUMN_ROW = 8 * 4 + 4, 8 * 5 + 32  # ... and of a row, with what its solution keeps
 
 
 class Piece(NamedTuple):

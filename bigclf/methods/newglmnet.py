@@ -28,8 +28,9 @@ from bigclf.block import Block, Counts
 from bigclf.jit import axpy, dot_ahead, kernel, prefetch_ahead
 from bigclf.losses import dual_value, loss_value, slope
 from bigclf.methods.active_columns import Gathering, Piece, piece_of
+from bigclf.methods.columns import Penalty, conjugate, penalty_of
 from bigclf.methods.method import Given, Step
-from bigclf.methods.proximal_newton import Penalty, conjugate, penalty_of, solve
+from bigclf.methods.proximal_newton import solve
 
 GRADIENT, COLLECTION = 0.0, 1.0
 WITHIN = 0.9  # of the tolerance: the gap over the columns at hand, where they may be all that matter
@@ -223,7 +224,7 @@ def solved(loss: int, shared: Shared, params: Params, given: Given) -> Step:
     scalars[KIND] = GRADIENT
     entries = float(columns.rows.size)
     return Step(facts={"columns": float(chosen.size), "entries": entries, "newton_steps": float(found.steps),
-                       "cycles": float(found.cycles)})  # fmt: skip
+                       "cycles": float(found.cycles), "face_steps": float(found.climbed)})  # fmt: skip
 
 
 def clear(shared: Shared) -> None:
