@@ -18,7 +18,8 @@ from bigclf.data import files
 from bigclf.data.arrays import Arrays
 from bigclf.data.convert import RAW_FORMATS, convert, readers
 from bigclf.data.convert.from_columns import HeldOut, convert_columns
-from bigclf.data.convert.tables import are_raw, places
+from bigclf.data.convert.resuming import forget
+from bigclf.data.convert.tables import are_raw, places, state_of
 from bigclf.data.dataset import MANIFEST, Dataset
 from bigclf.data.features import finish, values
 from bigclf.data.features.extract import extract
@@ -35,15 +36,18 @@ KEPT = 8  # conversions that are kept in the cache, the last used
 
 
 def of_columns(
-    data: Any, y: Any, sample_weight: Any, validate: Any, features: Any, format: str | None, *, memory: float | str,
-    seed: int, on_bad_rows: str, progress: Any
+    data: Any, y: Any, sample_weight: Any, validate: Any, features: Any, format: str | None, *, hash_bits: int | None,
+    memory: float | str, seed: int, on_bad_rows: str, progress: Any
 ) -> tuple[Any, Any, Any, Any]:  # fmt: skip
     """What ``fit`` is given of raw columns as it takes features: rows, labels, weights and rows to validate on.
 
     Raises
     ------
-    TypeError : labels or weights beside files, which hold their own.
+    TypeError : labels or weights beside files, which hold their own; ``hash_bits`` beside columns, whose spec has them.
     """
+    sparse = features is None and format is not None and format not in RAW_FORMATS
+    if hash_bits is not None and not sparse:
+        raise TypeError("hash_bits has no effect here: with raw columns they stand in the spec of the features")
     if values.is_table(data):
         source: Any = arrays_of(data, y, features, sample_weight)
     else:
@@ -51,8 +55,10 @@ def of_columns(
             if value is not None:
                 raise TypeError(f"{name} has no effect with files: the spec names the columns of label and weight")
         shown = progress if hasattr(progress, "start") else None
-        if features is None and format is not None and format not in RAW_FORMATS:
-            told: dict[str, Any] = dict(memory=_room(memory), seed=seed, on_bad_rows=on_bad_rows, progress=shown)
+        if sparse and format is not None:
+            told: dict[str, Any] = dict(
+                hash_bits=hash_bits, memory=_room(memory), seed=seed, on_bad_rows=on_bad_rows, progress=shown
+            )
             source = sparse_text(data, format, **told)
             if validate is not None and is_stored(validate) and not isinstance(validate, Dataset) and are_raw(validate):
                 validate = sparse_text(validate, format, **told)
@@ -101,33 +107,38 @@ def converted(
     learned = learned or known
     home = directory or files.cache_directory("raw")
     out = files.join(home, _key(data, spec, seed, on_bad_rows, learned, part))
-    if files.exists(files.join(out, MANIFEST)):
-        files.touch(out)
-        return Dataset(out)
     options = dict(chunk_nnz=500_000, shuffle=learned is None, max_bad_fraction=0.01, overwrite=True, shard_nnz=2**23)
-    made = convert_columns(
-        data, out, spec, learned=learned, seed=seed, memory=memory, workers=workers, on_bad_rows=on_bad_rows,
-        progress=progress, part=part, **options,  # type: ignore[arg-type]
-    )  # fmt: skip
+    told = dict(seed=seed, memory=memory, workers=workers, on_bad_rows=on_bad_rows, progress=progress, part=part)
+    made = _once(out, lambda: convert_columns(data, out, spec, learned=learned, **told, **options))  # type: ignore[arg-type]
     if directory is None:
         _forget(home)
     return made
 
 
-def sparse_text(data: Any, format: str, *, seed: int, on_bad_rows: str, **options: Any) -> Dataset:
+def sparse_text(
+    data: Any, format: str, *, seed: int = 0, on_bad_rows: str = "error", hash_bits: int | None = None, **options: Any
+) -> Dataset:
     """Shards of text whose rows are sparse already, made now or found in the cache; errors as ``convert``."""
     from bigclf import __version__
 
     named = [(files.absolute(path), *files.status(path)) for path in files.expand(data)]
-    told = __version__, named, format, readers.code_of(readers.find(format, RAW_FORMATS)), seed, on_bad_rows
+    told = __version__, named, format, readers.code_of(readers.find(format, RAW_FORMATS)), seed, on_bad_rows, hash_bits
     home = files.cache_directory("raw")
     out = files.join(home, hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest())
-    if files.exists(files.join(out, MANIFEST)):
-        files.touch(out)
-        return Dataset(out)
-    made = convert(data, out, format=format, seed=seed, on_bad_rows=on_bad_rows, overwrite=True, **options)
+    options = dict(options, hash_bits=hash_bits, on_bad_rows=on_bad_rows, overwrite=True)
+    made = _once(out, lambda: convert(data, out, format=format, seed=seed, **options))
     _forget(home)
     return made
+
+
+def _once(out: str, make: Callable[[], Dataset]) -> Dataset:
+    """The shards at ``out`` of the cache, made if they are not there; who finds another process at it waits."""
+    files.make_directory(files.parent_directory(out))
+    with files.alone(files.join(files.parent_directory(out), f".{files.base_name(out)}.lock")):
+        if files.exists(files.join(out, MANIFEST)):
+            files.touch(out)
+            return Dataset(out)
+        return make()
 
 
 def _key(
@@ -140,15 +151,9 @@ def _key(
     return hashlib.blake2b(json.dumps(known).encode(), digest_size=16).hexdigest()
 
 
-def state_of(path: str) -> list[Any]:
-    """What tells whether a file, or any below a directory, has changed."""
-    if not files.is_directory(path):
-        return [*files.status(path)]
-    return [(name, *files.status(inner)) for name, inner in files.walk(path)]
-
-
 def _forget(home: str) -> None:
-    """Remove all but the conversions that were used last."""
+    """Remove all but the conversions that were used last, and what killed ones left."""
+    forget(home, KEPT)
     names = [name for name in files.list_directory(home) if not name.startswith(".")]
     names.sort(key=lambda name: files.status(files.join(home, name))[1])
     for name in names[:-KEPT]:

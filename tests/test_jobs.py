@@ -41,6 +41,16 @@ def words(job, exists=lambda path: False):
     return [[step.command, *step.words] for step in job.steps(exists)]
 
 
+def test_raw_columns_of_the_test_rows_become_what_those_of_the_training_rows_became():
+    text = """
+data: {source: a.csv, train: s, test_source: b.csv, test: t, convert: {format: csv, spec: spec.yaml, chunk_nnz: 9}}
+outputs: {model: m}
+"""
+    first, second, *_ = words(job(text))
+    assert "--spec" in first and "--features-of" not in first
+    assert second == ["convert", "b.csv", "t", "--chunk-nnz", "9", "--features-of", "s"]
+
+
 def test_sections_become_command_lines():
     convert, fit, evaluate, predict = words(job())
     assert convert == ["convert", "/d/a9a.gz", "a9a/train", "--memory=256MB", "--n-features=123", "--no-shuffle"]

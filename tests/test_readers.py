@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+import json
 import os
 import sys
 from pathlib import Path
@@ -255,9 +256,26 @@ def test_sparse_text_trains_as_its_shards_do(tmp_path, format):
         "2",
         "--memory",
         "100MB",
+        "--evaluate",
+        path,
+        "--json",
     ]
-    assert CliRunner().invoke(main, line).exit_code == 0
+    done = CliRunner().invoke(main, line)
+    assert done.exit_code == 0 and json.loads(done.stdout)["evaluation"]["accuracy"] == 1
     np.testing.assert_array_equal(bigclf.load(tmp_path / "m").coef_, direct.coef_)
+
+
+def test_names_are_hashed_where_text_is_trained_on(tmp_path):
+    path = source(tmp_path, b"1 | good red\n-1 | bad red\n" * 20)
+    options = dict(algo="pa1", epochs=1, progress=False)
+    direct = bigclf.fit(path, format="vw", hash_bits=6, **options)
+    shards = bigclf.fit(convert(path, tmp_path / "s", format="vw", hash_bits=6), **options)
+    np.testing.assert_array_equal(direct.coef_, shards.coef_)
+    line = ["fit", path, "-o", tmp_path / "m", "--format", "vw", "--hash-bits", 6, "--algo", "pa1", "--epochs", 1]
+    assert CliRunner().invoke(main, [*map(str, line)]).exit_code == 0
+    np.testing.assert_array_equal(bigclf.load(tmp_path / "m").coef_, shards.coef_)
+    with pytest.raises(TypeError, match="hash_bits has no effect"):
+        bigclf.fit(path, hash_bits=6, **options)
 
 
 # Readers of one's own

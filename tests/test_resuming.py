@@ -17,7 +17,7 @@ from making import environment
 import bigclf
 from bigclf.data import convert as converting
 from bigclf.data import files
-from bigclf.data.convert import pieces, shuffle
+from bigclf.data.convert import from_columns, pieces, resuming, shuffle
 from bigclf.data.convert.resuming import Workplace
 from bigclf.data.dataset import MANIFEST
 from bigclf.errors import DataError, RunError
@@ -43,6 +43,36 @@ def content(directory):
 
 
 OPTIONS = dict(workers=1, shard_nnz=3000, chunk_nnz=500, on_bad_rows="quarantine", max_bad_fraction=0.1)
+
+
+HEADER = b"label,price,shop,said\n"
+SPEC = {
+    "label": "label",
+    "features": [
+        {"numeric": "price", "scale": "standard"}, {"numeric": "price", "scale": "bins", "bins": 5},
+        {"categorical": "shop"}, {"text": "said"},
+    ],
+}  # fmt: skip
+
+
+def table_of(n_rows, seed=0, header=HEADER):
+    rng = np.random.default_rng(seed)
+    rows = [
+        b"%s,%.3f,shop%d,%s" % (rng.choice([b"yes", b"no"]), rng.normal(), rng.integers(9),
+                                b" ".join(b"w%d" % w for w in rng.integers(0, 300, rng.integers(0, 6))))
+        for _ in range(n_rows)
+    ]  # fmt: skip
+    return header + b"\n".join(rows) + b"\n"
+
+
+@pytest.fixture
+def tables(tmp_path, sources):
+    """The same of raw columns: a source that is cut by its bytes, one that is decompressed, and a bad row."""
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    (folder / "a.csv").write_bytes(table_of(300))
+    (folder / "b.csv.gz").write_bytes(gzip.compress(table_of(300, 1) + b"yes,much,shop1,\n" + table_of(50, 2, b"")))
+    return folder
 
 
 @pytest.fixture
@@ -144,12 +174,87 @@ def test_what_cannot_be_trusted_is_done_again(tmp_path, sources, monkeypatch, ch
     assert content(tmp_path / "s") == content(tmp_path / "once")
 
 
+OF_TABLES = [
+    (from_columns, "run_task", 1, True), (from_columns, "run_task", 5, False), (Workplace, "note", 5, True),
+    (from_columns, "write_tallies", 4, True), (Workplace, "note_written", 1, True), (shuffle, "write_shard", 2, True),
+    (files, "publish_directory", 1, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("module", "name", "count", "after"), [
+    moment if i in (3, 5) else pytest.param(*moment, marks=pytest.mark.long) for i, moment in enumerate(OF_TABLES)
+])  # fmt: skip
+def test_raw_columns_killed_and_run_again_give_the_same_shards(
+    tmp_path, tables, monkeypatch, module, name, count, after
+):
+    options = {**OPTIONS, "features": SPEC, "format": "csv"}
+    once = bigclf.convert(tables, tmp_path / "once", **options)
+    with monkeypatch.context() as patch:
+        killed_at(patch, module, name, count, after)
+        with pytest.raises(Killed):
+            bigclf.convert(tables, tmp_path / "again", **options)
+    ds = bigclf.convert(tables, tmp_path / "again", **{**options, "memory": "2GB"})
+    assert ds.report["bytes_kept"] > 0 or (name, count) == ("run_task", 1)
+    timed = ("seconds", "bytes_kept")
+    assert all(ds.report[told] == once.report[told] for told in once.report if told not in timed)
+    assert content(tmp_path / "again") == content(tmp_path / "once")
+    assert sorted(os.listdir(tmp_path)) == ["again", "once", "rows", "tables"]
+
+
+@pytest.mark.parametrize("damage", ["tallies", *(pytest.param(d, marks=pytest.mark.long) for d in ("spec", "row"))])
+def test_what_raw_columns_told_is_not_trusted_blindly(tmp_path, tables, monkeypatch, damage):
+    options = {**OPTIONS, "features": SPEC, "format": "csv"}
+    with monkeypatch.context() as patch:
+        killed_at(patch, shuffle, "write_shard", 1, False)
+        with pytest.raises(Killed):
+            bigclf.convert(tables, tmp_path / "s", **options)
+    if damage == "tallies":
+        for path in list((tmp_path / ".s.converting").glob("kept-*/*.npz"))[::2]:
+            path.write_bytes(path.read_bytes()[:-1] + b"?")
+    elif damage == "spec":
+        options["features"] = {**SPEC, "features": SPEC["features"][1:]}
+    else:
+        (tables / "a.csv").write_bytes(table_of(299))
+    ds = bigclf.convert(tables, tmp_path / "s", **options)
+    assert (0 < ds.report["bytes_kept"] < ds.report["bytes_in"]) == (damage == "tallies")
+    bigclf.convert(tables, tmp_path / "once", **options)
+    assert content(tmp_path / "s") == content(tmp_path / "once")
+
+
+def test_documents_go_on_too(tmp_path, sources, monkeypatch):
+    """Of a directory of documents, whose texts only the first process has."""
+    for number in range(60):
+        (tmp_path / "texts" / f"c{number % 3}").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "texts" / f"c{number % 3}" / f"{number}.txt").write_text(f"word{number % 7} " * 40)
+    options = dict(format="text", workers=1, chunk_nnz=20)
+    bigclf.convert(tmp_path / "texts", tmp_path / "once", **options)
+    with monkeypatch.context() as patch:
+        killed_at(patch, shuffle, "write_shard", 1, True)
+        with pytest.raises(Killed):
+            bigclf.convert(tmp_path / "texts", tmp_path / "again", **options)
+    for run in list((tmp_path / ".again.converting").glob("runs-*/*.run"))[::3]:
+        run.write_bytes(b"?")
+    assert bigclf.convert(tmp_path / "texts", tmp_path / "again", **options).n_rows == 60
+    assert content(tmp_path / "again") == content(tmp_path / "once")
+
+
 def test_one_process_at_a_time(tmp_path, sources):
     work = Workplace(tmp_path / "s", {"some": "thing"})
     with pytest.raises(RunError, match="another process is converting"):
         bigclf.convert(sources, tmp_path / "s", **OPTIONS)
     work.leave(finished=True)
     assert bigclf.convert(sources, tmp_path / "s", **OPTIONS).n_rows == 1200
+
+
+def test_what_killed_ones_left_is_forgotten_but_for_the_last(tmp_path):
+    """Of those at work nothing is touched."""
+    places = [Workplace(tmp_path / name, {"name": name}) for name in "abcd"]
+    for k, place in enumerate(places[:3]):
+        files.unlock(place._lock)
+        os.utime(place.path, ns=(k * 10**9, k * 10**9))
+    resuming.forget(tmp_path, 1)
+    assert sorted(os.listdir(tmp_path)) == [".c.converting", ".d.converting"]
+    places[3].leave(finished=True)
 
 
 def test_bad_rows_leave_nothing_behind(tmp_path, sources):
@@ -169,15 +274,30 @@ def test_replacing_is_taken_up_again(tmp_path, sources, monkeypatch):
     assert ds.report["bytes_kept"] == ds.report["bytes_in"] and sorted(os.listdir(tmp_path)) == ["rows", "s"]
 
 
+def sparse_rows(folder):
+    for number in range(3):
+        (folder / f"{number}.svm").write_bytes(text_of(2000, number) * 80)
+    (folder / "3.svm.gz").write_bytes(gzip.compress(text_of(2000, 9) * 80, 1))
+    return ["--memory", "600MB"]
+
+
+def raw_columns(folder):
+    for number in range(3):
+        (folder / f"{number}.csv").write_bytes(table_of(2000, number) + table_of(2000, number + 3, header=b"") * 60)
+    (folder / "3.csv.gz").write_bytes(gzip.compress(table_of(2000, 9) + table_of(2000, 8, header=b"") * 60, 1))
+    (folder.parent / "spec.yaml").write_text(json.dumps(SPEC))
+    return ["--memory", "600MB", "--format", "csv", "--spec", str(folder.parent / "spec.yaml")]
+
+
 @pytest.mark.chaos
 @pytest.mark.timeout(1800)
-def test_killed_at_ten_random_moments(tmp_path):
+@pytest.mark.parametrize("kind", [sparse_rows, raw_columns])
+def test_killed_at_ten_random_moments(tmp_path, kind):
     """With processes of its own, which may outlive it for a moment; other moments in every run."""
     (tmp_path / "rows").mkdir()
-    for number in range(3):
-        (tmp_path / "rows" / f"{number}.svm").write_bytes(text_of(2000, number) * 80)
-    (tmp_path / "rows" / "3.svm.gz").write_bytes(gzip.compress(text_of(2000, 9) * 80, 1))
-    command = [sys.executable, "-m", "bigclf", "convert", str(tmp_path / "rows"), "--memory", "600MB", "--workers", "2"]
+    options = kind(tmp_path / "rows")
+    there = [*sorted(os.listdir(tmp_path)), "again", "once", "warm"]
+    command = [sys.executable, "-m", "bigclf", "convert", str(tmp_path / "rows"), *options, "--workers", "2"]
     quiet = dict(env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     for name in ("warm", "once"):
         started = time.monotonic()
@@ -200,7 +320,7 @@ def test_killed_at_ten_random_moments(tmp_path):
             subprocess.run(["rm", "-r", str(tmp_path / "again")], check=True)
     subprocess.run([*command, str(tmp_path / "again")], check=True, **quiet)
     assert content(tmp_path / "again") == content(tmp_path / "once")
-    assert sorted(os.listdir(tmp_path)) == ["again", "once", "rows", "warm"]
+    assert sorted(os.listdir(tmp_path)) == sorted(there)
 
 
 def test_predictions_on_a_full_disk_go_on(tmp_path, sources, monkeypatch):

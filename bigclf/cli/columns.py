@@ -140,6 +140,32 @@ def converted(
     return found
 
 
+def sparse(
+    data: list[str], test: str | None, format: str, keywords: dict[str, Any], bad: str, hash_bits: int | None
+) -> tuple[Any, Any]:
+    """Text of rows that are sparse already as shards of the cache, and test data that are such text too; validation
+    data of ``keywords`` likewise."""
+    from bigclf.data.convert.tables import are_raw
+    from bigclf.progress import TerminalProgress
+    from bigclf.raw import sparse_text
+
+    progress = TerminalProgress("converting")
+    told: dict[str, Any] = dict(memory=_room(keywords), seed=keywords.get("seed", 0), on_bad_rows=bad,
+                                hash_bits=hash_bits, progress=progress)  # fmt: skip
+
+    def shards(source: Any) -> Any:
+        return sparse_text(source, format, **told) if are_raw(source) else source
+
+    try:
+        with terminal.usage_errors():
+            found = sparse_text(data, format, **told)
+            if "validate" in keywords:
+                keywords["validate"] = shards(keywords["validate"])
+            return found, None if test is None else shards(test)
+    finally:
+        progress.stop()
+
+
 def held_out(data: list[str], dataset: Any, keywords: dict[str, Any], holdout: float, bad: str) -> Any:
     """The rows held out, as shards of the cache, with what was learned of the others."""
     from bigclf.data.convert.from_columns import HeldOut

@@ -42,8 +42,8 @@ def command(ctx: click.Context, sources: tuple[str, ...], out: str, as_json: boo
     docs.tar.gz#train, data.json#/train.
 
     The rows are shuffled in bounded memory, and the shards' bytes depend on sources, options and seed only: not on
-    the number of workers, the memory or the hour. After an interruption or with a full disk run it again: sparse rows
-    go on where they were, raw columns start anew.
+    the number of workers, the memory or the hour. After an interruption or with a full disk run it again: it goes on
+    from what was finished.
     """
     said = columns.taken(options)
     form = options["format"] or (None if "spec" in said else columns.format_by_name(sources[0], said))

@@ -94,8 +94,8 @@ def command(
     with terminal.usage_errors():
         form = form or ("spec" not in said and columns.format_by_name(rows[0], said)) or None
         features = columns.features_of(said, rows, form)
-    if features is None and form and not (holdout or said):  # rows that are sparse already
-        keywords |= {"format": form} | ({"on_bad_rows": bad} if bad else {})
+    if features is None and form and not (holdout or said.keys() - {"hash_bits"}):  # rows that are sparse already
+        rows, test = columns.sparse(rows, test, form, keywords, bad or "error", said.get("hash_bits"))
     elif features is None and (holdout or bad or form or said):
         option = "holdout" if holdout else "on-bad-rows" if bad else "format" if form else next(iter(said))
         raise click.UsageError(f"--{option} is for raw tables and texts: --format csv, tsv, jsonl, text or parquet; "

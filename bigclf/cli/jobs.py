@@ -24,13 +24,13 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import click
 import yaml
 
-from bigclf.cli import terminal
+from bigclf.cli import columns, terminal
 from bigclf.errors import BigclfError, masked
 
 MAX_BYTES = 1_000_000
@@ -293,6 +293,9 @@ class Job:
                         yield self._step("generate", self._generating(str(text), part), ("data", "generate"))
                     options = {"sources": text, "out": data[shards], "memory": memory}
                     options |= data.get("convert") or {}
+                    if part == 2 and _of_columns(options):
+                        options = {k: v for k, v in options.items() if k not in columns.OPTIONS and k != "format"}
+                        options["features_of"] = data["train"]
                     yield self._step("convert", options, ("data", "convert"))
         yield self._step("fit", self._fit_options(), ("method",))
         model, test = self._model(), data.get("test")
@@ -417,6 +420,13 @@ class Job:
             if (*section, key) in self._lines:
                 return self._lines[(*section, key)]
         return None
+
+
+def _of_columns(options: Mapping[str, Any]) -> bool:
+    """Whether a conversion makes features of raw columns."""
+    from bigclf.data.convert import RAW_FORMATS
+
+    return options.get("format") in RAW_FORMATS or bool({"spec", "features_of", "label"} & options.keys())
 
 
 def method_keys() -> list[str]:

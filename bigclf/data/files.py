@@ -641,15 +641,26 @@ def tree_size(directory: PathLike) -> int:
     return found
 
 
-def lock(path: PathLike) -> int | None:
+@contextlib.contextmanager
+def alone(path: PathLike) -> Iterator[None]:
+    """Wait for the processes that hold the local file ``path`` locked, and hold it."""
+    held = lock(path, wait=True)
+    try:
+        yield
+    finally:
+        remove(path)
+        unlock(held)
+
+
+def lock(path: PathLike, wait: bool = False) -> int | None:
     """Lock the local file ``path``, made if need be, until ``unlock`` or the end of this process; None where another
-    process has it."""
+    process has it, unless that is to be waited for."""
     import fcntl
 
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             os.close(descriptor)
             return None

@@ -84,6 +84,7 @@ def fit(
     segments: int | None = None,
     features: Any = None,
     format: str | None = None,
+    hash_bits: int | None = None,
     **params: Any,
 ) -> Model:
     """Train a linear classifier, or with an epsilon-insensitive loss a linear regression.
@@ -98,7 +99,8 @@ def fit(
     features, format : of raw columns, what becomes of them (a spec: a table, YAML or ``Spec``) and what the files are,
         as ``convert`` takes them; ``data`` is then raw files, which become shards in a cache once, or a table (pandas,
         Polars, Arrow) with ``y`` or the label's column in the spec. The model takes raw rows too.
-        With ``format`` "svmlight", "vw" or a reader of your own ``data`` is text of rows that are sparse already.
+        With ``format`` "svmlight", "vw" or a reader of your own ``data`` is text of rows that are sparse already;
+        ``hash_bits``: of "vw", names of features are hashed to so many bits.
     algo : name of the method (``bigclf.algorithms()``), or "auto": chosen by loss, penalty, size, memory and groups,
         which ``result_.chosen`` gives the reason of; ``loss``, ``C`` and ``params`` are its own.
     loss, penalty : by name, of those the method has (None: its first). C : price of a unit of loss, LIBLINEAR's.
@@ -167,10 +169,10 @@ def fit(
     require_numbers({"groups": groups}, "groups")
     require_whole({"groups": groups}, "groups")
     bias = None if bias == "none" else bias
-    if features is not None or format is not None:
+    if features is not None or format is not None or hash_bits is not None:
         data, y, sample_weight, validate = of_columns(
-            data, y, sample_weight, validate, features, format, memory=memory, seed=seed, on_bad_rows=on_bad_rows,
-            progress=progress,
+            data, y, sample_weight, validate, features, format, hash_bits=hash_bits, memory=memory, seed=seed,
+            on_bad_rows=on_bad_rows, progress=progress,
         )  # fmt: skip
         on_bad_rows = "error"
     chosen = ""

@@ -18,7 +18,7 @@ from bigclf.data.collected import collected, is_collection
 from bigclf.data.convert import appending, pieces, readers
 from bigclf.data.convert import shuffle as merging
 from bigclf.data.convert.parsed import Options
-from bigclf.data.convert.resuming import Workplace, tidy
+from bigclf.data.convert.resuming import SPARSE, Workplace, tidy
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, TARGET_NNZ, Dataset
 from bigclf.errors import DataError, MemoryBudgetError, RunError, masked
 from bigclf.units import format_bytes, parse_bytes
@@ -266,19 +266,35 @@ class _Converter:
             self.progress.start({"task": "parse", "bytes": sum(s.size for s in sources), "workers": self.workers})
         files.remove(files.join(self.directory, QUARANTINE))  # of an earlier attempt
         lines: collections.Counter[int] = collections.Counter()
-        tasks = (task for source in sources for task in self._tasks(source, job))
-        run, known = functools.partial(pieces.run_task, job), self.work.known if self.work else _nothing
-        before: pieces.Source | None = None
-        for task, done in _in_order(self.pool, run, tasks, self.workers + 1, known):
-            if self.work and not (done.bad and job.stop_at_bad):
-                self.work.note(task, done)
-                if before not in (None, task.source):
-                    self.work.note_end(before)
-            before = task.source
+
+        def cut(source: pieces.Source, pieces_a_task: int) -> Iterator[pieces.Task]:
+            return pieces.tasks_of(source, pieces_a_task, job.max_line, job.reader.record)
+
+        for task, done in self._results(functools.partial(pieces.run_task, job), sources, cut, job.stop_at_bad):
             for bad in done.bad:
                 self._note_bad(task.source, bad._replace(line=bad.line + lines[task.source.number]), job, keep_bad)
             lines[task.source.number] += done.n_lines
             self._count(done)
+
+    def _results(
+        self,
+        run: Callable[[pieces.Task], Any],
+        sources: list[pieces.Source],
+        cut: Callable[[pieces.Source, int], Iterator[pieces.Task]],
+        stop_at_bad: bool,
+    ) -> Iterator[tuple[pieces.Task, Any]]:
+        """(task, what came of it) of all tasks in order, written down for another attempt; ``cut`` makes the tasks of a
+        source of so many pieces."""
+        tasks = (task for source in sources for task in self._tasks(source, cut))
+        before: pieces.Source | None = None
+        known = self.work.known if self.work else _nothing
+        for task, done in _in_order(self.pool, run, tasks, self.workers + 1, known):
+            if self.work and not (done.bad and stop_at_bad):
+                self.work.note(task, done)
+                if before not in (None, task.source):
+                    self.work.note_end(before)
+            before = task.source
+            yield task, done
         if self.work and before is not None:
             self.work.note_end(before)
 
@@ -291,13 +307,15 @@ class _Converter:
         if self.progress is not None:
             self.progress.advance(done.totals.n_rows, done.n_bytes)
 
-    def _tasks(self, source: pieces.Source, job: pieces.Job) -> Iterator[pieces.Task]:
+    def _tasks(
+        self, source: pieces.Source, cut: Callable[[pieces.Source, int], Iterator[pieces.Task]]
+    ) -> Iterator[pieces.Task]:
         n_pieces = self._pieces_a_task(source)
         if self.work:
             n_pieces = self.work.pieces_a_task(source, n_pieces)
             if (known := self.work.all_tasks(source)) is not None:
                 return known
-        return pieces.tasks_of(source, n_pieces, job.max_line, job.reader.record)
+        return cut(source, n_pieces)
 
     def _pieces_a_task(self, source: pieces.Source) -> int:
         """Enough to fill a run, few enough to keep all workers busy to the end."""
@@ -598,14 +616,18 @@ def _shard_count(cost: int, shard_nnz: int) -> int:
 
 @contextlib.contextmanager
 def _resuming(
-    out: files.PathLike, overwrite: bool, identity: Mapping[str, Any], before: Dataset | None = None
+    out: files.PathLike,
+    overwrite: bool,
+    identity: Mapping[str, Any],
+    before: Dataset | None = None,
+    kinds: tuple[type, ...] = SPARSE,
 ) -> Iterator[Workplace]:
     """Yield a place whose shards take the name ``out`` when all went well. Where they did not, but might at another
     attempt, what was finished stays for that."""
     tidy(out)
     _check_free(out, overwrite, before)
     files.make_directory(files.parent_directory(out))
-    work = Workplace(out, identity)
+    work = Workplace(out, identity, kinds)
     try:
         yield work
         _take_place(work.directory, out, overwrite, before)

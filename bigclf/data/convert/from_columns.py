@@ -22,14 +22,15 @@ from bigclf.data import files
 from bigclf.data.convert import appending, tables
 from bigclf.data.convert import shuffle as merging
 from bigclf.data.convert.pieces import PIECE_BITS, ROW_BITS, Source, Task
+from bigclf.data.convert.resuming import Workplace
 from bigclf.data.convert.shuffle import Slab, Spiller, Totals
 from bigclf.data.convert.tables import Bad, Batch, TableJob
 from bigclf.data.dataset import Dataset
 from bigclf.data.features import finish, values
 from bigclf.data.features.extract import UNLABELLED, Extracted, extract
 from bigclf.data.features.spec import Label, Spec, parse
-from bigclf.data.features.tally import Tally
-from bigclf.errors import DataError, SchemaError
+from bigclf.data.features.tally import Tallies, Tally, write_tallies
+from bigclf.errors import DataError, SchemaError, masked
 from bigclf.units import parse_bytes
 
 log = logging.getLogger("bigclf")
@@ -50,7 +51,7 @@ class HeldOut(NamedTuple):
 
 
 class ColumnsJob(NamedTuple):
-    """What all tasks of the first pass share; ``learn``: whether rows are tallied, else the labels alone."""
+    """What all tasks of the first pass share; runs go to ``scratch``, tallies to ``kept``."""
 
     reader: TableJob
     spec: Spec
@@ -58,27 +59,31 @@ class ColumnsJob(NamedTuple):
     scratch: str
     room: int
     stop_at_bad: bool
-    learn: bool
+    kept: str
     part: HeldOut | None
 
 
 class Done(NamedTuple):
-    """What came of a task: sorted runs, totals, of each piece (source, piece, rows, nnz) and its tally, lines and bytes
-    read, and bad rows."""
+    """What came of a task: sorted runs, totals, (source, piece, rows, nnz) of each piece, their tallies, lines and
+    bytes read, and bad rows."""
 
     runs: list[merging.Run]
     totals: Totals
     pieces: list[tuple[int, int, int, int]]
-    tallies: list[Tally]
+    tallies: Tallies
     n_lines: int
     n_bytes: int
     bad: list[Bad]
 
+    def is_whole(self, merged: bool) -> bool:
+        """Whether what it wrote is as it was written; ``merged``: the runs are needed no more."""
+        return self.tallies.is_whole() and (merged or all(map(merging.is_whole, self.runs)))
+
 
 def run_task(job: ColumnsJob, task: Task) -> Done:
     """Extract the rows of a task and spill them in key order."""
-    prefix = files.join(job.scratch, f"{task.source.number}-{task.first}")
-    spiller, counts = Spiller(prefix, job.seed, job.room), dict[int, list[int]]()
+    name = f"{task.source.number}-{task.first}"
+    spiller, counts = Spiller(files.join(job.scratch, name), job.seed, job.room), dict[int, list[int]]()
     tallies, bad, n_lines, n_bytes = dict[int, Tally](), list[Bad](), 0, 0
     seen: collections.Counter[int] = collections.Counter()
     for piece, batch in tables.batches(job.reader, task):
@@ -97,7 +102,8 @@ def run_task(job: ColumnsJob, task: Task) -> Done:
         n_lines, n_bytes = n_lines + batch.n_lines, n_bytes + batch.n_bytes
     spiller.flush()
     counted = [(task.source.number, piece, rows, nnz) for piece, (rows, nnz) in counts.items()]
-    return Done(spiller.runs, spiller.totals, counted, list(tallies.values()), n_lines, n_bytes, bad)
+    written = write_tallies(files.join(job.kept, f"{name}.npz"), list(tallies.values()))
+    return Done(spiller.runs, spiller.totals, counted, written, n_lines, n_bytes, bad)
 
 
 def usable(
@@ -266,13 +272,21 @@ def convert_columns(
         spec, learned = _as_before(spec, before, out)
     raw = prepare(data, spec, total)
     workers = package._workers(workers, total, raw.sources)
+    options = [chunk_nnz, shuffle, seed, on_bad_rows, max_bad_fraction, shard_nnz]
+    identity = {
+        "append": appending.identity(before),
+        "sources": [(masked(files.absolute(place.path)), place.part, tables.state_of(place.path))
+                    for place in raw.reader.places],
+        "options": [raw.spec.as_json(), None if learned is None else learned.digest(), part, *options],
+    }  # fmt: skip
     with (
-        package._building(out, overwrite, before) as directory,
-        _Columns(directory, workers, total, progress) as converter,
+        package._resuming(out, overwrite, identity, before, (Done, Bad, merging.Run, Tallies)) as work,
+        _Columns(work.directory, workers, total, progress, work) as converter,
     ):
+        directory = work.directory
         job = ColumnsJob(
             raw.reader, raw.spec, seed if shuffle else None, converter.scratch, converter.room // 4,
-            on_bad_rows == "error", learned is None, part,
+            on_bad_rows == "error", work.kept, part,
         )  # fmt: skip
         converter.read(raw.sources, job, keep_bad=on_bad_rows == "quarantine")
         converter.check([source for source in raw.sources if not files.is_directory(source.path)], max_bad_fraction)
@@ -317,8 +331,8 @@ def collision_warnings(report: Mapping[str, Any]) -> list[str]:
 class _Columns(package._Converter):
     """The two passes over raw columns."""
 
-    def __init__(self, directory: str, workers: int, total: int, progress: Any) -> None:
-        super().__init__(directory, workers, total, progress)
+    def __init__(self, directory: str, workers: int, total: int, progress: Any, work: Workplace) -> None:
+        super().__init__(directory, workers, total, progress, work)
         self.tally: Any = None
 
     def read(self, sources: list[Source], job: ColumnsJob, keep_bad: bool) -> None:
@@ -326,13 +340,13 @@ class _Columns(package._Converter):
         if self.progress is not None:
             self.progress.start({"task": "parse", "bytes": sum(s.size for s in sources), "workers": self.workers})
         self.tally = Tally(job.spec)
-        tasks = (t for s in sources for t in tables.tasks_of(job.reader, s, self._pieces_a_task(s)))
         lines: collections.Counter[int] = collections.Counter()
-        for task, done in package._in_order(self.pool, functools.partial(run_task, job), tasks, self.workers + 1):
+        cut = functools.partial(tables.tasks_of, job.reader)
+        for task, done in self._results(functools.partial(run_task, job), sources, cut, job.stop_at_bad):
             for bad in done.bad:
                 self._note(task.source, bad, lines[task.source.number], job, keep_bad)
-            for tally in done.tallies:
-                self.tally.add(tally)
+            for part in done.tallies.load(job.spec):
+                self.tally.add(part)
             lines[task.source.number] += done.n_lines
             self._count(done)
 

@@ -19,7 +19,7 @@ import numpy as np
 from bigclf.data import files
 from bigclf.data.convert.parsed import BadRow, Options, as_slab
 from bigclf.data.convert.readers import Reader
-from bigclf.data.convert.shuffle import Run, Spiller, Totals
+from bigclf.data.convert.shuffle import Run, Spiller, Totals, is_whole
 from bigclf.errors import DataError
 
 PIECE = 2**24  # bytes of decompressed text
@@ -101,6 +101,10 @@ class Done(NamedTuple):
     n_lines: int
     n_bytes: int
     bad: list[Bad]
+
+    def is_whole(self, merged: bool) -> bool:
+        """Whether what it wrote is as it was written; ``merged``: the runs are needed no more."""
+        return merged or all(map(is_whole, self.runs))
 
 
 def look_at(path: str, number: int) -> Source:

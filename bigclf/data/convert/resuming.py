@@ -3,9 +3,10 @@
 Beside the output ``x`` lies ``.x.converting`` (of a remote one, among scratch files). It holds a lock, so that one
 process at a time is at work; ``job.json``, by which the conversion is known again: sources with sizes and times of
 change, options, sources of this package; a journal with a line for each task that is done, which names its runs and
-their checksums; and for each attempt a directory of runs and one of shards, the last of which becomes the output. (A
-process that outlives its killed parent for a moment writes where nobody looks.) Who goes on redoes what has no line or
-whose runs are not as they were written, and every shard that is not there. So nothing depends on when it was killed.
+their checksums; and for each attempt a directory of runs, one of what raw columns told (their tallies) and one of
+shards, the last of which becomes the output. (A process that outlives its killed parent for a moment writes where
+nobody looks.) Who goes on redoes what has no line or whose files are not as they were written, and every shard that is
+not there. So nothing depends on when it was killed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from bigclf.data.convert.pieces import Bad, Done, Source, Task
 from bigclf.errors import RunError
 from bigclf.jit import sources_digest
 
-KINDS: dict[str, type] = {kind.__name__: kind for kind in (Bad, Done, merging.Run)}
+SPARSE = (Bad, Done, merging.Run)
 
 
 def tidy(out: files.PathLike) -> None:
@@ -33,6 +34,19 @@ def tidy(out: files.PathLike) -> None:
     there = files.list_directory(path)
     if files.exists(out) and "job.json" in there and not any(name.startswith("shards") for name in there):
         files.remove_tree(path)
+
+
+def forget(directory: files.PathLike, keep: int) -> None:
+    """Remove what killed conversions left in ``directory``, but for the ``keep`` last; those at work go on."""
+    places = [files.join(directory, name) for name in files.list_directory(directory) if name.endswith(".converting")]
+    left = []
+    for place in places:
+        held = files.lock(files.join(place, "lock"))
+        if held is not None:
+            left.append(place)
+            files.unlock(held)
+    for place in sorted(left, key=lambda place: files.status(place)[1])[: len(left) - keep]:
+        files.remove_tree(place)
 
 
 def _place_of(out: files.PathLike) -> str:
@@ -51,10 +65,12 @@ class Workplace:
     ----------
     out : what its shards become.
     identity : all that they depend on, as JSON knows it.
+    kinds : the tuples that stand in what comes of a task: that itself, bad rows, files that were written (which have a
+        ``path``).
 
     Attributes
     ----------
-    directory, scratch : where the shards and the runs are made.
+    directory, scratch, kept : where the shards and the runs are made, and what is needed until all is done.
     resumed : whether there is something that an interrupted conversion of the same had finished.
     kept_bytes : of the sources, read before.
 
@@ -63,8 +79,9 @@ class Workplace:
     RunError : another process is at work there.
     """
 
-    def __init__(self, out: files.PathLike, identity: Mapping[str, Any]) -> None:
+    def __init__(self, out: files.PathLike, identity: Mapping[str, Any], kinds: tuple[type, ...] = SPARSE) -> None:
         self.path = _place_of(out)
+        self._kinds = {kind.__name__: kind for kind in kinds}
         files.make_directory(self.path)
         self._lock = files.lock(files.join(self.path, "lock"))
         if self._lock is None:
@@ -82,6 +99,7 @@ class Workplace:
             self._save()
         self.resumed = bool(self._done)
         self.scratch = files.numbered(files.join(self.path, "runs"))
+        self.kept = files.numbered(files.join(self.path, "kept"))
         self.directory = files.numbered(files.join(self.path, "shards"))
         self._collect_shards()
 
@@ -148,19 +166,18 @@ class Workplace:
             return None  # it must be decompressed from its beginning
         return iter(tasks)
 
-    def known(self, task: Task) -> Done | None:
+    def known(self, task: Task) -> Any:
         """What came of a task, if it is done and its runs are as they were written."""
         if not self._is_whole(task):
             return None
-        done: Done = self._decode(self._done[_key(task)])
+        done = self._decode(self._done[_key(task)])
         self.kept_bytes += done.n_bytes
         return done
 
     def _is_whole(self, task: Task) -> bool:
         key = _key(task)
         if key in self._done and key not in self._whole:
-            done: Done = self._decode(self._done[key])
-            if self.written or all(merging.is_whole(run) for run in done.runs):
+            if self._decode(self._done[key]).is_whole(self.written):
                 self._whole.add(key)
             else:
                 del self._done[key]
@@ -168,7 +185,7 @@ class Workplace:
 
     # What is done now
 
-    def note(self, task: Task, done: Done) -> None:
+    def note(self, task: Task, done: Any) -> None:
         """Write down that a task is done."""
         key = _key(task)
         if key in self._whole:
@@ -212,17 +229,19 @@ class Workplace:
     def _encode(self, value: Any) -> Any:
         if isinstance(value, np.generic):
             return self._encode(value.item())
-        if isinstance(value, merging.Run):
-            value = value._replace(path=files.relative(value.path, self.path))
-        for name, kind in KINDS.items():
+        for name, kind in self._kinds.items():
             if isinstance(value, kind):
-                return {"kind": name, "fields": {n: self._encode(v) for n, v in value._asdict().items()}}  # type: ignore[attr-defined]
+                fields = value._asdict()  # type: ignore[attr-defined]
+                if "path" in fields:
+                    fields["path"] = files.relative(fields["path"], self.path)
+                return {"kind": name, "fields": {n: self._encode(v) for n, v in fields.items()}}
         if isinstance(value, merging.Totals):
             return {"kind": "Totals", "fields": {n: self._encode(v) for n, v in vars(value).items()}}
         if isinstance(value, bytes):
             return {"kind": "bytes", "content": base64.b64encode(value).decode()}
-        if isinstance(value, collections.Counter):
-            return {"kind": "Counter", "pairs": [[self._encode(key), n] for key, n in value.items()]}
+        if isinstance(value, dict):
+            name = "Counter" if isinstance(value, collections.Counter) else "dict"
+            return {"kind": name, "pairs": [[self._encode(key), self._encode(v)] for key, v in value.items()]}
         if isinstance(value, list | tuple):
             items = [self._encode(item) for item in value]
             return {"kind": "tuple", "items": items} if isinstance(value, tuple) else items
@@ -236,8 +255,9 @@ class Workplace:
         kind = told["kind"]
         if kind == "bytes":
             return base64.b64decode(told["content"])
-        if kind == "Counter":
-            return collections.Counter({self._decode(key): n for key, n in told["pairs"]})
+        if kind in ("Counter", "dict"):
+            pairs = {self._decode(key): self._decode(v) for key, v in told["pairs"]}
+            return collections.Counter(pairs) if kind == "Counter" else pairs
         if kind == "tuple":
             return tuple(self._decode(item) for item in told["items"])
         fields = {name: self._decode(value) for name, value in told["fields"].items()}
@@ -245,6 +265,6 @@ class Workplace:
             totals = merging.Totals()
             vars(totals).update(fields)
             return totals
-        if kind == "Run":
+        if "path" in fields:
             fields["path"] = files.join(self.path, fields["path"])
-        return KINDS[kind](**fields)
+        return self._kinds[kind](**fields)

@@ -199,7 +199,16 @@ def look_at(place: Place, number: int, how: Reading) -> Source:
         size, mtime_ns = files.status(place.path)
         return Source(place.path, number, False, size, mtime_ns)
     source = pieces.look_at(place.path, number)
-    return source._replace(compressed=source.compressed or how.multiline or bool(place.part) or how.between is not None)
+    whole = how.multiline or bool(place.part) or is_documents(place.path, how)
+    whole = whole or (how.format == "jsonl" and _is_json_list(place.path))
+    return source._replace(compressed=source.compressed or whole)
+
+
+def state_of(path: str) -> list[Any]:
+    """What tells whether a file, or any below a directory, has changed."""
+    if not files.is_directory(path):
+        return [*files.status(path)]
+    return [(name, *files.status(inner)) for name, inner in files.walk(path)]
 
 
 def opened(path: str) -> Any:

@@ -23,7 +23,7 @@ from bigclf.data import files
 from bigclf.data.features.extract import Extracted
 from bigclf.data.features.hashing import fold, index_of, sign_of
 from bigclf.data.features.spec import DATE_PARTS, Categorical, Date, Numeric, Spec, Text, parse, with_format
-from bigclf.data.features.tally import Tally, estimate
+from bigclf.data.features.tally import Tally, estimate, packed
 from bigclf.errors import DataError, MemoryBudgetError, SchemaError
 from bigclf.jit import kernel
 
@@ -111,7 +111,7 @@ def learn(spec: Spec, tally: Tally) -> Learned:
     first = np.where(np.isin(kinds, (HASHED, TEXT)), first[-1], first[:-1]) if kinds else first[:-1]
     moments = [tally.moments.get(t) for t in range(len(kinds))]
     idf = [_frequencies(tally, t, bits) for t in range(len(kinds))]
-    names, names_at = _packed([name for table in known for _, (_, name) in table])
+    names, names_at = packed([name for table in known for _, (_, name) in table])
     edge_list, edges_at = _chained(edges, np.float64)
     keys, keys_at = _chained([np.array([h for h, _ in table]) for table in known], np.uint32)
     counts, idf_at = _chained([found for _, found in idf], np.int64)
@@ -188,11 +188,6 @@ def _chained(arrays: list[np.ndarray], dtype: Any) -> tuple[np.ndarray, np.ndarr
     return np.concatenate([np.empty(0, dtype), *(array.astype(dtype) for array in arrays)]), at
 
 
-def _packed(names: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    at = np.append(0, np.cumsum([len(name) for name in names], dtype=np.int64))
-    return np.frombuffer(b"".join(names), np.uint8), at
-
-
 def _words(
     tally: Tally, hashed: list[int], bits: int, first: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -207,7 +202,7 @@ def _words(
         found += [(place, t, name) for place, (_, name) in zip(places.tolist(), table.values(), strict=True)]
     found.sort()
     places = np.array([place + first for place, _, _ in found], np.uint32)
-    return places, np.array([t for _, t, _ in found], np.uint16), *_packed([name for _, _, name in found])
+    return places, np.array([t for _, t, _ in found], np.uint16), *packed([name for _, _, name in found])
 
 
 # Finishing

@@ -7,9 +7,12 @@ are added; the means are added in the order of the pieces of the source, which n
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
+from bigclf.data import files
 from bigclf.data.features.spec import Categorical, Date, Numeric, Spec, Text
 from bigclf.data.features.values import Names
 from bigclf.errors import DataError
@@ -230,6 +233,88 @@ class Tally:
         for code, name in other.labels.items():
             self._label(code, name)
 
+    # As arrays
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it by name, as ``of_arrays`` takes it."""
+        found = {"counts": np.array([self.rows, self.unlabelled], np.int64), "labels": np.array(list(self.labels))}
+        found["label_names"], found["label_names_at"] = packed([name.encode() for name in self.labels.values()])
+        for t, m in self.moments.items():
+            found[f"moments {t}"] = np.array([m.n, m.mean, m.squares], np.float64)
+        for t, sample in self.samples.items():
+            found[f"keys {t}"], found[f"values {t}"] = sample.keys, sample.values
+        for t, seen in self.seen.items():
+            rows = [(h, count) for h, (count, _) in seen.table.items()]
+            found[f"seen {t}"] = np.array([(seen.many, 0), *rows], np.int64)
+            found[f"names {t}"], found[f"names_at {t}"] = packed([name for _, name in seen.table.values()])
+        for t, often in self.frequencies.items():
+            often.settle()
+            found[f"places {t}"], found[f"often {t}"] = often.keys, np.append(often.bits, often.counts)
+        return {**found, **{f"sketch {t}": registers for t, registers in self.sketches.items()}}
+
+    @classmethod
+    def of_arrays(cls, spec: Spec, arrays: Mapping[str, np.ndarray]) -> Tally:
+        """The tally whose ``arrays`` these are."""
+        made = cls(spec)
+        made.rows, made.unlabelled = arrays["counts"].tolist()
+        names = unpacked(arrays["label_names"], arrays["label_names_at"])
+        made.labels = {code: name.decode() for code, name in zip(arrays["labels"].tolist(), names, strict=True)}
+        for t, m in made.moments.items():
+            n, m.mean, m.squares = arrays[f"moments {t}"].tolist()
+            m.n = int(n)
+        for t, sample in made.samples.items():
+            sample.keys, sample.values = arrays[f"keys {t}"], arrays[f"values {t}"]
+        for t, seen in made.seen.items():
+            (many, _), *rows = arrays[f"seen {t}"].tolist()
+            names = unpacked(arrays[f"names {t}"], arrays[f"names_at {t}"])
+            seen.many, seen.table = bool(many), {h: (n, name) for (h, n), name in zip(rows, names, strict=True)}
+        for t, often in made.frequencies.items():
+            often.keys, often.bits, often.counts = arrays[f"places {t}"], *_first_and_rest(arrays[f"often {t}"])
+        made.sketches = {t: arrays[f"sketch {t}"] for t in made.sketches}
+        return made
+
+
+def _first_and_rest(array: np.ndarray) -> tuple[int, np.ndarray]:
+    return int(array[0]), array[1:]
+
 
 def _most(term: Categorical) -> int:
     return 2**20 if term.encode == "exact" else term.max_exact
+
+
+def packed(names: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    """Names one after another, uint8, and where each begins, int64 [n+1]."""
+    at = np.append(0, np.cumsum([len(name) for name in names], dtype=np.int64))
+    return np.frombuffer(b"".join(names), np.uint8), at
+
+
+def unpacked(text: np.ndarray, at: np.ndarray) -> list[bytes]:
+    """The names that ``packed`` was given."""
+    whole = text.tobytes()
+    return [whole[a:b] for a, b in zip(at[:-1].tolist(), at[1:].tolist(), strict=True)]
+
+
+class Tallies(NamedTuple):
+    """A file of tallies, in the order of the pieces of the source, and its checksum."""
+
+    path: str
+    checksum: str
+
+    def is_whole(self) -> bool:
+        """Whether it is as it was written."""
+        return files.checksum(self.path) == self.checksum
+
+    def load(self, spec: Spec) -> list[Tally]:
+        arrays = files.load_arrays(self.path)
+        parts = [dict[str, np.ndarray]() for _ in range(int(arrays.pop("pieces")))]
+        for name, array in arrays.items():
+            piece, _, rest = name.partition(" ")
+            parts[int(piece)][rest] = array
+        return [Tally.of_arrays(spec, part) for part in parts]
+
+
+def write_tallies(path: str, tallies: list[Tally]) -> Tallies:
+    """Write tallies down."""
+    arrays = {f"{k} {name}": array for k, tally in enumerate(tallies) for name, array in tally.arrays().items()}
+    files.save_arrays(path, pieces=np.array(len(tallies)), **arrays)
+    return Tallies(path, files.checksum(path) or "")
