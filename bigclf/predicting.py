@@ -12,6 +12,7 @@ import numpy as np
 
 from bigclf.block import Block
 from bigclf.data import files, shards
+from bigclf.data.convert.tables import state_of
 from bigclf.data.predictions import (
     Columns,
     Totals,
@@ -25,7 +26,6 @@ from bigclf.data.predictions import (
 from bigclf.errors import DataError, RunError
 from bigclf.metrics import decoded, open_dataset, row_groups
 from bigclf.model import Model, require_same_columns, unseen_text
-from bigclf.raw import state_of
 
 MOST_SCORE_COLUMNS = 1000
 

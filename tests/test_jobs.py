@@ -47,8 +47,8 @@ data: {source: a.csv, train: s, test_source: b.csv, test: t, convert: {format: c
 outputs: {model: m}
 """
     first, second, *_ = words(job(text))
-    assert "--spec" in first and "--features-of" not in first
-    assert second == ["convert", "b.csv", "t", "--chunk-nnz", "9", "--features-of", "s"]
+    assert first == ["convert", "a.csv", "s", "--format=csv", "--spec=spec.yaml", "--chunk-nnz=9"]
+    assert second == ["convert", "b.csv", "t", "--chunk-nnz=9", "--features-of=s"]
 
 
 def test_sections_become_command_lines():

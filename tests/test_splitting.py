@@ -156,3 +156,19 @@ def test_shards_that_differ_are_told(tmp_path):
     ds = shards_of(tmp_path / "long", x[long], y[long], shard_nnz=4000, chunk_nnz=500)
     told = drift.drift(ds, drift.shards_of(ds))
     assert any("rows of another length" in text for text in told)
+
+
+def test_features_that_come_or_go_between_shards_are_told(tmp_path):
+    x, y = random_rows(4000, 40)
+    ds = shards_of(tmp_path / "alike", x, y, shard_nnz=4000, chunk_nnz=500)
+    assert drift.features_used(ds, drift.shards_of(ds)) == []
+    x = x.tolil()
+    x[:1500, 7], x[1500:, 7] = 1, 0
+    ds = shards_of(tmp_path / "unlike", x.tocsr(), y, shard_nnz=4000, chunk_nnz=500)
+    (told,) = drift.features_used(ds, drift.shards_of(ds))
+    assert "feature 7 stands in" in told
+    with open(ds.files[3], "r+b") as file:
+        file.seek(200)
+        file.write(b"damaged")
+    (told,) = drift.features_used(ds, drift.shards_of(ds))
+    assert "validate" in told and "part-00003" in told

@@ -78,7 +78,7 @@ def look(things: list[str], by_shard: bool = False) -> tuple[str, dict[str, Any]
 
     dataset = Dataset(things if len(things) > 1 else things[0])
     shards = drift.shards_of(dataset)
-    dataset.warnings += drift.drift(dataset, shards)
+    dataset.warnings += drift.drift(dataset, shards) + drift.features_used(dataset, shards)
     lines = drift.table(dataset, shards) if by_shard else []
     more = {"shards": lines} if by_shard else {}
     return "data", {**describe(dataset), **more}, lambda: _print_data(dataset, lines)

@@ -1,4 +1,5 @@
-"""Whether the shards of a dataset are alike: labels and lengths of rows that differ more than chance makes them.
+"""Whether the shards of a dataset are alike: labels, lengths of rows and features that differ more than chance makes
+them.
 
 Shards that were shuffled are alike; those that were made day by day need not be, and then online methods learn the
 last one best and figures depend on which are held out.
@@ -12,10 +13,12 @@ import numpy as np
 
 from bigclf.data import files
 from bigclf.data.dataset import Dataset
-from bigclf.errors import masked
+from bigclf.errors import DataError, masked
 
 DOUBT = 1e-6  # a warning is wrong so often, over all shards of a dataset whose rows are in random order
 LEAST = 5.0  # rows of a class that are expected in a shard; rarer classes count as one
+LOOKED_AT = 32  # shards whose features are looked at, evenly spread, and of each the first chunk
+FREQUENT = 256  # features that are compared: those in most of the rows
 RELEVANT = 0.02  # differences of shares, and of lengths relative to the mean, that anyone cares about
 
 
@@ -107,6 +110,47 @@ def _lengths(dataset: Dataset, found: list[Shard]) -> list[str]:
     _, worst = max(unlike, key=lambda pair: pair[0])
     return [f"{len(unlike)} of {len(found)} shards have rows of another length than chance explains: {worst.name} has "
             f"{worst.row_nnz:.1f} non-zeros a row, all have {whole:.1f}"]  # fmt: skip
+
+
+def features_used(dataset: Dataset, found: list[Shard]) -> list[str]:
+    """In how many rows a feature stands, in the first chunk of each of a few shards against all of these: the
+    hypergeometric test, for the features that are in most rows."""
+    from scipy.stats import hypergeom
+
+    filled = [file for file, shard in enumerate(found) if shard.n_rows]
+    if len(filled) < 2:
+        return []
+    files_at = np.array(filled)[np.unique(np.linspace(0, len(filled) - 1, min(len(filled), LOOKED_AT)).astype(int))]
+    n, seen = np.zeros(files_at.size), list[tuple[np.ndarray, np.ndarray]]()
+    for s, file in enumerate(files_at.tolist()):
+        try:
+            rows = dataset._read(file, 0)
+        except DataError as error:
+            return [f"features were not compared, for a shard cannot be read (bigclf validate says more): {error}"]
+        n[s] = rows.indptr.size - 1
+        seen.append(np.unique(rows.indices, return_counts=True))
+    totals = np.unique(np.concatenate([ids for ids, _ in seen]), return_inverse=True)
+    sums = np.bincount(totals[1], np.concatenate([counts for _, counts in seen]), totals[0].size)
+    ids = np.sort(totals[0][np.argsort(-sums, kind="stable")[:FREQUENT]])
+    counts = np.stack([_counts_of(ids, *one) for one in seen])  # [shard, feature]
+    whole = counts.sum(0) / max(n.sum(), 1)
+    far = np.abs(counts / np.maximum(n, 1)[:, None] - whole)
+    chance = hypergeom(n.sum(), counts.sum(0), n[:, None])
+    doubt = 2 * np.minimum(chance.cdf(counts), chance.sf(counts - 1))
+    unlike = (far > RELEVANT) & (doubt < DOUBT / max(doubt.size, 1))
+    if not unlike.any():
+        return []
+    s, k = divmod(int(np.where(unlike, far, 0).argmax()), far.shape[1])
+    told = f"feature {ids[k]} stands in {100 * counts[s, k] / n[s]:.1f} % of the rows looked at"
+    return [f"{int(unlike.any(1).sum())} of {len(n)} shards looked at use features otherwise than chance explains: in "
+            f"{found[files_at[s]].name} {told}, in all in {100 * whole[k]:.1f} %; what makes features may have changed "
+            "between them"]  # fmt: skip
+
+
+def _counts_of(wanted: np.ndarray, ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """How often each of ``wanted`` occurs, both ascending."""
+    at = np.minimum(np.searchsorted(ids, wanted), ids.size - 1)
+    return np.where(ids[at] == wanted, counts[at], 0).astype(np.float64) if ids.size else np.zeros(wanted.size)
 
 
 def table(dataset: Dataset, found: list[Shard], classes: int = 4) -> list[dict[str, Any]]:
