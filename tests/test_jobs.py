@@ -198,6 +198,35 @@ def test_files_that_are_no_jobs(tmp_path):
         read_job(str(tmp_path / "latin"))
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("data: {train: s, source: a.svm}\noutputs:\n  model: ../m\n", 3),
+        ("data: {source: a.svm, train: out/../../s}\n", 1),
+        ("data: {train: s, test: s}\noutputs:\n  predictions: /a/../../p\n", 3),
+        ("data: {train: s, test: s}\noutputs:\n  evaluation: ../e.json\n", 3),
+        ("data: {train: s}\nrun:\n  dir: ../../run\n", 3),
+        ("data: {train: s}\noutputs:\n  report: x/../../r.html\n", 3),
+        ("steps:\n- export: {model: m, out: ../.bashrc, to: numpy}\n", 2),
+        ("steps:\n- predict: {model: ../m, data: s, output: '${HOME}/../p'}\n", 2),
+    ],
+)
+def test_nothing_is_written_above_where_a_job_says(tmp_path, monkeypatch, text, line):
+    """Fault 88: a path that climbs is refused before the first step, with --overwrite too."""
+    from click.testing import CliRunner
+
+    from bigclf.cli import main
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "job.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path / "in")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for words in (["run", "job.yaml"], ["run", "job.yaml", "--overwrite"], ["run", "job.yaml", "--dry-run"]):
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code == 2 and f"job.yaml, line {line}: " in done.output and "'..' has no place" in done.output
+    assert [path.name for path in tmp_path.iterdir()] == ["in"] and len(list((tmp_path / "in").iterdir())) == 1
+
+
 def test_wrong_values_are_usage_errors_with_their_line(tmp_path):
     from bigclf.cli import main
     from bigclf.cli.run import make_context

@@ -5,6 +5,7 @@ import json
 import pickle
 import struct
 import tempfile
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -235,6 +236,29 @@ def test_headers_that_lie(tmp_path):
     refused(tmp_path, joined({k: v for k, v in header.items() if k != "weights"}, body), "longer")
     refused(tmp_path, data + b"x", "longer")
     refused(tmp_path, data[:-1], "outside|shorter")
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [lambda header, data: struct.pack("<Q", 2**63) + data[8:],
+     lambda header, data: struct.pack("<Q", 2**31) + data[8:],
+     lambda header, data: joined({**header, "weights": {**header["weights"], "shape": [2**40, D]}}, parts(data)[1]),
+     lambda header, data: joined({**header, "weights": {"dtype": "F64", "shape": [2**30], "data_offsets": [0, 2**33]}},
+                                 parts(data)[1]),
+     lambda header, data: joined(b'{"a":' * 100_000, parts(data)[1])],
+    ids=["length", "2 GiB", "shape", "offsets", "nested"],
+)  # fmt: skip
+def test_what_a_lying_file_has_allocated_is_bounded_by_its_size(tmp_path, lie):
+    data = lie(parts(saved())[0], saved())
+    (tmp_path / "m").write_bytes(data)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelFormatError):
+            load(tmp_path / "m")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**20 + 20 * len(data)
 
 
 def with_text(header, **changes):

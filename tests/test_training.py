@@ -349,6 +349,31 @@ def test_other_data_are_not_resumed_on(tmp_path, quiet):
         fit(other, tol=0.1, run_dir=tmp_path / "run", resume=True, **options())
 
 
+def test_other_features_are_not_resumed_on(tmp_path, quiet):
+    """The same rows, said to have a feature more."""
+    x, y = random_rows(300, D)
+    wider = x.copy()
+    wider.resize(300, D + 1)
+    fit(shards_of(tmp_path / "a", x, y), tol=0.1, run_dir=tmp_path / "run", **options())
+    with pytest.raises(RunError, match=r"differs in.*data\."):
+        fit(shards_of(tmp_path / "b", wider, y), tol=0.1, run_dir=tmp_path / "run", resume=True, **options())
+
+
+@pytest.mark.parametrize("other", [{"C": 2.0}, {"n": 200}, {"d": D + 3}], ids=["parameters", "rows", "features"])
+def test_a_checkpoint_of_another_run_is_refused(tmp_path, quiet, other):
+    """One that was put beside the run.json of this one; its arrays would not fit, or worse, would."""
+    mine, given = small(tmp_path / "a"), {"tol": 1e-9, "epochs": 1, **options()}
+    rows = random_rows(other.get("n", 300), other.get("d", D))
+    fit(mine, run_dir=tmp_path / "run", **given)
+    fit(shards_of(tmp_path / "b", *rows), C=other.get("C", 1.0), run_dir=tmp_path / "other", **given)
+    names = [name for name in os.listdir(tmp_path / "other") if name.startswith(("rows-", "state-"))]
+    assert any(name.startswith("state-") for name in names)
+    for name in names:
+        (tmp_path / "run" / name).write_bytes((tmp_path / "other" / name).read_bytes())
+    with pytest.raises(RunError, match=r"state-\d+-\d+.safetensors is a checkpoint of another run"):
+        fit(mine, run_dir=tmp_path / "run", resume=True, **{**given, "epochs": 3})
+
+
 def test_differences_name_the_leaf():
     assert differences({"a": {"b": 1, "c": [1]}}, {"a": {"b": 2, "c": [1]}, "d": None}) == ["a.b: 1 -> 2"]
     assert len(differences({"a": "x" * 500}, {"a": "y"})[0]) < 100

@@ -96,6 +96,12 @@ class Job:
         line = self._lines.get(place)
         return JobError(f"{self.path}, line {line}: {message}" if line else f"{self.path}: {message}")
 
+    def place_of(self, text: str) -> tuple[Any, ...]:
+        """The keys that lead to the value that is ``text``, or its beginning; () where none is."""
+        leaves = [(place, value) for place, value in _leaves(self.table) if isinstance(value, str) and value]
+        return max(((place, value) for place, value in leaves if text.startswith(value)),
+                   key=lambda found: len(found[1]), default=((), ""))[0]  # fmt: skip
+
     # Reading
 
     def _read(self, text: str) -> dict[str, Any]:
@@ -460,6 +466,15 @@ def read_job(path: str) -> Job:
     except UnicodeDecodeError:
         raise JobError(f"{path}: not text in UTF-8") from None
     return Job(text, path)
+
+
+def _leaves(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """(keys that lead there, value) of all that is no table and no list."""
+    if not isinstance(value, dict | list):
+        yield place, value
+        return
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from _leaves(inner, (*place, key))
 
 
 def _scalar(node: yaml.Node) -> Any:

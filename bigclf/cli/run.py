@@ -53,6 +53,8 @@ def prepare(ctx: click.Context, job: Job, flags: dict[str, bool]) -> list[tuple[
     from bigclf.data import files
 
     steps = [(step, make_context(ctx, job, step, flags)) for step in job.steps(files.exists)]
+    for step, inner in steps:
+        refuse_climbing(job, step, inner)
     made = [step for step, inner in steps if step.command == "generate" and files.exists(inner.params["out"])]
     if not flags["overwrite"]:
         steps = [(step, inner) for step, inner in steps if step not in made]
@@ -102,6 +104,26 @@ def make_context(ctx: click.Context, job: Job, step: Step, flags: dict[str, bool
         line = step.lines.get(wrong.name or "", step.line) if wrong is not None else step.line
         place = f"{job.path}, line {line}" if line else job.path
         raise JobError(f"{place}: {step.command}: {error.format_message()}") from None
+
+
+def refuse_climbing(job: Job, step: Step, inner: click.Context) -> None:
+    """Nothing that a job writes may lie above where it says: a file from elsewhere must not reach what is not its own.
+
+    Raises
+    ------
+    JobError : with the line.
+    """
+    written = [inner.params.get(param.name or "") for param in inner.command.params if _is_written(param)]
+    for path in [*written, job.run_dir]:
+        if isinstance(path, str) and ".." in path.split("/"):
+            raise job.fail(
+                f"{step.command}: {path!r}: '..' has no place in what a job writes; name the directory itself, or an "
+                "environment variable that holds it (${OUT})", *job.place_of(path)
+            )  # fmt: skip
+
+
+def _is_written(param: click.Parameter) -> bool:
+    return param.name in ("out", "run_dir", "local_dir", "report") or "-o" in param.opts
 
 
 def _is_converted(step: Step, inner: click.Context) -> bool:

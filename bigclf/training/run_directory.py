@@ -59,6 +59,7 @@ class RunDirectory:
         self._last_record = 0.0
         self._written: dict[str, Any] | None = None
         self.failed_writes = 0
+        self._run: str | None = None  # what tells this run's checkpoints; known once it begins
 
     def file(self, name: str) -> str:
         return files.join(self.path, name)
@@ -85,6 +86,7 @@ class RunDirectory:
         """
         if not files.exists(self.file("run.json")):
             files.publish_text(self.file("run.json"), json.dumps(asked, indent=1))
+            self._run = _told(json.loads(json.dumps(asked["identity"])))
             return None
         if not resume:
             raise RunError(f"{self.path} holds a run already; resume it (resume=True, --resume) or use another one")
@@ -97,6 +99,7 @@ class RunDirectory:
         lines = differences(before.get("identity", {}), json.loads(json.dumps(asked["identity"])))
         if lines:
             raise RunError(f"{self.path} holds another run; it differs in: " + "; ".join(lines))
+        self._run = _told(before.get("identity", {}))
         return before
 
     # History
@@ -170,7 +173,7 @@ class RunDirectory:
                 name = f"rows-{group:05d}-{epoch:08d}-{segment:06d}.safetensors"
                 named[name] = publish_arrays(self.file(name), rows, {})
         facts = checkpoint.facts | {"rows_files": named, "epoch": epoch, "segment": segment}
-        facts["rows_steps"] = [float(t).hex() for t in steps]
+        facts["rows_steps"], facts["run"] = [float(t).hex() for t in steps], self._run
         name = f"state-{epoch:08d}-{segment:06d}.safetensors"
         publish_arrays(self.file(name), checkpoint.arrays, facts)
         self._rows_of[name] = set(named)
@@ -181,10 +184,16 @@ class RunDirectory:
 
     def newest(self, groups: int, filed: bool = False) -> Checkpoint | None:
         """The newest checkpoint that is whole; damaged ones are passed over with a warning. ``filed`` : see
-        ``load_rows``."""
+        ``load_rows``.
+
+        Raises
+        ------
+        RunError : it was written by another run.
+        """
         for name in self.checkpoints():
             try:
                 arrays, facts, _ = load_arrays(self.file(name))
+                self._require_own(name, facts)
                 rows: list[Any] = [{} for _ in range(groups)]
                 steps = tuple(float.fromhex(t) for t in facts.get("rows_steps", ()))
                 for file, digest in facts["rows_files"].items():
@@ -194,6 +203,11 @@ class RunDirectory:
             except (OSError, ModelFormatError, KeyError, ValueError) as error:
                 log.warning("checkpoint %s passed over: %s", name, error)
         return None
+
+    def _require_own(self, name: str, facts: dict[str, Any]) -> None:
+        if self._run is not None and facts.get("run") not in (None, self._run):  # None: written before they were told
+            raise RunError(f"{self.file(name)} is a checkpoint of another run, of other data or parameters than "
+                           "run.json says; remove it, or use another run directory")  # fmt: skip
 
     def prune(self, keep: int, needed: Set[str] = frozenset()) -> None:
         """Keep the newest ``keep`` checkpoints and their row files, and those ``needed``."""
@@ -318,6 +332,11 @@ def differences(before: Any, now: Any, name: str = "") -> Iterator[str] | list[s
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _told(identity: Any) -> str:
+    """Hex over what makes a run another one."""
+    return hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def _digest(sums: dict[str, str]) -> str:
