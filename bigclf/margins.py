@@ -25,6 +25,8 @@ from bigclf.errors import DataError
 
 MOST_STEPS = 500
 ONLINE_EPSILON = 1e-9
+ROUNDING = 1e-9
+LEFT_OUT = 0.1  # share of the rows with which a soft margin is looked for where no weights separate all
 
 
 @dataclass
@@ -38,6 +40,8 @@ class Margin:
     bound : no weights do better; gap : bound - margin, of ``entropy_margin`` with the entropy.
     rows : float64 [row], d, how much each row has to say (the dual variables), in sum 1.
     separated : whether margin > 0. text : in words.
+    soft : of rows that no weights separate, the ``soft_margin`` of a tenth of them or, until one is above 0, of twice
+        as many; None where they are separated or none is.
     """
 
     weights: np.ndarray
@@ -48,6 +52,7 @@ class Margin:
     rows: np.ndarray
     text: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
+    soft: Margin | None = None
 
     @property
     def separated(self) -> bool:
@@ -74,14 +79,33 @@ def infinity_norm_margin(X: Any, y: Any, *, signs: str = "both", bias: str | Non
     Returns
     -------
     Margin : with margin and bound from primal and dual solution, each computed from its own variables. Rows that no
-        weights separate end with a margin of 0 or less and say so.
+        weights separate end with a margin of 0 or less, say so, and have their ``soft`` margin.
 
     Raises
     ------
     ValueError : labels that are not of two classes, not as many as rows, no features.
     DataError : a value or a label that is not finite, with its row.
     """
-    return _programme(_problem(X, y, signs, bias), None)
+    problem = _problem(X, y, signs, bias)
+    found = _programme(problem, None)
+    if not found.separated:
+        _soften(found, problem)
+    return found
+
+
+def _soften(found: Margin, problem: _Problem) -> None:
+    """Add the soft margin with the least share of rows that has one, of a tenth, two, four ... of them."""
+    least, most = _shares(problem)
+    nu = min(max(LEFT_OUT, least), most)
+    while True:
+        soft = _programme(problem, 1 / (nu * problem.labels.size))
+        if soft.margin > ROUNDING:
+            found.soft = soft
+            found.text += f"; with up to {100 * nu:.3g} % of the rows below it there is a {soft.text} (soft_margin)"
+            return
+        if nu == most:
+            return
+        nu = min(2 * nu, most)
 
 
 def soft_margin(X: Any, y: Any, *, nu: float = 0.1, signs: str = "both", bias: str | None = "free") -> Margin:
@@ -257,11 +281,16 @@ def _problem(X: Any, y: Any, signs: str, bias: str | None) -> _Problem:
 
 def _cap(problem: _Problem, nu: float) -> float:
     """1 / (nu l)"""
+    least, most = _shares(problem)
+    if not least <= nu <= most:
+        raise ValueError(f"nu={nu!r} is outside its bounds: {least:.3g} <= nu <= {most:.3g}")
+    return 1 / (nu * problem.labels.size)
+
+
+def _shares(problem: _Problem) -> tuple[float, float]:
+    """The least and the most that nu can be."""
     total = problem.labels.size
-    most = min(2 * rows.size / total if problem.free else 1.0 for rows, _ in problem.parts)
-    if not 1 / total <= nu <= most:
-        raise ValueError(f"nu={nu!r} is outside its bounds: {1 / total:.3g} <= nu <= {most:.3g}")
-    return 1 / (nu * total)
+    return 1 / total, min(2 * rows.size / total if problem.free else 1.0 for rows, _ in problem.parts)
 
 
 def _worst(margins: np.ndarray, problem: _Problem, cap: float) -> tuple[np.ndarray, float, float]:
@@ -291,8 +320,7 @@ def _answer(problem: _Problem, w: np.ndarray, cap: float, d: np.ndarray, bound: 
         facts["below"] = int((level < facts["rho"] - 1e-9).sum())
         text += f"; {facts['below']} of {level.size} rows lie below rho = {facts['rho']:.6g}"
     if margin <= 0 and name != "soft margin":
-        text += ": no weights separate the rows" if bound <= 1e-9 else ": these weights do not separate the rows"
-        text += "; soft_margin leaves some out"
+        text += ": no weights separate the rows" if bound <= ROUNDING else ": these weights do not separate the rows"
     return Margin(weights, bias, margin, bound, bound - margin, d, text, facts)
 
 
@@ -464,6 +492,8 @@ def _smooth(problem: _Problem, eta: float, cap: float, tol: float, soft: bool) -
     found = _answer(problem, at.w, cap, at.d, at.F, "soft margin" if soft else "margin")
     found.gap = gap
     found.facts |= {"steps": steps, "objective": float(found.margin + eta * at.entropy), "entropy": at.entropy}
+    if not (found.separated or soft):
+        found.text += "; soft_margin leaves some out"
     if gap > tol:
         found.text += f"; the gap is {gap:.2e}, asked was {tol:g}"
     return found

@@ -58,7 +58,11 @@ def test_the_smooth_problem_is_certified_and_tends_to_the_programme():
 def test_rows_that_are_not_separable_say_so_and_have_a_soft_margin(bias):
     x, y = labelled(0, wrong=3)
     hard = bigclf.infinity_norm_margin(x, y, bias=bias)
-    assert not hard.separated and "soft_margin" in str(hard)
+    assert not hard.separated and "soft_margin" in str(hard) and "no weights separate" in str(hard)
+    assert hard.soft.margin > 1e-9 and hard.soft.rows.max() <= 1 / (0.1 * 60) + 1e-12
+    assert bigclf.infinity_norm_margin(*labelled(0), bias=bias).soft is None
+    twins = np.repeat(x[:5], 2, axis=0), np.tile([-1, 1], 5)  # equal rows of either label: nothing tells them apart
+    assert bigclf.infinity_norm_margin(*twins, bias=bias).soft is None
     for nu in (0.3, 0.6):
         found = bigclf.soft_margin(x, y, nu=nu, bias=bias)
         assert found.gap == pytest.approx(0, abs=1e-9) and found.facts["below"] <= nu * 60 + 1e-9

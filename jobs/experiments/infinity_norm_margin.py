@@ -230,7 +230,7 @@ def draw_margins(axes: Any, found: dict[str, Any]) -> None:
         axes.plot(PUBLISHED[name][0], PUBLISHED[name][1], "o", color=colour, mfc="none", label=f"{name}, published end")
     axes.axhline(found["target"], color="black", lw=0.8, ls="--", label="90 % of the true margin")
     least = 0.3 * found["target"]
-    axes.set(xlabel="updates", ylabel="margin", ylim=(-least, 1.15 * found["target"]))
+    axes.set(title="Figure 3", xlabel="updates", ylabel="margin", ylim=(-least, 1.15 * found["target"]))
 
 
 def draw_epsilons(axes: Any, found: dict[str, Any]) -> None:
@@ -239,7 +239,8 @@ def draw_epsilons(axes: Any, found: dict[str, Any]) -> None:
     axes.plot(x, y, "o-", ms=3, label=f"MEMMA (slope {found['slope']:.2f})")
     for slope, style in ((-2, "--"), (-3, ":")):
         axes.plot(x, y[0] + slope * (x - x[0]), "k" + style, lw=1, label=f"slope {slope}")
-    axes.set(xlabel="ln epsilon", ylabel="ln updates", ylim=(math.floor(y.min()), math.ceil(y.max()) + 3))
+    axes.set(title="Figure 4", xlabel="ln epsilon", ylabel="ln updates",
+             ylim=(math.floor(y.min()), math.ceil(y.max()) + 3))  # fmt: skip
 
 
 def main() -> None:
