@@ -483,7 +483,8 @@ def test_a_million_features_and_a_tiny_temperature_stay_finite(quiet):
         assert np.isfinite(w).all() and np.any(w[:8] != 0) and counts.mistakes <= 40, case
         for array in state:  # the least margin since the last step is infinite until a row comes
             assert np.isfinite(array).all() or (array.size < 20 and np.isposinf(array[~np.isfinite(array)]).all())
-    found = fit(rows, labels, algo="memma_blocks", eps=tiny, bias="free", buffer=30, epochs=4, progress=False)
+    few = rows[:, :300]  # the solver between reads goes through all features many times
+    found = fit(few, labels, algo="memma_blocks", eps=tiny, bias="free", buffer=30, epochs=2, progress=False)
     sure = found.result_.certificate
     assert np.isfinite(found.coef_).all() and 0 < sure["dual"] <= sure["primal"] < np.inf
 
