@@ -11,6 +11,7 @@ from bigclf.jit import inlined, kernel
 
 NO_SCALES = np.empty(0, np.float32)
 PER_ROW = ("labels", "weights", "norms", "ids")
+Entries = tuple[np.ndarray, np.ndarray]  # indices, values
 
 
 class Block(NamedTuple):

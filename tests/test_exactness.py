@@ -26,6 +26,7 @@ every_loss = pytest.mark.parametrize("loss", LOSSES)
 dtypes = pytest.mark.parametrize("dtype", ["float64", "float32"])
 places = pytest.mark.parametrize("place", ["resident", "streamed"])
 SMALL = "17MB"  # 3,000 rows do not stay in it
+LIMITING = 14_900_000  # ... nor does a quarter of them in a working set
 D = 40
 
 
@@ -114,6 +115,18 @@ def test_streamed_rows_of_weight_zero_are_as_if_they_were_not_there_to_the_bit(
     np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
     np.testing.assert_array_equal(models[0].intercept_, models[1].intercept_)
     assert models[0].result_.certificate == models[1].result_.certificate
+
+
+def test_rows_of_weight_zero_change_neither_a_working_set_that_memory_limits_nor_balanced_classes(
+    with_and_without, quiet
+):
+    data = with_and_without(False)
+    given = dict(memory=LIMITING, class_weight="balanced", bias=None, tol=0, epochs=3, progress=False)
+    models = [fit(one, **given) for one in data]
+    plans = [model.result_.plan for model in models]
+    assert data[0].max_group_rows > data[1].max_group_rows
+    assert 0 < plans[0]["set_rows"] == plans[1]["set_rows"] < 0.25 * data[1].n_rows
+    np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
 
 
 def test_rows_of_weight_zero_in_memory_do_not_change_the_runs_that_are_shuffled(monkeypatch, quiet):

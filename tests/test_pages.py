@@ -71,6 +71,24 @@ def test_same_rows_as_through_arrow(lengths, wide, tmp_path):
     check(tmp_path / "a.parquet", table)
 
 
+def test_numbers_go_where_they_are_asked_to_and_memory_is_used_again(tmp_path):
+    lengths = [3, 0, 40, 1]
+    written(tmp_path / "a.parquet", lengths)
+    way, n = opened(tmp_path / "a.parquet"), sum(lengths)
+    new = pages.read_lists(way, 0, ["indices", "values"])
+    place = np.empty(n + 2, np.uint32), np.empty(n + 2, np.float32)
+    there = pages.read_lists(way, 0, ["indices", "values"], [array[1:-1] for array in place])
+    for (_, numbers), (_, wanted), array in zip(there, new, place, strict=True):
+        assert np.shares_memory(numbers, array) and not np.shares_memory(wanted, array)
+        np.testing.assert_array_equal(numbers, wanted)
+    wider = pages.read_lists(way, 0, ["indices", "values"], [np.empty(n, np.uint64), None])  # of another width
+    np.testing.assert_array_equal(wider[0][1], new[0][1])
+    assert pages.read_lists(way, 0, ["indices"], [np.empty(n - 1, np.uint32)]) is None
+    assert pages.read_lists(way, 0, ["indices"], [np.empty(n + 1, np.uint32)]) is None
+    held = way.scratch.take("column", 1, np.uint8)
+    assert np.shares_memory(held, way.scratch.take("column", 1, np.uint8))
+
+
 @pytest.mark.parametrize("options", [
     {"compression": "none"}, {"compression": "snappy"}, {"compression": "lz4"}, {"write_page_checksum": False},
     {"encodings": {}}, {"encodings": {"values.list.element": "BYTE_STREAM_SPLIT"}}, {"data_page_size": 700},

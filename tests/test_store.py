@@ -327,9 +327,9 @@ def test_a_limit_keeps_the_first_chunks_that_fit(dataset, tmp_path):
 def decodes_of(dataset, monkeypatch):
     calls, real = [], Dataset.decode
 
-    def counted(self, file, row_group):
+    def counted(self, file, row_group, into=None):
         calls.append((file, row_group))
-        return real(self, file, row_group)
+        return real(self, file, row_group, into)
 
     monkeypatch.setattr(Dataset, "decode", counted)
     return calls

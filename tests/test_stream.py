@@ -132,7 +132,7 @@ def test_a_reader_that_stops_early_leaves_no_thread_behind(dataset, tmp_path):
 
 
 def test_an_error_in_a_reader_reaches_the_one_who_asked(dataset, monkeypatch):
-    def broken(self, file, row_group):
+    def broken(self, file, row_group, into=None):
         raise RuntimeError("the reader fell over")
 
     monkeypatch.setattr(Dataset, "decode", broken)

@@ -85,12 +85,19 @@ class Arrays:
         self.chunks = cut(indptr, least_chunks)
         self.max_group_rows = int(self.chunks.rows.max(initial=0))
         self.max_group_nnz = int(self.chunks.nnz.max(initial=0))
+        self.whole_group, self.written_here = (self.max_group_rows, self.max_group_nnz), True
         runs = int((np.diff(codes) != 0).sum()) + 1
         self.sorted_labels = not real_labels and bool(runs == self.classes.size > 1)
 
     @property
     def n_chunks(self) -> int:
         return int(self.chunks.file.size)
+
+    @property
+    def learnable_counts(self) -> np.ndarray:
+        """Rows of each class with a weight above 0, int64 [K]."""
+        codes = self._block.labels[self._block.weights > 0].astype(np.int64)
+        return np.bincount(codes, minlength=self.classes.size)
 
     @functools.cached_property
     def digest(self) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bigclf.block import NO_SCALES, Block, one_value_a_row, selected
+from bigclf.block import NO_SCALES, Block, Entries, one_value_a_row, selected
 from bigclf.data import files, shards
 from bigclf.data.facts import (
     Chunks,
@@ -37,6 +37,7 @@ from bigclf.data.facts import (
     without,
 )
 from bigclf.data.features.finish import is_columns, load
+from bigclf.data.pages import Scratch
 from bigclf.data.shards import Layout, Rows
 from bigclf.errors import DataError, SchemaError, masked
 from bigclf.units import format_bytes, format_count
@@ -93,7 +94,8 @@ class Dataset:
     index_width : bytes of an index, the same in all blocks: 4 or 8.
     weighted : whether rows have weights of their own; weight_sum : their sum.
     max_row_nnz, max_norm : entries and squared norm of the longest row.
-    max_group_rows, max_group_nnz : rows and entries of the largest row group, what ``decode`` has to hold.
+    max_group_rows, max_group_nnz : rows and entries of the largest row group; whole_group : both as the file has them,
+        what ``decode`` has to hold.
     sorted_labels : whether equal labels stand together far more than by chance.
     features : how the features were made.
     digest : hex; the same only for the same files, columns and cut.
@@ -149,7 +151,7 @@ class Dataset:
         self._take_labels(facts)
         self.features, self.layout, self.chunks = known.features, known.layout, chunks
         self.sorted_labels = not self.real_labels and is_sorted(self.class_counts, facts.label_changes)
-        self.max_group_rows, self.max_group_nnz = largest_group(chunks)
+        self.max_group_rows, self.max_group_nnz = self.whole_group = largest_group(chunks)
         self.warnings = self._warnings()
         self._known = known
 
@@ -188,8 +190,8 @@ class Dataset:
 
     def taking_part(self) -> Dataset:
         """The rows that can be learned from, as if those of weight 0 were not there: counts, chunks and blocks are
-        without them. What is known of files, classes, the largest row and the largest row group, which is decoded
-        whole, is still that of all rows."""
+        without them. What is known of files, of classes (but for ``learnable_counts``) and the largest row is still
+        that of all rows; so is ``whole_group``."""
         if self._takes_part:
             return self
         chunks = without(self.chunks, self._known.zero_weight)
@@ -199,6 +201,7 @@ class Dataset:
         found.__dict__.pop("_group_keys", None)
         found._takes_part, found.chunks = True, chunks
         found.n_rows, found.nnz = int(chunks.rows.sum()), int(chunks.nnz.sum())
+        found.max_group_rows, found.max_group_nnz = largest_group(chunks)
         found.digest = hashlib.blake2b(f"{self.digest} taking part".encode(), digest_size=16).hexdigest()
         return found
 
@@ -222,6 +225,25 @@ class Dataset:
     def learnable(self) -> tuple[int, int]:
         """Rows and entries; of ``taking_part`` those with a weight above 0."""
         return self.n_rows, self.nnz
+
+    @property
+    def learnable_counts(self) -> np.ndarray:
+        """Rows of each class with a weight above 0, int64 [K]. Where some rows weigh 0, the labels of their row groups
+        are read for it."""
+        counts: np.ndarray = self.class_counts.copy()
+        chunks = np.flatnonzero(self._known.zero_weight[:, 0])
+        table = self._known.chunks
+        places = {*zip(table.file[chunks].tolist(), table.row_group[chunks].tolist(), strict=True)}
+        for file, row_group in sorted(places):
+            labels, weights = shards.read_labels(self._handle(file)[0], row_group, self.layout, self.files[file])
+            codes = self._codes(labels, len(labels), self.files[file], row_group)
+            counts -= np.bincount(codes[weights == 0].astype(np.int64), minlength=counts.size)
+        return counts
+
+    @property
+    def written_here(self) -> bool:
+        """Whether the files are our own shards, whose lists are decoded without Arrow."""
+        return not files.is_remote(self.files[0]) and shards.KEY in shards.claims(self.files[0]).pairs
 
     @property
     def n_chunks(self) -> int:
@@ -361,9 +383,14 @@ class Dataset:
 
     # Reading
 
-    def decode(self, file: int, row_group: int) -> Block:
+    def decode(self, file: int, row_group: int, into: Entries | None = None) -> Block:
         """A whole row group, number ``row_group`` of ``files[file]``, with every check done; any thread may call
         this at any time.
+
+        Parameters
+        ----------
+        into : memory for its indices [nnz] and values [nnz] ([0] where a block has none), of a block's types. The
+            block's lie there unless they had to be made by Arrow, are of another width, or some rows are left out.
 
         Returns
         -------
@@ -374,7 +401,7 @@ class Dataset:
         DataError : with file, row group, row and column of the first fault.
         """
         path = self.files[file]
-        rows = self._read(file, row_group)
+        rows = self._read(file, row_group, into)
         layout = self.layout
         norms = shards.checked_norms(rows, self.n_features, layout, path, row_group)
         indices = rows.indices
@@ -408,18 +435,36 @@ class Dataset:
                             file=self.files[file], row_group=row_group, column=self.layout.weight)  # fmt: skip
         return block
 
-    def _read(self, file: int, row_group: int, tries: int = 3) -> Rows:
+    def _read(self, file: int, row_group: int, into: Entries | None = None, tries: int = 3) -> Rows:
         """Rows of a row group; an input/output error is given two more tries."""
         path = self.files[file]
         for left in reversed(range(tries)):
             try:
                 handle, lists = self._handle(file)
-                return shards.read_rows(handle, row_group, self._layout_in(handle), path, lists)
+                layout = self._layout_in(handle)
+                places = None if into is None else self._room(layout, *into)
+                return shards.read_rows(handle, row_group, layout, path, lists, places)
             except DataError as error:
                 self._forget(file)
                 if not left or getattr(error.__cause__, "errno", None) != errno.EIO:
                     raise
         raise AssertionError("unreachable")
+
+    def _room(self, layout: Layout, indices: np.ndarray, values: np.ndarray) -> dict[str, np.ndarray]:
+        """Where the numbers of columns of lists are to lie; values that a block leaves out, in scratch memory."""
+        if not isinstance(layout.indices, str) or not isinstance(layout.values, str | None) or self._takes_part:
+            return {}
+        room = {layout.indices: indices}
+        if layout.values is not None:
+            left_out = values.size != indices.size
+            room[layout.values] = self._scratch.take("values", indices.size, np.float32) if left_out else values
+        return room
+
+    @property
+    def _scratch(self) -> Scratch:
+        """Of this thread."""
+        scratch: Scratch = self._handles.__dict__.setdefault("scratch", Scratch())
+        return scratch
 
     def _handle(self, file: int) -> tuple[pq.ParquetFile, Pages | None]:
         """This thread's open file, its fingerprint compared with the one first seen, and the way to its pages."""
@@ -432,7 +477,7 @@ class Dataset:
             if files.fingerprint(path) != self.fingerprints[file]:
                 raise DataError("the file was replaced since it was first read; open the dataset again", file=path)
             handle = shards.open_parquet(path)
-            opened[file] = handle, shards.open_pages(path, handle)
+            opened[file] = handle, shards.open_pages(path, handle, self._scratch)
         return opened[file]
 
     def _forget(self, file: int) -> None:

@@ -102,7 +102,7 @@ def check_column(column: ColumnChunk, n_rows: int, path: str, size: int, g: int)
 # Thrift's compact protocol
 
 
-def read_struct(data: bytes, p: int) -> tuple[dict[int, Any], int]:
+def read_struct(data: bytes | memoryview, p: int) -> tuple[dict[int, Any], int]:
     """The struct that begins at ``p``: its fields by number, and where it ends.
 
     Raises
@@ -112,7 +112,7 @@ def read_struct(data: bytes, p: int) -> tuple[dict[int, Any], int]:
     return _struct(data, p, 0)
 
 
-def _struct(data: bytes, p: int, depth: int) -> tuple[dict[int, Any], int]:
+def _struct(data: bytes | memoryview, p: int, depth: int) -> tuple[dict[int, Any], int]:
     """Fields by number, and where the struct ends."""
     if depth > MAX_DEPTH:
         raise ValueError("nested too deeply")
@@ -128,7 +128,7 @@ def _struct(data: bytes, p: int, depth: int) -> tuple[dict[int, Any], int]:
     return fields, p + 1
 
 
-def _value(data: bytes, p: int, kind: int, depth: int) -> tuple[Any, int]:
+def _value(data: bytes | memoryview, p: int, kind: int, depth: int) -> tuple[Any, int]:
     if 4 <= kind <= 6:
         return _integer(data, p)
     if kind == 8:
@@ -146,7 +146,7 @@ def _value(data: bytes, p: int, kind: int, depth: int) -> tuple[Any, int]:
     raise ValueError(f"a field of unknown kind {kind}")
 
 
-def _list(data: bytes, p: int, depth: int) -> tuple[list[Any], int]:
+def _list(data: bytes | memoryview, p: int, depth: int) -> tuple[list[Any], int]:
     kind, size = data[p] & 15, data[p] >> 4
     p += 1
     if size == 15:
@@ -160,20 +160,20 @@ def _list(data: bytes, p: int, depth: int) -> tuple[list[Any], int]:
     return items, p
 
 
-def _binary(data: bytes, p: int) -> tuple[bytes, int]:
+def _binary(data: bytes | memoryview, p: int) -> tuple[bytes, int]:
     size, p = _varint(data, p)
     if size > len(data) - p:
         raise ValueError("a text longer than the footer")
-    return data[p : p + size], p + size
+    return bytes(data[p : p + size]), p + size
 
 
-def _integer(data: bytes, p: int) -> tuple[int, int]:
+def _integer(data: bytes | memoryview, p: int) -> tuple[int, int]:
     """A signed number: zigzag, seven bits a byte."""
     number, p = _varint(data, p)
     return (number >> 1) ^ -(number & 1), p
 
 
-def _varint(data: bytes, p: int) -> tuple[int, int]:
+def _varint(data: bytes | memoryview, p: int) -> tuple[int, int]:
     byte = data[p]
     if byte < 128:
         return byte, p + 1

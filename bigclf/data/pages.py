@@ -10,10 +10,12 @@ The format: https://parquet.apache.org/docs/file-format (encodings, data pages, 
 
 from __future__ import annotations
 
-import zlib
+import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from isal import isal_zlib
 
 from bigclf.data.footer import ColumnChunk, Footer, read_struct
 from bigclf.jit import INTERPRETED, kernel, load_word
@@ -25,6 +27,20 @@ TYPES = {"INT32": np.int32, "INT64": np.int64, "FLOAT": np.float32}
 MOST_BITS = 56  # that one load of eight bytes has, whatever bit they begin at
 
 
+class Scratch:
+    """Memory of one thread that each column is read through: fresh pages for every one cost as much as its checksum."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, np.ndarray] = {}
+
+    def take(self, name: str, size: int, dtype: Any) -> np.ndarray:
+        """``size`` numbers [size] to write; what was taken under this name before is overwritten."""
+        held = self._held.get(name)
+        if held is None or held.nbytes < size * np.dtype(dtype).itemsize:
+            held = self._held[name] = np.empty(size * np.dtype(dtype).itemsize, np.uint8)
+        return held[: size * np.dtype(dtype).itemsize].view(dtype)
+
+
 class Pages(NamedTuple):
     """An open file whose pages can be read here.
 
@@ -33,23 +49,26 @@ class Pages(NamedTuple):
     source : pyarrow.OSFile.
     footer : what the footer claims, checked.
     columns : {dotted name of a leaf: (its place, its numpy type)} of lists without nulls.
+    scratch : of the thread that reads.
     """
 
     source: Any
     footer: Footer
     columns: dict[str, tuple[int, Any]]
+    scratch: Scratch
 
 
 class _Refused(Exception):
     """Not of a form that is read here."""
 
 
-def pages_of(source: Any, footer: Footer, schema: Any) -> Pages | None:
+def pages_of(source: Any, footer: Footer, schema: Any, scratch: Scratch | None = None) -> Pages | None:
     """What is needed to read lists of the file; None where no column is of a form that is read here.
 
     Parameters
     ----------
     source : pyarrow.OSFile; footer : what it claims, checked; schema : pyarrow's ``ParquetSchema``.
+    scratch : memory to read through; None: some of its own.
     """
     columns = {}
     for place in range(len(schema)):
@@ -58,44 +77,59 @@ def pages_of(source: Any, footer: Footer, schema: Any) -> Pages | None:
         plain = column.converted_type in ("NONE", "INT_32", "INT_64") and column.logical_type.type in ("NONE", "INT")
         if once and plain and column.physical_type in TYPES and column.path.endswith((".list.element", ".list.item")):
             columns[column.path.rpartition(".list.")[0]] = place, TYPES[column.physical_type]
-    return None if INTERPRETED or not columns else Pages(source, footer, columns)
+    return None if INTERPRETED or not columns else Pages(source, footer, columns, scratch or Scratch())
 
 
-def read_lists(pages: Pages, row_group: int, names: list[str]) -> list[tuple[np.ndarray, np.ndarray]] | None:
-    """(indptr int64 [m+1], numbers [nnz]) of each list column, or None if one of them is not of a form read here."""
+def read_lists(
+    pages: Pages, row_group: int, names: list[str], into: Sequence[np.ndarray | None] = ()
+) -> list[tuple[np.ndarray, np.ndarray]] | None:
+    """(indptr int64 [m+1], numbers [nnz]) of each list column, or None if one of them is not of a form read here.
+
+    ``into`` : where each column's numbers go, arrays [nnz] with items of their size; they are left alone, and new ones
+    made, where the items are of another size. Arrays of another length are as a column of another form.
+    """
     if any(name not in pages.columns for name in names):
         return None
     group = pages.footer.groups[row_group]
     try:
         found = []
-        for name in names:
+        for name, out in itertools.zip_longest(names, into):
             place, dtype = pages.columns[name]
-            found.append(_read_column(pages.source, group.columns[place], group.n_rows, np.dtype(dtype)))
+            numbers = None
+            if out is not None and out.dtype.itemsize == np.dtype(dtype).itemsize:
+                numbers = out.view(dtype)
+            found.append(_read_column(pages, group.columns[place], group.n_rows, np.dtype(dtype), numbers))
         return found
     except (_Refused, IndexError, KeyError, ValueError, TypeError, AttributeError):  # a header that is none
         return None
 
 
-def _read_column(source: Any, chunk: ColumnChunk, n_rows: int, dtype: np.dtype[Any]) -> tuple[np.ndarray, np.ndarray]:
-    data = source.read_at(chunk.n_bytes, chunk.first)
+def _read_column(
+    pages: Pages, chunk: ColumnChunk, n_rows: int, dtype: np.dtype[Any], numbers: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    data = pages.scratch.take("column", chunk.n_bytes, np.uint8)
+    pages.source.seek(chunk.first)
+    _require(pages.source.readinto(data) == chunk.n_bytes)
     view = memoryview(data)
     indptr = np.empty(n_rows + 1, np.int64)
-    numbers = np.empty(chunk.n_values, dtype)  # an empty list counts as a value: some may be left over
+    given = numbers is not None
+    if numbers is None:
+        numbers = np.empty(chunk.n_values, dtype)  # an empty list counts as a value: some may be left over
     levels = place = row = entry = plain = 0
     while levels < chunk.n_values:
-        header, place = read_struct(data, place)
+        header, place = read_struct(view, place)
         page = view[place : place + header[3]]
         place += header[3]
         plain += header[2]
         _require(header[1] == DATA_PAGE and len(page) == header[3] and plain <= chunk.n_plain)
-        _require(4 not in header or zlib.crc32(page) == header[4] % 2**32)
+        _require(4 not in header or isal_zlib.crc32(page) == header[4] % 2**32)
         body = _decompressed(page, header[2], CODECS[chunk.codec])
         n, encoding = header[5][1], header[5][2]
         _require(header[5][3] == header[5][4] == RLE and 0 < n <= chunk.n_values - levels)
         row, there, at = _rows(body, n, indptr, row, entry)
         _fill(body, at, numbers[entry : entry + there], encoding)
         levels, entry = levels + n, entry + there
-    _require(row == n_rows and place == len(data))
+    _require(row == n_rows and place == len(data) and (not given or entry == numbers.size))
     indptr[n_rows] = entry
     return indptr, numbers[:entry]
 

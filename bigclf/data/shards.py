@@ -278,17 +278,24 @@ def label_dtype(schema: pa.Schema, layout: Layout) -> str:
 # Reading rows
 
 
-def open_pages(path: str, file: pq.ParquetFile) -> pages.Pages | None:
+def open_pages(path: str, file: pq.ParquetFile, scratch: pages.Scratch | None = None) -> pages.Pages | None:
     """A way to the pages of the file's lists past Arrow; None where there is none."""
-    return None if files.is_remote(path) else pages.pages_of(files.open_arrow(path), claims(path), file.schema)
+    if files.is_remote(path):
+        return None
+    return pages.pages_of(files.open_arrow(path), claims(path), file.schema, scratch)
 
 
 def read_rows(
-    file: pq.ParquetFile, row_group: int, layout: Layout, path: str, lists: pages.Pages | None = None
+    file: pq.ParquetFile,
+    row_group: int,
+    layout: Layout,
+    path: str,
+    lists: pages.Pages | None = None,
+    into: Mapping[str, np.ndarray] | None = None,
 ) -> Rows:
     """One row group as arrays: no nulls, indices and values of equal lengths, values in float32's range.
 
-    What ``lists`` can read does not go through Arrow.
+    What ``lists`` can read does not go through Arrow, and comes to lie in ``into``: column -> array [nnz].
 
     Raises
     ------
@@ -298,13 +305,29 @@ def read_rows(
         names = [name for name in (layout.indices, layout.values) if isinstance(name, str)]
         known = None
         if lists is not None and names and layout.kind is None:
-            known = pages.read_lists(lists, row_group, names)
+            known = pages.read_lists(lists, row_group, names, [(into or {}).get(name) for name in names])
         columns = [name for name in layout.columns(file.schema_arrow) if known is None or name not in names]
         table = file.read_row_group(row_group, columns=columns, use_threads=False)
         table.validate()
         group = _Group(table, layout, path, row_group, dict(zip(names, known or (), strict=False)))
         del table
         return group.rows()
+
+
+def read_labels(file: pq.ParquetFile, row_group: int, layout: Layout, path: str) -> tuple[Any, np.ndarray]:
+    """Labels (Arrow array [m]) and weights (float64 [m]) of a row group that has both.
+
+    Raises
+    ------
+    DataError : with the place of the first fault.
+    """
+    assert layout.label is not None and layout.weight is not None
+    with translated(path, row_group):
+        columns = [vectors.column_of(file.schema_arrow, name) for name in (layout.label, layout.weight)]
+        group = _Group(file.read_row_group(row_group, columns=columns, use_threads=False), layout, path, row_group, {})
+        labels, weights = group.decoded(group.column(layout.label)), group.weights()
+        assert weights is not None
+        return labels, weights
 
 
 def rows_of_table(X: Any) -> Any:

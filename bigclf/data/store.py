@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from bigclf.block import Block, explicit_scales
+from bigclf.block import Block, Entries, explicit_scales
 from bigclf.data import files
 from bigclf.data.packing import count_far, pack_indices, unpack_indices
 
@@ -47,6 +47,23 @@ class Buffer:
         self.norms, self.labels, self.weights = np.empty(rows), np.empty(rows), np.empty(rows)
         self.lengths, self.codes = np.empty(rows, np.uint32), np.empty(rows, np.int32)
         self.indptr, self.ids = np.zeros(rows + 1, np.int64), np.empty(rows, np.int64)
+
+    def entries(self, first: int, last: int) -> Entries:
+        """Memory for the indices and values of entries first:last; no values where a block has none."""
+        return self.indices[first:last], self.values[first:last]
+
+    def put(self, block: Block, row: int, entry: int) -> None:
+        """Bring the rows of ``block`` to the places from ``row`` and ``entry`` on; what lies there already stays."""
+        m, n, a = block.n_rows, block.nnz, int(block.indptr[0])
+        rows, (indices, values) = slice(row, row + m), self.entries(entry, entry + n)
+        if not np.may_share_memory(indices, block.indices):
+            indices[:] = block.indices[a : a + n]
+        if values.size and not np.may_share_memory(values, block.values):
+            values[:] = block.values[a : a + n]
+        if self.scales.size:
+            self.scales[rows] = explicit_scales(block)
+        self.lengths[rows] = np.diff(block.indptr)
+        self.labels[rows], self.norms[rows], self.weights[rows] = block.labels, block.norms, block.weights
 
     def block(self, rows: int, nnz: int) -> Block:
         """The first ``rows`` rows as a block; ``ids`` is left to the caller."""

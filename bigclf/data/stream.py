@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from bigclf.block import Block, alike, concatenate, explicit_scales, rows_of
+from bigclf.block import Block, Entries, alike, concatenate, rows_of
 from bigclf.data.shards import release_unused
 from bigclf.data.store import Buffer, RawStore
 
 NOTHING = np.empty(0, np.int64)
-RELEASE_EVERY = 4  # decodes; giving back costs a third of the speed of decoding, as every page is fetched anew
+RELEASE_EVERY = 4  # decodes by Arrow; giving back costs a third of the speed of decoding, as every page is fetched anew
 
 
 class Stream:
@@ -57,7 +57,9 @@ class Stream:
         self.frugal = frugal
         self.waited = 0.0  # seconds in which nothing was at hand to learn from
         self.meanwhile: Callable[[], bool] | None = None
-        self.bytes_decoded = self.bytes_stored = self._decoded = 0
+        self.bytes_decoded = self.bytes_stored = self._through_arrow = 0
+        self._decoded = False  # anything in this read
+        self._decodes = not hasattr(source, "whole")  # blocks are made of files, not views of arrays
         self._shape = rows, nnz, source.index_width, source.binary, source.row_constant
         self._free: queue.SimpleQueue[Buffer] = queue.SimpleQueue()
         self._made = 0
@@ -98,7 +100,7 @@ class Stream:
         finally:
             if self.frugal and self._decoded:
                 release_unused()
-            self._decoded = 0
+            self._decoded = False
             for future in waiting:
                 future.cancel()
             pool.shutdown(wait=True, cancel_futures=True)
@@ -122,7 +124,7 @@ class Stream:
         finally:
             if self.frugal and self._decoded:
                 release_unused()
-            self._decoded = 0
+            self._decoded = False
 
     def fetch(self, units: Sequence[np.ndarray]) -> None:
         """Have the system fetch what comes first of a read that is yet to begin, while other work is done."""
@@ -144,18 +146,11 @@ class Stream:
         source = self.source
         buffer = Buffer(rows, nnz, source.index_width, source.binary, source.row_constant)
         row = entry = 0
-        for chunk, block in zip(chunks, self.blocks([np.array([c]) for c in chunks]), strict=True):
-            m, n, a = block.n_rows, block.nnz, int(block.indptr[0])
-            buffer.indices[entry : entry + n] = block.indices[a : a + n]
-            if buffer.values.size:
-                buffer.values[entry : entry + n] = block.values[a : a + n]
-            if buffer.scales.size:
-                buffer.scales[row : row + m] = explicit_scales(block)
-            buffer.lengths[row : row + m], buffer.labels[row : row + m] = np.diff(block.indptr), block.labels
-            buffer.norms[row : row + m], buffer.weights[row : row + m] = block.norms, block.weights
-            buffer.ids[row : row + m] = np.arange(self.place[chunk], self.place[chunk] + m)
-            row, entry = row + m, entry + n
-        return buffer.block(row, entry)
+        for block in self.blocks([np.array([c]) for c in chunks]):
+            buffer.put(block, row, entry)
+            row, entry = row + block.n_rows, entry + block.nnz
+        self._free, self._made = queue.SimpleQueue(), 0  # no more blocks are read
+        return self._numbered(buffer.block(row, entry), chunks)
 
     def _make(self, unit: np.ndarray, coming: np.ndarray) -> tuple[Block, Buffer | None]:
         """A block of the unit's chunks, and the buffer it lies in; ``coming`` : the unit after it."""
@@ -164,12 +159,23 @@ class Stream:
             self.store.advise(unit, coming)
             block = self.store.read(unit, buffer)
             if block is not None:
-                rows = self.source.chunks.rows
-                block.ids[:] = np.concatenate([np.arange(self.place[c], self.place[c] + rows[c]) for c in unit])
                 self.bytes_stored += self.store.n_bytes_of(unit)
-                return block, buffer
+                return self._numbered(block, unit), buffer
             self._free.put(buffer)
-        return alike(concatenate([self._decode(int(chunk)) for chunk in unit])), None
+        if not self._decodes:
+            return self._numbered(alike(concatenate([self._decode(int(chunk)) for chunk in unit])), unit), None
+        buffer = self._buffer()
+        try:
+            return self._numbered(self._decode_all(unit, buffer), unit), buffer
+        except BaseException:
+            self._free.put(buffer)
+            raise
+
+    def _numbered(self, block: Block, unit: np.ndarray) -> Block:
+        """The block with its rows' places as ``ids``."""
+        place, rows = self.place, self.source.chunks.rows
+        ids = np.concatenate([np.arange(place[chunk], place[chunk] + rows[chunk]) for chunk in unit])
+        return block._replace(ids=ids)
 
     def _buffer(self) -> Buffer:
         """A free buffer; one is made while fewer than ``ahead`` + 1 are."""
@@ -179,22 +185,34 @@ class Stream:
                 return Buffer(*self._shape)
         return self._free.get()
 
-    def _decode(self, chunk: int) -> Block:
+    def _decode_all(self, unit: np.ndarray, buffer: Buffer) -> Block:
+        """Decoded chunks as one block in the buffer."""
+        row = entry = 0
+        for chunk in unit.tolist():
+            n = int(self.source.chunks.nnz[chunk])
+            block = self._decode(chunk, buffer.entries(entry, entry + n))
+            buffer.put(block, row, entry)
+            row, entry = row + block.n_rows, entry + n
+        return buffer.block(row, entry)
+
+    def _decode(self, chunk: int, into: Entries | None = None) -> Block:
         """A checked chunk from its file; it goes into the raw store, if there is one, on the way."""
         chunks = self.source.chunks
         first, rows = int(chunks.first[chunk]), int(chunks.rows[chunk])
-        block = self._row_group(int(chunks.file[chunk]), int(chunks.row_group[chunk]), bool(self._cut[chunk]))
+        block = self._row_group(int(chunks.file[chunk]), int(chunks.row_group[chunk]), bool(self._cut[chunk]), into)
         if rows != block.n_rows:
             block = rows_of(block, first, first + rows)
-        block = block._replace(ids=np.arange(self.place[chunk], self.place[chunk] + rows))
         if self.store is not None:
             self.store.write(chunk, block)
         return block
 
-    def _row_group(self, file: int, row_group: int, shared: bool) -> Block:
+    def _row_group(self, file: int, row_group: int, shared: bool, into: Entries | None) -> Block:
         """A decoded row group; the last one that several chunks share stays at hand."""
-        if not shared:
+        if not self._decodes:
             return self._counted(self.source.decode(file, row_group))
+        if not shared:
+            block = self.source.decode(file, row_group, into)
+            return self._counted(block, into is not None and np.may_share_memory(block.indices, into[0]))
         key = file, row_group
         with self._guard:
             lock = self._locks.setdefault(key, threading.Lock())
@@ -204,11 +222,13 @@ class Stream:
                 last = self._last = key, self._counted(self.source.decode(file, row_group))
             return last[1]
 
-    def _counted(self, block: Block) -> Block:
+    def _counted(self, block: Block, past_arrow: bool = False) -> Block:
         self.bytes_decoded += block.n_bytes
-        self._decoded += 1
-        if self.frugal and self._decoded % RELEASE_EVERY == 0:
-            release_unused()
+        self._decoded = True
+        if not past_arrow:
+            self._through_arrow += 1
+            if self.frugal and self._through_arrow % RELEASE_EVERY == 0:
+                release_unused()
         return block
 
     def close(self) -> None:

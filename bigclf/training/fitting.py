@@ -233,7 +233,7 @@ def posed(source: Any, setting: Setting, class_weight: Any, memory: int) -> list
     DataError, ValueError, MemoryBudgetError : it cannot be.
     """
     regression = setting.loss in REGRESSION
-    weights = None if regression else class_weight_array(class_weight, source.classes, source.class_counts)
+    weights = None if regression else class_weight_array(class_weight, source)
     require_usable(source, setting, weights)
     if weights is None:
         return [regression_problem(setting)]

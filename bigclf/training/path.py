@@ -167,7 +167,7 @@ def path(
         groups = groups if given_groups else min(groups, source.n_chunks)
         settings = [setting_of(algo, loss, penalty, bias, params, p, None, groups) for p in points]
         options["epochs"] = options["epochs"] or default_epochs(method, source.learnable[0])
-        weights = None if regression else class_weight_array(class_weight, source.classes, source.class_counts)
+        weights = None if regression else class_weight_array(class_weight, source)
         require_usable(source, settings[0], weights)
         warm(settings[0], source.index_width, dtype)
         if isinstance(source, Arrays):

@@ -35,6 +35,7 @@ SEGMENT_SECONDS = 30.0
 SECONDS_A_NONZERO = 10e-9
 DECODE_BYTES = 8 * MB  # what Arrow's allocator holds at least
 DECODE_FACTOR = 5  # pages, levels, Arrow's arrays and ours, times a row group's raw bytes, for each decoding thread
+LEFT_OUT_FACTOR = 2  # ... of our own shards, where rows are left out: their arrays and a page, before that
 CUT_FACTOR = 3  # ... and where it is cut into chunks, for the one that lasts while blocks are made of its parts
 DECODERS = 2  # threads that decode at a time, where the memory for it is less than
 ROOMY = 0.5  # this share of the budget
@@ -377,8 +378,12 @@ class Sizes:
         self.chunk = raw.buffer_bytes(self.chunk_rows, int(chunks.nnz.max(initial=0)), width, binary, constant)
         self.group_rows = max(int(chunks.rows[a:b].sum()) for a, b in edges)
         row_group = raw.buffer_bytes(source.max_group_rows, source.max_group_nnz, width, binary)  # values are decoded
+        whole = raw.buffer_bytes(*source.whole_group, width, binary)  # ... with rows that are then left out
         factor = DECODE_FACTOR + CUT_FACTOR * _shares_row_groups(chunks)
-        self.decoding = 0 if in_memory else DECODE_BYTES + factor * row_group
+        needed = factor * row_group
+        if whole > row_group:
+            needed = max(needed, (LEFT_OUT_FACTOR if source.written_here else factor) * whole)
+        self.decoding = 0 if in_memory else DECODE_BYTES + needed
         classes = self.setting.settings["n_classes"] if self.method.all_classes else 1
         self.weights = 8 * (source.n_features + 1) * classes
         self.narrow = np.dtype(dtype).itemsize * (source.n_features + 1) * classes

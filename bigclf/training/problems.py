@@ -81,21 +81,24 @@ def taking_part(view: Block) -> np.ndarray:
     return np.flatnonzero(view.weights > 0)
 
 
-def class_weight_array(class_weight: Any, classes: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def class_weight_array(class_weight: Any, source: Any) -> np.ndarray:
     """float64 [class] from None, "balanced" (rows / (classes * rows of the class)) or {label: weight}.
 
-    A label may be given as text too: a command line knows no types.
+    Rows of weight 0 do not count, nor do classes that have no others. A label may be given as text too: a command line
+    knows no types.
 
     Raises
     ------
     ValueError : a label that is no class, or a weight that is negative or not finite.
     """
+    classes = source.classes
     if class_weight is None:
         return np.ones(classes.size)
     if isinstance(class_weight, str):
         if class_weight != "balanced":
             raise ValueError(f'class_weight must be "balanced" or a dict, not {class_weight!r}')
-        return counts.sum() / (classes.size * counts)
+        counts = source.learnable_counts
+        return counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1))
     if not isinstance(class_weight, Mapping):
         raise ValueError(f'class_weight must be "balanced" or a dict, not {class_weight!r}')
     weights = np.ones(classes.size)

@@ -250,7 +250,7 @@ def sweep(
         source = open_source(data, y, sample_weight, columns, groups, options["memory"], regression)
         groups = groups if given_groups else min(groups, source.n_chunks)
         settings = settings_for(groups, mixing if groups > 1 else None)
-        weights = None if regression else class_weight_array(class_weight, source.classes, source.class_counts)
+        weights = None if regression else class_weight_array(class_weight, source)
         for each in settings:
             require_usable(source, each[0], weights)
         if source.index_width != width:

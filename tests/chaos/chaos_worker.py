@@ -131,9 +131,9 @@ def watch_decoding():
     plain = Dataset.decode
 
     @functools.wraps(plain)
-    def decode(self, file, row_group):
+    def decode(self, file, row_group, into=None):
         obey(at="decode", file=Path(self.files[file]).name, row_group=row_group)
-        return plain(self, file, row_group)
+        return plain(self, file, row_group, into)
 
     Dataset.decode = decode
 
