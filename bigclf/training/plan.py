@@ -378,7 +378,8 @@ class Sizes:
         self.chunk = raw.buffer_bytes(self.chunk_rows, int(chunks.nnz.max(initial=0)), width, binary, constant)
         self.group_rows = max(int(chunks.rows[a:b].sum()) for a, b in edges)
         row_group = raw.buffer_bytes(source.max_group_rows, source.max_group_nnz, width, binary)  # values are decoded
-        whole = raw.buffer_bytes(*source.whole_group, width, binary)  # ... with rows that are then left out
+        whole_rows, whole_nnz = source.whole_group  # with rows that are left out once they are decoded
+        whole = raw.buffer_bytes(whole_rows, whole_nnz, width, binary)
         factor = DECODE_FACTOR + CUT_FACTOR * _shares_row_groups(chunks)
         needed = factor * row_group
         if whole > row_group:
