@@ -142,6 +142,13 @@ def test_it_finds_the_optimum_that_linear_svr_finds(loss):
     )
 
 
+def test_what_was_found_is_shown_in_a_line():
+    X, y = make_classification(60, 5, random_state=1)
+    fitted = LinearClassifier(tol=1e-2).fit(X, y)
+    assert len(repr(fitted.model_.result_)) < 120 and "gap" in repr(fitted.model_.result_)
+    assert "error" in repr(LinearClassifier("pa1", epochs=2).fit(X, y).model_.result_)
+
+
 def test_sparse_and_dense_train_the_same():
     X, y = make_classification(200, 8, random_state=1)
     X = np.where(np.abs(X) < 0.5, 0, X).astype(np.float32)

@@ -11,18 +11,19 @@ import numpy as np
 from bigclf.errors import ConvergenceWarning, DataError
 from bigclf.methods import touched
 from bigclf.model import Model, all_finite, is_stored
+from bigclf.progress import quality_text
 from bigclf.training.book import Patience
 from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.plan import MODEL_COPIES, Plan
 from bigclf.training.problems import progress_of
 from bigclf.training.run import Run
 from bigclf.training.sources import longest_row
-from bigclf.units import plural
+from bigclf.units import format_seconds, plural
 
 MANY = 0.01  # of the variances at their floor
 
 
-@dataclass
+@dataclass(repr=False)
 class Result:
     """How a run went.
 
@@ -65,6 +66,12 @@ class Result:
     warnings: list[str] = field(default_factory=list)
     repeatable: bool = True
     chosen: str = ""
+
+    def __repr__(self) -> str:
+        """What a person wants to know first; the rest is a long page."""
+        how_good = quality_text(self.certificate or self.progressive or {})
+        told = f"{plural(self.epochs, 'epoch')}, {plural(self.reads, 'read')}, {format_seconds(self.seconds)}"
+        return f"<Result: {told}{', ' * bool(how_good)}{how_good}; stopped by: {self.stopped}>"
 
 
 def coefficients_of(run: Run, latest: bool = False) -> tuple[Any, np.ndarray]:

@@ -38,11 +38,12 @@ from bigclf.training.problems import Problem, class_weight_array
 from bigclf.training.run import Run
 from bigclf.training.sources import likely_width, open_source, require_usable, warm
 from bigclf.training.sweep import Task, setting_of
+from bigclf.units import plural
 
 log = logging.getLogger("bigclf")
 
 
-@dataclass
+@dataclass(repr=False)
 class Path:
     """The answers along C.
 
@@ -63,6 +64,10 @@ class Path:
     plan: dict[str, Any]
     history: list[dict[str, Any]]
     models: list[Model] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        first, last = (f"{row['C']:.3g} ({row['nonzero']:,} weights)" for row in (self.table[0], self.table[-1]))
+        return f"<Path of {plural(len(self.table), 'value')} of C: {first} to {last}>"
 
     @property
     def C(self) -> np.ndarray:
