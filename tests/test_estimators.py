@@ -58,7 +58,8 @@ def expected_failures(estimator):
     if at_once:
         return {}
     named = native(estimator.algo, estimator.get_params().get("multiclass", "auto"))
-    paced = dict.fromkeys(WEIGHTS[2:] if named in AT_ITS_OWN_PACE else (), OWN_PACE)
+    of_classes = WEIGHTS[2:] if isinstance(estimator, LinearClassifier) else ()
+    paced = dict.fromkeys(of_classes if named in AT_ITS_OWN_PACE else (), OWN_PACE)
     return dict.fromkeys(EQUIVALENCE, NOT_REPEATED) | paced | unfit
 
 
