@@ -74,6 +74,7 @@ from numba.extending import intrinsic  # noqa: E402
 
 from bigclf.inlining import Pipeline  # noqa: E402
 from bigclf.kernel_cache import KernelCache  # noqa: E402
+from bigclf.lanes import dot_lanes, dot_lanes_asking, element, sum_lanes, sum_lanes_asking  # noqa: E402
 
 INTERPRETED = bool(numba.config.DISABLE_JIT)
 _compiled: list[Any] = []  # every kernel and routine
@@ -254,20 +255,26 @@ def to_come(block, order, k, nbytes):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def at(array, p):  # type: ignore[no-untyped-def]
+    """array[p] of indices or values, p >= 0: numba would look at each whether p counts from the end."""
+    return element(array, p)
+
+
+@inlined
 def prefetch_weights(block, order, k, weights):  # type: ignore[no-untyped-def]
     """Ask for what the row two places on needs of an array with the feature axis (where the row's loop uses ``entry``;
     ``dot_ahead`` asks while it sums, for less)."""
     if weights.nbytes > LARGE and k + 2 < order.size:
         i = order[k + 2]
         for p in range(block.indptr[i], block.indptr[i + 1]):
-            prefetch(weights, block.indices[p])
+            prefetch(weights, at(block.indices, p))
 
 
 @inlined
 def entry(block, i, p):  # type: ignore[no-untyped-def]
     """The value, float64, that row i stores at its entry p: for loops that need more of a row than dot and axpy."""
     if block.values.size > 0:
-        return np.float64(block.values[p])
+        return np.float64(at(block.values, p))
     if block.scales.size > 0:
         return np.float64(block.scales[i])
     return np.float64(1)
@@ -275,14 +282,18 @@ def entry(block, i, p):  # type: ignore[no-untyped-def]
 
 @inlined
 def dot(block, i, weights):  # type: ignore[no-untyped-def]
-    """w . x_i, accumulated in float64 in the order of the entries; one value a row is multiplied with their sum."""
-    total = np.float64(0)
+    """w . x_i, accumulated in float64: whole eights of entries in eight lanes (``bigclf/lanes.py``), then the rest in
+    their order; one value a row is multiplied with their sum."""
+    first, end = block.indptr[i], block.indptr[i + 1]
+    eights = end - (end - first) % 8
     if block.values.size > 0:
-        for p in range(block.indptr[i], block.indptr[i + 1]):
-            total += np.float64(weights[block.indices[p]]) * block.values[p]  # of two float32 it would be rounded
+        total = dot_lanes(weights, block.indices, block.values, first, eights, 0)
+        for p in range(eights, end):
+            total += np.float64(weights[at(block.indices, p)]) * at(block.values, p)  # of two float32 it is rounded
     else:
-        for p in range(block.indptr[i], block.indptr[i + 1]):
-            total += weights[block.indices[p]]
+        total = sum_lanes(weights, block.indices, block.values, first, eights, 0)
+        for p in range(eights, end):
+            total += weights[at(block.indices, p)]
         if block.scales.size > 0:
             total *= block.scales[i]
     return total
@@ -295,15 +306,18 @@ def dot_ahead(block, order, k, weights):  # type: ignore[no-untyped-def]
     ahead = to_come(block, order, k, weights.nbytes)
     if ahead == 0:
         return dot(block, i, weights)
-    total = np.float64(0)
+    first, end = block.indptr[i], block.indptr[i + 1]
+    eights = end - (end - first) % 8
     if block.values.size > 0:
-        for p in range(block.indptr[i], block.indptr[i + 1]):
-            prefetch(weights, block.indices[p + ahead])
-            total += np.float64(weights[block.indices[p]]) * block.values[p]
+        total = dot_lanes_asking(weights, block.indices, block.values, first, eights, ahead)
+        for p in range(eights, end):
+            prefetch(weights, at(block.indices, p + ahead))
+            total += np.float64(weights[at(block.indices, p)]) * at(block.values, p)
     else:
-        for p in range(block.indptr[i], block.indptr[i + 1]):
-            prefetch(weights, block.indices[p + ahead])
-            total += weights[block.indices[p]]
+        total = sum_lanes_asking(weights, block.indices, block.values, first, eights, ahead)
+        for p in range(eights, end):
+            prefetch(weights, at(block.indices, p + ahead))
+            total += weights[at(block.indices, p)]
         if block.scales.size > 0:
             total *= block.scales[i]
     return total
@@ -311,14 +325,23 @@ def dot_ahead(block, order, k, weights):  # type: ignore[no-untyped-def]
 
 @inlined
 def axpy(a, block, i, weights):  # type: ignore[no-untyped-def]
-    """w += a x_i"""
+    """w += a x_i; four at a time, which are four features, are looked up before the first is written."""
+    first, end = block.indptr[i], block.indptr[i + 1]
     if block.values.size > 0:
-        for p in range(block.indptr[i], block.indptr[i + 1]):
-            weights[block.indices[p]] += a * block.values[p]
+        p = first
+        while p + 4 <= end:
+            j0, j1 = at(block.indices, p), at(block.indices, p + 1)
+            j2, j3 = at(block.indices, p + 2), at(block.indices, p + 3)
+            w0, w1 = weights[j0] + a * at(block.values, p), weights[j1] + a * at(block.values, p + 1)
+            w2, w3 = weights[j2] + a * at(block.values, p + 2), weights[j3] + a * at(block.values, p + 3)
+            weights[j0], weights[j1], weights[j2], weights[j3] = w0, w1, w2, w3
+            p += 4
+        for q in range(p, end):
+            weights[at(block.indices, q)] += a * at(block.values, q)
     else:
         step = a * block.scales[i] if block.scales.size > 0 else a
-        for p in range(block.indptr[i], block.indptr[i + 1]):
-            weights[block.indices[p]] += step
+        for p in range(first, end):
+            weights[at(block.indices, p)] += step
 
 
 @kernel

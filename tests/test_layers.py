@@ -7,7 +7,7 @@ import pytest
 from making import PACKAGE
 
 LAYERS = {
-    "errors": 0, "units": 0, "kernel_cache": 0, "inlining": 0, "child": 0,
+    "errors": 0, "units": 0, "kernel_cache": 0, "inlining": 0, "lanes": 0, "child": 0,
     "jit": 1, "progress": 1,
     "deltas": 1.5,
     "calibration": 1.5,
@@ -86,8 +86,8 @@ def test_an_import_only_points_down(path):
     ("module", "places"),
     [
         ("pyarrow", ("data/", "training/fitting.py")),  # training only writes down its version
-        ("numba", ("jit.py", "kernel_cache.py", "inlining.py", "training/fitting.py")),  # the same
-        ("llvmlite", ("jit.py",)),
+        ("numba", ("jit.py", "kernel_cache.py", "inlining.py", "lanes.py", "training/fitting.py")),  # the same
+        ("llvmlite", ("jit.py", "lanes.py")),
         ("dask", ("training/cluster.py", "training/survey.py", "benchmarks/child.py")),  # the last measures dask-ml
         ("distributed", ("training/cluster.py", "training/survey.py")),
         ("cryptography", ("tls.py",)),

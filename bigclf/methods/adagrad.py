@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import axpy, dot, entry, kernel, prefetch_ahead, prefetch_weights
+from bigclf.jit import at, axpy, dot, entry, kernel, prefetch_ahead, prefetch_weights
 from bigclf.losses import is_regression, loss_value, slope, slope_within
 from bigclf.methods.stochastic_gradient import touched
 from bigclf.penalties import PENALTIES, dual_averaged, paid
@@ -99,7 +99,7 @@ def adagrad(loss: int, penalty: int):  # type: ignore[no-untyped-def]
             sign = 1.0 if regression else y
             if pull > 0:
                 for p in range(block.indptr[i], block.indptr[i + 1]):
-                    j = block.indices[p]
+                    j = at(block.indices, p)
                     k = steps[0] - seen[j]
                     if k > 0:
                         rate = pull / (params.delta + math.sqrt(squares[j]))
@@ -118,7 +118,7 @@ def adagrad(loss: int, penalty: int):  # type: ignore[no-untyped-def]
             g = c * slope(loss, m, y, e) * sign
             if g != 0:
                 for p in range(block.indptr[i], block.indptr[i + 1]):
-                    j = block.indices[p]
+                    j = at(block.indices, p)
                     own = g * entry(block, i, p)
                     squares[j] += own * own
                     weights[j] -= params.eta * own / (params.delta + math.sqrt(squares[j]))
@@ -180,7 +180,7 @@ def adagrad_rda(loss: int, penalty: int):  # type: ignore[no-untyped-def]
             h = (params.delta + math.sqrt(squares[last])) / eta
             product = params.bias * dual_averaged(penalty, np.float64(sums[last]), 0.0 if params.free else dues, h)
             for p in range(block.indptr[i], block.indptr[i + 1]):
-                j = block.indices[p]
+                j = at(block.indices, p)
                 h = (params.delta + math.sqrt(squares[j])) / eta
                 product += dual_averaged(penalty, np.float64(sums[j]), dues, h) * entry(block, i, p)
             m = sign * product
@@ -193,7 +193,7 @@ def adagrad_rda(loss: int, penalty: int):  # type: ignore[no-untyped-def]
                 axpy(g, block, i, sums)
                 for p in range(block.indptr[i], block.indptr[i + 1]):
                     own = g * entry(block, i, p)
-                    squares[block.indices[p]] += own * own
+                    squares[at(block.indices, p)] += own * own
                 sums[last] += g * params.bias
                 squares[last] += g * params.bias * g * params.bias
                 updates += 1

@@ -56,7 +56,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import dot, inlined, kernel, prefetch, prefetch_ahead, to_come
+from bigclf.jit import at, dot, inlined, kernel, prefetch_ahead, to_come
+from bigclf.lanes import moment_lanes, moment_lanes_asking, pair_lanes, pair_lanes_asking
 
 VARIANCE, DEVIATION, SOFT, SQUARED_SOFT, ADAPTIVE, HERDING = range(6)
 OFF_PRECISION, OFF_COVARIANCE = range(2)  # the matrix whose entries off the diagonal are dropped
@@ -206,23 +207,28 @@ def deviation_after(alpha, v, phi):  # type: ignore[no-untyped-def]
 
 @inlined
 def moments(block, order, k, weights, bias):  # type: ignore[no-untyped-def]
-    """(mu.x, sum_j s_j x_j^2) of the row order[k], in float64 in the order of the entries and the bias last; what the
-    row two places on needs is asked for meanwhile."""
+    """(mu.x, sum_j s_j x_j^2) of the row order[k], in float64, added as ``dot`` adds and the bias last; what the row
+    two places on needs is asked for meanwhile."""
     i, last = order[k], weights.shape[0] - 1
     ahead = to_come(block, order, k, weights.nbytes)
-    mean, variance = np.float64(0), np.float64(0)
+    first, end = block.indptr[i], block.indptr[i + 1]
+    eights = end - (end - first) % 8
     if block.values.size > 0:
-        for p in range(block.indptr[i], block.indptr[i + 1]):
-            if ahead != 0:
-                prefetch(weights, 2 * np.int64(block.indices[p + ahead]))
-            j, x = block.indices[p], np.float64(block.values[p])
+        if ahead != 0:
+            mean, variance = moment_lanes_asking(weights, block.indices, block.values, first, eights, ahead)
+        else:
+            mean, variance = moment_lanes(weights, block.indices, block.values, first, eights, 0)
+        for p in range(eights, end):
+            j, x = at(block.indices, p), np.float64(at(block.values, p))
             mean += weights[j, 0] * x
             variance += weights[j, 1] * (x * x)
     else:
-        for p in range(block.indptr[i], block.indptr[i + 1]):
-            if ahead != 0:
-                prefetch(weights, 2 * np.int64(block.indices[p + ahead]))
-            j = block.indices[p]
+        if ahead != 0:
+            mean, variance = pair_lanes_asking(weights, block.indices, block.values, first, eights, ahead)
+        else:
+            mean, variance = pair_lanes(weights, block.indices, block.values, first, eights, 0)
+        for p in range(eights, end):
+            j = at(block.indices, p)
             mean += weights[j, 0]
             variance += weights[j, 1]
         if block.scales.size > 0:
@@ -246,7 +252,7 @@ def move(drop, block, i, weights, step, c, v, params):  # type: ignore[no-untype
     one = np.float64(block.scales[i]) if block.scales.size > 0 else np.float64(1)
     explicit = block.values.size > 0
     for p in range(block.indptr[i], block.indptr[i + 1]):
-        j, x = block.indices[p], np.float64(block.values[p]) if explicit else one
+        j, x = at(block.indices, p), np.float64(at(block.values, p)) if explicit else one
         s = np.float64(weights[j, 1])
         weights[j, 0] += step * s * x
         weights[j, 1] = shrunk(drop, s, x * x, c, v, params.floor)
@@ -266,8 +272,8 @@ def spread(block, i, variances, c, bias):  # type: ignore[no-untyped-def]
     one = np.float64(block.scales[i]) if block.scales.size > 0 else np.float64(1)
     explicit = block.values.size > 0
     for p in range(block.indptr[i], block.indptr[i + 1]):
-        x = np.float64(block.values[p]) if explicit else one
-        t = variances[block.indices[p]] * (x * x)
+        x = np.float64(at(block.values, p)) if explicit else one
+        t = variances[at(block.indices, p)] * (x * x)
         part = t / (1.0 + c * t)
         u += part
         slope += part * part

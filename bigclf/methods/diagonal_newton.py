@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import entry, kernel, prefetch_ahead, prefetch_weights
+from bigclf.jit import at, entry, kernel, prefetch_ahead, prefetch_weights
 from bigclf.losses import curvature, is_regression, loss_value, slope
 
 MOST = 1e30  # that a row may add to D, or z = D w would leave float32: a longer row has a smaller weight
@@ -78,7 +78,7 @@ def newton(loss: int):  # type: ignore[no-untyped-def]
             d = h[last] + (params.start if params.free else base)
             product, v = params.bias * z[last] / d, params.bias * params.bias / d
             for p in range(block.indptr[i], block.indptr[i + 1]):
-                j = block.indices[p]
+                j = at(block.indices, p)
                 x = entry(block, i, p)
                 each = x / (base + h[j])
                 product += each * z[j]
@@ -92,7 +92,7 @@ def newton(loss: int):  # type: ignore[no-untyped-def]
             if g != 0:
                 step = g / (1.0 + c * v)
                 for p in range(block.indptr[i], block.indptr[i + 1]):
-                    j = block.indices[p]
+                    j = at(block.indices, p)
                     x = entry(block, i, p)
                     a = base + h[j]
                     z[j] = (z[j] - step * x) * (1.0 + c * x * x / a)  # w D: of the new w and the new D

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import entry, inlined, kernel, prefetch_ahead, prefetch_weights
+from bigclf.jit import at, entry, inlined, kernel, prefetch_ahead, prefetch_weights
 from bigclf.losses import is_regression, loss_value, slope, slope_within
 from bigclf.penalties import truncated
 
@@ -81,7 +81,7 @@ def ftrl(loss: int):  # type: ignore[no-untyped-def]
             sign = 1.0 if regression else y
             product = params.bias * made(np.float64(z[last]), math.sqrt(squares[last]), alpha, beta, own1, own2)
             for p in range(block.indptr[i], block.indptr[i + 1]):
-                j = block.indices[p]
+                j = at(block.indices, p)
                 product += made(np.float64(z[j]), math.sqrt(squares[j]), alpha, beta, l1, l2) * entry(block, i, p)
             m = sign * product
             value = loss_value(loss, m, y, e)
@@ -90,7 +90,7 @@ def ftrl(loss: int):  # type: ignore[no-untyped-def]
             slant = slope_within(c * slope(loss, m, y, e) * sign, block.norms[i] + params.bias)
             if slant != 0:
                 for p in range(block.indptr[i], block.indptr[i + 1]):
-                    j = block.indices[p]
+                    j = at(block.indices, p)
                     g = slant * entry(block, i, p)
                     before, after = math.sqrt(squares[j]), math.sqrt(squares[j] + g * g)
                     w = made(np.float64(z[j]), before, alpha, beta, l1, l2)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import dot, inlined, kernel, prefetch_ahead
+from bigclf.jit import at, dot, inlined, kernel, prefetch_ahead
 from bigclf.methods.confidence_weighted import LEAST, moments, move_all, product, quadratic_form
 
 
@@ -72,8 +72,8 @@ def diagonal(block, order, shared, rows, params, scores):  # type: ignore[no-unt
         beta = c / (1.0 + c * chi)
         one = np.float64(block.scales[i]) if block.scales.size > 0 else np.float64(1)
         for p in range(block.indptr[i], block.indptr[i + 1]):
-            x = np.float64(block.values[p]) if explicit else one
-            move(weights, block.indices[p], x, y, beta, chi, params.floor)
+            x = np.float64(at(block.values, p)) if explicit else one
+            move(weights, at(block.indices, p), x, y, beta, chi, params.floor)
         if params.bias != 0:
             move(weights, last, params.bias, y, beta, chi, params.floor)
         updates += 1

@@ -1,0 +1,87 @@
+"""The sums of a row in eight lanes: their order, which is nobody else's business, and what they are sums of."""
+
+import numpy as np
+import pytest
+
+from bigclf import jit
+from bigclf.block import NO_SCALES, Block, alike
+
+FEATURES = 300_000  # float64: beyond what is asked for ahead
+
+
+def rows(generator, n=60):
+    """Rows of 0 to 40 entries, as ``Block``."""
+    lengths = np.concatenate([[0, 1, 7, 8, 9, 16], generator.integers(0, 41, n - 6)])
+    indices = np.concatenate([np.sort(generator.choice(FEATURES, length, replace=False)) for length in lengths])
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    values = generator.normal(size=indices.size).astype(np.float32)
+    return alike(Block(indptr, indices.astype(np.uint32), values, *(np.ones(n) for _ in range(3)), np.arange(n)))
+
+
+@jit.kernel
+def products(block, order, weights, found, asking):
+    for k in range(order.size):
+        found[k] = jit.dot(block, order[k], weights)
+        asking[k] = jit.dot_ahead(block, order, k, weights)
+
+
+@jit.kernel
+def steps(block, order, weights):
+    for i in order:
+        jit.axpy(0.7, block, i, weights)
+
+
+def added(products):
+    """Entry k in lane k mod 8, the lanes as a tree, then what is left of less than eight."""
+    whole = products.size // 8 * 8
+    lanes = np.zeros(8)
+    for first in range(0, whole, 8):
+        lanes = lanes + products[first : first + 8]
+    lanes = lanes[:4] + lanes[4:]
+    lanes = lanes[:2] + lanes[2:]
+    total = lanes[0] + lanes[1]
+    for product in products[whole:]:
+        total = total + product
+    return total
+
+
+@pytest.mark.parametrize("kind", ["values", "ones", "scales"])
+def test_a_row_is_summed_in_the_order_that_is_promised(kind):
+    generator = np.random.default_rng(5)
+    block = rows(generator)
+    scales = generator.normal(size=block.n_rows).astype(np.float32) if kind == "scales" else NO_SCALES
+    if kind != "values":
+        block = block._replace(values=block.values[:0], scales=scales)
+    weights = generator.normal(size=FEATURES)
+    found, asking = np.zeros(block.n_rows), np.zeros(block.n_rows)
+    products(block, np.arange(block.n_rows), weights, found, asking)
+    for i in range(block.n_rows):
+        entries = slice(block.indptr[i], block.indptr[i + 1])
+        mine = weights[block.indices[entries]] * (block.values[entries].astype(float) if kind == "values" else 1.0)
+        expected = added(mine) * (float(scales[i]) if kind == "scales" else 1.0)
+        assert found[i] == asking[i] == expected
+
+
+def test_a_sum_does_not_depend_on_where_the_row_lies():
+    block = rows(np.random.default_rng(6))
+    weights = np.random.default_rng(7).normal(size=FEATURES)
+    there, elsewhere, ahead = (np.zeros(block.n_rows) for _ in range(3))
+    products(block, np.arange(block.n_rows), weights, there, ahead)
+    moved = block._replace(
+        indptr=block.indptr + 3,
+        indices=np.concatenate([block.indices[:3], block.indices]),
+        values=np.concatenate([block.values[:3], block.values]),
+    )
+    products(moved, np.arange(block.n_rows)[::-1].copy(), weights, elsewhere, ahead)
+    assert np.array_equal(there, elsewhere[::-1])
+
+
+def test_a_step_is_that_of_each_feature_alone():
+    block = rows(np.random.default_rng(8))
+    weights = np.random.default_rng(9).normal(size=FEATURES)
+    expected = weights.copy()
+    for i in range(block.n_rows):
+        for p in range(block.indptr[i], block.indptr[i + 1]):
+            expected[block.indices[p]] += 0.7 * float(block.values[p])
+    steps(block, np.arange(block.n_rows), weights)
+    assert np.array_equal(weights, expected)
