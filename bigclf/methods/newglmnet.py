@@ -6,7 +6,7 @@ screening with a check afterwards: Tibshirani et al., JRSS B 2012).
 Two kinds of reads take turns. One sums up the loss and u = sum_i t_i y_i x_i, t_i = -C_i loss'(m_i), which is minus the
 loss's gradient: it tells how good w is and which columns may have to move. The other collects the entries of the most
 promising columns, as many as the plan has room for; ``absorb`` solves the problem on these in memory
-(``proximal_newton``). Nothing depends on who collected what.
+(``proximal_newton``; for CDN ``primal_coordinate_descent``). Nothing depends on who collected what.
 
 The dual is  max_t  sum_i -C_i loss*(-t_i / C_i)  subject to  |u_j| <= l1,  or with l2 > 0 less
 sum_j max(0, |u_j| - l1)^2 / (2 l2);  a free bias asks for sum_i t_i y_i = 0. A feasible point is s t with
@@ -131,13 +131,18 @@ def penalty(params: Params) -> Penalty:
     return Penalty(params.l1, params.l2, params.bias, bool(params.free))
 
 
-def absorb(loss: int) -> Callable[[Shared, Params, Given], Step]:
-    """From a read to the next one."""
+@functools.cache
+def absorb(round_of: Callable[..., tuple[int, int, bool]]) -> Callable[[int], Callable[[Shared, Params, Given], Step]]:
+    """Loss -> function from a read to the next one; the problem on columns is solved by rounds of that form."""
+    return functools.partial(_absorb, round_of)
+
+
+def _absorb(round_of: Callable[..., tuple[int, int, bool]], loss: int) -> Callable[[Shared, Params, Given], Step]:
 
     def following(shared: Shared, params: Params, given: Given) -> Step:
         if shared.scalars[KIND] == GRADIENT:
             return looked(shared, params, given)
-        return solved(loss, shared, params, given)
+        return solved(round_of, loss, shared, params, given)
 
     return following
 
@@ -209,13 +214,15 @@ def choose(shared: Shared, weights: np.ndarray, params: Params, entries: int) ->
     shared.places[chosen] = np.arange(chosen.size)
 
 
-def solved(loss: int, shared: Shared, params: Params, given: Given) -> Step:
+def solved(
+    round_of: Callable[..., tuple[int, int, bool]], loss: int, shared: Shared, params: Params, given: Given
+) -> Step:
     """The columns are at hand: solve the problem on them."""
     chosen, scalars = np.flatnonzero(shared.places >= 0), shared.scalars
     columns = given.found.columns()
     w = np.append(shared.weights[chosen], shared.weights[-1]).astype(np.float64)
     partial = bool(scalars[PARTIAL])
-    found = solve(loss, columns, penalty(params), w, WITHIN * given.tol, int(scalars[ROUNDS]), partial,
+    found = solve(round_of, loss, columns, penalty(params), w, WITHIN * given.tol, int(scalars[ROUNDS]), partial,
                   given.idle, given.late)  # fmt: skip
     shared.weights[chosen], shared.weights[-1] = w[:-1], w[-1]
     scalars[[SCALE, PLUS, MINUS, STUCK]] = found.scale, *found.sides, float(found.stuck)

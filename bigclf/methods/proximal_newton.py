@@ -153,30 +153,33 @@ def work_of(columns: Columns, w: np.ndarray) -> Work:
 
 
 def solve(
-    loss: int, columns: Columns, penalty: Penalty, w: np.ndarray, goal: float, salt: int, partial: bool = False,
-    idle: Callable[[], None] = lambda: None, late: Callable[[], bool] = lambda: False,
+    round_of: Callable[..., tuple[int, int, bool]], loss: int, columns: Columns, penalty: Penalty, w: np.ndarray,
+    goal: float, salt: int, partial: bool = False, idle: Callable[[], None] = lambda: None,
+    late: Callable[[], bool] = lambda: False,
 ) -> Found:  # fmt: skip
     """Go on from ``w`` (float64 [column + 1], the bias last; in place, as ``columns.margins``) until the duality gap
     over these columns is at most ``goal`` times the objective.
 
-    salt : of the random orders; partial : other columns have weights too, which stay as they are: then the gap is to
-    fall to ``ROUGH`` of what it was; idle : called after each cycle; late : asked then: it ends where it stands.
+    round_of : what lowers the objective, ``newton_round`` or one of its form; salt : of the random orders; partial :
+    other columns have weights too, which stay as they are: then the gap is to fall to ``ROUGH`` of what it was; idle :
+    called after each cycle; late : asked then: it ends where it stands.
     """
     work, random = work_of(columns, w), random_state(6, salt)
     before, cycles, climbed, least = math.inf, 0, 0, 0.0
     step = 0
     while True:
-        found, total, active = _looked(loss, columns, penalty, w, work, _far(before, columns), partial)
+        far = far_inside(before, columns)
+        found, total, active = _looked(loss, columns, penalty, w, work, far, partial)
         least = ROUGH * found.gap if step == 0 else least
         found = found._replace(steps=step, cycles=cycles, climbed=climbed)
         if found.gap <= (least if partial else goal * found.primal) or found.violation == 0:
             return found
         if cycles >= MOST_IN_ALL or late():
             return found
-        clear(work.pairs)
-        some = _step(columns, penalty, w, work, active, ENOUGH * total, _far(before, columns), random, idle, late)
+        enough = ENOUGH * total
+        some = round_of(loss, columns, penalty, w, work, active, found.primal, enough, far, random, idle, late)
         cycles, climbed = cycles + some[0], climbed + some[1]
-        if not _search(along(loss), columns, penalty, work.pairs, w, work.sought, work.slopes, found.primal):
+        if not some[2]:
             return found._replace(steps=step + 1, cycles=cycles, climbed=climbed, stuck=True)
         before, step = found.violation, step + 1
 
@@ -198,23 +201,25 @@ def _looked(
     return Found(primal, gap, most, scale, sides, 0, 0, 0, False), total, work.active[:count]
 
 
-def _far(before: float, columns: Columns) -> float:
+def far_inside(before: float, columns: Columns) -> float:
     """How far inside a coordinate at 0 is left out: as the largest violation of the round before it allows."""
     return before / max(1, columns.margins.size)
 
 
-def _step(
-    columns: Columns, penalty: Penalty, w: np.ndarray, work: Work, active: np.ndarray, enough: float, far: float,
-    random: np.ndarray, idle: Callable[[], None], late: Callable[[], bool],
-) -> tuple[int, int]:  # fmt: skip
-    """Minimise the quadratic model over ``active`` until the violations of a cycle sum up to ``enough``; the number of
-    cycles, and of conjugate gradients' steps between them."""
+def newton_round(
+    loss: int, columns: Columns, penalty: Penalty, w: np.ndarray, work: Work, active: np.ndarray, primal: float,
+    enough: float, far: float, random: np.ndarray, idle: Callable[[], None], late: Callable[[], bool],
+) -> tuple[int, int, bool]:  # fmt: skip
+    """Minimise the quadratic model over ``active`` until the violations of a cycle sum up to ``enough``, and go along
+    the step; the number of cycles, of conjugate gradients' steps between them, and whether floating point sees a gain.
+    ``work`` is of ``w``, where the objective is ``primal``; what is ``far`` inside is left out."""
+    clear(work.pairs)
     n, climbed = active.size, 0
     for done in range(1, MOST_CYCLES + 1):
         shuffle(active, 0, n, random)
         n, total, most = cycle(columns, penalty, work.pairs, w, work.sought, work.slopes, work.diagonal, active, n, far)
         idle()
-        far = _far(most, columns)
+        far = far_inside(most, columns)
         if total <= enough and n == active.size or late():
             break
         if total <= enough:
@@ -222,7 +227,8 @@ def _step(
         elif done >= SETTLED:
             model = penalty, work.pairs, w, work.sought, work.slopes, work.diagonal
             climbed += climb(columns, *model, active[:n], enough, late)
-    return done, climbed
+    moved = _search(along(loss), columns, penalty, work.pairs, w, work.sought, work.slopes, primal)
+    return done, climbed, moved
 
 
 def _search(

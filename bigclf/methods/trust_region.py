@@ -4,8 +4,10 @@ in the norm of the preconditioner (Hsia, Chiang, Lin, ACML 2018).
     min_s  q(s) = g.s + 1/2 s.H s,  ||s||_M <= Delta,    by conjugate gradients (Steihaug 1983)
     rho = (P(w) - P(w + s)) / -q(s):  the step is taken where rho > eta_0, and Delta follows rho
 
-Problem, sums, kernels, state and certificate are those of ``bigclf.methods.newton``. A step that is not taken costs one
-more read of the gradient at the old point, whose curvatures the trial has overwritten.
+Conjugate gradients end at the border, or as in Newton's method by what a step still adds to the model: a share of ||g||
+takes many more products where few directions hold most of it. Problem, sums, kernels, state and certificate are those
+of ``bigclf.methods.newton``. A step that is not taken costs one more read of the gradient at the old point, whose
+curvatures the trial has overwritten.
 """
 
 from __future__ import annotations
@@ -17,18 +19,31 @@ import numpy as np
 
 from bigclf.methods import newton
 from bigclf.methods.method import Step
-from bigclf.methods.newton import FRESH, IDLE, LEAST, LENGTH, MODEL, PRODUCTS, ROUNDING, SEEN, SQUARE, STEEP, VALUE, dot
+from bigclf.methods.newton import (
+    FRESH,
+    GOAL,
+    IDLE,
+    LEAST,
+    LENGTH,
+    MODEL,
+    PRODUCTS,
+    ROUNDING,
+    SEEN,
+    SQUARE,
+    STEEP,
+    VALUE,
+    dot,
+)
 
 ETA = 1e-4, 0.25, 0.75
 SIGMA = 0.25, 0.5, 4.0
-RESIDUAL = 0.1  # of ||g||: conjugate gradients end
-RADIUS, STEEPNESS, FIRST, REACH = range(newton.N_SCALARS, newton.N_SCALARS + 4)  # more places in ``scalars``
+RADIUS, FIRST, REACH = range(newton.N_SCALARS, newton.N_SCALARS + 3)  # more places in ``scalars``
 
 
 def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> newton.Shared:
     """A state at w = 0."""
     shared = newton.begin(n_features, dtype, settings)
-    return shared._replace(scalars=np.concatenate([shared.scalars, [0.0, 0.0, 1.0, 0.0]]))
+    return shared._replace(scalars=np.concatenate([shared.scalars, [0.0, 1.0, 0.0]]))
 
 
 def absorb(loss: int):  # type: ignore[no-untyped-def]
@@ -71,9 +86,8 @@ def looked(loss: int, shared: newton.Shared, params: newton.Params) -> Step:
     shared.point[:] = shared.weights
     scalars[[VALUE, STEEP, SEEN]] = value, steep, shared.figures[newton.ROWS]
     newton.begin_conjugate_gradients(shared, -g, params)
-    scalars[STEEPNESS] = math.sqrt(scalars[SQUARE])
     if scalars[RADIUS] == 0:
-        scalars[RADIUS] = scalars[STEEPNESS]
+        scalars[RADIUS] = math.sqrt(scalars[SQUARE])
     return told
 
 
@@ -112,13 +126,15 @@ def multiplied(shared: newton.Shared, params: newton.Params) -> Step:
     border = not a < room
     a = min(a, room)
     step += a * direction
-    scalars[MODEL] += 0.5 * a * a * bend - a * dot(residual, direction)
+    gain = a * dot(residual, direction) - 0.5 * a * a * bend
+    scalars[MODEL] -= gain
     residual -= a * image
     z = residual / shared.diagonal
     scalars[SQUARE] = following = dot(residual, z)
-    if border or math.sqrt(max(0.0, following)) <= RESIDUAL * scalars[STEEPNESS] or not following < np.inf:
+    count, model = scalars[PRODUCTS], -scalars[MODEL]
+    if border or count * gain <= scalars[GOAL] * model or not 0 < following < np.inf:
         return tried(shared, facts)
-    if scalars[PRODUCTS] >= newton.MOST_PRODUCTS:
+    if count >= newton.MOST_PRODUCTS:
         return tried(shared, facts)
     shared.probe[:] = z + following / square * direction
     newton.clear_sums(shared)
