@@ -152,6 +152,17 @@ def test_out_of_core_it_is_certified_with_dual_variables_in_memory_or_on_disk(sh
     assert best["dual"] <= told["primal"] <= best["primal"] * (1 + 1.1e-3)
 
 
+@pytest.mark.parametrize("schedule", ["fixed", "selective", "cached"])
+def test_the_schedules_of_the_family_find_the_same_optimum(shards, large, schedule):
+    given = dict(C=0.01, memory="17MB", tol=1e-2, schedule=schedule)
+    models = [solve(shards, None, **given) for _ in range(2)]
+    told, best = models[0].result_.certificate, solve(*large, C=0.01, tol=1e-5).result_.certificate
+    assert models[0].result_.converged and models[0].digest() == models[1].digest()
+    assert best["dual"] <= told["primal"] <= best["primal"] * (1 + 1.1e-2)
+    with pytest.raises(ValueError, match="every row fits"):
+        solve(*large, schedule=schedule)
+
+
 KILLED = """
 import os, signal, sys, bigclf
 from bigclf.training import visit
@@ -221,4 +232,46 @@ def test_a_fold_that_lacks_a_class_is_learned_and_measured():
     x, y = scarce(order=False)
     found = bigclf.sweep(x, y, algo="dcd_mc", grid={"C": [0.1, 1.0]}, folds=5, bias=None, tol=1e-3, progress=False)
     assert found.best_model.coef_.shape == (K, D) and len(found.table) == 2
+    best = solve(x, y, C=found.best_params_["C"], tol=1e-5).result_.certificate
+    told = found.best_model.result_.certificate
+    assert best["dual"] <= told["primal"] <= best["primal"] * (1 + 1.1e-3)
     assert all(0 < row["mean"] < 0.3 for row in found.table)  # the share of mistakes; noise makes some
+
+
+def test_values_of_C_begin_with_the_dual_variables_of_the_one_before(monkeypatch):
+    """Inside the bounds, as far along its line as the dual gains; every value is certified at its own optimum."""
+    import bigclf
+    from bigclf.training.visit import Learner
+
+    x, y = rows_of_classes(300, seed=2)
+    real, begun = Learner.begin_with, []
+
+    def begin_with(self, others, view, state):
+        real(self, others, view, state)
+        alpha, c = self.rows.alpha, self.params.C
+        assert alpha.any() and (alpha <= c * np.eye(K)[y]).all() and np.abs(alpha.sum(axis=1)).max() < 1e-12 * c
+        np.testing.assert_allclose(x.T @ alpha, state.weights[:-1], atol=1e-9)
+        begun.append(c)
+
+    monkeypatch.setattr(Learner, "begin_with", begin_with)
+    grid = {"C": [0.01, 0.1, 1.0]}
+    found = bigclf.sweep(x, y, algo="dcd_mc", grid=grid, folds=2, bias=None, tol=1e-4, progress=False)
+    assert begun == [0.1, 0.1, 1.0, 1.0]
+    assert all(told["gap"] <= 1e-4 for point in found.certificates for told in point)
+
+
+def test_dual_variables_are_put_inside_their_bounds():
+    x, y = rows_of_classes(50, seed=4)
+    weights = np.random.default_rng(0).choice([0.0, 1.0, 2.0], 50)
+    setting = resolve("dcd_mc", None, None, None, {"C": 0.5}).of_classes(K)
+    block, rows, own = block_of(x, y, weights), setting.rows(50), np.eye(K)[y]
+    rows.alpha[:] = np.random.default_rng(1).normal(0, 0.3, (50, K))
+    given = rows.alpha.copy()
+    setting.method.within(0)(block, rows, setting.params())
+    alpha, upper = rows.alpha, 0.5 * weights
+    assert (alpha <= upper[:, None] * own).all() and np.abs(alpha.sum(axis=1)).max() < 1e-15
+    inside = (-np.minimum(given * (1 - own), 0).sum(axis=1) <= upper) & (weights > 0)
+    assert 5 < inside.sum() < 45
+    np.testing.assert_array_equal((alpha * (1 - own))[inside], np.minimum(given * (1 - own), 0)[inside])
+    told = setting.method.value(0)(block, rows, setting.params(), 0.25)
+    assert told == pytest.approx(0.25 * np.maximum(alpha, 0).sum())

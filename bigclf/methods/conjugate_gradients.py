@@ -52,6 +52,22 @@ class Face(NamedTuple):
     sum: np.ndarray
 
 
+class Ascent(NamedTuple):
+    """The kernels that go up a kind of face, which has an array ``step`` of its free variables; all of them get block
+    and face first. begin : (shared, rows, loss) -> r.z; advance : (loss, r.z, most, goal, leaving) -> (steps, r.z,
+    found); rise : (loss, t) -> gain; take : (shared, rows, loss, t), after rise with this t -> how many variables are
+    at their ends. share : of the variables, as many may leave the face; faces : how many are gone up one after the
+    other; further : whether another one follows where a part of the way was gone."""
+
+    begin: Callable[..., float]
+    advance: Callable[..., tuple[int, float, bool]]
+    rise: Callable[..., float]
+    take: Callable[..., int]
+    share: float
+    faces: int
+    further: bool
+
+
 class Quadratic(NamedTuple):
     """A loss whose dual is piecewise quadratic: C, bias, epsilon of the method's parameters; diagonal : D_ii C_i;
     signed : whether s_i is the label, which is -1 or +1, and not 1."""
@@ -230,44 +246,71 @@ def _climb(
     idle: Callable[[], None],
 ) -> int:
     loss = Quadratic(params.C, params.bias, params.epsilon, diagonal, signed)
-    free, taken = np.empty(min(room, members.size), np.int64), 0
-    for _ in range(OPEN_FACES if diagonal > 0 else BOXED_FACES):
+    free = np.empty(min(room, members.size), np.int64)
+
+    def face() -> Face | None:
         size = find(block, members, rows, loss, free)
-        if size == 0 or size > free.size or taken >= steps:
-            break
+        if size == 0 or size > free.size:
+            return None
         a, b, c, d, e, f, g = (np.empty(size) for _ in range(7))
-        face = Face(free[:size], a, b, c, d, e, f, g, np.empty(shared.weights.size))
-        more, whole = _go_up(block, face, shared, rows, loss, goal, steps - taken, idle)
+        return Face(free[:size], a, b, c, d, e, f, g, np.empty(shared.weights.size))
+
+    return go_up(OPEN if diagonal > 0 else BOXED, face, block, shared, rows, loss, goal, steps, idle)
+
+
+OPEN = Ascent(begin, advance, rise, take, OPEN_SHARE, OPEN_FACES, further=False)
+BOXED = Ascent(begin, advance, rise, take, BOXED_SHARE, BOXED_FACES, further=False)
+
+
+def go_up(
+    ascent: Ascent,
+    find_face: Callable[[], Any],
+    block: Any,
+    shared: Any,
+    rows: Any,
+    loss: Any,
+    goal: float,
+    steps: int,
+    idle: Callable[[], None],
+) -> int:
+    """Up one face after the other, each that ``find_face`` finds (None: there is none); the steps taken."""
+    taken = 0
+    for _ in range(ascent.faces):
+        face = find_face() if taken < steps else None
+        if face is None:
+            break
+        more, smaller = _go_up(ascent, block, face, shared, rows, loss, goal, steps - taken, idle)
         taken += more
-        if not whole:
+        if not smaller:
             break
     return taken
 
 
 def _go_up(
+    ascent: Ascent,
     block: Any,
-    face: Face,
+    face: Any,
     shared: Any,
     rows: Any,
-    loss: Quadratic,
+    loss: Any,
     goal: float,
     steps: int,
     idle: Callable[[], None],
 ) -> tuple[int, bool]:
-    """Up one face: the steps taken, and whether all of the way was gone and left a smaller face."""
-    size = face.rows.size
-    rz, taken, found = begin(block, face, shared, rows, loss), 0, False
-    leaving = LEAVING + (OPEN_SHARE if loss.diagonal > 0 else BOXED_SHARE) * size
+    """Up one face: the steps taken, and whether they left a smaller face that is to be gone up."""
+    size = face.step.size
+    rz, taken, found = ascent.begin(block, face, shared, rows, loss), 0, False
+    leaving = LEAVING + ascent.share * size
     while taken < steps and not found and 0 < rz < np.inf:
         most = min(steps - taken, 1 + ROWS_A_CALL // size)
-        more, rz, found = advance(block, face, loss, rz, most, goal, leaving)
+        more, rz, found = ascent.advance(block, face, loss, rz, most, goal, leaving)
         taken += more
         idle()
     t = 1.0
     for _ in range(QUARTERS):
-        gain = rise(block, face, loss, t)
+        gain = ascent.rise(block, face, loss, t)
         idle()
         if 0 < gain < np.inf:
-            return taken, take(block, face, shared, rows, loss, t) > 0 and t == 1.0
+            return taken, ascent.take(block, face, shared, rows, loss, t) > 0 and (t == 1.0 or ascent.further)
         t *= 0.25
     return taken, False

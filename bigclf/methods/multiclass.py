@@ -90,6 +90,32 @@ def scores_of(block, i, weights, bias, out):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def scores_of_columns(block, i, weights, bias, columns, out):  # type: ignore[no-untyped-def]
+    """out = w_c.x_i of the classes of ``columns``, as ``scores_of``."""
+    for n in range(columns.size):
+        out[n] = 0.0
+    p, end = block.indptr[i], block.indptr[i + 1]
+    while p + 4 <= end:
+        j0, j1, j2, j3 = block.indices[p], block.indices[p + 1], block.indices[p + 2], block.indices[p + 3]
+        v0, v1, v2, v3 = entry(block, i, p), entry(block, i, p + 1), entry(block, i, p + 2), entry(block, i, p + 3)
+        for n in range(columns.size):
+            c = columns[n]
+            total = out[n] + np.float64(weights[j0, c]) * v0
+            total = total + np.float64(weights[j1, c]) * v1
+            total = total + np.float64(weights[j2, c]) * v2
+            out[n] = total + np.float64(weights[j3, c]) * v3
+        p += 4
+    for q in range(p, end):
+        j, value = block.indices[q], entry(block, i, q)
+        for n in range(columns.size):
+            out[n] += np.float64(weights[j, columns[n]]) * value
+    if bias != 0:
+        last = weights.shape[0] - 1
+        for n in range(columns.size):
+            out[n] += np.float64(weights[last, columns[n]]) * bias
+
+
+@inlined
 def axpy_class(a, block, i, weights, c, bias):  # type: ignore[no-untyped-def]
     """w_c += a x_i, the bias too."""
     for p in range(block.indptr[i], block.indptr[i + 1]):
@@ -134,6 +160,17 @@ def best_other(scores, y):  # type: ignore[no-untyped-def]
         if c != y and scores[c] > scores[best]:
             best = c
     return best
+
+
+@inlined
+def judge(block, i, weights, bias, outputs):  # type: ignore[no-untyped-def]
+    """outputs = W' x_i; the row's class y, the best-scoring other one, the margin w_y.x_i has over it, and whether the
+    other one is predicted."""
+    y = np.int64(block.labels[i])
+    scores_of(block, i, weights, bias, outputs)
+    other = best_other(outputs, y)
+    m = outputs[y] - outputs[other]
+    return y, other, m, m < 0 or (m == 0 and other < y)
 
 
 @inlined

@@ -28,8 +28,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import entry, inlined, kernel, prefetch_ahead
-from bigclf.methods.multiclass import axpy_classes, best_other, predicted, prefetch_classes, scores_of
+from bigclf.jit import inlined, kernel, prefetch_ahead
+from bigclf.methods.multiclass import (
+    axpy_classes,
+    best_other,
+    predicted,
+    prefetch_classes,
+    scores_of,
+    scores_of_columns,
+)
 from bigclf.methods.multiclass_passive_aggressive import support
 from bigclf.methods.passive_aggressive import LINEAR
 
@@ -123,21 +130,6 @@ def look_at(block, i, alpha, c, support, space):  # type: ignore[no-untyped-def]
                 space.columns[n], space.own[n] = m, alpha[r, m]
                 n += 1
     return n, y
-
-
-@inlined
-def scores_of_columns(block, i, weights, bias, columns, out):  # type: ignore[no-untyped-def]
-    """out = w_c.x_i of the classes of ``columns``, as ``scores_of``."""
-    for n in range(columns.size):
-        out[n] = 0.0
-    for p in range(block.indptr[i], block.indptr[i + 1]):
-        j, value = block.indices[p], entry(block, i, p)
-        for n in range(columns.size):
-            out[n] += np.float64(weights[j, columns[n]]) * value
-    if bias != 0:
-        last = weights.shape[0] - 1
-        for n in range(columns.size):
-            out[n] += np.float64(weights[last, columns[n]]) * bias
 
 
 @inlined
@@ -252,3 +244,33 @@ def along(block, order, rows, start, params):  # type: ignore[no-untyped-def]
             if m != y:
                 gain -= alpha[r, m] - before[r, m]
     return gain, 0.0
+
+
+@kernel
+def within(block, rows, params):  # type: ignore[no-untyped-def]
+    """Put the dual variables of a block's rows inside their bounds, for another C or other rows."""
+    alpha = rows.alpha
+    for i in range(block.indptr.size - 1):
+        r, y, c = block.ids[i], np.int64(block.labels[i]), params.C * block.weights[i]
+        total = np.float64(0)
+        for m in range(alpha.shape[1]):
+            if m != y:
+                alpha[r, m] = min(alpha[r, m], 0.0) if c > 0 else 0.0
+                total -= alpha[r, m]
+        alpha[r, y] = min(total, c)
+        if total > c:
+            for m in range(alpha.shape[1]):
+                if m != y:
+                    alpha[r, m] *= c / total
+
+
+@kernel
+def value(block, rows, params, t):  # type: ignore[no-untyped-def]
+    """-sum_i sum_m e_im t a_im over a block: a part of the way from nothing to alpha."""
+    alpha, total = rows.alpha, np.float64(0)
+    for i in range(block.indptr.size - 1):
+        y = np.int64(block.labels[i])
+        for m in range(alpha.shape[1]):
+            if m != y:
+                total -= alpha[block.ids[i], m]
+    return t * total

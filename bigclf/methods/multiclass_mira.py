@@ -22,11 +22,9 @@ from bigclf.methods.multiclass import (
     Room,
     at_fault,
     axpy_classes,
-    best_other,
-    predicted,
+    judge,
     prefetch_classes,
     room,
-    scores_of,
 )
 from bigclf.methods.multiclass_passive_aggressive import support
 from bigclf.methods.passive_aggressive import LINEAR
@@ -64,11 +62,9 @@ def mira(block, order, shared, rows, params, scores):  # type: ignore[no-untyped
         prefetch_ahead(block, order, k)
         prefetch_classes(block, order, k, weights)
         i = order[k]
-        y = np.int64(block.labels[i])
-        scores_of(block, i, weights, params.bias, outputs)
-        mistakes += predicted(outputs) != y
-        other = best_other(outputs, y)
-        lack = outputs[other] - outputs[y]
+        y, other, m, wrong = judge(block, i, weights, params.bias, outputs)
+        mistakes += wrong
+        lack = -m
         norm = block.norms[i] + params.bias * params.bias
         if lack < 0 or norm == 0:
             continue

@@ -38,12 +38,10 @@ from bigclf.jit import inlined, kernel, prefetch_ahead
 from bigclf.methods.multiclass import (
     Room,
     axpy_classes,
-    best_other,
+    judge,
     next_other,
-    predicted,
     prefetch_classes,
     room,
-    scores_of,
     sift_down,
 )
 from bigclf.methods.passive_aggressive import HARD, LINEAR
@@ -78,11 +76,9 @@ def passive_aggressive(averaged: bool):  # type: ignore[no-untyped-def]
             i = order[k]
             if averaged:
                 shared.steps[0] += 1
-            y = np.int64(block.labels[i])
-            scores_of(block, i, weights, params.bias, outputs)
-            mistakes += predicted(outputs) != y
-            other = best_other(outputs, y)
-            lack = max(0.0, 1.0 - (outputs[y] - outputs[other]))
+            y, other, m, wrong = judge(block, i, weights, params.bias, outputs)
+            mistakes += wrong
+            lack = max(0.0, 1.0 - m)
             total += lack
             norm = block.norms[i] + params.bias * params.bias
             if lack == 0 or norm == 0:

@@ -22,11 +22,9 @@ from bigclf.methods.multiclass import (
     Room,
     at_fault,
     axpy_classes,
-    best_other,
-    predicted,
+    judge,
     prefetch_classes,
     room,
-    scores_of,
 )
 
 
@@ -58,11 +56,8 @@ def perceptron(averaged: bool):  # type: ignore[no-untyped-def]
             i = order[k]
             if averaged:
                 shared.steps[0] += 1
-            y = np.int64(block.labels[i])
-            scores_of(block, i, weights, params.bias, outputs)
-            mistakes += predicted(outputs) != y
-            other = best_other(outputs, y)
-            m = outputs[y] - outputs[other]
+            y, other, m, wrong = judge(block, i, weights, params.bias, outputs)
+            mistakes += wrong
             if m > 0:
                 continue
             count = at_fault(outputs, y, other, params.uniform, classes)

@@ -44,7 +44,7 @@ from bigclf.block import Counts
 from bigclf.jit import entry, inlined, kernel, prefetch_ahead
 from bigclf.methods import confidence_weighted as cw
 from bigclf.methods.confidence_weighted import exact_deviation, lack, narrow, product, quadratic_form, shrunk
-from bigclf.methods.multiclass import Room, best_other, next_other, others, prefetch_classes, room, scores_of
+from bigclf.methods.multiclass import Room, judge, next_other, others, prefetch_classes, room
 from bigclf.methods.multiclass_confidence_weighted import variance_of
 
 
@@ -158,13 +158,10 @@ def diagonal(exact: bool = False):  # type: ignore[no-untyped-def]
             prefetch_ahead(block, order, k)
             prefetch_classes(block, order, k, weights)
             i = order[k]
-            y = np.int64(block.labels[i])
-            scores_of(block, i, weights, params.bias, outputs)
-            rival = best_other(outputs, y)
-            m = outputs[y] - outputs[rival]
+            y, rival, m, wrong = judge(block, i, weights, params.bias, outputs)
             v = variance_of(block, i, variances, params.bias)
             loss = lack(cw.DEVIATION, m, 2.0 * v, params.phi)
-            mistakes += m < 0 or (m == 0 and rival < y)
+            mistakes += wrong
             total += loss
             if loss == 0 or v == 0:
                 continue
@@ -185,14 +182,11 @@ def full(block, order, shared, rows, params, scores):  # type: ignore[no-untyped
     mistakes, updates, total = 0, 0, np.float64(0)
     for k in range(order.size):
         i = order[k]
-        y = np.int64(block.labels[i])
-        scores_of(block, i, weights, params.bias, outputs)
-        rival = best_other(outputs, y)
-        m = outputs[y] - outputs[rival]
+        y, rival, m, wrong = judge(block, i, weights, params.bias, outputs)
         least = params.floor * (block.norms[i] + params.bias * params.bias)
         v = max(quadratic_form(block, i, covariance, params.bias), least)
         loss = lack(cw.DEVIATION, m, 2.0 * v, params.phi)
-        mistakes += m < 0 or (m == 0 and rival < y)
+        mistakes += wrong
         total += loss
         if loss == 0 or v == 0:
             continue

@@ -39,6 +39,7 @@ from bigclf.methods import follow_the_regularized_leader as ftrl
 from bigclf.methods import maximum_entropy_blocks as memma_blocks
 from bigclf.methods import maximum_entropy_margin as memma
 from bigclf.methods import multiclass_confidence_weighted as mccw
+from bigclf.methods import multiclass_conjugate_gradients as mcg
 from bigclf.methods import multiclass_dual_coordinate_descent as mdcd
 from bigclf.methods import multiclass_passive_aggressive as mpa
 from bigclf.methods import multiclass_perceptron as mp
@@ -600,6 +601,21 @@ SAMPLE = Param(
     "share of the rows that products with the Hessian are of (none: all of them, out of core a fifth or what fits)",
     open_low=True,
 )
+SCHEDULE = choice(
+    "schedule",
+    SCHEDULES,
+    "out of core: auto (a working set, solved after each read), fixed blocks (Yu et al. 2010), selective (and a cache "
+    "of informative rows: Chang and Roth 2011), cached (dual cached loops: Matsushima et al. 2012)",
+)
+INNER_ROUNDS = Param(
+    "inner_rounds",
+    None,
+    0,
+    10_000,
+    "most rounds over the rows that matter after a read (none: 60, of several groups 3); fixed, selective: rounds over "
+    "each block (none: 10); cached: visits to cached rows for each row read (none: 3)",
+    integer=True,
+)
 # What methods share that take their steps from sums over all rows.
 BY_SUMS: dict[str, Any] = dict(
     losses=("logistic", "squared_hinge", "squared_epsilon_insensitive"),
@@ -652,22 +668,8 @@ _METHODS = (
             C,
             EPSILON,
             SHARE_OF_SET,
-            choice(
-                "schedule",
-                SCHEDULES,
-                "out of core: auto (a working set, solved after each read), fixed blocks (Yu et al. 2010), selective "
-                "(and a cache of informative rows: Chang and Roth 2011), cached (dual cached loops: Matsushima et al. "
-                "2012)",
-            ),
-            Param(
-                "inner_rounds",
-                None,
-                0,
-                10_000,
-                "most rounds over the rows that matter after a read (none: 60, of several groups 3); fixed, selective: "
-                "rounds over each block (none: 10); cached: visits to cached rows for each row read (none: 3)",
-                integer=True,
-            ),
+            SCHEDULE,
+            INNER_ROUNDS,
         ),
         losses=("hinge", "squared_hinge", "logistic", *losses.TUBES),
         penalties=("l2",),
@@ -695,14 +697,8 @@ _METHODS = (
         params=(
             C,
             SHARE_OF_SET,
-            Param(
-                "inner_rounds",
-                None,
-                0,
-                10_000,
-                "most rounds over the rows that matter after a read (none: 60, of several groups 3)",
-                integer=True,
-            ),
+            SCHEDULE,
+            INNER_ROUNDS,
         ),
         losses=("hinge",),
         penalties=("l2",),
@@ -712,6 +708,9 @@ _METHODS = (
         update=lambda loss: mdcd.descend,
         certify=lambda loss: mdcd.measure,
         along=lambda loss: mdcd.along,
+        within=lambda loss: mdcd.within,
+        value=lambda loss: mdcd.value,
+        climb=lambda loss: mcg.climb,
         mixings={"line_search": SUM, "safe": SUM},
         mixing="summed steps with an exact line search on the dual, or the safe scaling of CoCoA+",
         weight_meaning="multiplies C",

@@ -300,7 +300,8 @@ def _room_to_climb(sizes: Sizes, parts: dict[str, int], memory: int, shape: dict
     """Free rows that conjugate gradients may have, in what the budget has left; fills ``parts``."""
     rows = int(CLIMB_OF_SET * shape["set_rows"])
     if shape["resident"]:
-        rows = min(sizes.group_rows, max(CLIMB_ROWS, int(CLIMB_SHARE * sizes.group_rows)))
+        everything = sizes.group_rows * sizes.fields  # of all classes at once, pairs of a row and a class
+        rows = min(everything, max(CLIMB_ROWS, int(CLIMB_SHARE * everything)))
     size = sizes.at_once * rows * BYTES_A_ROW + sizes.climbing(bool(shape["set_rows"]))
     if not (sizes.climbs and rows) or sum(parts.values()) + SLACK_BYTES + size > memory:
         return 0

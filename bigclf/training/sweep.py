@@ -676,9 +676,9 @@ class Task:
         alphas = self._alphas(run, best, directory)
         problems = self._full(best)
         setting = self.settings[best]
-        code, params = method.loss_code(setting.loss), method.bind(setting.settings)
+        code, params = method.loss_code(setting.loss), problems[0].setting.params()
         states: list[Any] = [p.setting.shared(self.source.n_features, plan.dtype) for p in problems]
-        sums = [np.zeros(self.source.n_features + 1) for _ in problems]
+        sums = [np.zeros(state.weights.shape) for state in states]
         rows = [method.rows(alpha) for alpha in alphas]
         within, certify = method.within, method.certify  # the latter makes the sum over rows on its way
         assert within is not None
@@ -710,7 +710,8 @@ class Task:
         if isinstance(rows, RowFile):
             assert directory is not None
             rows = load_rows(directory.file(rows.name), rows.digest, rows.steps)
-        alphas = [np.zeros(self.source.n_rows) for _ in range(self.k)]
+        shape = (self.source.n_rows, *self.problems[0].setting.row_shape)
+        alphas = [np.zeros(shape) for _ in range(self.k)]
         for part in range(self.parts):
             for k, number in enumerate(self.numbers(best, part)):
                 alphas[k] += rows[f"{number}.0.rows.alpha"]

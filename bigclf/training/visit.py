@@ -357,7 +357,7 @@ class Learner:
             alpha += factor * other.rows.alpha
         method.within(code)(view, self.rows, self.params)
         value = method.value(code)
-        size = inner(state.weights, state.weights)
+        size = square_of(state.weights)
         t = best_share(lambda t: value(view, self.rows, self.params, t) - 0.5 * t * t * size)
         alpha *= t
         state.weights[:] *= t
@@ -638,7 +638,10 @@ class Learner:
         alpha, ids = self.rows.alpha, block.ids[order]
         before = alpha[ids]
         counts = self._learn(block, order, self.set.scores)
-        moved = np.abs(alpha[ids] - before) * (block.norms[order] + self.params.bias**2)  # type: ignore[attr-defined]
+        moved = np.abs(alpha[ids] - before)
+        if moved.ndim > 1:  # the class that moved most
+            moved = moved.max(axis=1)
+        moved *= block.norms[order] + self.params.bias**2  # type: ignore[attr-defined]
         self._stuck[1] = max(self._stuck[1], moved.max(initial=0.0))
         return counts
 
@@ -657,7 +660,7 @@ class Learner:
         primal = self.tally.loss + 0.5 * square_of(self.shared.weights) / len(self.plan.groups)
         solved, balanced = APART if not self.alone else RESIDENT if self.plan.resident else STREAMED
         goal = max(solved * tol * primal, balanced * self.tally.gap)
-        rounds, before, mark, again = 0, self.tally.gap, self.tally.gap, False
+        rounds, looked, before, mark, again = 0, 0, self.tally.gap, self.tally.gap, False
         self.steps = 0
         while rounds < self.plan.rounds and live.size:
             everyone = again or (self.set is not None and rounds % ALL_AGAIN == 0)
@@ -678,8 +681,8 @@ class Learner:
             if left <= goal:
                 break
             again = False
-            if rounds % PACE == 0:
-                again = self._climb(view, everything, left, mark, goal, idle)
+            if rounds - looked >= PACE:
+                looked, again = rounds, self._climb(view, everything, left, mark, goal, idle)
                 mark = left
         return rounds
 
