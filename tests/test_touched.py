@@ -203,6 +203,15 @@ def test_places_that_run_out_end_the_run_with_its_checkpoint(wide, tmp_path, mon
     assert found.digest() == wanted.digest()
 
 
+@pytest.mark.parametrize("groups", [1, 3])
+def test_workers_of_a_cluster_have_the_bits_of_one_process(rows, forced, client, groups):
+    forced()
+    given = dict(groups=groups, epochs=4)
+    here, there = train(*rows, **given), train(*rows, workers=client, **given)
+    assert there.sparse and there.digest() == here.digest() and told(there) == told(here)
+    assert there.result_.plan["places"] == here.result_.plan["places"]
+
+
 def test_what_cannot_have_it_is_refused_with_those_that_can(wide):
     data = wide[0]
     having = "perceptron_mc, pa_mc, pa1_mc, pa2_mc"

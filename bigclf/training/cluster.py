@@ -30,7 +30,7 @@ from distributed.utils_comm import gather_from_workers
 from bigclf import tls
 from bigclf.data import files
 from bigclf.data.dataset import Dataset
-from bigclf.deltas import difference, n_bytes
+from bigclf.deltas import n_bytes
 from bigclf.errors import BigclfError, ClusterError, DataError, MemoryBudgetError, RunError
 from bigclf.machine import differences, facts, remedy
 from bigclf.metrics import PartialEvaluation, PartialRegression
@@ -43,6 +43,7 @@ from bigclf.training.errands import (
     Parcel,
     Shipment,
     attempt_visit,
+    changes_to,
     farewell,
     greet,
     on_trial,
@@ -1018,7 +1019,7 @@ class DaskEngine(Crew):
                 changes = {}
                 for number, state in self._states.items():
                     before = self._previous[number] if base else self._zero(number)
-                    changes[number] = difference(before, state, state.weights.shape[0]) or state
+                    changes[number] = changes_to(before, state, self.job.plan) or state
                 self._shipments[base] = Parcel(Shipment(self._version, base, changes))
             return self._shipments[base]
 

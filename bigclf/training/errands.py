@@ -23,6 +23,7 @@ from bigclf.deltas import Delta, applied, apply, difference
 from bigclf.errors import DataError
 from bigclf.machine import facts
 from bigclf.training.bench import Bench, Job, Missing
+from bigclf.training.plan import Plan
 from bigclf.training.run_directory import load_rows, publish_arrays
 from bigclf.training.sources import warm
 from bigclf.training.visit import Carry, Dual, Outcome, Part, RowFile, Visit, named_rows
@@ -74,8 +75,7 @@ class Place:
             if isinstance(change, Delta):
                 apply(self.states[number], change)
             else:
-                for place, array in zip(self.states[number], change, strict=True):
-                    place[...] = array
+                self.states[number] = _taken(self.states[number], change)
         self.version = version
 
 
@@ -145,7 +145,7 @@ def make_visit(
             else [_loaded(c, keeps, place) for c in carries.content]
         )
         outcome = place.bench.visit(what, given, held, token)
-        parts = [_packed(part, state) for part, state in zip(outcome.parts, states, strict=False)]
+        parts = [_packed(part, state, place.job.plan) for part, state in zip(outcome.parts, states, strict=False)]
         carry = None
         midway = what.kind == "update" and what.segment < place.job.plan.segments - 1
         if keeps:
@@ -157,10 +157,25 @@ def make_visit(
         return outcome._replace(parts=parts, carry=carry)
 
 
-def _packed(part: Part, start: Any) -> Part:
+def changes_to(start: Any, state: Any, plan: Plan) -> Delta | None:
+    """What makes ``state`` out of ``start``, where that is less than the state. A state of touched places travels
+    whole: its arrays are as long as what it holds."""
+    return None if plan.places else difference(start, state, state.weights.shape[0])
+
+
+def _taken(state: Any, other: Any) -> Any:
+    """``other`` in the arrays of ``state``; in arrays of its own, which can grow, where it has another size."""
+    if any(mine.shape != array.shape for mine, array in zip(state, other, strict=True)):
+        return _copy(other)
+    for mine, array in zip(state, other, strict=True):
+        mine[...] = array
+    return state
+
+
+def _packed(part: Part, start: Any, plan: Plan) -> Part:
     """A part as it travels: changes alone where they are few; the weights at the start the driver has."""
     length = start.weights.shape[0]
-    state = difference(start, part.state, length)
+    state = changes_to(start, part.state, plan)
     if state is None:
         state = _copy(part.state)
     dual = part.dual

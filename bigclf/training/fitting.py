@@ -22,7 +22,7 @@ from bigclf.data.arrays import Arrays
 from bigclf.data.collected import collected, is_collection
 from bigclf.data.dataset import Dataset
 from bigclf.data.iterator import is_iterator, write_down
-from bigclf.errors import ClusterError, Interrupted, MemoryBudgetError, masked
+from bigclf.errors import ClusterError, Interrupted, masked
 from bigclf.jit import cpu_type
 from bigclf.losses import REGRESSION
 from bigclf.methods import METHODS, Method, Setting, native, resolve
@@ -111,7 +111,7 @@ def fit(
     multiclass : "one-vs-rest" (K problems over one read of each block), "native" (all classes at once, by those methods
         that have it), or "auto": the first, unless the method has the second only. Where weights of every feature and
         class do not fit in ``memory``, perceptron_mc, pa_mc, pa1_mc and pa2_mc (steps against one class) hold those
-        that are touched alone: the same numbers, and ``coef_`` is sparse. In one process.
+        that are touched alone: the same numbers, and ``coef_`` is sparse.
     dtype : of the weights while training, "float64" or "float32"; certificates are float64 always.
     memory : bytes for data, state and caches, as a number or like "256MB"; interpreter and libraries come on top.
     tol : relative duality gap at which to stop (dcd: 1e-3); epochs, max_seconds : limits. epochs=None is 10,000 for
@@ -215,7 +215,6 @@ def fit(
         )  # fmt: skip
         log.info("plan: %s", plan)
         if plan.places:
-            _require_alone(link)
             warm(problems[0].setting, source.index_width, dtype)
         for record in source.warnings:
             log.warning("%s", record)
@@ -315,15 +314,6 @@ def _refuse_beside_iterator(y: Any, sample_weight: Any, columns: Any, link: Any,
             raise TypeError(f"{name} has no effect with an iterator of blocks: they bring their own")
     if link is not None:
         raise TypeError("workers of a cluster do not see an iterator of blocks: write it down with write_shards")
-
-
-def _require_alone(link: Any) -> None:
-    """MemoryBudgetError on a cluster, whose workers have no way to send such states."""
-    if link is not None:
-        raise MemoryBudgetError(
-            "weights of every feature and class do not fit in memory=, and a state of touched features cannot travel "
-            "to workers of a cluster: leave workers out, or give more memory"
-        )
 
 
 @contextlib.contextmanager
