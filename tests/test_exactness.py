@@ -136,7 +136,7 @@ def test_rows_of_weight_zero_in_memory_do_not_change_the_runs_that_are_shuffled(
     spare_x, spare_y = random_rows(400, D, 0.9, seed=7, noise=1.0)
     mixed = np.random.default_rng(0).permutation(5400)
     rows, labels, weights = sp.vstack([x, spare_x]).tocsr()[mixed], np.append(y, spare_y)[mixed], 1.0 * (mixed < 5000)
-    there, given = weights > 0, dict(algo="pa1", epochs=2, progress=False)
+    there, given = weights > 0, dict(algo="pa1", epochs=2, class_weight="balanced", progress=False)
     found = fit(rows, labels, sample_weight=weights, **given)
     wanted = fit(rows[there], labels[there], **given)
     assert found.result_.plan["run"] == wanted.result_.plan["run"] > 1
