@@ -8,6 +8,7 @@ from making import random_rows, shards_of
 from test_cli import bigclf, error_of
 
 import bigclf as package
+from bigclf.errors import MemoryBudgetError
 from bigclf.training import forecast as module
 from bigclf.training.forecast import Rates, forecast
 
@@ -55,6 +56,20 @@ def test_bytes_moved_are_those_of_a_cluster(shards, rates, algo, more, quiet):
     moved = run.epochs * told["up"] + (run.epochs - 1) * told["down"]
     assert abs(moved / run.history[-1]["bytes_moved"] - 1) < 0.1
     assert told["epoch"] == told["up"] + told["down"] > 0
+
+
+def test_a_worker_has_the_working_sets_of_its_own_groups(shards, rates):
+    with pytest.raises(MemoryBudgetError) as refusal:
+        forecast(shards, algo="dcd", groups=2, memory="1MB")
+    least = str(refusal.value).split("memory=")[-1].removesuffix(" would do")
+    one = forecast(shards, algo="dcd", groups=2, memory=least)
+    two = forecast(shards, algo="dcd", groups=2, memory=least, workers=2)
+    for name in ("row state", "working set", "membership"):
+        assert two["memory"]["parts"][name] == one["plan"]["memory"][name] // 2 > 0
+    assert RATES.base < two["memory"]["likely"] < two["memory"]["total"] < one["memory"]["total"]
+    rows, members = 900, 2 * min(900, one["plan"]["set_rows"])
+    up = 2 * (41 * 8 + module.FIGURES) + 2 * 41 * 8 + 8 * rows + module.MEMBER_BYTES * members
+    assert two["network"]["up"] == up  # states of 40 features and a bias, v for the certificate, alpha, the set's rows
 
 
 def test_a_small_share_of_the_features_travels_as_changes():

@@ -378,14 +378,7 @@ class Sizes:
         self.chunk_rows = int(chunks.rows.max(initial=0))
         self.chunk = raw.buffer_bytes(self.chunk_rows, int(chunks.nnz.max(initial=0)), width, binary, constant)
         self.group_rows = max(int(chunks.rows[a:b].sum()) for a, b in edges)
-        row_group = raw.buffer_bytes(source.max_group_rows, source.max_group_nnz, width, binary)  # values are decoded
-        whole_rows, whole_nnz = source.whole_group  # with rows that are left out once they are decoded
-        whole = raw.buffer_bytes(whole_rows, whole_nnz, width, binary)
-        factor = DECODE_FACTOR + CUT_FACTOR * _shares_row_groups(chunks)
-        needed = factor * row_group
-        if whole > row_group:
-            needed = max(needed, (LEFT_OUT_FACTOR if source.written_here else factor) * whole)
-        self.decoding = 0 if in_memory else DECODE_BYTES + needed
+        self.decoding = 0 if in_memory else decoding_bytes(source)
         classes = self.setting.settings["n_classes"] if self.method.all_classes else 1
         self.weights = 8 * (source.n_features + 1) * classes
         self.narrow = np.dtype(dtype).itemsize * (source.n_features + 1) * classes
@@ -619,6 +612,19 @@ def _too_small(memory: int, least: int, parts: dict[str, int]) -> MemoryBudgetEr
     listed = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items() if size)
     enough = format_bytes(-(-least // MB) * MB)
     return MemoryBudgetError(f"memory={format_bytes(memory)} is too small: {listed}; memory={enough} would do")
+
+
+def decoding_bytes(source: Any) -> int:
+    """Most that a thread takes to decode a row group."""
+    width, binary = source.index_width, source.binary
+    row_group = raw.buffer_bytes(source.max_group_rows, source.max_group_nnz, width, binary)  # values are decoded
+    whole_rows, whole_nnz = source.whole_group  # with rows that are left out once they are decoded
+    whole = raw.buffer_bytes(whole_rows, whole_nnz, width, binary)
+    factor = DECODE_FACTOR + CUT_FACTOR * _shares_row_groups(source.chunks)
+    needed = factor * row_group
+    if whole > row_group:
+        needed = max(needed, (LEFT_OUT_FACTOR if source.written_here else factor) * whole)
+    return int(DECODE_BYTES + needed)
 
 
 def _shares_row_groups(chunks: Any) -> bool:
