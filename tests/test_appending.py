@@ -149,7 +149,7 @@ def test_raw_columns_become_the_features_that_they_are_there(tmp_path):
     spec = {"label": "y", "features": [{"numeric": "size", "scale": "standard"}, {"categorical": "colour"}]}
     first = bigclf.convert(tmp_path / "a.csv", tmp_path / "s", format="csv", features=spec)
     before = content(tmp_path / "s")
-    grown = bigclf.convert(tmp_path / "b.csv", tmp_path / "s", format="csv", append=True)
+    grown = bigclf.convert(tmp_path / "b.csv", tmp_path / "s", append=True)
     assert grown.features == first.features and grown.n_rows == 500 and grown.n_features == first.n_features
     assert {name: content(tmp_path / "s")[name] for name in before} == before
     model = bigclf.fit(grown, algo="dcd")

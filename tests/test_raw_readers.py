@@ -371,6 +371,7 @@ def test_a_proposed_spec_is_one_that_can_be_used(tmp_path):
             "id": [f"row-{k}" for k in range(m)],
             "age": rng.integers(18, 90, m),
             "flag": rng.integers(0, 2, m),
+            "rare": np.where(np.arange(m) % 150 == 0, np.arange(m) // 150 + 1, 0),
             "pay": np.round(np.exp(rng.normal(0, 3, m)), 2),
             "job": rng.choice(["clerk", "cook", ""], m),
             "notes": [" ".join(rng.choice(["so", "it", "goes", "on", "for", "ever"], 8)) for _ in range(m)],
@@ -385,13 +386,14 @@ def test_a_proposed_spec_is_one_that_can_be_used(tmp_path):
     assert spec == found.spec() and found.label == "class" and spec.reader["separator"] == ";"
     kinds = {c.name: (c.kind, c.options) for c in found.columns}
     assert kinds["id"][0] == "" and kinds["job"] == ("categorical", {}) and kinds["since"] == ("date", {})
-    assert kinds["flag"] == ("numeric", {"scale": "none"}) and kinds["pay"] == ("numeric", {"scale": "log"})
+    assert kinds["flag"] == kinds["rare"] == ("numeric", {"scale": "none"})
+    assert kinds["pay"] == ("numeric", {"scale": "log"})
     assert kinds["notes"][0] == "text" and "# left out: id" in told and "% missing" in told
     ds = bigclf.convert(tmp_path / "r.csv", tmp_path / "s", features=told)
     assert ds.n_rows == m and ds.classes.tolist() == ["a", "b"]
     frame.to_csv(tmp_path / "bare.csv", index=False, header=False)
     bare = suggest(tmp_path / "bare.csv")
-    assert bare.spec().reader["header"] is False and bare.label == "7"
+    assert bare.spec().reader["header"] is False and bare.label == "8"
     frame.to_json(tmp_path / "r.jsonl", orient="records", lines=True)
     assert suggest(tmp_path / "r.jsonl").spec().reader["format"] == "jsonl"
 

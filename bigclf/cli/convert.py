@@ -47,7 +47,7 @@ def command(ctx: click.Context, sources: tuple[str, ...], out: str, as_json: boo
     """
     said = columns.taken(options)
     form = options["format"] or (None if "spec" in said else columns.format_by_name(sources[0], said))
-    options["format"] = form or "svmlight"
+    options["format"] = form or (None if options["append"] else "svmlight")
     with terminal.usage_errors():
         as_there = options["append"] and not said  # raw columns become what they are in the shards that are there
         options["features"] = None if as_there else columns.features_of(said, list(sources), form)

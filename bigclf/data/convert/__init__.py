@@ -40,7 +40,7 @@ def convert(
     source: Any,
     out: files.PathLike,
     *,
-    format: str = "svmlight",
+    format: str | None = None,
     chunk_nnz: int = TARGET_NNZ,
     shuffle: bool = True,
     seed: int = 0,
@@ -66,7 +66,7 @@ def convert(
     out : directory to make; it appears when all is done, or not at all. A conversion that was killed, interrupted or
         found the disk full goes on from what it had finished when it is called again with the same sources and options.
     format : "svmlight", "vw" (Vowpal Wabbit's text) or a reader of your own (``bigclf.readers``); of raw columns "csv",
-        "tsv", "jsonl", "text" or "parquet".
+        "tsv", "jsonl", "text" or "parquet". None: what the shards that are appended to were made of, else "svmlight".
     chunk_nnz : entries a chunk.
     shuffle : put the rows in a random order that depends on ``seed``, the source's contents and nothing else.
     memory : bytes to allocate, over all processes and besides what interpreter and libraries take.
@@ -102,6 +102,7 @@ def convert(
             if kind is None:
                 raise DataError("rows of indices and values need no conversion: write them by to_parquet and open that")
             return convert(folder, format=kind, **given)
+    format = format or (appending.format_of(out) if append else "svmlight")
     if features is not None or format in RAW_FORMATS:
         _check_bad_rows(on_bad_rows, max_bad_fraction)
         _check_sizes(chunk_nnz, shard_nnz)

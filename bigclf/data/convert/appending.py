@@ -37,6 +37,15 @@ def there(out: files.PathLike) -> Dataset | None:
     return None
 
 
+def format_of(out: files.PathLike) -> str:
+    """What the shards that are there were made of, as far as they tell; text like LIBLINEAR's otherwise."""
+    before = there(out)
+    told = {} if before is None else before.features
+    if told.get("kind") == "hashed names":
+        return "vw"
+    return str(told.get("reader", {}).get("format", "svmlight"))
+
+
 def identity(before: Dataset | None) -> list[Any]:
     """By what it is known again."""
     if before is None:

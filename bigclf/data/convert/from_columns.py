@@ -79,6 +79,10 @@ class Done(NamedTuple):
         """Whether what it wrote is as it was written; ``merged``: the runs are needed no more."""
         return self.tallies.is_whole() and (merged or all(map(merging.is_whole, self.runs)))
 
+    def as_written(self) -> Done:
+        """Without what stands in files."""
+        return self._replace(tallies=self.tallies._replace(held=None))
+
 
 def run_task(job: ColumnsJob, task: Task) -> Done:
     """Extract the rows of a task and spill them in key order."""

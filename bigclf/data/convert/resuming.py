@@ -190,7 +190,7 @@ class Workplace:
         key = _key(task)
         if key in self._whole:
             return
-        told = self._encode(done)
+        told = self._encode(done.as_written())
         self._line({"task": key, "done": told})
         self._done[key] = told
         self._whole.add(key)

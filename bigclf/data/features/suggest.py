@@ -20,6 +20,7 @@ from bigclf.errors import DataError, SchemaError
 SEPARATORS = (",", "\t", ";", "|")
 LABELS = ("label", "target", "class", "y", "outcome")  # names that say it
 FEW = 30  # distinct values that a label may well have
+SMALL = 10.0  # numbers up to here need no scale of their own where most are 0
 
 
 class Column(NamedTuple):
@@ -193,6 +194,9 @@ def _number_column(name: str, numbers: np.ndarray, distinct: int, about: str) ->
     about = f"{about}, {low:g} to {high:g}"
     if distinct == 2 and low == 0:
         return Column(name, "numeric", {"scale": "none"}, about, distinct)
+    if low >= 0 and high <= SMALL and np.count_nonzero(numbers) <= numbers.size / (2 if high <= 1 else 100):
+        # standardised, rows in which it is not 0 would be far from all others, and no row sparse
+        return Column(name, "numeric", {"scale": "none"}, f"{about}, 0 in most rows", distinct)
     middle = float(np.median(numbers))
     if low >= 0 and float(np.quantile(numbers, 0.99)) > 10 * max(middle, 1.0):
         return Column(name, "numeric", {"scale": "log"}, f"{about}, most of them small", distinct)

@@ -85,16 +85,17 @@ class Seen:
         if self.limit == 0:
             self.many = self.many or hashes.size > 0
             return
-        for h, count, name in zip(hashes.tolist(), counts.tolist(), names, strict=True):
+        for h, one in zip(hashes.tolist(), zip(counts.tolist(), names, strict=True), strict=True):
             known = table.get(h)
-            table[h] = (count, name) if known is None else (known[0] + count, min(known[1], name))
+            table[h] = one if known is None else (known[0] + one[0], one[1] if one[1] < known[1] else known[1])
         self._settle()
 
     def add(self, other: Seen) -> None:
         self.many = self.many or other.many
-        for h, (count, name) in other.table.items():
-            known = self.table.get(h)
-            self.table[h] = (count, name) if known is None else (known[0] + count, min(known[1], name))
+        table = self.table
+        for h, one in other.table.items():
+            known = table.get(h)
+            table[h] = one if known is None else (known[0] + one[0], one[1] if one[1] < known[1] else known[1])
         self._settle()
 
     def _settle(self) -> None:
@@ -295,16 +296,19 @@ def unpacked(text: np.ndarray, at: np.ndarray) -> list[bytes]:
 
 
 class Tallies(NamedTuple):
-    """A file of tallies, in the order of the pieces of the source, and its checksum."""
+    """A file of tallies, in the order of the pieces of the source, its checksum, and its content while that is held."""
 
     path: str
     checksum: str
+    held: list[Tally] | None = None
 
     def is_whole(self) -> bool:
         """Whether it is as it was written."""
         return files.checksum(self.path) == self.checksum
 
     def load(self, spec: Spec) -> list[Tally]:
+        if self.held is not None:
+            return self.held
         arrays = files.load_arrays(self.path)
         parts = [dict[str, np.ndarray]() for _ in range(int(arrays.pop("pieces")))]
         for name, array in arrays.items():
@@ -316,5 +320,6 @@ class Tallies(NamedTuple):
 def write_tallies(path: str, tallies: list[Tally]) -> Tallies:
     """Write tallies down."""
     arrays = {f"{k} {name}": array for k, tally in enumerate(tallies) for name, array in tally.arrays().items()}
-    files.save_arrays(path, pieces=np.array(len(tallies)), **arrays)
-    return Tallies(path, files.checksum(path) or "")
+    with files.open_binary(path, "xb") as file:  # not synced: who reads it later looks at the checksum
+        np.savez(file, pieces=np.array(len(tallies)), allow_pickle=False, **arrays)
+    return Tallies(path, files.checksum(path) or "", tallies)
