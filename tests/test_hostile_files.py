@@ -1,6 +1,7 @@
 """Parquet that is damaged, hostile or of a kind not read: an error that names it, never a crash, nothing run."""
 
 import json
+import os
 import pickle
 import random
 import subprocess
@@ -190,3 +191,20 @@ def test_a_hundred_thousand_files_are_listed(tmp_path):
     for number in range(100_000):
         (tmp_path / f"part-{number}.parquet").touch()
     assert len(files.expand(tmp_path)) == 100_000 and len(files.expand(tmp_path / "part-1*.parquet")) == 11_111
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_a_hundred_thousand_files_are_one_dataset(tmp_path):
+    """Fault 60: forty shards of ten rows or so under many names, described, remembered and read."""
+    (tmp_path / "r.svm").write_text("".join(f"{2 * (i % 2) - 1} {i % 7 + 1}:1 {i % 5 + 9}:0.5\n" for i in range(400)))
+    few = convert(tmp_path / "r.svm", tmp_path / "s", shard_nnz=100, workers=1)
+    rows = [told.n_rows for told in few.by_file()]
+    (tmp_path / "many").mkdir()
+    for number in range(100_000):
+        os.link(few.files[number % len(few.files)], tmp_path / "many" / f"part-{number:06d}.parquet")
+    for _ in range(2):
+        ds = Dataset(tmp_path / "many")
+        assert ds.n_rows == sum(rows[k % len(rows)] for k in range(100_000))
+        assert any("same content" in text for text in ds.warnings)
+    assert ds.decode(99_999, 0).n_rows == rows[99_999 % len(rows)]
