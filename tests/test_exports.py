@@ -237,8 +237,14 @@ def test_onnxruntime_says_the_same(tmp_path, name):
         np.testing.assert_allclose(found["probabilities"], model.predict_proba(x), rtol=1e-9, atol=1e-15)
 
 
-def test_what_onnx_cannot_hold_is_refused_with_the_number(tmp_path):
-    weights = np.broadcast_to(np.float32(0), (3, 200_000_000))  # a view of one number
+@pytest.mark.parametrize(
+    "weights",
+    [np.broadcast_to(np.float32(0), (3, 200_000_000)),  # a view of one number
+     sp.csr_matrix((3, 200_000_000), dtype=np.float32)],
+    ids=["dense", "sparse"],
+)  # fmt: skip
+def test_what_onnx_cannot_hold_is_refused_with_the_number(tmp_path, weights):
+    """Its graph is dense, so that weights of which few are not 0 take the same room."""
     model = made((1, 2, 3))
     model.coef_ = weights
     with pytest.raises(RunError, match=r"2,147,483,647 bytes.*3 x 200,000,000 weights of 4 bytes take 2.40 GB"):

@@ -15,6 +15,7 @@ from bigclf.errors import DataError, RunError
 from bigclf.metrics import BinnedRanking, Ranking, evaluate, score_bins
 from bigclf.model import Model
 from bigclf.reporting import curves, history_of, report, subject_of
+from bigclf.reporting.content import Subject, _errors
 from bigclf.reporting.pictures import Line, chart, number_text, scale, tick_step, ticks
 from bigclf.training import fit
 
@@ -135,6 +136,16 @@ def test_text_from_data_stays_text(tmp_path):
     assert any(name == "aria-label" and EVIL in value for _, name, value in page.attributes)
     drawn = Parsed(str(chart(EVIL, [Line(EVIL, [1, 2], [1, 2]), Line("b", [1, 2], [2, 3])], EVIL, EVIL)))
     assert drawn.elements <= {"svg", "g", "path", "text", "circle", "p", "span"} and drawn.text.count(EVIL) == 3
+
+
+def test_an_epoch_that_only_certifies_is_drawn_as_no_epoch_without_errors():
+    judged = [{"epoch": k + 1, "rows": 10, "error": share} for k, share in enumerate((0.5, 0.25, 0.2))]
+    certifying = {"epoch": 4, "rows": 0, "error": 0.0}
+
+    def drawn(history):
+        return str(_errors(Subject("t", None, {}, history, None, None)).drawing)
+
+    assert drawn([*judged, certifying]) == drawn(judged) != drawn([*judged, {**certifying, "rows": 10}])
 
 
 def test_a_run_under_way_and_what_is_none(tmp_path):

@@ -363,7 +363,8 @@ def _objectives(subject: Subject) -> Figure | None:
 
 
 def _errors(subject: Subject) -> Figure | None:
-    mine = _series(subject.history, "error", 100.0)
+    learned = [r for r in subject.history if r.get("rows", 1)]  # one that only certifies judges no row
+    mine = _series(learned, "error", 100.0)
     judged = [
         (r["epoch"], 100 * (1 - r["validation"]["accuracy"]))
         for r in subject.history
