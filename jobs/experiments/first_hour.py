@@ -239,7 +239,7 @@ def spec_of(case: Case) -> Spec:
 
     said = said_of(case)
     form = said.pop("format", None)
-    spec = parse(features_of({name: said[name] for name in OPTIONS if name in said}, [], form))
+    spec = parse(features_of({name: said[name] for name in OPTIONS if name in said}, [case.source], form))
     return spec if spec.terms else parse({**spec.as_json(), "features": [{"text": "text"}]})
 
 
