@@ -2,6 +2,9 @@
 
 On a mistake, m = y w.x <= 0:  w <- w + y x.   Rows of norm at most R that some unit vector separates by gamma cause
 at most (R/gamma)^2 mistakes in all, in any order and however often they are shown (Block, Novikoff 1962).
+
+The average is over all steps of all epochs, those without a mistake too. Where labels are wrong, more epochs fit the
+wrong ones, in the average as in the last weights: ``validate`` with ``early_stopping`` ends in time.
 """
 
 from __future__ import annotations
