@@ -6,6 +6,7 @@ else and a checksum for each tensor. Nothing in it is ever executed, and reading
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import json
@@ -158,6 +159,24 @@ class Model:
             what = "lacks what was learned of them" if is_columns(self.features) else "was trained on features"
             raise ValueError(f"raw columns cannot be predicted: this model {what}; convert the rows to shards")
         return Finisher(parse(self.features), checked(self.learned, self.features, ""))
+
+    def reading(self, options: Mapping[str, Any]) -> Model:
+        """The same model for raw files that are read in another way: options of the reader of a spec, such as
+        ``header=False, names=[...]``.
+
+        Raises
+        ------
+        ValueError : the model does not take raw files. SchemaError : naming the option.
+        """
+        from bigclf.data.convert.tables import reading
+
+        kept = {name: value for name, value in self.finisher.spec.reader.items()
+                if name != "names" or not options.get("header")}  # fmt: skip
+        how = reading({**kept, **options}).as_json()
+        found = copy.copy(self)
+        found.__dict__.pop("finisher", None)
+        found.features = {**self.features, "reader": how}
+        return found
 
     def is_raw(self, data: Any) -> bool:
         """Whether ``data`` is rows of raw columns (a table, or files that are no shards) for a model of such."""

@@ -90,9 +90,12 @@ def predict(
         skipped += found.get("unseen", 0)
     if skipped:
         warnings.warn(unseen_text(skipped, model.n_features), stacklevel=2)
+    rows = [int(shards.claims(path).n_rows) for path in targets]
+    if empty := [one.path for one, count in zip(inputs, rows, strict=True) if not count]:
+        warnings.warn(f"{empty[0]}{', ...' * (len(empty) > 1)}: there are no rows", stacklevel=2)
     return {
         "out": str(out),
-        "rows": sum(int(shards.claims(path).n_rows) for path in targets),
+        "rows": sum(rows),
         "written": len(todo),
         "kept": len(targets) - len(todo),
         "rows_kept": sum(before.values()),

@@ -112,7 +112,14 @@ def converted(
     made = _once(out, lambda: convert_columns(data, out, spec, learned=learned, **told, **options))  # type: ignore[arg-type]
     if directory is None:
         _forget(home)
-    return made
+    return _made_of(made, data)
+
+
+def _made_of(dataset: Dataset, data: Any) -> Dataset:
+    """Shards of the cache that errors name by the file they were made of."""
+    named = places(data)
+    dataset.made_of = named[0].path if len(named) == 1 else f"{named[0].path}, ..."
+    return dataset
 
 
 def sparse_text(
@@ -128,7 +135,7 @@ def sparse_text(
     options = dict(options, hash_bits=hash_bits, on_bad_rows=on_bad_rows, overwrite=True)
     made = _once(out, lambda: convert(data, out, format=format, seed=seed, **options))
     _forget(home)
-    return made
+    return _made_of(made, data)
 
 
 def _once(out: str, make: Callable[[], Dataset]) -> Dataset:

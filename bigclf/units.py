@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgtp]?)(i?)b?\s*", re.IGNORECASE)
@@ -34,6 +35,14 @@ def format_bytes(size: float) -> str:
 def format_count(count: float) -> str:
     """``count`` in full with thousands apart below a million, above it with three figures: ``119 M``."""
     return _scaled(count, ("", "k", "M", "G", "T", "P")) if abs(count) >= 1e6 else f"{count:,.0f}"
+
+
+def near(name: object, known: Iterable[str]) -> str:
+    """``; did you mean fit?`` where ``name`` is nearly one of the names that are known, else nothing."""
+    import difflib
+
+    found = difflib.get_close_matches(str(name), list(known), 1)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def plural(count: int, noun: str) -> str:

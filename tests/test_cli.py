@@ -221,7 +221,7 @@ def test_labels_come_back_as_they_were(tmp_path):
 
 def test_usage_errors_are_2(place, tmp_path):
     m = tmp_path / "m"
-    assert "No such command" in error_of("fitt", code=2)
+    assert "no such command 'fitt'; did you mean fit?" in error_of("fitt", code=2)
     assert "--bogus" in error_of("fit", "x", "-o", m, "--bogus", code=2)
     assert "no effect" in error_of("fit", place / "shards", "-o", m, "--algo", "pa", "--C", 2, code=2)
     assert "tol has no effect" in error_of("fit", place / "shards", "-o", m, "--algo", "pa1", "--tol", "0.1", code=2)

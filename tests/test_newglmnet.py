@@ -195,7 +195,7 @@ def test_the_choice_is_told(tmp_path):
     assert model.result_.chosen in (tmp_path / "run" / "run.json").read_text()
     with pytest.raises(ValueError, match="finds no method for loss=hinge, penalty=elastic_net"):
         fit(x, y, algo="auto", penalty="elastic_net", loss="hinge")
-    with pytest.raises(TypeError, match=r"unknown parameter 'alpah': no method has it \(did you mean alpha\?\)"):
+    with pytest.raises(TypeError, match=r"unknown parameter 'alpah': no method has it; did you mean alpha\?"):
         fit(x, y, algo="auto", alpah=0.1)
     with pytest.raises(ValueError, match="finds no method for .*r=.*; r is a parameter of arow, arow_var, arow_full"):
         fit(x, y, algo="auto", r=0.1)

@@ -62,6 +62,13 @@ class Program(click.Group):
         module, _, attribute = COMMANDS[name].partition(":")
         return getattr(importlib.import_module(f"bigclf.cli.{module}"), attribute or "command")
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        from bigclf.units import near
+
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"no such command {args[0]!r}{near(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with terminal.errors_as_lines(None):
             return super().make_context(*args, **kwargs)

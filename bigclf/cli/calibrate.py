@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from bigclf.cli import terminal
+from bigclf.cli import columns, terminal
 from bigclf.cli.evaluate import refuse_existing
 from bigclf.units import plural
 
@@ -20,14 +20,16 @@ NAMES = {"platt": "Platt's sigmoid", "isotonic": "isotonic regression"}
 @click.option("-o", "--output", "out", required=True, metavar="OUT", help="Where the calibrated model goes.")
 @click.option("--method", type=click.Choice(["platt", "isotonic"]), default="platt", show_default=True, help="A sigmoid"
               " of the decision value, or any rising function (for a thousand rows or more).")  # fmt: skip
+@columns.reader_options
 @terminal.memory_option
 @terminal.overwrite_option
 @terminal.json_option
 def command(
-    model: str, data: tuple[str, ...], out: str, method: str, memory: str | None, overwrite: bool, as_json: bool
-) -> None:
-    """Learn from the labelled shards DATA, which MODEL was not trained on, what probability each decision value of
-    MODEL stands for, in one read.
+    model: str, data: tuple[str, ...], out: str, method: str, memory: str | None, overwrite: bool, as_json: bool,
+    **reader: Any,
+) -> None:  # fmt: skip
+    """Learn from the labelled rows DATA (shards, or raw files like those that MODEL learned from), which MODEL was not
+    trained on, what probability each decision value of MODEL stands for, in one read.
 
     OUT decides as MODEL does, and has probabilities for `bigclf predict --proba` and `bigclf evaluate`.
     """
@@ -40,7 +42,8 @@ def command(
     try:
         where = list(data) if len(data) > 1 else data[0]
         with terminal.usage_errors():
-            found = calibrate(load(model), where, method=method, memory=memory or "1GB", progress=progress)
+            known = columns.as_read(load(model), reader)
+            found = calibrate(known, where, method=method, memory=memory or "1GB", progress=progress)
     finally:
         progress.stop()
     found.save(out)

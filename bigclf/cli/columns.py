@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from bigclf.cli import terminal
 
-READER = ("header", "names", "separator", "encoding", "multiline")
+READER = ("header", "names", "skip_lines", "separator", "encoding", "multiline")
 OPTIONS = ("spec", "features_of", "label", "numeric", "categorical", "text", "date", "hash_bits", *READER)
 
 
+def _with(options: list[Callable[..., Any]], command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def reader_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how raw files are read."""
+    options = [
+        click.option("--header/--no-header", default=None, help="Whether the first line names the columns (else 0, 1,"
+                     " 2 ...)."),
+        click.option("--names", metavar="A,B,...", help="Names of the columns."),
+        click.option("--skip-lines", type=click.IntRange(0), metavar="N", help="Lines of a csv or tsv before the table"
+                     " begins, such as a title."),
+        click.option("--separator", metavar="CHAR", help="Between fields  [default: , or for tsv a tab]"),
+        click.option("--encoding", metavar="NAME", help="Of text that is not UTF-8, such as latin-1."),
+        click.option("--multiline", is_flag=True, default=None, help="Quoted fields may hold line breaks."),
+    ]  # fmt: skip
+    return _with(options, command)
+
+
 def columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command."""
+    """Add the options that say what becomes of raw columns, and how they are read."""
     options = [
         click.option("--spec", metavar="FILE.yaml", help="What becomes of raw columns, and how they are read."),
         click.option("--features-of", metavar="MODEL|SHARDS", help="The features of a model or of shards, with what was"
@@ -26,16 +47,64 @@ def columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--date", metavar="E", help="Columns of dates."),
         click.option("--hash-bits", type=click.IntRange(1, 30), help="Hash every category (and the names of vw) to 2^N"
                      " features."),
-        click.option("--header/--no-header", default=None, help="Whether the first line names the columns (else 0, 1,"
-                     " 2 ...)."),
-        click.option("--names", metavar="A,B,...", help="Names of the columns."),
-        click.option("--separator", metavar="CHAR", help="Between fields  [default: , or for tsv a tab]"),
-        click.option("--encoding", metavar="NAME", help="Of text that is not UTF-8, such as latin-1."),
-        click.option("--multiline", is_flag=True, default=None, help="Quoted fields may hold line breaks."),
     ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return _with(options, reader_options(command))
+
+
+def raw_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what a command that trains needs to take raw files."""
+    options: list[Callable[..., Any]] = [
+        click.option("--format", help="DATA is raw: svmlight, vw, csv, tsv, jsonl, text, parquet; made shards in a"
+                     " cache."),
+        columns_options,
+        click.option("--on-bad-rows", type=click.Choice(["error", "skip"]), help="Of raw rows that cannot be used."),
+    ]  # fmt: skip
+    return _with(options, command)
+
+
+class Asked(NamedTuple):
+    """What was said of raw files: their format, options of columns, what becomes of bad rows."""
+
+    format: str | None
+    said: dict[str, Any]
+    bad: str | None
+
+    @classmethod
+    def taken(cls, options: dict[str, Any]) -> Asked:
+        """Taken out of the options of a command."""
+        return cls(options.pop("format"), taken(options), options.pop("on_bad_rows"))
+
+    def settled(self, data: list[str]) -> tuple[str | None, Any]:
+        """Format and spec of the files; None for shards, and no spec for rows that are sparse already."""
+        with terminal.usage_errors():
+            form = self.format or ("spec" not in self.said and format_by_name(data[0], self.said)) or None
+            return form, features_of(self.said, data, form)
+
+    def refuse_without_features(self, form: str | None, holdout: bool = False) -> None:
+        """UsageError naming the first option that has no effect on shards."""
+        for name, there in (("holdout", holdout), ("on-bad-rows", self.bad), ("format", form), *self.said.items()):
+            if there:
+                raise click.UsageError(f"--{name} is for raw tables and texts: --format csv, tsv, jsonl, text or "
+                                       "parquet; other text becomes shards by `bigclf convert` first")  # fmt: skip
+
+    def shards(self, data: list[str], keywords: dict[str, Any]) -> Any:
+        """The data as they are, or raw files as shards of the cache, and so the validation data of ``keywords``."""
+        form, features = self.settled(data)
+        if features is not None:
+            return converted(data, features, form, keywords, None, self.bad or "error")
+        if form and not self.said.keys() - {"hash_bits"}:
+            return sparse(data, None, form, keywords, self.bad or "error", self.said.get("hash_bits"))[0]
+        self.refuse_without_features(form)
+        return data if len(data) > 1 else data[0]
+
+
+def as_read(model: Any, options: dict[str, Any]) -> Any:
+    """The model for raw files that are read as these options, taken out of ``options``, say."""
+    said = taken(options)
+    if not said:
+        return model
+    with terminal.usage_errors():
+        return model.reading(_reader(said, None))
 
 
 def taken(options: dict[str, Any]) -> dict[str, Any]:
@@ -179,6 +248,11 @@ def _room(keywords: dict[str, Any]) -> int:
     from bigclf.units import parse_bytes
 
     return max(parse_bytes(keywords.get("memory", "1GB")), 2**28)
+
+
+def reader_of(options: dict[str, Any], format: str | None) -> dict[str, Any]:
+    """Options of a reader, taken out of those of a command."""
+    return _reader(taken(options), format)
 
 
 def _reader(said: dict[str, Any], format: str | None) -> dict[str, Any]:

@@ -6,13 +6,14 @@ from typing import Any
 
 import click
 
-from bigclf.cli import terminal
+from bigclf.cli import columns, terminal
 from bigclf.units import format_count, format_seconds
 
 
 @click.command("evaluate", short_help="Measure a model on labelled data.")
 @click.argument("model", metavar="MODEL")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
+@columns.reader_options
 @terminal.memory_option
 @terminal.workers_option
 @terminal.patience_option
@@ -21,14 +22,17 @@ from bigclf.units import format_count, format_seconds
 @click.option("--reliability", metavar="FILE.png", help="Also draw how often the probabilities come true.")
 @terminal.overwrite_option
 @terminal.json_option
+@click.pass_context
 def command(
-    model: str, data: tuple[str, ...], memory: str | None, workers: str | None, patience: tuple[str, ...],
-    output: str | None, report: str | None, reliability: str | None, overwrite: bool, as_json: bool,
+    ctx: click.Context, model: str, data: tuple[str, ...], memory: str | None, workers: str | None,
+    patience: tuple[str, ...], output: str | None, report: str | None, reliability: str | None, overwrite: bool,
+    as_json: bool, **reader: Any,
 ) -> None:  # fmt: skip
-    """Accuracy, AUC, F1 and the confusion of MODEL on the labelled shards DATA; of a model with probabilities also
-    log loss and calibration error.
+    """Accuracy, AUC, F1 and the confusion of MODEL on the labelled rows DATA (shards, or raw files like those that
+    MODEL learned from); of a model with probabilities also log loss and calibration error.
 
-    Of a model that predicts numbers: mean squared and absolute error, and R^2.
+    Of a model that predicts numbers: mean squared and absolute error, and R^2. Exit code 3: no row has a label that
+    MODEL knows.
     """
     from bigclf.model import load
 
@@ -38,7 +42,7 @@ def command(
     if report and workers:
         raise click.UsageError("--report needs every decision value and measures in this process: without --workers")
     where = list(data) if len(data) > 1 else data[0]
-    known = load(model)
+    known = columns.as_read(load(model), reader)
     if reliability:
         require_reliability(known)
     if report:
@@ -55,6 +59,11 @@ def command(
         print_evaluation(result)
         if report:
             click.echo(f"  report: {report}")
+    if not numeric(result) and sum(result.unknown.values()) == result.n:
+        here, there = (", ".join(map(repr, list(labels)[:5])) for labels in (result.unknown, result.classes))
+        text = f"no row has a label that the model knows: it knows {there}, the rows have {here}"
+        terminal.say("error:", text, "red")
+        ctx.exit(terminal.BAD_DATA)
 
 
 def measure(model: Any, data: Any, memory: str, workers: str | None, patience: tuple[str, ...]) -> Any:

@@ -64,9 +64,7 @@ from bigclf.units import format_bytes, format_seconds, plural
 @click.option("--columns", metavar="ROLE=NAME,...", help="Columns of label, weight, features (or indices, values).")
 @click.option("--report", metavar="FILE.html", help="Also write a report that a browser shows; with --validate it"
               " measures the model there.")  # fmt: skip
-@click.option("--format", help="DATA is raw: svmlight, vw, csv, tsv, jsonl, text, parquet; made shards in a cache.")
-@columns.columns_options
-@click.option("--on-bad-rows", type=click.Choice(["error", "skip"]), help="Of raw rows that cannot be used.")
+@columns.raw_options
 @click.option("--evaluate", "test", metavar="DATA", help="Data to measure the model on in the end.")
 @click.option("--holdout", type=click.FloatRange(0, 0.9, min_open=True), metavar="SHARE", help="Hold out this share of"
               " raw rows, chosen by a hash of their place, and measure the model on them in the end.")  # fmt: skip
@@ -82,8 +80,8 @@ def command(
     lost; the last line says how to go on.
     """
     overwrite, resume = options.pop("overwrite"), options["resume"]
-    test, holdout, form = options.pop("test"), options.pop("holdout"), options.pop("format")
-    bad, said = options.pop("on_bad_rows"), columns.taken(options)
+    test, holdout, asked = options.pop("test"), options.pop("holdout"), columns.Asked.taken(options)
+    bad = asked.bad or "error"
     own_directory = options["run_dir"] is None
     run_dir = options["run_dir"] = options["run_dir"] or f"{model}.run"
     if report and files_exist(report) and not (overwrite or resume):
@@ -91,17 +89,13 @@ def command(
     prepare(model, run_dir, overwrite=overwrite, resume=resume)
     keywords = fit_keywords(ctx, options)
     rows: Any = list(data)
-    with terminal.usage_errors():
-        form = form or ("spec" not in said and columns.format_by_name(rows[0], said)) or None
-        features = columns.features_of(said, rows, form)
-    if features is None and form and not (holdout or said.keys() - {"hash_bits"}):  # rows that are sparse already
-        rows, test = columns.sparse(rows, test, form, keywords, bad or "error", said.get("hash_bits"))
-    elif features is None and (holdout or bad or form or said):
-        option = "holdout" if holdout else "on-bad-rows" if bad else "format" if form else next(iter(said))
-        raise click.UsageError(f"--{option} is for raw tables and texts: --format csv, tsv, jsonl, text or parquet; "
-                               "other text becomes shards by `bigclf convert` first")  # fmt: skip
+    form, features = asked.settled(rows)
     if features is not None:
-        rows = columns.converted(rows, features, form, keywords, holdout, bad or "error")
+        rows = columns.converted(rows, features, form, keywords, holdout, bad)
+    elif form and not (holdout or asked.said.keys() - {"hash_bits"}):  # rows that are sparse already
+        rows, test = columns.sparse(rows, test, form, keywords, bad, asked.said.get("hash_bits"))
+    else:
+        asked.refuse_without_features(form, bool(holdout))
     again = terminal.command_line(ctx, resume=True)
     try:
         with terminal.resumable(again):
@@ -116,7 +110,7 @@ def command(
     if own_directory:
         clear_run(run_dir)
     if holdout:
-        test = columns.held_out(list(data), rows, keywords, holdout, bad or "error")
+        test = columns.held_out(list(data), rows, keywords, holdout, bad)
     measured = None if test is None else measure(trained, test)
     if as_json:
         figures = {} if measured is None else {"evaluation": measured.to_dict()}
@@ -185,6 +179,7 @@ def has_checkpoint(directory: str) -> bool:
     return any(name.startswith("state-") for name in files.list_directory(directory))
 
 
+SMALL = 1_000_000  # bytes at the peak that are lost among those of interpreter and libraries
 RUN_FILES = ("run.json", "history.jsonl", "lease", "model.bigclf")
 _TEXT_TO_VALUE = {"params", "columns", "class_weight", "workers", "bias", "patience"}
 
@@ -329,5 +324,7 @@ def memory_text(memory: dict[str, Any] | None) -> str | None:
     if not memory or "planned" not in memory:
         return None
     base = memory.get("base", 0)
-    planned, peak = (format_bytes(max(memory.get(key, 0) - base, 0)) for key in ("planned", "peak"))
-    return f"{planned} planned, {peak} at the peak, beside {format_bytes(base)} of interpreter and libraries"
+    planned, peak = (max(memory.get(key, 0) - base, 0) for key in ("planned", "peak"))
+    taken = format_bytes(peak) if peak >= SMALL else f"less than {format_bytes(SMALL)}"
+    return (f"{format_bytes(planned)} planned, {taken} at the peak, beside {format_bytes(base)} of interpreter and "
+            "libraries")  # fmt: skip

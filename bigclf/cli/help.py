@@ -8,6 +8,7 @@ from importlib import resources
 import click
 
 from bigclf.cli import terminal
+from bigclf.units import near
 
 TOPICS = (  # in the order in which a person needs them
     "laptop",
@@ -79,14 +80,11 @@ def _command_help(ctx: click.Context, name: str) -> str:
     ------
     click.UsageError : if there is neither a guide nor a command of that name.
     """
-    import difflib
-
     group = ctx.find_root().command
     found = group.get_command(ctx, name) if isinstance(group, click.Group) else None
     if found is None:
         known = [*TOPICS, *(group.list_commands(ctx) if isinstance(group, click.Group) else [])]
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise click.UsageError(f"no guide and no command {name!r}{hint} The guides are {', '.join(TOPICS)}")
+        guides = ", ".join(TOPICS)
+        raise click.UsageError(f"no guide and no command {name!r}{near(name, known)}; the guides are {guides}")
     with click.Context(found, info_name=name, parent=ctx.parent) as inner:
         return found.get_help(inner)

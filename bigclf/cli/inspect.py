@@ -22,20 +22,23 @@ from bigclf.units import format_bytes, format_seconds, plural
 @click.option("--suggest", is_flag=True, help="Propose a spec of features for a raw table, as YAML.")
 @click.option("--label", metavar="COL", help="With --suggest: the column to predict.")
 @click.option("--format", metavar="FORMAT", help="With --suggest: what the file is  [default: by a look at it]")
+@columns.reader_options
 @terminal.json_option
 def command(
-    things: tuple[str, ...], as_json: bool, by_shard: bool, suggest: bool, label: str | None, format: str | None
-) -> None:
+    things: tuple[str, ...], as_json: bool, by_shard: bool, suggest: bool, label: str | None, format: str | None,
+    **options: Any,
+) -> None:  # fmt: skip
     """What is in shards, a model, a run directory or a sweep's, with what one should know before training.
 
     Of a raw table (CSV, JSON lines, Parquet, text) --suggest proposes what its columns should become:
     `bigclf inspect rows.csv --suggest > spec.yaml`.
     """
+    reader = columns.reader_of(options, format)
     if suggest:
-        propose(list(things), label, format, as_json)
+        propose(list(things), label, reader, as_json)
         return
-    if label or format:
-        raise click.UsageError("--label and --format go with --suggest")
+    if label or reader:
+        raise click.UsageError("--label, --format and how a raw file is read go with --suggest")
     kind, facts, show = look(list(things), by_shard)
     if as_json:
         terminal.emit_json({"kind": kind, **facts})
@@ -43,12 +46,12 @@ def command(
         show()
 
 
-def propose(things: list[str], label: str | None, format: str | None, as_json: bool) -> None:
+def propose(things: list[str], label: str | None, reader: dict[str, Any], as_json: bool) -> None:
     """Print a spec for raw files."""
     from bigclf.data.features.suggest import as_yaml
     from bigclf.data.features.suggest import suggest as proposal
 
-    found = proposal(things, {} if format is None else {"format": format}, label)
+    found = proposal(things, reader, label)
     if as_json:
         terminal.emit_json(found.spec().as_json())
     else:

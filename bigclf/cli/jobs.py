@@ -21,7 +21,6 @@ names, has no source; aliases, tags and unknown keys are errors with their line.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +31,7 @@ import yaml
 
 from bigclf.cli import columns, terminal
 from bigclf.errors import BigclfError, masked
+from bigclf.units import near
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
@@ -397,9 +397,7 @@ class Job:
 
         algo = options.get("algo")
         if algo is not None and algo != "auto" and algo not in METHODS:
-            close = difflib.get_close_matches(str(algo), METHODS, 3)
-            hint = f"; did you mean {' or '.join(close)}?" if close else ""
-            raise self.fail(f"unknown algo {algo!r}{hint} (see bigclf algorithms)", *place, "algo")
+            raise self.fail(f"unknown algo {algo!r}{near(algo, METHODS)} (see bigclf algorithms)", *place, "algo")
         for key in ("params", "grid"):
             table = options.get(key)
             if table is not None and not isinstance(table, dict):

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from bigclf.cli import terminal
+from bigclf.cli import columns, terminal
 from bigclf.cli.evaluate import write_json
 from bigclf.cli.fit import fit_keywords
 from bigclf.cli.sweep import refuse_to_destroy, write_table
@@ -38,26 +38,28 @@ LINES = 30  # weights that are drawn
 @click.option("--threads", type=click.IntRange(1), help="Cores that read and learn; they never change the result.")
 @click.option("--local-dir", metavar="DIR", help="Where caches may lie.")
 @click.option("--columns", metavar="ROLE=NAME,...", help="Columns of label, weight, features (or indices, values).")
+@columns.raw_options
 @terminal.overwrite_option
 @terminal.json_option
 @click.pass_context
 def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, **options: Any) -> None:
-    """Train on the shards DATA at every value of C, each begun with the answer of the one before it.
+    """Train on DATA (shards, or raw tables and texts) at every value of C, each begun with the answer of the one before
+    it.
 
     DIR gets path.json, path.csv, model-1.bigclf for the smallest C and so on, and path.png where matplotlib is
     installed. Exit code 4: a value stopped at its limits before the tolerance.
     """
     from bigclf.data import files
 
-    overwrite = options.pop("overwrite")
+    overwrite, raw = options.pop("overwrite"), columns.Asked.taken(options)
     values = [terminal.number_or(text.strip()) for text in options.pop("C").strip("[] ").split(",")]
     refuse_to_destroy(out, FILES, "path", overwrite=overwrite, resume=options["resume"])
     keywords = fit_keywords(ctx, options)
-    run_dir = files.join(out, "run")
+    run_dir, rows = files.join(out, "run"), raw.shards(list(data), keywords)
     with terminal.resumable(terminal.command_line(ctx, resume=True)), terminal.usage_errors():
         from bigclf.training.path import path
 
-        found = path(list(data) if len(data) > 1 else data[0], C=values, run_dir=run_dir, **keywords)
+        found = path(rows, C=values, run_dir=run_dir, **keywords)
     written = write(found, out)
     files.remove_tree(run_dir)
     if as_json:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from bigclf.cli import terminal
+from bigclf.cli import columns, terminal
 from bigclf.units import format_bytes, format_seconds, plural
 
 
@@ -18,6 +20,7 @@ from bigclf.units import format_bytes, format_seconds, plural
               help="Features that the model does not know.")  # fmt: skip
 @click.option("--keep", metavar="NAME,...", help="Columns of DATA that pass through, or `none`  [default: all besides"
               " the rows]")  # fmt: skip
+@columns.reader_options
 @terminal.overwrite_option
 @terminal.json_option
 @click.pass_context
@@ -32,8 +35,10 @@ def command(
     keep: str | None,
     overwrite: bool,
     as_json: bool,
+    **reader: Any,
 ) -> None:
-    """Predict the class of every row of the shards DATA; labels are not needed.
+    """Predict the class of every row of DATA (shards, or raw files like those that MODEL learned from); labels are not
+    needed.
 
     OUT gets a Parquet file for each input file, with the columns of the input that are no part of its rows (of raw
     files: that no feature is made of). Run it again after an interruption: finished files are kept, and of long ones
@@ -47,7 +52,7 @@ def command(
     try:
         with terminal.resumable(terminal.command_line(ctx)):
             result = predict(
-                load(model), list(data) if len(data) > 1 else data[0], out,
+                columns.as_read(load(model), reader), list(data) if len(data) > 1 else data[0], out,
                 scores=scores, proba=proba, unseen=unseen, keep=names_in(keep), overwrite=overwrite, progress=progress,
             )  # fmt: skip
     finally:

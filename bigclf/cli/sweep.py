@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from bigclf.cli import terminal
+from bigclf.cli import columns, terminal
 from bigclf.cli.evaluate import write_json
 from bigclf.cli.fit import fit_keywords
 from bigclf.errors import RunError
@@ -59,28 +59,29 @@ NAMES = {"error": "error", "log_loss": "log loss", "mean_squared_error": "mean s
               " change the result.")  # fmt: skip
 @click.option("--local-dir", metavar="DIR", help="Where caches may lie.")
 @click.option("--columns", metavar="ROLE=NAME,...", help="Columns of label, weight, features (or indices, values).")
+@columns.raw_options
 @terminal.overwrite_option
 @terminal.json_option
 @click.pass_context
 def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, **options: Any) -> None:
-    """Train on the shards DATA with every value of the grid, measure each on rows it has not seen, and learn the best
-    from all rows.
+    """Train on DATA (shards, or raw tables and texts) with every value of the grid, measure each on rows it has not
+    seen, and learn the best from all rows.
 
     DIR gets results.json, results.csv, model.bigclf, and results.png where matplotlib is installed. Exit code 4: a
     point of the grid or the best model stopped at its limits before the tolerance.
     """
     from bigclf.data import files
 
-    overwrite = options.pop("overwrite")
+    overwrite, raw = options.pop("overwrite"), columns.Asked.taken(options)
     grid = grids_of(_pairs(options.pop("grid")))
     prepare(out, overwrite=overwrite, resume=options["resume"])
     keywords = fit_keywords(ctx, options)
     again = terminal.command_line(ctx, resume=True)
-    run_dir = files.join(out, "run")
+    run_dir, rows = files.join(out, "run"), raw.shards(list(data), keywords)
     with terminal.resumable(again), terminal.usage_errors():
         from bigclf.training.sweep import sweep
 
-        found = sweep(list(data) if len(data) > 1 else data[0], grid=grid, run_dir=run_dir, **keywords)
+        found = sweep(rows, grid=grid, run_dir=run_dir, **keywords)
     written = write(found, out)
     files.remove_tree(run_dir)
     if as_json:

@@ -82,8 +82,11 @@ def _instead(path: Any) -> str:
         if file.read(9)[8:] == b"{":
             return "; it is a model by the looks of it, and rows are wanted here"
         if format_by_name(str(path), {}) not in (None, "vw"):
-            return ("; of a raw table `bigclf convert` and `bigclf fit` want to know the columns: --label COL or --spec"
-                    " FILE (bigclf help data)")  # fmt: skip
+            ctx = click.get_current_context(silent=True)
+            if ctx is not None and any(param.name == "spec" for param in ctx.command.params):
+                return "; of a raw table say the columns: --label COL or --spec FILE (bigclf help data)"
+            return (f"; a raw table becomes shards by `bigclf convert {path} OUT --label COL`, or --spec FILE (bigclf"
+                    " help data)")  # fmt: skip
     return "; text becomes shards by `bigclf convert`"
 
 

@@ -101,6 +101,7 @@ class Dataset:
     digest : hex; the same only for the same files, columns and cut.
     warnings : what a user should know before training.
     report : figures of the conversion that made the files; else empty.
+    made_of : the raw file that a person named, where the shards are the cache's; else None.
     chunks : the chunk table.
 
     Raises
@@ -130,6 +131,7 @@ class Dataset:
         self.fingerprints = in_threads(files.fingerprint, self.files)
         self.digest = self._digest()
         self.report: dict[str, Any] = {}
+        self.made_of: str | None = None
         self._handles = threading.local()
         self._damaged: list[str] = []
         self._takes_part = False  # rows of weight 0 are left out
@@ -626,7 +628,7 @@ def require_trainable(dataset: Dataset, regression: bool = False) -> None:
     DataError : for zero rows, one class only or labels that are no classes (unless ``regression``), or row weights
         that are all zero.
     """
-    place = dataset.files[0] if len(dataset.files) == 1 else None
+    place = dataset.made_of or (dataset.files[0] if len(dataset.files) == 1 else None)
     if dataset.n_rows == 0:
         raise DataError(f"there are no rows in {len(dataset.files)} file(s)", file=place)
     if not regression:
@@ -634,7 +636,8 @@ def require_trainable(dataset: Dataset, regression: bool = False) -> None:
     if not regression and dataset.classes.size < 2:
         only = dataset.classes[0].item()
         message = f"every one of the {dataset.n_rows:,} rows has the label {only!r}; training needs two classes"
-        raise DataError(message, file=place, column=dataset.layout.label)
+        named = dataset.features.get("label") if dataset.made_of else None  # raw columns: what the file calls it
+        raise DataError(message, file=place, column=named["column"] if named else dataset.layout.label)
     if dataset.weighted and dataset.weight_sum == 0:
         raise DataError("every row weight is zero", file=place, column=dataset.layout.weight)
 

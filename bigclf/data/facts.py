@@ -27,6 +27,7 @@ from bigclf.units import format_bytes
 
 MAX_FLOAT_CLASSES = 100_000  # more distinct labels that are not whole numbers are no classes
 MANY_FLOAT_CLASSES = 20  # more are warned of
+MANY_WHOLE_CLASSES = 50
 GIVEN = {"kind": "given", "version": 1}
 Line = tuple[int, int, int, int, int, int]  # a chunk: row group, first row, rows, nnz; of them, those of weight 0
 _A = TypeVar("_A")
@@ -334,12 +335,15 @@ def is_sorted(counts: np.ndarray, changes: int) -> bool:
 
 
 def warn_of_numbers(classes: np.ndarray | None) -> list[str]:
-    """A warning where classes look like numbers to predict: they are many and not all whole."""
-    if classes is None or classes.dtype.kind != "f" or classes.size <= MANY_FLOAT_CLASSES:
+    """A warning where classes look like numbers to predict: many that are not all whole, or very many whole ones that
+    do not count from 0 or 1."""
+    if classes is None or classes.dtype.kind not in "iuf" or classes.size <= MANY_FLOAT_CLASSES:
         return []
-    if (classes == np.floor(classes)).all():
+    whole = bool((classes == np.floor(classes)).all())
+    if whole and (classes.size <= MANY_WHOLE_CLASSES or classes[-1] - classes.size in (-1, 0)):
         return []
-    return [f"the {classes.size:,} distinct labels, not all of them whole numbers, are taken for as many classes; to "
+    kind = "numbers" if whole else "not all of them whole numbers"
+    return [f"the {classes.size:,} distinct labels, {kind}, are taken for as many classes; to "
             f"predict numbers take a loss for them: {', '.join(REGRESSION)}"]  # fmt: skip
 
 

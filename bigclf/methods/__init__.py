@@ -6,7 +6,6 @@ A method is a file with its kernels and a line in ``METHODS`` (``table.py``); th
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from bigclf.methods.method import SCHEDULES, SHARES, Method, Param, by_shares
 from bigclf.methods.table import METHODS
 from bigclf.mixing import Rule
 from bigclf.penalties import PENALTIES
+from bigclf.units import near
 
 __all__ = [
     "METHODS", "SCHEDULES", "SHARES", "Method", "Param", "Setting", "by_shares", "listed", "native", "require_known",
@@ -130,14 +130,14 @@ def resolve(
     TypeError : a parameter that would have no effect, naming the methods on which it has one.
     """
     if algo not in METHODS:
-        raise ValueError(f"unknown algo {algo!r}; there are: {', '.join(METHODS)}")
+        raise ValueError(f"unknown algo {algo!r}{near(algo, METHODS)}; there are: {', '.join(METHODS)}")
     method = METHODS[algo]
     own = {param.name: param for param in method.params}
     for name in given:
         if name not in own:
             others = [m.name for m in METHODS.values() if any(p.name == name for p in m.params)]
             has = f"{algo.removesuffix('_mc')} takes {', '.join(own) or 'none'}"
-            where = f"it has an effect with {listed(others)}" if others else f"no method has it{_near(name, own)}"
+            where = f"it has an effect with {listed(others)}" if others else f"no method has it{near(name, own)}"
             raise TypeError(f"{name} has no effect with {method.asked}: {where}; {has}")
     if loss is not None and loss not in method.losses:
         has = f"it has {', '.join(method.losses)}" if method.losses else "it is its own loss"
@@ -188,12 +188,7 @@ def require_known(names: Iterable[str]) -> None:
     every = list(dict.fromkeys(param.name for method in METHODS.values() for param in method.params))
     for name in names:
         if name not in every:
-            raise TypeError(f"unknown parameter {name!r}: no method has it{_near(name, every)}")
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), 1)
-    return f" (did you mean {near[0]}?)" if near else ""
+            raise TypeError(f"unknown parameter {name!r}: no method has it{near(name, every)}")
 
 
 def native(algo: str, multiclass: str) -> str:

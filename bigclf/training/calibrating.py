@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from bigclf.metrics import (
     scoring_bytes,
 )
 from bigclf.model import MANY_CLASSES, Model, is_stored
+from bigclf.raw import as_shards, labels_of_table
 from bigclf.units import format_bytes, parse_bytes
 
 log = logging.getLogger("bigclf")
@@ -83,7 +84,8 @@ def calibrate(
     ----------
     model : of classes, at most 1,000 of them; trained with any loss, or calibrated before.
     data : rows that it was not trained on: shards (path, directory, glob, list of them, Dataset), or an array [n, d]
-        with labels ``y`` [n] and, if given, row weights ``sample_weight`` [n]; shards bring theirs.
+        with labels ``y`` [n] and, if given, row weights ``sample_weight`` [n]; shards bring theirs. Of a model of raw
+        columns also raw files, or a table.
     method : "platt" (a sigmoid of the decision value: two numbers a class, for few rows too) or "isotonic" (any
         non-decreasing function: for a thousand rows or more).
     memory : bound of what is allocated; where it has no room for every decision value, neighbours are taken together.
@@ -106,13 +108,14 @@ def calibrate(
         raise ValueError("a model that predicts numbers has no classes to give probabilities of")
     if model.classes_.size > MANY_CLASSES:
         raise ValueError(f"{model.classes_.size:,} classes are too many to be calibrated; at most {MANY_CLASSES:,} are")
-    read = _Shards if is_stored(data) else _Array
-    rows = read(model, data, y, sample_weight, parse_bytes(memory), progress)
-    for scores, true, weights in rows:
-        rows.add(scores, true, weights)
     found = copy.copy(model)
     found.facts = dict(model.facts)
-    found.calibration = rows.concluded(method)
+    given = y, sample_weight, parse_bytes(memory), progress
+    if is_stored(data):
+        with as_shards(model, data, memory) as there:
+            found.calibration = _Shards(model, there, *given).concluded(method)
+    else:
+        found.calibration = _Array(model, data, *given).concluded(method)
     return found
 
 
@@ -140,7 +143,13 @@ class _Rows:
         for k, tally in enumerate(self.tallies):
             tally.add(scores[:, k], true == (1 if self.model.binary else k), weights)
 
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        raise NotImplementedError
+
     def concluded(self, method: str) -> Calibration:
+        """What all rows come to."""
+        for scores, true, weights in self:
+            self.add(scores, true, weights)
         lacking = self.model.classes_[self.weights == 0].tolist()
         if lacking and (self.model.binary or len(lacking) == self.weights.size):
             raise DataError(f"probabilities are learned from rows of both classes; none has the label {lacking[0]!r}")
@@ -162,7 +171,7 @@ class _Shards(_Rows):
         super().__init__(model, memory - scoring_bytes(model, self.source))
         self.weighted = bool(self.source.weighted)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         positions = class_positions(self.model, self.source.classes)
         if self.progress is not None:
             self.progress.start({"n_rows": self.source.n_rows, "task": "rows"})
@@ -175,6 +184,8 @@ class _Shards(_Rows):
 
 class _Array(_Rows):
     def __init__(self, model: Model, X: Any, y: Any, sample_weight: Any, memory: int, progress: Any) -> None:
+        if y is None and model.is_raw(X):
+            y = labels_of_table(model, X)
         if y is None:
             raise TypeError("an array needs its labels: calibrate(model, X, y)")
         super().__init__(model, memory)
@@ -186,5 +197,5 @@ class _Array(_Rows):
         self.weighted = sample_weight is not None
         self.all = scores, class_positions(model, classes)[codes], weights
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         yield self.all

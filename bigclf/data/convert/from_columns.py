@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +28,7 @@ from bigclf.data.convert.tables import Bad, Batch, TableJob
 from bigclf.data.dataset import Dataset
 from bigclf.data.features import finish, values
 from bigclf.data.features.extract import UNLABELLED, Extracted, extract
-from bigclf.data.features.spec import Label, Spec, parse
+from bigclf.data.features.spec import Categorical, Label, Spec, Text, parse
 from bigclf.data.features.tally import Tallies, Tally, write_tallies
 from bigclf.errors import DataError, SchemaError, masked
 from bigclf.units import parse_bytes
@@ -294,6 +294,8 @@ def convert_columns(
         )  # fmt: skip
         converter.read(raw.sources, job, keep_bad=on_bad_rows == "quarantine")
         converter.check([source for source in raw.sources if not files.is_directory(source.path)], max_bad_fraction)
+        if learned is None:
+            _require_one_of(raw, converter.totals.labels)
         learned = finish.learn(raw.spec, converter.tally) if learned is None else learned
         features = finish.described(raw.spec, learned)
         finish.save(learned, directory)
@@ -304,7 +306,7 @@ def convert_columns(
     dataset = Dataset(out)
     dataset.report = {**converter.report(dataset), **finish.report(raw.spec, learned),
                       "unlabelled": converter.tally.unlabelled}  # fmt: skip
-    dataset.warnings += converter.warnings(1) + collision_warnings(dataset.report)
+    dataset.warnings += converter.warnings(1) + collision_warnings(dataset.report) + spelt_alike(raw.spec)
     return dataset
 
 
@@ -323,6 +325,26 @@ def _as_before(spec: Spec, before: Dataset, out: files.PathLike) -> tuple[Spec, 
                           "another directory", file=before.files[0])  # fmt: skip
     kept = dataclasses.replace(kept, reader={**kept.reader, **spec.reader})
     return kept, finish.load(before.features, str(out))
+
+
+def _require_one_of(raw: Raw, labels: Collection[float]) -> None:
+    """DataError where no row has any of the labels that the spec puts together as one class."""
+    label = raw.spec.label
+    if label is None or not label.one_of or any(labels) or not labels:
+        return
+    batch = first_batch(raw.reader, raw.sources)
+    there = [] if batch is None else values.as_text(batch.columns[label.column], label.column).unique().to_pylist()
+    held = ", ".join(map(repr, there[:5])) + ", ..." * (len(there) > 5)
+    wanted = ", ".join(map(repr, label.one_of))
+    raise DataError(f"no row has one_of {wanted}, which are to be one class; there is {held}", column=label.column)
+
+
+def spelt_alike(spec: Spec) -> list[str]:
+    """A warning of two columns whose hashed values can have the same name: a, with a value "b=c", and "a=b"."""
+    hashed = [t for t in spec.terms if isinstance(t, Text) or (isinstance(t, Categorical) and t.encode != "exact")]
+    names = sorted({t.name for t in hashed})
+    pairs = [(a, b) for a in names for b in names if b.startswith(f"{a}=")]
+    return [f"columns {a!r} and {b!r}: hashed values of both can have the same name; rename one" for a, b in pairs]
 
 
 def collision_warnings(report: Mapping[str, Any]) -> list[str]:

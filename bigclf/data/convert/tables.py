@@ -37,6 +37,7 @@ ROW_GROUP_ROWS = 2**pieces.ROW_BITS
 FORMATS = ("csv", "tsv", "jsonl", "text", "parquet")
 LINE = re.compile(rb"[^\r\n]+")
 MEMBER = "member"  # of a directory or an archive, that a document is
+NUL = "a NUL byte, which no text has; is the file binary, or in UTF-16?"
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Reading:
     format : csv, tsv, jsonl, text or parquet.
     separator : between fields of csv and tsv, and between label and text of text lines.
     header : whether the first line names the columns; without, they are named 0, 1, 2 ... or by ``names``.
+    skip_lines : lines of a csv or tsv before the header (or the first row), such as a title.
     quote : what encloses fields that hold separators; "" for none.
     multiline : whether quoted fields may hold line breaks; such a file is cut by one process.
     encoding : of text that is not UTF-8, by Python's name.
@@ -59,6 +61,7 @@ class Reading:
     separator: str = ","
     header: bool = True
     names: tuple[str, ...] | None = None
+    skip_lines: int = 0
     quote: str = '"'
     multiline: bool = False
     encoding: str = "utf-8"
@@ -99,6 +102,10 @@ def reading(told: Mapping[str, Any]) -> Reading:
         raise SchemaError("between must be the mark before and the mark after a text")
     if made.label_from not in ("directory", "file"):
         raise SchemaError(f"label_from must be directory or file, not {made.label_from!r}")
+    if type(made.skip_lines) is not int or made.skip_lines < 0:
+        raise SchemaError(f"skip_lines must be a whole number from 0, not {made.skip_lines!r}")
+    if made.skip_lines and form not in ("csv", "tsv"):
+        raise SchemaError(f"skip_lines has no effect with format {form}: it has one with csv, tsv")
     _check_encoding(made.encoding)
     return made
 
@@ -505,9 +512,10 @@ def _text_batch(job: TableJob, task: Task, text: bytes, n_lines: int, first: boo
     whole = len(text), text.count(b"\n")
     if first:
         text = text.removeprefix(BOM)
+        end = line_start(text, job.how.skip_lines)
         if job.how.format in ("csv", "tsv") and job.how.header:
-            end = _header_end(text, job.how)
-            n_lines, text = n_lines + text.count(b"\n", 0, end), text[end:]
+            end += _header_end(text[end:], job.how)
+        n_lines, text = n_lines + text.count(b"\n", 0, end), text[end:]
     if job.how.encoding.lower().replace("_", "-") not in ("utf-8", "utf8", "ascii"):
         text = text.decode(job.how.encoding, "replace").encode()
     if job.how.format == "jsonl":
@@ -549,10 +557,14 @@ def header_names(place: Place, how: Reading) -> tuple[str, ...]:
         return ()
     with opened(place.path) as stream, decompressing(place.path):
         text = stream.read(2**20).removeprefix(BOM)
+    if b"\r" in text and b"\n" not in text:
+        raise DataError("its lines end in carriage returns alone, as on old Macintoshes; give them line feeds: "
+                        "tr '\\r' '\\n' < OLD > NEW", file=place.path)  # fmt: skip
+    text = text[line_start(text, how.skip_lines) :]
     try:
         fields = next(csv.reader(io.StringIO(text.decode(how.encoding, "replace"), newline=""), **_dialect(how)), [])
     except csv.Error as error:
-        raise DataError(f"the first line cannot be read: {error}", file=place.path, line=1) from None
+        raise DataError(f"the first line cannot be read: {error}", file=place.path, line=how.skip_lines + 1) from None
     if how.names is not None:
         if how.header is False and fields and len(fields) != len(how.names):
             raise SchemaError(f"the first line has {len(fields)} fields for {len(how.names)} names", file=place.path)
@@ -561,13 +573,29 @@ def header_names(place: Place, how: Reading) -> tuple[str, ...]:
     if how.header and len(set(names)) < len(names):
         twice = next(name for k, name in enumerate(names) if name in names[:k])
         hint = "say that there is no header (--no-header), or give names of your own (--names)"
-        raise SchemaError(f"the header has {twice!r} twice; {hint}", file=place.path, line=1)
+        raise SchemaError(f"the header has {twice!r} twice; {hint}", file=place.path, line=how.skip_lines + 1)
     return names
+
+
+def n_fields(line: str, how: Reading) -> int:
+    """Into how many fields a line is cut; 0 for one that cannot be read."""
+    try:
+        return len(next(csv.reader([line], **_dialect(how)), []))
+    except csv.Error:
+        return 0
 
 
 def _dialect(how: Reading) -> dict[str, Any]:
     quoting: dict[str, Any] = {"quotechar": how.quote} if how.quote else {"quoting": csv.QUOTE_NONE}
     return {"delimiter": how.separator, **quoting}
+
+
+def line_start(text: bytes, lines: int) -> int:
+    """Where the text goes on after so many lines."""
+    place = 0
+    for _ in range(lines):
+        place = text.find(b"\n", place) + 1 or len(text)
+    return place
 
 
 def _header_end(text: bytes, how: Reading) -> int:
@@ -603,7 +631,7 @@ def _csv_fast(text: bytes, names: tuple[str, ...], wanted: tuple[str, ...] | Non
 
     kept = [name for name in names if wanted is None or name in wanted]
     quoted = bool(how.quote) and how.quote.encode() in text
-    if quoted and text.count(how.quote.encode()) % 2:
+    if (quoted and text.count(how.quote.encode()) % 2) or b"\0" in text:
         return None
     if not text.strip(b"\r\n"):
         return Table(text, {name: pa.array([], pa.large_string()) for name in kept}, 0, [])
@@ -641,6 +669,8 @@ def _csv_slowly(text: bytes, names: tuple[str, ...], wanted: tuple[str, ...] | N
                 bad.append((offset, fields))
             elif len(fields) != len(names):
                 bad.append((offset, f"{len(fields)} fields, not {len(names)}"))
+            elif any("\0" in field for field in fields):
+                bad.append((offset, NUL))
             else:
                 rows.append(fields)
                 offsets.append(offset)

@@ -24,6 +24,7 @@ from bigclf.jit import kernel
 from bigclf.units import plural
 
 QUOTE, CARET, LONGEST, HASH_BITS = 39, 94, 1000, 22
+WITH_NUL = re.compile(rb"[^\n]*\0[^\n]*")
 NAMESPACE = re.compile(rb"\|([^\s:|]*)")
 
 
@@ -36,6 +37,8 @@ def prepare(text: bytes, options: Options) -> Options:
 def parse(text: bytes, options: Options) -> Parsed:
     """Rows of whole lines of text; lines that are no rows are listed with the reason."""
     text = text if text.endswith(b"\n") else text + b"\n"
+    spoilt = [BadRow(found.start(), "a NUL byte, which no text has") for found in WITH_NUL.finditer(text)]
+    text = WITH_NUL.sub(lambda found: b" " * len(found[0]), text) if spoilt else text
     most = len(text) // 2 + 1  # an entry is two bytes at least, and so is a row
     indptr, indices, values = np.zeros(most, np.int64), np.empty(most, np.int64), np.empty(most)
     spare = np.empty(most, np.int64), np.empty(most), np.empty(2 * LONGEST + 1, np.uint8)
@@ -59,7 +62,7 @@ def parse(text: bytes, options: Options) -> Parsed:
         except ValueError as error:
             bad.append(BadRow(place, str(error)))
         place = end
-    return Parsed(indptr[: m + 1], indices[:n], values[:n], labels[:m].copy(), bad, weights[:m].copy())
+    return Parsed(indptr[: m + 1], indices[:n], values[:n], labels[:m].copy(), sorted(bad + spoilt), weights[:m].copy())
 
 
 @kernel

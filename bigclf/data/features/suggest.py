@@ -16,6 +16,7 @@ from bigclf.data.features import values
 from bigclf.data.features.spec import MISSING_VALUES, Spec, parse
 from bigclf.data.features.values import Bad
 from bigclf.errors import DataError, SchemaError
+from bigclf.units import plural
 
 SEPARATORS = (",", "\t", ";", "|")
 LABELS = ("label", "target", "class", "y", "outcome")  # names that say it
@@ -89,10 +90,11 @@ def guessed(place: Place, told: dict[str, Any]) -> Reading:
     if "format" not in told:
         told["format"] = _format(place, told)
     if told["format"] in ("csv", "tsv"):
-        lines = _lines(place)
+        lines = _lines(place, told.get("skip_lines") or 0)
         if "separator" not in told and told["format"] == "csv":
             told["separator"] = _separator(lines)
         how = tables.reading(told)
+        _refuse_title(lines, how, place)
         if "header" not in told and "names" not in told:
             how = dataclasses.replace(how, header=_has_header(lines, how))
         return how
@@ -119,10 +121,23 @@ def _format(place: Place, told: dict[str, Any]) -> str:
     return "csv"
 
 
-def _lines(place: Place) -> list[str]:
-    """The first lines of a text, at most 200 of them."""
+def _refuse_title(lines: list[str], how: Reading, place: Place) -> None:
+    """SchemaError where some first lines have fewer fields than all that follow."""
+    counts = [tables.n_fields(line, how) for line in lines[:100]]
+    title = next((k for k, count in enumerate(counts) if count == counts[-1]), 0)
+    if how.skip_lines or how.multiline or not 0 < title <= 20 or len(counts) < title + 2:
+        return
+    if all(count == counts[-1] for count in counts[title:]) and max(counts[:title]) < counts[-1]:
+        raise SchemaError(f"the first line has {plural(counts[0], 'field')}, the table from line {title + 1} on"
+                          f" {counts[-1]}; say --skip-lines {title} (in the reader of a spec, skip_lines) to leave out"
+                          " what stands before it", file=place.path, line=1)  # fmt: skip
+
+
+def _lines(place: Place, skip: int = 0) -> list[str]:
+    """The first lines of a text behind those to skip, at most 200 of them."""
     with tables.opened(place.path) as file, tables.decompressing(place.path):
-        text = file.read(2**18).removeprefix(tables.BOM).decode("utf-8", "replace")
+        read = file.read(2**18).removeprefix(tables.BOM)
+    text = read[tables.line_start(read, skip) :].decode("utf-8", "replace")
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[: 200 if len(text) >= 2**18 else -1] if len(lines) > 1 and not text.endswith("\n") else lines[:200]
 

@@ -1,0 +1,155 @@
+"""What people do in their first hour with files of their own: titles, headers that are missing, names half right."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+import bigclf
+from bigclf.cli import main
+from bigclf.errors import DataError, SchemaError
+
+ROWS = [f"{k % 7},{'xyz'[k % 3]},{'yes' if k % 3 else 'no'}" for k in range(60)]
+
+
+def table(path, rows=ROWS, before=("age,town,answer",), end="\n"):
+    path.write_bytes((end.join([*before, *rows]) + end).encode())
+    return path
+
+
+def run(*words):
+    """Exit code, stdout, stderr."""
+    done = CliRunner().invoke(main, [str(word) for word in words], prog_name="bigclf", catch_exceptions=False)
+    return done.exit_code, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A table, and a model of it."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("BIGCLF_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+    path = tmp_path_factory.mktemp("first")
+    table(path / "people.csv")
+    done = run("fit", path / "people.csv", "--label", "answer", "-o", path / "m.bigclf")
+    assert done[0] == 0, done
+    yield path
+    patch.undo()
+
+
+def test_lines_before_a_table_are_named_and_can_be_skipped(folder, tmp_path):
+    titled = table(tmp_path / "titled.csv", before=("Answers of 2024", "(draft)", "age,town,answer"))
+    code, _, said = run("inspect", titled, "--suggest")
+    assert code == 3 and "the first line has 1 field" in said and "--skip-lines 2" in said
+    code, out, _ = run("inspect", titled, "--suggest", "--skip-lines", 2)
+    assert code == 0 and "skip_lines: 2" in out and "age" in out
+    found = bigclf.convert(titled, tmp_path / "shards", features=out)
+    plain = bigclf.convert(folder / "people.csv", tmp_path / "plain", features=out.replace("skip_lines: 2", ""))
+    assert found.n_rows == plain.n_rows == 60 and found.n_features == plain.n_features
+    bad = table(tmp_path / "bad.csv", rows=[*ROWS, "1,x"], before=("A title", "", "age,town,answer"))
+    with pytest.raises(DataError, match="line 64: 2 fields, not 3"):
+        bigclf.convert(bad, tmp_path / "none", features=out)
+    with pytest.raises(SchemaError, match="skip_lines"):
+        bigclf.convert(titled, tmp_path / "none", features={"label": "answer", "features": [{"text": "t"}],
+            "reader": {"format": "jsonl", "skip_lines": 1}})  # fmt: skip
+
+
+def test_fields_in_quotes_are_no_title(tmp_path):
+    named = table(tmp_path / "named.csv", rows=[f'"x, {k}",{k % 7},{"yes" if k % 3 else "no"}' for k in range(60)])
+    code, out, _ = run("inspect", named, "--suggest")
+    assert code == 0 and "answer" in out
+
+
+def test_a_model_takes_files_whose_header_is_missing(folder, tmp_path):
+    bare = table(tmp_path / "bare.csv", before=())
+    names = "--no-header", "--names", "age,town,answer"
+    for command in (("evaluate", folder / "m.bigclf", bare, "--json"),
+                    ("predict", folder / "m.bigclf", bare, "-o", tmp_path / "out", "--json"),
+                    ("calibrate", folder / "m.bigclf", bare, "-o", tmp_path / "c.bigclf", "--json")):  # fmt: skip
+        assert run(*command)[0] == 3
+        code, out, said = run(*command, *names)
+        assert code == 0, said
+        told = json.loads(out)
+        assert told.get("n", told.get("rows")) == 60
+    assert run("inspect", folder / "people.csv", *names)[0] == 2  # with --suggest alone
+
+
+def test_labels_none_of_which_the_model_knows_are_an_error_with_the_figures(folder, tmp_path):
+    other = table(tmp_path / "other.csv", rows=[row.replace("yes", "oui").replace(",no", ",non") for row in ROWS])
+    code, out, said = run("evaluate", folder / "m.bigclf", other)
+    assert code == 3 and "accuracy 0.00 %" in out and "'oui'" in said and "'yes'" in said
+
+
+def test_one_class_is_told_of_the_file_that_was_named(folder, tmp_path):
+    same = table(tmp_path / "same.csv", rows=[row for row in ROWS if row.endswith("yes")])
+    for _ in range(2):  # made, then found in the cache
+        code, _, said = run("fit", same, "--label", "answer", "-o", tmp_path / "m.bigclf")
+        assert code == 3 and f"{same}, column answer" in said and "'yes'" in said
+
+
+def test_many_whole_numbers_for_labels_are_warned_of(tmp_path, folder):
+    prices = table(tmp_path / "prices.csv", rows=[f"{k % 7},{'xyz'[k % 3]},{100 + 3 * k}" for k in range(60)])
+    numbered = table(tmp_path / "numbered.csv", rows=[f"{k % 7},{'xyz'[k % 3]},{k}" for k in range(60)])
+    spec = {"label": "answer", "features": [{"numeric": "age"}]}
+    (said,) = bigclf.convert(prices, tmp_path / "a", format="csv", features=spec).warnings
+    assert "60 distinct labels" in said and "epsilon_insensitive" in said
+    assert not bigclf.convert(numbered, tmp_path / "b", format="csv", features=spec).warnings
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("evalute", "a", "b"), "evaluate"),
+        (("help", "paramters"), "parameters"),
+        (("fit", "a.csv", "-o", "m", "--lable", "y"), "--label"),
+    ],
+)
+def test_names_that_are_nearly_right_are_guessed(words, meant):
+    code, _, said = run(*words)
+    assert code == 2 and "id you mean" in said and meant in said
+
+
+def test_methods_that_are_nearly_right_are_guessed():
+    with pytest.raises(ValueError, match=r"unknown algo 'arrow'; did you mean arow\?"):
+        bigclf.fit([[1.0], [2.0]], [0, 1], algo="arrow")
+
+
+def test_searches_take_raw_tables_too(folder, tmp_path):
+    people = folder / "people.csv"
+    code, out, said = run("sweep", people, "--label", "answer", "-o", tmp_path / "s", "--grid", "C=0.1,1", "--folds", 2,
+                          "--json")  # fmt: skip
+    assert code == 0, said
+    assert len(json.loads(out)["table"]) == 2
+    assert run("evaluate", tmp_path / "s" / "model.bigclf", people)[0] == 0
+    for command in (("plan", people), ("split", people, tmp_path / "parts")):
+        code, _, said = run(*command)
+        assert code == 3 and f"bigclf convert {people} OUT --label COL" in said
+
+
+def test_a_class_that_nobody_has_is_refused(folder, tmp_path):
+    spec = {"label": {"column": "answer", "one_of": ["maybe"]}, "features": [{"numeric": "age"}]}
+    with pytest.raises(DataError, match="no row has one_of 'maybe', .*'no', 'yes'"):
+        bigclf.convert(folder / "people.csv", tmp_path / "x", format="csv", features=spec)
+
+
+def test_text_that_is_none_is_told_by_what_it_is(folder, tmp_path):
+    spec = {"label": "answer", "features": [{"numeric": "age"}, {"categorical": "town"}]}
+    with pytest.raises(DataError, match="carriage returns alone"):
+        bigclf.convert(table(tmp_path / "old.csv", end="\r"), tmp_path / "x", format="csv", features=spec)
+    spoilt = table(tmp_path / "nul.csv", rows=[*ROWS, "1,x\0y,yes"])
+    with pytest.raises(DataError, match="line 62: a NUL byte"):
+        bigclf.convert(spoilt, tmp_path / "x", format="csv", features=spec)
+    (tmp_path / "nul.vw").write_bytes(b"1 |a x\n-1 |a b\0c\n1 |a y\n")
+    with pytest.raises(DataError, match="line 2: a NUL byte"):
+        bigclf.convert(tmp_path / "nul.vw", tmp_path / "x", format="vw", hash_bits=10)
+
+
+def test_nothing_to_predict_is_said(folder, tmp_path):
+    code, _, said = run("predict", folder / "m.bigclf", table(tmp_path / "none.csv", rows=[]), "-o", tmp_path / "out")
+    assert code == 0 and "none.csv: there are no rows" in said
+
+
+def test_columns_whose_hashed_values_can_be_spelt_alike_are_warned_of(tmp_path):
+    path = table(tmp_path / "alike.csv", before=("a,a=b,answer",))
+    spec = {"label": "answer", "features": [{"categorical": ["a", "a=b"]}]}
+    (said,) = bigclf.convert(path, tmp_path / "x", format="csv", features=spec).warnings
+    assert "'a' and 'a=b'" in said
