@@ -13,6 +13,7 @@ import numpy as np
 
 from bigclf.data import files
 from bigclf.errors import DataError, RunError
+from bigclf.progress import watcher
 
 MOST_CLASSES = 1000  # that are explained without being asked for by name
 
@@ -208,7 +209,7 @@ def explain(
     told = [_of_class(model, k, sign, label, top, known, variances) for k, sign, label in _wanted(model, only)]
     listed = [entry for each in told for entry in (*each["for"], *each["against"])]
     if data is not None:
-        _count(model, data, told, listed, progress)
+        _count(model, data, told, listed, watcher(progress))
     return {"classes": told, "warnings": known.warnings(entry["feature"] for entry in listed)}
 
 

@@ -19,6 +19,7 @@ from bigclf.data.arrays import label_array, number_array
 from bigclf.deltas import n_bytes
 from bigclf.errors import DataError, MemoryBudgetError
 from bigclf.model import PIECE_BYTES, Model, is_stored, require_same_columns, unseen_text
+from bigclf.progress import watcher
 from bigclf.raw import as_shards, labels_of_table
 from bigclf.units import format_bytes, parse_bytes
 
@@ -133,7 +134,7 @@ def evaluate(
     DataError : data that cannot be read, or has no rows or no labels (or numbers where the model knows classes).
     MemoryBudgetError : model and largest row group do not fit; the message says what would do.
     """
-    started = time.perf_counter()
+    started, progress = time.perf_counter(), watcher(progress)
     if is_stored(data):
         if y is not None:
             raise TypeError("shards have their own labels: y has no effect")

@@ -26,6 +26,7 @@ from bigclf.data.predictions import (
 from bigclf.errors import DataError, RunError
 from bigclf.metrics import decoded, open_dataset, row_groups
 from bigclf.model import Model, require_same_columns, unseen_text
+from bigclf.progress import watcher
 
 MOST_SCORE_COLUMNS = 1000
 
@@ -71,7 +72,7 @@ def predict(
     RunError : ``out`` holds other files of these names, or is where the input lies.
     DataError : an input that cannot be read, or lacks a column of ``keep``.
     """
-    started = time.perf_counter()
+    started, progress = time.perf_counter(), watcher(progress)
     asked = Asked(model, scores, proba, unseen)
     asked.check()
     inputs = raw_inputs(asked, data, keep) if model.is_raw(data) else shard_inputs(asked, data, keep)

@@ -146,6 +146,21 @@ class Meter:
         return self._clock() - max(self._advanced, self.read_started)
 
 
+def watcher(progress: Any) -> Any:
+    """Who is told of a read: an object with ``start, advance, stop``, or nobody, for which None or False is said.
+
+    Raises
+    ------
+    TypeError : anything else.
+    """
+    if progress is None or progress is False:
+        return None
+    if hasattr(progress, "start") and hasattr(progress, "advance"):
+        return progress
+    raise TypeError("progress must be an object with start, advance and stop, such as"
+                    f" bigclf.progress.TerminalProgress(), or None, not {progress!r}")  # fmt: skip
+
+
 class TerminalProgress:
     """A live line on a terminal: read, bar, rate, gap or progressive error, time left of the read.
 

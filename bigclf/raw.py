@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from bigclf.data.arrays import Arrays
 from bigclf.data.convert import RAW_FORMATS, convert, readers
 from bigclf.data.convert.from_columns import HeldOut, convert_columns
 from bigclf.data.convert.resuming import forget
-from bigclf.data.convert.tables import are_raw, places, state_of
+from bigclf.data.convert.tables import are_raw, format_of, places, state_of
 from bigclf.data.dataset import MANIFEST, Dataset
 from bigclf.data.features import finish, values
 from bigclf.data.features.extract import extract
@@ -103,7 +104,8 @@ def converted(
     ------
     DataError, SchemaError, MemoryBudgetError : as ``convert``.
     """
-    spec, known = finish.given_features(features, format or "svmlight")
+    by_name = functools.partial(format_of, data)
+    spec, known = finish.given_features(features, format or "svmlight", by_name)
     learned = learned or known
     home = directory or files.cache_directory("raw")
     out = files.join(home, _key(data, spec, seed, on_bad_rows, learned, part))

@@ -13,11 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
+from click.testing import CliRunner
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer
 from sklearn.preprocessing import KBinsDiscretizer, OneHotEncoder, StandardScaler
 
 import bigclf
+from bigclf.cli import main
 from bigclf.data.convert import pieces, shuffle, tables
 from bigclf.data.features import tally
 from bigclf.data.features.extract import extract
@@ -293,6 +295,27 @@ def small_pieces(monkeypatch):
     monkeypatch.setattr(pieces, "PIECE", 20_000)
     monkeypatch.setattr(pieces, "BLOCK", 7000)
     monkeypatch.setattr(tables, "ROWS_AT_A_TIME", 100)
+
+
+def test_files_without_a_format_have_that_of_their_names(tmp_path):
+    for name in ("a.csv", "b.csv.gz"):
+        text = b"y,a\n0,1.5\n1,2.5\n"
+        (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    spec = {"label": "y", "features": [{"numeric": "a"}]}
+    assert tables.format_of(str(tmp_path)) == tables.format_of(f"{tmp_path}/*.csv*") == "csv"
+    made = bigclf.convert(str(tmp_path), str(tmp_path / "out"), features=spec, chunk_nnz=100)
+    assert made.n_rows == 4 and made.features["reader"]["format"] == "csv"
+    (tmp_path / "_spec.yaml").write_text(json.dumps(spec))
+    asked = ["convert", str(tmp_path), str(tmp_path / "same"), "--spec", str(tmp_path / "_spec.yaml"), "--json"]
+    done = CliRunner().invoke(main, asked, catch_exceptions=False)
+    assert done.exit_code == 0 and json.loads(done.stdout)["rows"] == 4, done.output
+    pq.write_table(pa.table({"y": [0, 1]}), tmp_path / "c.parquet")
+    with pytest.raises(SchemaError, match=r"not all files are of one format.*csv, parquet.*--format"):
+        bigclf.convert(str(tmp_path), str(tmp_path / "two"), features=spec)
+    (tmp_path / "rows").write_text("y,a\n0,1\n")
+    assert tables.format_of(str(tmp_path / "c.parquet")) == "parquet"
+    with pytest.raises(SchemaError, match="say what the raw file is"):
+        bigclf.convert(str(tmp_path / "rows"), str(tmp_path / "none"), features=spec)
 
 
 @pytest.mark.parametrize("form", ["csv", *(pytest.param(form, marks=pytest.mark.long)

@@ -145,6 +145,14 @@ def test_unseen_features_are_counted(tmp_path):
     assert figures.unseen == int((X.indices >= D).sum()) and "does not know" in figures.notes[-1]
 
 
+def test_nobody_watches_or_something_that_can(tmp_path):
+    stored = shards(matrix(), np.arange(400) % 2, tmp_path / "s")
+    model = make(classes=(0, 1))
+    assert evaluate(model, stored, progress=False).accuracy == evaluate(model, stored).accuracy
+    with pytest.raises(TypeError, match="progress must be an object with start, advance and stop.*or None, not True"):
+        predict(model, stored, str(tmp_path / "p"), progress=True)
+
+
 def test_what_cannot_be_evaluated(tmp_path):
     model, X = make(), matrix()
     stored = shards(X, np.arange(400) % 2, tmp_path / "s")

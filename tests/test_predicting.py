@@ -123,6 +123,27 @@ def test_parts_of_another_model_or_damaged_ones_are_made_again(sparse, tmp_path,
         assert found.read_bytes() == (tmp_path / "at-once" / found.name).read_bytes()
 
 
+def test_what_a_killed_one_left_of_a_short_file_goes(sparse, tmp_path):
+    model, (path,) = sparse
+    predict(model, path, str(tmp_path / "at-once"))
+    seen = []
+
+    class Looks(Stop):
+        def advance(self, rows, n_bytes):
+            seen.append(sorted(one.name for one in (tmp_path / "out").iterdir()))
+            super().advance(rows, n_bytes)
+
+    with pytest.raises(KeyboardInterrupt):
+        predict(model, path, str(tmp_path / "out"), progress=Looks(2))
+    hidden = ".part-00000.parquet.parts"
+    assert seen == [[hidden]] * 2 and not list((tmp_path / "out").iterdir())
+    (tmp_path / "out" / hidden).mkdir()  # as one that was killed leaves it
+    (tmp_path / "out" / hidden / ".part-00000.parquet.tmp-1-2").write_bytes(b"PAR1")
+    predict(model, path, str(tmp_path / "out"))
+    (only,), (same,) = (tmp_path / "out").iterdir(), (tmp_path / "at-once").iterdir()
+    assert only.read_bytes() == same.read_bytes()
+
+
 @pytest.mark.parametrize("form", ["csv", "csv.gz", "jsonl", "parquet"])
 def test_a_long_raw_file_goes_on_too(columns, tmp_path, monkeypatch, form):
     monkeypatch.setattr(pieces, "PIECE", 2000)

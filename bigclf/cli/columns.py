@@ -113,15 +113,15 @@ def taken(options: dict[str, Any]) -> dict[str, Any]:
 
 
 LABELS = ("label", "target", "y", "class")
-BY_NAME = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl", "vw": "vw"}
 
 
 def format_by_name(path: str, said: dict[str, Any]) -> str | None:
     """The format that a file's name tells, compressed or not; None where it tells none, or other shards say it."""
     if "features_of" in said:
         return None
-    *_, last, compression = ("", "", *path.partition("#")[0].lower().split("."))
-    return BY_NAME.get(compression) or BY_NAME.get(last)  # rows.csv, rows.csv.gz
+    from bigclf.data.convert import tables
+
+    return tables.format_by_name(path)
 
 
 def features_of(said: dict[str, Any], data: list[str], format: str | None) -> Any:
@@ -145,7 +145,7 @@ def features_of(said: dict[str, Any], data: list[str], format: str | None) -> An
         raise click.UsageError("give --spec or --features-of, not both")
     reader = _reader(said, format)
     if "spec" in said:
-        return _declared(said, reader, format_by_name(data[0], {}))
+        return _declared(said, reader, data)
     if "features_of" in said:
         return _of(said["features_of"])
     names = {kind: _listed(said[kind]) for kind in ("numeric", "categorical", "text", "date") if kind in said}
@@ -265,9 +265,10 @@ def _reader(said: dict[str, Any], format: str | None) -> dict[str, Any]:
     return {**({} if format is None else {"format": format}), **reader}
 
 
-def _declared(said: dict[str, Any], reader: dict[str, Any], by_name: str | None) -> Any:
-    """The spec of a file; what else was said goes before it, what the data's name tells comes last."""
+def _declared(said: dict[str, Any], reader: dict[str, Any], data: list[str]) -> Any:
+    """The spec of a file; what else was said goes before it, what the names of the data tell comes last."""
     from bigclf.data import files
+    from bigclf.data.convert.tables import format_of
     from bigclf.data.features.spec import parse
     from bigclf.errors import DataError, SchemaError
 
@@ -281,7 +282,9 @@ def _declared(said: dict[str, Any], reader: dict[str, Any], by_name: str | None)
     told = spec.as_json()
     if clash := [name for name in ("numeric", "categorical", "text", "date") if name in said]:
         raise click.UsageError(f"--{clash[0]} has no effect beside --spec, which names the columns")
-    told["reader"] = {**({} if by_name is None else {"format": by_name}), **told["reader"], **reader}
+    told["reader"] |= reader
+    if "format" not in told["reader"] and (form := format_of(data)):
+        told["reader"]["format"] = form
     told.update({name: said[name] for name in ("label", "hash_bits") if name in said})
     return parse(told)
 

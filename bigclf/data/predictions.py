@@ -89,21 +89,31 @@ def write_in_parts(
     -------
     The totals of all.
     """
-    hidden = parts_directory(path)
-    if work < PART_WORK and not files.exists(hidden):
-        totals: Totals = {"rows": 0, "work": 0}
-        with PredictionWriter(path, mark) as whole:
-            for columns in rows_from(totals):
-                if columns is not None:
-                    whole.write(columns)
-        return totals
     parts, totals = parts_of(path, mark)
+    if work < PART_WORK and not parts:
+        return _write_at_once(path, mark, rows_from)
     groups = rows_from(totals)
     for columns in groups:
         if columns is not None:
             parts.append(_part_path(path, len(parts)))
             _write_part(parts[-1], mark, totals, columns, groups)
     _put_together(path, mark, parts)
+    return totals
+
+
+def _write_at_once(
+    path: str, mark: Mapping[str, Any], rows_from: Callable[[Totals], Iterator[Columns | None]]
+) -> Totals:
+    """The same without parts; it grows where parts would lie, so that the next call removes what a killed one left."""
+    totals: Totals = {"rows": 0, "work": 0}
+    files.make_directory(parts_directory(path))
+    try:
+        with PredictionWriter(path, mark, parts_directory(path)) as whole:
+            for columns in rows_from(totals):
+                if columns is not None:
+                    whole.write(columns)
+    finally:
+        forget_parts(path)
     return totals
 
 

@@ -13,6 +13,7 @@ from bigclf.data import files
 from bigclf.errors import DataError, RunError
 from bigclf.explaining import explain
 from bigclf.model import Model, load
+from bigclf.progress import watcher
 from bigclf.raw import as_shards
 from bigclf.reporting.content import Measured, Subject, page_of
 from bigclf.reporting.page import render
@@ -105,7 +106,7 @@ def history_of(directory: str) -> list[dict[str, Any]]:
 
 def measured(model: Model, data: Any, memory: str | int = "1GB", progress: Any = None) -> Measured:
     """Figures of the model on labelled shards, and what curves are made of."""
-    where = data_text(data)
+    where, progress = data_text(data), watcher(progress)
     with as_shards(model, data, memory) as rows:
         dataset = metrics.labelled_dataset(model, rows)
         if dataset.n_rows == 0:

@@ -21,6 +21,7 @@ from bigclf.metrics import (
     scoring_bytes,
 )
 from bigclf.model import MANY_CLASSES, Model, is_stored
+from bigclf.progress import watcher
 from bigclf.raw import as_shards, labels_of_table
 from bigclf.units import format_bytes, parse_bytes
 
@@ -110,7 +111,7 @@ def calibrate(
         raise ValueError(f"{model.classes_.size:,} classes are too many to be calibrated; at most {MANY_CLASSES:,} are")
     found = copy.copy(model)
     found.facts = dict(model.facts)
-    given = y, sample_weight, parse_bytes(memory), progress
+    given = y, sample_weight, parse_bytes(memory), watcher(progress)
     if is_stored(data):
         with as_shards(model, data, memory) as there:
             found.calibration = _Shards(model, there, *given).concluded(method)

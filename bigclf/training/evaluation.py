@@ -13,6 +13,7 @@ from bigclf import metrics
 from bigclf.errors import DataError
 from bigclf.metrics import Evaluation, PartialEvaluation, PartialRegression, RegressionEvaluation
 from bigclf.model import Model, is_stored
+from bigclf.progress import watcher
 from bigclf.raw import as_shards
 from bigclf.training.book import Patience
 from bigclf.training.errands import Failure, Parcel
@@ -82,7 +83,7 @@ def evaluate(
     MemoryBudgetError : model and largest row group do not fit; the message says what would do.
     ClusterError : the workers were lost, or none came.
     """
-    kept = patience_of(patience, workers)
+    kept, progress = patience_of(patience, workers), watcher(progress)
     if not is_cluster(workers):
         return metrics.evaluate(model, data, y, memory=memory, progress=progress)
     if not is_stored(data):

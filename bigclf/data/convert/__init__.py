@@ -21,6 +21,7 @@ from bigclf.data.convert.parsed import Options
 from bigclf.data.convert.resuming import SPARSE, Workplace, tidy
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, TARGET_NNZ, Dataset
 from bigclf.errors import DataError, MemoryBudgetError, RunError, masked
+from bigclf.progress import watcher
 from bigclf.units import format_bytes, parse_bytes
 
 SHARD_NNZ = 2**23
@@ -102,6 +103,7 @@ def convert(
             if kind is None:
                 raise DataError("rows of indices and values need no conversion: write them by to_parquet and open that")
             return convert(folder, format=kind, **given)
+    progress = watcher(progress)
     format = format or (appending.format_of(out) if append else "svmlight")
     if features is not None or format in RAW_FORMATS:
         _check_bad_rows(on_bad_rows, max_bad_fraction)
@@ -162,11 +164,12 @@ def _convert_columns(
 ) -> Dataset:
     """``convert`` of raw columns; ``sparse``: options that only sparse rows have, with a value that is not false."""
     from bigclf.data.convert.from_columns import convert_columns
+    from bigclf.data.convert.tables import format_of
     from bigclf.data.features.finish import given_features
 
     if given := [name for name, value in sparse.items() if value]:
         raise TypeError(f"{given[0]} has no effect with raw columns: their features are numbered by the spec")
-    spec, learned = given_features(features, format)
+    spec, learned = given_features(features, format, functools.partial(format_of, source))
     return convert_columns(source, out, spec, learned=learned, **options)
 
 

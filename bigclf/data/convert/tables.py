@@ -35,6 +35,7 @@ SLOW_BYTES = 16_384  # text this short is read line by line when the fast reader
 ROWS_AT_A_TIME = 2**14  # of a Parquet table
 ROW_GROUP_ROWS = 2**pieces.ROW_BITS
 FORMATS = ("csv", "tsv", "jsonl", "text", "parquet")
+BY_NAME = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl", "vw": "vw"}
 LINE = re.compile(rb"[^\r\n]+")
 MEMBER = "member"  # of a directory or an archive, that a document is
 NUL = "a NUL byte, which no text has; is the file binary, or in UTF-16?"
@@ -196,6 +197,29 @@ def places(data: Any) -> list[Place]:
 def _has_files(directory: str) -> bool:
     names = [name for name in files.list_directory(directory) if name[:1] not in "_."]
     return any(not files.is_directory(files.join(directory, name)) for name in names)
+
+
+def format_by_name(path: str) -> str | None:
+    """The format that a file's name tells, compressed or not; "vw" of text that is no table, None where it tells none.
+    """
+    *_, last, compression = ("", "", *path.partition("#")[0].lower().split("."))
+    return BY_NAME.get(compression) or BY_NAME.get(last)  # rows.csv, rows.csv.gz
+
+
+def format_of(data: Any) -> str | None:
+    """The format of raw columns that the names of all files tell, a Parquet file's too; None where they tell none.
+
+    Raises
+    ------
+    SchemaError : they tell several.
+    """
+    told = {"parquet" if place.path.endswith(".parquet") else format_by_name(place.path) for place in places(data)}
+    if len(told) > 1:
+        named = ", ".join(sorted(f"{form}" for form in told if form in FORMATS))
+        raise SchemaError(f"not all files are of one format by their names ({named}, ...): read those of each format "
+                          "apart, or say what all are (--format)")  # fmt: skip
+    (form,) = told
+    return form if form in FORMATS else None
 
 
 def look_at(place: Place, number: int, how: Reading) -> Source:

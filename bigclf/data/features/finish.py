@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -421,15 +421,19 @@ def load(features: Mapping[str, Any], directory: str) -> Learned:
         raise DataError(f"damaged; copy it again ({error})", file=path) from None
 
 
-def given_features(features: Any, format: str) -> tuple[Spec, Learned | None]:
+def given_features(
+    features: Any, format: str, by_name: Callable[[], str | None] = lambda: None
+) -> tuple[Spec, Learned | None]:
     """The spec that was asked for and, of a model or a dataset, what was learned for it.
+
+    ``format`` and ``by_name`` as in ``with_format``.
 
     Raises
     ------
     SchemaError : they were not made of raw columns, or what was learned is missing.
     """
     if not hasattr(features, "features"):
-        return with_format(features, format), None
+        return with_format(features, format, by_name), None
     known = features.features
     arrays = features.learned_of_columns() if hasattr(features, "learned_of_columns") else features.learned
     if not is_columns(known) or not arrays:

@@ -14,7 +14,7 @@ Each entry may name one column or a list; what stands beside holds for all of th
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -358,11 +358,15 @@ def columns(
     return parse({"label": label, "features": entries, "hash_bits": hash_bits, **options})
 
 
-def with_format(features: Any, format: str) -> Spec:
-    """The spec for raw files of this format, which may be the default one ("svmlight") where the spec says another."""
+def with_format(features: Any, format: str, by_name: Callable[[], str | None] = lambda: None) -> Spec:
+    """The spec for raw files of this format, which may be the default one ("svmlight") where the spec says another.
+
+    ``by_name`` : asked for the format that the files' names tell where neither says one.
+    """
     spec = parse({} if features is None else features)
     said = spec.reader.get("format")
     if said is None:
+        format = (by_name() or format) if format == "svmlight" else format
         if format == "svmlight":
             raise SchemaError("say what the raw file is: format csv, tsv, jsonl, text or parquet (--format)")
         return dataclasses.replace(spec, reader={"format": format, **spec.reader})
