@@ -185,6 +185,7 @@ def test_every_kind_of_model_has_a_page(stored, tmp_path, kind):
     text = " ".join(checked(tmp_path / "r.html").text)
     assert {"three": "std. error", "numbers": "mean squared error", "voted": "decides by the votes",
             "online": "mean of all so far"}[kind] in text  # fmt: skip
+    assert ("make the number smaller" in text) == (kind == "numbers")
 
 
 def test_confusions_of_many_classes_are_the_largest_pairs(tmp_path):

@@ -414,7 +414,9 @@ def weights_section(subject: Subject) -> Section:
         return section
     classes = subject.explained["classes"]
     section.text = (
-        "The weights that speak most for each class; what speaks against it, where shown, has the other colour."
+        "The largest weights; those that make the number smaller have the other colour."
+        if subject.model.regression
+        else "The weights that speak most for each class; what speaks against it, where shown, has the other colour."
     )
     section.tables = [_weight_table(each) for each in classes[:MOST_CLASSES] if each["for"] or each["against"]]
     section.notes = list(subject.explained["warnings"])
