@@ -284,6 +284,8 @@ def _of_shard(
     asked: Asked, dataset: Any, places: list[tuple[int, int]], passing: Mapping[str, str], totals: Totals
 ) -> Iterator[Columns | None]:
     """Predictions for the row groups ``places`` behind those that were done."""
+    if asked.unseen == "error" and totals.get("unseen"):  # in parts of a call that was to ignore them
+        raise DataError(unseen_text(totals["unseen"], asked.model.n_features), file=dataset.files[places[0][0]])
     for file, row_group, block in decoded(dataset, places[totals.get("groups", 0) :]):
         said, skipped = asked.of_block(block)
         if skipped and asked.unseen == "error":

@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse as sp
 from making import environment, random_rows, shards_of
 
 import bigclf
@@ -142,6 +143,19 @@ def test_what_a_killed_one_left_of_a_short_file_goes(sparse, tmp_path):
     predict(model, path, str(tmp_path / "out"))
     (only,), (same,) = (tmp_path / "out").iterdir(), (tmp_path / "at-once").iterdir()
     assert only.read_bytes() == same.read_bytes()
+
+
+def test_parts_with_unknown_features_do_not_pass_where_these_are_an_error(sparse, tmp_path, monkeypatch):
+    model, _ = sparse
+    x, y = random_rows(600, 30)
+    x = sp.hstack([x, sp.csr_matrix(([1.0], ([0], [0])), (600, 1))], "csr").astype(np.float32)  # of the first row alone
+    (path,) = shards_of(tmp_path / "shards", x, y, chunk_nnz=100, shard_nnz=10**7).files
+    monkeypatch.setattr(predictions, "PART_WORK", 700)
+    interrupted(model, path, tmp_path / "out", groups_in(path) - 2)
+    with pytest.raises(DataError, match="1 entries"):
+        predict(model, path, str(tmp_path / "out"), scores=True, unseen="error")
+    with pytest.warns(UserWarning, match="does not know"):
+        assert predict(model, path, str(tmp_path / "out"), scores=True)["unseen"] == 1
 
 
 @pytest.mark.parametrize("form", ["csv", "csv.gz", "jsonl", "parquet"])
