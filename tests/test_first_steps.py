@@ -2,6 +2,7 @@
 
 import json
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -153,3 +154,31 @@ def test_columns_whose_hashed_values_can_be_spelt_alike_are_warned_of(tmp_path):
     spec = {"label": "answer", "features": [{"categorical": ["a", "a=b"]}]}
     (said,) = bigclf.convert(path, tmp_path / "x", format="csv", features=spec).warnings
     assert "'a' and 'a=b'" in said
+
+
+def test_columns_that_are_nearly_right_are_guessed(folder, tmp_path):
+    code, _, said = run("fit", folder / "people.csv", "--label", "Answer", "-o", tmp_path / "m")
+    assert code != 0 and "did you mean answer?" in said
+    titled = table(tmp_path / "titled.csv", before=("|1x3 Cross validator", "age,town,answer"))
+    code, _, said = run("predict", folder / "m.bigclf", titled, "-o", tmp_path / "p")
+    assert code == 3 and "'|1x3 Cross validator'" in said and "--skip-lines" in said
+
+
+def test_json_under_a_name_of_a_table_is_told_as_such(folder, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("[" + ", ".join(json.dumps({"age": 1, "town": "x"}) for _ in range(3)) + "]")
+    code, _, said = run("predict", folder / "m.bigclf", path, "-o", tmp_path / "p")
+    assert code == 3 and "looks like JSON: --format jsonl" in said
+
+
+def test_a_missing_label_comes_with_what_leaves_such_rows_out(folder, tmp_path):
+    gap = table(tmp_path / "gap.csv", rows=[*ROWS, "1,x,"])
+    code, _, said = run("fit", gap, "--label", "answer", "-o", tmp_path / "m")
+    assert code == 3 and "line 62: the label is missing; --on-bad-rows skip" in said
+
+
+def test_labels_that_pass_through_are_spelt_as_predictions(folder, tmp_path):
+    blank = table(tmp_path / "blank.csv", rows=[row.replace(",yes", ", yes ") for row in ROWS])
+    assert run("predict", folder / "m.bigclf", blank, "-o", tmp_path / "p")[0] == 0
+    (said,) = (tmp_path / "p").glob("*.parquet")
+    assert set(pq.read_table(said)["answer"].to_pylist()) == {"yes", "no"}

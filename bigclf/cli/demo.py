@@ -35,8 +35,9 @@ def command(directory: str, rows: int | None, memory: str, keep_text: bool, as_j
 
     Takes under two minutes on two cores; compiling, once per machine, is part of it.
     """
+    asked = f"--memory {memory}" + (f" --rows {rows}" if rows else "") + (" --keep-text" if keep_text else "")
     rows = rows or int(TIMES_THE_BUDGET * parse_bytes(memory) / (BYTES_PER_ENTRY * ENTRIES_PER_ROW))
-    with terminal.resumable(f"bigclf demo --dir {directory} --memory {memory}"):
+    with terminal.resumable(f"bigclf demo --dir {directory} {asked}"):
         demo = Demo(directory, rows, memory, quiet=as_json)
         demo.run(keep_text)
     if as_json:

@@ -31,7 +31,7 @@ from bigclf.data.features.extract import UNLABELLED, Extracted, extract
 from bigclf.data.features.spec import Categorical, Label, Spec, Text, parse
 from bigclf.data.features.tally import Tallies, Tally, write_tallies
 from bigclf.errors import DataError, SchemaError, masked
-from bigclf.units import parse_bytes
+from bigclf.units import near, parse_bytes
 
 log = logging.getLogger("bigclf")
 HELD_OUT_KEY = 0x5EED  # not that of any shuffle
@@ -204,7 +204,10 @@ def _check_columns(wanted: tuple[str, ...], known: tuple[str, ...], path: str) -
     lacking = [name for name in wanted if name not in known]
     if lacking:
         shown = ", ".join(known[:30]) + (", ..." if len(known) > 30 else "")
-        raise SchemaError(f"there is no such column; the file has {shown}", file=path, column=lacking[0])
+        hint = near(lacking[0], known)
+        if len(known) == 1:
+            shown, hint = f"one, {known[0]!r}", "; where lines stand before the table, say how many: --skip-lines"
+        raise SchemaError(f"there is no such column{hint}; the file has {shown}", file=path, column=lacking[0])
 
 
 def first_batch(reader: TableJob, sources: list[Source]) -> Batch | None:
@@ -419,4 +422,5 @@ def located(path: str, bad: Bad, lines_before: int = 0) -> DataError:
     if "line" in place:
         place["line"] += lines_before
     member = place.pop("member", None)
-    return DataError(bad.reason, file=f"{path}#{member}" if member else path, **place)
+    advice = "; --on-bad-rows skip leaves such rows out" if bad.reason == UNLABELLED else ""
+    return DataError(bad.reason + advice, file=f"{path}#{member}" if member else path, **place)

@@ -14,7 +14,7 @@ from bigclf.data.convert.from_columns import located, prepare, usable
 from bigclf.data.convert.pieces import Source, Task
 from bigclf.data.convert.tables import Batch
 from bigclf.data.features import values
-from bigclf.data.features.extract import Extracted, extract
+from bigclf.data.features.extract import Extracted, extract, spelt
 from bigclf.data.features.finish import Finisher
 from bigclf.errors import DataError
 
@@ -65,8 +65,11 @@ class RawRows:
             yield batch, block_of(self._finisher, found)
 
     def passed_through(self, batch: Batch, called: Mapping[str, str]) -> dict[str, Any]:
-        """Columns of a batch under other names, of one type in all batches."""
+        """Columns of a batch under other names, of one type in all batches; the label as predictions are spelt."""
         found = {said: batch.columns[name] for name, said in called.items()}
+        label = self._finisher.spec.label
+        if label is not None and label.column in called:
+            found[called[label.column]] = spelt(label, found[called[label.column]])
         if self._reader.how.format != "jsonl":
             return found
         return {said: values.as_text(column, said) for said, column in found.items()}

@@ -597,6 +597,8 @@ def header_names(place: Place, how: Reading) -> tuple[str, ...]:
     if how.header and len(set(names)) < len(names):
         twice = next(name for k, name in enumerate(names) if name in names[:k])
         hint = "say that there is no header (--no-header), or give names of your own (--names)"
+        if text.lstrip()[:1] in (b"{", b"["):
+            hint = "it looks like JSON: --format jsonl"
         raise SchemaError(f"the header has {twice!r} twice; {hint}", file=place.path, line=how.skip_lines + 1)
     return names
 

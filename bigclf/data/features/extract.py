@@ -275,7 +275,7 @@ def labels_of(label: Label, rows: Rows) -> np.ndarray:
         return _label_numbers(column, label, rows)
     text = raw.as_text(column, label.column)
     if label.strip:
-        text = _stripped(text, label.strip)
+        text = spelt(label, text)
     found = raw.categories(text, rows.missing)
     for row in np.flatnonzero(found.codes < 0).tolist():
         rows.bad.setdefault(row, UNLABELLED)
@@ -310,10 +310,15 @@ def _label_numbers(column: Any, label: Label, rows: Rows) -> np.ndarray:
     return numbers
 
 
-def _stripped(text: Any, characters: str) -> Any:
+def spelt(label: Label, column: Any) -> Any:
+    """Labels that are text as classes are spelt: without blanks around them, and what else is to be stripped."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    return pc.utf8_trim(raw.trimmed(text), characters=characters)
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return column
+    text = raw.trimmed(column)
+    return pc.utf8_trim(text, characters=label.strip) if label.strip else text
 
 
 def text_codes(names: Names) -> np.ndarray:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bigclf.errors import SchemaError
+from bigclf.units import near
 
 VERSION = 1
 KIND = "columns"
@@ -211,7 +212,8 @@ def parse(told: Any) -> Spec:
                           "newer bigclf")  # fmt: skip
     known = {f.name for f in dataclasses.fields(Spec)} - {"terms"} | {"features"}
     if unknown := sorted(map(str, set(told) - known)):
-        raise SchemaError(f"unknown key {unknown[0]!r} in the spec; it has {', '.join(sorted(known))}")
+        hint = near(unknown[0], known)
+        raise SchemaError(f"unknown key {unknown[0]!r} in the spec{hint}; it has {', '.join(sorted(known))}")
     terms = _terms(told.pop("features", ()))
     given = {name: value for name, value in told.items() if value is not None}
     if "label" in given:
@@ -262,7 +264,9 @@ def _term(entry: Any, number: int) -> Iterable[Any]:
         raise SchemaError(f"{place} must be a table such as {{numeric: [age]}}, not {entry!r}")
     kinds = [kind for kind in KINDS if kind in entry]
     if len(kinds) != 1:
-        raise SchemaError(f"{place} must have exactly one of {', '.join(KINDS)}; it has {', '.join(map(str, entry))}")
+        hint = "".join(near(name, KINDS) for name in entry if not kinds)
+        has = ", ".join(map(str, entry))
+        raise SchemaError(f"{place} must have exactly one of {', '.join(KINDS)}; it has {has}{hint}")
     kind, rest = kinds[0], {key: value for key, value in entry.items() if key != kinds[0]}
     for name in _listed(entry[kind]):
         if not isinstance(name, str | int):
@@ -293,7 +297,7 @@ def _made(kind: type, told: Mapping[str, Any], place: str) -> Any:
     fields = {f.name: f for f in dataclasses.fields(kind)}
     if unknown := sorted(map(str, set(told) - set(fields))):
         allowed = ", ".join(name for name in fields if name not in ("column", "columns"))
-        raise SchemaError(f"{place}: unknown key {unknown[0]!r}; there may stand {allowed}")
+        raise SchemaError(f"{place}: unknown key {unknown[0]!r}{near(unknown[0], fields)}; there may stand {allowed}")
     for name, value in told.items():
         choices = kind.CHOICES.get(name)  # type: ignore[attr-defined]
         if choices and value not in choices:

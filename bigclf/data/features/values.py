@@ -11,6 +11,7 @@ import numpy as np
 
 from bigclf.data.shards import FLOAT32_MAX, as_numpy
 from bigclf.errors import SchemaError
+from bigclf.units import near
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -315,5 +316,5 @@ def require(columns: Mapping[str, Any], name: str) -> Any:
     """
     if name not in columns:
         shown = ", ".join(list(columns)[:20]) + (", ..." if len(columns) > 20 else "")
-        raise SchemaError(f"there is no such column; the table has {shown or 'none'}", column=name)
+        raise SchemaError(f"there is no such column{near(name, columns)}; the table has {shown or 'none'}", column=name)
     return columns[name]
