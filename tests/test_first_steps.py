@@ -114,6 +114,7 @@ def test_methods_that_are_nearly_right_are_guessed():
         bigclf.fit([[1.0], [2.0]], [0, 1], algo="arrow")
 
 
+@pytest.mark.long
 def test_searches_take_raw_tables_too(folder, tmp_path):
     people = folder / "people.csv"
     code, out, said = run("sweep", people, "--label", "answer", "-o", tmp_path / "s", "--grid", "C=0.1,1", "--folds", 2,

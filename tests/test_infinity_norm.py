@@ -461,6 +461,7 @@ def test_rows_that_nothing_separates_end_with_a_statement(algo, quiet):
         assert model.result_.stopped == "settled"
 
 
+@pytest.mark.long
 def test_a_million_features_and_a_tiny_temperature_stay_finite(quiet):
     """eta = 1e-6, p = 2 ln n, theta in the millions."""
     n, random = 1_000_000, np.random.default_rng(0)

@@ -98,6 +98,7 @@ def test_too_little_room_or_no_free_pair_leaves_everything_as_it_is():
     np.testing.assert_array_equal(machine.rows.alpha, before)
 
 
+@pytest.mark.long
 def test_a_run_that_stalls_ends_with_them_at_the_same_optimum(monkeypatch):
     x, y = stiff(300)
     given = dict(algo="dcd_mc", bias=None, C=100.0, tol=1e-4, progress=False)

@@ -152,7 +152,9 @@ def test_out_of_core_it_is_certified_with_dual_variables_in_memory_or_on_disk(sh
     assert best["dual"] <= told["primal"] <= best["primal"] * (1 + 1.1e-3)
 
 
-@pytest.mark.parametrize("schedule", ["fixed", "selective", "cached"])
+@pytest.mark.parametrize(
+    "schedule", ["selective", *(pytest.param(name, marks=pytest.mark.long) for name in ("fixed", "cached"))]
+)
 def test_the_schedules_of_the_family_find_the_same_optimum(shards, large, schedule):
     given = dict(C=0.01, memory="17MB", tol=1e-2, schedule=schedule)
     models = [solve(shards, None, **given) for _ in range(2)]

@@ -213,7 +213,7 @@ def test_segments_are_no_more_than_places_to_stop_for_methods_without_a_set(shar
 def test_one_against_the_rest_shares_each_read(classes3, monkeypatch, quiet):
     x, y, made = classes3
     calls, real = [], Dataset.decode
-    monkeypatch.setattr(Dataset, "decode", lambda self, f, g: calls.append((f, g)) or real(self, f, g))
+    monkeypatch.setattr(Dataset, "decode", lambda self, f, g, into=None: calls.append((f, g)) or real(self, f, g, into))
     model = fit(made, tol=0.01, memory="19MB", **options())
     assert not model.result_.plan["resident"] and model.result_.reads >= 2
     assert len(calls) == made.n_chunks == len(set(calls))  # the first read decodes, later ones find the raw store
