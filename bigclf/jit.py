@@ -129,24 +129,34 @@ def compiling(patience: float = 300.0) -> Iterator[None]:
     """Let one process a host compile at a time, the others then find its work.
 
     The lock saves work and is needed for nothing else, so whoever cannot have it within ``patience`` seconds (its
-    holder may be frozen) or at all (a file system without locks) compiles without.
+    holder may be frozen) or at all (a file system without locks) compiles without, and does not wait again before it
+    has had the lock. Who waits holds the turn, which must be had before the lock: a process that lets go of the lock
+    and wants it again, kernel after kernel, comes behind those who waited meanwhile.
     """
+    global _patient
     directory = Path(os.environ["NUMBA_CACHE_DIR"])
     with contextlib.ExitStack() as held:
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            if not _locked(held.enter_context(open(directory / "lock", "w")), patience):
+            file = held.enter_context(open(directory / "lock", "w"))
+            with open(directory / "turn", "w") as turn:
+                end = time.monotonic() + (patience if _patient else 0.0)
+                had = _locked(turn, end) and _locked(file, end)
+            if _patient and not had:
                 log.warning("another process has been compiling for %.0f s: not waiting for it any longer", patience)
+            _patient = had
         except OSError as error:
             log.warning("compiling without a lock: %s", error)
         yield
 
 
-def _locked(file: Any, patience: float) -> bool:
-    """Lock the file for this process alone, until it is closed; False when that took too long."""
+_patient = True  # whether to wait for who compiles; not after that was in vain
+
+
+def _locked(file: Any, end: float) -> bool:
+    """Lock the file for this process alone, until it is closed; False when that could not be done until ``end``."""
     import fcntl
 
-    end = time.monotonic() + patience
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

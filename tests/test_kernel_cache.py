@@ -141,6 +141,27 @@ def test_one_compiles_at_a_time(tmp_path, monkeypatch):
     assert most == [1]
 
 
+def test_who_waits_comes_before_who_compiles_one_kernel_after_the_other(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    begun, over = threading.Event(), threading.Event()
+
+    def busy():
+        while not over.is_set():
+            with compiling():
+                begun.set()
+                threading.Event().wait(0.1)
+
+    thread = threading.Thread(target=busy)
+    thread.start()
+    try:
+        begun.wait()
+        with compiling(patience=30.0):
+            assert "not waiting" not in caplog.text
+    finally:
+        over.set()
+        thread.join()
+
+
 def test_nobody_waits_for_ever_for_a_frozen_process(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     holder = subprocess.Popen(
@@ -153,7 +174,12 @@ def test_nobody_waits_for_ever_for_a_frozen_process(tmp_path, monkeypatch, caplo
         os.kill(holder.pid, signal.SIGSTOP)
         with compiling(patience=0.2):
             assert "not waiting" in caplog.text
+        caplog.clear()
+        monkeypatch.setattr(jit.time, "sleep", None)  # once is enough
+        with compiling(patience=100.0):
+            assert caplog.text == ""
     finally:
+        monkeypatch.setattr(jit, "_patient", True)
         holder.kill()
         holder.wait()
         holder.stdin.close()

@@ -231,7 +231,8 @@ def cluster_checks(mine: dict[str, Any], told: dict[str, Any]) -> list[Check]:
     if told.get("certificate"):
         checks.append(_certificate(**told["certificate"]))
     if not workers:
-        advice = f"start some: dask worker {scheduler['address']} --nthreads 1 --preload bigclf.preload"
+        advice = f"start some: dask worker {scheduler['address']} --nthreads 1 --preload bigclf.preload; those started "
+        advice += "a moment ago join within a minute, once their kernels are compiled or go on being compiled"
         return [*checks, Check(BAD, "workers", "there are none", advice)]
     faults = [check for worker in workers for check in _worker(mine, worker)]
     sound = [worker for worker in workers if worker["problem"] is None]

@@ -133,6 +133,16 @@ def violation(g, w, l1):  # type: ignore[no-untyped-def]
     return max(0.0, abs(g) - l1)
 
 
+@inlined
+def best_step(g, h, w, l1):  # type: ignore[no-untyped-def]
+    """The z of least g z + h z^2 / 2 + l1 |w + z| (Yuan, Ho, Lin, JMLR 2012)."""
+    if g + l1 <= h * w:
+        return -(g + l1) / h
+    if g - l1 >= h * w:
+        return -(g - l1) / h
+    return -w
+
+
 @kernel
 def gradient(columns, penalty, pairs, w, slopes, diagonal, losses):  # type: ignore[no-untyped-def]
     """Of every column: ``losses``, g_j of the loss alone, ``slopes``, with l2, and ``diagonal``, H_jj + nu; the bias

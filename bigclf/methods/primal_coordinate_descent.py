@@ -19,7 +19,7 @@ import numpy as np
 
 from bigclf.jit import kernel, prefetch, shuffle
 from bigclf.losses import LOGISTIC, curvature, loss_value, slope
-from bigclf.methods.columns import AHEAD, Columns, Penalty, unit_at, value_at, violation
+from bigclf.methods.columns import AHEAD, Columns, Penalty, best_step, unit_at, value_at, violation
 from bigclf.methods.proximal_newton import HALVINGS, LONGEST, MOST_CYCLES, SIGMA, Work, far_inside
 
 LEAST = 1e-12  # curvature of a weight's step
@@ -60,13 +60,7 @@ def descend(loss: int):  # type: ignore[no-untyped-def]
             k += 1
             total += v
             most = max(most, v)
-            h = max(h, np.float64(LEAST))
-            if g + l1 <= h * w[j]:
-                d = -(g + l1) / h
-            elif g - l1 >= h * w[j]:
-                d = -(g - l1) / h
-            else:
-                d = -w[j]
+            d = best_step(g, max(h, np.float64(LEAST)), w[j], l1)
             reach = LONGEST / (penalty.bias if constant else columns.largest[j])
             d = min(max(d, -reach), reach)
             promised = g * d + l1 * (abs(w[j] + d) - abs(w[j]))

@@ -29,6 +29,7 @@ from bigclf.methods.columns import (
     Found,
     Penalty,
     balanced,
+    best_step,
     clear,
     dual_of,
     dual_sum,
@@ -112,13 +113,7 @@ def cycle(columns, penalty, pairs, w, sought, slopes, diagonal, order, n, far): 
         k += 1
         total += v
         most = max(most, v)
-        h = diagonal[j]
-        if g + l1 <= h * sought[j]:
-            z = -(g + l1) / h
-        elif g - l1 >= h * sought[j]:
-            z = -(g - l1) / h
-        else:
-            z = -sought[j]
+        z = best_step(g, diagonal[j], sought[j], l1)
         reach = LONGEST / (penalty.bias if constant else columns.largest[j])
         z = min(max(z, -reach), reach)
         if z == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import copy
 import logging
 from collections.abc import Callable, Iterator
@@ -120,7 +121,7 @@ def calibrate(
     return found
 
 
-class _Rows:
+class _Rows(abc.ABC):
     """Rows to calibrate on, and what has been counted of them."""
 
     def __init__(self, model: Model, memory: int) -> None:
@@ -144,8 +145,9 @@ class _Rows:
         for k, tally in enumerate(self.tallies):
             tally.add(scores[:, k], true == (1 if self.model.binary else k), weights)
 
+    @abc.abstractmethod
     def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        raise NotImplementedError
+        """Decision values, positions of the labels and weights, as ``add`` takes them."""
 
     def concluded(self, method: str) -> Calibration:
         """What all rows come to."""
