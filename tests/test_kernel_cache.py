@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -143,23 +144,32 @@ def test_one_compiles_at_a_time(tmp_path, monkeypatch):
 
 def test_who_waits_comes_before_who_compiles_one_kernel_after_the_other(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    begun, over = threading.Event(), threading.Event()
+    held, turns, over, sleep = threading.Event(), threading.Semaphore(0), threading.Event(), time.sleep
 
     def busy():
-        while not over.is_set():
-            with compiling():
-                begun.set()
-                threading.Event().wait(0.1)
+        for _ in range(50):
+            if not over.is_set():
+                with compiling():
+                    held.set()
+                    turns.release()
+                    sleep(0.05)
+                    held.clear()
 
+    def look_while_it_is_held(_):  # the unlucky one: who asks now and then asks whenever the lock is just taken again
+        sleep(0.005)
+        held.wait(0.5)
+
+    monkeypatch.setattr(time, "sleep", look_while_it_is_held)
     thread = threading.Thread(target=busy)
     thread.start()
     try:
-        begun.wait()
-        with compiling(patience=30.0):
-            assert "not waiting" not in caplog.text
+        turns.acquire()
+        with compiling():
+            over.set()
     finally:
         over.set()
         thread.join()
+    assert sum(turns.acquire(blocking=False) for _ in range(50)) <= 3 and not caplog.text
 
 
 def test_nobody_waits_for_ever_for_a_frozen_process(tmp_path, monkeypatch, caplog):
