@@ -9,6 +9,7 @@ without compiled kernels compiles them when a task needs them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 
 log = logging.getLogger("bigclf")
 PATIENCE = 40.0  # seconds; a nanny with --death-timeout 60 would take a worker that needs longer for hung
+SAY = 15.0  # seconds between two lines of the command while it compiles
 
 
 def compile_all(index_width: int = 4, dtype: str = "float64") -> None:
@@ -88,11 +90,22 @@ async def dask_setup(server: Any) -> None:
         log.warning("kernels are still being compiled after %.0f s; the worker joins meanwhile", PATIENCE)
 
 
+def _say_meanwhile(over: threading.Event) -> None:
+    """To stderr, what was done so far: the first time it takes minutes."""
+    while not over.wait(SAY):
+        with contextlib.suppress(KeyError, AttributeError, RuntimeError):  # not imported yet; grew while it was read
+            compiled, found = sys.modules["bigclf.jit"].compilations()
+            sys.stderr.write(f"so far {compiled} kernels compiled, {found} found\n")
+            sys.stderr.flush()
+
+
 def main() -> int:
     """Prepare this host; 0 when every kernel is compiled and kept."""
     import json
 
-    told = prepare((4, 8))
+    over = threading.Event()
+    threading.Thread(target=_say_meanwhile, args=(over,), name="bigclf-preload-says", daemon=True).start()
+    told = prepare((4, 8), over)
     if "--json" in sys.argv[1:]:
         sys.stdout.write(json.dumps(told) + "\n")
     elif told["error"] is None:

@@ -1,18 +1,26 @@
-"""What a person sees while a run is under way: one quiet line on stderr, nothing when nobody looks."""
+"""What a person sees while a run is under way: one quiet line on stderr, nothing when nobody looks.
+
+Where stderr is a file that somebody follows, a batch job's log, ``BIGCLF_PROGRESS=SECONDS`` asks for lines instead: one
+after ten seconds, and on after pauses that double up to so many seconds.
+"""
 
 from __future__ import annotations
 
 import itertools
+import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from bigclf.errors import RunError
 from bigclf.units import format_bytes, format_count, format_seconds
 
 REFRESH_PER_SECOND = 6
 REMEMBERED = 6  # finished reads shown above the bar
 EVENTS = 4  # ... and what happened to workers
 SILENT = 1.5  # seconds without a row counted after which the line says how long
+FIRST_LINE = 10.0  # seconds before the first line in a log
 BARS = 24, 12  # its columns, and those where there is little room
 
 
@@ -146,6 +154,23 @@ class Meter:
         return self._clock() - max(self._advanced, self.read_started)
 
 
+def longest_pause() -> float:
+    """Seconds between two lines in a log at most (``BIGCLF_PROGRESS``); 0: no lines.
+
+    Raises
+    ------
+    RunError : no number of seconds.
+    """
+    text = os.environ.get("BIGCLF_PROGRESS", "").strip() or "0"
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= threading.TIMEOUT_MAX:
+        raise RunError(f"BIGCLF_PROGRESS={text}: a number of seconds between two lines, such as 60, or 0 for none")
+    return seconds
+
+
 def watcher(progress: Any) -> Any:
     """Who is told of a read: an object with ``start, advance, stop``, or nobody, for which None or False is said.
 
@@ -164,8 +189,8 @@ def watcher(progress: Any) -> Any:
 class TerminalProgress:
     """A live line on a terminal: read, bar, rate, gap or progressive error, time left of the read.
 
-    Drawn by a thread a few times a second from counters; ``advance`` and ``epoch`` only add. Silent when stderr is
-    no terminal.
+    Drawn by a thread a few times a second from counters; ``advance`` and ``epoch`` only add. When stderr is no terminal
+    silent, or a line now and then (``BIGCLF_PROGRESS``).
 
     Parameters
     ----------
@@ -177,6 +202,8 @@ class TerminalProgress:
         self.title, self.meter = title, Meter()
         self._console = self._used = console
         self._live: Any = None
+        self._lines: threading.Thread | None = None
+        self._over = threading.Event()
 
     def start(self, plan: dict[str, Any]) -> None:
         """Begin to draw; ``plan`` may say ``n_rows`` or ``bytes`` (of a read), and ``task``, a word for work that is
@@ -188,6 +215,10 @@ class TerminalProgress:
         self.meter.begin(plan)
         console = self._used = self._console or Console(stderr=True, highlight=False)
         if not console.is_terminal:
+            if pause := longest_pause():
+                self._over.clear()
+                self._lines = threading.Thread(target=self._write, args=(pause,), name="bigclf-lines", daemon=True)
+                self._lines.start()
             return
         self._live = Live(
             get_renderable=self._picture, console=console, refresh_per_second=REFRESH_PER_SECOND, transient=True
@@ -207,6 +238,17 @@ class TerminalProgress:
         if self._live is not None:
             self._live.stop()
             self._live = None
+        if self._lines is not None:
+            self._over.set()
+            self._lines.join()
+            self._lines = None
+
+    def _write(self, longest: float) -> None:
+        pause = FIRST_LINE
+        while not self._over.wait(min(pause, longest)):
+            self.meter.look()
+            self._used.print(f"{self.title}  {log_text(self.meter)}", markup=False, soft_wrap=True)
+            pause *= 2
 
     def _picture(self) -> Any:
         from rich.console import Group
@@ -240,6 +282,12 @@ def place_text(meter: Meter) -> str:
     """``read 3``, or where the end is known ``epoch 3 of 5``."""
     left = meter.epochs_left
     return f"read {meter.epochs + 1}" if left is None else f"epoch {meter.total_epochs - left} of {meter.total_epochs}"
+
+
+def log_text(meter: Meter) -> str:
+    """``epoch 3 of 5  1.24 M rows/s · error 2.10 % · 4.2 s left · 2 workers · 3 of 8 groups · 12.3 MB moved``"""
+    parts = [*status_parts(meter), cluster_text(meter) if meter.far else ""]
+    return f"{meter.task or place_text(meter)}  {_joined(parts)}"
 
 
 def status_text(meter: Meter) -> str:

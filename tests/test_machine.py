@@ -3,6 +3,8 @@
 import copy
 import json
 import os
+import re
+from types import SimpleNamespace
 
 import pytest
 from making import random_rows, run_python, shards_of
@@ -160,6 +162,15 @@ def test_preload_prepares_kernels_and_a_second_process_finds_them(tmp_path):
     told = [prepared(tmp_path, "perceptron") for _ in range(2)]
     assert told[0]["compiled"] >= 5 and told[1]["compiled"] == 0 and told[1]["found"] >= 5
     assert told[0]["kernels"]["path"] == str(tmp_path) and told[0]["error"] is None
+
+
+def test_the_command_says_how_far_it_is(capsys):
+    from bigclf import jit, preload  # what counts is loaded by now
+
+    turns = iter([False, True])
+    preload._say_meanwhile(SimpleNamespace(wait=lambda seconds: next(turns)))
+    said = re.fullmatch(r"so far (\d+) kernels compiled, (\d+) found\n", capsys.readouterr().err)
+    assert said and tuple(map(int, said.groups())) == jit.compilations()
 
 
 FITS = """

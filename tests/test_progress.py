@@ -1,10 +1,13 @@
 """The progress line: right figures, cheap, silent when nobody looks."""
 
 import io
+import threading
 import time
 
+import pytest
 from rich.console import Console
 
+from bigclf.errors import RunError
 from bigclf.progress import Meter, TerminalProgress, cluster_text, fitting, status_text
 
 
@@ -107,6 +110,28 @@ def test_nothing_is_written_when_there_is_no_terminal():
     progress.stop()
     progress.stop()
     assert out.getvalue() == ""
+
+
+def test_a_log_that_asks_for_it_gets_lines(monkeypatch):
+    monkeypatch.setenv("BIGCLF_PROGRESS", "0.01")
+    out = io.StringIO()
+    progress = TerminalProgress(console=Console(file=out, width=20))
+    progress.start({"n_rows": 10, "epochs": 5, "status": lambda: {"workers": 0, "groups": 2}})
+    progress.epoch({"epoch": 1, "error": 0.25})
+    deadline = time.monotonic() + 30
+    while "25.00" not in out.getvalue() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    progress.stop()
+    line = "training  epoch 2 of 5  getting ready · error 25.00 % · waiting for workers · 0 of 2 groups"
+    assert line in out.getvalue()
+    assert not [thread for thread in threading.enumerate() if thread.name == "bigclf-lines"]
+
+
+@pytest.mark.parametrize("text", ["often", "-1", "nan", "inf"])
+def test_pauses_between_lines_are_seconds(monkeypatch, text):
+    monkeypatch.setenv("BIGCLF_PROGRESS", text)
+    with pytest.raises(RunError, match=f"BIGCLF_PROGRESS={text}: a number of seconds"):
+        TerminalProgress(console=Console(file=io.StringIO())).start({})
 
 
 def test_on_a_terminal_it_shows_reads_and_cleans_up_after_itself():

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 from clusters import wait_for
 from conftest import RECIPES, bigclf_command, bits, free_port, marked, program, run
 from making import HERE, environment
@@ -198,3 +199,35 @@ def test_scancel_ends_it_for_good_and_another_goes_on_from_there(submit, slurm, 
     (tmp_path / "orders" / "pace").unlink()
     assert submit(job).end()["JobState"] == "COMPLETED"
     assert bits(model) == experiments["dcd"].bits
+
+
+def impatient(job, seconds):
+    """The job, which gives up after so many seconds without a worker."""
+    table = yaml.safe_load(job.read_text())
+    table["cluster"]["patience"] = {"idle": seconds}
+    job.write_text(yaml.safe_dump(table))
+    return job
+
+
+def test_while_slurm_has_no_room_for_workers_the_driver_waits(submit, experiments, tmp_path):
+    job, model = experiments["perceptron"].written(tmp_path / "job")
+    there = submit(impatient(job, 10), WORKER_OPTIONS="--mem=1G --begin=now+45")
+    said = there.end()
+    assert said["JobState"] == "COMPLETED" and "no usable worker for 1" in there.log
+    assert "== the workers' jobs: 2 PENDING (BeginTime); the driver goes on when one has begun" in there.log
+    assert bits(model) == experiments["perceptron"].bits
+    beside = tmp_path / "mine"
+    beside.touch()
+    assert model.stat().st_mode & 0o777 == beside.stat().st_mode & 0o777  # no more private than other files
+    assert (tmp_path / f"bigclf-{there.number}").stat().st_mode & 0o777 == 0o700
+
+
+def test_workers_that_do_not_join_end_it_and_their_logs_are_named(submit, experiments, tmp_path):
+    job, _ = experiments["perceptron"].written(tmp_path / "job")
+    there = submit(impatient(job, 5), PRELOAD="no_such_module")
+    said = there.end()
+    assert said["JobState"] == "FAILED" and said["ExitCode"] == "5:0"
+    assert "2 RUNNING; the driver tries once more" in there.log
+    place = tmp_path / f"bigclf-{there.number}"
+    assert f"what the workers said: {place}/worker-*.log" in there.log
+    assert "no_such_module" in (place / "worker-1.log").read_text()
