@@ -1,5 +1,7 @@
 """newGLMNET: L1 and elastic net, on columns that reads collect."""
 
+import contextlib
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -9,12 +11,15 @@ from making import block_of, random_rows, shards_of
 
 import bigclf
 from bigclf.losses import LOGISTIC
-from bigclf.methods import newglmnet, resolve
+from bigclf.methods import METHODS, columns, newglmnet, orthant_faces, resolve
 from bigclf.methods.active_columns import Gathering, piece_of
 from bigclf.methods.columns import Penalty, gradient, look
+from bigclf.methods.method import in_turn
 from bigclf.methods.newglmnet import PARTIAL
 from bigclf.methods.orthant_faces import climb
-from bigclf.training import fit
+from bigclf.methods.primal_coordinate_descent import cdn_round
+from bigclf.methods.proximal_newton import newton_round, solve
+from bigclf.training import fit, run, team
 from bigclf.training.choice import Asked, choose
 
 D = 30
@@ -265,11 +270,11 @@ def test_conjugate_gradients_go_to_the_lowest_point_of_a_face(signs_hold):
     x = random.normal(size=(40, 6)).astype(np.float32)
     x[:, 5] = x[:, 4] + 0.01 * random.normal(size=40)
     y = np.where(random.random(40) < 0.5, 1.0, -1.0)
-    columns, penalty = columns_of(sp.csr_matrix(x), y, np.zeros(40)), Penalty(0.1, 0.05, 0.0, False)
+    made, penalty = columns_of(sp.csr_matrix(x), y, np.zeros(40)), Penalty(0.1, 0.05, 0.0, False)
     pairs, n = np.empty((40, 2)), 7
-    look(LOGISTIC)(columns, pairs)
+    look(LOGISTIC)(made, pairs)
     slopes, diagonal, losses, w = np.empty(n), np.empty(n), np.empty(n), np.zeros(n)
-    gradient(columns, penalty, pairs, w, slopes, diagonal, losses)
+    gradient(made, penalty, pairs, w, slopes, diagonal, losses)
     pairs[:, 1] = 0.0
     hessian = x.T.astype(float) @ (pairs[:, :1] * x) + 0.05 * np.eye(6)
     face = [1, 2, 4, 5]
@@ -285,13 +290,62 @@ def test_conjugate_gradients_go_to_the_lowest_point_of_a_face(signs_hold):
         return slopes[:6] @ d + 0.5 * d @ hessian @ d + 0.1 * np.abs(d).sum()
 
     before = model()
-    taken = climb(columns, penalty, pairs, w, sought, slopes, diagonal, np.arange(6), 1e-10, lambda: False)
+    taken = climb(made, penalty, pairs, w, sought, slopes, diagonal, np.arange(6), 1e-10, lambda: False)
     assert 1 <= taken <= 12 and model() < before and sought[0] == sought[3] == 0
     np.testing.assert_allclose(pairs[:, 1], x @ sought[:6], atol=1e-6)
     if signs_hold:
         np.testing.assert_allclose(sought[face], best, atol=1e-7)
     else:
         assert np.count_nonzero(sought[face] == 0) > 0  # what would change its sign stays at 0
+
+
+def test_a_second_core_changes_no_bit(monkeypatch):
+    monkeypatch.setattr(columns, "LARGE", 1)
+    monkeypatch.setattr(orthant_faces, "LARGE", 1)
+    used, plain = [], team.beside
+
+    @contextlib.contextmanager
+    def told(threads):
+        with plain(threads) as both:
+            used.append(both is not in_turn)
+            yield both
+
+    monkeypatch.setattr(run, "beside", told)
+    x, y = random_rows(300, D, seed=11)
+    one, two = (fit(x, y, penalty="l1", C=10.0, bias="free", tol=1e-10, threads=n, **BASE) for n in (1, 2))
+    assert sum(record.get("face_steps", 0) for record in two.result_.history) > 3
+    assert True in used and False in used
+    np.testing.assert_array_equal(one.coef_, two.coef_)
+    assert one.intercept_ == two.intercept_ and one.result_.certificate == two.result_.certificate
+
+
+@pytest.mark.parametrize("algo", ["newglmnet", "cdn"])
+@pytest.mark.parametrize(("n_rows", "n_features", "each"), [(100, 40_000, 400), (20_000, 100, 4)])
+def test_a_solution_takes_no_more_memory_than_is_planned(algo, n_rows, n_features, each):
+    """With a free bias, whose dual point is balanced."""
+    random, method = np.random.default_rng(0), METHODS[algo]
+    indices = random.integers(0, n_features, n_rows * each).astype(np.int32)
+    x = sp.csr_matrix((np.ones(indices.size, np.float32), indices, np.arange(n_rows + 1) * each), (n_rows, n_features))
+    x.sum_duplicates()
+    block, counts = block_of(x, np.where(random.random(n_rows) < 0.5, 1.0, -1.0)), np.diff(x.tocsc().indptr)
+    places, n = np.append(np.where(counts > 0, np.cumsum(counts > 0) - 1, -1), -1), np.count_nonzero(counts)
+    penalty, rounds = Penalty(1.0, 0.0, 1.0, True), newton_round if algo == "newglmnet" else cdn_round
+
+    def solution():
+        gathering = Gathering(counts[counts > 0], n_rows)
+        for first in range(0, n_rows, 1000):
+            order = np.arange(first, min(n_rows, first + 1000))
+            gathering.append(piece_of(block, order, np.zeros(n_features + 1), places, 10.0, 1.0))
+        return solve(rounds, LOGISTIC, gathering.columns(), penalty, np.zeros(n + 1), 1e-3, 0)
+
+    assert solution().steps > 1  # its kernels are compiled now
+    tracemalloc.start()
+    solution()
+    taken = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    pieces = 100_000
+    planned = x.nnz * method.entry_bytes + n_rows * method.row_bytes + n * method.column_bytes
+    assert 0.5 * planned < taken <= planned + pieces
 
 
 def test_columns_that_nearly_depend_on_each_other_take_few_cycles():

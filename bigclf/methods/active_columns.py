@@ -12,11 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from bigclf.block import Block
-from bigclf.jit import dot, entry, kernel
-from bigclf.methods.columns import Columns
+from bigclf.jit import dot, entry, kernel, prefetch
+from bigclf.methods.columns import AHEAD, Columns
 
 PIECE_ENTRY, COLUMN_ENTRY = 8, 8  # bytes of an entry: its column or row, and its value
-PIECE_ROW, COLUMN_ROW = 8 * 4 + 4, 8 * 5 + 32  # ... and of a row, with what its solution keeps
+PIECE_ROW, COLUMN_ROW = 8 * 4 + 4, 8 * 5 + 16 + 32  # ... of a row, with what its solution and a face's keep
+COLUMN = 8 * (3 + 7 + 10)  # ... and of a column: what it is, its solution and a face
 
 
 class Piece(NamedTuple):
@@ -159,6 +160,10 @@ def put(piece, first, ends, columns):  # type: ignore[no-untyped-def]
         if scaled:
             columns.units[i] = 1.0 / scale
         for p in range(piece.starts[k], piece.starts[k + 1]):
+            if p + AHEAD < piece.places.size:
+                coming = ends[piece.places[p + AHEAD]]
+                prefetch(columns.rows, coming)
+                prefetch(columns.values, coming)
             j = piece.places[p]
             x = np.float64(piece.values[p]) if piece.values.size > 0 else scale
             if explicit:

@@ -18,9 +18,11 @@ import numpy as np
 
 from bigclf.jit import inlined, inner, kernel, prefetch
 from bigclf.losses import curvature, dual_value, loss_value, slope
+from bigclf.methods.method import Both, in_turn
 
 NU = 1e-12  # added to the Hessian's diagonal
 AHEAD = 16  # entries of a column between the prefetch and the use of a row
+LARGE = 1 << 17  # entries: fewer are not worth a second core
 
 
 class Columns(NamedTuple):
@@ -143,12 +145,23 @@ def best_step(g, h, w, l1):  # type: ignore[no-untyped-def]
     return -w
 
 
-@kernel
-def gradient(columns, penalty, pairs, w, slopes, diagonal, losses):  # type: ignore[no-untyped-def]
+def gradient(
+    columns: Columns, penalty: Penalty, pairs: np.ndarray, w: np.ndarray, slopes: np.ndarray, diagonal: np.ndarray,
+    losses: np.ndarray, both: Both = in_turn,
+) -> None:  # fmt: skip
     """Of every column: ``losses``, g_j of the loss alone, ``slopes``, with l2, and ``diagonal``, H_jj + nu; the bias
-    last."""
+    last. ``both`` halves of the columns are looked at beside each other or in turn."""
+    entries, n = columns.rows.size, w.size - 1
+    middle = int(np.searchsorted(columns.starts, entries // 2))
+    both = both if entries >= LARGE else in_turn
+    given = columns, penalty, pairs, w, slopes, diagonal, losses
+    both(lambda: _gradient(*given, 0, min(middle, n)), lambda: _gradient(*given, min(middle, n), w.size))
+
+
+@kernel
+def _gradient(columns, penalty, pairs, w, slopes, diagonal, losses, first, end):  # type: ignore[no-untyped-def]
     last = w.size - 1
-    for j in range(last):
+    for j in range(first, min(end, last)):
         g, h = np.float64(0), np.float64(0)
         for p in range(columns.starts[j], columns.starts[j + 1]):
             if p + AHEAD < columns.rows.size:
@@ -157,6 +170,8 @@ def gradient(columns, penalty, pairs, w, slopes, diagonal, losses):  # type: ign
             g += x * pairs[i, 1]
             h += x * x * pairs[i, 0]
         losses[j], slopes[j], diagonal[j] = g, g + penalty.l2 * w[j], h + penalty.l2 + NU
+    if end <= last:
+        return
     losses[last], slopes[last], diagonal[last] = 0.0, 0.0, 1.0
     if penalty.bias != 0:
         g, h = np.float64(0), np.float64(0)
@@ -213,15 +228,16 @@ def sides_of(penalty: Penalty, plus: float, minus: float) -> tuple[float, float]
 
 
 def balanced(
-    columns: Columns, penalty: Penalty, pairs: np.ndarray, w: np.ndarray, losses: np.ndarray, sides: tuple[float, float]
-) -> tuple[np.ndarray, np.ndarray]:
+    columns: Columns, penalty: Penalty, pairs: np.ndarray, w: np.ndarray, losses: np.ndarray,
+    sides: tuple[float, float], both: Both = in_turn,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """``pairs`` and ``losses`` of the t_i with these factors."""
     if sides == (1.0, 1.0):
         return pairs, losses
     points = pairs.copy()
     points[:, 1] *= np.where(columns.labels > 0, *sides)
     sums, slopes, diagonal = (np.empty(w.size) for _ in range(3))
-    gradient(columns, penalty, points, w, slopes, diagonal, sums)
+    gradient(columns, penalty, points, w, slopes, diagonal, sums, both)
     sums[-1] = 0.0  # it is, but for rounding
     return points, sums
 

@@ -94,12 +94,21 @@ class Step(NamedTuple):
     violation: float | None = None
 
 
+Both = Callable[[Callable[[], Any], Callable[[], Any]], tuple[Any, Any]]  # two pieces of work -> what each gives
+
+
+def in_turn(one: Callable[[], Any], other: Callable[[], Any]) -> tuple[Any, Any]:
+    """``Both`` on one core."""
+    return one(), other()
+
+
 class Given(NamedTuple):
     """What a method that collects goes on from, beside its state.
 
     found : what ``gather`` made, with what the blocks of all groups gave, in their order; it may be used up. tol : the
     relative gap that is asked for; entries : how many a collection has room for; idle : to be called now and then: it
-    may raise to break off; late : whether the run's time is over, so that what has been found is to do.
+    may raise to break off; late : whether the run's time is over, so that what has been found is to do; both : does
+    two pieces of work that share nothing that they write, beside each other where there are cores for it.
     """
 
     found: Any
@@ -107,6 +116,7 @@ class Given(NamedTuple):
     entries: int
     idle: Callable[[], None] = lambda: None
     late: Callable[[], bool] = lambda: False
+    both: Both = in_turn
 
 
 @dataclass(frozen=True)
@@ -160,7 +170,7 @@ class Method:
         arrays, in place of a call of the kernel; or None in a read for sums. ``absorb`` is then by loss code, and what
         it gives has a third argument, ``Given``, with what was kept of all blocks, for which
         gather : (shared, number of rows) -> something to ``append`` to.
-        ``entry_bytes`` and ``row_bytes`` : what an entry and a row take there until ``absorb`` is done;
+        ``entry_bytes``, ``row_bytes``, ``column_bytes`` : what each takes there until ``absorb`` is done;
         ``piece_bytes`` : what an entry takes on its way from another group. None: the method needs sums alone.
     follow : (shared, weights, params, params before) -> None: begin with the weights of a problem that differs in C
         only; None: ``place`` does.
@@ -214,6 +224,7 @@ class Method:
     entry_bytes: int = 0
     piece_bytes: int = 0
     row_bytes: int = 0
+    column_bytes: int = 0
     follow: Callable[[Any, np.ndarray, Any, Any], None] | None = None
     mixings: Mapping[str, Rule] = field(default_factory=lambda: by_shares(MEAN))
     mixing: str = "mean by rows, uniform or by mistakes"

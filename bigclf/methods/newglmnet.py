@@ -223,7 +223,7 @@ def solved(
     w = np.append(shared.weights[chosen], shared.weights[-1]).astype(np.float64)
     partial = bool(scalars[PARTIAL])
     found = solve(round_of, loss, columns, penalty(params), w, WITHIN * given.tol, int(scalars[ROUNDS]), partial,
-                  given.idle, given.late)  # fmt: skip
+                  given.idle, given.late, given.both)  # fmt: skip
     shared.weights[chosen], shared.weights[-1] = w[:-1], w[-1]
     scalars[[SCALE, PLUS, MINUS, STUCK]] = found.scale, *found.sides, float(found.stuck)
     scalars[ROUNDS] += 1

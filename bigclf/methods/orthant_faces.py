@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigclf.jit import kernel
-from bigclf.methods.columns import NU, Columns, Penalty, unit_at, value_at
+from bigclf.jit import kernel, prefetch
+from bigclf.methods.columns import AHEAD, LARGE, NU, Columns, Penalty, unit_at, value_at
+from bigclf.methods.method import Both, in_turn
 
 LEAVING = 10  # weights, and
 LEAVING_SHARE = 0.02  # ... of the face: where more would leave it, it is not the right one
 MOST = 1000  # steps on a face
-CALL = 20  # steps between two looks at whether the run is to stop
 PART = 0.5  # of the violations that are enough for the model: those of the face are to sum up to that
 FLAT = 1e-14  # curvature of a direction beside that of its coordinates one by one: rounding
 
@@ -33,7 +33,7 @@ FLAT = 1e-14  # curvature of a direction beside that of its coordinates one by o
 class Face(NamedTuple):
     """members : int64 [k], the coordinates of the face; float64 [k]: gradient, residual : r before and after the step;
     step; direction, image : p, H p; float64 [row]: way, what the step adds to ``pairs[:, 1]``; product, what the
-    direction adds."""
+    direction adds, and other, a part of that; bent, the product times ``pairs[:, 0]``."""
 
     members: np.ndarray
     gradient: np.ndarray
@@ -43,36 +43,52 @@ class Face(NamedTuple):
     image: np.ndarray
     way: np.ndarray
     product: np.ndarray
+    other: np.ndarray
+    bent: np.ndarray
 
 
 def climb(
     columns: Columns, penalty: Penalty, pairs: np.ndarray, w: np.ndarray, sought: np.ndarray, slopes: np.ndarray,
-    diagonal: np.ndarray, active: np.ndarray, enough: float, late: Callable[[], bool],
+    diagonal: np.ndarray, active: np.ndarray, enough: float, late: Callable[[], bool], both: Both = in_turn,
 ) -> int:  # fmt: skip
     """Lower the model over the ``active`` coordinates that are not 0, in place: ``sought`` and ``pairs``; the number of
-    steps. Other arguments are those of ``proximal_newton.cycle``."""
+    steps. Other arguments are those of ``proximal_newton.cycle``. Sums are of two parts of the face, whether ``both``
+    are made beside each other or in turn."""
     face = face_of(active[sought[active] != 0], columns.margins.size)
-    n = face.members.size
-    rz = begin(columns, penalty, pairs, w, sought, slopes, diagonal, face)
+    n, (middle, entries) = face.members.size, halves(columns, penalty, face.members)
+    both = both if entries >= LARGE else in_turn
+    given = columns, penalty, pairs, w, sought, slopes, diagonal, face
+    rz = sum(both(lambda: begin(*given, 0, middle), lambda: begin(*given, middle, n)))
     leaving, taken, over = LEAVING + LEAVING_SHARE * n, 0, not rz > 0
     while not over and taken < MOST and not late():
-        some, rz, over = advance(columns, penalty, pairs, sought, diagonal, face, rz, CALL, PART * enough, leaving)
-        taken += some
+        bend, apart = multiply(columns, penalty, pairs, diagonal, face, middle, both)
+        taken += 1
+        if not bend > FLAT * apart:
+            break
+        rz, over = advance(columns, penalty, sought, diagonal, face, rz, bend, PART * enough, leaving)
     project(columns, penalty, pairs, sought, face)
     return taken
 
 
 def face_of(members: np.ndarray, n_rows: int) -> Face:
     n = members.size
-    return Face(members, *(np.zeros(n) for _ in range(5)), *(np.zeros(n_rows) for _ in range(2)))
+    return Face(members, *(np.zeros(n) for _ in range(5)), *(np.zeros(n_rows) for _ in range(4)))
+
+
+def halves(columns: Columns, penalty: Penalty, members: np.ndarray) -> tuple[int, int]:
+    """How many members make up half of the entries, and the number of entries."""
+    last = columns.starts.size - 1
+    lengths = np.append(np.diff(columns.starts), columns.margins.size if penalty.bias else 0)
+    ends = np.cumsum(lengths[np.minimum(members, last)])
+    entries = int(ends[-1]) if ends.size else 0
+    return int(np.searchsorted(ends, entries / 2)), entries
 
 
 @kernel
-def begin(columns, penalty, pairs, w, sought, slopes, diagonal, face):  # type: ignore[no-untyped-def]
-    """The face's gradient and the first direction; gives r.z with z = r / diagonal."""
+def begin(columns, penalty, pairs, w, sought, slopes, diagonal, face, first, end):  # type: ignore[no-untyped-def]
+    """The gradient of members first:end, and the first direction; gives r.z with z = r / diagonal."""
     last, rz = w.size - 1, np.float64(0)
-    face.way[:] = 0.0
-    for k in range(face.members.size):
+    for k in range(first, end):
         j = face.members[k]
         constant = j == last
         l1 = 0.0 if constant and penalty.free else penalty.l1
@@ -83,6 +99,8 @@ def begin(columns, penalty, pairs, w, sought, slopes, diagonal, face):  # type: 
                 g += penalty.bias * unit_at(columns.units, i) * pairs[i, 0] * pairs[i, 1]
         else:
             for p in range(columns.starts[j], columns.starts[j + 1]):
+                if p + AHEAD < columns.rows.size:
+                    prefetch(pairs, 2 * np.int64(columns.rows[p + AHEAD]))
                 i = columns.rows[p]
                 g += value_at(columns.values, p) * pairs[i, 0] * pairs[i, 1]
         face.gradient[k], face.residual[k], face.step[k] = -g, -g, 0.0
@@ -91,12 +109,25 @@ def begin(columns, penalty, pairs, w, sought, slopes, diagonal, face):  # type: 
     return rz
 
 
+def multiply(
+    columns: Columns, penalty: Penalty, pairs: np.ndarray, diagonal: np.ndarray, face: Face, middle: int, both: Both
+) -> tuple[float, float]:
+    """image = H p, and product = X p; gives p.H p, and the same without what lies off the diagonal."""
+    n = face.members.size
+    both(lambda: spread(columns, penalty, face, face.product, 0, middle),
+         lambda: spread(columns, penalty, face, face.other, middle, n))  # fmt: skip
+    bend(pairs, face)
+    one, two = both(lambda: gather(columns, penalty, diagonal, face, 0, middle),
+                    lambda: gather(columns, penalty, diagonal, face, middle, n))  # fmt: skip
+    return one[0] + two[0], one[1] + two[1]
+
+
 @kernel
-def spread(columns, penalty, members, direction, product):  # type: ignore[no-untyped-def]
-    """product = X p"""
-    last = columns.starts.size - 1
+def spread(columns, penalty, face, product, first, end):  # type: ignore[no-untyped-def]
+    """product = X p, of members first:end"""
+    members, direction, last = face.members, face.direction, columns.starts.size - 1
     product[:] = 0.0
-    for k in range(members.size):
+    for k in range(first, end):
         j, p = members[k], direction[k]
         if p == 0:
             continue
@@ -105,59 +136,62 @@ def spread(columns, penalty, members, direction, product):  # type: ignore[no-un
                 product[i] += p * penalty.bias * unit_at(columns.units, i)
         else:
             for e in range(columns.starts[j], columns.starts[j + 1]):
+                if e + AHEAD < columns.rows.size:
+                    prefetch(product, np.int64(columns.rows[e + AHEAD]))
                 product[columns.rows[e]] += p * value_at(columns.values, e)
 
 
 @kernel
-def multiply(columns, penalty, pairs, diagonal, face):  # type: ignore[no-untyped-def]
-    """image = H p, and product = X p; gives p.H p, and the same without what lies off the diagonal."""
-    members, direction, product, last = face.members, face.direction, face.product, columns.starts.size - 1
-    spread(columns, penalty, members, direction, product)
-    bend, apart = np.float64(0), np.float64(0)
-    for k in range(face.members.size):
+def bend(pairs, face):  # type: ignore[no-untyped-def]
+    """D X p of both parts"""
+    for i in range(face.product.size):
+        face.product[i] += face.other[i]
+        face.bent[i] = pairs[i, 0] * face.product[i]
+
+
+@kernel
+def gather(columns, penalty, diagonal, face, first, end):  # type: ignore[no-untyped-def]
+    """image = X' D X p + (l2 + nu) p of members first:end, and what they have of the sums of ``multiply``."""
+    members, direction, bent, last = face.members, face.direction, face.bent, columns.starts.size - 1
+    total, apart = np.float64(0), np.float64(0)
+    for k in range(first, end):
         j, p = members[k], direction[k]
         constant = j == last
         h = ((0.0 if constant and penalty.free else penalty.l2) + NU) * p
         if constant:
-            for i in range(product.size):
-                h += penalty.bias * unit_at(columns.units, i) * pairs[i, 0] * product[i]
+            for i in range(bent.size):
+                h += penalty.bias * unit_at(columns.units, i) * bent[i]
         else:
             for e in range(columns.starts[j], columns.starts[j + 1]):
-                i = columns.rows[e]
-                h += value_at(columns.values, e) * pairs[i, 0] * product[i]
+                if e + AHEAD < columns.rows.size:
+                    prefetch(bent, np.int64(columns.rows[e + AHEAD]))
+                h += value_at(columns.values, e) * bent[columns.rows[e]]
         face.image[k] = h
-        bend += p * h
+        total += p * h
         apart += p * p * diagonal[j]
-    return bend, apart
+    return total, apart
 
 
 @kernel
-def advance(columns, penalty, pairs, sought, diagonal, face, rz, most, goal, leaving):  # type: ignore[no-untyped-def]
-    """``most`` steps, or fewer: their number, r.z, and whether this is the way: the sum of |r_j| is at its goal,
-    more than ``leaving`` weights would leave the face, or the direction has no curvature."""
+def advance(columns, penalty, sought, diagonal, face, rz, bent, goal, leaving):  # type: ignore[no-untyped-def]
+    """A step along the direction p with p.H p = ``bent``, and the next direction: r.z, and whether this is the way: the
+    sum of |r_j| is at its goal, or more than ``leaving`` weights would leave the face."""
     last = columns.starts.size - 1
-    for taken in range(1, most + 1):
-        bend, apart = multiply(columns, penalty, pairs, diagonal, face)
-        if not bend > FLAT * apart:
-            return taken, rz, True
-        t, following, far, out = rz / bend, np.float64(0), np.float64(0), 0
-        for k in range(face.members.size):
-            j = face.members[k]
-            face.step[k] += t * face.direction[k]
-            face.residual[k] -= t * face.image[k]
-            following += face.residual[k] * (face.residual[k] / diagonal[j])
-            far += abs(face.residual[k])
-            if not (j == last and penalty.free):
-                out += sought[j] * (sought[j] + face.step[k]) <= 0
-        for i in range(face.way.size):
-            face.way[i] += t * face.product[i]
-        if far <= goal or out > leaving:
-            return taken, following, True
-        turn = following / rz
-        for k in range(face.members.size):
-            face.direction[k] = face.residual[k] / diagonal[face.members[k]] + turn * face.direction[k]
-        rz = following
-    return most, rz, False
+    t, following, far, out = rz / bent, np.float64(0), np.float64(0), 0
+    for k in range(face.members.size):
+        j = face.members[k]
+        face.step[k] += t * face.direction[k]
+        face.residual[k] -= t * face.image[k]
+        following += face.residual[k] * (face.residual[k] / diagonal[j])
+        far += abs(face.residual[k])
+        if not (j == last and penalty.free):
+            out += sought[j] * (sought[j] + face.step[k]) <= 0
+    for i in range(face.way.size):
+        face.way[i] += t * face.product[i]
+    turn = following / rz
+    for k in range(face.members.size):
+        face.direction[k] = face.residual[k] / diagonal[face.members[k]] + turn * face.direction[k]
+    return following, far <= goal or out > leaving
 
 
 @kernel

@@ -20,6 +20,7 @@ import numpy as np
 from bigclf.jit import kernel, prefetch, shuffle
 from bigclf.losses import LOGISTIC, curvature, loss_value, slope
 from bigclf.methods.columns import AHEAD, Columns, Penalty, best_step, unit_at, value_at, violation
+from bigclf.methods.method import Both
 from bigclf.methods.proximal_newton import HALVINGS, LONGEST, MOST_CYCLES, SIGMA, Work, far_inside
 
 LEAST = 1e-12  # curvature of a weight's step
@@ -122,6 +123,7 @@ def add_squares(columns, penalty, squares):  # type: ignore[no-untyped-def]
 def cdn_round(
     loss: int, columns: Columns, penalty: Penalty, w: np.ndarray, work: Work, active: np.ndarray, primal: float,
     enough: float, far: float, random: np.ndarray, idle: Callable[[], None], late: Callable[[], bool],
+    both: Both,
 ) -> tuple[int, int, bool]:  # fmt: skip
     """Cycles until the violations of one sum up to ``enough``: as ``proximal_newton.newton_round``."""
     n, moved, done, update = active.size, 0, 0, descend(loss)

@@ -45,6 +45,7 @@ from bigclf.methods.columns import (
     value_at,
     violation,
 )
+from bigclf.methods.method import Both, in_turn
 from bigclf.methods.orthant_faces import climb
 
 SIGMA, HALVINGS = 0.01, 40
@@ -52,7 +53,9 @@ LONGEST = 10.0  # most that a step of one coordinate changes a margin by
 MOST_CYCLES = 20  # of a step: then the model is made anew where it has come to
 SETTLED = 2  # cycles of a step before conjugate gradients are tried between them
 MOST_IN_ALL = 2000  # ... of a solution: then a read tells how good it is, and it goes on
-ENOUGH = 0.2  # a step is good enough where the violations have fallen to this share of what they were
+# A step is good enough where the violations have fallen to a share of what they were: the root of the relative gap, so
+# that the last steps gain more and more, but no share beyond these.
+ENOUGH = 0.05, 0.4
 ROUGH = 0.1  # of the gap over some columns, while others wait
 ROUNDING = 1e-14  # of F: smaller differences are not told apart
 
@@ -150,29 +153,30 @@ def work_of(columns: Columns, w: np.ndarray) -> Work:
 def solve(
     round_of: Callable[..., tuple[int, int, bool]], loss: int, columns: Columns, penalty: Penalty, w: np.ndarray,
     goal: float, salt: int, partial: bool = False, idle: Callable[[], None] = lambda: None,
-    late: Callable[[], bool] = lambda: False,
+    late: Callable[[], bool] = lambda: False, both: Both = in_turn,
 ) -> Found:  # fmt: skip
     """Go on from ``w`` (float64 [column + 1], the bias last; in place, as ``columns.margins``) until the duality gap
     over these columns is at most ``goal`` times the objective.
 
     round_of : what lowers the objective, ``newton_round`` or one of its form; salt : of the random orders; partial :
     other columns have weights too, which stay as they are: then the gap is to fall to ``ROUGH`` of what it was; idle :
-    called after each cycle; late : asked then: it ends where it stands.
+    called after each cycle; late : asked then: it ends where it stands; both : of work that has two
+    parts, which makes them in turn or beside each other.
     """
     work, random = work_of(columns, w), random_state(6, salt)
     before, cycles, climbed, least = math.inf, 0, 0, 0.0
     step = 0
     while True:
         far = far_inside(before, columns)
-        found, total, active = _looked(loss, columns, penalty, w, work, far, partial)
+        found, total, active = _looked(loss, columns, penalty, w, work, far, partial, both)
         least = ROUGH * found.gap if step == 0 else least
         found = found._replace(steps=step, cycles=cycles, climbed=climbed)
         if found.gap <= (least if partial else goal * found.primal) or found.violation == 0:
             return found
         if cycles >= MOST_IN_ALL or late():
             return found
-        enough = ENOUGH * total
-        some = round_of(loss, columns, penalty, w, work, active, found.primal, enough, far, random, idle, late)
+        enough = total * float(np.clip(math.sqrt(max(0.0, found.gap) / found.primal), *ENOUGH))
+        some = round_of(loss, columns, penalty, w, work, active, found.primal, enough, far, random, idle, late, both)
         cycles, climbed = cycles + some[0], climbed + some[1]
         if not some[2]:
             return found._replace(steps=step + 1, cycles=cycles, climbed=climbed, stuck=True)
@@ -180,15 +184,15 @@ def solve(
 
 
 def _looked(
-    loss: int, columns: Columns, penalty: Penalty, w: np.ndarray, work: Work, far: float, partial: bool
+    loss: int, columns: Columns, penalty: Penalty, w: np.ndarray, work: Work, far: float, partial: bool, both: Both
 ) -> tuple[Found, float, np.ndarray]:
     """How good ``w`` is, the sum of violations, and the coordinates that may move."""
     loss_sum, plus, minus = look(loss)(columns, work.pairs)
-    gradient(columns, penalty, work.pairs, w, work.slopes, work.diagonal, work.losses)
+    gradient(columns, penalty, work.pairs, w, work.slopes, work.diagonal, work.losses, both)
     count, total, most = screen(penalty, w, work.slopes, far, work.active)
     primal = loss_sum + penalty_of(w, penalty)
     sides = sides_of(penalty, plus, minus)
-    points, sums = balanced(columns, penalty, work.pairs, w, work.losses, sides)
+    points, sums = balanced(columns, penalty, work.pairs, w, work.losses, sides, both)
     scale = scale_of(sums, penalty)
     gap = primal - dual_of(dual_sum(loss), columns, sums, penalty, scale, sides)
     if partial:  # what the other weights have of the margins is taken from the rows' terms
@@ -204,6 +208,7 @@ def far_inside(before: float, columns: Columns) -> float:
 def newton_round(
     loss: int, columns: Columns, penalty: Penalty, w: np.ndarray, work: Work, active: np.ndarray, primal: float,
     enough: float, far: float, random: np.ndarray, idle: Callable[[], None], late: Callable[[], bool],
+    both: Both,
 ) -> tuple[int, int, bool]:  # fmt: skip
     """Minimise the quadratic model over ``active`` until the violations of a cycle sum up to ``enough``, and go along
     the step; the number of cycles, of conjugate gradients' steps between them, and whether floating point sees a gain.
@@ -221,7 +226,7 @@ def newton_round(
             n, far = active.size, math.inf
         elif done >= SETTLED:
             model = penalty, work.pairs, w, work.sought, work.slopes, work.diagonal
-            climbed += climb(columns, *model, active[:n], enough, late)
+            climbed += climb(columns, *model, active[:n], enough, late, both)
     moved = _search(along(loss), columns, penalty, work.pairs, w, work.sought, work.slopes, primal)
     return done, climbed, moved
 

@@ -647,6 +647,7 @@ BY_COLUMNS: dict[str, Any] = dict(
     gather=newglmnet.gather,
     entry_bytes=columns.COLUMN_ENTRY,
     row_bytes=columns.COLUMN_ROW,
+    column_bytes=columns.COLUMN,
     piece_bytes=columns.PIECE_ENTRY,
     follow=newglmnet.follow,
     place=newglmnet.place,

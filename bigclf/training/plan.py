@@ -446,8 +446,15 @@ class Sizes:
         """Of a method that collects columns, so many entries for each problem; of a path one is learned at a time."""
         if not self.collects:
             return {}
-        size = self.collected_entry * entries + self.method.row_bytes * self.source.n_rows
-        return {"columns": self.chains * size}
+        n_columns = min(entries, self.source.n_features)  # one without entries is not collected
+        size = self.collected_entry * entries + self.method.column_bytes * n_columns
+        return {"columns": self.chains * (size + self.method.row_bytes * self.source.n_rows)}
+
+    def room_for(self, room: int) -> int:
+        """Entries that a collection has in so many bytes, beside its rows; each may be a column's only one."""
+        each, column, n = self.collected_entry, self.method.column_bytes, self.source.n_features
+        room = max(0, room // self.chains)
+        return max(room // (each + column), (room - n * column) // each)
 
     def resident(self) -> dict[str, int]:
         """... with every row in memory, and as columns too where the method collects them."""
@@ -553,7 +560,7 @@ def _streamed(sizes: Sizes, memory: int, again: bool) -> tuple[dict[str, Any], d
     set_rows = set_nnz = collected = 0
     if sizes.collects:  # columns have the rest
         room = memory - fixed - parts["blocks"] + parts.pop("columns") - sum(sizes.collection(0).values())
-        collected = min(source.nnz, room // (sizes.chains * sizes.collected_entry))
+        collected = min(source.nnz, sizes.room_for(room))
         parts |= sizes.collection(collected)
     if has_set:
         share = (SET_SHARE if wanted is None else wanted) / max(sizes.shares, default=1.0)

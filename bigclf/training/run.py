@@ -23,6 +23,7 @@ from bigclf.training.engines import Engine, Round
 from bigclf.training.plan import Plan, proves_alone
 from bigclf.training.problems import Problem, progress_of
 from bigclf.training.run_directory import Checkpoint, RunDirectory
+from bigclf.training.team import beside
 from bigclf.training.visit import Carry, Figures, Outcome, Part, Ref, RowFile, Tally, named_rows, objectives
 
 log = logging.getLogger("bigclf")
@@ -400,7 +401,9 @@ class Run:
         else:
             assert self.tol is not None and self.method.gather is not None
             found = self.method.gather(part.state, 0) if part.found is None else part.found
-            step = absorb(part.state, params, Given(found, self.tol, self.plan.collected, self.idle, self._late))
+            with beside(self.plan.learners) as both:
+                given = Given(found, self.tol, self.plan.collected, self.idle, self._late, both)
+                step = absorb(part.state, params, given)
             self._unproved = step.primal is None
         if step.primal is not None and step.dual is not None and step.weights is not None:
             if not (math.isfinite(step.primal) and math.isfinite(step.dual)):

@@ -3,15 +3,32 @@ depends on who came first."""
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any
 
+from bigclf.methods.method import Both, in_turn
 from bigclf.training.visit import Scratch
 
 IDLE_SECONDS = 0.1  # between two looks of the main thread at whether the run is to stop
+
+
+@contextlib.contextmanager
+def beside(threads: int) -> Iterator[Both]:
+    """What does two pieces of work on a core each, the first on the caller's; of one thread in turn."""
+    if threads < 2:
+        yield in_turn
+        return
+    with ThreadPoolExecutor(1, thread_name_prefix="bigclf-beside") as pool:
+
+        def both(one: Callable[[], Any], other: Callable[[], Any]) -> tuple[Any, Any]:
+            under_way = pool.submit(other)
+            return one(), under_way.result()
+
+        yield both
 
 
 class BrokenOff(Exception):
