@@ -142,6 +142,43 @@ def read_names(path: Any) -> dict[int, str | tuple[str, ...]]:
 # Weights
 
 
+GIVEN_AWAY = 0.9  # of all weights in one column
+
+
+def decisive_column(model: Any) -> str | None:
+    """The one raw column, of two or more, whose features have nearly all of the weights (sum of their absolute values;
+    float64 [K, d]); None where there is none, or the features were not made of columns."""
+    if not model.learned:
+        return None
+    from bigclf.data.features.finish import term_of_features
+
+    spec, learned = model.finisher.spec, model.finisher.learned
+    weight = np.asarray(abs(model.coef_).sum(axis=0)).reshape(-1)
+    term = term_of_features(spec, learned)
+    each = np.bincount(term[term >= 0], weight[term >= 0], minlength=len(spec.terms))
+    of: dict[tuple[str, ...], float] = {}
+    for number, one in enumerate(spec.terms):
+        of[one.columns] = of.get(one.columns, 0.0) + float(each[number])
+    if len(of) < 2 or not weight.any():
+        return None
+    columns, most = max(of.items(), key=lambda pair: pair[1])
+    return " with ".join(columns) if most >= GIVEN_AWAY * float(weight.sum()) else None
+
+
+def giving_away(model: Any, accuracy: float, most_common: float = 0.0) -> str | None:
+    """A sentence on a column that seems to give the answer away; None where rows are in the wrong class, or nearly all
+    are of one.
+
+    Parameters
+    ----------
+    accuracy, most_common : shares of the rows: in their own class, and of the most frequent class.
+    """
+    if accuracy < 0.999 or 1 - accuracy > 0.1 * (1 - most_common) or (column := decisive_column(model)) is None:
+        return None
+    return (f"column {column!r} decides nearly alone, and nearly always rightly: where it is known only once the answer"
+            " is, leave it out")  # fmt: skip
+
+
 def variances_of(model: Any) -> np.ndarray | None:
     """Variances float64 [K, d] of the weights, of methods that keep them (CW, SCW, AROW, NAROW, NHERD and their
     multi-class forms), else None. Of two classes learned at once the sum of both's."""

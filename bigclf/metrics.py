@@ -18,6 +18,7 @@ from bigclf.block import Block, rows_of
 from bigclf.data.arrays import label_array, number_array
 from bigclf.deltas import n_bytes
 from bigclf.errors import DataError, MemoryBudgetError
+from bigclf.explaining import giving_away
 from bigclf.model import PIECE_BYTES, Model, is_stored, require_same_columns, unseen_text
 from bigclf.progress import watcher
 from bigclf.raw import as_shards, labels_of_table
@@ -578,8 +579,8 @@ def _figures(model: Model, labels: np.ndarray, counts: np.ndarray, part: Partial
     auc, bound, no_auc = _auc(part)
     if no_auc:
         missing["auc"] = no_auc
-    if reason := model.no_probabilities():
-        missing["log_loss"] = missing["calibration_error"] = reason
+    if model.no_probabilities():
+        missing["log_loss"] = missing["calibration_error"] = "needs loss=logistic, or `bigclf calibrate`"
     if part.confusion is None:
         missing["confusion"] = f"{part.truly.size:,} classes are too many for a table of all pairs"
     f1 = _f1(model, part)
@@ -602,7 +603,7 @@ def _figures(model: Model, labels: np.ndarray, counts: np.ndarray, part: Partial
         unknown=unknown,
         unseen=part.unseen,
         weighted=part.weighed.figures(),
-        notes=_notes(model, unknown, part.unseen),
+        notes=_notes(model, unknown, part.unseen) + _given_away(model, correct, counts),
     )
 
 
@@ -649,6 +650,13 @@ def _notes(model: Model, unknown: dict[Any, int], unseen: int) -> list[str]:
     if unseen:
         notes.append(unseen_text(unseen, model.n_features))
     return notes
+
+
+def _given_away(model: Model, correct: int, counts: np.ndarray) -> list[str]:
+    """What is to be said where one column decides all; ``counts`` [L] rows of each label."""
+    rows = int(counts.sum())
+    told = giving_away(model, correct / rows, int(counts.max()) / rows)
+    return [told] if told else []
 
 
 class Ranking:

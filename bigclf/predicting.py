@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 import warnings
@@ -17,10 +18,10 @@ from bigclf.data.predictions import (
     Columns,
     Totals,
     forget_parts,
+    made_from,
     other_columns,
     parts_of,
     passed_through,
-    read_mark,
     write_in_parts,
 )
 from bigclf.errors import DataError, RunError
@@ -29,6 +30,7 @@ from bigclf.model import Model, require_same_columns, unseen_text
 from bigclf.progress import watcher
 
 MOST_SCORE_COLUMNS = 1000
+LOCK = ".predicting"  # in the directory of the output, while one process writes there
 
 
 def predict(
@@ -53,7 +55,8 @@ def predict(
         following.
     scores, proba : also the decision values and probabilities: ``score`` and ``probability`` (of the greater class)
         for two classes, else ``score_<class>`` and ``probability_<class>``.
-    unseen : features that the model does not know: ``"ignore"`` (counted, with a warning) or ``"error"``.
+    unseen : features that the model does not know: ``"ignore"`` (counted, with a warning) or ``"error"``, for which
+        files that an earlier call made of rows with such are made again, and so refused.
     keep : names of columns of the input that pass through (``id``, ``fold`` ...); None: of shards all that are no part
         of the rows, of raw files all that no feature is made of. They stay what they are: of CSV and JSON text as it
         stands there. One that is called as a column of the output is becomes ``input_<name>``. Of directories and
@@ -69,7 +72,7 @@ def predict(
 
     Raises
     ------
-    RunError : ``out`` holds other files of these names, or is where the input lies.
+    RunError : ``out`` holds other files of these names, is where the input lies, or another call writes there now.
     DataError : an input that cannot be read, or lacks a column of ``keep``.
     """
     started, progress = time.perf_counter(), watcher(progress)
@@ -77,18 +80,18 @@ def predict(
     asked.check()
     inputs = raw_inputs(asked, data, keep) if model.is_raw(data) else shard_inputs(asked, data, keep)
     targets = _target_paths([one.path for one in inputs], out)
-    todo = [k for k, path in enumerate(targets) if not _is_finished(path, inputs[k].mark, overwrite)]
     files.make_directory(out)
-    before = {k: parts_of(targets[k], inputs[k].mark)[1]["rows"] for k in todo}
-    if progress is not None:
-        progress.start(_forecast([inputs[k] for k in todo], sum(before.values())))
-    skipped = 0
-    for k, path in enumerate(targets):
-        if k not in before:
-            forget_parts(path)
-            continue
-        found = write_in_parts(path, inputs[k].mark, inputs[k].work, _counted(inputs[k].rows_from, progress))
-        skipped += found.get("unseen", 0)
+    with _alone_in(out):
+        todo = [k for k, path in enumerate(targets) if not _is_finished(path, inputs[k].mark, unseen, overwrite)]
+        before = {k: parts_of(targets[k], inputs[k].mark)[1]["rows"] for k in todo}
+        if progress is not None:
+            progress.start(_forecast([inputs[k] for k in todo], sum(before.values())))
+        for k, path in enumerate(targets):
+            if k in before:
+                write_in_parts(path, inputs[k].mark, inputs[k].work, _counted(inputs[k].rows_from, progress))
+            else:
+                forget_parts(path)
+        skipped = sum(made_from(path)[1] or 0 for path in targets)
     if skipped:
         warnings.warn(unseen_text(skipped, model.n_features), stacklevel=2)
     rows = [int(shards.claims(path).n_rows) for path in targets]
@@ -191,11 +194,35 @@ def _target_paths(paths: Sequence[str], out: str) -> list[str]:
     return targets
 
 
-def _is_finished(path: str, mark: dict[str, Any], overwrite: bool) -> bool:
+@contextlib.contextmanager
+def _alone_in(out: str) -> Iterator[None]:
+    """Hold the directory ``out`` of this machine; a store has no locks, and files appear whole there all the same.
+
+    Raises
+    ------
+    RunError : another process, or thread, holds it.
+    """
+    if files.is_remote(out):
+        yield
+        return
+    path = files.join(out, LOCK)
+    held = files.lock(path)
+    if held is None:
+        raise RunError(f"{out}: other predictions are being written there now; wait for them, or choose another"
+                       " directory")  # fmt: skip
+    try:
+        yield
+    finally:
+        files.remove(path)
+        files.unlock(held)
+
+
+def _is_finished(path: str, mark: dict[str, Any], unseen: str, overwrite: bool) -> bool:
     if not files.exists(path):
         return False
-    if read_mark(path) == mark:
-        return True
+    made, unknown = made_from(path)
+    if made == mark:
+        return unseen == "ignore" or unknown == 0
     if not overwrite:
         raise RunError(f"{path}: exists, and was not made from this data by this model; allow to overwrite it")
     return False

@@ -17,8 +17,8 @@ from making import environment, random_rows, shards_of
 import bigclf
 from bigclf.data import predictions
 from bigclf.data.convert import pieces
-from bigclf.errors import DataError
-from bigclf.predicting import predict
+from bigclf.errors import DataError, RunError
+from bigclf.predicting import LOCK, predict
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +129,7 @@ def test_what_a_killed_one_left_of_a_short_file_goes(sparse, tmp_path):
 
     class Looks(Stop):
         def advance(self, rows, n_bytes):
-            seen.append(sorted(one.name for one in (tmp_path / "out").iterdir()))
+            seen.append(sorted(one.name for one in (tmp_path / "out").iterdir() if one.name != LOCK))
             super().advance(rows, n_bytes)
 
     with pytest.raises(KeyboardInterrupt):
@@ -154,6 +154,41 @@ def test_parts_with_unknown_features_do_not_pass_where_these_are_an_error(sparse
         predict(model, path, str(tmp_path / "out"), scores=True, unseen="error")
     with pytest.warns(UserWarning, match="does not know"):
         assert predict(model, path, str(tmp_path / "out"), scores=True)["unseen"] == 1
+
+
+def test_whole_files_with_unknown_features_do_not_pass_either(sparse, tmp_path):
+    """Of two files the first has a feature that the model does not know."""
+    model, (known,) = sparse
+    x, y = random_rows(50, 30)
+    x = sp.hstack([x, sp.csr_matrix(([1.0], ([0], [0])), (50, 1))], "csr").astype(np.float32)
+    (path,) = shards_of(tmp_path / "shards", x, y).files
+    both, out = [path, known], str(tmp_path / "out")
+    with pytest.warns(UserWarning, match="1 entries"):
+        assert predict(model, both, out)["unseen"] == 1
+    with pytest.warns(UserWarning, match="1 entries"):  # of files that are kept, too
+        assert predict(model, both, out)["kept"] == 2
+    there = {one.name: one.read_bytes() for one in (tmp_path / "out").iterdir()}
+    with pytest.raises(DataError, match="1 entries"):
+        predict(model, both, out, unseen="error")
+    assert there == {one.name: one.read_bytes() for one in (tmp_path / "out").iterdir()} and len(there) == 2
+    predict(model, known, str(tmp_path / "good"))
+    assert predict(model, known, str(tmp_path / "good"), unseen="error")["kept"] == 1
+
+
+def test_one_at_a_time_writes_into_a_directory(sparse, tmp_path):
+    model, (path,) = sparse
+
+    class Meanwhile(Stop):
+        def advance(self, rows, n_bytes):
+            with pytest.raises(RunError, match="out: other predictions are being written there now"):
+                predict(model, path, str(tmp_path / "out"))
+            self.rows += rows
+
+    watched = Meanwhile(-1)
+    predict(model, path, str(tmp_path / "out"), progress=watched)
+    assert watched.rows == 600 and [one.name for one in (tmp_path / "out").iterdir()] == ["part-00000.parquet"]
+    (tmp_path / "out" / LOCK).touch()  # as one that was killed leaves it
+    assert predict(model, path, str(tmp_path / "out"))["kept"] == 1 and not (tmp_path / "out" / LOCK).exists()
 
 
 @pytest.mark.parametrize("form", ["csv", "csv.gz", "jsonl", "parquet"])

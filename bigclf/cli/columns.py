@@ -153,9 +153,12 @@ def features_of(said: dict[str, Any], data: list[str], format: str | None) -> An
         from bigclf.data.features.suggest import suggest
 
         spec = suggest(data, reader, said.get("label")).spec()
-        if "label" not in said and (spec.label is None or spec.label.column.lower() not in LABELS):
-            raise click.UsageError("say which column is to be predicted, with --label (`bigclf inspect FILE --suggest`"
-                                   " proposes what to do with each)")  # fmt: skip
+        if "label" not in said:
+            if spec.label is None or spec.label.column.lower() not in LABELS:
+                raise click.UsageError("say which column is to be predicted, with --label (`bigclf inspect FILE"
+                                       " --suggest` proposes what to do with each)")  # fmt: skip
+            guess = f"column {spec.label.column!r} is predicted: a guess from its name; --label COL says another"
+            terminal.say("note:", guess, "yellow")
         return parse({**spec.as_json(), "hash_bits": said.get("hash_bits")})
     encode = {"encode": "hashed"} if "hash_bits" in said else {}
     entries = [{kind: [name], **(encode if kind == "categorical" else {})} for kind in names for name in names[kind]]
@@ -268,17 +271,20 @@ def _reader(said: dict[str, Any], format: str | None) -> dict[str, Any]:
 def _declared(said: dict[str, Any], reader: dict[str, Any], data: list[str]) -> Any:
     """The spec of a file; what else was said goes before it, what the names of the data tell comes last."""
     from bigclf.data import files
-    from bigclf.data.convert.tables import format_of
-    from bigclf.data.features.spec import parse
+    from bigclf.data.convert.tables import format_of, reading
+    from bigclf.data.features.spec import line_of, parse
     from bigclf.errors import DataError, SchemaError
 
     path = said["spec"]
     if not files.exists(path):
         raise DataError("no such file", file=path)
+    text = files.read_text(path)
     try:
-        spec = parse(files.read_text(path))
+        spec = parse(text)
+        reading(spec.reader)
     except SchemaError as error:
-        raise SchemaError(error.message, file=path, line=error.line, column=error.column) from None
+        line = error.line or line_of(text, "reader")  # what has no line of its own is the reader's
+        raise SchemaError(error.message, file=path, line=line, column=error.column) from None
     told = spec.as_json()
     if clash := [name for name in ("numeric", "categorical", "text", "date") if name in said]:
         raise click.UsageError(f"--{clash[0]} has no effect beside --spec, which names the columns")

@@ -88,6 +88,10 @@ def command(
         raise RunError(f"{report}: exists; add --overwrite to replace it")
     prepare(model, run_dir, overwrite=overwrite, resume=resume)
     keywords = fit_keywords(ctx, options)
+    with terminal.usage_errors():
+        from bigclf.training.fitting import arguments_of, fit, refuse_early
+
+        refuse_early(arguments_of(fit, keywords))
     rows: Any = list(data)
     form, features = asked.settled(rows)
     if features is not None:
@@ -287,6 +291,12 @@ def print_fit(model: Any, path: str, advise: bool = True) -> None:
             "  " + terminal.poor(f"not converged: stopped at its limit of {result.stopped}")
             + "; give it more, or a larger --tol"
         )  # fmt: skip
+    accuracy = (model.facts.get("validation") or {}).get("accuracy")
+    if advise and accuracy is not None:
+        from bigclf.explaining import giving_away
+
+        if told := giving_away(model, accuracy):
+            terminal.say("note:", told, "yellow")
     if advise:
         click.echo(f"  next: {click.style(f'bigclf evaluate {path} TEST_DATA', bold=True)}")
 

@@ -398,6 +398,7 @@ class Job:
         algo = options.get("algo")
         if algo is not None and algo != "auto" and algo not in METHODS:
             raise self.fail(f"unknown algo {algo!r}{near(algo, METHODS)} (see bigclf algorithms)", *place, "algo")
+        self._check_loss(algo, options, place)
         for key in ("params", "grid"):
             table = options.get(key)
             if table is not None and not isinstance(table, dict):
@@ -408,6 +409,22 @@ class Job:
             if not isinstance(values, list) or not values:
                 raise self.fail(f"the grid of {name!r} must be a list of values, such as [0.1, 1, 10]",
                                 *place, "grid", name)  # fmt: skip
+
+    def _check_loss(self, algo: Any, options: dict[str, Any], place: tuple[Any, ...]) -> None:
+        """Loss and penalty that the method has."""
+        from bigclf.methods import METHODS, native
+
+        if algo not in METHODS:
+            return
+        try:
+            method = METHODS[native(algo, options.get("multiclass") or "auto")]
+        except ValueError as error:
+            raise self.fail(str(error), *place, "multiclass") from None
+        for key, known in (("loss", method.losses), ("penalty", method.penalties or ("l2",))):
+            value = options.get(key)
+            if isinstance(value, str) and value not in known:
+                has = f"it has {', '.join(known)}" if known else "it is its own"
+                raise self.fail(f"{key} {value!r} has no meaning with {algo}: {has}", *place, key)
 
     def _check_names(self, algo: str, table: dict[str, Any], key: str, *place: Any) -> None:
         """Names in ``params`` or ``grid`` that the method has."""

@@ -55,13 +55,17 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
     values = [terminal.number_or(text.strip()) for text in options.pop("C").strip("[] ").split(",")]
     refuse_to_destroy(out, FILES, "path", overwrite=overwrite, resume=options["resume"])
     keywords = fit_keywords(ctx, options)
-    run_dir, rows = files.join(out, "run"), raw.shards(list(data), keywords)
-    with terminal.resumable(terminal.command_line(ctx, resume=True)), terminal.usage_errors():
-        from bigclf.training.path import path
+    keywords |= {"C": values, "run_dir": files.join(out, "run")}
+    with terminal.usage_errors():
+        from bigclf.training.fitting import arguments_of
+        from bigclf.training.path import path, understood
 
-        found = path(rows, C=values, run_dir=run_dir, **keywords)
+        understood(arguments_of(path, keywords))
+    rows = raw.shards(list(data), keywords)
+    with terminal.resumable(terminal.command_line(ctx, resume=True)), terminal.usage_errors():
+        found = path(rows, **keywords)
     written = write(found, out)
-    files.remove_tree(run_dir)
+    files.remove_tree(keywords["run_dir"])
     if as_json:
         terminal.emit_json(found.as_json() | {"files": written})
     else:

@@ -77,13 +77,17 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
     prepare(out, overwrite=overwrite, resume=options["resume"])
     keywords = fit_keywords(ctx, options)
     again = terminal.command_line(ctx, resume=True)
-    run_dir, rows = files.join(out, "run"), raw.shards(list(data), keywords)
-    with terminal.resumable(again), terminal.usage_errors():
-        from bigclf.training.sweep import sweep
+    keywords |= {"grid": grid, "run_dir": files.join(out, "run")}
+    with terminal.usage_errors():
+        from bigclf.training.fitting import arguments_of
+        from bigclf.training.sweep import sweep, understood
 
-        found = sweep(rows, grid=grid, run_dir=run_dir, **keywords)
+        understood(arguments_of(sweep, keywords))
+    rows = raw.shards(list(data), keywords)
+    with terminal.resumable(again), terminal.usage_errors():
+        found = sweep(rows, **keywords)
     written = write(found, out)
-    files.remove_tree(run_dir)
+    files.remove_tree(keywords["run_dir"])
     if as_json:
         terminal.emit_json(found.as_json() | {"files": written})
     else:

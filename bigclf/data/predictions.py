@@ -15,7 +15,7 @@ import numpy as np
 from bigclf.data import files, shards
 from bigclf.errors import DataError
 
-KEY = "bigclf"
+KEY, UNSEEN = "bigclf", "unseen"
 PART_WORK = 2**28  # multiplications, bytes of text or whatever ``work`` counts: some seconds
 
 Totals = dict[str, int]  # what came of a file so far: "rows", "work" done and whatever its reader needs to go on
@@ -28,7 +28,7 @@ class PredictionWriter:
     Parameters
     ----------
     path : where the file appears when the ``with`` block ends well.
-    mark : what it was made from, as JSON knows it; written when the file ends.
+    mark : what it was made from, as JSON knows it; written when the file ends, as it is by then.
     within : the directory it grows in; None: beside ``path``.
     """
 
@@ -80,7 +80,7 @@ def write_in_parts(
 
     Parameters
     ----------
-    mark : what the file depends on.
+    mark : what the file depends on; the footer adds how many entries were ``UNSEEN``.
     work : that the whole file is likely to take.
     rows_from : row groups from where the given totals stand, which it counts on in place; None where it could be begun
         again with the totals as they are.
@@ -97,7 +97,7 @@ def write_in_parts(
         if columns is not None:
             parts.append(_part_path(path, len(parts)))
             _write_part(parts[-1], mark, totals, columns, groups)
-    _put_together(path, mark, parts)
+    _put_together(path, {**mark, UNSEEN: totals.get(UNSEEN, 0)}, parts)
     return totals
 
 
@@ -106,12 +106,14 @@ def _write_at_once(
 ) -> Totals:
     """The same without parts; it grows where parts would lie, so that the next call removes what a killed one left."""
     totals: Totals = {"rows": 0, "work": 0}
+    told = dict(mark)
     files.make_directory(parts_directory(path))
     try:
-        with PredictionWriter(path, mark, parts_directory(path)) as whole:
+        with PredictionWriter(path, told, parts_directory(path)) as whole:
             for columns in rows_from(totals):
                 if columns is not None:
                     whole.write(columns)
+            told[UNSEEN] = totals.get(UNSEEN, 0)
     finally:
         forget_parts(path)
     return totals
@@ -171,6 +173,14 @@ def forget_parts(path: str) -> None:
 
 
 # What is there
+
+
+def made_from(path: str) -> tuple[dict[str, Any] | None, int | None]:
+    """The mark of the finished file at ``path`` (None for any other file), and how many entries the model did not know
+    (None of a file written before these were counted)."""
+    mark = read_mark(path)
+    unseen = None if mark is None else mark.pop(UNSEEN, None)
+    return mark, unseen
 
 
 def read_mark(path: str) -> dict[str, Any] | None:

@@ -170,6 +170,7 @@ def fit(
     require_whole({"groups": groups}, "groups")
     bias = None if bias == "none" else bias
     if features is not None or format is not None or hash_bits is not None:
+        refuse_early({**locals(), "on_bad_rows": "error"})
         data, y, sample_weight, validate = of_columns(
             data, y, sample_weight, validate, features, format, hash_bits=hash_bits, memory=memory, seed=seed,
             on_bad_rows=on_bad_rows, progress=progress,
@@ -222,6 +223,29 @@ def fit(
     for record in model.result_.warnings[len(source.warnings) :]:
         log.warning("%s", record)
     return model
+
+
+def refuse_early(given: Mapping[str, Any]) -> None:
+    """Refuse of the arguments of ``fit`` what makes no sense whatever the rows are, before files become shards.
+
+    Raises
+    ------
+    TypeError, ValueError : as ``fit``; of ``algo="auto"``, whose choice needs the rows, nothing is refused.
+    """
+    if given["algo"] == "auto":
+        return
+    price = {} if given["C"] is None else {"C": given["C"]}
+    groups = given["groups"] or (2 if is_cluster(given["workers"]) else 1)
+    bias = None if given["bias"] == "none" else given["bias"]
+    named = native(given["algo"], given["multiclass"]), given["loss"], given["penalty"], bias
+    _checked(resolve(*named, given["params"] | price, given["mixing"], groups=groups), dict(given))
+
+
+def arguments_of(function: Callable[..., Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """All arguments of ``fit``, ``sweep`` or ``path``, those that were said and the defaults of the others."""
+    bound = inspect.signature(function).bind(None, **said)
+    bound.apply_defaults()
+    return bound.arguments
 
 
 def posed(source: Any, setting: Setting, class_weight: Any, memory: int) -> list[Problem]:

@@ -12,13 +12,13 @@ import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bigclf.data.arrays import Arrays
 from bigclf.losses import REGRESSION
-from bigclf.methods import METHODS, Method
+from bigclf.methods import METHODS, Method, Setting
 from bigclf.model import Model
 from bigclf.training.fitting import (
     _checked,
@@ -142,26 +142,11 @@ def path(
     ------
     As ``fit``; ValueError for values that make no sense; TypeError for a method without warm starts.
     """
-    points = [{"C": value} for value in values_of(C)]
-    refuse_what_fit_has(params, "path")
-    if algo == "auto":
-        algo = "newton" if penalty == "l2" else "newglmnet"
-        log.info("algo=auto: %s, for %s", algo, "l2" if penalty == "l2" else "exact zeros")
-    require_numbers({"groups": groups}, "groups")
-    require_whole({"groups": groups}, "groups")
-    bias = None if bias == "none" else bias
-    settings = [setting_of(algo, loss, penalty, bias, params, p, None, groups or 1) for p in points]
+    points, settings_for, options = understood(locals())
+    settings = settings_for(groups or 1)
     method, regression = settings[0].method, settings[0].loss in REGRESSION
-
-    def begins_with(m: Method) -> bool:
-        return m.absorb is not None and m.place is not None and not m.all_classes
-
-    if not begins_with(method):
-        having = ", ".join(m.name for m in METHODS.values() if begins_with(m))
-        raise TypeError(f"path is not available with algo={algo!r}: it is with {having}; sweep has every method")
-    rest = dict(multiclass="auto", on_bad_rows="error", on_change="error", opportunistic=False, max_seconds=None,
-                init=None, segments=None, early_stopping=None, validate=None)  # fmt: skip
-    options = _checked(settings[0], {**locals(), **rest})
+    if algo == "auto":
+        log.info("algo=auto: %s, for %s", method.name, "l2" if penalty == "l2" else "exact zeros")
     given_groups = groups is not None
     with linked(workers, options["patience"]) as link, PeakMemory() as peak:
         groups = groups or default_groups(method, link, options)
@@ -170,7 +155,7 @@ def path(
         peak.base = peak.peak = anonymous_bytes()
         source = open_source(data, y, sample_weight, columns, groups, options["memory"], regression)
         groups = groups if given_groups else min(groups, source.n_chunks)
-        settings = [setting_of(algo, loss, penalty, bias, params, p, None, groups) for p in points]
+        settings = settings_for(groups)
         options["epochs"] = options["epochs"] or default_epochs(method, source.learnable[0])
         weights = None if regression else class_weight_array(class_weight, source)
         require_usable(source, settings[0], weights)
@@ -184,6 +169,47 @@ def path(
             reads=options["epochs"] + 1,
         )  # fmt: skip
         return task.follow()
+
+
+class Understood(NamedTuple):
+    """What a path was asked for: its points, the settings of these for so many groups, and the options."""
+
+    points: list[dict[str, Any]]
+    settings_for: Callable[[int], list[Setting]]
+    options: dict[str, Any]
+
+
+def understood(given: Mapping[str, Any]) -> Understood:
+    """The arguments of ``path``, checked as far as no row is needed, so also before files become shards.
+
+    Raises
+    ------
+    TypeError, ValueError : what makes no sense whatever the rows are.
+    """
+    points, groups = [{"C": value} for value in values_of(given["C"])], given["groups"]
+    refuse_what_fit_has(given["params"], "path")
+    auto = "newton" if given["penalty"] == "l2" else "newglmnet"
+    algo = auto if given["algo"] == "auto" else given["algo"]
+    require_numbers({"groups": groups}, "groups")
+    require_whole({"groups": groups}, "groups")
+    bias = None if given["bias"] == "none" else given["bias"]
+
+    def settings_for(groups: int) -> list[Setting]:
+        own = algo, given["loss"], given["penalty"], bias, given["params"]
+        return [setting_of(*own, point, None, groups) for point in points]
+
+    settings = settings_for(groups or 1)
+    if not begins_with(settings[0].method):
+        having = ", ".join(m.name for m in METHODS.values() if begins_with(m))
+        raise TypeError(f"path is not available with algo={algo!r}: it is with {having}; sweep has every method")
+    rest = dict(bias=bias, multiclass="auto", on_bad_rows="error", on_change="error", opportunistic=False,
+                max_seconds=None, init=None, segments=None, early_stopping=None, validate=None)  # fmt: skip
+    return Understood(points, settings_for, _checked(settings[0], {**given, **rest}))
+
+
+def begins_with(method: Method) -> bool:
+    """Whether its run can begin with the answer of another one."""
+    return method.absorb is not None and method.place is not None and not method.all_classes
 
 
 def values_of(C: Any) -> list[float]:

@@ -21,7 +21,7 @@ import math
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -146,6 +146,15 @@ def _short(value: float | None) -> str:
     return "" if value is None else f"{value:.5f}"
 
 
+class Understood(NamedTuple):
+    """What a sweep was asked for: methods with their points, the settings of these for so many groups and a mixing
+    rule, and each method's options."""
+
+    families: list[tuple[str, list[dict[str, Any]]]]
+    settings_for: Callable[[int, str | None], list[list[Setting]]]
+    options: list[dict[str, Any]]
+
+
 def sweep(
     data: Any,
     y: Any = None,
@@ -209,38 +218,11 @@ def sweep(
     ------
     As ``fit``; ValueError for a grid, folds or rows to choose by that make no sense.
     """
-    families = families_of(grid, algo, multiclass, params, folds, validate)
-    refuse_what_fit_has(params, "sweep")
-    require_numbers({"groups": groups}, "groups")
-    require_whole({"groups": groups}, "groups")
-    bias, many = None if bias == "none" else bias, len(families) > 1
-    require_halving(halving, refit, [METHODS[name] for name, _ in families if name in METHODS])
-
-    def settings_for(groups: int, mixing: str | None) -> list[list[Setting]]:
-        return [
-            [setting_of(name, loss, penalty, bias, params, point, mixing, groups) for point in points]
-            for name, points in families
-        ]
-
-    settings = settings_for(groups or (2 if is_cluster(workers) else 1), mixing)
+    families, settings_for, asked = understood(locals())
+    settings = settings_for(groups or 1, None)
     every = [setting for each in settings for setting in each]
-    rest = dict(on_bad_rows="error", on_change="error", opportunistic=False, max_seconds=None, init=None, segments=None,
-                early_stopping=None)  # fmt: skip
-    given = {**locals(), **rest}
-    if many and tol is not None and not any(setting.method.certificate for setting in every):
-        raise TypeError("tol has no effect: none of the methods has a certificate; set epochs=")
-    for setting in every:
-        if not setting.method.linear:
-            raise TypeError(f"sweep is not available with {setting.method.asked}: its answer is not its weights")
-    asked = [
-        _checked(each[0], given | ({"tol": tol if each[0].method.certificate else None} if many else {}))
-        for each in settings
-    ]
-    options = asked[0]
+    many, options, regression = len(families) > 1, asked[0], every[0].loss in REGRESSION
     given_groups = groups is not None
-    regression = every[0].loss in REGRESSION
-    if any((setting.loss in REGRESSION) != regression for setting in every):
-        raise ValueError("the grid has losses for classes and for numbers: labels are one or the other")
     apart = open_rows(validate, regression) if folds == 0 else None
     with linked(workers, options["patience"]) as link, PeakMemory() as peak:
         groups = groups or min(default_groups(each[0].method, link, options) for each in settings)
@@ -278,6 +260,45 @@ def sweep(
     for record in source.warnings if found.best_model is None else found.best_model.result_.warnings:
         log.warning("%s", record)
     return found
+
+
+def understood(given: Mapping[str, Any]) -> Understood:
+    """The arguments of ``sweep``, checked as far as no row is needed, so also before files become shards.
+
+    Raises
+    ------
+    TypeError, ValueError : what makes no sense whatever the rows are.
+    """
+    params, groups, tol = given["params"], given["groups"], given["tol"]
+    families = families_of(given["grid"], given["algo"], given["multiclass"], params, given["folds"], given["validate"])
+    refuse_what_fit_has(params, "sweep")
+    require_numbers({"groups": groups}, "groups")
+    require_whole({"groups": groups}, "groups")
+    bias, many = None if given["bias"] == "none" else given["bias"], len(families) > 1
+    require_halving(given["halving"], given["refit"], [METHODS[name] for name, _ in families if name in METHODS])
+
+    def settings_for(groups: int, mixing: str | None) -> list[list[Setting]]:
+        return [
+            [setting_of(name, given["loss"], given["penalty"], bias, params, point, mixing, groups) for point in points]
+            for name, points in families
+        ]
+
+    settings = settings_for(groups or (2 if is_cluster(given["workers"]) else 1), given["mixing"])
+    every = [setting for each in settings for setting in each]
+    if many and tol is not None and not any(setting.method.certificate for setting in every):
+        raise TypeError("tol has no effect: none of the methods has a certificate; set epochs=")
+    for setting in every:
+        if not setting.method.linear:
+            raise TypeError(f"sweep is not available with {setting.method.asked}: its answer is not its weights")
+    if len({setting.loss in REGRESSION for setting in every}) > 1:
+        raise ValueError("the grid has losses for classes and for numbers: labels are one or the other")
+    rest = dict(bias=bias, on_bad_rows="error", on_change="error", opportunistic=False, max_seconds=None, init=None,
+                segments=None, early_stopping=None)  # fmt: skip
+    asked = [
+        _checked(each[0], {**given, **rest} | ({"tol": tol if each[0].method.certificate else None} if many else {}))
+        for each in settings
+    ]
+    return Understood(families, settings_for, asked)
 
 
 def families_of(

@@ -487,6 +487,21 @@ def _name(spec: Spec, learned: Learned, index: int) -> str:
     return _own_name(spec.terms[t], learned, t, index - int(learned.first[t]))
 
 
+def term_of_features(spec: Spec, learned: Learned) -> np.ndarray:
+    """int64 [d]: the number of the term that each feature is of; -1 for a place of hashed features that several terms
+    may share, of which no name was kept."""
+    hashed = np.isin(learned.kind, (HASHED, TEXT))
+    start = learned.n_features - (2**learned.bits if hashed.any() else 0)
+    own = np.flatnonzero(~hashed)
+    found = np.full(learned.n_features, -1, np.int64)
+    found[:start] = own[np.searchsorted(learned.first[own], np.arange(start), "right") - 1] if own.size else -1
+    if hashed.sum() == 1:
+        found[start:] = np.flatnonzero(hashed)[0]
+    else:
+        found[learned.word_places] = learned.word_terms
+    return found
+
+
 def hashed_names(spec: Spec, learned: Learned, index: int) -> tuple[str, ...]:
     """Every name that was kept of a hashed feature; of any other feature, and where none was, ()."""
     low, high = np.searchsorted(learned.word_places, [index, index + 1])

@@ -196,24 +196,61 @@ def parse(told: Any) -> Spec:
 
     Raises
     ------
-    SchemaError : saying which entry cannot be understood, and what can stand there.
+    SchemaError : saying which entry cannot be understood, of YAML its line, and what can stand there.
     """
     if isinstance(told, Spec):
         return told
-    if isinstance(told, str):
-        told = _yaml(told)
+    if not isinstance(told, str):
+        return _parsed(told)
+    try:
+        return _parsed(_yaml(told))
+    except _Refused as error:
+        raise SchemaError(error.message, column=error.column, line=line_of(told, *error.keys)) from None
+
+
+class _Refused(SchemaError):
+    """A declaration with an error, and the keys (of lists the number) that lead to it."""
+
+    def __init__(self, message: str, *keys: str | int, column: str | None = None) -> None:
+        super().__init__(message, column=column)
+        self.keys = keys
+
+    def __reduce__(self):  # type: ignore[no-untyped-def]
+        return SchemaError(self.message, column=self.column).__reduce__()
+
+
+def line_of(text: str, *keys: str | int) -> int | None:
+    """The line of YAML that the keys (of lists numbers) lead to, as far as they are there; None where none is."""
+    import yaml
+
+    node, line = yaml.compose(text, Loader=yaml.SafeLoader), None
+    for key in keys:
+        if isinstance(node, yaml.MappingNode):
+            pairs = [(name, value) for name, value in node.value if name.value == key]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(key, int):
+            pairs = [(value, value) for value in node.value[key : key + 1]]
+        else:
+            pairs = []
+        if not pairs:
+            break
+        line, node = pairs[0][0].start_mark.line + 1, pairs[0][1]
+    return line
+
+
+def _parsed(told: Any) -> Spec:
     if not isinstance(told, Mapping):
         raise SchemaError(f"a spec of features is a table with the keys label and features, not {told!r}")
     told = {key: value for key, value in told.items() if key != "learned"}
     if told.pop("kind", KIND) != KIND:
         raise SchemaError("these features were not made from columns")
     if not isinstance(version := told.pop("version", VERSION), int) or version > VERSION:
-        raise SchemaError(f"written in version {version!r} of specs, this program reads up to {VERSION}; install a "
-                          "newer bigclf")  # fmt: skip
+        reason = f"written in version {version!r} of specs, this program reads up to {VERSION}; install a newer bigclf"
+        raise _Refused(reason, "version")
     known = {f.name for f in dataclasses.fields(Spec)} - {"terms"} | {"features"}
     if unknown := sorted(map(str, set(told) - known)):
         hint = near(unknown[0], known)
-        raise SchemaError(f"unknown key {unknown[0]!r} in the spec{hint}; it has {', '.join(sorted(known))}")
+        has = ", ".join(sorted(known))
+        raise _Refused(f"unknown key {unknown[0]!r} in the spec{hint}; it has {has}", unknown[0])
     terms = _terms(told.pop("features", ()))
     given = {name: value for name, value in told.items() if value is not None}
     if "label" in given:
@@ -243,73 +280,91 @@ def _listed(value: Any) -> list[Any]:
 def _label(told: Any) -> Label:
     told = {"column": told} if not isinstance(told, Mapping) else dict(told)
     if "column" not in told:
-        raise SchemaError("label needs the name of its column: {column: NAME}")
-    told["column"] = str(told["column"])
+        raise _Refused("label needs the name of its column: {column: NAME}", "label")
+    told["column"] = _column(told["column"], "label", "label")
     if "one_of" in told:
         told["one_of"] = tuple(map(str, _listed(told["one_of"])))
     if type(told.get("above")) not in (int, float, type(None)):
-        raise SchemaError(f"label: above must be a number, not {told['above']!r}")
-    return _made(Label, told, "label")
+        raise _Refused(f"label: above must be a number, not {told['above']!r}", "label", "above")
+    return _made(Label, told, "label", "label")
+
+
+def _column(name: Any, place: str, *keys: str | int) -> str:
+    """The name of a column as text."""
+    if isinstance(name, bool):
+        raise _Refused(f"{place}: {str(name).lower()} is no name to YAML, nor are yes, no, on and off; write it in"
+                       " quotes", *keys)  # fmt: skip
+    if not isinstance(name, str | int):
+        raise _Refused(f"{place} needs the name of a column, not {name!r}", *keys)
+    return str(name)
 
 
 def _terms(entries: Any) -> tuple[Any, ...]:
     if isinstance(entries, Mapping):  # {numeric: [...], categorical: [...]}: one entry of each kind
-        entries = [{kind: columns} for kind, columns in entries.items()]
-    return _with_prefixes([term for number, entry in enumerate(_listed(entries)) for term in _term(entry, number + 1)])
+        told: list[Any] = [({kind: columns}, ("features", str(kind))) for kind, columns in entries.items()]
+    else:
+        told = [(entry, ("features", k)) for k, entry in enumerate(_listed(entries))]
+    return _with_prefixes([term for k, (entry, keys) in enumerate(told) for term in _term(entry, k + 1, *keys)])
 
 
-def _term(entry: Any, number: int) -> Iterable[Any]:
+def _term(entry: Any, number: int, *keys: str | int) -> Iterable[Any]:
+    """The terms of an entry, which ``keys`` lead to."""
     place = f"entry {number} of features"
     if not isinstance(entry, Mapping):
-        raise SchemaError(f"{place} must be a table such as {{numeric: [age]}}, not {entry!r}")
+        raise _Refused(f"{place} must be a table such as {{numeric: [age]}}, not {entry!r}", *keys)
     kinds = [kind for kind in KINDS if kind in entry]
     if len(kinds) != 1:
         hint = "".join(near(name, KINDS) for name in entry if not kinds)
         has = ", ".join(map(str, entry))
-        raise SchemaError(f"{place} must have exactly one of {', '.join(KINDS)}; it has {has}{hint}")
+        raise _Refused(f"{place} must have exactly one of {', '.join(KINDS)}; it has {has}{hint}", *keys)
     kind, rest = kinds[0], {key: value for key, value in entry.items() if key != kinds[0]}
-    for name in _listed(entry[kind]):
-        if not isinstance(name, str | int):
-            raise SchemaError(f"{place}: {kind} needs the name of a column, not {name!r}")
-    names = [str(name) for name in _listed(entry[kind])]
+    names = [_column(name, f"{place}: {kind}", *keys, kind) for name in _listed(entry[kind])]
     if kind == "cross":
         if len(set(names)) < max(2, len(names)):
-            raise SchemaError(f"{place}: a cross needs two columns or more, each once")
-        return [_made(Categorical, {"columns": tuple(names), **rest}, place)]
+            raise _Refused(f"{place}: a cross needs two columns or more, each once", *keys, kind)
+        return [_made(Categorical, {"columns": tuple(names), **rest}, place, *keys)]
     if kind == "categorical":
-        return [_made(Categorical, {"columns": (name,), **rest}, place) for name in names]
+        return [_made(Categorical, {"columns": (name,), **rest}, place, *keys) for name in names]
     if kind == "date":
         parts = _listed(rest.pop("parts", ["time", "month", "weekday", "hour"]))
-        return [_made(Date, {"column": name, "part": part, **rest}, place) for name in names for part in parts]
+        return [_made(Date, {"column": name, "part": part, **rest}, place, *keys) for name in names for part in parts]
     if "ngrams" in rest:
-        rest["ngrams"] = _ngrams(rest["ngrams"], place)
-    return [_made(KINDS[kind], {"column": name, **rest}, place) for name in names]
+        rest["ngrams"] = _ngrams(rest["ngrams"], place, *keys)
+    return [_made(KINDS[kind], {"column": name, **rest}, place, *keys) for name in names]
 
 
-def _ngrams(told: Any, place: str) -> tuple[int, int]:
+def _ngrams(told: Any, place: str, *keys: str | int) -> tuple[int, int]:
     pair = _listed(told) if isinstance(told, list | tuple) else [told, told]
     if len(pair) != 2 or not all(type(n) is int and 1 <= n <= 20 for n in pair) or pair[0] > pair[1]:
-        raise SchemaError(f"{place}: ngrams must be a length or [shortest, longest], from 1 to 20, not {told!r}")
+        reason = f"{place}: ngrams must be a length or [shortest, longest], from 1 to 20, not {told!r}"
+        raise _Refused(reason, *keys, "ngrams")
     return pair[0], pair[1]
 
 
-def _made(kind: type, told: Mapping[str, Any], place: str) -> Any:
+def _made(kind: type, told: Mapping[str, Any], place: str, *keys: str | int) -> Any:
     fields = {f.name: f for f in dataclasses.fields(kind)}
     if unknown := sorted(map(str, set(told) - set(fields))):
         allowed = ", ".join(name for name in fields if name not in ("column", "columns"))
-        raise SchemaError(f"{place}: unknown key {unknown[0]!r}{near(unknown[0], fields)}; there may stand {allowed}")
+        reason = f"{place}: unknown key {unknown[0]!r}{near(unknown[0], fields)}; there may stand {allowed}"
+        raise _Refused(reason, *keys, unknown[0])
     for name, value in told.items():
-        choices = kind.CHOICES.get(name)  # type: ignore[attr-defined]
-        if choices and value not in choices:
-            raise SchemaError(f"{place}: {name} must be one of {', '.join(choices)}, not {value!r}")
-        default = fields[name].default
-        number = isinstance(default, int) and not isinstance(default, bool)
-        if isinstance(default, bool) and not isinstance(value, bool):
-            raise SchemaError(f"{place}: {name} must be true or false, not {value!r}")
-        if number and (type(value) is not int or value < (2 if name == "bins" else 0)):
-            least = 2 if name == "bins" else 0
-            raise SchemaError(f"{place}: {name} must be a whole number from {least}, not {value!r}")
+        if must := _must_be(kind, name, value, fields[name].default):
+            where = "parts" if name == "part" else name
+            raise _Refused(f"{place}: {name} must be {must}, not {value!r}", *keys, where)
     return kind(**told)
+
+
+def _must_be(kind: type, name: str, value: Any, default: Any) -> str | None:
+    """What may stand under this name, where the value is nothing of the kind."""
+    choices = kind.CHOICES.get(name)  # type: ignore[attr-defined]
+    if choices and value not in choices:
+        return f"one of {', '.join(choices)}"
+    if isinstance(default, bool):
+        return None if isinstance(value, bool) else "true or false"
+    least = 2 if name == "bins" else 0
+    if isinstance(default, int) and (type(value) is not int or value < least):
+        return f"a whole number from {least}"
+    return None
 
 
 def _with_prefixes(terms: list[Any]) -> tuple[Any, ...]:
@@ -326,16 +381,16 @@ def _with_prefixes(terms: list[Any]) -> tuple[Any, ...]:
 def _check(spec: Spec) -> None:
     bits = spec.hash_bits
     if bits is not None and (type(bits) is not int or not 1 <= bits <= MAX_BITS):
-        raise SchemaError(f"hash_bits must be a whole number from 1 to {MAX_BITS}, not {bits!r}")
+        raise _Refused(f"hash_bits must be a whole number from 1 to {MAX_BITS}, not {bits!r}", "hash_bits")
     if not isinstance(spec.reader, Mapping):
-        raise SchemaError(f"reader must be a table of options, not {spec.reader!r}")
+        raise _Refused(f"reader must be a table of options, not {spec.reader!r}", "reader")
     if len(spec.terms) >= 2**16:
         raise SchemaError("more than 65,535 terms; raw columns as many as these are better given as sparse rows")
     repeated = [t for t, count in _counts(spec.terms).items() if count > 1]
     if repeated:
-        raise SchemaError("named twice with the same options", column=repeated[0].name)
+        raise _Refused("named twice with the same options", "features", column=repeated[0].name)
     if spec.label is not None and spec.label.column in spec.columns:
-        raise SchemaError("the label cannot be a feature too", column=spec.label.column)
+        raise _Refused("the label cannot be a feature too", "label", column=spec.label.column)
 
 
 def _counts(terms: Iterable[Any]) -> dict[Any, int]:

@@ -41,6 +41,7 @@ class Suggestion(NamedTuple):
     columns: list[Column]
     label: str | None
     n_rows: int
+    guessed: bool = False  # the label
 
     def spec(self) -> Spec:
         """The proposal as it is used.
@@ -79,7 +80,7 @@ def suggest(data: Any, told: dict[str, Any] | None = None, label: str | None = N
     if label is not None:
         values.require(batch.columns, label)
     columns = [looked_at(name, column) for name, column in batch.columns.items()]
-    return Suggestion(how, columns, label or _label(columns, how), batch.n_rows)
+    return Suggestion(how, columns, label or _label(columns, how), batch.n_rows, label is None)
 
 
 # The file
@@ -237,7 +238,7 @@ def as_yaml(found: Suggestion) -> str:
     if found.how.format == "text":
         return "\n".join([*lines, "features:", "  - text: text", "    ngrams: [1, 2]", ""])
     label = next((c for c in found.columns if c.name == found.label), None)
-    note = "" if label is None else f"  # {label.distinct:,} distinct"
+    note = "" if label is None else f"  # {label.distinct:,} distinct" + "; a guess, or say --label" * found.guessed
     lines += [f"label: {_quoted(found.label or '')}{note}", "features:"]
     for column in found.columns:
         if column.name == found.label:
