@@ -74,7 +74,7 @@ from numba.extending import intrinsic  # noqa: E402
 
 from bigclf.inlining import Pipeline  # noqa: E402
 from bigclf.kernel_cache import KernelCache  # noqa: E402
-from bigclf.lanes import dot_lanes, dot_lanes_asking, element, sum_lanes, sum_lanes_asking  # noqa: E402
+from bigclf.lanes import dot_lanes, element, sum_lanes  # noqa: E402
 
 INTERPRETED = bool(numba.config.DISABLE_JIT)
 _compiled: list[Any] = []  # every kernel and routine
@@ -167,34 +167,53 @@ def _locked(file: Any, end: float) -> bool:
         time.sleep(0.05)
 
 
-@intrinsic
-def _prefetch(typing, array, index):  # type: ignore[no-untyped-def]
-    """llvm.prefetch of array[index] for reading, into every cache level."""
-    import llvmlite.ir as ir
+def _hint(along: bool, level: int):  # type: ignore[no-untyped-def]
+    """An intrinsic (array, index): llvm.prefetch for reading, into every cache level (3) or all but the first (2), of
+    the number at the flat index, or of array[index] ``along`` the first axis."""
 
-    def build(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        data = cgutils.create_struct_proxy(signature.args[0])(context, builder, arguments[0]).data
-        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
-        word = ir.IntType(32)
-        form = ir.FunctionType(ir.VoidType(), [pointer.type, word, word, word])
-        function = cgutils.get_or_insert_function(builder.module, form, "llvm.prefetch.p0")
-        builder.call(function, [pointer, word(0), word(3), word(1)])
-        return context.get_dummy_value()
+    @intrinsic
+    def hint(typing, array, index):  # type: ignore[no-untyped-def]
+        import llvmlite.ir as ir
 
-    return types.void(array, index), build
+        def build(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+            opened = cgutils.create_struct_proxy(signature.args[0])(context, builder, arguments[0])
+            word, byte = ir.IntType(32), ir.IntType(8).as_pointer()
+            if along and not (array.ndim == 1 and array.layout == "C"):
+                offset = builder.mul(arguments[1], builder.extract_value(opened.strides, 0))
+                pointer = builder.gep(builder.bitcast(opened.data, byte), [offset])
+            else:
+                pointer = builder.bitcast(builder.gep(opened.data, [arguments[1]]), byte)
+            form = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+            function = cgutils.get_or_insert_function(builder.module, form, "llvm.prefetch.p0")
+            builder.call(function, [pointer, word(0), word(level), word(1)])
+            return context.get_dummy_value()
 
+        return types.void(array, types.intp), build
+
+    return hint
+
+
+_prefetch, _ask = _hint(along=False, level=3), _hint(along=True, level=2)
 
 if INTERPRETED:
 
     def prefetch(array: np.ndarray, index: Any) -> None:
         """Nothing: a hint to the processor has no meaning in the interpreter."""
 
+    ask = prefetch
+
 else:
 
     @inlined
     def prefetch(array, index):  # type: ignore[no-untyped-def]
-        """Ask for the cache line of array[index], which need not exist."""
+        """Ask for the cache line of the number at the flat index, which need not exist."""
         _prefetch(array, index)
+
+    @inlined
+    def ask(array, index):  # type: ignore[no-untyped-def]
+        """Ask for the cache line of array[index], needed rows later: in the first-level cache it would not last, and
+        what is there neither."""
+        _ask(array, index)
 
 
 @intrinsic
@@ -249,19 +268,8 @@ def prefetch_ahead(block, order, k):  # type: ignore[no-untyped-def]
             p += 16
 
 
+ASKED = 2  # rows between asking for weights and their use
 LARGE = 1 << 20  # bytes: smaller arrays are in the processor's own cache, and asking for them costs more than it saves
-
-
-@inlined
-def to_come(block, order, k, nbytes):  # type: ignore[no-untyped-def]
-    """How many entries after the row order[k] the row two places on begins, if an array of ``nbytes`` is worth asking
-    for and as many entries as this row has lie there; else 0."""
-    ahead = np.int64(0)
-    if nbytes > LARGE and k + 2 < order.size:
-        i, following = order[k], block.indptr[order[k + 2]]
-        if following + (block.indptr[i + 1] - block.indptr[i]) <= block.indices.size:
-            ahead = np.int64(following) - np.int64(block.indptr[i])
-    return ahead
 
 
 @inlined
@@ -272,12 +280,18 @@ def at(array, p):  # type: ignore[no-untyped-def]
 
 @inlined
 def prefetch_weights(block, order, k, weights):  # type: ignore[no-untyped-def]
-    """Ask for what the row two places on needs of an array with the feature axis (where the row's loop uses ``entry``;
-    ``dot_ahead`` asks while it sums, for less)."""
-    if weights.nbytes > LARGE and k + 2 < order.size:
-        i = order[k + 2]
-        for p in range(block.indptr[i], block.indptr[i + 1]):
-            prefetch(weights, at(block.indices, p))
+    """Ask for what the row ``ASKED`` places on needs of an array whose first axis is the features."""
+    if weights.nbytes > LARGE and k + ASKED < order.size:
+        i = order[k + ASKED]
+        p, end = block.indptr[i], block.indptr[i + 1]
+        while p + 4 <= end:
+            ask(weights, at(block.indices, p))
+            ask(weights, at(block.indices, p + 1))
+            ask(weights, at(block.indices, p + 2))
+            ask(weights, at(block.indices, p + 3))
+            p += 4
+        for q in range(p, end):
+            ask(weights, at(block.indices, q))
 
 
 @inlined
@@ -297,11 +311,11 @@ def dot(block, i, weights):  # type: ignore[no-untyped-def]
     first, end = block.indptr[i], block.indptr[i + 1]
     eights = end - (end - first) % 8
     if block.values.size > 0:
-        total = dot_lanes(weights, block.indices, block.values, first, eights, 0)
+        total = dot_lanes(weights, block.indices, block.values, first, eights)
         for p in range(eights, end):
             total += np.float64(weights[at(block.indices, p)]) * at(block.values, p)  # of two float32 it is rounded
     else:
-        total = sum_lanes(weights, block.indices, block.values, first, eights, 0)
+        total = sum_lanes(weights, block.indices, block.values, first, eights)
         for p in range(eights, end):
             total += weights[at(block.indices, p)]
         if block.scales.size > 0:
@@ -311,25 +325,9 @@ def dot(block, i, weights):  # type: ignore[no-untyped-def]
 
 @inlined
 def dot_ahead(block, order, k, weights):  # type: ignore[no-untyped-def]
-    """dot of the row order[k], to the bit, that asks for the weights of the row two places on while it sums."""
-    i = order[k]
-    ahead = to_come(block, order, k, weights.nbytes)
-    if ahead == 0:
-        return dot(block, i, weights)
-    first, end = block.indptr[i], block.indptr[i + 1]
-    eights = end - (end - first) % 8
-    if block.values.size > 0:
-        total = dot_lanes_asking(weights, block.indices, block.values, first, eights, ahead)
-        for p in range(eights, end):
-            prefetch(weights, at(block.indices, p + ahead))
-            total += np.float64(weights[at(block.indices, p)]) * at(block.values, p)
-    else:
-        total = sum_lanes_asking(weights, block.indices, block.values, first, eights, ahead)
-        for p in range(eights, end):
-            prefetch(weights, at(block.indices, p + ahead))
-            total += weights[at(block.indices, p)]
-        if block.scales.size > 0:
-            total *= block.scales[i]
+    """dot of the row order[k]; then what a row to come needs is asked for."""
+    total = dot(block, order[k], weights)
+    prefetch_weights(block, order, k, weights)
     return total
 
 

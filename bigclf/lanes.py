@@ -4,6 +4,9 @@ A sum that adds one product after the other waits four cycles for each. Here ent
 vector of eight float64, whose weights are gathered at once; the lanes are then added as a tree,
 ((0+4)+(2+6))+((1+5)+(3+7)). The order of additions depends on the row's length only: not on where the row lies, nor on
 the processor, which need not have such vectors. The last entries, fewer than eight, are left to the caller.
+
+Learners that keep a variance beside each mean sum both and then move both. The pairs that the sums have looked up are
+kept in a small room until the row's move, which computes eight at a time and only stores.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
 LANES = 8
+ROOM = 1024  # entries of a row whose pairs are kept; a longer row's last ones are looked up again
 WORD, LONG, REAL, SINGLE = ir.IntType(32), ir.IntType(64), ir.DoubleType(), ir.FloatType()
 REALS, LONGS = ir.VectorType(REAL, LANES), ir.VectorType(LONG, LANES)
 INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
@@ -30,8 +34,8 @@ def _opened(context: Any, builder: Any, signature: Any, arguments: Any, k: int) 
 
 
 def _splat(builder: Any, value: Any) -> Any:
-    """A long in all lanes."""
-    one = builder.insert_element(ir.Constant(LONGS, ir.Undefined), value, WORD(0))
+    """A number in all lanes."""
+    one = builder.insert_element(ir.Constant(ir.VectorType(value.type, LANES), ir.Undefined), value, WORD(0))
     return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(WORD, LANES), [0] * LANES))
 
 
@@ -53,17 +57,6 @@ def _gather(builder: Any, data: Any, kind: Any, offsets: Any) -> Any:
     return builder.call(function, [where, align, ir.Constant(mask, [1] * LANES), ir.Constant(numbers, ir.Undefined)])
 
 
-def _ask(builder: Any, data: Any, kind: Any, indices: Any, place: Any, stride: Any) -> None:
-    """llvm.prefetch of what the eight entries from ``place`` on will need."""
-    base = builder.bitcast(data, ir.IntType(8).as_pointer())
-    form = ir.FunctionType(ir.VoidType(), [base.type, WORD, WORD, WORD])
-    function = cgutils.get_or_insert_function(builder.module, form, "llvm.prefetch.p0")
-    for k in range(LANES):
-        j = builder.load(builder.gep(indices, [builder.add(place, LONG(k))]))
-        offset = builder.mul(j if kind is LONG else builder.zext(j, LONG), stride)
-        builder.call(function, [builder.gep(base, [offset]), WORD(0), WORD(3), WORD(1)])
-
-
 def _tree(builder: Any, lanes: Any) -> Any:
     """((0+4)+(2+6))+((1+5)+(3+7))"""
     parts = [builder.extract_element(lanes, WORD(k)) for k in range(LANES)]
@@ -77,58 +70,167 @@ def _wide(builder: Any, numbers: Any) -> Any:
     return numbers if numbers.type == REALS else builder.fpext(numbers, REALS)
 
 
-def _plain(builder: Any, data: Any, kind: Any, offsets: Any) -> list[Any]:
-    return [_gather(builder, data, kind, offsets)]
+def _places(builder: Any, indices: Any, kind: Any, place: Any) -> list[Any]:
+    """The features, longs, of the eight entries from ``place`` on, one by one."""
+    entries = [builder.load(builder.gep(indices, [builder.add(place, LONG(k))])) for k in range(LANES)]
+    return entries if kind is LONG else [builder.zext(entry, LONG) for entry in entries]
 
 
-def _means_and_variances(builder: Any, data: Any, kind: Any, offsets: Any) -> list[Any]:
-    """Two numbers side by side for each offset: two float32 are gathered as one number of eight bytes."""
-    if kind is REAL:
-        behind = builder.add(offsets, ir.Constant(LONGS, [8] * LANES))
-        return [_gather(builder, data, REAL, offsets), _gather(builder, data, REAL, behind)]
-    both = builder.bitcast(_gather(builder, data, REAL, offsets), ir.VectorType(SINGLE, 2 * LANES))
-    picks = (ir.Constant(ir.VectorType(WORD, LANES), list(range(k, 2 * LANES, 2))) for k in (0, 1))
-    return [builder.shuffle_vector(both, both, pick) for pick in picks]
+def _pairs(builder: Any, data: Any, kind: Any, places: list[Any]) -> list[Any]:
+    """Eight means and eight variances, which lie side by side; each pair is one load: gathers take longer."""
+    pair = ir.VectorType(kind, 2)
+    data = builder.bitcast(data, pair.as_pointer())
+    parts = [builder.load(builder.gep(data, [place]), align=4 if kind is SINGLE else 8) for place in places]
+    while len(parts) > 1:
+        parts = [_joined(builder, *parts[k : k + 2]) for k in range(0, len(parts), 2)]
+    return [builder.shuffle_vector(parts[0], parts[0], _picks(range(k, 2 * LANES, 2))) for k in (0, 1)]
 
 
-def _sums(pairs: bool, explicit: bool, asking: bool) -> Any:
-    """An intrinsic (weights, indices, values, first, end, ahead) -> the sums over the entries first:end, whose number
-    is a multiple of eight: of w_j x_j, and for ``pairs`` [feature, 2] of s_j x_j^2 too; with x_j = 1 unless
-    ``explicit``; ``asking`` for what the entries ``ahead`` places on will need, which must be there."""
+def _joined(builder: Any, a: Any, b: Any) -> Any:
+    return builder.shuffle_vector(a, b, _picks(range(2 * a.type.count)))
 
-    def sums(typing: Any, weights: Any, indices: Any, values: Any, first: Any, end: Any, ahead: Any) -> Any:
-        wanted = 2 if pairs else 1
-        if weights.ndim != wanted or weights.dtype not in KINDS or (pairs and weights.layout != "C"):
-            raise TypingError(f"weights in lanes are float32 or float64 [feature{', 2' * pairs}], not {weights}")
+
+def _picks(places: Any) -> Any:
+    return ir.Constant(ir.VectorType(WORD, len(places)), list(places))
+
+
+def _store_pairs(builder: Any, data: Any, kind: Any, places: list[Any], both: list[Any]) -> None:
+    """Eight means and variances, float64, to where they lie: a row has a feature once, so in any order."""
+    means, variances = (part if kind is REAL else builder.fptrunc(part, ir.VectorType(kind, LANES)) for part in both)
+    data = builder.bitcast(data, ir.VectorType(kind, 2).as_pointer())
+    for k, place in enumerate(places):
+        pair = builder.shuffle_vector(means, variances, _picks((k, k + LANES)))
+        builder.store(pair, builder.gep(data, [place]), align=4 if kind is SINGLE else 8)
+
+
+def _kept(builder: Any, room: Any, kind: Any, entry: Any) -> list[Any]:
+    """Pointers to eight means and eight variances of the entries from ``entry`` of the row on."""
+    first = builder.gep(builder.bitcast(room, kind.as_pointer()), [builder.mul(entry, LONG(2))])
+    vectors = builder.bitcast(first, ir.VectorType(kind, LANES).as_pointer())
+    return [builder.gep(vectors, [LONG(k)]) for k in (0, 1)]
+
+
+def _least(builder: Any, a: Any, b: Any) -> Any:
+    """min(a, b) as Python has it."""
+    return builder.select(builder.fcmp_ordered("<", b, a), b, a)
+
+
+def _most(builder: Any, a: Any, b: Any) -> Any:
+    """max(a, b) as Python has it."""
+    return builder.select(builder.fcmp_ordered(">", b, a), b, a)
+
+
+@intrinsic
+def _room(typing: Any, weights: Any) -> Any:
+    """Memory of the kernel's own for the pairs of a row; what lies past ``ROOM`` entries goes to eight places more."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        room = cgutils.alloca_once(builder, ir.ArrayType(KINDS[weights.dtype], 2 * (ROOM + LANES)))
+        room.align = 64
+        return builder.bitcast(room, ir.IntType(8).as_pointer())
+
+    return types.voidptr(weights), build
+
+
+def _sums(explicit: bool) -> Any:
+    """An intrinsic (weights, indices, values, first, end) -> the sum over the entries first:end, whose number is a
+    multiple of eight, of w_j x_j, with x_j = 1 unless ``explicit``."""
+
+    def sums(typing: Any, weights: Any, indices: Any, values: Any, first: Any, end: Any) -> Any:
+        if weights.ndim != 1 or weights.dtype not in KINDS:
+            raise TypingError(f"weights in lanes are float32 or float64 [feature], not {weights}")
 
         def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             w, ix, v = (_opened(context, builder, signature, arguments, k) for k in range(3))
             kind, whole = KINDS[weights.dtype], KINDS[indices.dtype]
-            size = 4 if kind is SINGLE else 8
-            stride = LONG(size * wanted) if weights.layout == "C" else builder.extract_value(w.strides, 0)
-            totals = [cgutils.alloca_once_value(builder, ir.Constant(REALS, [0.0] * LANES)) for _ in range(wanted)]
-            _, _, _, begin, stop, distance = arguments
+            stride = LONG(weights.dtype.bitwidth // 8) if weights.layout == "C" else builder.extract_value(w.strides, 0)
+            total = cgutils.alloca_once_value(builder, ir.Constant(REALS, [0.0] * LANES))
+            begin, stop = arguments[3:]
             with cgutils.for_range_slice(builder, begin, stop, LONG(LANES)) as (p, _):
-                if asking:
-                    _ask(builder, w.data, whole, ix.data, builder.add(p, distance), stride)
                 entries = _vector(builder, ix.data, whole, p)
                 longs = entries if whole is LONG else builder.zext(entries, LONGS)
                 offsets = builder.mul(longs, _splat(builder, stride))
-                gathered = _means_and_variances if pairs else _plain
-                parts = gathered(builder, w.data, kind, offsets)
-                x = _wide(builder, _vector(builder, v.data, SINGLE, p)) if explicit else None
-                for total, part in zip(totals, parts, strict=True):
-                    wide = _wide(builder, part)
-                    factor = x if total is totals[0] or x is None else builder.fmul(x, x)
-                    product = wide if factor is None else builder.fmul(wide, factor)
-                    builder.store(builder.fadd(builder.load(total), product), total)
-            found = [_tree(builder, builder.load(total)) for total in totals]
-            return context.make_tuple(builder, signature.return_type, found) if pairs else found[0]
+                product = _wide(builder, _gather(builder, w.data, kind, offsets))
+                if explicit:
+                    product = builder.fmul(product, _wide(builder, _vector(builder, v.data, SINGLE, p)))
+                builder.store(builder.fadd(builder.load(total), product), total)
+            return _tree(builder, builder.load(total))
 
-        kind = types.UniTuple(types.float64, 2) if pairs else types.float64
-        return kind(weights, indices, values, types.int64, types.int64, types.int64), build
+        return types.float64(weights, indices, values, types.int64, types.int64), build
 
     return intrinsic(sums)
+
+
+def _moments(explicit: bool) -> Any:
+    """The same of means and variances side by side, [feature, 2]: the sums of mu_j x_j and of s_j x_j^2, the pairs
+    themselves kept in ``room``."""
+
+    def sums(typing: Any, pairs: Any, indices: Any, values: Any, first: Any, end: Any, room: Any) -> Any:
+        _check_pairs(pairs)
+
+        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            w, ix, v = (_opened(context, builder, signature, arguments, k) for k in range(3))
+            kind, whole = KINDS[pairs.dtype], KINDS[indices.dtype]
+            totals = [cgutils.alloca_once_value(builder, ir.Constant(REALS, [0.0] * LANES)) for _ in range(2)]
+            begin, stop, kept = arguments[3:]
+            with cgutils.for_range_slice(builder, begin, stop, LONG(LANES)) as (p, _):
+                parts = _pairs(builder, w.data, kind, _places(builder, ix.data, whole, p))
+                entry = builder.sub(p, begin)
+                entry = builder.select(builder.icmp_signed("<", entry, LONG(ROOM)), entry, LONG(ROOM))
+                x = _wide(builder, _vector(builder, v.data, SINGLE, p)) if explicit else None
+                factors = [x, builder.fmul(x, x) if explicit else None]
+                for total, part, factor, place in zip(
+                    totals, parts, factors, _kept(builder, kept, kind, entry), strict=True
+                ):
+                    builder.store(part, place)
+                    wide = _wide(builder, part)
+                    product = builder.fmul(wide, factor) if explicit else wide
+                    builder.store(builder.fadd(builder.load(total), product), total)
+            found = [_tree(builder, builder.load(total)) for total in totals]
+            return context.make_tuple(builder, signature.return_type, found)
+
+        kind = types.UniTuple(types.float64, 2)
+        return kind(pairs, indices, values, types.int64, types.int64, types.voidptr), build
+
+    return intrinsic(sums)
+
+
+def _check_pairs(pairs: Any) -> None:
+    if pairs.ndim != 2 or pairs.dtype not in (types.float32, types.float64) or pairs.layout != "C":
+        raise TypingError(f"pairs in lanes are float32 or float64 [feature, 2], not {pairs}")
+
+
+def _moves(explicit: bool) -> Any:
+    """An intrinsic (pairs, indices, values, first, end, one, step, c, floor, room): for the entries first:end, a
+    multiple of eight and at most ``ROOM``, whose pairs the sums have kept in ``room``,
+
+        mu_j <- mu_j + step s_j x_j,    s_j <- s_j / (1 + c s_j x_j^2), not below min(s_j, floor),
+
+    x_j = ``one`` unless ``explicit``: to the bit what the same words in numba do."""
+
+    def moves(typing, pairs, indices, values, first, end, one, step, c, floor, room):  # type: ignore[no-untyped-def]
+        _check_pairs(pairs)
+
+        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            w, ix, v = (_opened(context, builder, signature, arguments, k) for k in range(3))
+            kind, whole = KINDS[pairs.dtype], KINDS[indices.dtype]
+            begin, stop = arguments[3:5]
+            constant, eta, price, lowest = (_splat(builder, number) for number in arguments[5:9])
+            unit = ir.Constant(REALS, [1.0] * LANES)
+            with cgutils.for_range_slice(builder, begin, stop, LONG(LANES)) as (p, _):
+                kept = _kept(builder, arguments[9], kind, builder.sub(p, begin))
+                mean, s = (_wide(builder, builder.load(place)) for place in kept)
+                x = _wide(builder, _vector(builder, v.data, SINGLE, p)) if explicit else constant
+                moved = builder.fadd(mean, builder.fmul(builder.fmul(eta, s), x))
+                below = builder.fadd(unit, builder.fmul(builder.fmul(price, s), builder.fmul(x, x)))
+                shrunk = _most(builder, builder.fdiv(s, below), _least(builder, s, lowest))
+                _store_pairs(builder, w.data, kind, _places(builder, ix.data, whole, p), [moved, shrunk])
+            return context.get_dummy_value()
+
+        numbers = (types.int64,) * 2 + (types.float64,) * 4
+        return types.void(pairs, indices, values, *numbers, types.voidptr), build
+
+    return intrinsic(moves)
 
 
 @intrinsic
@@ -139,17 +241,44 @@ def _element(typing: Any, array: Any, index: Any) -> Any:
     return array.dtype(array, types.int64), build
 
 
-def _in_python(pairs: bool, explicit: bool) -> Any:
+def _sums_in_python(explicit: bool) -> Any:
     """The same sums by numpy."""
 
-    def sums(weights: Any, indices: Any, values: Any, first: int, end: int, ahead: int) -> Any:
+    def sums(weights: Any, indices: Any, values: Any, first: int, end: int) -> Any:
         numbers = weights[indices[first:end]].astype(float)
-        x = values[first:end].astype(float) if explicit else np.ones(end - first)
-        if pairs:
-            return _added(numbers[:, 0] * x), _added(numbers[:, 1] * (x * x))
-        return _added(numbers * x)
+        return _added(numbers * values[first:end].astype(float) if explicit else numbers)
 
     return sums
+
+
+def _moments_in_python(explicit: bool) -> Any:
+    """The same sums by numpy; nothing is kept."""
+
+    def sums(pairs: Any, indices: Any, values: Any, first: int, end: int, room: None) -> Any:
+        numbers = pairs[indices[first:end]].astype(float)
+        x = values[first:end].astype(float) if explicit else np.ones(end - first)
+        return _added(numbers[:, 0] * x), _added(numbers[:, 1] * (x * x))
+
+    return sums
+
+
+def _moves_in_python(explicit: bool) -> Any:
+    """The same moves by numpy."""
+
+    def moves(
+        pairs: Any, indices: Any, values: Any, first: int, end: int, one: Any, step: Any, c: Any, floor: Any, room: None
+    ) -> None:
+        j = indices[first:end]
+        x = values[first:end].astype(float) if explicit else np.full(end - first, one)
+        s = pairs[j, 1].astype(float)
+        pairs[j, 0] = pairs[j, 0] + step * s * x
+        pairs[j, 1] = np.maximum(s / (1.0 + c * s * (x * x)), np.minimum(s, floor))
+
+    return moves
+
+
+def _no_room(weights: Any) -> None:
+    return None
 
 
 def _added(numbers: np.ndarray) -> Any:
@@ -162,15 +291,8 @@ def _added(numbers: np.ndarray) -> Any:
     return lanes[0]
 
 
-def _both(pairs: bool, explicit: bool) -> Any:
-    """Sums without asking ahead and with it; for the interpreter there is nothing to ask."""
-    if INTERPRETED:
-        return _in_python(pairs, explicit), _in_python(pairs, explicit)
-    return _sums(pairs, explicit, False), _sums(pairs, explicit, True)
-
-
-dot_lanes, dot_lanes_asking = _both(pairs=False, explicit=True)
-sum_lanes, sum_lanes_asking = _both(pairs=False, explicit=False)
-moment_lanes, moment_lanes_asking = _both(pairs=True, explicit=True)
-pair_lanes, pair_lanes_asking = _both(pairs=True, explicit=False)
+dot_lanes, sum_lanes = ((_sums_in_python if INTERPRETED else _sums)(explicit) for explicit in (True, False))
+moment_lanes, pair_lanes = ((_moments_in_python if INTERPRETED else _moments)(explicit) for explicit in (True, False))
+move_lanes, move_lanes_alike = ((_moves_in_python if INTERPRETED else _moves)(explicit) for explicit in (True, False))
+room_for_pairs: Any = _no_room if INTERPRETED else _room
 element = operator.getitem if INTERPRETED else _element

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from bigclf import jit
+from bigclf import jit, lanes
 from bigclf.block import NO_SCALES, Block, alike
+from bigclf.methods.confidence_weighted import OFF_PRECISION, Params, moments, move, move_kept
 
 FEATURES = 300_000  # float64: beyond what is asked for ahead
 
@@ -85,3 +86,46 @@ def test_a_step_is_that_of_each_feature_alone():
             expected[block.indices[p]] += 0.7 * float(block.values[p])
     steps(block, np.arange(block.n_rows), weights)
     assert np.array_equal(weights, expected)
+
+
+@jit.kernel
+def learn(block, order, pairs, numbers, params, found):
+    step, c, v = numbers
+    room = lanes.room_for_pairs(pairs)
+    for k in range(order.size):
+        found[k, 0], found[k, 1] = moments(block, order, k, pairs, params.bias, room)
+        first = move_kept(block, order[k], room, pairs, step, c, params)
+        move(OFF_PRECISION, block, order[k], first, pairs, step, c, v, params)
+
+
+@pytest.mark.parametrize("kind, dtype", [("values", np.float32), ("scales", np.float64)])
+def test_means_and_variances_are_kept_from_their_sums_to_their_move(kind, dtype):
+    """The bits of one entry after the other, also where a row has more of them than there is room for, and where the
+    floor holds a variance."""
+    generator = np.random.default_rng(10)
+    lengths = np.array([0, 5, 8, 35, lanes.ROOM + 20, lanes.ROOM - 1, 12])
+    features = 2 * lanes.ROOM
+    indices = np.concatenate([np.sort(generator.choice(features, length, replace=False)) for length in lengths])
+    indptr, n = np.concatenate([[0], np.cumsum(lengths)]), lengths.size
+    values = generator.normal(size=indices.size if kind == "values" else 0).astype(np.float32)
+    scales = NO_SCALES if kind == "values" else generator.normal(size=n).astype(np.float32)
+    block = alike(
+        Block(indptr, indices.astype(np.uint32), values, *(np.ones(n) for _ in range(3)), np.arange(n), scales)
+    )
+    pairs = generator.random((features + 1, 2)).astype(dtype)
+    params, found, expected = Params(1.0, 1.0, 1.0, 0.2, 0.5), np.zeros((n, 2)), pairs.copy()
+    step, c = 0.3, 1.5
+    learn(block, np.arange(n), pairs, (step, c, 1.0), params, found)
+    for i in range(n):
+        j = block.indices[indptr[i] : indptr[i + 1]]
+        x = values[indptr[i] : indptr[i + 1]].astype(float) if kind == "values" else np.ones(j.size)
+        scale = float(scales[i]) if scales.size else 1.0
+        m, v = scale * added(expected[j, 0] * x), scale * scale * added(expected[j, 1] * (x * x))
+        assert found[i, 0] == m + 0.5 * float(expected[-1, 0])
+        assert found[i, 1] == v + 0.25 * float(expected[-1, 1])
+        for p, feature in enumerate([*j, features]):
+            one = 0.5 if p == j.size else x[p] * scale
+            s = float(expected[feature, 1])
+            expected[feature, 0] = float(expected[feature, 0]) + step * s * one
+            expected[feature, 1] = max(s / (1.0 + c * s * (one * one)), min(s, 0.2))
+    assert np.array_equal(pairs, expected)

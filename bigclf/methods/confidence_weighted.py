@@ -56,8 +56,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import at, dot, inlined, kernel, prefetch_ahead, to_come
-from bigclf.lanes import moment_lanes, moment_lanes_asking, pair_lanes, pair_lanes_asking
+from bigclf.jit import at, dot, inlined, kernel, prefetch_ahead, prefetch_weights
+from bigclf.lanes import (
+    LANES,
+    ROOM,
+    moment_lanes,
+    move_lanes,
+    move_lanes_alike,
+    pair_lanes,
+    room_for_pairs,
+)
 
 VARIANCE, DEVIATION, SOFT, SQUARED_SOFT, ADAPTIVE, HERDING = range(6)
 OFF_PRECISION, OFF_COVARIANCE = range(2)  # the matrix whose entries off the diagonal are dropped
@@ -206,27 +214,20 @@ def deviation_after(alpha, v, phi):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def moments(block, order, k, weights, bias):  # type: ignore[no-untyped-def]
-    """(mu.x, sum_j s_j x_j^2) of the row order[k], in float64, added as ``dot`` adds and the bias last; what the row
-    two places on needs is asked for meanwhile."""
+def moments(block, order, k, weights, bias, room):  # type: ignore[no-untyped-def]
+    """(mu.x, sum_j s_j x_j^2) of the row order[k], in float64, added as ``dot`` adds and the bias last; what a row to
+    come needs is asked for meanwhile, and what was looked up is left in ``room``."""
     i, last = order[k], weights.shape[0] - 1
-    ahead = to_come(block, order, k, weights.nbytes)
     first, end = block.indptr[i], block.indptr[i + 1]
-    eights = end - (end - first) % 8
+    eights = end - (end - first) % LANES
     if block.values.size > 0:
-        if ahead != 0:
-            mean, variance = moment_lanes_asking(weights, block.indices, block.values, first, eights, ahead)
-        else:
-            mean, variance = moment_lanes(weights, block.indices, block.values, first, eights, 0)
+        mean, variance = moment_lanes(weights, block.indices, block.values, first, eights, room)
         for p in range(eights, end):
             j, x = at(block.indices, p), np.float64(at(block.values, p))
             mean += weights[j, 0] * x
             variance += weights[j, 1] * (x * x)
     else:
-        if ahead != 0:
-            mean, variance = pair_lanes_asking(weights, block.indices, block.values, first, eights, ahead)
-        else:
-            mean, variance = pair_lanes(weights, block.indices, block.values, first, eights, 0)
+        mean, variance = pair_lanes(weights, block.indices, block.values, first, eights, room)
         for p in range(eights, end):
             j = at(block.indices, p)
             mean += weights[j, 0]
@@ -235,6 +236,7 @@ def moments(block, order, k, weights, bias):  # type: ignore[no-untyped-def]
             x = np.float64(block.scales[i])
             mean *= x
             variance *= x * x
+    prefetch_weights(block, order, k, weights)
     return mean + bias * weights[last, 0], variance + bias * bias * weights[last, 1]
 
 
@@ -247,11 +249,12 @@ def shrunk(drop, s, q, c, v, floor):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def move(drop, block, i, weights, step, c, v, params):  # type: ignore[no-untyped-def]
-    """mu_j += step s_j x_j, then s_j shrinks, for every feature of the row and the bias."""
+def move(drop, block, i, first, weights, step, c, v, params):  # type: ignore[no-untyped-def]
+    """mu_j += step s_j x_j, then s_j shrinks, for every feature of the row from its entry ``first`` on, and the
+    bias."""
     one = np.float64(block.scales[i]) if block.scales.size > 0 else np.float64(1)
     explicit = block.values.size > 0
-    for p in range(block.indptr[i], block.indptr[i + 1]):
+    for p in range(first, block.indptr[i + 1]):
         j, x = at(block.indices, p), np.float64(at(block.values, p)) if explicit else one
         s = np.float64(weights[j, 1])
         weights[j, 0] += step * s * x
@@ -261,6 +264,20 @@ def move(drop, block, i, weights, step, c, v, params):  # type: ignore[no-untype
         s = np.float64(weights[last, 1])
         weights[last, 0] += step * s * params.bias
         weights[last, 1] = shrunk(drop, s, params.bias * params.bias, c, v, params.floor)
+
+
+@inlined
+def move_kept(block, i, room, weights, step, c, params):  # type: ignore[no-untyped-def]
+    """What ``move`` does off the precision, for the entries whose pairs ``moments`` left in ``room``; the first entry
+    that has not moved."""
+    first, end = block.indptr[i], block.indptr[i + 1]
+    last = first + min(end - first - (end - first) % LANES, ROOM)
+    if block.values.size > 0:
+        move_lanes(weights, block.indices, block.values, first, last, 1.0, step, c, params.floor, room)
+    else:
+        one = np.float64(block.scales[i]) if block.scales.size > 0 else np.float64(1)
+        move_lanes_alike(weights, block.indices, block.values, first, last, one, step, c, params.floor, room)
+    return last
 
 
 @inlined
@@ -331,12 +348,13 @@ def diagonal(rule: int, drop: int = OFF_PRECISION, exact: bool = False):  # type
     @kernel
     def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
         weights = shared.weights
+        room = room_for_pairs(weights)
         mistakes, updates, total = 0, 0, np.float64(0)
         for k in range(order.size):
             prefetch_ahead(block, order, k)
             i = order[k]
             y = block.labels[i]
-            mean, v = moments(block, order, k, weights, params.bias)
+            mean, v = moments(block, order, k, weights, params.bias, room)
             m = y * mean
             loss = lack(rule, m, v, params.phi)
             mistakes += m <= 0
@@ -350,7 +368,10 @@ def diagonal(rule: int, drop: int = OFF_PRECISION, exact: bool = False):  # type
             elif exact:
                 c, root = exact_deviation(block, i, weights[:, 1], m, v, v, params.phi, c, params.bias)
                 alpha = c * root / params.phi
-            move(drop, block, i, weights, alpha * y, c, v, params)
+            step, first = alpha * y, block.indptr[i]
+            if drop == OFF_PRECISION:
+                first = move_kept(block, i, room, weights, step, c, params)
+            move(drop, block, i, first, weights, step, c, v, params)
             updates += 1
         return Counts(order.size, mistakes, updates, total, 0.0)
 

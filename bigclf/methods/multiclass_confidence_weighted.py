@@ -86,7 +86,7 @@ def variance_of(block, i, variances, bias):  # type: ignore[no-untyped-def]
 @kernel
 def move_class(block, i, weights, k, step, c, v, params):  # type: ignore[no-untyped-def]
     """mu_k += step Sigma_k x, then the variances of class k shrink: compiled once for all rules."""
-    move(cw.OFF_PRECISION, block, i, weights[:, k], step, c, v, params)
+    move(cw.OFF_PRECISION, block, i, block.indptr[i], weights[:, k], step, c, v, params)
 
 
 def diagonal(rule: int):  # type: ignore[no-untyped-def]

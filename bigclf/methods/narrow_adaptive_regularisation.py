@@ -19,6 +19,7 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import at, dot, inlined, kernel, prefetch_ahead
+from bigclf.lanes import room_for_pairs
 from bigclf.methods.confidence_weighted import LEAST, moments, move_all, product, quadratic_form
 
 
@@ -57,12 +58,13 @@ def diagonal(block, order, shared, rows, params, scores):  # type: ignore[no-unt
     weights = shared.weights
     last = weights.shape[0] - 1
     explicit = block.values.size > 0
+    room = room_for_pairs(weights)
     mistakes, updates, total = 0, 0, np.float64(0)
     for k in range(order.size):
         prefetch_ahead(block, order, k)
         i = order[k]
         y = block.labels[i]
-        mean, chi = moments(block, order, k, weights, params.bias)
+        mean, chi = moments(block, order, k, weights, params.bias, room)
         mistakes += y * mean <= 0
         c = block.weights[i] * inverse_r(chi, params.b)
         loss = max(0.0, 1.0 - y * mean / (1.0 + c * chi))
