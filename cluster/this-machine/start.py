@@ -36,7 +36,8 @@ def children(given: argparse.Namespace) -> list[Child]:
     directory = Path(given.temporary).resolve()
     logs = directory / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    env = {**os.environ, "DASK_CONFIG": str(given.config), "TMPDIR": str(directory)}
+    safe = {"PYTHONSAFEPATH": "1"}  # the installed bigclf, not that of a checkout this is started in
+    env = {**os.environ, **safe, "DASK_CONFIG": str(given.config), "TMPDIR": str(directory)}
     scheduler = ["scheduler", "--host", given.host, "--port", str(given.port)]
     worker = [
         "worker", address(given), "--host", given.host, "--nthreads", "1", "--memory-limit", given.memory_limit,
