@@ -194,14 +194,33 @@ def odd_data(name):
                                   "rows of zeros", "nothing but zeros"])  # fmt: skip
 @pytest.mark.filterwarnings("ignore:not converged")
 def test_odd_data_end_with_a_certificate_or_a_stated_stop(name, C, bias):
-    for algo in ("newton", "tron", "lbfgs"):
+    for algo in ("newton", "tron", "lbfgs", "newglmnet", "cdn"):
         if bias and bias not in METHODS[algo].bias:
             continue
-        model = fit(*odd_data(name), algo=algo, C=C, bias=bias, tol=1e-6, epochs=2000, progress=False)
+        epochs = 2000 if METHODS[algo].collect is None else 4  # each collection is up to 2,000 cycles
+        model = fit(*odd_data(name), algo=algo, C=C, bias=bias, tol=1e-6, epochs=epochs, progress=False)
         assert np.isfinite(model.coef_).all() and model.result_.stopped in ("tolerance", "stalled", "epochs")
         assert C > 1 or model.result_.stopped == "tolerance"
         if model.result_.stopped == "tolerance":
             assert model.result_.certificate["gap"] <= 1e-6
+
+
+@pytest.mark.parametrize("algo", ["newton", "tron", "lbfgs", "newglmnet", "cdn"])
+@pytest.mark.parametrize(("n_rows", "n_features"), [(2000, 200_000), pytest.param(10**5, 10**7, marks=pytest.mark.slow)])
+def test_many_more_features_than_rows_end_with_a_certificate(algo, n_rows, n_features):
+    """Thirty features a row, of which a third are among a hundred common ones that tell the class."""
+    rng = np.random.default_rng(0)
+    common, rare = rng.integers(0, 100, (n_rows, 10)), rng.integers(100, n_features, (n_rows, 20))
+    indices = np.hstack([common, rare]).astype(np.int32).reshape(-1)
+    x = sp.csr_matrix((np.ones(indices.size, np.float32), indices, np.arange(n_rows + 1) * 30), (n_rows, n_features))
+    x.sum_duplicates()
+    y = np.where((common < 50).sum(axis=1) + rng.standard_normal(n_rows) > 5, 1.0, -1.0)
+    model = fit(x, y, algo=algo, loss="logistic", bias=None, tol=1e-4, epochs=2000, memory="8GB", progress=False)
+    w, told = model.coef_[0], model.result_.certificate
+    assert model.result_.converged and told["gap"] <= 1e-4 and told["dual"] <= told["primal"]
+    own = np.abs(w).sum() if METHODS[algo].collect else 0.5 * w @ w
+    assert told["primal"] == pytest.approx(own + np.logaddexp(0, -y * (x.astype(np.float64) @ w)).sum(), rel=1e-10)
+    assert not w[np.bincount(x.indices, minlength=n_features) == 0].any()
 
 
 def test_an_overflow_is_an_error_with_a_cure():
