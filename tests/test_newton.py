@@ -206,7 +206,9 @@ def test_odd_data_end_with_a_certificate_or_a_stated_stop(name, C, bias):
 
 
 @pytest.mark.parametrize("algo", ["newton", "tron", "lbfgs", "newglmnet", "cdn"])
-@pytest.mark.parametrize(("n_rows", "n_features"), [(2000, 200_000), pytest.param(10**5, 10**7, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("n_rows", "n_features"), [(2000, 200_000), pytest.param(10**5, 10**7, marks=pytest.mark.slow)]
+)
 def test_many_more_features_than_rows_end_with_a_certificate(algo, n_rows, n_features):
     """Thirty features a row, of which a third are among a hundred common ones that tell the class."""
     rng = np.random.default_rng(0)

@@ -60,8 +60,8 @@ SPARSE = {
     ("w8a", "squared_hinge"): (7852.122043574, None),
     ("news20-unit", "logistic"): (2642.138718686, 433),
 }
-# How many products with the Hessian liblinear-official 2.50's -s 0 and -s 2 make (the conjugate gradients' steps that it
-# tells), by -e 0.01 and by -e 1e-10, and the duality gap 1/2 ||g||^2 of the weights it ends with.
+# How many products with the Hessian liblinear-official 2.50's -s 0 and -s 2 tell that they make, by -e 0.01 and by
+# -e 1e-10, and the duality gap 1/2 ||g||^2 of the weights that they end with.
 PRODUCTS = {
     ("a9a", "logistic"): ((22, 626.2132), (422, 2.3680e-8)),
     ("a9a", "squared_hinge"): ((18, 17742.5160), (888, 1.4215e-10)),
