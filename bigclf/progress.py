@@ -22,6 +22,10 @@ EVENTS = 4  # ... and what happened to workers
 SILENT = 1.5  # seconds without a row counted after which the line says how long
 FIRST_LINE = 10.0  # seconds before the first line in a log
 BARS = 24, 12  # its columns, and those where there is little room
+WIDE = 80  # columns beside the title that are no little room
+SOON = "59.9 s left"  # as long as what may come to stand there
+FIRST = 0.1  # of a read: from fewer rows than these, learned from at once, no time is foretold
+_drawing: list[Any] = []  # the live displays of this process
 
 
 def gap_text(gap: float | None) -> str:
@@ -64,6 +68,7 @@ class Meter:
         self.total_rows, self.total_bytes = int(plan.get("n_rows") or 0), int(plan.get("bytes") or 0)
         self.total_epochs = int(plan.get("epochs") or 0)
         self.rows = self.n_bytes = self.read_rows = self.read_bytes = self.epochs = 0
+        self._first: tuple[float, float] | None = None  # when the first rows of this read were done, and their share
         self.reads: list[dict[str, Any]] = []
         self.read_numbers: list[int] = []
         self.events: list[tuple[int, dict[str, Any]]] = []
@@ -94,10 +99,13 @@ class Meter:
         self.read_rows += rows
         self.n_bytes += n_bytes
         self.read_bytes += n_bytes
+        if self._first is None:
+            self._first = self._advanced, self.fraction or 0.0
 
     def end_epoch(self, record: dict[str, Any]) -> None:
         self.epochs += 1
         self.read_rows = self.read_bytes = 0
+        self._first = None
         started, self.read_started = self.read_started, self._clock()
         self._last_read = self.read_started - started
         if self.read_started - self._mark[0] >= 1:
@@ -122,13 +130,18 @@ class Meter:
 
     @property
     def seconds_left(self) -> float | None:
-        """Of this read, at its own pace so far (before the first visit at that of the last read); None before a tenth
-        of a second."""
+        """Of this read, at its own pace since its first rows, which wait for files and kernels (on a cluster so far,
+        before the first visit at the pace of the last read); None as long as that says little."""
         now, fraction = self._clock(), self.fraction
         elapsed = (self._advanced if self.far else now) - self.read_started
         if self.far and not fraction:
             return max(0.0, self._last_read - (now - self.read_started)) if self._last_read else None
-        if not fraction or elapsed < 0.1:
+        if not fraction or elapsed < 0.1 or self._first is None:
+            return None
+        since, share = self._first
+        if not self.far and fraction > share:
+            return (1 - fraction) * (now - since) / (fraction - share) if now - since >= 0.1 else None
+        if not self.far and fraction < FIRST:
             return None
         return max(0.0, elapsed / fraction - (now - self.read_started))
 
@@ -186,6 +199,12 @@ def watcher(progress: Any) -> Any:
                     f" bigclf.progress.TerminalProgress(), or None, not {progress!r}")  # fmt: skip
 
 
+def console_in_use() -> Any:
+    """The ``rich`` console on which a live line is drawn now, or None. What it prints comes to stand above the line,
+    which anything else would break."""
+    return _drawing[-1].console if _drawing else None
+
+
 class TerminalProgress:
     """A live line on a terminal: read, bar, rate, gap or progressive error, time left of the read.
 
@@ -224,6 +243,7 @@ class TerminalProgress:
             get_renderable=self._picture, console=console, refresh_per_second=REFRESH_PER_SECOND, transient=True
         )
         self._live.start()
+        _drawing.append(self._live)
 
     def advance(self, rows: int, nbytes: int) -> None:
         """``rows`` more rows and ``nbytes`` more bytes have been through the kernel."""
@@ -236,6 +256,7 @@ class TerminalProgress:
     def stop(self) -> None:
         """Clear the line; safe to call at any time and twice."""
         if self._live is not None:
+            _drawing.remove(self._live)
             self._live.stop()
             self._live = None
         if self._lines is not None:
@@ -279,9 +300,9 @@ class TerminalProgress:
 
 
 def place_text(meter: Meter) -> str:
-    """``read 3``, or where the end is known ``epoch 3 of 5``."""
+    """``epoch 3``, or where the end is known ``epoch 3 of 5``."""
     left = meter.epochs_left
-    return f"read {meter.epochs + 1}" if left is None else f"epoch {meter.total_epochs - left} of {meter.total_epochs}"
+    return f"epoch {meter.epochs + 1}" if left is None else f"epoch {meter.total_epochs - left} of {meter.total_epochs}"
 
 
 def log_text(meter: Meter) -> str:
@@ -291,7 +312,7 @@ def log_text(meter: Meter) -> str:
 
 
 def status_text(meter: Meter) -> str:
-    """``1.24 M rows/s · 310 MB/s · gap 2.1e-03 · 4.2 s left in this read``, without what is unknown."""
+    """``1.24 M rows/s · 310 MB/s · gap 2.1e-03 · 4.2 s left in this epoch``, without what is unknown."""
     return _joined(status_parts(meter))
 
 
@@ -304,11 +325,11 @@ def status_parts(meter: Meter) -> list[str]:
     rows, n_bytes = meter.rates
     whole = meter.run_seconds_left
     left = meter.seconds_left if whole is None else whole
-    where = "" if meter.task or whole is not None else " in this read"
+    where = "" if meter.task or whole is not None else " in this epoch"
     if meter.rows and meter.silent_seconds > SILENT and not meter.far:
         now, left = f"at work for {format_seconds(meter.silent_seconds)}", None  # rounds have no pace of their own
     else:
-        now = f"{format_count(rows)} rows/s" if meter.rows else "getting ready"
+        now = f"{format_count(rows)} rows/s" if rows >= 1 else "at work" if meter.rows else "getting ready"
     return [
         now,
         f"{format_bytes(n_bytes)}/s" if n_bytes >= 1 and now.endswith("rows/s") else "",
@@ -319,14 +340,14 @@ def status_parts(meter: Meter) -> list[str]:
 
 def fitting(parts: list[str], room: int) -> tuple[int, str]:
     """Columns for the bar and a text of the parts, both in ``room`` columns: words are left out, then bytes, then
-    time, and the bar is the shorter one."""
-    short = [*parts[:3], parts[3].removesuffix(" in this read")]
-    choices = (parts, short, [short[0], "", *short[2:]], [short[0], "", short[2], ""])
-    for columns in BARS:
-        for choice in choices[: 2 if columns == BARS[0] else None]:
-            if columns + len(_joined(choice)) <= room:
-                return columns, _joined(choice)
-    return BARS[-1], short[0]
+    time. What is left out does not depend on whether there is a time to tell just now, so that nothing jumps."""
+    columns = BARS[0] if room >= WIDE else BARS[-1]
+    short = [*parts[:3], parts[3].removesuffix(" in this epoch")]
+    for choice in (parts, short, [short[0], "", *short[2:]]):
+        if columns + len(_joined([*choice[:3], choice[3] or SOON])) <= room:
+            return columns, _joined(choice)
+    text = _joined([short[0], short[2]])
+    return columns, text if columns + len(text) <= room else short[0]
 
 
 def cluster_text(meter: Meter) -> str:
@@ -354,10 +375,10 @@ def event_line(event: dict[str, Any]) -> Any:
 
 
 def read_line(record: dict[str, Any]) -> Any:
-    """A finished read in a line: its number, what it reached, and when."""
+    """A finished epoch in a line: its number, what it reached, and when."""
     from rich.text import Text
 
-    line = Text("  read ", style="dim")
+    line = Text("  epoch ", style="dim")
     line.append(f"{record.get('epoch', '?'):>3}", style="dim")
     line.append(f"  {quality_text(record) or 'done':<16}", style="green")
     if record.get("seconds") is not None:

@@ -4,9 +4,11 @@ import io
 import threading
 import time
 
+import click
 import pytest
 from rich.console import Console
 
+from bigclf.cli import terminal
 from bigclf.errors import RunError
 from bigclf.progress import Meter, TerminalProgress, cluster_text, fitting, status_text
 
@@ -27,7 +29,7 @@ def test_the_meter_counts_rates_and_time_left():
     meter.advance(250, 10_000_000)
     assert meter.rates == (125.0, 5e6) and meter.fraction == 0.25 and meter.seconds_left == 6.0
     assert status_text(meter).startswith("125 rows/s · 5.00 MB/s · 6")
-    assert status_text(meter).endswith("left in this read")
+    assert status_text(meter).endswith("left in this epoch")
     clock.now += 2
     meter.advance(750, 0)
     meter.end_epoch({"epoch": 1, "gap": 0.0213})
@@ -64,7 +66,7 @@ def test_where_the_end_is_known_the_time_left_is_that_of_the_run():
     assert meter.run_seconds_left == 1.5 + 3 * 2 and place_text(meter) == "epoch 2 of 5"
     assert status_text(meter) == "500 rows/s · error 50.00 % · 7.5 s left"
     meter.begin({"n_rows": 1000})
-    assert meter.run_seconds_left is None and place_text(meter) == "read 1"
+    assert meter.run_seconds_left is None and place_text(meter) == "epoch 1"
 
 
 def test_rounds_in_memory_say_how_long_they_take():
@@ -75,10 +77,51 @@ def test_rounds_in_memory_say_how_long_they_take():
     meter.advance(1000, 10**6)
     meter.end_epoch({"epoch": 1, "error": 0.25, "estimated_gap": 0.0123})
     clock.now += 1
-    assert "rows/s" in status_text(meter)
+    assert status_text(meter) == "at work · gap about 1.2e-02"
     meter.advance(50, 0)
     clock.now += 7
     assert status_text(meter) == "at work for 7 s · gap about 1.2e-02"  # and no time left from 50 rows
+
+
+def test_the_time_left_is_not_told_by_the_first_rows_which_wait_for_files_and_kernels():
+    clock = Clock()
+    meter = Meter(clock)
+    meter.begin({"n_rows": 1000})
+    clock.now += 3
+    meter.advance(10, 0)
+    assert meter.seconds_left is None  # not five minutes
+    for _ in range(9):
+        clock.now += 0.1
+        meter.advance(10, 0)
+    assert meter.seconds_left == pytest.approx(9.0) and "9 s left" in status_text(meter)
+    meter.advance(900, 0)
+    meter.end_epoch({"epoch": 1})
+    clock.now += 1.4
+    assert "0 rows/s" not in status_text(meter)
+
+
+def test_what_is_said_meanwhile_stands_above_the_line(capfd):
+    out = io.StringIO()
+    progress = TerminalProgress(console=Console(file=out, force_terminal=True, width=60, legacy_windows=False))
+    progress.start({"n_rows": 10})
+    terminal.say("warning:", "something to know that is longer than the sixty columns of this line", "yellow")
+    progress.stop()
+    assert "something to know that is longer than the sixty columns of this line\n" in out.getvalue()
+    assert capfd.readouterr().err == ""
+    terminal.say("warning:", "behind it", "yellow")
+    assert capfd.readouterr().err == "warning: behind it\n" and "behind" not in out.getvalue()
+
+
+def test_values_go_on_below_themselves_on_a_terminal():
+    text = terminal.good("certified: within 2.2e-05 of the optimum") + ", relative (objective 52,290.4222)"
+    lines = terminal.folded(text, 40)
+    assert [click.unstyle(line) for line in lines] == [
+        "certified: within 2.2e-05 of the",
+        "optimum, relative (objective",
+        "52,290.4222)",
+    ]
+    assert "\x1b" in lines[0] and terminal.folded(text, 200) == [text] == terminal.folded(text, 0)
+    assert terminal.folded("x" * 50 + " y", 20) == ["x" * 50, "y"]
 
 
 def test_a_block_is_told_of_as_its_problems_are_done():
@@ -143,7 +186,7 @@ def test_on_a_terminal_it_shows_reads_and_cleans_up_after_itself():
     time.sleep(0.4)
     progress.stop()
     text = out.getvalue()
-    assert "training" in text and "read" in text and "gap 5.0e-01" in text
+    assert "training" in text and "epoch" in text and "gap 5.0e-01" in text
     assert text.endswith("\x1b[2K") or "\x1b[2K" in text[-40:]  # the line is erased
 
 
@@ -218,13 +261,17 @@ def test_events_come_once_and_in_their_place():
 
 
 def test_what_does_not_fit_is_left_out():
-    parts = ["1.24 M rows/s", "310 MB/s", "gap 2.1e-03", "4.2 s left in this read"]
+    parts = ["1.24 M rows/s", "310 MB/s", "gap 2.1e-03", "4.2 s left in this epoch"]
     whole = " · ".join(parts)
     assert fitting(parts, 24 + len(whole)) == (24, whole)
-    assert fitting(parts, 24 + len(whole) - 1) == (24, whole.removesuffix(" in this read"))
+    assert fitting(parts, 24 + len(whole) - 1) == (24, whole.removesuffix(" in this epoch"))
     columns, text = fitting(parts, 60)
     assert columns == 12 and text == "1.24 M rows/s · gap 2.1e-03 · 4.2 s left"
     assert fitting(parts, 40) == (12, "1.24 M rows/s · gap 2.1e-03") and fitting(parts, 10) == (12, "1.24 M rows/s")
+    assert fitting(parts, 70)[0] == 12  # the bar is as long as the terminal lets it be, not as the text does
+    unknown = [*parts[:3], ""]
+    for room in range(30, 120):  # what is left out is so whether there is a time to tell or not
+        assert fitting(unknown, room)[1] == fitting([*parts[:3], "4.21 s left"], room)[1].removesuffix(" · 4.21 s left")
     for room in range(26, 120):
         columns, text = fitting(parts, room)
         assert columns + len(text) <= room

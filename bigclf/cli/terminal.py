@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
@@ -19,6 +20,7 @@ import click
 from click.core import ParameterSource
 
 from bigclf.errors import BigclfError, ClusterError, Interrupted, masked
+from bigclf.progress import console_in_use
 
 USAGE, INTERRUPTED, LIMITS, BAD_DATA = 2, 6, 4, 3
 _RESUME = "bigclf.resume"
@@ -191,9 +193,14 @@ def terminable() -> Iterator[None]:
 
 
 def say(word: str, text: str, colour: str, joint: str = " ") -> None:
-    """One line on stderr, its first word in colour."""
+    """One line on stderr, its first word in colour; above the live line, where one is drawn."""
     text = masked(" ".join(text.split("\n"))) if text else ""
-    click.echo(click.style(word, fg=colour, bold=True) + joint + text, err=True)
+    if (console := console_in_use()) is None:
+        click.echo(click.style(word, fg=colour, bold=True) + joint + text, err=True)
+        return
+    from rich.text import Text
+
+    console.print(Text.assemble((word, f"bold {colour}"), joint, text), soft_wrap=True)
 
 
 # Results
@@ -218,11 +225,29 @@ def plain(value: Any) -> Any:
 
 
 def facts(pairs: Iterable[tuple[str, Any]], indent: str = "") -> None:
-    """Aligned ``name   value`` lines on stdout; a pair without a value is left out."""
+    """Aligned ``name   value`` lines on stdout; a pair without a value is left out. On a terminal values that are
+    longer than the line go on below themselves."""
     shown = [(name, str(value)) for name, value in pairs if value not in (None, "")]
     width = max((len(name) for name, _ in shown), default=0)
+    before = len(indent) + width + 2
+    room = tables().width - before if sys.stdout.isatty() else 0
     for name, value in shown:
-        click.echo(f"{indent}{click.style(name.ljust(width), dim=True)}  {value}")
+        first, *more = folded(value, room)
+        click.echo(f"{indent}{click.style(name.ljust(width), dim=True)}  {first}")
+        for line in more:
+            click.echo(" " * before + line)
+
+
+def folded(text: str, room: int, least: int = 20) -> list[str]:
+    """The words of ``text``, colours and all, in lines of ``room`` columns; with less room than ``least`` one line."""
+    lines = [""]
+    for word in text.split(" ") if room >= least else [text]:
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if lines[-1] and len(click.unstyle(longer)) > room >= least:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines
 
 
 def heading(text: str, note: str = "") -> None:
