@@ -14,6 +14,7 @@ from bigclf.training import fit
 from bigclf.training.plan import make_plan
 from bigclf.training.problems import make_problems
 from bigclf.training.run import Run
+from bigclf.training.visit import stalls
 
 QUADRATIC = [loss for loss in METHODS["dcd"].losses if loss != "logistic"]
 every_loss = pytest.mark.parametrize("loss", QUADRATIC)
@@ -207,3 +208,9 @@ def test_a_certificate_that_was_tried_in_vain_is_told_by_the_record_that_follows
             assert (record["objective"], record["dual"]) == (primal, dual)
             assert record["gap"] == (primal - dual) / primal > 1e-2
     assert history[-1]["gap"] == model.certificate["gap"] <= 1e-2
+
+
+def test_rounds_stall_where_twice_as_many_would_not_do():
+    assert not stalls(1e-2, 1.0, 1.1e-6) and stalls(1e-2, 1.0, 0.9e-6) and stalls(1.0, 0.0, 0.5)
+    assert stalls(1e200, 1e201, 1e100) and not stalls(1e200, 1e280, 1e100)  # gaps of rows on such scales
+    assert stalls(1.0, 1e-200, 1e300)

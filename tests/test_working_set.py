@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from making import block_of, dense, random_rows
 
 from bigclf.block import rows_of
-from bigclf.data.working_set import KEEP, TIE, WorkingSet, bytes_of, find_cut
+from bigclf.data.working_set import KEEP, LEAST_KEPT, TIE, WorkingSet, bytes_of, find_cut
 
 D = 20
 
@@ -113,10 +113,21 @@ def test_rows_that_became_stuck_leave_first():
     held = set_of(30, block.nnz)
     held.admit(block, np.arange(30), scores * 0)
     held.scores[:30] = np.where(np.arange(30) < 12, -5.0, 0.0)  # as the kernel would have left them
-    held.admit(block, np.arange(30, 36), scores * 0)
+    held.admit(block, np.arange(30, 33), scores * 0)
     ids = held.block().ids
-    assert {*range(12, 36)} <= set(ids.tolist())
-    assert (ids < 12).sum() == KEEP * 30 - 18  # room for so many of the others was left when the six came
+    assert {*range(12, 33)} <= set(ids.tolist())
+    assert (ids < 12).sum() == KEEP * 30 - 18  # room for so many of the others was left when the three came
+
+
+@pytest.mark.parametrize("passed, kept", [(0.1, LEAST_KEPT), (0.3, 0.6), (0.7, KEEP), (1.0, KEEP)])
+def test_the_more_rows_are_yet_to_come_the_more_leave(passed, kept):
+    block, scores = rows_and_scores()
+    held = set_of(30, block.nnz)
+    held.admit(block, np.arange(30), scores)
+    held.passed = passed
+    assert held.compact()
+    assert held.n_rows == round(30 * kept)
+    assert set(held.block().ids.tolist()) == set(np.argsort(-scores[:30])[: held.n_rows].tolist())
 
 
 def test_among_equals_chance_decides_the_same_way_every_time():

@@ -16,7 +16,8 @@ import numpy as np
 from bigclf.block import Block
 from bigclf.jit import inlined, kernel
 
-KEEP = 0.8
+KEEP = 0.9  # of the arena, when it is full: every row that is let go at once leaves room idle at the end of a read
+FORESIGHT, LEAST_KEPT = 2.0, 0.4  # ... in the first read no more than this many times the share that is through
 ROW_BYTES = 8 * 6  # a row of the arena: indptr, labels, weights, norms, ids, scores; a scale, where there are any, is 4
 TIE = 1e-6  # spread of the pseudo-random part of a key, which decides among equal scores
 
@@ -226,6 +227,7 @@ class WorkingSet:
         self.came: Callable[[int, int], None] | None = None
         self.left: Callable[[np.ndarray], None] | None = None
         self.threshold = -np.inf
+        self.passed = 1.0  # share of the group's rows that have been through; below 1 in the first read only
         self.salt = 0  # of the chance that decides among rows that matter as much
         self.generation = 0  # grows when rows move: orders drawn before are void
 
@@ -249,12 +251,16 @@ class WorkingSet:
                 first += 1
 
     def compact(self) -> bool:
-        """Let the lowest keys go until ``KEEP`` of the arena is used; False if that frees nothing."""
+        """Let the lowest keys go until ``KEEP`` of the arena is used; False if that frees nothing.
+
+        While most rows are yet to come, more go: those that have been by have no claim to the room of the others.
+        """
         n, before = self.n_rows, self.used.copy()
         keys = np.empty(n)
         fill_keys(self.arena.ids[:n], self.scores[:n], self.salt, keys)
         lengths = np.diff(self.arena.indptr[: n + 1])
-        full, key = find_cut(keys.copy(), lengths, int(KEEP * self.scores.size), KEEP * self.arena.indices.size)
+        keep = min(KEEP, max(LEAST_KEPT, FORESIGHT * self.passed))
+        full, key = find_cut(keys.copy(), lengths, int(keep * self.scores.size), keep * self.arena.indices.size)
         self.threshold = float(key) if full else self.threshold
         self._keep(keys, self.threshold)
         return bool((self.used < before).any())

@@ -40,7 +40,9 @@ CUT_FACTOR = 3  # ... and where it is cut into chunks, for the one that lasts wh
 DECODERS = 2  # threads that decode at a time, where the memory for it is less than
 ROOMY = 0.5  # this share of the budget
 LEARNERS = 2  # problems that learn at a time, where there are several; room is made for them whatever the threads
-BUFFERS = 3  # blocks read ahead
+BUFFERS = 3  # blocks read ahead; where they take less than
+AHEAD_SHARE = 1 / 15  # ... of the budget, more, up to
+MOST_BUFFERS = 5  # ... so many: two readers that wait for the disk at a time then hold nobody up
 VIEW_BYTES = 8 * 5  # a row of a block: order, scores, and the problem's view of labels and weights
 SET_ORDER_BYTES = 8 * 3  # a row of the working set: orders and keys
 LEAST_LENGTH = 0.75  # of the mean of all rows that those of a working set have room for in the mean
@@ -502,10 +504,10 @@ class Sizes:
         """Sums over features of conjugate gradients: where v of a certificate made alone is idle, no more than that."""
         return 0 if has_set and self.k == 1 else self.at_once * self.weights
 
-    def blocks(self, size: int) -> int:
+    def blocks(self, size: int, ahead: int = BUFFERS) -> int:
         """Blocks of ``size`` bytes read ahead, and what a problem needs beside the one it is at."""
         rows = max(self.chunk_rows, int(size / max(1, raw_row_bytes(self.source))) + 1)
-        return (BUFFERS + 1) * max(size, self.chunk) + rows * self.view
+        return (ahead + 1) * max(size, self.chunk) + rows * self.view
 
     def largest_block(self, room: int) -> int:
         """The size of which ``blocks`` fit in ``room`` bytes, at least a chunk and at most all rows."""
@@ -556,7 +558,10 @@ def _streamed(sizes: Sizes, memory: int, again: bool) -> tuple[dict[str, Any], d
     largest = BLOCK_BYTES if in_any_order else MIXED_BYTES if sizes.method.certificate else sizes.chunk
     while size * 2 <= largest and fixed + sizes.blocks(size * 2) + least_set <= memory:
         size *= 2
-    parts["blocks"] = sizes.blocks(size)
+    ahead = 2  # what is kept for a third joins the chunks of one
+    if schedule in ("auto", "cached"):
+        ahead = min(MOST_BUFFERS, max(BUFFERS, int(AHEAD_SHARE * memory / max(1, size)) - 1))
+    parts["blocks"] = sizes.blocks(size, max(BUFFERS, ahead))
     set_rows = set_nnz = collected = 0
     if sizes.collects:  # columns have the rest
         room = memory - fixed - parts["blocks"] + parts.pop("columns") - sum(sizes.collection(0).values())
@@ -577,7 +582,7 @@ def _streamed(sizes: Sizes, memory: int, again: bool) -> tuple[dict[str, Any], d
         or sizes.steps_by_sums
         or (schedule == "auto" and has_set and sizes.boxed and least_share * in_sets >= SEQUENTIAL_SHARE * source.nnz),
         block_bytes=size,
-        buffers=BUFFERS if schedule in ("auto", "cached") else 2,  # what is kept for the third joins the chunks of one
+        buffers=ahead,
         set_rows=set_rows,
         set_nnz=set_nnz,
         collected=collected,

@@ -28,7 +28,7 @@ COLLECTED = 4096  # rows that a collection takes at a time
 ALL_AGAIN = 6  # every so many inner rounds the rows that looked stuck are looked at again
 # The rows at hand are solved when their own gap is below the first share of the tolerance, or below the second one of
 # the gap that the pass before them saw, of which more rounds cannot see the rest.
-STREAMED = 0.3, 0.03  # a working set: another read is dear
+STREAMED = 0.2, 0.03  # a working set: another read is dear (M, 15 % of the rows: 4 reads to 1e-3; 6 with 0.3)
 RESIDENT = 0.8, 0.2  # every row: another pass costs what a few rounds do (5 passes and 6.3 to 6.7 visits a row, not 8)
 APART = 0.1, 0.1  # one of several groups: its gap is one among many
 SUPPORTED, NARROW = 0.3, 10  # share of the gap that rounds over the support alone bring theirs to, and most of them
@@ -200,6 +200,13 @@ def objectives(primal: float, dual: float, weights: np.ndarray, dual_weights: np
     return primal + 0.5 * square_of(weights), dual - 0.5 * square_of(dual_weights)
 
 
+def stalls(left: float, mark: float, goal: float) -> bool:
+    """Whether twice as many rounds as have brought the gap from ``mark`` to ``left`` would not bring it to the goal."""
+    if mark <= 0:
+        return True
+    return not left * (left / mark) * (left / mark) <= goal  # a power of such numbers may overflow, which raises
+
+
 class Learner:
     """A problem in a group.
 
@@ -367,7 +374,7 @@ class Learner:
         on the way."""
         self._key = (self.plan.seed, 2, epoch, segment, self.group, self.number)
         self.traced, self.curve = trace, []
-        self._serial = 0
+        self._serial, self._first = 0, epoch == 1
         if self.set is not None:
             self._cycle_size, self._turn, self._credit = 0, 0, 0.0
             self.set.salt = epoch
@@ -445,6 +452,7 @@ class Learner:
         if self.counts_features:
             count_features(view, members, self.shared.touched)
         if self.set is not None:
+            self.set.passed = self.tally.rows / self.group_rows if self._first else 1.0
             self.admit(view, members, scores)
             most = CYCLES_A_READ * self.set.n_rows / self.group_rows
             self._credit += min(ROUNDS_A_READ, most) * view.n_rows
@@ -706,9 +714,8 @@ class Learner:
     def _climb(
         self, view: Block, members: np.ndarray, left: float, mark: float, goal: float, idle: Callable[[], None]
     ) -> bool:
-        """Conjugate gradients where the rounds stall: where twice as many as have brought the gap from ``mark`` to
-        ``left`` would not bring it to the goal; whether anything was done."""
-        if self.climb is None or self.steps >= MOST_STEPS or left**3 <= goal * mark**2:
+        """Conjugate gradients where the rounds stall; whether anything was done."""
+        if self.climb is None or self.steps >= MOST_STEPS or not stalls(left, mark, goal):
             return False
         steps = self.climb(
             view, members, self.shared, self.rows, self.params, CLIMBED * goal, MOST_STEPS - self.steps,
