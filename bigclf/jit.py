@@ -14,6 +14,7 @@ import logging
 import os
 import stat
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any, TypeVar
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 log = logging.getLogger("bigclf")
+patient_log = logging.getLogger("bigclf.waiting")  # INFO: what somebody before a screen waits for
 PACKAGE = Path(__file__).parent
 
 
@@ -136,6 +138,7 @@ def compiling(patience: float = 300.0) -> Iterator[None]:
     global _patient
     directory = Path(os.environ["NUMBA_CACHE_DIR"])
     with contextlib.ExitStack() as held:
+        held.enter_context(_said_if_long())
         try:
             directory.mkdir(parents=True, exist_ok=True)
             file = held.enter_context(open(directory / "lock", "w"))
@@ -148,6 +151,25 @@ def compiling(patience: float = 300.0) -> Iterator[None]:
         except OSError as error:
             log.warning("compiling without a lock: %s", error)
         yield
+
+
+SAID_AFTER = 2.0  # seconds
+
+
+@contextlib.contextmanager
+def _said_if_long() -> Iterator[None]:
+    """Tell ``patient_log``, where somebody listens, when what is inside takes longer than ``SAID_AFTER``."""
+    if not patient_log.isEnabledFor(logging.INFO):
+        yield
+        return
+    text = "compiling kernels, once for each version of bigclf on a machine: up to a minute"
+    timer = threading.Timer(SAID_AFTER, patient_log.info, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 _patient = True  # whether to wait for who compiles; not after that was in vain

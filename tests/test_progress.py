@@ -112,6 +112,23 @@ def test_what_is_said_meanwhile_stands_above_the_line(capfd):
     assert capfd.readouterr().err == "warning: behind it\n" and "behind" not in out.getvalue()
 
 
+def test_who_waits_for_kernels_before_a_terminal_is_told(monkeypatch, capsys):
+    from bigclf import jit
+
+    monkeypatch.setattr(jit, "SAID_AFTER", 0.01)
+
+    def waited():
+        with terminal.warnings_as_lines(), jit.compiling():
+            time.sleep(0.1)
+        return capsys.readouterr().err
+
+    assert waited() == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert "compiling kernels" in waited()
+    monkeypatch.setattr(jit, "SAID_AFTER", 60.0)
+    assert waited() == ""
+
+
 def test_values_go_on_below_themselves_on_a_terminal():
     text = terminal.good("certified: within 2.2e-05 of the optimum") + ", relative (objective 52,290.4222)"
     lines = terminal.folded(text, 40)

@@ -152,9 +152,27 @@ def warnings_as_lines() -> Iterator[None]:
         handler = _Lines(logging.WARNING)
         logging.getLogger("bigclf").addHandler(handler)
         try:
-            yield
+            with waits_as_notes():
+                yield
         finally:
             logging.getLogger("bigclf").removeHandler(handler)
+
+
+@contextlib.contextmanager
+def waits_as_notes() -> Iterator[None]:
+    """What somebody before a terminal waits for without seeing it as ``note:`` lines; a log is not told."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    waiting, handler = logging.getLogger("bigclf.waiting"), _Notes(logging.INFO)
+    level = waiting.level
+    waiting.addHandler(handler)
+    waiting.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        waiting.removeHandler(handler)
+        waiting.setLevel(level)
 
 
 class _Lines(logging.Handler):
@@ -162,6 +180,13 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         say("warning:", record.getMessage(), "yellow")
+
+
+class _Notes(logging.Handler):
+    """What is waited for, as ``note:`` lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say("note:", record.getMessage(), "yellow")
 
 
 @contextlib.contextmanager
