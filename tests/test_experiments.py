@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "jobs" / "experiments"))
 import confidence_weighted
 import label_noise
+import sorted_groups
 import texts
 
 LABELS = np.repeat([1, -1], [40, 60])
@@ -73,3 +75,16 @@ def test_confidence_weighted_errs_less_than_passive_aggressive_on_sci(data_set):
     assert ranges["CW variance"][0] <= cw <= ranges["CW variance"][1]
     assert ranges["PA"][0] <= pa <= ranges["PA"][1]
     assert cw <= pa - confidence_weighted.MARGINS["sci"]
+
+
+def test_sorted_rows_are_one_class_after_the_other_and_each_in_its_order():
+    """What the groups have to live with: of four, two see one class and two the other."""
+    x = scipy.sparse.csr_matrix(np.arange(8.0)[:, None])
+    rows = sorted_groups.by_label(sorted_groups.Rows(x, np.array([1, -1, 1, 1, -1, -1, 1, -1])))
+    assert rows.y.tolist() == [-1] * 4 + [1] * 4
+    assert rows.x.toarray().ravel().tolist() == [1, 4, 5, 7, 0, 2, 3, 6]
+
+
+def test_the_loss_of_sorting_is_against_groups_of_mixed_rows():
+    runs = {"one group": [80.0, 88.0], "groups": [79.0, 87.5], "sorted groups": [70.0, 85.25]}
+    assert sorted_groups.line("arow", runs) == "| arow | 88.00 | 87.50 | 85.25 | 2.25 |"
