@@ -13,12 +13,6 @@ READER = ("header", "names", "skip_lines", "separator", "encoding", "multiline")
 OPTIONS = ("spec", "features_of", "label", "numeric", "categorical", "text", "date", "hash_bits", *READER)
 
 
-def _with(options: list[Callable[..., Any]], command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 def reader_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say how raw files are read."""
     options = [
@@ -31,7 +25,7 @@ def reader_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--encoding", metavar="NAME", help="Of text that is not UTF-8, such as latin-1."),
         click.option("--multiline", is_flag=True, default=None, help="Quoted fields may hold line breaks."),
     ]  # fmt: skip
-    return _with(options, command)
+    return terminal.with_options(options, command)
 
 
 def columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,7 +42,7 @@ def columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--hash-bits", type=click.IntRange(1, 30), help="Hash every category (and the names of vw) to 2^N"
                      " features."),
     ]  # fmt: skip
-    return _with(options, reader_options(command))
+    return terminal.with_options(options, reader_options(command))
 
 
 def raw_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,7 +53,7 @@ def raw_options(command: Callable[..., Any]) -> Callable[..., Any]:
         columns_options,
         click.option("--on-bad-rows", type=click.Choice(["error", "skip"]), help="Of raw rows that cannot be used."),
     ]  # fmt: skip
-    return _with(options, command)
+    return terminal.with_options(options, command)
 
 
 class Asked(NamedTuple):

@@ -21,12 +21,7 @@ LINES = 30  # weights that are drawn
 @click.option("-o", "--output", "out", required=True, metavar="DIR", help="Where results and models go.")
 @click.option("--C", "C", required=True, metavar="A,B,...", help="Values of the price of a unit of loss.")
 @click.option("--algo", default="newglmnet", show_default=True, help="newglmnet (L1, elastic net), newton (L2), auto.")
-@click.option("--loss", help="The loss, for methods that have several.")
-@click.option("--penalty", help="The penalty, for methods that have several.")
-@click.option("--bias", type=click.Choice(["feature", "free", "none"]), help="The constant term  [default: feature]")
-@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the method by its name.")
-@click.option("--class-weight", metavar="balanced|CLASS=W,...", help="Weights of the classes.")
-@click.option("--dtype", type=click.Choice(["float64", "float32"]), help="Type of the weights  [default: float64]")
+@terminal.method_options_of_one
 @terminal.memory_option
 @click.option("--tol", type=click.FloatRange(0, min_open=True), help="Stop each at this relative gap.")
 @click.option("--epochs", type=click.IntRange(1), help="Stop each after so many epochs.")

@@ -29,13 +29,7 @@ class Speed(terminal.Size):
               " it the workers are processes of this one.")  # fmt: skip
 @click.option("--groups", type=click.IntRange(1), help="Virtual workers  [default: as many as workers]")
 @click.option("--C", "C", type=float, help="Price of a unit of loss (LIBLINEAR's C).")
-@click.option("--loss", help="The loss, for methods that have several.")
-@click.option("--penalty", help="The penalty, for methods that have several.")
-@click.option("--bias", type=click.Choice(["feature", "free", "none"]), help="The constant term  [default: feature]")
-@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the method by its name.")
-@click.option("--multiclass", help="How more than two classes are learned.")
-@click.option("--class-weight", metavar="balanced|CLASS=W,...", help="Weights of the classes.")
-@click.option("--dtype", type=click.Choice(["float64", "float32"]), help="Type of the weights  [default: float64]")
+@terminal.method_options
 @click.option("--tol", type=click.FloatRange(0, min_open=True), help="Relative gap to stop at (certifying methods).")
 @click.option("--epochs", type=click.IntRange(1), help="Most epochs.")
 @click.option("--mixing", metavar="RULE", help="How groups are combined.")

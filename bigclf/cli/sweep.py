@@ -38,13 +38,7 @@ NAMES = {"error": "error", "log_loss": "log loss", "mean_squared_error": "mean s
 @click.option("--refit/--no-refit", default=None, help="Learn the best point from all rows  [default: --refit]")
 @click.option("--algo", default="dcd", show_default=True, help="The method: see `bigclf algorithms`.")
 @click.option("--C", "C", type=float, help="Price of a unit of loss, where the grid has none.")
-@click.option("--loss", help="The loss, for methods that have several.")
-@click.option("--penalty", help="The penalty, for methods that have several.")
-@click.option("--bias", type=click.Choice(["feature", "free", "none"]), help="The constant term  [default: feature]")
-@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the method by its name.")
-@click.option("--multiclass", help="How more than two classes are learned.")
-@click.option("--class-weight", metavar="balanced|CLASS=W,...", help="Weights of the classes.")
-@click.option("--dtype", type=click.Choice(["float64", "float32"]), help="Type of the weights  [default: float64]")
+@terminal.method_options
 @terminal.memory_option
 @click.option("--tol", type=click.FloatRange(0, min_open=True), help="Stop each at this relative gap.")
 @click.option("--epochs", type=click.IntRange(1), help="Stop each after so many epochs.")

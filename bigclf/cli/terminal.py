@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import click
@@ -340,6 +340,38 @@ patience_option = click.option(
     "--patience", multiple=True, metavar="NAME=SECONDS", callback=check_patience,
     help="When to give up on workers: stale, least, idle ... (repeatable).",
 )  # fmt: skip
+
+
+def with_options(options: Iterable[Callable[..., Any]], command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with these options, in their order."""
+    for option in reversed([*options]):
+        command = option(command)
+    return command
+
+
+_LEARNED = [
+    click.option("--loss", help="The loss, for methods that have several."),
+    click.option("--penalty", help="The penalty, for methods that have several."),
+    click.option("--bias", type=click.Choice(["feature", "free", "none"]), help="The constant term  [default:"
+                 " feature]"),
+    click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the method by its name:"
+                 " see `bigclf algorithms NAME`."),
+]  # fmt: skip
+_CLASSES = [click.option("--multiclass", help="How more than two classes are learned.")]
+_WEIGHTS = [
+    click.option("--class-weight", metavar="balanced|CLASS=W,...", help="Weights of the classes."),
+    click.option("--dtype", type=click.Choice(["float64", "float32"]), help="Type of the weights  [default: float64]"),
+]
+
+
+def method_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say what a method learns."""
+    return with_options([*_LEARNED, *_CLASSES, *_WEIGHTS], command)
+
+
+def method_options_of_one(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for a command that learns one class against the rest."""
+    return with_options([*_LEARNED, *_WEIGHTS], command)
 
 
 def workers_of(text: str | None) -> int | str | None:
