@@ -59,7 +59,7 @@ def command(
         print_evaluation(result)
         if report:
             click.echo(f"  report: {report}")
-    if strange(result):
+    if knows_no_label(result):
         here, there = (", ".join(map(repr, list(labels)[:5])) for labels in (result.unknown, result.classes))
         text = f"no row has a label that the model knows: it knows {there}, the rows have {here}"
         terminal.say("error:", text, "red")
@@ -161,7 +161,7 @@ def print_evaluation(result: Any, most: int = 20) -> None:
     rate = f", {format_count(result.n / result.seconds)} rows/s" if result.seconds > 0 else ""
     rows = f"{result.n:,} row{'s' * (result.n != 1)}"
     terminal.heading(headline(result), f"{rows} in {format_seconds(result.seconds)}{rate}")
-    if strange(result):
+    if knows_no_label(result):
         return
     terminal.facts([*figures(result), *missing_text(result.missing)], indent="  ")
     if not numeric(result) and len(result.classes) <= most:
@@ -170,7 +170,7 @@ def print_evaluation(result: Any, most: int = 20) -> None:
         terminal.say("note:", note, "yellow")
 
 
-def strange(result: Any) -> bool:
+def knows_no_label(result: Any) -> bool:
     """Whether the model knows the label of no row: there is nothing to tell of its classes then."""
     return not numeric(result) and sum(result.unknown.values()) == result.n
 
