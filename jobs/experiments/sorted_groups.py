@@ -57,7 +57,7 @@ def draw(found: dict[str, dict[str, list[float]]], title: str, path: str) -> Non
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(10, 5), layout="constrained")
     for number, (name, runs) in enumerate(found.items()):
         for (kind, reached), style in zip(runs.items(), ("-", "--", ":"), strict=True):
             places = range(1, len(reached) + 1)
@@ -65,7 +65,7 @@ def draw(found: dict[str, dict[str, list[float]]], title: str, path: str) -> Non
     axes.set(xlabel="epochs", ylabel="test accuracy in %", title=title)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(True, alpha=0.2)
-    axes.legend(fontsize="small")
+    figure.legend(loc="outside right upper", fontsize="small")  # lines lie everywhere
     figure.savefig(path, dpi=130)
     pyplot.close(figure)
 
