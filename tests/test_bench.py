@@ -22,6 +22,7 @@ from test_cli import bigclf
 from bigclf.benchmarks import child, comparing, making, objective, peers, sets
 from bigclf.benchmarks.cap import memory_group
 from bigclf.benchmarks.comparing import JOBS, LADDER, Entry, Measurement, Outcome
+from bigclf.data.dataset import Dataset
 from bigclf.errors import DataError, RunError
 
 SMALL = making.Shape(n_train=600, n_test=200, n_features=300, mean_nnz=20)
@@ -141,6 +142,15 @@ def test_a_persons_own_rows_from_shards_from_text_and_from_arrays(tmp_path, cach
     held = sets.own_set([str(tmp_path / "mine.svm")], cache, lambda text: None).rows("train")  # conversion shuffles
     mine = sorted(map(tuple, np.c_[csr(held, 12).toarray(), held.labels]))
     assert mine == sorted(map(tuple, np.c_[x.toarray(), y].astype(np.float32)))
+
+
+def test_rows_of_one_value_each_keep_it(tmp_path, cache):
+    x, y = random_rows(n_rows=80, n_features=12)
+    x.data = np.repeat(np.linspace(0.25, 2.0, 80, dtype=np.float32), np.diff(x.indptr))
+    shards_of(tmp_path / "shards", x, y)
+    assert Dataset(str(tmp_path / "shards")).row_constant
+    held = sets.own_set([str(tmp_path / "shards")], cache, lambda text: None).rows("train")
+    assert np.array_equal(csr(held, 12).toarray(), x.toarray())
 
 
 def test_rows_that_cannot_be_compared_are_refused(tmp_path, cache):

@@ -17,6 +17,7 @@ import numpy as np
 from bigclf.benchmarks import texts
 from bigclf.benchmarks.making import MILLION, Made, Shape, make
 from bigclf.benchmarks.objective import Held, hold
+from bigclf.block import explicit_values
 from bigclf.data import files
 from bigclf.errors import DataError, RunError
 from bigclf.units import format_bytes
@@ -141,7 +142,7 @@ def write_own(dataset: Any, positive: str | None, name: str, directory: str) -> 
         m, count = block.n_rows, block.indices.size
         indptr[row + 1 : row + m + 1] = block.indptr[1:].astype(np.int64) - int(block.indptr[0]) + entry
         indices[entry : entry + count] = block.indices
-        values[entry : entry + count] = block.values if block.values.size else 1.0
+        values[entry : entry + count] = explicit_values(block)
         labels[row : row + m] = np.where(block.labels == code, 1, -1)
         row, entry = row + m, entry + count
     for array in arrays:
