@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "jobs" / "experiments"))
 import confidence_weighted
 import label_noise
 import sorted_groups
+import support_classes
 import texts
 
 LABELS = np.repeat([1, -1], [40, 60])
@@ -61,6 +62,32 @@ def test_claims_are_refused_where_a_figure_falls_short():
     ]  # fmt: skip
     record = {"noise": 0.2, "error": {"AROW": 10.0, "CW deviation": 14.1, "CW variance": 11.9}}
     assert [claim.held for claim in label_noise.claims("sci", [record])] == [True, False]
+
+
+def test_a_fold_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
+    """Learners that were measured are not measured again, unless the bigclf that did it was another one."""
+    rows = np.random.default_rng(0).standard_normal((40, 3))
+    monkeypatch.setattr(support_classes, "read", lambda name, folder: (rows, np.arange(40) % 4))
+    calls = []
+
+    def measured(column, x, labels, test, truth, seed):
+        calls.append(column.title)
+        return {"accuracy": [float(len(x)), float(len(test)), 1.0], "chosen": {}}
+
+    monkeypatch.setattr(support_classes.Learner, "measured", measured)
+    columns = [support_classes.Learner(title, "pa1", {"C": 1.0}) for title in "ab"]
+    fold = support_classes.Fold("news20", 0, 3, 0.0)
+    first = fold.measured("", columns[:1], str(tmp_path))
+    both = fold.measured("", columns, str(tmp_path))
+    assert calls == ["a", "b"] and both["rows"] == first["rows"] == 4
+    assert [both["learners"][str(c)]["accuracy"] for c in columns] == [[36.0, 4.0, 1.0]] * 2
+    assert fold.measured("", columns, str(tmp_path)) == both and len(calls) == 2
+    other_price = [columns[0]._replace(settings={"C": 2.0})]
+    fold.measured("", other_price, str(tmp_path))
+    assert calls == ["a", "b", "a"]
+    monkeypatch.setattr(support_classes.bigclf, "__version__", "0")
+    fold.measured("", columns, str(tmp_path))
+    assert len(calls) == 5
 
 
 @pytest.mark.data

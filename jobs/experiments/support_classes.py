@@ -1,12 +1,14 @@
 """Accuracy of multi-class confidence-weighted learners with support classes, beside the figures published for them.
 
-    python jobs/experiments/support_classes.py OUT [--data DIR] [--sets usps news20] [--shuffles N] [--fixed] [--noise]
+    python jobs/experiments/support_classes.py OUT [--data DIR] [--sets usps news20] [--shuffles N] [--processes N]
+        [--fixed] [--noise]
 
 Oiwa, Matsushima, Nakagawa: support classes in confidence-weighted learning (a poster): handwritten digits (USPS, 7,291
 rows, values from -1 to 1) and messages of 20 groups (news20, 15,935 rows of counts), ten-fold cross-validation, three
 passes, the mean of so many shuffles (1). With ``--fixed`` parameters are those that the claims are made for; else they
 are chosen by three folds inside each fold. ``--noise`` trains on digits of which 0 to 30 % have a wrong label instead.
-DIR (or BIGCLF_DATA) holds `usps/usps.gz` and `news20/news20.bz2`. OUT gets `results.json`, `table.md` and a plot.
+DIR (or BIGCLF_DATA) holds `usps/usps.gz` and `news20/news20.bz2`. OUT gets `results.json`, `table.md` and a plot, and
+in `folds` what each learner came to on each fold as soon as it is known: the same command goes on where it was stopped.
 
 The poster's other rows are subsets of larger collections of messages, which were not published with it.
 """
@@ -14,6 +16,8 @@ The poster's other rows are subsets of larger collections of messages, which wer
 from __future__ import annotations
 
 import argparse
+import collections
+import json
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -23,6 +27,7 @@ from scipy import sparse
 from texts import FOLDS, INNER_FOLDS, Claim, folder_of, table, tenths, write
 
 import bigclf
+from bigclf.data.files import publish_text
 
 PASSES = 3
 FILES = {"usps": "usps/usps.gz", "news20": "news20/news20.bz2"}
@@ -60,15 +65,19 @@ class Learner(NamedTuple):
         told += [f"{name} of {', '.join(map(str, values))}" for name, values in self.grid.items()]
         return f"{self.title}: `{self.algo}`" + (f", {'; '.join(told)}" if told else "")
 
-    def accuracies(self, rows: Any, labels: np.ndarray, test: Any, truth: np.ndarray, seed: int) -> list[float]:
-        """After each pass, in per cent, of rows that were not learned from."""
+    def measured(self, rows: Any, labels: np.ndarray, test: Any, truth: np.ndarray, seed: int) -> dict[str, Any]:
+        """``accuracy`` after each pass, in per cent, of rows that were not learned from; ``chosen`` parameters."""
         settings: dict[str, Any] = dict(bias=None, epochs=PASSES, seed=seed, threads=1, multiclass="native")
         settings |= {**self.settings, "progress": False}
-        if self.grid:
-            chosen = bigclf.sweep(rows, labels, algo=self.algo, grid=self.grid, folds=INNER_FOLDS, **settings)
-            settings |= chosen.best_params_
-        model = bigclf.fit(rows, labels, algo=self.algo, validate=(test, truth), **settings)
-        return [100 * record["validation"]["accuracy"] for record in model.result_.history]
+        chosen: dict[str, Any] = {}
+        if self.grid:  # the best is learned below, where it is measured after each pass
+            found = bigclf.sweep(
+                rows, labels, algo=self.algo, grid=self.grid, folds=INNER_FOLDS, refit=False, **settings
+            )
+            chosen = found.best_params_
+        model = bigclf.fit(rows, labels, algo=self.algo, validate=(test, truth), **settings, **chosen)
+        accuracy = [100 * record["validation"]["accuracy"] for record in model.result_.history]
+        return {"accuracy": accuracy, "chosen": chosen}
 
 
 def learners(name: str, fixed: bool) -> list[Learner]:
@@ -125,32 +134,63 @@ def wrong_labels(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
     return noisy
 
 
-def fold(
-    name: str, folder: str, columns: Sequence[Learner], shuffle: int, number: int, noise: float
-) -> tuple[int, list[list[float]]]:
-    """Rows of the fold, and accuracies [learner][pass] on them."""
-    rows, labels = read(name, folder)
-    train, test = tenths(labels, shuffle)[number]
-    learned = wrong_labels(labels[train], noise, 10 * shuffle + number)
-    found = [c.accuracies(rows[train], learned, rows[test], labels[test], shuffle) for c in columns]
-    return test.size, found
+class Fold(NamedTuple):
+    """One of ten parts of a set, with this share of the labels learned from wrong; ``shuffle`` says how it is cut."""
+
+    name: str
+    shuffle: int
+    number: int
+    noise: float
+
+    def rows(self, folder: str) -> tuple[Any, np.ndarray, Any, np.ndarray]:
+        """To learn from, with their labels, and to measure on."""
+        rows, labels = read(self.name, folder)
+        train, test = tenths(labels, self.shuffle)[self.number]
+        learned = wrong_labels(labels[train], self.noise, 10 * self.shuffle + self.number)
+        return rows[train], learned, rows[test], labels[test]
+
+    def measured(self, folder: str, columns: Sequence[Learner], kept: str) -> dict[str, Any]:
+        """``rows`` that were measured on, and under ``learners`` what each came to; what the directory ``kept`` has
+        from an earlier run is not measured again."""
+        path = os.path.join(kept, "{}-{}-{}-{:g}.json".format(*self))
+        made = {"passes": PASSES, "inner folds": INNER_FOLDS, "bigclf": bigclf.__version__}
+        known: dict[str, Any] = {"made": made, "rows": 0, "learners": {}}
+        if os.path.exists(path):
+            with open(path) as file:
+                told = json.load(file)
+            known = told if told["made"] == made else known
+        missing = [column for column in columns if str(column) not in known["learners"]]
+        rows, labels, test, truth = self.rows(folder) if missing else (None,) * 4
+        for column in missing:
+            known["rows"] = truth.size
+            known["learners"][str(column)] = column.measured(rows, labels, test, truth, self.shuffle)
+            publish_text(path, json.dumps(known, indent=1))
+        return known
 
 
 def measure(
-    name: str, folder: str, columns: Sequence[Learner], shuffles: int, noise: float = 0.0
+    name: str, folder: str, columns: Sequence[Learner], asked: argparse.Namespace, noise: float = 0.0
 ) -> dict[str, dict[str, Any]]:
-    """Of each learner the mean accuracy over folds and shuffles by pass, and its standard error over the folds."""
+    """Of each learner the mean accuracy over folds and shuffles by pass, its standard error over the folds, and what
+    was chosen in each."""
     from joblib import Parallel, delayed
 
-    jobs = [(shuffle, number) for shuffle in range(shuffles) for number in range(FOLDS)]
-    found = Parallel(n_jobs=2)(delayed(fold)(name, folder, columns, *job, noise) for job in jobs)
-    sizes = np.array([size for size, _ in found], float)
-    values = np.array([accuracies for _, accuracies in found])  # [fold, learner, pass]
-    mean = np.tensordot(sizes / sizes.sum(), values, axes=1)
-    error = values[:, :, -1].std(axis=0, ddof=1) / np.sqrt(len(jobs))
+    kept = os.path.join(asked.out, "folds")
+    os.makedirs(kept, exist_ok=True)
+    folds = [Fold(name, shuffle, number, noise) for shuffle in range(asked.shuffles) for number in range(FOLDS)]
+    found = Parallel(n_jobs=asked.processes)(delayed(fold.measured)(folder, columns, kept) for fold in folds)
+    sizes = np.array([told["rows"] for told in found], float)
+    each = {column.title: [told["learners"][str(column)] for told in found] for column in columns}
+    values = np.array([[one["accuracy"] for one in own] for own in each.values()])  # [learner, fold, pass]
+    mean = np.average(values, axis=1, weights=sizes)
+    error = values[:, :, -1].std(axis=1, ddof=1) / np.sqrt(len(folds))
     return {
-        column.title: {"accuracy": mean[i].tolist(), "standard_error": float(error[i])}
-        for i, column in enumerate(columns)
+        title: {
+            "accuracy": mean[i].tolist(),
+            "standard_error": float(error[i]),
+            "chosen": [one["chosen"] for one in own],
+        }
+        for i, (title, own) in enumerate(each.items())
     }
 
 
@@ -212,9 +252,16 @@ def report(results: dict[str, dict[str, dict[str, Any]]], fixed: bool) -> str:
         parts.append(
             table([name, *found], [["bigclf", *cells], ["published", *(str(known.get(t, "")) for t in found)]])
         )
-        parts.append("\n".join(f"- {column}" for column in learners(name, fixed)))
+        parts.append("\n".join(f"- {column}{choices(found[column.title])}" for column in learners(name, fixed)))
         parts.append("\n".join(map(str, claims(name, found, fixed))))
     return "\n\n".join(parts)
+
+
+def choices(found: dict[str, Any]) -> str:
+    """How often each value was chosen, the most frequent first; nothing where there was no choice."""
+    counts = collections.Counter(value for chosen in found["chosen"] for value in chosen.values())
+    told = ", ".join(f"{value} ({times} of {counts.total()})" for value, times in counts.most_common())
+    return f"; chosen: {told}" if told else ""
 
 
 def noise_report(records: list[dict[str, Any]]) -> str:
@@ -266,15 +313,16 @@ def main() -> None:
     parser.add_argument("--data", help="folder of the data sets (default: $BIGCLF_DATA)")
     parser.add_argument("--sets", nargs="+", default=list(FILES), choices=FILES)
     parser.add_argument("--shuffles", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=2, help="folds that are measured at a time")
     parser.add_argument("--fixed", action="store_true", help="parameters set beforehand")
     parser.add_argument("--noise", action="store_true", help="wrong labels among those learned from")
     given = parser.parse_args()
     folder = folder_of(given.data)
     if given.noise:
-        records = [{"noise": n, "found": measure("usps", folder, NOISY, given.shuffles, n)} for n in NOISE]
+        records = [{"noise": n, "found": measure("usps", folder, NOISY, given, n)} for n in NOISE]
         write(given.out, {"usps": records}, noise_report(records), lambda path: draw_noise(records, path), "noise.png")
         return
-    results = {n: measure(n, folder, learners(n, given.fixed), given.shuffles) for n in given.sets}
+    results = {n: measure(n, folder, learners(n, given.fixed), given) for n in given.sets}
     write(given.out, results, report(results, given.fixed), lambda path: draw(results, path), "passes.png")
 
 
