@@ -6,9 +6,10 @@ import scipy.sparse as sp
 from making import shards_of
 
 import bigclf
-from bigclf.errors import ConvergenceWarning
+from bigclf.errors import ConvergenceWarning, DataError
 from bigclf.methods import METHODS
 from bigclf.training import fit
+from bigclf.training.problems import Fold
 
 NATIVE = [name for name, method in METHODS.items() if method.all_classes]
 FEW = ("averaged_pa1_mc", "cw_mc", "sccw")  # one of each kind of state
@@ -65,6 +66,20 @@ def test_a_class_in_one_group_alone_and_one_of_a_single_row(algo, tmp_path):
     assert np.mean(model.predict(x)[known] == y[known]) > 0.8
 
 
+@pytest.mark.parametrize("algo", FEW)
+def test_a_class_that_a_fold_keeps_to_itself_is_measured_all_the_same(algo):
+    """The one row of a fifth class is wrong in the fold that has it: nobody learned from it."""
+    x, y = rows_of_classes()
+    x, y = np.concatenate([x[:1], x]), np.concatenate([[K], y])
+    found = bigclf.sweep(x, y, grid={"algo": [algo]}, folds=5, bias=None, epochs=5, progress=False)
+    errors, rows = found.table[0]["folds"], np.arange(y.size)
+    held = [Fold(part, 5, 0).holds(rows, 0) for part in range(5)]
+    assert sum(held).tolist() == [1] * y.size and found.best_model.classes_.size == K + 1
+    part = [bool(fold[0]) for fold in held].index(True)
+    assert errors[part] >= 1 / held[part].sum()
+    assert all(error < 0.3 for error in errors)
+
+
 @pytest.mark.parametrize(
     "names", [np.array(["a", "b", "c", "d"]), np.array([-3, 7, 8, 100]), np.array([0.5, 1.5, 2.5, 9.0])], ids=str
 )
@@ -80,7 +95,20 @@ def test_of_two_classes_the_difference_decides(algo):
     x, y = rows_of_classes()
     model = train(x, y > 1, algo)
     assert model.coef_.shape == (1, D) and model.decision_function(x).shape == (x.shape[0],)
+    assert model.classes_.tolist() == [False, True] and model.predict(x).dtype == bool
     assert np.mean(model.predict(x) == (y > 1)) > 0.7
+
+
+@pytest.mark.parametrize("algo", ["averaged_perceptron", "averaged_pa", "averaged_pa1", "averaged_pa2"])
+def test_of_two_classes_the_average_is_that_of_the_binary_form(algo):
+    """w_1 - w_0 moves by twice the row where the binary perceptron moves by it, and as far as a passive-aggressive one
+    does at twice the price: in every step, so in their mean."""
+    x, y = rows_of_classes()
+    price = {"C": 0.2} if algo in ("averaged_pa1", "averaged_pa2") else {}
+    both = train(x, y > 1, algo, multiclass="native", **{name: C / 2 for name, C in price.items()})
+    one, scale = train(x, y > 1, algo, **price), 2 if algo == "averaged_perceptron" else 1
+    assert both.method["name"] == algo + "_mc" and np.abs(one.coef_).max() > 0.01
+    np.testing.assert_allclose(both.coef_, scale * one.coef_, rtol=0, atol=1e-10)
 
 
 def test_a_model_of_two_classes_or_of_more_is_begun_with_as_it_is():
@@ -108,6 +136,10 @@ def test_what_cannot_be_is_refused_by_name():
         fit(x, y, algo="sccw", multiclass="one-vs-rest", progress=False)
     with pytest.raises(ValueError, match='multiclass must be "auto"'):
         fit(x, y, algo="pa", multiclass="both", progress=False)
+    mixed = np.array(["a", 1, 2.5, True], object)[y]
+    for options in ({"algo": "pa1", "multiclass": "native"}, {"algo": "pa1"}):
+        with pytest.raises(DataError, match="mixed"):
+            fit(x, mixed, progress=False, **options)
     with pytest.raises(ValueError, match="k has no effect"):
         fit(x, y, algo="cw", multiclass="native", k=2, progress=False)
 

@@ -212,12 +212,77 @@ def test_workers_of_a_cluster_have_the_bits_of_one_process(rows, forced, client,
     assert there.result_.plan["places"] == here.result_.plan["places"]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"folds": 3},
+        {"folds": 2, "halving": "validation"},
+        {"folds": 3, "grid": [{"algo": ["pa"]}, {"algo": ["pa1"], "C": [0.01, 0.1]}]},
+        {"folds": 0, "bias": None},
+    ],
+    ids=["folds", "halving", "methods", "apart"],
+)
+def test_a_sweep_finds_what_it_finds_with_the_dense_states(rows, forced, options):
+    x, y = rows
+    if options["folds"] == 0:
+        unknown = np.where(np.arange(60) < 5, 99, y[:60])  # of no class that was learned: always wrong
+        x, y, options = x[60:], y[60:], options | {"validate": (x[:60], unknown)}
+    given = {"algo": "pa1_mc", "grid": {"C": [0.001, 0.1, 1.0]}, "epochs": 3, "memory": "30MB", **options}
+    given |= {"progress": False, "multiclass": "native"}
+    wanted = bigclf.sweep(x, y, **given)
+    forced()
+    found = bigclf.sweep(x, y, **given)
+    assert found.plan["places"] and not wanted.plan["places"] and found.measure == "error"
+    for name in ("params", "mean", "folds", "dropped"):
+        assert [row.get(name) for row in found.table] == [row.get(name) for row in wanted.table]
+    assert found.best_params_ == wanted.best_params_
+    assert_same(found.best_model, wanted.best_model)
+    for mine, theirs in zip(found.models, wanted.models, strict=True):
+        assert_same(mine, theirs)
+
+
+def test_workers_of_a_cluster_sweep_as_one_process_does(rows, forced, client):
+    forced()
+    given = dict(algo="pa1", multiclass="native", grid={"C": [0.01, 1.0]}, folds=2, groups=2, epochs=2, memory="30MB")
+    here, there = (bigclf.sweep(*rows, workers=w, progress=False, **given) for w in (None, client))
+    assert [row["folds"] for row in here.table] == [row["folds"] for row in there.table]
+    assert here.best_model.sparse and there.best_model.digest() == here.best_model.digest()
+
+
+def test_a_sweep_has_room_for_all_its_states_or_says_what_they_take(wide):
+    """A state without a place takes 34 MB: two fit in 200 MB, ten do not."""
+    data = wide[0]
+    given = dict(algo="pa1", multiclass="native", memory="200MB", epochs=1, progress=False)
+    found = bigclf.sweep(data, grid={"C": [1.0]}, folds=2, **given)
+    assert found.plan["memory"]["planned"] <= 200_000_000 and found.memory["peak"] <= 1.1 * found.memory["planned"]
+    assert found.plan["memory"]["state"] >= 2 * found.plan["places"] * 12
+    assert found.best_model.sparse and 0 < found.table[0]["mean"] < 1  # some classes have both their rows in a fold
+    with pytest.raises(MemoryBudgetError, match=r"too small: state 33\d MB.* would do"):
+        bigclf.sweep(data, grid={"C": [0.1, 1.0]}, folds=5, **given)
+    with pytest.raises(MemoryBudgetError, match=r"10 times as many problems, whose targets alone take 80\.0 MB"):
+        bigclf.sweep(data, grid={"C": [0.1, 1.0]}, folds=5, algo="pa1", memory="70MB", progress=False)
+
+
+def test_it_is_calibrated_as_the_dense_model_is(rows, forced):
+    wanted = train(*rows)
+    forced()
+    found = train(*rows)
+    for model in (found, wanted):
+        model.calibration = bigclf.calibrate(model, *rows).calibration
+    assert found.sparse
+    np.testing.assert_allclose(found.predict_proba(rows[0]), wanted.predict_proba(rows[0]), rtol=1e-9)
+
+
 def test_what_cannot_have_it_is_refused_with_those_that_can(wide):
     data = wide[0]
     having = "perceptron_mc, pa_mc, pa1_mc, pa2_mc"
     assert having == ", ".join(name for name, method in METHODS.items() if method.touched)
     with pytest.raises(MemoryBudgetError, match=f"too small: state .* GB.*held by {having}"):
         train(data, algo="averaged_pa1_mc", memory="300MB")
+    with pytest.raises(MemoryBudgetError, match=f"too small: state .* GB.*held by {having}"):
+        train(data, algo="pa1", memory="300MB")  # one against the rest: 1,000 problems
+    with pytest.raises(MemoryBudgetError, match="held with constraints='one'"):
+        bigclf.sweep(data, algo="pa1_mc", grid={"constraints": ["one", "all"]}, memory="300MB", progress=False)
     with pytest.raises(MemoryBudgetError, match="held with constraints='one'"):
         train(data, memory="300MB", constraints="all")
     with pytest.raises(MemoryBudgetError, match="too small"):

@@ -367,6 +367,26 @@ def learner(margin: bool) -> Callable[..., Counts]:
     return update
 
 
+@kernel
+def count_wrong(block, members, state, params):  # type: ignore[no-untyped-def]
+    """How many of the rows ``members`` have another label than the class that scores best, of several the smallest. A
+    label below 0 is none of the classes."""
+    room, bias, wrong = params.room, params.bias, 0
+    find_tops(state, bias, room.tops)
+    for k in range(members.size):
+        i = members[k]
+        y = np.int64(block.labels[i])
+        if y < 0:
+            wrong += 1
+            continue
+        seen = scores_of(block, i, state, bias, room)
+        own = score_of(y, state, bias, room)
+        other, theirs = best_other(y, seen, state, bias, room)
+        forget(seen, room)
+        wrong += theirs > own or (theirs == own and other < y)
+    return wrong
+
+
 # Mixing: the mean of ``bigclf.mixing``, place by place
 
 

@@ -14,7 +14,7 @@ from bigclf.model import Model, all_finite, is_stored
 from bigclf.progress import quality_text
 from bigclf.training.book import Patience
 from bigclf.training.memory import PeakMemory, anonymous_bytes
-from bigclf.training.plan import MODEL_COPIES, Plan
+from bigclf.training.plan import Plan, model_copies
 from bigclf.training.problems import progress_of
 from bigclf.training.run import Run
 from bigclf.training.sources import longest_row
@@ -246,10 +246,11 @@ def _untouched(run: Run, plan: Plan) -> int:
     """Bytes of places that were planned for and never came to be, of one group."""
     if not plan.places or len(plan.groups) > 1:
         return 0
-    state, slot = run.states[0], touched.slot_bytes(plan.dtype)
-    held = int(state.lists[:, 1].sum(dtype=np.int64))
+    copies = model_copies(run.problems)
     # the writer takes the arrays of the answer as they are; versions of it that copy them find room in the budget
-    return slot * (plan.places - state.weights.size + MODEL_COPIES * plan.places - held)
+    answers = min(1, copies) * sum(int(state.lists[:, 1].sum(dtype=np.int64)) for state in run.states)
+    grown = sum(state.weights.size for state in run.states)
+    return touched.slot_bytes(plan.dtype) * (len(run.states) * (1 + copies) * plan.places - grown - answers)
 
 
 def variances_used_up(run: Run) -> list[str]:

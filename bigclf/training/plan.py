@@ -150,8 +150,8 @@ class Plan:
 
 
 def settle(source: Any, problems: list[Problem], *, memory: int, **shape: Any) -> tuple[list[Problem], Plan]:
-    """The plan, and the problems as it has them: where weights of every feature and class do not fit in memory, of a
-    state that holds touched places only.
+    """The plan, and the problems as it has them: where weights of every feature and class do not fit in memory, of
+    states that hold touched places only, as many in each.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def settle(source: Any, problems: list[Problem], *, memory: int, **shape: Any) -
         if problems[0].targets is None or n_classes <= 2:
             raise
         size = setting.state_bytes(source.n_features, shape["dtype"])
-        if why_not := _not_touched(setting):
+        if why_not := next(filter(None, (_not_touched(problem.setting) for problem in problems)), ""):
             if len(problems) * size <= memory:
                 raise
             raise MemoryBudgetError(f"{error}; {why_not}") from None
@@ -173,9 +173,10 @@ def settle(source: Any, problems: list[Problem], *, memory: int, **shape: Any) -
         if places <= 0:
             raise
     problems = [problem._replace(setting=problem.setting._replace(places=places)) for problem in problems]
+    told = f"{len(problems)} times {format_bytes(size)}" if len(problems) > 1 else format_bytes(size)
     log.info(
         "weights of %s features for %s classes would take %s: the state holds those that are touched, at most %s (%s)",
-        f"{source.n_features:,}", f"{n_classes:,}", format_bytes(size), f"{places:,}",
+        f"{source.n_features:,}", f"{n_classes:,}", told, f"{places:,}",
         format_bytes(places * touched.slot_bytes(shape["dtype"])),
     )  # fmt: skip
     return problems, make_plan(source, problems, memory=memory, **shape)
@@ -194,7 +195,8 @@ def _not_touched(setting: Setting) -> str:
 
 
 def _places(source: Any, problems: list[Problem], memory: int, shape: dict[str, Any]) -> int:
-    """Slots that ``memory`` has room for beside everything else, and no more than there can be use for."""
+    """Slots of each problem that ``memory`` has room for beside everything else, and no more than there can be use
+    for."""
     edges = group_edges(source.chunks.nnz, shape["groups"])
     segments = shape.get("segments") or _segments(source, len(problems), len(edges))
     least = [problem._replace(setting=problem.setting._replace(places=1)) for problem in problems]
@@ -203,10 +205,15 @@ def _places(source: Any, problems: list[Problem], memory: int, shape: dict[str, 
     _, parts = _streamed(sizes, memory, again=shape["reads"] > 1)
     room = PLACES_SHARE * (memory - sum(parts.values()) - SLACK_BYTES)
     slot = touched.slot_bytes(shape["dtype"])
-    copies = sizes.copies + bool(shape.get("keeps_best", False)) + MODEL_COPIES
+    copies = sizes.k * (sizes.copies + bool(shape.get("keeps_best", False)) + model_copies(problems))
     # a step touches two classes at each entry, one of them the row's own
     useful = min(source.nnz * (1 + shape["reads"]), source.n_features * source.classes.size)
     return int(min(room / (slot * copies), touched.MOST, WASTE * useful + LEAST_PLACES))
+
+
+def model_copies(problems: list[Problem]) -> int:
+    """Copies of the slots that the answer takes; what leaves a fold out is measured where it lies, and no model."""
+    return MODEL_COPIES if problems[0].fold is None else 0
 
 
 def make_plan(
@@ -399,7 +406,7 @@ class Sizes:
         self.model = self.narrow + self.weights
         if self.setting.places:
             slots = self.setting.places * touched.slot_bytes(dtype)
-            self.model = MODEL_COPIES * (slots + 4 * source.n_features)
+            self.model = model_copies(problems) * (slots + 4 * source.n_features)
         elif self.method.all_classes and source.classes.size > 2:
             plain = self.setting.is_answer(self.setting.shared(1, dtype))  # else the state is written beside it
             answer = self.narrow if plain else self.weights

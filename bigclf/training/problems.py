@@ -126,14 +126,16 @@ def progress_of(problem: Problem, rows: int, mistakes: int, loss: float) -> dict
     return {"error": mistakes / max(1, rows)}
 
 
-def require_few(n_classes: int, setting: Setting, memory: int) -> None:
+def require_few(n_classes: int, setting: Setting, memory: int, answers: int = 1) -> None:
     """MemoryBudgetError where the problems of so many classes, one against the rest, are too many to be written down:
-    each says of every class what it is to it."""
-    if not setting.method.all_classes and n_classes > 2 and 8 * n_classes * n_classes > memory:
+    each says of every class what it is to it. ``answers`` : points of a sweep times its folds."""
+    size = 8 * n_classes * n_classes * answers
+    if not setting.method.all_classes and n_classes > 2 and size > memory:
         having = ", ".join(name for name, method in METHODS.items() if method.touched)
-        size = format_bytes(8 * n_classes * n_classes)
+        many = f"{answers} times " if answers > 1 else ""
         raise MemoryBudgetError(
-            f"{n_classes:,} classes one against the rest are as many problems, whose targets alone take {size}, and "
+            f"{n_classes:,} classes one against the rest are {many}as many problems, whose targets alone take "
+            f"{format_bytes(size)}, and "
             f"memory={format_bytes(memory)}; all classes at once, by weights of touched features, are learned by "
             f"{having} (multiclass='native')"
         )

@@ -47,8 +47,15 @@ from bigclf.training.fitting import (
 )
 from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.outcome import answer_rows, model_of, result_of, warn_of_limits
-from bigclf.training.plan import LEARNERS, Plan, make_plan
-from bigclf.training.problems import Fold, Problem, class_weight_array, make_problems, regression_problem
+from bigclf.training.plan import LEARNERS, Plan, settle
+from bigclf.training.problems import (
+    Fold,
+    Problem,
+    class_weight_array,
+    make_problems,
+    regression_problem,
+    require_few,
+)
 from bigclf.training.run import Run, Status, _status_facts
 from bigclf.training.run_directory import Checkpoint, RunDirectory, load_rows
 from bigclf.training.sources import likely_width, open_source, require_usable, warm
@@ -235,6 +242,8 @@ def sweep(
         weights = None if regression else class_weight_array(class_weight, source)
         for each in settings:
             require_usable(source, each[0], weights)
+            if not regression:
+                require_few(source.classes.size, each[0], options["memory"], len(each) * max(1, folds))
         if source.index_width != width:
             warm_all(every, source.index_width, dtype)
         if isinstance(source, Arrays):
@@ -553,8 +562,8 @@ class Task:
 
     def go(self, run_dir: Any, refit: bool = True) -> Sweep:
         """Learn all points; with ``refit`` the best one from all rows."""
-        plan = self.plan = make_plan(self.source, self.problems, **self.shape)
-        log.info("plan: %s", plan)
+        self.problems, plan = self._settled(self.problems)
+        self.plan = plan
         if plan.resident and len(plan.groups) == 1:
             self.problems = self.chained()
         with contextlib.ExitStack() as stack:
@@ -576,7 +585,7 @@ class Task:
             if not result.converged:
                 warn_of_limits(result, self.options)
             if self.folds == 0:
-                models = [self._model(run, plan, history, n) for n in range(len(self.points))]
+                models = [self._model(run, plan, history, n, result.memory) for n in range(len(self.points))]
                 return Sweep(**found, best_model=models[best], models=models)
             if not refit:
                 return Sweep(**found, best_model=None)
@@ -586,6 +595,14 @@ class Task:
             if bench is not None:
                 bench.forget()
             return Sweep(**found, best_model=self._refit(best, beginning, bench, run_dir))
+
+    def _settled(self, problems: list[Problem]) -> tuple[list[Problem], Plan]:
+        """The plan, and the problems as it has them."""
+        problems, plan = settle(self.source, problems, **self.shape)
+        log.info("plan: %s", plan)
+        if plan.places:
+            warm(problems[0].setting, self.source.index_width, plan.dtype)
+        return problems, plan
 
     def _directory(
         self, path: Any, problems: list[Problem], plan: Plan, stack: contextlib.ExitStack
@@ -642,11 +659,7 @@ class Task:
     def _measured(self, run: Run, plan: Plan, points: Sequence[int] | None = None) -> list[list[float | None]]:
         """[point][fold], in one read; of ``points`` alone where they are given."""
         points = range(len(self.points)) if points is None else points
-        candidates = [
-            Candidate([row for n in self.numbers(point, part) for row in answer_rows(self._weights(run, n))],
-                      setting.settings["bias"], setting.loss, self.problems[self.numbers(point, part)[0]].fold)
-            for point in points for setting in (self.settings[point],) for part in range(self.parts)
-        ]  # fmt: skip
+        candidates = [self._candidate(run, self.numbers(point, part)) for point in points for part in range(self.parts)]
         with contextlib.closing(Team(plan.learners)) as team:
             if self.apart is not None:
                 blocks = rows_apart(self.apart, self.source.classes, self.source.n_features)
@@ -656,6 +669,14 @@ class Task:
                     sums = measure_all(candidates, blocks, self.source.classes, team, self.measure, run.idle)
         means = [s.mean(self.measure) for s in sums]
         return [means[n : n + self.parts] for n in range(0, len(means), self.parts)]
+
+    def _candidate(self, run: Run, numbers: list[int]) -> Candidate:
+        """The answer of these problems, to be measured."""
+        setting, fold = run.problems[numbers[0]].setting, run.problems[numbers[0]].fold
+        bias, loss = setting.settings["bias"], setting.loss
+        if setting.places:
+            return Candidate([], bias, loss, fold, (run.states[numbers[0]], setting.params()))
+        return Candidate([row for n in numbers for row in answer_rows(self._weights(run, n))], bias, loss, fold)
 
     @contextlib.contextmanager
     def _everything(self, run: Run, plan: Plan) -> Iterator[Iterator[tuple[int, Block]]]:
@@ -672,8 +693,8 @@ class Task:
                 for block in stream.blocks([np.array([chunk]) for chunk in range(first, last)])
             )
 
-    def _model(self, run: Run, plan: Plan, history: list[dict[str, Any]], point: int) -> Model:
-        """Of one point, where it was learned from all rows."""
+    def _model(self, run: Run, plan: Plan, history: list[dict[str, Any]], point: int, memory: dict[str, int]) -> Model:
+        """Of one point, where it was learned from all rows; ``memory`` : of the whole run."""
         numbers = self.numbers(point, 0)
         part: Any = types.SimpleNamespace(
             problems=[run.problems[n] for n in numbers], status=[run.status[n] for n in numbers],
@@ -682,6 +703,7 @@ class Task:
             decoded=run.decoded, best_epoch=0, curve=[],  # a curve is of all problems together
         )  # fmt: skip
         result = result_of(part, plan, history, self.peak, self.source)
+        result.memory = memory
         if run.tol is not None:
             result.converged = all(status.done for status in part.status)
         return model_of(part, self.source, result, self.options)
@@ -744,8 +766,7 @@ class Task:
         return self._whole(self.settings[best])
 
     def _refit(self, best: int, beginning: Checkpoint | None, bench: Bench | None, run_dir: Any) -> Model:
-        problems, options = self._full(best), self.options | {"give_up": None}
-        plan = make_plan(self.source, problems, **self.shape)
+        (problems, plan), options = self._settled(self._full(best)), self.options | {"give_up": None}
         path = None if run_dir is None else files.join(files.absolute(run_dir), "best")
         with contextlib.ExitStack() as stack:
             directory = self._directory(path, problems, plan, stack)

@@ -10,6 +10,7 @@ import numpy as np
 from bigclf.block import Block
 from bigclf.jit import dot, kernel
 from bigclf.losses import is_regression
+from bigclf.methods.touched import count_wrong
 from bigclf.model import Model, _known, is_stored
 from bigclf.training.problems import Fold
 from bigclf.training.team import Team
@@ -21,12 +22,14 @@ MEASURES = ("error", "log_loss", "mean_squared_error")
 
 class Candidate(NamedTuple):
     """An answer to be measured: weights of its problems, float64 [feature + 1] each with the bias last; value of the
-    constant feature; the loss; the rows it has not seen (None: all of those given)."""
+    constant feature; the loss; the rows it has not seen (None: all of those given). Of one that holds touched places
+    only ``touched`` are its state and parameters, and there are no weights."""
 
     weights: list[np.ndarray]
     bias: float
     loss: str | None
     fold: Fold | None
+    touched: tuple[Any, Any] | None = None
 
 
 class Sums:
@@ -83,6 +86,10 @@ def _add(candidate: Candidate, sums: Sums, block: Block, first_row: int, classes
     if candidate.fold is not None:
         counted &= candidate.fold.holds(block.ids, first_row)
     rows = np.flatnonzero(counted)
+    if candidate.touched is not None:  # of very many classes: their scores would be rows x classes
+        sums.rows += rows.size
+        sums.wrong += count_wrong(block, rows, *candidate.touched)
+        return
     for first in range(0, rows.size, SLICE):
         members = rows[first : first + SLICE]
         scores = np.empty((len(candidate.weights), members.size))
