@@ -585,7 +585,7 @@ class Task:
             if not result.converged:
                 warn_of_limits(result, self.options)
             if self.folds == 0:
-                models = [self._model(run, plan, history, n, result.memory) for n in range(len(self.points))]
+                models = [self._model(run, plan, history, n) for n in range(len(self.points))]
                 return Sweep(**found, best_model=models[best], models=models)
             if not refit:
                 return Sweep(**found, best_model=None)
@@ -693,8 +693,8 @@ class Task:
                 for block in stream.blocks([np.array([chunk]) for chunk in range(first, last)])
             )
 
-    def _model(self, run: Run, plan: Plan, history: list[dict[str, Any]], point: int, memory: dict[str, int]) -> Model:
-        """Of one point, where it was learned from all rows; ``memory`` : of the whole run."""
+    def _model(self, run: Run, plan: Plan, history: list[dict[str, Any]], point: int) -> Model:
+        """Of one point, where it was learned from all rows."""
         numbers = self.numbers(point, 0)
         part: Any = types.SimpleNamespace(
             problems=[run.problems[n] for n in numbers], status=[run.status[n] for n in numbers],
@@ -703,7 +703,7 @@ class Task:
             decoded=run.decoded, best_epoch=0, curve=[],  # a curve is of all problems together
         )  # fmt: skip
         result = result_of(part, plan, history, self.peak, self.source)
-        result.memory = memory
+        result.memory = result_of(run, plan, history, self.peak, self.source).memory  # of all points together
         if run.tol is not None:
             result.converged = all(status.done for status in part.status)
         return model_of(part, self.source, result, self.options)
