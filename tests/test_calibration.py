@@ -275,7 +275,7 @@ def test_from_the_command_line(tmp_path):
     out, _ = command("evaluate", tmp_path / "c.bigclf", tmp_path / "test")
     assert "calibration error" in out and "log loss" in out
     plain, _ = command("evaluate", tmp_path / "m.bigclf", tmp_path / "test")
-    assert plain.count("or calibrated") == 1  # of both figures in one line
+    assert plain.count("or `bigclf calibrate`") == 1  # of both figures in one line
     predict(load(tmp_path / "c.bigclf"), tmp_path / "test", str(tmp_path / "scores"), proba=True)
     with pytest.raises(RunError, match="by this model"):  # other probabilities, another model
         predict(model, tmp_path / "test", str(tmp_path / "scores"))

@@ -140,12 +140,10 @@ def test_several_problems_on_two_cores_in_segments_have_the_bits_too(tmp_path, d
     same(*both(disk, data, tol=0.05, epochs=8, segments=3, threads=2, memory="16MB", **SET))
 
 
-def test_a_sweep_measures_the_same(shards, disk, monkeypatch):
-    from bigclf.training import sweep
-
+def test_a_sweep_measures_the_same(shards, disk):
     options = dict(grid={"C": [0.01, 0.1]}, folds=2, tol=0.05, memory="17MB", progress=False)
     memory = bigclf.sweep(shards, **options)
-    monkeypatch.setattr(sweep, "make_plan", on_disk)
+    disk()
     there = bigclf.sweep(shards, **options)
     assert there.plan["rows_sides"] and not memory.plan["rows_sides"]
     assert there.certificates == memory.certificates and there.best_params_ == memory.best_params_
