@@ -1,11 +1,14 @@
 """Why a model says what it says: its largest weights by name, and what each entry of a row adds to its score.
 
 Names come with the model's features where these were made with a dictionary, or from a file. Where names share an index
-(hashing), a weight is of all of them together, and that is said.
+(hashing), a weight is of all of them together, and that is said. A hashed name that its hash puts into rows with the
+sign turned has its weight and its value turned back (of several names, as the first needs it): what is listed for a
+class is what speaks for it.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -40,6 +43,10 @@ class Names:
         """Every name that is known to have this index."""
         found = self.table.get(int(feature), ())
         return (found,) if isinstance(found, str) else tuple(found)
+
+    def signs(self, features: Any) -> np.ndarray:
+        """float64 [m]: what to multiply weights by, so that they speak of their names and not of signed places."""
+        return np.ones(len(features))
 
     def text(self, feature: int) -> str | None:
         """``name``, or of several ``name | other``; None where there is none."""
@@ -79,6 +86,20 @@ class ColumnNames(Names):
 
         shared = hashed_names(self.spec, self.learned, int(feature))
         return shared or tuple(column_names(self.spec, self.learned, [int(feature)]))
+
+    def signs(self, features: Any) -> np.ndarray:
+        """1, or -1 where the first name that was kept of a hashed feature has that sign."""
+        places, features = self.learned.word_places, np.asarray(features, np.int64)
+        if not places.size:
+            return np.ones(features.size)
+        first = np.minimum(np.searchsorted(places, features), places.size - 1)
+        return np.where(places[first] == features, self._hashed_signs[first], 1.0)
+
+    @functools.cached_property
+    def _hashed_signs(self) -> np.ndarray:
+        from bigclf.data.features.finish import hashed_signs
+
+        return hashed_signs(self.spec, self.learned)
 
     def warnings(self, features: Iterable[int] = ()) -> list[str]:
         from bigclf.data.features.finish import report
@@ -271,6 +292,7 @@ def _of_class(
     model: Any, k: int, sign: float, label: Any, top: int, names: Names, variances: np.ndarray | None
 ) -> dict[str, Any]:
     weights = sign * np.asarray(model.coef_[[k]].toarray()[0] if model.sparse else model.coef_[k], np.float64)
+    weights = weights * names.signs(np.arange(weights.size))
     listed: dict[str, list[dict[str, Any]]] = {}
     for name, turned in (("for", weights), ("against", -weights)):
         skipped = model.binary and name == "against"
@@ -366,9 +388,10 @@ def explain_row(model: Any, row: Any, *, top: int = 20, only: Any = None, names:
     moved = sign * weights[k] * values
     order = np.argsort(-np.abs(moved), kind="stable")[:top]
     known = names_of(model, names)
+    turned = known.signs(features)
     entries = [
-        _entry(features[i], sign * weights[k, i], known, None)
-        | {"value": float(values[i]), "contribution": float(moved[i])}
+        _entry(features[i], sign * turned[i] * weights[k, i], known, None)
+        | {"value": float(turned[i] * values[i]), "contribution": float(moved[i])}
         for i in order.tolist()
     ]
     return {

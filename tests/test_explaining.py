@@ -231,6 +231,30 @@ def test_a_scorer_of_probabilities_and_of_votes():
     assert [voted.scorer()(x[i]) for i in range(5)] == voted.decision_function(x[:5]).tolist()
 
 
+@pytest.mark.parametrize("hash_bits", [12, 3])
+def test_what_is_listed_for_a_class_speaks_for_it(hash_bits):
+    """Half of all hashed names stand in rows with the sign turned; what is said of a name must not be. A row of one
+    name alone says on which side it is."""
+    import bigclf
+
+    good, bad = [f"good{k}" for k in range(10)], [f"bad{k}" for k in range(10)]
+    table = {"town": [*good, *bad] * 20, "y": (["yes"] * 10 + ["no"] * 10) * 20}
+    features = {"label": "y", "hash_bits": hash_bits, "features": [{"categorical": "town", "encode": "hashed"}]}
+    model = bigclf.fit(table, features=features, memory="100MB", progress=False)
+    signs = set()
+    for each in explain(model)["classes"]:
+        for entry in each["for"]:
+            town = entry["name"].partition(" | ")[0].removeprefix("town=")
+            ((_, block),) = model.raw_blocks({"town": [town]})
+            told = explain_row(model, (block.indices, block.values), only=each["class"])["entries"][0]
+            assert told["weight"] == entry["weight"] and told["value"] == 1
+            assert told["contribution"] == entry["weight"] > 0
+            if hash_bits == 12:
+                assert (town in good) == (each["class"] == "yes")
+            signs.add(float(block.values[0]))
+    assert signs == {1.0, -1.0}
+
+
 def test_columns_bring_their_names(tmp_path):
     """Of a model of raw columns every feature has a name; hashed ones say what shares their place."""
     import pandas as pd

@@ -399,6 +399,31 @@ def test_a_proposed_spec_is_one_that_can_be_used(tmp_path):
     assert suggest(tmp_path / "r.jsonl").spec().reader["format"] == "jsonl"
 
 
+def test_a_table_as_german_offices_have_it(tmp_path):
+    m = 120
+    days = pd.date_range("2024-01-01", periods=m)
+    frame = pd.DataFrame(
+        {
+            "Größe (€)": [f"{k},{k % 10}5" if k % 9 else "" for k in range(m)],
+            "Datum": days.strftime("%d.%m.%Y"),
+            "slashes": days.strftime("%m/%d/%Y"),
+            "unclear": pd.DatetimeIndex(["2024-01-02", "2024-03-04"] * (m // 2)).strftime("%d/%m/%Y"),
+            "gekündigt?": ["ja", "nein", "ja"] * (m // 3),
+        }
+    )
+    frame.loc[3, "Datum"] = ""
+    frame.to_csv(tmp_path / "r.csv", index=False, sep=";", encoding="utf-8-sig")
+    found = suggest(tmp_path / "r.csv")
+    told = as_yaml(found)
+    assert parse(told) == found.spec() and found.label == "gekündigt?"
+    kinds = {c.name: (c.kind, c.options) for c in found.columns}
+    assert kinds["Datum"] == ("date", {"format": "%d.%m.%Y"}) and kinds["slashes"] == ("date", {"format": "%m/%d/%Y"})
+    assert kinds["unclear"] == ("categorical", {}) and kinds["Größe (€)"][0] == ""
+    assert 'label: "gekündigt?"' in told and '# left out: "Größe (€)"' in told and "numbers with a comma" in told
+    with pytest.raises(DataError, match="'1,15' is not a number; write it with a decimal point"):
+        bigclf.convert(tmp_path / "r.csv", tmp_path / "s", features=told + '  - numeric: "Größe (€)"\n')
+
+
 # From the command line
 
 

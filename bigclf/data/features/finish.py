@@ -21,7 +21,7 @@ import numpy as np
 from bigclf.block import writable
 from bigclf.data import files
 from bigclf.data.features.extract import Extracted
-from bigclf.data.features.hashing import fold, index_of, sign_of
+from bigclf.data.features.hashing import LEAST_H, fold, hash_names, index_of, sign_of
 from bigclf.data.features.spec import DATE_PARTS, Categorical, Date, Numeric, Spec, Text, parse, with_format
 from bigclf.data.features.tally import Tally, estimate, packed
 from bigclf.errors import DataError, MemoryBudgetError, SchemaError
@@ -506,6 +506,21 @@ def hashed_names(spec: Spec, learned: Learned, index: int) -> tuple[str, ...]:
     """Every name that was kept of a hashed feature; of any other feature, and where none was, ()."""
     low, high = np.searchsorted(learned.word_places, [index, index + 1])
     return tuple(dict.fromkeys(_word(spec, learned, k) for k in range(low, high)))
+
+
+def hashed_signs(spec: Spec, learned: Learned) -> np.ndarray:
+    """float64 [names that were kept]: 1 or -1, what an occurrence of each is multiplied by in a row; by place."""
+    signs = np.ones(learned.word_places.size)
+    if not spec.signed:
+        return signs
+    for t in np.unique(learned.word_terms).tolist():
+        of, term = np.flatnonzero(learned.word_terms == t), spec.terms[t]
+        lead = (term.prefix or "") if isinstance(term, Text) else f"{term.name}="
+        text, bounds = packed([learned.words[learned.words_at[k] : learned.words_at[k + 1]].tobytes() for k in of])
+        hashes = np.empty(of.size, np.uint32)
+        hash_names(np.frombuffer(lead.encode(), np.uint8).copy(), writable(text), writable(bounds), hashes)
+        signs[of] = np.where(hashes < LEAST_H, 1.0, -1.0)
+    return signs
 
 
 def _word(spec: Spec, learned: Learned, k: int) -> str:

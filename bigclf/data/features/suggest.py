@@ -15,12 +15,14 @@ from bigclf.data.convert.tables import Place, Reading, TableJob
 from bigclf.data.features import values
 from bigclf.data.features.spec import MISSING_VALUES, Spec, parse
 from bigclf.data.features.values import Bad
+from bigclf.data.shards import as_numpy
 from bigclf.errors import DataError, SchemaError
 from bigclf.units import plural
 
 SEPARATORS = (",", "\t", ";", "|")
 LABELS = ("label", "target", "class", "y", "outcome")  # names that say it
 FEW = 30  # distinct values that a label may well have
+DATES = ("%d.%m.%Y", "%d.%m.%y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%d/%m/%Y", "%m/%d/%Y")  # beside ISO 8601
 SMALL = 10.0  # numbers up to here need no scale of their own where most are 0
 
 
@@ -197,12 +199,36 @@ def looked_at(name: str, column: Any) -> Column:
     values.days(column, name, None, MISSING_VALUES, dates)
     if pa.types.is_temporal(column.type) or not dates:
         return Column(name, "date", {}, about, distinct)
+    if form := _date_form(text, name):
+        return Column(name, "date", {"format": form}, about, distinct)
+    if distinct > FEW and _all_match(text, values.COMMA):
+        why = f"{about}: numbers with a comma, which are not read; write them with a decimal point"
+        return Column(name, "", {}, why, distinct)
     words = float(np.mean([len(one.split()) for one in text.slice(0, 1000).to_pylist() if one is not None]))
     if words >= 4 and distinct > (m - absent) / 2:
         return Column(name, "text", {"ngrams": [1, 2]}, f"{about}, {words:.0f} words each", distinct)
     if distinct > 0.95 * (m - absent) and m >= 100:
         return Column(name, "", {}, f"{about}: tells every row from the others", distinct)
     return Column(name, "categorical", {}, about, distinct)
+
+
+def _date_form(text: Any, name: str) -> str | None:
+    """The one form of DATES that all values have; None where there is none, or day and month are not told apart."""
+    fitting = []
+    for form in DATES if _all_match(text, r"^\d{1,2}[./]\d{1,2}[./]\d{2,4}( [\d:]+)?$") else ():
+        bad: Bad = {}
+        values.days(text, name, form, MISSING_VALUES, bad)
+        fitting += [form] * (not bad)
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _all_match(text: Any, pattern: str) -> bool:
+    """Whether all texts that are not missing look so."""
+    import pyarrow.compute as pc
+
+    trimmed = values.trimmed(text)
+    found = as_numpy(pc.fill_null(pc.match_substring_regex(trimmed, pattern), False))
+    return bool((found | values.missing(trimmed, MISSING_VALUES)).all())
 
 
 def _number_column(name: str, numbers: np.ndarray, distinct: int, about: str) -> Column:
@@ -247,10 +273,14 @@ def as_yaml(found: Suggestion) -> str:
             lines.append(f"  # left out: {_quoted(column.name)}, {column.why}")
             continue
         lines.append(f"  - {column.kind}: {_quoted(column.name)}  # {column.why}")
-        lines += [f"    {name}: {json.dumps(value).replace(chr(34), '')}" for name, value in column.options.items()]
+        lines += [f"    {name}: {_option(value)}" for name, value in column.options.items()]
     return "\n".join([*lines, ""])
 
 
+def _option(value: Any) -> str:
+    return value if isinstance(value, str) and value.isidentifier() else json.dumps(value)
+
+
 def _quoted(name: str) -> str:
-    return name if name.isidentifier() and name.lower() not in ("y", "n", "yes", "no", "on", "off", "true", "false",
-                                                                "null") else json.dumps(name)  # fmt: skip
+    plain = name.isidentifier() and name.lower() not in ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
+    return name if plain else json.dumps(name, ensure_ascii=not name.isprintable())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -191,6 +192,9 @@ def crossed(texts: list[Any], values: tuple[str, ...]) -> Any:
 
 # Numbers
 
+COMMA = r"^[+-]?[\d. ]*\d,\d+$"
+COMMA_HINT = "write it with a decimal point and no other separators"
+
 
 def numbers(array: pa.Array, name: str, values: tuple[str, ...], bad: Bad) -> np.ndarray:
     """float64 [m], NaN where missing; what is no number, or none that a shard could hold, is added to ``bad``."""
@@ -214,7 +218,9 @@ def numbers(array: pa.Array, name: str, values: tuple[str, ...], bad: Bad) -> np
         except pa.ArrowInvalid:
             found, strange = _slow_numbers(text)
         for row in np.flatnonzero(strange).tolist():
-            bad.setdefault(row, f"column {name}: {_shown(text[row].as_py())} is not a number")
+            value = text[row].as_py()
+            comma = f"; {COMMA_HINT}" if re.match(COMMA, value) else ""
+            bad.setdefault(row, f"column {name}: {_shown(value)} is not a number{comma}")
     for row in np.flatnonzero(np.abs(found) > FLOAT32_MAX).tolist():
         bad.setdefault(row, f"column {name}: {found[row]:g} is beyond the range of float32 ({FLOAT32_MAX:.3g})")
     return found
