@@ -239,10 +239,14 @@ def test_errors_of_a_spec_name_its_line(folder, tmp_path):
         ("features: [{numeric: age}]\nfeature: []\nlabel: answer\n", 2, "did you mean features"),
         ("label: answer\nfeatures:\n  - numeric: age\nreader:\n  separater: ;\n", 4, "unknown option 'separater'"),
         ("label: answer\nfeatures:\n  - numeric: [age\n", 4, "not readable as YAML"),
+        ("reader: {}\nkind: other\n", 2, "not made from columns"),
     ):
         spec.write_text(text)
         code, _, said = run("fit", folder / "people.csv", "--spec", spec, "-o", tmp_path / "m")
         assert code == 3 and f"spec.yaml, line {line}: " in said and reason in said, said
+    spec.write_text("label: answer\x07\n")  # nowhere in YAML, and the parser does not say where
+    code, _, said = run("fit", folder / "people.csv", "--spec", spec, "-o", tmp_path / "m")
+    assert code == 3 and "spec.yaml: not readable as YAML: unacceptable character" in said, said
 
 
 def test_a_loss_that_a_job_cannot_have_is_refused_before_its_first_step(folder, tmp_path):

@@ -1,6 +1,7 @@
 """Runs: what is planned, what is promised of memory, reads and bits, and what becomes of a run that is disturbed."""
 
 import contextlib
+import copy
 import errno
 import json
 import logging
@@ -24,7 +25,7 @@ from bigclf.data.store import ROW_BYTES, RawStore, buffer_bytes
 from bigclf.errors import ClusterError, ConvergenceWarning, DataError, Interrupted, MemoryBudgetError, RunError
 from bigclf.methods import resolve
 from bigclf.training import fit
-from bigclf.training.plan import make_plan
+from bigclf.training.plan import SLACK_BYTES, Sizes, _streamed, make_plan
 from bigclf.training.problems import make_problems
 from bigclf.training.run_directory import RunDirectory, differences
 
@@ -74,6 +75,20 @@ def test_the_parts_add_up_and_stay_within_the_budget(shards):
             assert sum(parts.values()) == plan.memory["planned"] <= memory == plan.memory["budget"], plan.memory
             assert all(size >= 0 for size in parts.values())
     assert plan_of(shards, memory=10**9).resident and not plan_of(shards, memory=17 * 10**6).resident
+
+
+def test_blocks_read_ahead_leave_a_working_set_its_least(shards):
+    wide = copy.copy(shards)
+    wide.n_features = 10**7  # weights take nearly all of the memory
+    problems = make_problems(np.arange(2), np.ones(2), resolve("dcd", None, None, None, {}))
+    sizes = Sizes(wide, problems, "float64", [(0, shards.n_chunks)], False, 1)
+    ahead = set()
+    for memory in range(180 * 10**6, 200 * 10**6, 10**6 // 4):
+        with contextlib.suppress(MemoryBudgetError):  # below the least
+            shape, parts = _streamed(sizes, memory, again=True)
+            ahead.add(shape["buffers"])
+            assert shape["set_rows"] > 16 and sum(parts.values()) + SLACK_BYTES <= memory, parts
+    assert len(ahead) > 1
 
 
 def test_state_is_counted_by_features_classes_types_and_groups(shards):

@@ -2,8 +2,9 @@
 
 An arena of fixed size holds copies of rows gathered from earlier blocks. A row's score is minus its distance to being
 provably stuck at an end of its box (0: inside it), as the kernel left it on the last visit. A row enters when its
-score is above a threshold; when the arena is full the lowest scores leave until four fifths are used, which sets the
-threshold anew. Their dual variables stay where all rows' do, so nothing is lost but a copy.
+score is above a threshold; when the arena is full the lowest scores leave until nine tenths are used (fewer while most
+rows are yet to come), which sets the threshold anew. Their dual variables stay where all rows' do, so nothing is lost
+but a copy.
 """
 
 from __future__ import annotations

@@ -568,6 +568,8 @@ def _streamed(sizes: Sizes, memory: int, again: bool) -> tuple[dict[str, Any], d
     ahead = 2  # what is kept for a third joins the chunks of one
     if schedule in ("auto", "cached"):
         ahead = min(MOST_BUFFERS, max(BUFFERS, int(AHEAD_SHARE * memory / max(1, size)) - 1))
+        while ahead > BUFFERS and fixed + sizes.blocks(size, ahead) + least_set > memory:
+            ahead -= 1
     parts["blocks"] = sizes.blocks(size, max(BUFFERS, ahead))
     set_rows = set_nnz = collected = 0
     if sizes.collects:  # columns have the rest

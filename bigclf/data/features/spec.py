@@ -220,10 +220,14 @@ class _Refused(SchemaError):
 
 
 def line_of(text: str, *keys: str | int) -> int | None:
-    """The line of YAML that the keys (of lists numbers) lead to, as far as they are there; None where none is."""
+    """The line of YAML that the keys (of lists numbers) lead to, as far as they are there; None where none is, or
+    the text is no YAML."""
     import yaml
 
-    node, line = yaml.compose(text, Loader=yaml.SafeLoader), None
+    try:
+        node, line = yaml.compose(text, Loader=yaml.SafeLoader), None
+    except yaml.YAMLError:
+        return None
     for key in keys:
         if isinstance(node, yaml.MappingNode):
             pairs = [(name, value) for name, value in node.value if name.value == key]
@@ -242,7 +246,7 @@ def _parsed(told: Any) -> Spec:
         raise SchemaError(f"a spec of features is a table with the keys label and features, not {told!r}")
     told = {key: value for key, value in told.items() if key != "learned"}
     if told.pop("kind", KIND) != KIND:
-        raise SchemaError("these features were not made from columns")
+        raise _Refused("these features were not made from columns", "kind")
     if not isinstance(version := told.pop("version", VERSION), int) or version > VERSION:
         reason = f"written in version {version!r} of specs, this program reads up to {VERSION}; install a newer bigclf"
         raise _Refused(reason, "version")
