@@ -407,8 +407,13 @@ class _Converter:
         if index_base == 0 and self.totals.min_index > 0:
             found.append("no row has index 0: if the text counts features from 1, convert it with index_base=1")
         if self.n_bad:
-            found.append(f"{self.n_bad:,} bad rows were left out; the first: {self.examples[0]}")
+            found.append(left_out(self.n_bad, self.examples))
         return found
+
+
+def left_out(n_bad: int, examples: list[str]) -> str:
+    """The warning that bad rows were left out."""
+    return f"{n_bad:,} bad row{'s were' if n_bad != 1 else ' was'} left out; the first: {examples[0]}"
 
 
 def made_by(options: Options) -> dict[str, Any] | None:
