@@ -38,6 +38,10 @@ def converted(tmp_path, text, form="csv", features=SPEC, **options):
     return bigclf.convert(path, tmp_path / "s", format=form, features=features, overwrite=True, workers=1, **options)
 
 
+def stored(dataset):
+    return [pq.read_table(path).to_pydict() for path in dataset.files]
+
+
 # Bad rows
 
 GOOD = "a,c,y\n1,x,0\n2,z,1\n\n3,x,0\n"
@@ -418,10 +422,66 @@ def test_a_table_as_german_offices_have_it(tmp_path):
     assert parse(told) == found.spec() and found.label == "gekündigt?"
     kinds = {c.name: (c.kind, c.options) for c in found.columns}
     assert kinds["Datum"] == ("date", {"format": "%d.%m.%Y"}) and kinds["slashes"] == ("date", {"format": "%m/%d/%Y"})
-    assert kinds["unclear"] == ("categorical", {}) and kinds["Größe (€)"][0] == ""
-    assert 'label: "gekündigt?"' in told and '# left out: "Größe (€)"' in told and "numbers with a comma" in told
-    with pytest.raises(DataError, match="'1,15' is not a number; write it with a decimal point"):
-        bigclf.convert(tmp_path / "r.csv", tmp_path / "s", features=told + '  - numeric: "Größe (€)"\n')
+    assert kinds["unclear"] == ("categorical", {}) and kinds["Größe (€)"] == ("numeric", {})
+    assert 'label: "gekündigt?"' in told and 'decimal: ","' in told
+    german = bigclf.convert(tmp_path / "r.csv", tmp_path / "s", features=told)
+    frame["Größe (€)"] = frame["Größe (€)"].str.replace(",", ".")
+    frame.to_csv(tmp_path / "p.csv", index=False, sep=";")
+    with_points = suggest(tmp_path / "p.csv")
+    assert with_points.how.decimal == "." and with_points.columns[0].kind == "numeric"
+    english = bigclf.convert(tmp_path / "p.csv", tmp_path / "t", features=as_yaml(with_points))
+    assert stored(german) == stored(english)
+    with pytest.raises(DataError, match="line 3: column Größe .*: '1.15' is not a number; decimals have a comma here"):
+        bigclf.convert(tmp_path / "p.csv", tmp_path / "u", features=told)
+    with pytest.raises(DataError, match="'1,15' is not a number; write it with a decimal point .* --decimal ,"):
+        bigclf.convert(tmp_path / "r.csv", tmp_path / "u", features=as_yaml(with_points))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "decimal", "why"),
+    [
+        ("-{k},25", "2,{h}", ",", ""),  # the second alone might be thousands
+        ("2,{h}", "{k}", ".", "numbers with a comma"),
+        ("{k},5", "{k}.5", ".", "numbers with a comma"),  # as many with a point
+        ("{k}.25", "{k}", ".", ""),
+    ],
+)
+def test_decimal_commas_are_told_from_thousands_and_points(tmp_path, a, b, decimal, why):
+    rows = [f"{a};{b};{'xy'[k % 2]}".format(k=k, h=100 + k) for k in range(40)]
+    (tmp_path / "r.csv").write_text("\n".join(["a;b;class", *rows, ""]))
+    found = suggest(tmp_path / "r.csv")
+    assert found.how.decimal == decimal and why in found.columns[0].why
+    assert found.columns[0].kind == ("" if why else "numeric")
+
+
+def test_decimals_of_labels_weights_and_frames_have_the_comma_too(tmp_path):
+    spec = {"label": "y", "weight": "w", "features": {"numeric": ["x"]}, "reader": {"format": "csv", "separator": ";"}}
+    rows = [(k / 8, k / 4, 1 + k / 2) for k in range(8)]
+    for decimal in (".", ","):
+        text = "\n".join(["x;y;w", *(";".join(map(str, row)) for row in rows), ""]).replace(".", decimal)
+        (tmp_path / f"{ord(decimal)}.csv").write_text(text)
+    told = {**spec, "reader": {**spec["reader"], "decimal": ","}}
+    points = bigclf.convert(tmp_path / "46.csv", tmp_path / "p", features=spec)
+    commas = bigclf.convert(tmp_path / "44.csv", tmp_path / "c", features=told)
+    assert stored(points) == stored(commas)
+    assert commas.classes.tolist() == [k / 4 for k in range(8)]
+    model = bigclf.fit(commas, loss="squared_epsilon_insensitive", C=1)
+    frame = pd.read_csv(tmp_path / "44.csv", sep=";", dtype=str)
+    assert (model.predict(frame) == model.predict(pd.DataFrame({"x": [k / 8 for k in range(8)]}))).all()
+    for wrong, reason in (({"decimal": "'"}, "'.' or ','"), ({"format": "jsonl", "decimal": ","}, "no effect")):
+        with pytest.raises(SchemaError, match=reason):
+            bigclf.convert(tmp_path / "44.csv", tmp_path / "d", features={**spec, "reader": wrong})
+
+
+def test_columns_that_number_the_rows_are_proposed_to_be_left_out(tmp_path):
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame({"nr": np.arange(7, 127), "id": rng.permutation(500)[:120], "paid": rng.permutation(500)[:120],
+                          "class": rng.choice(["a", "b"], 120)})  # fmt: skip
+    frame.to_csv(tmp_path / "r.csv", index=False)
+    kinds = {c.name: (c.kind, c.why) for c in suggest(tmp_path / "r.csv").columns}
+    assert kinds["nr"][0] == "" and "numbers the rows one after another" in kinds["nr"][1]
+    assert kinds["id"][0] == "" and "tells every row from the others" in kinds["id"][1]
+    assert kinds["paid"][0] == "numeric"
 
 
 # From the command line

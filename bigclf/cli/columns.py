@@ -9,7 +9,7 @@ import click
 
 from bigclf.cli import terminal
 
-READER = ("header", "names", "skip_lines", "separator", "encoding", "multiline")
+READER = ("header", "names", "skip_lines", "separator", "decimal", "encoding", "multiline")
 OPTIONS = ("spec", "features_of", "label", "numeric", "categorical", "text", "date", "hash_bits", *READER)
 
 
@@ -22,6 +22,8 @@ def reader_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--skip-lines", type=click.IntRange(0), metavar="N", help="Lines of a csv or tsv before the table"
                      " begins, such as a title."),
         click.option("--separator", metavar="CHAR", help="Between fields  [default: , or for tsv a tab]"),
+        click.option("--decimal", metavar="CHAR", type=click.Choice([".", ","]), help="Before the decimals of numbers"
+                     " in csv and tsv  [default: .]"),
         click.option("--encoding", metavar="NAME", help="Of text that is not UTF-8, such as latin-1."),
         click.option("--multiline", is_flag=True, default=None, help="Quoted fields may hold line breaks."),
     ]  # fmt: skip

@@ -240,7 +240,7 @@ def kind_of_labels(column: Any, spec: Spec) -> str:
         return "text"
     bad: values.Bad = {}
     try:
-        numbers = values.numbers(column, spec.label.column, spec.missing_values, bad)
+        numbers = values.numbers(column, spec.label.column, spec.missing_values, bad, spec.decimal)
     except SchemaError:
         return "text"
     if len(bad) < len(column) // 10 and bad:

@@ -52,6 +52,7 @@ class Reading:
     header : whether the first line names the columns; without, they are named 0, 1, 2 ... or by ``names``.
     skip_lines : lines of a csv or tsv before the header (or the first row), such as a title.
     quote : what encloses fields that hold separators; "" for none.
+    decimal : what stands before the decimals of numbers in csv and tsv: "." or ",".
     multiline : whether quoted fields may hold line breaks; such a file is cut by one process.
     encoding : of text that is not UTF-8, by Python's name.
     label_from : of documents, what says their class: the "directory" they lie in or the "file" they stand in.
@@ -64,6 +65,7 @@ class Reading:
     names: tuple[str, ...] | None = None
     skip_lines: int = 0
     quote: str = '"'
+    decimal: str = "."
     multiline: bool = False
     encoding: str = "utf-8"
     label_from: str = "directory"
@@ -107,6 +109,10 @@ def reading(told: Mapping[str, Any]) -> Reading:
         raise SchemaError(f"skip_lines must be a whole number from 0, not {made.skip_lines!r}")
     if made.skip_lines and form not in ("csv", "tsv"):
         raise SchemaError(f"skip_lines has no effect with format {form}: it has one with csv, tsv")
+    if made.decimal not in (".", ","):
+        raise SchemaError(f"decimal must be '.' or ',', not {made.decimal!r}")
+    if made.decimal == "," and form not in ("csv", "tsv"):
+        raise SchemaError(f"decimal has no effect with format {form}: it has one with csv, tsv")
     _check_encoding(made.encoding)
     return made
 

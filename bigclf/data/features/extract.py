@@ -48,8 +48,9 @@ class Part(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The rows at hand: columns by name, how many rows, of each row its key for samples, what is bad; and what is to be
-    noted once it is known that nothing is bad (None: there is nothing to learn)."""
+    """The rows at hand: columns by name, how many rows, of each row its key for samples, what means missing, what is
+    bad; what is to be noted once it is known that nothing is bad (None: there is nothing to learn); and what stands
+    before decimals."""
 
     columns: Mapping[str, Any]
     n_rows: int
@@ -57,6 +58,12 @@ class Rows(NamedTuple):
     missing: tuple[str, ...]
     bad: Bad
     notes: list[Callable[[Tally], None]] | None
+    decimal: str
+
+    def numbers(self, name: str) -> np.ndarray:
+        """A column as float64 [m], NaN where missing."""
+        column = raw.require(self.columns, name)
+        return raw.numbers(column, name, self.missing, self.bad, self.decimal)
 
 
 def extract(
@@ -81,7 +88,7 @@ def extract(
     SchemaError : a column that is missing, or of a type that cannot be used.
     """
     keys = np.arange(n_rows, dtype=np.uint64) if keys is None else keys
-    rows = Rows(columns, n_rows, keys, spec.missing_values, {}, None if tally is None else [])
+    rows = Rows(columns, n_rows, keys, spec.missing_values, {}, None if tally is None else [], spec.decimal)
     labels, weights = np.full(n_rows, np.nan), np.empty(0)
     if label and spec.label is not None:
         labels = labels_of(spec.label, rows)
@@ -127,7 +134,7 @@ def scatter(lengths, codes, values, cursor, all_codes, all_values):  # type: ign
 
 
 def numeric(term: Numeric, t: int, spec: Spec, rows: Rows) -> Part:
-    x = raw.numbers(raw.require(rows.columns, term.column), term.column, rows.missing, rows.bad)
+    x = rows.numbers(term.column)
     if term.scale == "log":
         x = np.copysign(np.log1p(np.abs(x)), x)
     return _numbers(x, t, rows, term.missing == "indicator", zeros=term.scale != "none")
@@ -270,9 +277,9 @@ def labels_of(label: Label, rows: Rows) -> np.ndarray:
     """float64 [m]: the number, 0 or 1, or the hash of the text; a missing label is bad."""
     column = raw.require(rows.columns, label.column)
     if label.above is not None:
-        return (_label_numbers(column, label, rows) > label.above).astype(np.float64)
+        return (_label_numbers(label, rows) > label.above).astype(np.float64)
     if label.type == "number":
-        return _label_numbers(column, label, rows)
+        return _label_numbers(label, rows)
     text = raw.as_text(column, label.column)
     if label.strip:
         text = spelt(label, text)
@@ -303,8 +310,8 @@ def _truths(label: Label, found: raw.Categories, yes: set[bytes], rows: Rows) ->
     return truths[found.codes].astype(np.float64)
 
 
-def _label_numbers(column: Any, label: Label, rows: Rows) -> np.ndarray:
-    numbers = raw.numbers(column, label.column, rows.missing, rows.bad)
+def _label_numbers(label: Label, rows: Rows) -> np.ndarray:
+    numbers = rows.numbers(label.column)
     for row in np.flatnonzero(np.isnan(numbers)).tolist():
         rows.bad.setdefault(row, UNLABELLED)
     return numbers
@@ -331,7 +338,7 @@ def text_codes(names: Names) -> np.ndarray:
 
 def weights_of(name: str, rows: Rows) -> np.ndarray:
     """float64 [m] at least 0; one that is missing or negative is bad."""
-    weights = raw.numbers(raw.require(rows.columns, name), name, rows.missing, rows.bad)
+    weights = rows.numbers(name)
     for row in np.flatnonzero(~(weights >= 0)).tolist():
         rows.bad.setdefault(row, f"column {name}: the weight is missing or negative")
     return weights

@@ -163,6 +163,11 @@ class Spec:
         """Columns that features are made of, each once."""
         return tuple(dict.fromkeys(name for term in self.terms for name in term.columns))
 
+    @property
+    def decimal(self) -> str:
+        """What stands before the decimals of numbers that are text."""
+        return str(self.reader.get("decimal") or ".")
+
     def as_json(self) -> dict[str, Any]:
         """The declaration as ``parse`` takes it, every default written out."""
         label = None if self.label is None else _plain(self.label)

@@ -23,6 +23,8 @@ SEPARATORS = (",", "\t", ";", "|")
 LABELS = ("label", "target", "class", "y", "outcome")  # names that say it
 FEW = 30  # distinct values that a label may well have
 DATES = ("%d.%m.%Y", "%d.%m.%y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%d/%m/%Y", "%m/%d/%Y")  # beside ISO 8601
+COUNTED = 20  # whole numbers, each one more than the last, in so many rows or more number the rows
+IDS = ("id", "index", "row", "uid")  # names of columns that tell rows apart
 SMALL = 10.0  # numbers up to here need no scale of their own where most are 0
 
 
@@ -81,7 +83,9 @@ def suggest(data: Any, told: dict[str, Any] | None = None, label: str | None = N
         return Suggestion(how, [], None, batch.n_rows)
     if label is not None:
         values.require(batch.columns, label)
-    columns = [looked_at(name, column) for name, column in batch.columns.items()]
+    if how.format in ("csv", "tsv") and "decimal" not in (told or {}) and _has_decimal_commas(batch.columns):
+        how = dataclasses.replace(how, decimal=",")
+    columns = [looked_at(name, column, how.decimal) for name, column in batch.columns.items()]
     return Suggestion(how, columns, label or _label(columns, how), batch.n_rows, label is None)
 
 
@@ -168,7 +172,7 @@ def _has_header(lines: list[str], how: Reading) -> bool:
 
 def _is_number(text: str) -> bool:
     try:
-        float(text)
+        float(text.replace(",", "."))
     except ValueError:
         return False
     return True
@@ -176,9 +180,25 @@ def _is_number(text: str) -> bool:
 
 # Columns
 
+WHOLE = r"^[+-]?\d+$"
+WITH_COMMA, WITH_POINT = r"^[+-]?\d*,\d+([eE][+-]?\d+)?$", r"^[+-]?\d*\.\d+([eE][+-]?\d+)?$"
+THOUSANDS = r"^[+-]?[1-9]\d{0,2},\d{3}$"  # a comma that may part thousands as well
 
-def looked_at(name: str, column: Any) -> Column:
-    """What a column is, by its values."""
+
+def _has_decimal_commas(columns: dict[str, Any]) -> bool:
+    """Whether more columns are numbers with a comma before their decimals than with a point."""
+    import pyarrow.compute as pc
+
+    def all_or_whole(text: Any, pattern: str) -> bool:
+        return _all_match(text, f"{WHOLE}|{pattern}") and bool(pc.any(pc.match_substring_regex(text, pattern)).as_py())
+
+    texts = [values.trimmed(values.as_text(column, name)) for name, column in columns.items()]
+    commas = [t for t in texts if all_or_whole(t, WITH_COMMA) and not _all_match(t, f"{WHOLE}|{THOUSANDS}")]
+    return len(commas) > sum(all_or_whole(text, WITH_POINT) for text in texts)
+
+
+def looked_at(name: str, column: Any, decimal: str = ".") -> Column:
+    """What a column is, by its values; ``decimal`` stands before the decimals of numbers that are text."""
     import pyarrow as pa
 
     try:
@@ -192,7 +212,7 @@ def looked_at(name: str, column: Any) -> Column:
     if distinct == 0:
         return Column(name, "", {}, "all missing", distinct)
     bad: Bad = {}
-    numbers = values.numbers(column, name, MISSING_VALUES, bad)
+    numbers = values.numbers(column, name, MISSING_VALUES, bad, decimal)
     if not bad:
         return _number_column(name, numbers[~np.isnan(numbers)], distinct, about)
     dates: Bad = {}
@@ -201,8 +221,8 @@ def looked_at(name: str, column: Any) -> Column:
         return Column(name, "date", {}, about, distinct)
     if form := _date_form(text, name):
         return Column(name, "date", {"format": form}, about, distinct)
-    if distinct > FEW and _all_match(text, values.COMMA):
-        why = f"{about}: numbers with a comma, which are not read; write them with a decimal point"
+    if distinct > FEW and _all_match(text, f"{WHOLE}|{values.HINTED[decimal].pattern}"):
+        why = f"{about}: {MIXED[decimal]}"
         return Column(name, "", {}, why, distinct)
     words = float(np.mean([len(one.split()) for one in text.slice(0, 1000).to_pylist() if one is not None]))
     if words >= 4 and distinct > (m - absent) / 2:
@@ -210,6 +230,12 @@ def looked_at(name: str, column: Any) -> Column:
     if distinct > 0.95 * (m - absent) and m >= 100:
         return Column(name, "", {}, f"{about}: tells every row from the others", distinct)
     return Column(name, "categorical", {}, about, distinct)
+
+
+MIXED = {
+    ".": "numbers with a comma; if it stands before decimals say decimal: \",\" in the reader, else leave it out of them",
+    ",": "numbers with a point, where others have a comma before their decimals",
+}
 
 
 def _date_form(text: Any, name: str) -> str | None:
@@ -234,6 +260,11 @@ def _all_match(text: Any, pattern: str) -> bool:
 def _number_column(name: str, numbers: np.ndarray, distinct: int, about: str) -> Column:
     low, high = float(numbers.min()), float(numbers.max())
     about = f"{about}, {low:g} to {high:g}"
+    ids = numbers.size >= COUNTED and distinct == numbers.size and bool((numbers == np.rint(numbers)).all())
+    if ids and (np.diff(numbers) == 1).all():
+        return Column(name, "", {}, f"{about}: numbers the rows one after another", distinct)
+    if ids and (name.lower() in IDS or name.lower().endswith("_id")):
+        return Column(name, "", {}, f"{about}: tells every row from the others", distinct)
     if distinct == 2 and low == 0:
         return Column(name, "numeric", {"scale": "none"}, about, distinct)
     if low >= 0 and high <= SMALL and np.count_nonzero(numbers) <= numbers.size / (2 if high <= 1 else 100):

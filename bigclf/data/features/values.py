@@ -193,11 +193,20 @@ def crossed(texts: list[Any], values: tuple[str, ...]) -> Any:
 # Numbers
 
 COMMA = r"^[+-]?[\d. ]*\d,\d+$"
-COMMA_HINT = "write it with a decimal point and no other separators"
+HINTS = {
+    ".": "write it with a decimal point and no other separators, or say that decimals have a comma (decimal in the"
+    " reader of a spec, --decimal ,)",
+    ",": "decimals have a comma here; leave out what parts thousands, or say that they have a point (decimal in the"
+    " reader of a spec, --decimal .)",
+}
+HINTED = {".": re.compile(COMMA), ",": re.compile(r"^[+-]?[\d. ]*\d([.,]\d+)+$")}
 
 
-def numbers(array: pa.Array, name: str, values: tuple[str, ...], bad: Bad) -> np.ndarray:
-    """float64 [m], NaN where missing; what is no number, or none that a shard could hold, is added to ``bad``."""
+def numbers(array: pa.Array, name: str, values: tuple[str, ...], bad: Bad, decimal: str = ".") -> np.ndarray:
+    """float64 [m], NaN where missing; what is no number, or none that a shard could hold, is added to ``bad``.
+
+    ``decimal`` : what stands before the decimals of numbers that are text, "." or ",".
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -212,15 +221,18 @@ def numbers(array: pa.Array, name: str, values: tuple[str, ...], bad: Bad) -> np
         absent = missing(text, values)
         if absent.any():
             text = pc.if_else(pa.array(absent), pa.scalar(None, pa.large_string()), text)
+        said = text
+        if decimal == ",":  # what holds a point is no number; "?" is none either
+            text = pc.replace_substring(pc.replace_substring(text, ".", "?"), ",", ".")
         try:
             found = as_numpy(pc.fill_null(pc.cast(text, pa.float64()), np.nan)).copy()
             strange = np.isnan(found) & ~absent
         except pa.ArrowInvalid:
             found, strange = _slow_numbers(text)
         for row in np.flatnonzero(strange).tolist():
-            value = text[row].as_py()
-            comma = f"; {COMMA_HINT}" if re.match(COMMA, value) else ""
-            bad.setdefault(row, f"column {name}: {_shown(value)} is not a number{comma}")
+            value = said[row].as_py()
+            hint = f"; {HINTS[decimal]}" if HINTED[decimal].match(value) else ""
+            bad.setdefault(row, f"column {name}: {_shown(value)} is not a number{hint}")
     for row in np.flatnonzero(np.abs(found) > FLOAT32_MAX).tolist():
         bad.setdefault(row, f"column {name}: {found[row]:g} is beyond the range of float32 ({FLOAT32_MAX:.3g})")
     return found
