@@ -233,7 +233,7 @@ def looked_at(name: str, column: Any, decimal: str = ".") -> Column:
 
 
 MIXED = {
-    ".": "numbers with a comma; if it stands before decimals say decimal: \",\" in the reader, else leave it out of them",
+    ".": 'numbers with a comma; where it stands before decimals say decimal: "," in the reader, else leave it out',
     ",": "numbers with a point, where others have a comma before their decimals",
 }
 
