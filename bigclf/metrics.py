@@ -6,7 +6,7 @@ import math
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
@@ -64,6 +64,7 @@ class Evaluation(Figures):
     missing : why a figure is None.
     unknown : labels that the model does not know and how many rows have them; all these rows count as wrong.
     unseen : entries whose feature the model does not know; they count as zero.
+    trained_on : the share of the rows that the model was trained on, as far as marks of the files tell.
     seconds : what it took.   notes : what a reader of the figures should know.
     weighted : of rows with weights, accuracy and log_loss in which each counts by its weight (scikit-learn's
         ``sample_weight``); in the other figures every row counts once. None without weights.
@@ -84,6 +85,7 @@ class Evaluation(Figures):
     missing: dict[str, str] = field(default_factory=dict)
     unknown: dict[Any, int] = field(default_factory=dict)
     unseen: int = 0
+    trained_on: float = 0.0
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
     weighted: dict[str, float | None] | None = None
@@ -101,6 +103,7 @@ class RegressionEvaluation(Figures):
     label_mean : mean of the labels.
     missing : why a figure is None.
     unseen : entries whose feature the model does not know; they count as zero.
+    trained_on : the share of the rows that the model was trained on, as far as marks of the files tell.
     seconds : what it took.   notes : what a reader of the figures should know.
     weighted : of rows with weights, mean_squared_error and mean_absolute_error in which each counts by its weight; None
         without weights.
@@ -113,6 +116,7 @@ class RegressionEvaluation(Figures):
     label_mean: float
     missing: dict[str, str] = field(default_factory=dict)
     unseen: int = 0
+    trained_on: float = 0.0
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
     weighted: dict[str, float | None] | None = None
@@ -570,7 +574,42 @@ def concluded(
     if dataset.weighted:
         names = " and ".join(name.replace("_", " ") for name in found.weighted or ())
         found.notes.insert(0, f"the rows have weights: by them are {names} in `weighted`; else every row counts once")
+    found.trained_on = share_trained_on(model, dataset)
+    if found.trained_on:
+        found.notes.insert(0, trained_on_text(model, found.trained_on))
     return found
+
+
+def trained_on_text(model: Model, share: float) -> str:
+    """What is to be said of figures on rows of which the model was trained on this share."""
+    rows = "the model was trained on " + ("these rows" if share == 1 else f"{100 * share:.0f} % of these rows")
+    held = held_out_text(model.facts.get("held_out"))
+    return (f"{rows}: the figures tell how well it knows them, not how good it is on others"
+            + (f"; {held}" if held else ""))  # fmt: skip
+
+
+def share_trained_on(model: Model, dataset: Any) -> float:
+    """About which share of the rows the model was trained on, by the marks of the files; 0 where none is known to."""
+    mine, its = model.facts.get("origin"), dataset.origin() if hasattr(dataset, "origin") else None
+    if not mine or not its:
+        return 0.0
+    if same := set(mine["files"]) & set(its["files"]):
+        return len(same) / len(set(its["files"]))
+    same = set(mine["sources"]) & set(its["sources"])
+    part, of = mine["part"], its["part"]
+    if not same or (part and of and part[0] == of[0] and part[1] != of[1]):
+        return 0.0
+    share = len(same) / len(set(its["sources"]))
+    return share * (part[0] if part[1] else 1 - part[0]) if part and not of else share
+
+
+def held_out_text(held: Mapping[str, Any] | None) -> str:
+    """``on the 120 rows held out of its training: accuracy 73.33 %``; nothing where none were."""
+    if not held:
+        return ""
+    name, value = next((name, value) for name, value in held.items() if name not in ("share", "n"))
+    figure = f"{100 * value:.2f} %" if name == "accuracy" else f"{value:.5g}"
+    return f"on the {held['n']:,} rows held out of its training: {name.replace('_', ' ')} {figure}"
 
 
 def _figures(model: Model, labels: np.ndarray, counts: np.ndarray, part: PartialEvaluation) -> Evaluation:

@@ -288,6 +288,15 @@ class Model:
             f"`bigclf calibrate`); this one has loss={loss!r}"
         )
 
+    def probabilities_text(self) -> str:
+        """Of what the probabilities are that it gives, and how they come about."""
+        if self.calibration is not None:
+            how = "calibrated by " + {"platt": "Platt's sigmoid"}.get(self.calibration.method, "isotonic regression")
+        else:
+            how = "as trained with the logistic loss, not calibrated on other rows (bigclf calibrate does)"
+        of = f"of {str(self.classes_[1])!r}, the greater class" if self.binary else "of each class"
+        return f"{of}; {how}"
+
     def codes(self, scores: np.ndarray) -> np.ndarray:
         """Positions in ``classes_``, int [n], for decision values ``scores`` [n] or [n, K]."""
         return (scores >= 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)

@@ -54,7 +54,8 @@ def predict(
         those of the input that pass through (``keep``), ``label`` where shards have one, ``prediction``, and the
         following.
     scores, proba : also the decision values and probabilities: ``score`` and ``probability`` (of the greater class)
-        for two classes, else ``score_<class>`` and ``probability_<class>``.
+        for two classes, else ``score_<class>`` and ``probability_<class>``. Probabilities are those of the logistic
+        loss, which nothing has compared with other rows, or of the calibration where the model has one.
     unseen : features that the model does not know: ``"ignore"`` (counted, with a warning) or ``"error"``, for which
         files that an earlier call made of rows with such are made again, and so refused.
     keep : names of columns of the input that pass through (``id``, ``fold`` ...); None: of shards all that are no part
@@ -67,8 +68,9 @@ def predict(
     Returns
     -------
     dict : out, rows, written and kept (files), rows_kept (that an earlier call left of files it did not finish),
-    columns, unseen, bytes, seconds. What was written earlier with the same input, model and options is kept, whole
-    files and parts of some seconds of long ones, so an interrupted call goes on where it stopped.
+    columns, probability (of what, and whether calibrated; None without ``proba``), unseen, bytes, seconds. What was
+    written earlier with the same input, model and options is kept, whole files and parts of some seconds of long ones,
+    so an interrupted call goes on where it stopped.
 
     Raises
     ------
@@ -104,6 +106,7 @@ def predict(
         "kept": len(targets) - len(todo),
         "rows_kept": sum(before.values()),
         "columns": _columns_of(targets[0]) if targets else [],
+        "probability": model.probabilities_text() if proba else None,
         "unseen": skipped,
         "bytes": sum(files.file_size(path) for path in targets),
         "seconds": time.perf_counter() - started,

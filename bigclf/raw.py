@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,6 +31,7 @@ from bigclf.errors import DataError, SchemaError
 from bigclf.model import Model, is_stored
 from bigclf.units import parse_bytes
 
+log = logging.getLogger("bigclf")
 KEPT = 8  # conversions that are kept in the cache, the last used
 
 
@@ -144,10 +146,13 @@ def _once(out: str, make: Callable[[], Dataset]) -> Dataset:
     """The shards at ``out`` of the cache, made if they are not there; who finds another process at it waits."""
     files.make_directory(files.parent_directory(out))
     with files.alone(files.join(files.parent_directory(out), f".{files.base_name(out)}.lock")):
-        if files.exists(files.join(out, MANIFEST)):
-            files.touch(out)
-            return Dataset(out)
-        return make()
+        if not files.exists(files.join(out, MANIFEST)):
+            return make()
+        files.touch(out)
+        found = Dataset(out)
+        found.warnings += found.conversion.get("warnings", [])
+        found.report = dict(found.conversion.get("report", {}))
+        return found
 
 
 def _key(
@@ -220,7 +225,10 @@ def _label_kind(spec: Spec, label: Label, table: Any) -> str:
     from bigclf.data.convert.from_columns import kind_of_labels
 
     columns, _ = values.as_columns(table)
-    return kind_of_labels(values.require(columns, label.column), spec)
+    kind, notes = kind_of_labels(values.require(columns, label.column), spec)
+    for note in notes:
+        log.warning("%s", note)
+    return kind
 
 
 def labels_as_said(spec: Spec, tally: Tally, codes: np.ndarray) -> np.ndarray:

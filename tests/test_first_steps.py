@@ -95,7 +95,92 @@ def test_many_whole_numbers_for_labels_are_warned_of(tmp_path, folder):
     spec = {"label": "answer", "features": [{"numeric": "age"}]}
     (said,) = bigclf.convert(prices, tmp_path / "a", format="csv", features=spec).warnings
     assert "60 distinct labels" in said and "epsilon_insensitive" in said
-    assert not bigclf.convert(numbered, tmp_path / "b", format="csv", features=spec).warnings
+    (said,) = bigclf.convert(numbered, tmp_path / "b", format="csv", features=spec).warnings
+    assert "distinct labels" not in said and said.startswith("60 classes (0, 1, 2, 3, 4, ...) have one row only")
+
+
+def test_a_class_of_one_row_is_named(tmp_path, folder):
+    rare = table(tmp_path / "rare.csv", rows=[*ROWS, "3,x,maybe"])
+    code, _, said = run("fit", rare, "--label", "answer", "-o", tmp_path / "m.bigclf", "--overwrite")
+    assert code == 0 and "class 'maybe' has one row only" in " ".join(said.split())
+    x, y = [[float(k % 5)] for k in range(20)], [0, 1] * 9 + [1, 7]
+    with_arrays = bigclf.fit(x, y, algo="perceptron", epochs=1, progress=False)
+    assert any("class 7 has one row only" in text for text in with_arrays.result_.warnings)
+    again = bigclf.fit(x, [0, 1] * 10, algo="perceptron", epochs=1, progress=False)
+    assert not any("one row only" in text for text in again.result_.warnings)
+
+
+def test_figures_on_rows_that_were_trained_on_say_so(tmp_path, folder):
+    people, elsewhere = folder / "people.csv", table(tmp_path / "copy.csv")
+    out = ["-o", tmp_path / "h.bigclf", "--report", tmp_path / "h.html", "--json"]
+    code, told, _ = run("fit", people, "--label", "answer", "--holdout", 0.25, *out)
+    measured = json.loads(told)["evaluation"]
+    assert code == 0 and measured["trained_on"] == 0
+    held = f"on the {measured['n']} rows held out of its training: accuracy {100 * measured['accuracy']:.2f} %"
+    for data, what, share in ((people, "75 % of these rows", 0.75), (elsewhere, "75 % of these rows", 0.75)):
+        code, out, said = run("report", tmp_path / "h.bigclf", "-o", tmp_path / "r.html", "--data", data, "--overwrite")
+        said = " ".join(said.split())
+        assert code == 0 and f"the model was trained on {what}" in said and held in said
+        page = (tmp_path / "r.html").read_text()
+        assert held in page and "Accuracy held out" in page and "75 % of them trained on" in page
+        assert json.loads(run("evaluate", tmp_path / "h.bigclf", data, "--json")[1])["trained_on"] == share
+    assert "Accuracy held out" in (tmp_path / "h.html").read_text()
+    assert "trained on these rows" in " ".join(run("evaluate", folder / "m.bigclf", people)[2].split())
+    other = table(tmp_path / "other.csv", rows=ROWS[:30])
+    assert "trained on" not in "".join(run("evaluate", folder / "m.bigclf", other)[1:])
+
+
+def test_shards_that_were_trained_on_are_known_again_and_so_is_what_they_were_made_of(tmp_path, folder):
+    people = folder / "people.csv"
+    spec = {"label": "answer", "features": [{"numeric": "age"}, {"categorical": "town"}]}
+    shards = bigclf.convert(people, tmp_path / "s", format="csv", features=spec)
+    model = bigclf.fit(tmp_path / "s", algo="pa1", epochs=1, progress=False)
+    assert bigclf.evaluate(model, shards).trained_on == 1
+    assert bigclf.evaluate(model, people).trained_on == 1
+    parts = shards.split(tmp_path / "parts", {"one": 0.5, "two": 0.5})
+    learned = bigclf.fit(parts["one"], algo="pa1", epochs=1, progress=False)
+    assert bigclf.evaluate(learned, parts["two"]).trained_on == 0
+    assert bigclf.evaluate(learned, parts["one"]).trained_on == 1
+    table(tmp_path / "more.csv", rows=ROWS[:20])
+    both = bigclf.convert(tmp_path / "more.csv", tmp_path / "s", format="csv", append=True)
+    assert len(both.conversion["sources"]) == 2
+    assert bigclf.evaluate(model, both).trained_on == 0.5  # of its two files
+
+
+def test_warnings_of_a_conversion_are_repeated_when_the_cache_has_it(tmp_path, folder):
+    rows = [*(f"{k % 7},{'xyz'[k % 3]},{k % 2}" for k in range(200)), "1,x,one", "wrong,x,1"]
+    odd = table(tmp_path / "odd.csv", rows=[rows[-2], *rows[:-2], rows[-1]])
+    said = []
+    for name in ("a", "b"):
+        words = ("--label", "answer", "--numeric", "age", "--on-bad-rows", "skip", "-o", tmp_path / name)
+        code, _, told = run("fit", odd, *words)
+        assert code == 0
+        said.append(sorted(line for line in told.splitlines() if line.startswith("warning:")))
+    assert said[0] == said[1] and len(said[0]) == 3
+    assert any("1 of the first 202 labels are no numbers" in line for line in said[0])
+    assert any("1 bad row was left out" in line and "'wrong' is not a number" in line for line in said[0])
+
+
+def test_what_cannot_be_is_said_before_anything_is_done(tmp_path, folder, monkeypatch):
+    (tmp_path / "latin.yaml").write_bytes("label: größe\n".encode("latin-1"))
+    code, _, said = run("fit", folder / "people.csv", "--spec", tmp_path / "latin.yaml", "-o", tmp_path / "m")
+    assert code == 3 and f"{tmp_path / 'latin.yaml'}: not text in UTF-8: byte 10" in said
+    monkeypatch.setenv("BIGCLF_PROGRESS", "often")
+    code, _, said = run("fit", folder / "people.csv", "--label", "answer", "-o", tmp_path / "m")
+    assert code == 2 and "BIGCLF_PROGRESS=often: a number of seconds between two lines, such as 60" in said
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_prediction_says_what_its_probability_is(tmp_path, folder):
+    people = folder / "people.csv"
+    run("fit", people, "--label", "answer", "--loss", "logistic", "-o", tmp_path / "l.bigclf")
+    _, out, _ = run("predict", tmp_path / "l.bigclf", people, "-o", tmp_path / "l", "--proba")
+    assert "of 'yes', the greater class; as trained with the logistic loss, not calibrated" in " ".join(out.split())
+    run("calibrate", folder / "m.bigclf", people, "-o", tmp_path / "c.bigclf")
+    _, out, _ = run("predict", tmp_path / "c.bigclf", people, "-o", tmp_path / "c", "--proba", "--json")
+    assert json.loads(out)["probability"] == "of 'yes', the greater class; calibrated by Platt's sigmoid"
+    _, out, _ = run("predict", tmp_path / "c.bigclf", people, "-o", tmp_path / "n", "--json")
+    assert json.loads(out)["probability"] is None
 
 
 @pytest.mark.parametrize(

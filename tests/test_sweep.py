@@ -450,6 +450,13 @@ def test_a_halved_sweep_resumes_where_it_was(rows, tmp_path):
     assert [row["dropped"] for row in whole.table] == [row["dropped"] for row in again.table]
 
 
+def test_the_line_says_what_is_being_learned(rows, monkeypatch):
+    titles = []
+    monkeypatch.setattr(bigclf.progress.TerminalProgress, "start", lambda self, plan: titles.append(self.title))
+    sweep(*rows, grid={"C": [0.1, 1]}, algo="pa1", epochs=1, progress=None)
+    assert titles == ["sweeping", "the best, from all rows"]
+
+
 def test_what_makes_no_sense_of_methods_and_halving_is_refused(rows):
     for options, error, match in [
         ({"halving": "progressive"}, TypeError, "no effect with algo='dcd': use halving='validation'"),

@@ -77,6 +77,7 @@ class Program(click.Group):
         if os.environ.get("NO_COLOR"):
             ctx.color = False
         with terminal.errors_as_lines(ctx), terminal.warnings_as_lines(), terminal.terminable():
+            terminal.check_environment()
             return super().invoke(ctx)
 
 

@@ -274,7 +274,10 @@ def _declared(said: dict[str, Any], reader: dict[str, Any], data: list[str]) -> 
     path = said["spec"]
     if not files.exists(path):
         raise DataError("no such file", file=path)
-    text = files.read_text(path)
+    try:
+        text = files.read_text(path)
+    except UnicodeDecodeError as error:
+        raise SchemaError(f"not text in UTF-8: byte {error.start + 1} is not", file=path) from None
     try:
         spec = parse(text)
         reading(spec.reader)

@@ -98,17 +98,19 @@ def command(
         with terminal.resumable(again):
             trained = fit_showing(rows, keywords)
             trained.save(model)
-            if report:
-                write_report(trained, report, model, options["validate"])
     except (click.UsageError, BigclfError) as error:
         if own_directory and not isinstance(error, Interrupted | ClusterError) and not has_checkpoint(run_dir):
             clear_run(run_dir)
         raise
-    if own_directory:
-        clear_run(run_dir)
     if holdout:
         test = columns.held_out(list(data), rows, keywords, holdout, bad)
     measured = None if test is None else measure(trained, test)
+    if holdout:
+        keep_held_out(trained, holdout, measured, [model] if own_directory else [model, kept_model(run_dir)])
+    if report:
+        write_report(trained, report, model, options["validate"])
+    if own_directory:
+        clear_run(run_dir)
     if as_json:
         figures = {} if measured is None else {"evaluation": measured.to_dict()}
         terminal.emit_json({**summary(trained, model), **figures})
@@ -120,6 +122,20 @@ def command(
             print_evaluation(measured)
     if stopped_early(trained):
         ctx.exit(terminal.LIMITS)
+
+
+def keep_held_out(model: Any, share: float, measured: Any, paths: list[str]) -> None:
+    """Note in the model what it was measured to be on the rows held out."""
+    name = "mean_squared_error" if model.regression else "accuracy"
+    model.facts["held_out"] = {"share": share, "n": measured.n, name: getattr(measured, name)}
+    for path in paths:
+        model.save(path)
+
+
+def kept_model(run_dir: str) -> str:
+    from bigclf.data import files
+
+    return files.join(run_dir, "model.bigclf")
 
 
 def files_exist(path: str) -> bool:

@@ -14,8 +14,10 @@ from bigclf.units import format_bytes, format_seconds, plural
 @click.argument("model", metavar="MODEL")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
 @click.option("-o", "--output", "out", required=True, metavar="OUT", help="Directory for the predictions.")
-@click.option("--scores", is_flag=True, help="Also the decision values.")
-@click.option("--proba", is_flag=True, help="Also the probabilities (of a logistic or a calibrated model).")
+@click.option("--scores", is_flag=True, help="Also the decision values: positive for the greater of two classes.")
+@click.option("--proba", is_flag=True, help="Also probabilities: of two classes that of the greater (`probability`), of"
+              " more one a class (`probability_CLASS`). From a model with the logistic loss as it was trained, not"
+              " calibrated; from one of `bigclf calibrate` calibrated; others have none.")  # fmt: skip
 @click.option("--unseen", type=click.Choice(["ignore", "error"]), default="ignore", show_default=True,
               help="Features that the model does not know.")  # fmt: skip
 @click.option("--keep", metavar="NAME,...", help="Columns of DATA that pass through, or `none`  [default: all besides"
@@ -68,6 +70,7 @@ def command(
             *([("gone on", before)] * bool(result["rows_kept"])),
             ("bytes", format_bytes(result["bytes"])),
             ("columns", columns_text(result["columns"])),
+            ("probability", result["probability"]),
         ],
         indent="  ",
     )

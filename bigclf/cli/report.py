@@ -35,6 +35,8 @@ def command(
         terminal.emit_json(told)
     else:
         terminal.heading(told["out"], f"{format_bytes(told['bytes'])}: {', '.join(told['sections'])}")
+        for note in told["notes"]:
+            terminal.say("note:", note, "yellow")
 
 
 def write(thing: Any, out: str, data: Any, **options: Any) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from bigclf.errors import BigclfError, ClusterError, Interrupted, masked
-from bigclf.progress import console_in_use
+from bigclf.errors import BigclfError, ClusterError, Interrupted, RunError, masked
+from bigclf.progress import console_in_use, longest_pause
 
 USAGE, INTERRUPTED, LIMITS, BAD_DATA = 2, 6, 4, 3
 _RESUME = "bigclf.resume"
@@ -137,6 +137,14 @@ def resumable(line: str) -> Iterator[None]:
     _resume_lines.append(line)
     yield  # an exception leaves the line behind for errors_as_lines to print
     _resume_lines.pop()
+
+
+def check_environment() -> None:
+    """UsageError for a variable of the environment that says what cannot be, before any work is begun."""
+    try:
+        longest_pause()
+    except RunError as error:
+        raise click.UsageError(str(error)) from None
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bigclf.block import FAULTS, OK, Block, as_unsigned, check_rows, one_value_a_row, rows_of, writable
-from bigclf.data.facts import Chunks, warn_of_numbers
+from bigclf.data.facts import Chunks, warn_of_numbers, warn_of_rare
 from bigclf.data.shards import rows_of_table
 from bigclf.errors import DataError
 
@@ -62,7 +62,7 @@ class Arrays:
             self.class_counts = np.bincount(codes, minlength=classes.size)
         elif not real_labels:
             self.classes, codes, self.class_counts = np.unique(labels, return_inverse=True, return_counts=True)
-        self.warnings = warn_of_numbers(self.classes)
+        self.warnings = warn_of_numbers(self.classes) or warn_of_rare(self.classes, self.class_counts)
         weights = np.ones(self.n_rows) if sample_weight is None else weight_array(sample_weight, self.n_rows)
         self.weighted = sample_weight is not None
         self.weight_sum = float(weights.sum())

@@ -34,6 +34,7 @@ from bigclf.data.facts import (
     read_header,
     table_digest,
     warn_of_numbers,
+    warn_of_rare,
     without,
 )
 from bigclf.data.features.finish import is_columns, load
@@ -49,19 +50,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bigclf")
 TARGET_NNZ = 500_000
+MOST_MARKS = 1000  # files
 GATHER_FACTOR = 5  # decoded pages, Arrow's arrays and ours, times a row group's decompressed bytes
 MANIFEST, CHUNK_TABLE = "_bigclf_manifest.json", "_bigclf_chunks.parquet"
 MANIFEST_VERSION, REAL_MANIFEST_VERSION = 1, 2  # the second where labels are no classes
 
 
 class Known(NamedTuple):
-    """All that is known of a dataset but its files; zero_weight : int64 [chunk, 2], rows of weight 0, their entries."""
+    """All that is known of a dataset but its files; zero_weight : int64 [chunk, 2], rows of weight 0, their entries;
+    conversion : what told of itself that made the files, see ``Dataset``."""
 
     facts: Facts
     layout: Layout
     features: dict[str, Any]
     chunks: Chunks
     zero_weight: np.ndarray
+    conversion: Mapping[str, Any] | None = None
 
 
 class Dataset:
@@ -101,6 +105,8 @@ class Dataset:
     digest : hex; the same only for the same files, columns and cut.
     warnings : what a user should know before training.
     report : figures of the conversion that made the files; else empty.
+    conversion : of files that were converted by a version that notes it ``sources`` (marks of what they were made of),
+        ``part`` ([share, held out] of their rows, or None), ``warnings`` and ``report``; else empty.
     made_of : the raw file that a person named, where the shards are the cache's; else None.
     chunks : the chunk table.
 
@@ -152,6 +158,7 @@ class Dataset:
         self.weight_sum, self.max_row_nnz, self.max_norm = facts.weight_sum, facts.max_row_nnz, facts.max_norm
         self._take_labels(facts)
         self.features, self.layout, self.chunks = known.features, known.layout, chunks
+        self.conversion = dict(known.conversion or {})
         self.sorted_labels = not self.real_labels and is_sorted(self.class_counts, facts.label_changes)
         self.max_group_rows, self.max_group_nnz = self.whole_group = largest_group(chunks)
         self.warnings = self._warnings()
@@ -257,7 +264,7 @@ class Dataset:
         if self.sorted_labels:
             found.append("the labels are sorted: equal labels stand together; online methods learn badly from such "
                          "an order, shuffle the rows (bigclf convert does)")  # fmt: skip
-        found += warn_of_numbers(self.classes)
+        found += warn_of_numbers(self.classes) or warn_of_rare(self.classes, self.class_counts)
         same = Counter((f.size, f.footer) for f in self.fingerprints)
         twice = [path for path, f in zip(self.files, self.fingerprints, strict=True) if same[f.size, f.footer] > 1]
         if twice:
@@ -340,7 +347,8 @@ class Dataset:
                     zero_weight[chunk] = counts
                 if table_digest(chunks) == manifest["chunks"]:
                     facts, layout = Facts.from_json(manifest), Layout.from_json(manifest["layout"])
-                    return Known(facts, layout, manifest["features"], chunks, zero_weight)
+                    conversion = manifest.get("conversion")
+                    return Known(facts, layout, manifest["features"], chunks, zero_weight, conversion)
             except (OSError, ValueError, KeyError, TypeError, DataError) as error:
                 if files.exists(files.join(directory, prefix + MANIFEST)):  # damaged, not missing
                     self._damaged.append(f"{directory}: manifest or chunk table is damaged ({error}); what they say "
@@ -362,9 +370,19 @@ class Dataset:
         with contextlib.suppress(OSError):  # no room: gathered again next time
             self._write(files.cache_directory("manifests"), self.digest, known)
 
-    def write_manifest(self, directory: str) -> None:
-        """Write manifest and chunk table into ``directory``, where the files lie."""
-        self._write(directory, "", self._known)
+    def write_manifest(self, directory: str, conversion: Mapping[str, Any] | None = None) -> None:
+        """Write manifest and chunk table into ``directory``, where the files lie; ``conversion`` : what is to be known
+        of how they came about."""
+        self._write(directory, "", self._known._replace(conversion=conversion))
+
+    def origin(self) -> dict[str, Any]:
+        """By what the rows are known again: marks of the ``files``, of the ``sources`` that they were made of, and
+        which ``part`` of these they are (None: all). Very many files, and those that cannot be read, have no marks."""
+        marks = list[str]()
+        if len(self.files) <= MOST_MARKS:
+            with contextlib.suppress(OSError, DataError):
+                marks = in_threads(files.mark, self.files)
+        return {"files": marks, "sources": self.conversion.get("sources", []), "part": self.conversion.get("part")}
 
     def _write(self, directory: str, prefix: str, known: Known) -> None:
         listed = [
@@ -378,6 +396,7 @@ class Dataset:
             "layout": list(known.layout),
             "chunks": table_digest(known.chunks),
             "zero_weight": [[int(c), *known.zero_weight[c].tolist()] for c in np.flatnonzero(known.zero_weight[:, 0])],
+            **({"conversion": dict(known.conversion)} if known.conversion else {}),
             **known.facts.as_json(),
         }
         shards.write_table(files.join(directory, prefix + CHUNK_TABLE), known.chunks._asdict())

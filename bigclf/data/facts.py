@@ -27,6 +27,7 @@ from bigclf.units import format_bytes
 
 MAX_FLOAT_CLASSES = 100_000  # more distinct labels that are not whole numbers are no classes
 MANY_FLOAT_CLASSES = 20  # more are warned of
+HANDFUL = 10  # rows; of fewer everybody sees what there is
 MANY_WHOLE_CLASSES = 50
 GIVEN = {"kind": "given", "version": 1}
 Line = tuple[int, int, int, int, int, int]  # a chunk: row group, first row, rows, nnz; of them, those of weight 0
@@ -345,6 +346,17 @@ def warn_of_numbers(classes: np.ndarray | None) -> list[str]:
     kind = "numbers" if whole else "not all of them whole numbers"
     return [f"the {classes.size:,} distinct labels, {kind}, are taken for as many classes; to "
             f"predict numbers take a loss for them: {', '.join(REGRESSION)}"]  # fmt: skip
+
+
+def warn_of_rare(classes: np.ndarray | None, counts: np.ndarray | None) -> list[str]:
+    """A warning of classes that have one row only, where there are more than a handful of rows."""
+    if classes is None or counts is None or counts.sum() < HANDFUL or not (counts == 1).any():
+        return []
+    rare = classes[counts == 1].tolist()
+    named = ", ".join(map(repr, rare[:5])) + ", ..." * (len(rare) > 5)
+    what = f"class {named} has" if len(rare) == 1 else f"{len(rare):,} classes ({named}) have"
+    return [f"{what} one row only: nothing can be learned of them that could be tested; give more rows, or leave such "
+            "classes out"]  # fmt: skip
 
 
 def largest_group(chunks: Chunks) -> tuple[int, int]:

@@ -213,6 +213,31 @@ def fingerprint(path: PathLike) -> Fingerprint:
     return Fingerprint(size, mtime_ns, hashlib.blake2b(footer, digest_size=16).hexdigest())
 
 
+MARKED = 2**16  # bytes at the beginning and at the end that a file is known again by
+
+
+def mark(path: PathLike) -> str:
+    """By what the content of a file, or of the files below a directory, is known again wherever it lies: hex over size,
+    beginning and end; of a remote file over what the store says of it, of a directory over names and sizes.
+
+    Raises
+    ------
+    OSError, DataError : there is no such file.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    if is_directory(path):
+        digest.update(repr([(name, status(inner)[0]) for name, inner in walk(path)]).encode())
+    elif is_remote(path):
+        digest.update(repr(status(path)).encode())
+    else:
+        with open_binary(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            digest.update(f"{size} ".encode() + file.read(MARKED))
+            file.seek(max(0, size - MARKED))
+            digest.update(file.read(MARKED))
+    return digest.hexdigest()
+
+
 def read_footer(path: PathLike) -> tuple[int, bytes]:
     """Size of the Parquet file at ``path`` and the bytes of its footer; errors as for ``fingerprint``."""
     if is_remote(path):

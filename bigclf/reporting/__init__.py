@@ -41,7 +41,7 @@ def report(
 
     Returns
     -------
-    dict : out, bytes, and the names of the ``sections``.
+    dict : out, bytes, the names of the ``sections``, and ``notes`` on the evaluation.
 
     Raises
     ------
@@ -61,7 +61,9 @@ def report(
     page = page_of(subject)
     files.make_directory(files.parent_directory(name))
     files.publish_text(name, render(page))
-    return {"out": name, "bytes": files.file_size(name), "sections": [section.name for section in page.sections]}
+    notes = [] if subject.measured is None else list(subject.measured.evaluation.notes)
+    sections = [section.name for section in page.sections]
+    return {"out": name, "bytes": files.file_size(name), "sections": sections, "notes": notes}
 
 
 def subject_of(thing: Any, title: str | None = None) -> Subject:

@@ -111,16 +111,31 @@ def _quality_tiles(subject: Subject) -> list[Tile]:
 
 
 def _evaluation_tiles(subject: Subject) -> list[Tile]:
+    facts = facts_of(subject)
+    held = _held_out_tiles(facts.get("held_out"))
     if subject.measured is None:
-        return [Tile("Validation", text)] if (text := validation_text(facts_of(subject).get("validation"))) else []
+        return held + ([Tile("Validation", text)] if (text := validation_text(facts.get("validation"))) else [])
     e = subject.measured.evaluation
+    counted, tone = plural(e.n, "row"), ""
+    if e.trained_on:
+        counted, tone = f"{counted}, {100 * e.trained_on:.0f} % of them trained on", "poor"
     if hasattr(e, "mean_squared_error"):
-        found = [Tile("Mean squared error", f"{e.mean_squared_error:.5g}", plural(e.n, "row"))]
+        found = [*held, Tile("Mean squared error", f"{e.mean_squared_error:.5g}", counted, tone)]
         return found + ([Tile("R²", f"{e.r2:.4f}")] if e.r2 is not None else [])
-    found = [Tile("Accuracy", f"{100 * e.accuracy:.2f} %", plural(e.n, "row"))]
+    found = [*held, Tile("Accuracy", f"{100 * e.accuracy:.2f} %", counted, tone)]
     if e.auc is not None:
         found.append(Tile("Area under ROC", f"{e.auc:.4f}"))
     return [*found, Tile("F1, mean of classes", f"{e.macro_f1:.4f}")]
+
+
+def _held_out_tiles(held: dict[str, Any] | None) -> list[Tile]:
+    """What the model was measured to be on rows held out of its training."""
+    if not held:
+        return []
+    note = f"{plural(held['n'], 'row')} held out of the training"
+    if "accuracy" in held:
+        return [Tile("Accuracy held out", f"{100 * held['accuracy']:.2f} %", note)]
+    return [Tile("Mean squared error held out", f"{held['mean_squared_error']:.5g}", note)]
 
 
 def _cost_tiles(subject: Subject) -> list[Tile]:

@@ -478,7 +478,7 @@ def conducted(
     """
     with contextlib.ExitStack() as stack:
         job = Job(uuid.uuid4().hex, source, problems, plan, options["tol"], options["local_dir"])
-        screen = _screen(options["progress"])
+        screen = _screen(options["progress"], options.get("title", "training"))
         history: list[dict[str, Any]] = []
 
         def watch(record: dict[str, Any]) -> None:
@@ -614,13 +614,13 @@ class _Silent:
     def stop(self) -> None: ...
 
 
-def _screen(progress: Any) -> Any:
+def _screen(progress: Any, title: str) -> Any:
     if progress is False:
         return _Silent()
     if progress in (None, True):
         from bigclf.progress import TerminalProgress
 
-        return TerminalProgress()
+        return TerminalProgress(title)
     return progress
 
 

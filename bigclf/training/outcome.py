@@ -323,6 +323,7 @@ def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> 
         "mistakes": result.mistakes, "bytes_read": result.bytes_read, "warnings": result.warnings,
         "reads": result.reads, "epochs": result.epochs, "seconds": result.seconds, "progressive": result.progressive,
         "memory": result.memory, "plan": result.plan, "repeatable": result.repeatable,
+        **({"origin": source.origin()} if hasattr(source, "origin") else {}),
         **({"best_epoch": run.best_epoch} if run.best_epoch else {}),
         **({"chosen": result.chosen} if result.chosen else {}),
         **({"validation": found} if (found := validated(run, result)) else {}),

@@ -569,7 +569,7 @@ class Task:
         with contextlib.ExitStack() as stack:
             directory = self._directory(self.options["run_dir"], self.problems, plan, stack)
             run, history = stack.enter_context(
-                conducted(self.source, self.problems, plan, self.options, self.link, directory)
+                conducted(self.source, self.problems, plan, self.options | {"title": "sweeping"}, self.link, directory)
             )
             means = self._measured(run, plan)
             left = [n for n in range(len(self.points)) if n not in self._dropped(run)]
@@ -766,7 +766,8 @@ class Task:
         return self._whole(self.settings[best])
 
     def _refit(self, best: int, beginning: Checkpoint | None, bench: Bench | None, run_dir: Any) -> Model:
-        (problems, plan), options = self._settled(self._full(best)), self.options | {"give_up": None}
+        options = self.options | {"give_up": None, "title": "the best, from all rows"}
+        problems, plan = self._settled(self._full(best))
         path = None if run_dir is None else files.join(files.absolute(run_dir), "best")
         with contextlib.ExitStack() as stack:
             directory = self._directory(path, problems, plan, stack)

@@ -19,7 +19,7 @@ from bigclf.data.convert import appending, pieces, readers
 from bigclf.data.convert import shuffle as merging
 from bigclf.data.convert.parsed import Options
 from bigclf.data.convert.resuming import SPARSE, Workplace, tidy
-from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, TARGET_NNZ, Dataset
+from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, MOST_MARKS, TARGET_NNZ, Dataset
 from bigclf.errors import DataError, MemoryBudgetError, RunError, masked
 from bigclf.progress import watcher
 from bigclf.units import format_bytes, parse_bytes
@@ -147,7 +147,8 @@ def convert(
         )
         converter.parse(sources, job, keep_bad=on_bad_rows == "quarantine")
         converter.check(sources, max_bad_fraction)
-        converter.write(appending.alike(converter.plan(job, chunk_nnz, shard_nnz), before))
+        told = converter.told(sources, converter.warnings(index_base))
+        converter.write(appending.alike(converter.plan(job, chunk_nnz, shard_nnz), before), told)
     dataset = Dataset(out)
     dataset.report = converter.report(dataset)
     dataset.warnings += converter.warnings(index_base)
@@ -364,8 +365,14 @@ class _Converter:
         classes = codes.astype(np.int64) if _integral(self.totals.labels) else codes
         return _plan(self, bounds, codes, classes, job.options.n_features, features, chunk_nnz)
 
-    def write(self, plan: merging.Plan) -> None:
-        """Second pass: each shard collects its range of keys from all runs."""
+    def told(self, sources: list[pieces.Source], warnings: list[str], part: Any = None) -> dict[str, Any]:
+        """What is kept beside the shards of how they came about, but for what another call would have otherwise."""
+        marks = [] if len(sources) > MOST_MARKS else [files.mark(source.path) for source in sources]
+        report = {"bad_rows": self.n_bad, "bad_examples": self.examples}
+        return {"sources": marks, "part": None if part is None else list(part), "warnings": warnings, "report": report}
+
+    def write(self, plan: merging.Plan, told: Mapping[str, Any]) -> None:
+        """Second pass: each shard collects its range of keys from all runs; the manifest has what is ``told``."""
         shards = [n for n in range(len(plan.bounds) - 1) if self.work is None or not merging.is_written(plan, n)]
         for _ in _in_order(self.pool, functools.partial(merging.write_shard, plan), shards, 2 * self.workers):
             pass
@@ -374,7 +381,7 @@ class _Converter:
         for run in self.runs:
             files.remove(run.path)
         files.remove_tree(self.scratch)
-        Dataset(self.directory).write_manifest(self.directory)
+        Dataset(self.directory).write_manifest(self.directory, told)
 
     def _bounds(self, shuffled: bool, shard_nnz: int) -> list[int]:
         """Ranges of keys that become shards: even ones, or groups of consecutive pieces of about equal size."""
@@ -571,7 +578,7 @@ def write_shards(
         codes = None if classes is None else np.arange(classes.size, dtype=np.float64)
         width = n_features() if callable(n_features) else n_features
         plan = _plan(converter, bounds, codes, classes, width, features, chunk_nnz)
-        converter.write(plan._replace(ranks=ranks))
+        converter.write(plan._replace(ranks=ranks), {})
     return Dataset(out)
 
 

@@ -93,9 +93,23 @@ def check_features(features: Mapping[str, Any], before: Dataset) -> None:
                           "same, or to another directory", file=before.files[0])  # fmt: skip
 
 
+def together(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of shards of two conversions; nothing of their sources where a part of one was taken."""
+    parted = one.get("part") or other.get("part")
+    sources = [] if parted else [*one.get("sources", ()), *other.get("sources", ())]
+    reports = [told.get("report", {}) for told in (one, other)]
+    report = {
+        "bad_rows": sum(each.get("bad_rows", 0) for each in reports),
+        "bad_examples": [text for each in reports for text in each.get("bad_examples", ())],
+    }
+    warnings = [*one.get("warnings", ()), *other.get("warnings", ())]
+    return {"sources": sources, "part": None, "warnings": warnings, "report": report}
+
+
 def adopt(directory: str, out: files.PathLike, before: Dataset) -> None:
     """Put the shards of ``directory`` beside those at ``out``."""
     new = [name for name in files.list_directory(directory) if name.startswith("part-")]
+    told = Dataset(directory).conversion
     numbers = [int(match[1]) for path in before.files if (match := PART.fullmatch(files.base_name(path)))]
     first = max(numbers, default=-1) + 1
     names = [f"part-{first + number:05d}.parquet" for number in range(len(new))]
@@ -108,7 +122,7 @@ def adopt(directory: str, out: files.PathLike, before: Dataset) -> None:
                 files.publish_bytes(files.join(out, other), old + files.read_bytes(files.join(directory, other)))
         paths = [*before.files, *(files.join(out, name) for name in names)]
         try:
-            Dataset(sorted(paths)).write_manifest(str(out))
+            Dataset(sorted(paths)).write_manifest(str(out), together(before.conversion, told))
         except DataError:
             for name in names:
                 files.remove(files.join(out, name))

@@ -11,7 +11,6 @@ import collections
 import dataclasses
 import functools
 import json
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -33,7 +32,6 @@ from bigclf.data.features.tally import Tallies, Tally, write_tallies
 from bigclf.errors import DataError, SchemaError, masked
 from bigclf.units import near, parse_bytes
 
-log = logging.getLogger("bigclf")
 HELD_OUT_KEY = 0x5EED  # not that of any shuffle
 
 
@@ -151,11 +149,12 @@ def _rows(columns: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:
 
 
 class Raw(NamedTuple):
-    """Raw files as they are about to be read."""
+    """Raw files as they are about to be read, and what is to be said of them."""
 
     spec: Spec
     sources: list[Source]
     reader: TableJob
+    notes: list[str]
 
 
 def prepare(
@@ -189,9 +188,11 @@ def prepare(
             _check_columns(wanted, known, place.path)
     reader = TableJob(how, wanted, names, places, max(room // 8, 2**24))
     reader = reader._replace(kept=[tables.kept_columns(reader, source, keep) for source in sources])
+    notes = list[str]()
     if label and spec.label is not None and spec.label.type == "auto":
-        spec = dataclasses.replace(spec, label=dataclasses.replace(spec.label, type=label_type(reader, sources, spec)))
-    return Raw(spec, sources, reader)
+        kind, notes = label_type(reader, sources, spec)
+        spec = dataclasses.replace(spec, label=dataclasses.replace(spec.label, type=kind))
+    return Raw(spec, sources, reader, notes)
 
 
 def wanted_columns(spec: Spec, label: bool) -> tuple[str, ...]:
@@ -220,33 +221,34 @@ def first_batch(reader: TableJob, sources: list[Source]) -> Batch | None:
     return None
 
 
-def label_type(reader: TableJob, sources: list[Source], spec: Spec) -> str:
-    """What the labels at the beginning of the data are: "number", "bool" or "text"."""
+def label_type(reader: TableJob, sources: list[Source], spec: Spec) -> tuple[str, list[str]]:
+    """What the labels at the beginning of the data are, as ``kind_of_labels``."""
     assert spec.label is not None
     batch = first_batch(reader, sources)
     if batch is None or spec.label.column not in batch.columns:
-        return "text"
+        return "text", []
     return kind_of_labels(batch.columns[spec.label.column], spec)
 
 
-def kind_of_labels(column: Any, spec: Spec) -> str:
-    """What the labels in a column are: "number", "bool" or "text"."""
+def kind_of_labels(column: Any, spec: Spec) -> tuple[str, list[str]]:
+    """What the labels in a column are: "number", "bool" or "text"; and what is to be said where that is a guess."""
     import pyarrow as pa
 
     assert spec.label is not None
     if spec.label.above is not None or spec.label.one_of or pa.types.is_boolean(column.type):
-        return "bool"
+        return "bool", []
     if spec.label.strip:
-        return "text"
+        return "text", []
     bad: values.Bad = {}
     try:
         numbers = values.numbers(column, spec.label.column, spec.missing_values, bad, spec.decimal)
     except SchemaError:
-        return "text"
+        return "text", []
+    notes = list[str]()
     if len(bad) < len(column) // 10 and bad:
-        log.warning("%d of the first %d labels are no numbers: all are taken as text (say type: number in the spec's "
-                    "label, and what is to become of bad rows)", len(bad), len(column))  # fmt: skip
-    return "text" if bad or np.isnan(numbers).all() else "number"
+        notes = [f"{len(bad)} of the first {len(column)} labels are no numbers: all are taken as text (say type: "
+                 "number in the spec's label, and what is to become of bad rows)"]  # fmt: skip
+    return "text" if bad or np.isnan(numbers).all() else "number", notes
 
 
 # Both passes
@@ -304,12 +306,15 @@ def convert_columns(
         finish.save(learned, directory)
         files.publish_text(files.join(directory, finish.SPEC), json.dumps(features))
         plan = converter.plan_columns(job, features, learned, chunk_nnz, shard_nnz)
-        converter.write(appending.alike(plan, before))
+        made = {**finish.report(raw.spec, learned), "unlabelled": converter.tally.unlabelled}
+        warnings = [*raw.notes, *converter.warnings(1), *collision_warnings(made), *spelt_alike(raw.spec)]
+        told = converter.told(raw.sources, warnings, part)
+        told["report"] |= made
+        converter.write(appending.alike(plan, before), told)
         finish.finisher_beside.cache_clear()
     dataset = Dataset(out)
-    dataset.report = {**converter.report(dataset), **finish.report(raw.spec, learned),
-                      "unlabelled": converter.tally.unlabelled}  # fmt: skip
-    dataset.warnings += converter.warnings(1) + collision_warnings(dataset.report) + spelt_alike(raw.spec)
+    dataset.report = {**converter.report(dataset), **made}
+    dataset.warnings += warnings
     return dataset
 
 

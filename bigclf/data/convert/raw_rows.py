@@ -40,7 +40,8 @@ class RawRows:
         self, finisher: Finisher, data: Any, keep: Sequence[str] | None = (), memory: int = 1_000_000_000
     ) -> None:
         self._finisher = finisher
-        _, self.sources, self._reader = prepare(data, finisher.spec, memory, label=False, keep=keep)
+        raw = prepare(data, finisher.spec, memory, label=False, keep=keep)
+        self.sources, self._reader = raw.sources, raw.reader
         self.kept = self._reader.kept
 
     def place(self, source: Source) -> tables.Place:
