@@ -76,7 +76,17 @@ from numba.extending import intrinsic  # noqa: E402
 
 from bigclf.inlining import Pipeline  # noqa: E402
 from bigclf.kernel_cache import KernelCache  # noqa: E402
-from bigclf.lanes import dot_lanes, element, sum_lanes  # noqa: E402
+from bigclf.lanes import (  # noqa: E402
+    BYTE,
+    FIRST,
+    SECOND,
+    dot_lanes,
+    dot_lanes_ahead,
+    element,
+    hint,
+    sum_lanes,
+    sum_lanes_ahead,
+)
 
 INTERPRETED = bool(numba.config.DISABLE_JIT)
 _compiled: list[Any] = []  # every kernel and routine
@@ -190,32 +200,27 @@ def _locked(file: Any, end: float) -> bool:
 
 
 def _hint(along: bool, level: int):  # type: ignore[no-untyped-def]
-    """An intrinsic (array, index): llvm.prefetch for reading, into every cache level (3) or all but the first (2), of
-    the number at the flat index, or of array[index] ``along`` the first axis."""
+    """An intrinsic (array, index): a hint for every cache level (FIRST) or all but the first (SECOND), of the number
+    at the flat index, or of array[index] ``along`` the first axis."""
 
     @intrinsic
-    def hint(typing, array, index):  # type: ignore[no-untyped-def]
-        import llvmlite.ir as ir
-
+    def asking(typing, array, index):  # type: ignore[no-untyped-def]
         def build(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
             opened = cgutils.create_struct_proxy(signature.args[0])(context, builder, arguments[0])
-            word, byte = ir.IntType(32), ir.IntType(8).as_pointer()
             if along and not (array.ndim == 1 and array.layout == "C"):
                 offset = builder.mul(arguments[1], builder.extract_value(opened.strides, 0))
-                pointer = builder.gep(builder.bitcast(opened.data, byte), [offset])
+                pointer = builder.gep(builder.bitcast(opened.data, BYTE.as_pointer()), [offset])
             else:
-                pointer = builder.bitcast(builder.gep(opened.data, [arguments[1]]), byte)
-            form = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
-            function = cgutils.get_or_insert_function(builder.module, form, "llvm.prefetch.p0")
-            builder.call(function, [pointer, word(0), word(level), word(1)])
+                pointer = builder.gep(opened.data, [arguments[1]])
+            hint(builder, pointer, level)
             return context.get_dummy_value()
 
         return types.void(array, types.intp), build
 
-    return hint
+    return asking
 
 
-_prefetch, _ask = _hint(along=False, level=3), _hint(along=True, level=2)
+_prefetch, _ask = _hint(along=False, level=FIRST), _hint(along=True, level=SECOND)
 
 if INTERPRETED:
 
@@ -269,9 +274,8 @@ AHEAD = 4  # rows between the prefetch and the use of a row
 
 
 @inlined
-def prefetch_ahead(block, order, k):  # type: ignore[no-untyped-def]
-    """Ask for the indices and values of the row ``AHEAD`` places on, a cache line (16 four-byte entries) at a time, and
-    for what is known of the row twice as far."""
+def prefetch_known(block, order, k):  # type: ignore[no-untyped-def]
+    """Ask for what is known of the row twice ``AHEAD`` on."""
     if k + 2 * AHEAD < order.size:
         i = order[k + 2 * AHEAD]
         prefetch(block.indptr, i)
@@ -279,6 +283,13 @@ def prefetch_ahead(block, order, k):  # type: ignore[no-untyped-def]
         prefetch(block.weights, i)
         prefetch(block.norms, i)
         prefetch(block.ids, i)
+
+
+@inlined
+def prefetch_ahead(block, order, k):  # type: ignore[no-untyped-def]
+    """Ask for the indices and values of the row ``AHEAD`` places on, a cache line (16 four-byte entries) at a time, and
+    for what is known of the row twice as far."""
+    prefetch_known(block, order, k)
     if k + AHEAD < order.size:
         i = order[k + AHEAD]
         p, end = block.indptr[i], block.indptr[i + 1]
@@ -327,30 +338,68 @@ def entry(block, i, p):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def dot(block, i, weights):  # type: ignore[no-untyped-def]
-    """w . x_i, accumulated in float64: whole eights of entries in eight lanes (``bigclf/lanes.py``), then the rest in
-    their order; one value a row is multiplied with their sum."""
+def eights_of(block, i):  # type: ignore[no-untyped-def]
+    """(first, last) of the whole eights of the row's entries."""
     first, end = block.indptr[i], block.indptr[i + 1]
-    eights = end - (end - first) % 8
+    return first, end - (end - first) % 8
+
+
+@inlined
+def completed(total, block, i, p, weights):  # type: ignore[no-untyped-def]
+    """The sum over the eights, and over the entries from p on in their order, times the row's one value."""
     if block.values.size > 0:
-        total = dot_lanes(weights, block.indices, block.values, first, eights)
-        for p in range(eights, end):
-            total += np.float64(weights[at(block.indices, p)]) * at(block.values, p)  # of two float32 it is rounded
+        for q in range(p, block.indptr[i + 1]):
+            total += np.float64(weights[at(block.indices, q)]) * at(block.values, q)  # of two float32 it is rounded
     else:
-        total = sum_lanes(weights, block.indices, block.values, first, eights)
-        for p in range(eights, end):
-            total += weights[at(block.indices, p)]
+        for q in range(p, block.indptr[i + 1]):
+            total += weights[at(block.indices, q)]
         if block.scales.size > 0:
             total *= block.scales[i]
     return total
 
 
 @inlined
+def dot(block, i, weights):  # type: ignore[no-untyped-def]
+    """w . x_i, accumulated in float64: whole eights of entries in eight lanes (``bigclf/lanes.py``), then the rest in
+    their order; one value a row is multiplied with their sum."""
+    first, last = eights_of(block, i)
+    if block.values.size > 0:
+        total = dot_lanes(weights, block.indices, block.values, first, last)
+    else:
+        total = sum_lanes(weights, block.indices, block.values, first, last)
+    return completed(total, block, i, last, weights)
+
+
+NEAR, FAR = 128, 512  # entries between asking for weights, or for indices and values, and their use
+
+
+@inlined
+def distances(block, order, k):  # type: ignore[no-untyped-def]
+    """(near, far): so many entries behind those of the row order[k] lie the ones whose weights, and those whose indices
+    and values, are to be asked for. Where rows come as they lie, always the same; else ``ASKED`` and ``AHEAD`` rows."""
+    i, near, far = order[k], 0, 0
+    if k + AHEAD < order.size:
+        near, far = NEAR, FAR
+        if order[k + AHEAD] != i + AHEAD:
+            prefetch_known(block, order, k)
+            near = block.indptr[order[k + ASKED]] - block.indptr[i]
+            far = block.indptr[order[k + AHEAD]] - block.indptr[i]
+    return near, far
+
+
+@inlined
 def dot_ahead(block, order, k, weights):  # type: ignore[no-untyped-def]
-    """dot of the row order[k]; then what a row to come needs is asked for."""
-    total = dot(block, order[k], weights)
-    prefetch_weights(block, order, k, weights)
-    return total
+    """dot of the row order[k]; what the rows to come need is asked for meanwhile, of large weights too."""
+    i = order[k]
+    first, last = eights_of(block, i)
+    near, far = distances(block, order, k)
+    near = min(near, block.indices.size - last)
+    large = weights.nbytes > LARGE
+    if block.values.size > 0:
+        total = dot_lanes_ahead(weights, block.indices, block.values, first, last, near, far, large)
+    else:
+        total = sum_lanes_ahead(weights, block.indices, block.values, first, last, near, far, large)
+    return completed(total, block, i, last, weights)
 
 
 @inlined

@@ -23,8 +23,9 @@ from numba.extending import intrinsic
 
 LANES = 8
 ROOM = 1024  # entries of a row whose pairs are kept; a longer row's last ones are looked up again
-WORD, LONG, REAL, SINGLE = ir.IntType(32), ir.IntType(64), ir.DoubleType(), ir.FloatType()
+BYTE, WORD, LONG, REAL, SINGLE = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.DoubleType(), ir.FloatType()
 REALS, LONGS = ir.VectorType(REAL, LANES), ir.VectorType(LONG, LANES)
+ONCE, SECOND, FIRST = 0, 2, 3  # llvm.prefetch's locality: used once; kept in all cache levels but the first; in all
 INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
 KINDS = {types.float32: SINGLE, types.float64: REAL, types.uint32: WORD, types.int32: WORD, types.uint64: LONG}
 
@@ -137,28 +138,112 @@ def _sums(explicit: bool) -> Any:
     multiple of eight, of w_j x_j, with x_j = 1 unless ``explicit``."""
 
     def sums(typing: Any, weights: Any, indices: Any, values: Any, first: Any, end: Any) -> Any:
-        if weights.ndim != 1 or weights.dtype not in KINDS:
-            raise TypingError(f"weights in lanes are float32 or float64 [feature], not {weights}")
-
         def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            w, ix, v = (_opened(context, builder, signature, arguments, k) for k in range(3))
-            kind, whole = KINDS[weights.dtype], KINDS[indices.dtype]
-            stride = LONG(weights.dtype.bitwidth // 8) if weights.layout == "C" else builder.extract_value(w.strides, 0)
-            total = cgutils.alloca_once_value(builder, ir.Constant(REALS, [0.0] * LANES))
-            begin, stop = arguments[3:]
-            with cgutils.for_range_slice(builder, begin, stop, LONG(LANES)) as (p, _):
-                entries = _vector(builder, ix.data, whole, p)
-                longs = entries if whole is LONG else builder.zext(entries, LONGS)
-                offsets = builder.mul(longs, _splat(builder, stride))
-                product = _wide(builder, _gather(builder, w.data, kind, offsets))
-                if explicit:
-                    product = builder.fmul(product, _wide(builder, _vector(builder, v.data, SINGLE, p)))
-                builder.store(builder.fadd(builder.load(total), product), total)
-            return _tree(builder, builder.load(total))
+            row = _Row(context, builder, signature, arguments, explicit)
+            with row.eights() as (p, _):
+                row.add(p, row.gathered(p))
+            return row.sum()
 
+        _check_weights(weights)
         return types.float64(weights, indices, values, types.int64, types.int64), build
 
     return intrinsic(sums)
+
+
+def _sums_ahead(explicit: bool) -> Any:
+    """The same sum; with eight entries at a time it asks for the indices and values that lie ``far`` entries on, and
+    where the weights are ``large`` for those of the eight entries ``near`` on, which must be there.
+
+    Large weights are then looked up one by one: what has been asked for need not be waited for together.
+    """
+
+    def sums(typing, weights, indices, values, first, end, near, far, large):  # type: ignore[no-untyped-def]
+        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            row = _Row(context, builder, signature, arguments, explicit)
+            near, far, large = arguments[5:]
+            with builder.if_else(large) as (yes, no):
+                with yes, row.eights() as (p, _):
+                    row.ask_entries(builder.add(p, far))
+                    row.ask_weights(builder.add(p, near))
+                    row.add(p, row.looked_up(p))
+                with no, row.eights() as (p, _):
+                    row.ask_entries(builder.add(p, far))
+                    row.add(p, row.gathered(p))
+            return row.sum()
+
+        _check_weights(weights)
+        return types.float64(weights, indices, values, *(types.int64,) * 4, types.boolean), build
+
+    return intrinsic(sums)
+
+
+def _check_weights(weights: Any) -> None:
+    if weights.ndim != 1 or weights.dtype not in KINDS:
+        raise TypingError(f"weights in lanes are float32 or float64 [feature], not {weights}")
+
+
+class _Row:
+    """The instructions for a row's sum: arguments (weights, indices, values, first, end, ...)."""
+
+    def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any, explicit: bool) -> None:
+        w, ix, v = (_opened(context, builder, signature, arguments, k) for k in range(3))
+        weights, indices = signature.args[:2]
+        self.builder, self.explicit, (self.first, self.end) = builder, explicit, arguments[3:5]
+        self.weights, self.indices, self.values = w.data, ix.data, v.data
+        self.kind, self.whole = KINDS[weights.dtype], KINDS[indices.dtype]
+        width = LONG(weights.dtype.bitwidth // 8)
+        self.stride = width if weights.layout == "C" else builder.extract_value(w.strides, 0)
+        self.total = cgutils.alloca_once_value(builder, ir.Constant(REALS, [0.0] * LANES))
+
+    def eights(self) -> Any:
+        return cgutils.for_range_slice(self.builder, self.first, self.end, LONG(LANES))
+
+    def gathered(self, p: Any) -> Any:
+        """The eight weights of the entries from p on, all at once."""
+        builder = self.builder
+        entries = _vector(builder, self.indices, self.whole, p)
+        longs = entries if self.whole is LONG else builder.zext(entries, LONGS)
+        return _gather(builder, self.weights, self.kind, builder.mul(longs, _splat(builder, self.stride)))
+
+    def looked_up(self, p: Any) -> Any:
+        """The same, one by one."""
+        builder, numbers = self.builder, ir.Constant(ir.VectorType(self.kind, LANES), ir.Undefined)
+        for k, where in enumerate(self._where(p)):
+            number = builder.load(builder.bitcast(where, self.kind.as_pointer()), align=4 if self.kind is SINGLE else 8)
+            numbers = builder.insert_element(numbers, number, WORD(k))
+        return numbers
+
+    def _where(self, p: Any) -> list[Any]:
+        builder = self.builder
+        start = builder.bitcast(self.weights, BYTE.as_pointer())
+        places = _places(builder, self.indices, self.whole, p)
+        return [builder.gep(start, [builder.mul(place, self.stride)]) for place in places]
+
+    def add(self, p: Any, numbers: Any) -> None:
+        """Each number times the value of its entry, to its lane."""
+        builder, product = self.builder, _wide(self.builder, numbers)
+        if self.explicit:
+            product = builder.fmul(product, _wide(builder, _vector(builder, self.values, SINGLE, p)))
+        builder.store(builder.fadd(builder.load(self.total), product), self.total)
+
+    def ask_entries(self, p: Any) -> None:
+        """For the indices and values from p on, once: they need not stay in any cache."""
+        for data in (self.indices, self.values) if self.explicit else (self.indices,):
+            hint(self.builder, self.builder.gep(data, [p]), ONCE)
+
+    def ask_weights(self, p: Any) -> None:
+        for where in self._where(p):
+            hint(self.builder, where, SECOND)
+
+    def sum(self) -> Any:
+        return _tree(self.builder, self.builder.load(self.total))
+
+
+def hint(builder: Any, pointer: Any, locality: int) -> None:
+    """llvm.prefetch for reading of the cache line at ``pointer``, which need not exist."""
+    form = ir.FunctionType(ir.VoidType(), [BYTE.as_pointer(), WORD, WORD, WORD])
+    function = cgutils.get_or_insert_function(builder.module, form, "llvm.prefetch.p0")
+    builder.call(function, [builder.bitcast(pointer, BYTE.as_pointer()), WORD(0), WORD(locality), WORD(1)])
 
 
 def _moments(explicit: bool) -> Any:
@@ -251,6 +336,16 @@ def _sums_in_python(explicit: bool) -> Any:
     return sums
 
 
+def _sums_ahead_in_python(explicit: bool) -> Any:
+    """The same sums by numpy: the interpreter asks for nothing."""
+    plain = _sums_in_python(explicit)
+
+    def sums(weights: Any, indices: Any, values: Any, first: int, end: int, near: int, far: int, large: bool) -> Any:
+        return plain(weights, indices, values, first, end)
+
+    return sums
+
+
 def _moments_in_python(explicit: bool) -> Any:
     """The same sums by numpy; nothing is kept."""
 
@@ -292,6 +387,9 @@ def _added(numbers: np.ndarray) -> Any:
 
 
 dot_lanes, sum_lanes = ((_sums_in_python if INTERPRETED else _sums)(explicit) for explicit in (True, False))
+dot_lanes_ahead, sum_lanes_ahead = (
+    (_sums_ahead_in_python if INTERPRETED else _sums_ahead)(explicit) for explicit in (True, False)
+)
 moment_lanes, pair_lanes = ((_moments_in_python if INTERPRETED else _moments)(explicit) for explicit in (True, False))
 move_lanes, move_lanes_alike = ((_moves_in_python if INTERPRETED else _moves)(explicit) for explicit in (True, False))
 room_for_pairs: Any = _no_room if INTERPRETED else _room

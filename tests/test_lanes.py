@@ -63,6 +63,19 @@ def test_a_row_is_summed_in_the_order_that_is_promised(kind):
         assert found[i] == asking[i] == expected
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_is_asked_for_on_the_way_changes_no_sum(dtype):
+    """In the order in which the rows lie and in another, to the ends of the arrays, for large weights and small."""
+    generator = np.random.default_rng(11)
+    block = rows(generator)
+    for order in (np.arange(block.n_rows), generator.permutation(block.n_rows)):
+        for features in (FEATURES, 1000):
+            few = block._replace(indices=block.indices % np.uint32(features))
+            found, asking = np.zeros(block.n_rows), np.zeros(block.n_rows)
+            products(few, order, generator.normal(size=features).astype(dtype), found, asking)
+            assert np.array_equal(found, asking) and np.count_nonzero(found) > 50
+
+
 def test_a_sum_does_not_depend_on_where_the_row_lies():
     block = rows(np.random.default_rng(6))
     weights = np.random.default_rng(7).normal(size=FEATURES)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import AHEAD, axpy, dot, dot_ahead, inlined, kernel, prefetch, prefetch_ahead
+from bigclf.jit import AHEAD, axpy, dot, dot_ahead, inlined, kernel, prefetch
 from bigclf.losses import best_dual, dual_diagonal, dual_upper, dual_value, freedom, is_regression, loss_value, row_gap
 
 
@@ -56,7 +56,6 @@ def pass_over(loss, regression, block, order, weights, alpha, params, sigma, sco
     last, e = weights.size - 1, params.epsilon
     mistakes, updates, total, gap = 0, 0, np.float64(0), np.float64(0)
     for k in range(order.size):
-        prefetch_ahead(block, order, k)
         if k + AHEAD < order.size:
             prefetch(alpha, block.ids[order[k + AHEAD]])
             prefetch(scores, order[k + AHEAD])

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import axpy, dot_ahead, kernel, prefetch_ahead
+from bigclf.jit import axpy, dot_ahead, kernel
 from bigclf.losses import is_regression
 
 HARD, LINEAR, SQUARED = range(3)
@@ -52,7 +52,6 @@ def passive_aggressive(slack: int, averaged: bool, loss: int):  # type: ignore[n
         last = weights.size - 1
         mistakes, updates, total = 0, 0, np.float64(0)
         for k in range(order.size):
-            prefetch_ahead(block, order, k)
             i = order[k]
             if averaged:
                 shared.steps[0] += 1

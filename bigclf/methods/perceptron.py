@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import axpy, dot_ahead, kernel, prefetch_ahead
+from bigclf.jit import axpy, dot_ahead, kernel
 
 
 class Shared(NamedTuple):
@@ -44,7 +44,6 @@ def perceptron(block, order, shared, rows, params, scores):  # type: ignore[no-u
     last = weights.size - 1
     mistakes, loss = 0, np.float64(0)
     for k in range(order.size):
-        prefetch_ahead(block, order, k)
         i = order[k]
         y = block.labels[i]
         m = y * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
@@ -64,7 +63,6 @@ def averaged_perceptron(block, order, shared, rows, params, scores):  # type: ig
     last = weights.size - 1
     mistakes, loss = 0, np.float64(0)
     for k in range(order.size):
-        prefetch_ahead(block, order, k)
         i = order[k]
         steps[0] += 1
         y = block.labels[i]
