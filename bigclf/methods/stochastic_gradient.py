@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import axpy, dot_ahead, kernel, prefetch_ahead
+from bigclf.jit import axpy, dot_ahead, kernel
 from bigclf.losses import is_regression, loss_value, rate_within, slope
 from bigclf.penalties import L1, truncate_all, truncated
 
@@ -136,10 +136,10 @@ def _scaled(loss: int, averaged: bool):  # type: ignore[no-untyped-def]
         last, pull = weights.size - 1, params.lam * params.eta0
         t = clock[0]
         whole = 1.0 + pull * (t - fresh[0])  # s = whole / (1 + lambda eta0 t)
-        s = whole / (1.0 + pull * t)
+        s, coming = whole / (1.0 + pull * t), 1.0 + pull * (t + 1.0)
+        rate, inverse = params.eta0 / coming, coming / whole  # of the row to come, known before its margin is
         mistakes, updates, total = 0, 0, np.float64(0)
         for k in range(order.size):
-            prefetch_ahead(block, order, k)
             i = order[k]
             y, c = block.labels[i], block.weights[i]
             sign = 1.0 if regression else y
@@ -149,24 +149,24 @@ def _scaled(loss: int, averaged: bool):  # type: ignore[no-untyped-def]
             mistakes += value > 0 if regression else m <= 0
             total += c * value
             t += 1.0
-            s = whole / (1.0 + pull * t)
             g = slope(loss, m, y, e)
             if g != 0:
-                rate = params.eta0 / (1.0 + pull * t)
                 step = -rate_within(loss, c * rate, block.norms[i] + params.bias, value) * g * sign
-                axpy(step / s, block, i, weights)
-                own = params.bias * (step if params.free else step / s)
+                axpy(step * inverse, block, i, weights)
+                own = params.bias * (step if params.free else step * inverse)
                 weights[last] += own
                 if averaged:
                     mass = shared.steps[0] + shared.excess[0]
                     if mass > 0:
-                        axpy(mass * step / s, block, i, shared.drift)
+                        axpy(mass * step * inverse, block, i, shared.drift)
                         shared.drift[last] += own * (shared.steps[0] if params.free else mass)
                 updates += 1
             if averaged:  # noqa: SIM102 - alone it folds away where a state has no steps
                 if t > params.start:
                     shared.steps[0] += 1.0
-                    shared.excess[0] += s - 1.0
+                    shared.excess[0] += whole / coming - 1.0
+            s, coming = whole / coming, 1.0 + pull * (t + 1.0)
+            rate, inverse = params.eta0 / coming, coming / whole
         fresh[0] += t - clock[0]
         clock[0] = t
         return Counts(order.size, mistakes, updates, total, 0.0)
@@ -213,7 +213,6 @@ def _truncated(loss: int):  # type: ignore[no-untyped-def]
         last, pull = weights.size - 1, params.lam * params.eta0
         mistakes, updates, total = 0, 0, np.float64(0)
         for k in range(order.size):
-            prefetch_ahead(block, order, k)
             i = order[k]
             y, c = block.labels[i], block.weights[i]
             sign = 1.0 if regression else y
