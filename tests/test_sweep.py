@@ -8,6 +8,7 @@ import signal
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from making import Case, block_of, random_rows, shards_of
 from test_cli import bigclf as command
 
@@ -16,7 +17,7 @@ from bigclf.errors import ConvergenceWarning, Interrupted, RunError
 from bigclf.methods import METHODS, resolve
 from bigclf.training import fit
 from bigclf.training.plan import make_plan
-from bigclf.training.problems import Fold, make_problems
+from bigclf.training.problems import Fold, Problem, make_problems, taking_part
 from bigclf.training.visit import best_share
 
 D, FOLDS = 60, 3
@@ -67,6 +68,23 @@ def test_every_row_is_in_one_fold_by_its_number_and_the_seed():
     late = Fold(1, FOLDS, 0).holds(np.arange(500), 700)  # a group that begins at row 700
     np.testing.assert_array_equal(late, marks[1, 700:1200])
     assert (held(3000, 1, seed=1) != marks[1]).any()
+
+
+def test_what_a_problem_sees_of_a_block_does_not_depend_on_whose_memory_it_takes():
+    rng, n = np.random.default_rng(0), 50
+    block = block_of(sp.random_array((n, D), density=0.3, rng=rng, format="csr", dtype=np.float32), np.zeros(n))
+    codes, weights = rng.integers(0, 3, n), rng.integers(0, 3, n).astype(float)
+    block = block._replace(labels=codes.astype(float), weights=weights)
+    worth, late = np.array([2.0, 0.0, 0.5]), Fold(1, FOLDS, 0)
+    problem = Problem("", np.array([-1.0, 1.0, -1.0]), worth, Case("dcd", "hinge").setting(), late)
+    views = [problem.view(block, 7), problem.view(block, 7, (np.full(n, np.nan), np.full(n, np.nan)))]
+    for view in views:
+        np.testing.assert_array_equal(view.labels, np.where(codes == 1, 1.0, -1.0))
+        np.testing.assert_array_equal(view.weights, np.where(late.holds(block.ids, 7), 0.0, weights * worth[codes]))
+    there = np.array([i for i in range(n) if views[0].weights[i] > 0])
+    assert 0 < there.size < n
+    for into in (None, np.empty(n, np.int64)):
+        np.testing.assert_array_equal(taking_part(views[0], into), there)
 
 
 @where

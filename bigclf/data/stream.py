@@ -163,7 +163,8 @@ class Stream:
                 return self._numbered(block, unit), buffer
             self._free.put(buffer)
         if not self._decodes:
-            return self._numbered(alike(concatenate([self._decode(int(chunk)) for chunk in unit])), unit), None
+            block = alike(concatenate([self._decode(int(chunk)) for chunk in unit]))
+            return self._numbered(block._replace(ids=np.empty(block.n_rows, np.int64)), unit), None
         buffer = self._buffer()
         try:
             return self._numbered(self._decode_all(unit, buffer), unit), buffer
@@ -172,10 +173,12 @@ class Stream:
             raise
 
     def _numbered(self, block: Block, unit: np.ndarray) -> Block:
-        """The block with its rows' places as ``ids``."""
-        place, rows = self.place, self.source.chunks.rows
-        ids = np.concatenate([np.arange(place[chunk], place[chunk] + rows[chunk]) for chunk in unit])
-        return block._replace(ids=ids)
+        """The block with its rows' places as ``ids``, in the memory that it has for them."""
+        row = 0
+        for first, rows in zip(self.place[unit].tolist(), self.source.chunks.rows[unit].tolist(), strict=True):
+            block.ids[row : row + rows] = np.arange(first, first + rows)
+            row += rows
+        return block
 
     def _buffer(self) -> Buffer:
         """A free buffer; one is made while fewer than ``ahead`` + 1 are."""

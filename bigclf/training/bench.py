@@ -186,7 +186,7 @@ class Bench:
                 learner.start = None  # a certificate of half a read says nothing
         elif visit.kind == "certify":
             for block in self._blocks(visit, group):
-                self._team.each(learners, lambda ln, _, idle: ln.certify(ln.view(block)), self.idle)  # noqa: B023
+                self._team.each(learners, lambda ln, own, _: ln.certify(ln.view(block, own)), self.idle)  # noqa: B023
                 self.advance(block.n_rows, block.n_bytes)
         else:
             self._update(visit, group, learners, facts)
@@ -306,7 +306,7 @@ class Bench:
     def _teach(self, block: Block, lesson: Lesson, scratch: Scratch, idle: Callable[[], None]) -> None:
         """One problem learns from a block; with every row at hand it also goes on, and may be done."""
         began, learner = time.monotonic(), lesson.learner
-        view = learner.view(block)
+        view = learner.view(block, scratch)
         if not (self.plan.resident and self._closed(lesson, view)):
             learner.learn(view, scratch)
             if self.plan.resident:  # while the scores of the pass are at hand

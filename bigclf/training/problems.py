@@ -9,7 +9,7 @@ import numpy as np
 
 from bigclf.block import Block
 from bigclf.errors import MemoryBudgetError
-from bigclf.jit import kernel, random_state
+from bigclf.jit import brief, kernel, random_state
 from bigclf.methods import METHODS, Setting
 from bigclf.units import format_bytes
 
@@ -62,23 +62,47 @@ class Problem(NamedTuple):
     fold: Fold | None = None
     start: tuple[tuple[int, float], ...] = ()
 
-    def view(self, block: Block, first_row: int = 0) -> Block:
+    def view(self, block: Block, first_row: int = 0, into: tuple[np.ndarray, np.ndarray] | None = None) -> Block:
         """The block as this problem sees it: targets for class codes, weights times class weights, 0 in its fold.
 
-        ``first_row`` is the number in the dataset of the row that ``block.ids`` call 0.
+        ``first_row`` is the number in the dataset of the row that ``block.ids`` call 0; ``into`` : memory for labels
+        and weights, float64 [row] each (None: it is new).
         """
         view = block
         if self.targets is not None and self.class_weights is not None:
-            codes = block.labels.astype(np.int64)
-            view = block._replace(labels=self.targets[codes], weights=block.weights * self.class_weights[codes])
+            labels, weights = (np.empty(block.n_rows), np.empty(block.n_rows)) if into is None else into
+            aim_at(block.labels, block.weights, self.targets, self.class_weights, labels, weights)
+            view = block._replace(labels=labels, weights=weights)
         if self.fold is not None:
             view = view._replace(weights=np.where(self.fold.holds(block.ids, first_row), 0.0, view.weights))
         return view
 
 
-def taking_part(view: Block) -> np.ndarray:
-    """int64, the rows of a problem's view that it learns from; the others cost nothing more."""
-    return np.flatnonzero(view.weights > 0)
+def taking_part(view: Block, into: np.ndarray | None = None) -> np.ndarray:
+    """int64, the rows of a problem's view that it learns from; the others cost nothing more. ``into`` : memory for
+    them, int64 [row] (None: it is new)."""
+    if into is None:
+        return np.flatnonzero(view.weights > 0)
+    return into[: find_positive(view.weights, into)]
+
+
+@brief
+def aim_at(codes, weights, targets, class_weights, aims, seen):  # type: ignore[no-untyped-def]
+    """aims[i]: what row i's class, whose code is codes[i], is to a problem; seen[i]: its weight times its class's."""
+    for i in range(codes.size):
+        code = np.int64(codes[i])
+        aims[i] = targets[code]
+        seen[i] = weights[i] * class_weights[code]
+
+
+@brief
+def find_positive(weights, rows):  # type: ignore[no-untyped-def]
+    """The rows whose weight is above 0, in their order; how many they are."""
+    n = 0
+    for i in range(weights.size):
+        rows[n] = i
+        n += weights[i] > 0
+    return n
 
 
 def class_weight_array(class_weight: Any, source: Any) -> np.ndarray:

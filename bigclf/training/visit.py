@@ -279,9 +279,13 @@ class Learner:
         self._serial = 0
         self.steps = 0  # of conjugate gradients, after the last pass
 
-    def view(self, block: Block) -> Block:
-        """The block as the problem sees it; where the per-row arrays are on disk, its rows' values are fetched."""
-        view = self.problem.view(block, self.first_row)
+    def view(self, block: Block, scratch: Scratch | None = None) -> Block:
+        """The block as the problem sees it; where the per-row arrays are on disk, its rows' values are fetched.
+
+        ``scratch`` : has the memory for it, until another view is made there (None: it lasts).
+        """
+        into = None if scratch is None else scratch.view(block.n_rows)
+        view = self.problem.view(block, self.first_row, into)
         if self.window is None:
             return view
         self._ids, self._placed = view.ids, self.window.load(view.ids)
@@ -426,13 +430,13 @@ class Learner:
 
     def take(self, block: Block, scratch: Scratch) -> None:
         """Learn from a block that streams by."""
-        self.learn(self.view(block), scratch)
+        self.learn(self.view(block, scratch), scratch)
 
     def learn(self, view: Block, scratch: Scratch) -> None:
         """The same, of the block as the problem sees it."""
         if not self.plan.resident:  # there it came first
             self.certify(view)
-        members = taking_part(view)
+        members = taking_part(view, scratch.members(view.n_rows))
         if self._take is not None:
             self._take(self, view, members, scratch)
         else:
@@ -482,7 +486,7 @@ class Learner:
     def work(self, block: Block) -> list[Callable[[Scratch], None]]:
         """What the read does with a block, as pieces that may be done at the same time; ``end_block`` is to follow."""
         if self.reading == LEARN:
-            return [lambda scratch: self.learn(self.view(block), scratch)]
+            return [lambda scratch: self.learn(self.view(block, scratch), scratch)]
         if self._whole is not None:
             view, pieces = self._whole
         else:
@@ -830,10 +834,12 @@ def milestone(rows: int) -> int:
 
 
 class Scratch:
-    """Memory that every learner of a group uses in turn."""
+    """Memory that every learner of a group uses in turn: what is allocated anew for each block the system takes back
+    after it, and clears page by page for the next."""
 
     def __init__(self, rows: int) -> None:
         self._scores, self._order = np.empty(rows), np.empty(rows, np.int64)
+        self._labels, self._weights, self._members = np.empty(0), np.empty(0), np.empty(0, np.int64)
 
     def scores(self, n: int) -> np.ndarray:
         if n > self._scores.size:
@@ -844,6 +850,17 @@ class Scratch:
         if n > self._order.size:
             self._order = np.empty(n, np.int64)
         return self._order[:n]
+
+    def members(self, n: int) -> np.ndarray:
+        if n > self._members.size:
+            self._members = np.empty(n, np.int64)
+        return self._members[:n]
+
+    def view(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Of labels and weights."""
+        if n > self._labels.size:
+            self._labels, self._weights = np.empty(n), np.empty(n)
+        return self._labels[:n], self._weights[:n]
 
 
 def gap_after(seen: float, before: float) -> float:
