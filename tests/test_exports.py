@@ -5,16 +5,23 @@
 decision values (in the order of ``order``, its ``label`` line) and probabilities its ``predict`` gave for ``ROWS``.
 """
 
+import csv
 import importlib.util
 import json
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 from making import HERE, run_python
+from sklearn.utils import murmurhash3_32
 
+import bigclf
 from bigclf.calibration import Calibration
 from bigclf.errors import ModelFormatError, RunError
+from bigclf.exports import table_rows
 from bigclf.model import Model, load
 
 D = 9
@@ -294,7 +301,7 @@ def test_a_module_in_plain_numpy(tmp_path, name):
     model, x = MODELS[name], rows()
     told = model.export(tmp_path / "scorer.py", "numpy")
     assert [file.rpartition("/")[2] for file in told["files"]] == ["scorer.py", "scorer.npz"]
-    assert len((tmp_path / "scorer.py").read_text().splitlines()) < 60
+    assert len((tmp_path / "scorer.py").read_text().splitlines()) < 70
     scorer = imported(tmp_path / "scorer.py")
     for form in (x, x.toarray(), (x.indptr, x.indices, x.data)):
         says_the_same(model, scorer.predict(form), scorer.decision_function(form), x)
@@ -315,6 +322,81 @@ def test_the_module_needs_neither_bigclf_nor_scipy(tmp_path):
         "print(scorer.predict(numpy.ones((1, 9)))[0])"
     )
     assert run_python(code, tmp_path).strip() == MODELS["words"].predict(np.ones((1, D)))[0]
+
+# Tables
+
+
+def columns_of(m=60):
+    """A frame with something of every kind, and holes in it."""
+    rng = np.random.default_rng(5)
+    words = ["Früh", "spät", "NACHT", "so", "ein", "a", "b2", "x_y", "-", "tag;e", "wörter\u00a0zwei", "日本語", "\t\t"]
+    days = pd.date_range("2019-12-28 21:30:15.5", periods=m, freq="37h")
+    frame = pd.DataFrame(
+        {
+            "a": rng.normal(3, 10, m), "b": rng.integers(0, 3, m), "c": rng.exponential(100, m),
+            "d": rng.normal(size=m), "e": rng.choice(["u", " v ", "w w", "NA", ""], m),
+            "f": rng.integers(0, 60, m), "g": rng.random(m) > 0.5,
+            "h": [" ".join(rng.choice(words, rng.integers(0, 30))) for _ in range(m)],
+            "i": days, "j": days.strftime("%d.%m.%Y"), "y": rng.choice(["p", "q", "r"], m),
+        }
+    )  # fmt: skip
+    frame.loc[::7, ["a", "c", "d"]] = np.nan
+    frame.loc[3::11, ["e", "h", "j"]] = None
+    frame.loc[5::13, "i"] = pd.NaT
+    return frame
+
+
+TERMS = [
+    {"numeric": "a"}, {"numeric": "b", "scale": "none"}, {"numeric": "c", "scale": "log", "missing": "ignore"},
+    {"numeric": "d", "scale": "bins", "bins": 5}, {"categorical": ["e", "g"]},
+    {"categorical": "b", "missing": "ignore"}, {"categorical": "f", "encode": "hashed"}, {"cross": ["e", "b"]},
+    {"cross": ["e", "f"], "encode": "hashed"},
+    {"text": "h", "ngrams": [1, 2]}, {"text": "h", "analyzer": "char", "ngrams": [2, 3], "lowercase": False},
+    {"text": "h", "analyzer": "char_wb", "ngrams": [3, 5], "tfidf": False, "sublinear": False, "prefix": "wb "},
+    {"date": "i", "parts": ["time", "year", "month", "day", "weekday", "hour"]}, {"date": "j", "format": "%d.%m.%Y"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "dtype"), [({"hash_bits": 6}, "float64"), ({"hash_bits": 14, "signed": False}, "float32")]
+)
+def test_a_scorer_takes_the_table_that_the_model_takes(tmp_path, options, dtype):
+    """To the bit, new categories, words and holes too; with 64 places for all that is hashed most are shared."""
+    frame = columns_of()
+    spec = {"label": "y", "features": TERMS, "reader": {"format": "csv", "decimal": ",", "separator": ";"}, **options}
+    model = bigclf.fit(frame[:40], features=spec, algo="pa1", epochs=1, dtype=dtype, progress=False)
+    told = model.export(tmp_path / "scorer.py", "numpy")
+    assert "takes tables with the columns a, b, c, d, e, g" in told["notes"][0]
+    scorer = imported(tmp_path / "scorer.py")
+    assert scorer.COLUMNS == ["a", "b", "c", "d", "e", "g", "f", "h", "i", "j"]
+    expected = model.decision_function(frame)
+    assert np.array_equal(scorer.decision_function(frame), expected)
+    assert np.array_equal(scorer.decision_function(pa.Table.from_pandas(frame)), expected)
+    assert scorer.predict(frame).tolist() == model.predict(frame).tolist()
+    frame.to_csv(tmp_path / "r.csv", sep=";", decimal=",", index=False)
+    model.save(tmp_path / "m")
+    bigclf.predict(load(tmp_path / "m"), tmp_path / "r.csv", tmp_path / "said", scores=True)
+    said = pq.read_table(tmp_path / "said" / "r.csv.parquet").to_pandas()
+    with open(tmp_path / "r.csv", newline="") as file:
+        scores = scorer.decision_function(csv.DictReader(file, delimiter=";"))
+    assert np.array_equal(scores, said[["score_p", "score_q", "score_r"]].to_numpy())
+    for change, reason in (
+        ({"a": ["x"]}, "row 0: column a: 'x' is not a number"),
+        ({"a": ["1.5"]}, "'1.5' is not a number"),
+        ({"j": ["2019-01-01"]}, "row 0: column j"),
+        ({"a": ["1e300"]}, "beyond the range of float32"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            scorer.predict(dict(frame[:1].to_dict("list"), **change))
+    with pytest.raises(ValueError, match="row 0: there is no column 'b'"):
+        scorer.predict([{"a": 1.0, "g": True}])
+
+
+def test_hashes_of_the_scorer_are_those_of_scikit_learn():
+    names = ["", "a", "ab", "abc", "abcd", "größe=x", "日本" * 9]
+    assert [table_rows.hash_of(name.encode()) for name in names] == [
+        murmurhash3_32(name, positive=True) for name in names
+    ]
 
 
 # What no format holds, and what is not overwritten

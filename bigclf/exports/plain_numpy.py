@@ -1,29 +1,39 @@
 """A scorer in plain numpy, written for the model: a module of some forty lines, and its weights in a file beside it.
 
-It needs neither bigclf nor scipy. The weights are read with ``allow_pickle=False``.
+It needs neither bigclf nor scipy. The weights are read with ``allow_pickle=False``. That of a model of raw columns has
+the text of ``table_rows`` in it, and takes tables too.
 """
 
 from __future__ import annotations
 
+import inspect
+import json
 from typing import Any
 
 import numpy as np
 
 from bigclf.data import files
+from bigclf.data.features import finish
+from bigclf.exports import table_rows
 
 HEAD = '''"""Scores rows by the weights in {data}, which lies beside this file. Needs numpy alone.
 
 Made by bigclf {version}: {what}, {n_features:,} features, learned by {method}.
 
-    decision_function(X)    # X: numpy [n, {n_features}], scipy CSR of that shape, or (indptr, indices, values)
+    decision_function(X)    # X: numpy [n, {n_features}], scipy CSR of that shape, or (indptr, indices, values){table}
     predict(X)
 """
 
 from pathlib import Path
-
-import numpy as np
-
+{body}
 MODEL = np.load(Path(__file__).with_name({data!r}), allow_pickle=False)
+'''
+
+OF_TABLES = """
+                            # or a table: a mapping of COLUMNS, a pandas or Arrow table, rows of csv.DictReader"""
+
+TABLE = '''TABLE = Table(MODEL)
+COLUMNS = TABLE.columns  # that a table must have
 '''
 
 DENSE = '''WEIGHTS, BIAS = MODEL["weights"], MODEL["bias"]  # [features, columns], [columns]
@@ -31,28 +41,37 @@ N_FEATURES = len(WEIGHTS)
 
 
 def score(indices, values):
-    """w . x + b of one row, float64 [columns]."""
-    return values @ WEIGHTS[indices] + BIAS
+    """w . x + b of one row, float64 [columns]: added up as bigclf does, eight sums side by side, then what is left."""
+    products = WEIGHTS[indices] * values[:, None]
+    lanes, eights = np.zeros((8, len(BIAS))), len(products) // 8 * 8
+    for k in range(0, eights, 8):
+        lanes += products[k : k + 8]
+    while len(lanes) > 1:
+        lanes = lanes[: len(lanes) // 2] + lanes[len(lanes) // 2 :]
+    total = lanes[0]
+    for product in products[eights:]:
+        total = total + product
+    return total + BIAS
 '''
 
-SPARSE = '''INDPTR, COLUMNS, WEIGHTS, BIAS = (MODEL[name] for name in ("indptr", "columns", "weights", "bias"))
+SPARSE = '''INDPTR, CLASSES, WEIGHTS, BIAS = (MODEL[name] for name in ("indptr", "columns", "weights", "bias"))
 N_FEATURES = len(INDPTR) - 1
 
 
 def score(indices, values):
     """w . x + b of one row, float64 [columns]; of each feature only weights that are not 0 are kept."""
-    scores = BIAS.copy()
+    scores = np.zeros(len(BIAS))
     for j, value in zip(indices, values):
         of_j = slice(INDPTR[j], INDPTR[j + 1])
-        scores[COLUMNS[of_j]] += WEIGHTS[of_j] * value
-    return scores
+        scores[CLASSES[of_j]] += WEIGHTS[of_j] * value
+    return scores + BIAS
 '''
 
 ROWS = '''
 
 def rows(X):
     """Indices and float64 values of each row; ValueError for features that the model does not know."""
-    if isinstance(X, tuple) or hasattr(X, "indptr"):
+%(table)s    if isinstance(X, tuple) or hasattr(X, "indptr"):
         indptr, indices, values = X if isinstance(X, tuple) else (X.indptr, X.indices, X.data)
         if len(indices) and not 0 <= np.min(indices) <= np.max(indices) < N_FEATURES:
             raise ValueError(f"there are features 0 to {N_FEATURES - 1}")
@@ -66,6 +85,11 @@ def rows(X):
 def decision_function(X):
     """Float64 %(shape)s."""
     return np.array([score(*row) for row in rows(X)]).reshape(-1, len(BIAS))%(flat)s
+'''
+
+ROWS_OF_TABLES = '''    if is_table(X):
+        yield from TABLE.rows(X)
+        return
 '''
 
 NUMBERS = '''
@@ -123,9 +147,31 @@ def write(model: Any, module: str, data: str) -> list[str]:
         arrays["classes"] = classes.astype(str) if classes.dtype == object else classes
     if model.calibration is not None:
         arrays |= {"points": model.calibration.values, "ends": model.calibration.ends}
+    if takes_tables(model):
+        arrays |= learned_arrays(model.finisher)
     files.save_arrays(data, **arrays)
     files.publish_text(module, source(model, files.base_name(data)))
-    return []
+    names = ", ".join(model.finisher.spec.columns) if takes_tables(model) else ""
+    return [f"takes tables with the columns {names}, as they stand in a CSV file or a DataFrame"] if names else []
+
+
+def takes_tables(model: Any) -> bool:
+    """Whether the model makes features of raw columns."""
+    return bool(model.learned) and finish.is_columns(model.features)
+
+
+def learned_arrays(finisher: finish.Finisher) -> dict[str, np.ndarray]:
+    """What ``table_rows.Table`` needs: what was learned of the columns, and the terms of the spec."""
+    spec, learned = finisher.spec, finisher.learned
+    idf, starts = finish.dense_idf(spec, learned)
+    of = [idf[start + learned.idf_places[a:b]] if start >= 0 else idf[:0]
+          for start, a, b in zip(starts.tolist(), learned.idf_at[:-1], learned.idf_at[1:], strict=True)]  # fmt: skip
+    (unseen,) = finish.idf_of(learned, np.zeros(1)).tolist()
+    told = {"terms": spec.as_json()["features"], "missing_values": spec.missing_values, "decimal": spec.decimal,
+            "signed": spec.signed, "bits": learned.bits, "idf_unseen": unseen}  # fmt: skip
+    names = ("kind", "first", "mean", "scale", "edges", "edges_at", "keys", "keys_at", "idf_places", "idf_at")
+    arrays = {name: getattr(learned, name) for name in names}
+    return {**arrays, "idf": np.concatenate([idf[:0], *of]), "table": np.array(json.dumps(told))}
 
 
 def source(model: Any, data: str) -> str:
@@ -135,17 +181,27 @@ def source(model: Any, data: str) -> str:
     what = "numbers" if model.regression else f"{model.classes_.size:,} classes"
     one = model.intercept_.size == 1
     shape = "[n]" if model.regression else "[n], positive for the greater class" if one else "[n, classes]"
+    tables = takes_tables(model)
     head = HEAD.format(
-        data=data, version=bigclf.__version__, what=what, n_features=model.n_features, method=model.method.get("name")
-    )
+        data=data, version=bigclf.__version__, what=what, n_features=model.n_features,
+        method=model.method.get("name"), table=OF_TABLES * tables,
+        body=_text_of(table_rows) if tables else "\nimport numpy as np\n",
+    )  # fmt: skip
+    head += TABLE * tables
     body = SPARSE if model.sparse else DENSE
     if model.calibration is not None:
         head += CALIBRATION
-    parts = [head, body, ROWS % {"shape": shape, "flat": "[:, 0]" if one else ""}]
+    parts = [head, body, ROWS % {"shape": shape, "flat": "[:, 0]" if one else "",
+                                "table": ROWS_OF_TABLES * tables}]  # fmt: skip
     parts.append(NUMBERS if model.regression else CLASSES % {"code": BINARY_CODE if one else CODE})
     if not model.no_probabilities():
         parts.append(SHARES % (_shares(model), PAIR if one else WHOLE))
     return "".join(parts)
+
+
+def _text_of(module: Any) -> str:
+    """The source of a module behind its docstring."""
+    return inspect.getsource(module).split('"""\n', 1)[1].lstrip() + "\n"
 
 
 def _shares(model: Any) -> str:

@@ -222,7 +222,7 @@ class Finisher:
             writable(getattr(learned, name)) for name in ("kind", "first", "mean", "scale", "edges", "edges_at", "keys",
                                                           "keys_at")
         ]  # fmt: skip
-        self._idf, self._idf_at = _dense_idf(spec, learned)
+        self._idf, self._idf_at = dense_idf(spec, learned)
         self._options = options
 
     def __call__(self, indptr: np.ndarray, codes: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -242,17 +242,23 @@ class Finisher:
         return self(found.indptr, found.codes, found.values)
 
 
-def _dense_idf(spec: Spec, learned: Learned) -> tuple[np.ndarray, np.ndarray]:
-    """idf float64 of every place, a term after another: ln((1 + n) / (1 + df)) + 1; where each begins, -1 without."""
+def idf_of(learned: Learned, counts: np.ndarray) -> np.ndarray:
+    """ln((1 + n) / (1 + df)) + 1, float64, for the ``counts`` df of n texts."""
+    found: np.ndarray = np.log((1 + int(learned.counts[1])) / (1 + counts)) + 1
+    return found
+
+
+def dense_idf(spec: Spec, learned: Learned) -> tuple[np.ndarray, np.ndarray]:
+    """idf float64 of every place, a term after another; where each begins, -1 without."""
     starts, tables = np.full(len(spec.terms), -1, np.int64), [np.empty(0)]
-    rows, places = int(learned.counts[1]), 2**learned.bits
+    places = 2**learned.bits
     for t, term in enumerate(spec.terms):
         if isinstance(term, Text) and term.tfidf:
             first, last = learned.idf_at[t], learned.idf_at[t + 1]
             counts = np.zeros(places)
             counts[learned.idf_places[first:last]] = learned.idf_counts[first:last]
             starts[t] = sum(table.size for table in tables)
-            tables.append(np.log((1 + rows) / (1 + counts)) + 1)
+            tables.append(idf_of(learned, counts))
     return np.concatenate(tables), starts
 
 
