@@ -188,18 +188,20 @@ class Model:
             return not hasattr(data, "decode") and are_raw(data)
         return is_table(data)
 
-    def raw_blocks(self, data: Any) -> Iterator[tuple[str, Block]]:
-        """(file, rows) of ``data``, raw files or one table, as features; labels NaN."""
+    def raw_blocks(self, data: Any, unseen: str | None = None) -> Iterator[tuple[str, Block]]:
+        """(file, rows) of ``data``, raw files or one table, as features; labels NaN. ``unseen`` : what is done about
+        categories that are not known, "error" or (None) "ignore"."""
         from bigclf.data.convert.raw_rows import blocks_of, table_block
 
         if is_stored(data):
-            yield from blocks_of(self.finisher, data)
+            yield from blocks_of(self.finisher, data, unseen or "ignore")
         else:
-            yield "", table_block(self.finisher, data)
+            yield "", table_block(self.finisher, data, unseen=unseen or "ignore")
 
-    def _score_raw(self, data: Any) -> np.ndarray:
+    def _score_raw(self, data: Any, unseen: str | None) -> np.ndarray:
         nothing = np.empty((0, self.intercept_.size))
-        return np.concatenate([nothing, *(self.score_block(block)[0] for _, block in self.raw_blocks(data))])
+        blocks = self.raw_blocks(data, unseen)
+        return np.concatenate([nothing, *(self.score_block(block)[0] for _, block in blocks)])
 
     # Predicting
 
@@ -211,7 +213,8 @@ class Model:
         X : numpy, scipy sparse or pandas [n, d]; or shards: a path, directory, glob, list of them, or Dataset. Of a
             model of raw columns also these: a pandas or Polars frame, an Arrow table, a table of lists, or raw files.
         unseen : what to do with features the model does not know: ``"error"`` (default for arrays), or ``"ignore"``
-            (default for shards) with a warning that counts them.
+            (default for shards) with a warning that counts them. Of raw columns these are categories of columns whose
+            categories are known one by one, by default ignored.
 
         Returns
         -------
@@ -223,7 +226,7 @@ class Model:
         DataError : shards that cannot be read.
         """
         if self.is_raw(X):
-            return self.flat(self._score_raw(X))
+            return self.flat(self._score_raw(X, unseen))
         if is_stored(X):
             scores, skipped = self._score_shards(X, unseen or "ignore")
         else:
@@ -245,7 +248,7 @@ class Model:
         if not self.many:
             return self.said(self.decision_function(X, unseen=unseen))
         if self.is_raw(X):
-            codes = [self.codes_of_block(block)[0] for _, block in self.raw_blocks(X)]
+            codes = [self.codes_of_block(block)[0] for _, block in self.raw_blocks(X, unseen)]
             return np.asarray(self.classes_[np.concatenate([np.empty(0, np.intp), *codes])])
         if is_stored(X):
             return self._said_of_shards(X, unseen or "ignore")
@@ -657,6 +660,11 @@ def require_same_columns(model: Model, dataset: Any) -> None:
 
 def unseen_text(count: int, n_features: int) -> str:
     return f"{count:,} entries have features that the model does not know (it has {n_features:,}); they count as zero"
+
+
+def unknown_text(count: int) -> str:
+    """The same of categories of raw columns, which become no feature."""
+    return f"{count:,} categories are none of those that the model knows; they count as zero"
 
 
 def _known(block: Block, n_features: int) -> tuple[Block, int]:

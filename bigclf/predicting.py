@@ -22,11 +22,12 @@ from bigclf.data.predictions import (
     other_columns,
     parts_of,
     passed_through,
+    write_csv,
     write_in_parts,
 )
 from bigclf.errors import DataError, RunError
 from bigclf.metrics import decoded, open_dataset, row_groups
-from bigclf.model import Model, require_same_columns, unseen_text
+from bigclf.model import Model, require_same_columns, unknown_text, unseen_text
 from bigclf.progress import watcher
 
 MOST_SCORE_COLUMNS = 1000
@@ -52,12 +53,13 @@ def predict(
     data : shards (path, directory, glob, list of them, Dataset), or raw files for a model of raw columns.
     out : directory; gets a Parquet file for each input file with the columns ``row`` (number in its input file),
         those of the input that pass through (``keep``), ``label`` where shards have one, ``prediction``, and the
-        following.
+        following. Or a file that ends in ``.csv``: all of them as text, of several files with a column ``file`` before.
     scores, proba : also the decision values and probabilities: ``score`` and ``probability`` (of the greater class)
         for two classes, else ``score_<class>`` and ``probability_<class>``. Probabilities are those of the logistic
         loss, which nothing has compared with other rows, or of the calibration where the model has one.
-    unseen : features that the model does not know: ``"ignore"`` (counted, with a warning) or ``"error"``, for which
-        files that an earlier call made of rows with such are made again, and so refused.
+    unseen : features that the model does not know (of raw files, categories of columns whose categories it knows one by
+        one): ``"ignore"`` (counted, with a warning) or ``"error"``, for which files that an earlier call made of rows
+        with such are made again, and so refused.
     keep : names of columns of the input that pass through (``id``, ``fold`` ...); None: of shards all that are no part
         of the rows, of raw files all that no feature is made of. They stay what they are: of CSV and JSON text as it
         stands there. One that is called as a column of the output is becomes ``input_<name>``. Of directories and
@@ -75,12 +77,39 @@ def predict(
     Raises
     ------
     RunError : ``out`` holds other files of these names, is where the input lies, or another call writes there now.
-    DataError : an input that cannot be read, or lacks a column of ``keep``.
+    DataError : an input that cannot be read, or lacks a column of ``keep``; one that a CSV file cannot hold.
     """
-    started, progress = time.perf_counter(), watcher(progress)
-    asked = Asked(model, scores, proba, unseen)
+    asked, progress = Asked(model, scores, proba, unseen), watcher(progress)
     asked.check()
-    inputs = raw_inputs(asked, data, keep) if model.is_raw(data) else shard_inputs(asked, data, keep)
+    if str(out).lower().endswith(".csv"):
+        return _as_text(asked, data, str(out), keep, overwrite, progress)
+    return _as_parquet(asked, data, out, keep, overwrite, progress)[0]
+
+
+def _as_text(
+    asked: Asked, data: Any, out: str, keep: Sequence[str] | None, overwrite: bool, progress: Any
+) -> dict[str, Any]:
+    """The same as one file of CSV; what is interrupted goes on in a hidden directory beside it."""
+    if files.is_directory(out):
+        raise RunError(f"{out}: a directory; name the file, or a directory that does not end in .csv")
+    if files.exists(out) and not overwrite:
+        raise RunError(f"{out}: exists; allow to overwrite it")
+    hidden = files.join(files.parent_directory(out), f".{files.base_name(out)}.predictions")
+    result, made = _as_parquet(asked, data, hidden, keep, True, progress)
+    if files.absolute(out) in map(files.absolute, made):
+        raise RunError(f"{out}: is an input; write the predictions to another file")
+    columns = write_csv(list(made.values()), list(made) if len(made) > 1 else None, out)
+    files.remove_tree(hidden)
+    return {**result, "out": out, "written": 1, "kept": 0, "columns": columns, "bytes": files.file_size(out)}
+
+
+def _as_parquet(
+    asked: Asked, data: Any, out: str, keep: Sequence[str] | None, overwrite: bool, progress: Any
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """What ``predict`` returns, and where the predictions of each input are."""
+    started, model, unseen = time.perf_counter(), asked.model, asked.unseen
+    raw = model.is_raw(data)
+    inputs = raw_inputs(asked, data, keep) if raw else shard_inputs(asked, data, keep)
     targets = _target_paths([one.path for one in inputs], out)
     files.make_directory(out)
     with _alone_in(out):
@@ -95,22 +124,24 @@ def predict(
                 forget_parts(path)
         skipped = sum(made_from(path)[1] or 0 for path in targets)
     if skipped:
-        warnings.warn(unseen_text(skipped, model.n_features), stacklevel=2)
+        told = unknown_text(skipped) if raw else unseen_text(skipped, model.n_features)
+        warnings.warn(told, stacklevel=3)
     rows = [int(shards.claims(path).n_rows) for path in targets]
     if empty := [one.path for one, count in zip(inputs, rows, strict=True) if not count]:
-        warnings.warn(f"{empty[0]}{', ...' * (len(empty) > 1)}: there are no rows", stacklevel=2)
-    return {
+        warnings.warn(f"{empty[0]}{', ...' * (len(empty) > 1)}: there are no rows", stacklevel=3)
+    result = {
         "out": str(out),
         "rows": sum(rows),
         "written": len(todo),
         "kept": len(targets) - len(todo),
         "rows_kept": sum(before.values()),
         "columns": _columns_of(targets[0]) if targets else [],
-        "probability": model.probabilities_text() if proba else None,
+        "probability": model.probabilities_text() if asked.proba else None,
         "unseen": skipped,
         "bytes": sum(files.file_size(path) for path in targets),
         "seconds": time.perf_counter() - started,
     }
+    return result, dict(zip([one.path for one in inputs], targets, strict=True))
 
 
 class Asked(NamedTuple):
@@ -362,7 +393,7 @@ def _raw(asked: Asked, raw: Any, source: Any) -> Input:
     passing = _as_called(raw.kept[source.number], ["row", *asked.nothing()], path)
     told = {"name": files.base_name(path), "part": part, "state": json.dumps(state_of(path))}
     learned = asked.model.finisher.learned.digest()
-    mark = {**asked.as_json(), "input": told, "passing": sorted(passing), "columns": learned}
+    mark = {**asked.as_json(), "input": told, "passing": sorted(passing), "columns": learned, "counted": "categories"}
 
     def rows_from(totals: Totals) -> Iterator[Columns | None]:
         return _of_raw(asked, raw, source, passing, totals)
@@ -379,13 +410,15 @@ def _of_raw(
     asked: Asked, raw: Any, source: Any, passing: Mapping[str, str], totals: Totals
 ) -> Iterator[Columns | None]:
     """Predictions for the pieces of a raw file behind those that were done."""
+    if asked.unseen == "error" and totals.get("unseen"):  # in parts of a call that was to ignore them
+        raise DataError(unknown_text(totals["unseen"]), file=source.path)
     for task in raw.tasks(source, totals.get("tasks", 0)):
         lines = 0
-        for batch, block in raw.rows(task, totals.get("lines", 0)):
+        for batch, block, unseen in raw.rows(task, totals.get("lines", 0), asked.unseen):
             said, _ = asked.of_block(block)
             columns = {"row": np.arange(totals["rows"], totals["rows"] + block.n_rows)}
             columns |= raw.passed_through(batch, passing) | said
-            _count(totals, rows=block.n_rows, bytes=batch.n_bytes, work=WORK_A_BYTE * batch.n_bytes)
+            _count(totals, rows=block.n_rows, unseen=unseen, bytes=batch.n_bytes, work=WORK_A_BYTE * batch.n_bytes)
             lines += batch.n_lines
             if block.n_rows:
                 yield columns

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ import time
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
@@ -173,6 +175,62 @@ def test_whole_files_with_unknown_features_do_not_pass_either(sparse, tmp_path):
     assert there == {one.name: one.read_bytes() for one in (tmp_path / "out").iterdir()} and len(there) == 2
     predict(model, known, str(tmp_path / "good"))
     assert predict(model, known, str(tmp_path / "good"), unseen="error")["kept"] == 1
+
+
+def test_categories_that_the_model_does_not_know_can_be_an_error(columns, tmp_path):
+    model, table = columns["csv"], people(60)
+    path = written(table, tmp_path, "csv")
+    assert predict(model, path, str(tmp_path / "good"), unseen="error")["unseen"] == 0
+    table.loc[7, "t"], table.loc[50, "t"] = "green", None
+    path = written(table, tmp_path, "csv")
+    with pytest.warns(UserWarning, match="2 categories are none of those that the model knows"):
+        assert predict(model, path, str(tmp_path / "out"), scores=True)["unseen"] == 2
+    for out in ("out", "new"):  # made while they were ignored, and not yet made
+        with pytest.raises(DataError, match="line 9: column t: 'green' is none of the categories that the model knows"):
+            predict(model, path, str(tmp_path / out), scores=True, unseen="error")
+    scores = pq.read_table(tmp_path / "out" / "rows.csv.parquet")["score"].to_numpy()
+    assert np.array_equal(model.decision_function(table), scores)
+    with pytest.raises(DataError, match="row 7: column t: 'green'"):
+        model.decision_function(table, unseen="error")
+    with pytest.raises(DataError, match="row 50: column t: a missing value is none"):
+        model.predict(table.assign(t=table.t.replace("green", "red")), unseen="error")
+
+
+def test_predictions_as_csv(sparse, columns, tmp_path):
+    table = people(50)
+    path = written(table, tmp_path, "csv")
+    result = predict(columns["csv"], path, str(tmp_path / "said.csv"), scores=True)
+    predict(columns["csv"], path, str(tmp_path / "out"), scores=True)
+    expected = pq.read_table(tmp_path / "out").to_pandas()
+    texts = pa_csv.ConvertOptions(column_types={"id": pa.string(), "input_row": pa.string()})
+    said = pa_csv.read_csv(tmp_path / "said.csv", convert_options=texts).to_pandas()
+    pd.testing.assert_frame_equal(said, expected, check_dtype=False, check_exact=True)
+    assert result["columns"] == list(said) and result["bytes"] == (tmp_path / "said.csv").stat().st_size
+    assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
+    with pytest.raises(RunError, match="said.csv: exists"):
+        predict(columns["csv"], path, str(tmp_path / "said.csv"))
+    model, files = sparse
+    x, y = random_rows(20, 30)
+    both = [*files, *shards_of(tmp_path / "more", x, y).files]
+    predict(model, both, str(tmp_path / "said.csv"), overwrite=True)
+    said = pd.read_csv(tmp_path / "said.csv")
+    assert list(said) == ["file", "row", "label", "prediction"] and len(said) == 620
+    assert said.file.unique().tolist() == both and said.prediction[600:].tolist() == model.predict(x).tolist()
+    nested = pa.table({"a": [1.0], "t": ["red"], "tags": [["u"]]})
+    pq.write_table(nested, tmp_path / "n.parquet")
+    with pytest.raises(DataError, match="column tags: holds list.*, which CSV cannot; leave it out with keep"):
+        predict(columns["parquet"], str(tmp_path / "n.parquet"), str(tmp_path / "n.csv"))
+    assert not (tmp_path / "n.csv").exists()
+
+
+def test_csv_goes_on_where_it_stopped(sparse, tmp_path, monkeypatch):
+    model, (path,) = sparse
+    monkeypatch.setattr(predictions, "PART_WORK", 700)
+    predict(model, path, str(tmp_path / "whole.csv"), scores=True)
+    interrupted(model, path, tmp_path / "x.csv", groups_in(path) - 2)
+    assert not (tmp_path / "x.csv").exists()
+    assert predict(model, path, str(tmp_path / "x.csv"), scores=True)["rows_kept"] > 0
+    assert (tmp_path / "x.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
 def test_one_at_a_time_writes_into_a_directory(sparse, tmp_path):

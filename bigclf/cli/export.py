@@ -31,7 +31,7 @@ def command(
     model: str, out: str, to: str, codes: bool, names: str | None, overwrite: bool, as_json: bool
 ) -> None:  # fmt: skip
     """Write MODEL to OUT as LIBLINEAR's text, a scikit-learn estimator (joblib), an ONNX graph, a Parquet table of its
-    weights, or a module OUT.py in plain numpy with its weights in OUT.npz, which for a model of raw columns takes tables.
+    weights, or a module OUT.py in plain numpy with its weights in OUT.npz (of a model of raw columns it takes tables).
 
     What is written scores rows as MODEL does; what a format cannot hold is refused by name.
     """

@@ -13,13 +13,15 @@ from bigclf.units import format_bytes, format_seconds, plural
 @click.command("predict", short_help="Predict the class of every row.")
 @click.argument("model", metavar="MODEL")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
-@click.option("-o", "--output", "out", required=True, metavar="OUT", help="Directory for the predictions.")
+@click.option("-o", "--output", "out", required=True, metavar="OUT", help="Directory for the predictions, or a file"
+              " that ends in .csv.")  # fmt: skip
 @click.option("--scores", is_flag=True, help="Also the decision values: positive for the greater of two classes.")
 @click.option("--proba", is_flag=True, help="Also probabilities: of two classes that of the greater (`probability`), of"
               " more one a class (`probability_CLASS`). From a model with the logistic loss as it was trained, not"
               " calibrated; from one of `bigclf calibrate` calibrated; others have none.")  # fmt: skip
 @click.option("--unseen", type=click.Choice(["ignore", "error"]), default="ignore", show_default=True,
-              help="Features that the model does not know.")  # fmt: skip
+              help="Features that the model does not know; of raw files, categories of columns whose categories it"
+              " knows one by one.")  # fmt: skip
 @click.option("--keep", metavar="NAME,...", help="Columns of DATA that pass through, or `none`  [default: all besides"
               " the rows]")  # fmt: skip
 @columns.reader_options
@@ -42,9 +44,9 @@ def command(
     """Predict the class of every row of DATA (shards, or raw files like those that MODEL learned from); labels are not
     needed.
 
-    OUT gets a Parquet file for each input file, with the columns of the input that are no part of its rows (of raw
-    files: that no feature is made of). Run it again after an interruption: finished files are kept, and of long ones
-    the parts that were done.
+    OUT gets a Parquet file for each input file (or is one CSV file of all), with the columns of the input that are no
+    part of its rows (of raw files: that no feature is made of). Run it again after an interruption: finished files are
+    kept, and of long ones the parts that were done.
     """
     from bigclf.model import load
     from bigclf.predicting import predict
@@ -66,7 +68,7 @@ def command(
     before = f"behind {result['rows_kept']:,} rows of an earlier call"
     terminal.facts(
         [
-            ("files", f"{out}: {result['written']:,} written" + (f", {result['kept']:,} kept" * bool(result["kept"]))),
+            ("file" if out.lower().endswith(".csv") else "files", written_text(out, result)),
             *([("gone on", before)] * bool(result["rows_kept"])),
             ("bytes", format_bytes(result["bytes"])),
             ("columns", columns_text(result["columns"])),
@@ -74,6 +76,12 @@ def command(
         ],
         indent="  ",
     )
+
+
+def written_text(out: str, result: dict[str, Any]) -> str:
+    if out.lower().endswith(".csv"):
+        return out
+    return f"{out}: {result['written']:,} written" + (f", {result['kept']:,} kept" * bool(result["kept"]))
 
 
 def names_in(keep: str | None) -> list[str] | None:

@@ -7,7 +7,7 @@ on after its last whole part.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -158,10 +158,8 @@ def _put_together(path: str, mark: Mapping[str, Any], parts: list[str]) -> None:
     """The file ``path`` of all row groups of its parts, which go."""
     with PredictionWriter(path, mark, parts_directory(path)) as whole:
         for place in parts:
-            with shards.open_parquet(place) as part:
-                for group in range(part.metadata.num_row_groups):
-                    table = part.read_row_group(group, use_threads=False)
-                    whole.write({name: table.column(name) for name in table.column_names})
+            for table in _row_groups(place):
+                whole.write({name: table.column(name) for name in table.column_names})
     forget_parts(path)
 
 
@@ -170,6 +168,60 @@ def forget_parts(path: str) -> None:
     hidden = parts_directory(path)
     if files.exists(hidden):
         files.remove_tree(hidden)
+
+
+# As text
+
+
+def write_csv(paths: Sequence[str], named: Sequence[str] | None, out: str) -> list[str]:
+    """The files of predictions ``paths``, one after another, as the file ``out`` of CSV, which appears whole.
+
+    Parameters
+    ----------
+    named : of each what stands in a column ``file`` before the others; None: there is none.
+
+    Returns
+    -------
+    Its columns.
+
+    Raises
+    ------
+    DataError : a column that CSV cannot hold, or that not all files have.
+    """
+    import pyarrow as pa
+    import pyarrow.csv
+
+    with shards.open_parquet(paths[0]) as first:
+        schema = pa.schema([(field.name, _plain_type(field, out)) for field in first.schema_arrow])
+    if named is not None:
+        schema = pa.schema([("file", pa.string()), *schema])
+    with files.publishing(out) as beside, pyarrow.csv.CSVWriter(beside, schema) as writer:
+        for k, path in enumerate(paths):
+            for table in _row_groups(path):
+                if named is not None:
+                    table = table.add_column(0, "file", pa.array([named[k]] * table.num_rows, pa.string()))
+                if table.column_names != schema.names:
+                    told = ", ".join(table.column_names)
+                    raise DataError(f"has other columns than the first file ({told}); choose them with keep, --keep",
+                                    file=path if named is None else named[k])  # fmt: skip
+                writer.write_table(table.cast(schema))
+    return list(schema.names)
+
+
+def _plain_type(field: Any, path: str) -> Any:
+    import pyarrow as pa
+
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        raise DataError(f"holds {kind}, which CSV cannot; leave it out with keep, --keep, or write Parquet", file=path,
+                        column=field.name)  # fmt: skip
+    return kind
+
+
+def _row_groups(path: str) -> Iterator[Any]:
+    with shards.open_parquet(path) as file:
+        for group in range(file.metadata.num_row_groups):
+            yield file.read_row_group(group, use_threads=False)
 
 
 # What is there

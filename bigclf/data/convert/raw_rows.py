@@ -12,7 +12,7 @@ from bigclf.block import Block, check_rows, writable
 from bigclf.data.convert import tables
 from bigclf.data.convert.from_columns import located, prepare, usable
 from bigclf.data.convert.pieces import Source, Task
-from bigclf.data.convert.tables import Batch
+from bigclf.data.convert.tables import Bad, Batch
 from bigclf.data.features import values
 from bigclf.data.features.extract import Extracted, extract, spelt
 from bigclf.data.features.finish import Finisher
@@ -52,18 +52,23 @@ class RawRows:
         """What a source is read by, without the first ``done``."""
         return itertools.islice(tables.tasks_of(self._reader, source, 1), done, None)
 
-    def rows(self, task: Task, lines: int) -> Iterator[tuple[Batch, Block]]:
-        """The rows of a task, which stands behind so many ``lines``.
+    def rows(self, task: Task, lines: int, unseen: str = "ignore") -> Iterator[tuple[Batch, Block, int]]:
+        """The rows of a task, which stands behind so many ``lines``, and how many of their categories are not known.
 
         Raises
         ------
-        DataError : with the place of the first row that cannot be used.
+        DataError : with the place of the first row that cannot be used, or, where ``unseen`` is "error", that has a
+        category which is not known.
         """
         for _, batch in tables.batches(self._reader, task):
             found, _, bad = usable(self._finisher.spec, batch, 0, None, label=False)
             if batch.bad or bad:
                 raise located(task.source.path, (*batch.bad, *bad)[0], lines)
-            yield batch, block_of(self._finisher, found)
+            unknown = self._finisher.unknown(found)
+            if unseen == "error" and (first := first_unknown(self._finisher, batch.columns, unknown)):
+                place, text = batch.where(first[0])
+                raise located(task.source.path, Bad(place, first[1], text), lines)
+            yield batch, block_of(self._finisher, found), unknown[0].size
 
     def passed_through(self, batch: Batch, called: Mapping[str, str]) -> dict[str, Any]:
         """Columns of a batch under other names, of one type in all batches; the label as predictions are spelt."""
@@ -85,31 +90,47 @@ class RawRows:
         return tables.size_of(self._reader, source)
 
 
-def blocks_of(finisher: Finisher, data: Any) -> Iterator[tuple[str, Block]]:
-    """(file, rows) of raw files in their order, without labels; errors as in ``RawRows``."""
+def first_unknown(
+    finisher: Finisher, columns: Mapping[str, Any], unknown: tuple[np.ndarray, np.ndarray]
+) -> tuple[int, str] | None:
+    """The first row that has a category which is not known, and what is to be said of it."""
+    if not unknown[0].size:
+        return None
+    row, term = int(unknown[0][0]), finisher.spec.terms[int(unknown[1][0])]
+    said = [columns[name][row].as_py() for name in term.columns]
+    missing = len(said) == 1 and (said[0] is None or str(said[0]).strip() in finisher.spec.missing_values)
+    what = "a missing value" if missing else repr("&".join(map(str, said)))
+    return row, f"column {term.name}: {what} is none of the categories that the model knows, and unseen is 'error'"
+
+
+def blocks_of(finisher: Finisher, data: Any, unseen: str = "ignore") -> Iterator[tuple[str, Block]]:
+    """(file, rows) of raw files in their order, without labels; errors as in ``RawRows.rows``."""
     raw = RawRows(finisher, data)
     for source in raw.sources:
         lines = 0
         for task in raw.tasks(source):
             more = 0
-            for batch, block in raw.rows(task, lines):
+            for batch, block, _ in raw.rows(task, lines, unseen):
                 more += batch.n_lines
                 yield source.path, block
             lines += more
 
 
-def table_block(finisher: Finisher, data: Any, first: int = 0) -> Block:
+def table_block(finisher: Finisher, data: Any, first: int = 0, unseen: str = "ignore") -> Block:
     """The rows of a table in memory.
 
     Raises
     ------
-    DataError : naming the first row that cannot be used. SchemaError : a column that is missing.
+    DataError : naming the first row that cannot be used, or, where ``unseen`` is "error", that has a category which is
+    not known. SchemaError : a column that is missing.
     """
     columns, n_rows = values.as_columns(data)
     found = extract(finisher.spec, columns, n_rows, label=False)
     if found.bad:
         row, reason = min(found.bad.items())
         raise DataError(reason, row=first + row)
+    if unseen == "error" and (place := first_unknown(finisher, columns, finisher.unknown(found))):
+        raise DataError(place[1], row=first + place[0])
     return block_of(finisher, found)
 
 

@@ -241,6 +241,17 @@ class Finisher:
     def rows(self, found: Extracted) -> tuple[np.ndarray, ...]:
         return self(found.indptr, found.codes, found.values)
 
+    def unknown(self, found: Extracted) -> tuple[np.ndarray, np.ndarray]:
+        """Row and term, int64, of each category that is none of those known one by one, and so becomes no feature."""
+        learned, terms = self.learned, (found.codes >> np.uint64(32)).astype(np.int64)
+        lost = np.zeros(terms.size, bool)
+        for t in np.flatnonzero(learned.kind == EXACT).tolist():
+            mine = np.flatnonzero(terms == t)
+            keys = learned.keys[learned.keys_at[t] : learned.keys_at[t + 1]]
+            lost[mine] = ~np.isin(found.codes[mine].astype(np.uint32), keys)
+        places = np.flatnonzero(lost)
+        return np.searchsorted(found.indptr, places, "right") - 1, terms[places]
+
 
 def idf_of(learned: Learned, counts: np.ndarray) -> np.ndarray:
     """ln((1 + n) / (1 + df)) + 1, float64, for the ``counts`` df of n texts."""
