@@ -93,9 +93,14 @@ def _as_text(
     if files.is_directory(out):
         raise RunError(f"{out}: a directory; name the file, or a directory that does not end in .csv")
     if files.exists(out) and not overwrite:
-        raise RunError(f"{out}: exists; allow to overwrite it")
+        raise RunError(f"{out}: exists; overwrite it with overwrite=True, --overwrite")
     hidden = files.join(files.parent_directory(out), f".{files.base_name(out)}.predictions")
-    result, made = _as_parquet(asked, data, hidden, keep, True, progress)
+    try:
+        result, made = _as_parquet(asked, data, hidden, keep, True, progress)
+    except BaseException:
+        if files.exists(hidden) and not files.list_directory(hidden):  # nothing to go on from
+            files.remove_tree(hidden)
+        raise
     if files.absolute(out) in map(files.absolute, made):
         raise RunError(f"{out}: is an input; write the predictions to another file")
     columns = write_csv(list(made.values()), list(made) if len(made) > 1 else None, out)

@@ -190,6 +190,9 @@ def test_categories_that_the_model_does_not_know_can_be_an_error(columns, tmp_pa
             predict(model, path, str(tmp_path / out), scores=True, unseen="error")
     scores = pq.read_table(tmp_path / "out" / "rows.csv.parquet")["score"].to_numpy()
     assert np.array_equal(model.decision_function(table), scores)
+    with pytest.raises(DataError, match="'green'"):
+        predict(model, path, str(tmp_path / "said.csv"), unseen="error")
+    assert not [name for name in os.listdir(tmp_path) if "said" in name]
     with pytest.raises(DataError, match="row 7: column t: 'green'"):
         model.decision_function(table, unseen="error")
     with pytest.raises(DataError, match="row 50: column t: a missing value is none"):
