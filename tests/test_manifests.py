@@ -167,3 +167,48 @@ def test_scripts_of_slurm_are_shell(name):
     options = [line for line in lines if line.startswith("#SBATCH ")]
     assert lines[0] == "#!/bin/bash" and len(options) >= 7
     assert any(line.startswith("#SBATCH --signal=B:TERM@") for line in options) and "#SBATCH --requeue" in options
+
+
+FAKES = {
+    "scontrol": 'echo "JobId=7 Command=$RECIPE/train.sbatch JobState=RUNNING"',
+    "sbatch": "echo 8",
+    "scancel": 'echo "scancel $*" >> calls',
+    "sleep": "exit 0",
+    "python": 'case "$*" in *dask_scheduler*) echo "{}" > "$PWD/bigclf-7/scheduler.json"; exec /bin/sleep 60 ;;'
+    ' "-m bigclf.tls"*) touch "$PWD/bigclf-7/ca.pem" "$PWD/bigclf-7/tls.yaml" ;; *) echo tls://here:1 ;; esac',
+    "squeue": 'echo squeue >> calls; echo "RUNNING (None)"',
+    "bigclf": 'echo bigclf >> calls; [ "$(grep -c bigclf calls)" -lt "$LOSES" ] || exit 0; /bin/sleep "$LASTS"; exit 5',
+}
+
+
+def driven(tmp_path, without=(), **env):
+    """train.sbatch among programs that only say what they were called for: exit code, log, calls."""
+    (tmp_path / "bin").mkdir()
+    for name in "dirname sed mkdir chmod cp date rm touch cat grep sort uniq paste pkill bash".split():
+        if (found := shutil.which(name)) is None:
+            pytest.skip(f"there is no {name}")
+        (tmp_path / "bin" / name).symlink_to(found)
+    for name, text in FAKES.items():
+        if name not in without:
+            (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{text}\n")
+            (tmp_path / "bin" / name).chmod(0o755)
+    given = {"PATH": str(tmp_path / "bin"), "RECIPE": str(RECIPES / "slurm"), "SLURM_JOB_ID": "7", "LASTS": "0",
+             "SLURMD_NODENAME": "here", "SLURM_JOB_PARTITION": "debug", "LOSES": "1000", **env}  # fmt: skip
+    done = subprocess.run(["bash", RECIPES / "slurm" / "train.sbatch", "job.yaml"], cwd=tmp_path, env=given, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)  # fmt: skip
+    return done.returncode, done.stdout, (tmp_path / "calls").read_text().split("\n")
+
+
+def test_a_driver_under_slurm_does_not_wait_for_ever_for_a_word_of_it(tmp_path):
+    code, log, calls = driven(tmp_path, without=["squeue"])
+    assert code == 5 and calls.count("bigclf") == 1 and "scancel 8" in calls
+    assert "for 600 seconds SLURM has not said what became of the workers' jobs: unknown" in log
+    assert "squeue: command not found" in log and "== ended with exit code 5" in log
+
+
+def test_a_driver_under_slurm_tries_once_more_and_again_after_it_had_workers_for_long(tmp_path):
+    code, log, calls = driven(tmp_path)
+    assert code == 5 and calls.count("bigclf") == 2 and log.count("the driver tries once more") == 1
+    (tmp_path / "long").mkdir()
+    code, log, calls = driven(tmp_path / "long", LOSES="4", LASTS="0.01", STEADY="0")
+    assert code == 0 and calls.count("bigclf") == 4 and log.count("the driver tries once more") == 3
