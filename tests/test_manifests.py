@@ -181,10 +181,14 @@ FAKES = {
 }
 
 
+USED = ["bash", "cat", "chmod", "cp", "date", "dirname", "grep", "mkdir", "paste", "pkill", "rm", "sed", "sort", "touch",
+        "uniq"]  # fmt: skip
+
+
 def driven(tmp_path, without=(), **env):
     """train.sbatch among programs that only say what they were called for: exit code, log, calls."""
     (tmp_path / "bin").mkdir()
-    for name in "dirname sed mkdir chmod cp date rm touch cat grep sort uniq paste pkill bash".split():
+    for name in USED:
         if (found := shutil.which(name)) is None:
             pytest.skip(f"there is no {name}")
         (tmp_path / "bin" / name).symlink_to(found)
