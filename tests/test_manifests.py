@@ -181,8 +181,8 @@ FAKES = {
 }
 
 
-USED = ["bash", "cat", "chmod", "cp", "date", "dirname", "grep", "mkdir", "paste", "pkill", "rm", "sed", "sort", "touch",
-        "uniq"]  # fmt: skip
+USED = ["bash", "cat", "chmod", "cp", "date", "dirname", "grep", "mkdir", "paste", "pkill", "rm", "sed", "sort",
+        "touch", "uniq"]  # fmt: skip
 
 
 def driven(tmp_path, without=(), **env):
