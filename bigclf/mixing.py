@@ -20,6 +20,7 @@ from bigclf.deltas import Delta, applied
 from bigclf.jit import inner, kernel
 
 FAN = 16  # copies that one node of the tree joins
+ADDED = 4  # copies whose steps add up at most, where those of slow learners do
 TRACE = 1e-200  # what a copy counts that has nothing to count: nothing beside others, and alike where none has any
 
 
@@ -119,33 +120,90 @@ def totals(*names: str) -> Rule:
     return Rule(add, join)
 
 
-def _add_averaged(total: Any, start: Any, copy: Any, share: float) -> None:
+def _add_steps(total: Any, start: Any, copy: Any) -> None:
+    """Take in the steps of a copy and what its drift says of the weights at each of them."""
     before, now = start.weights.reshape(-1), copy.weights.reshape(-1)
     drifts = total.drift.reshape(-1), start.drift.reshape(-1), copy.drift.reshape(-1)
-    accumulate(total.weights.reshape(-1), before, now, float(share))
     accumulate_drift(drifts[0], drifts[1], drifts[2], before, now, float(copy.steps[0]))
     total.steps[:] += copy.steps - start.steps
+
+
+def _joined_steps(total: Any, start: Any, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(drift, steps) of the mixed ``weights``. The sum of the weights over t steps is S = t w - drift, and
+    S = S_0 + sum_k (S_k - S_0). Solved for the drift after t' steps:  drift' = drift_0 + t' (w' - w_0) - total."""
+    steps = start.steps + total.steps
+    change = np.zeros(weights.size)
+    accumulate(change, start.weights.reshape(-1), weights.reshape(-1), float(steps[0]))
+    change -= total.drift.reshape(-1)
+    drift = np.empty_like(start.drift)
+    interpolate(start.drift.reshape(-1), change, 1.0, drift.reshape(-1))
+    return drift, steps
+
+
+def _add_averaged(total: Any, start: Any, copy: Any, share: float) -> None:
+    accumulate(total.weights.reshape(-1), start.weights.reshape(-1), copy.weights.reshape(-1), float(share))
+    _add_steps(total, start, copy)
     _add_mean(total[3:], start[3:], copy[3:], share)
 
 
 def _join_averaged(total: Any, start: Any, shares: float) -> Any:
-    """The sum of the weights over t steps is S = t w - drift, and S = S_0 + sum_k (S_k - S_0). Solved for the drift
-    of the mixed weights w' after t' steps:  drift' = drift_0 + t' (w' - w_0) - total."""
-    steps = start.steps + total.steps
-    weights = np.empty_like(start.weights)
-    before, after = start.weights.reshape(-1), weights.reshape(-1)
-    interpolate(before, total.weights.reshape(-1), 1.0 / shares if shares > 0 else 0.0, after)
-    change = np.zeros(weights.size)
-    accumulate(change, before, after, float(steps[0]))
-    change -= total.drift.reshape(-1)
-    drift = np.empty_like(start.drift)
-    interpolate(start.drift.reshape(-1), change, 1.0, drift.reshape(-1))
-    return type(start)(weights, drift, steps, *_moved_arrays(total[3:], start[3:], 1.0 / shares if shares > 0 else 0.0))
+    scale = 1.0 / shares if shares > 0 else 0.0
+    (weights,) = _moved_arrays(total[:1], start[:1], scale)
+    return type(start)(weights, *_joined_steps(total, start, weights), *_moved_arrays(total[3:], start[3:], scale))
 
 
 # Averaged models: weights (and what follows the first three arrays) mix by their shares; the average stays the mean
 # over every step any copy took, once each.
 AVERAGED = Rule(_add_averaged, _join_averaged)
+
+
+@kernel
+def accumulate_pulled(total, start, copy, before, now, part):  # type: ignore[no-untyped-def]
+    """total += S / (1 - e^(-part S)) (copy - start), S = now - before, place by place; of S = 0: 1 / part"""
+    for j in range(total.size):
+        pull, moved = now[j] - before[j], np.float64(copy[j]) - np.float64(start[j])
+        if moved != 0:
+            total[j] += moved * (pull / -np.expm1(-part * pull) if pull > 0 else 1.0 / part)
+
+
+@kernel
+def interpolate_pulled(start, total, pull, part, out):  # type: ignore[no-untyped-def]
+    """out = start + (1 - e^(-part S)) / S total, S = ``pull``; where total is 0 start keeps its bits."""
+    for j in range(out.size):
+        if total[j] == 0:
+            out[j] = start[j]
+        else:
+            scale = -np.expm1(-part * pull[j]) / pull[j] if pull[j] > 0 else part
+            out[j] = np.float64(start[j]) + scale * total[j]
+
+
+def _part_of(copies: float) -> float:
+    """The part of the rows of so many copies that steps add up over."""
+    return min(1.0, ADDED / copies) if copies > 0 else 1.0
+
+
+def _add_pulled(total: Any, start: Any, copy: Any, share: float) -> None:
+    accumulate_pulled(total.weights, start.weights, copy.weights, start.pull, copy.pull, _part_of(share))
+    _add_steps(total, start, copy)
+    accumulate(total.pull, start.pull, copy.pull, 1.0)
+
+
+def _join_pulled(total: Any, start: Any, shares: float) -> Any:
+    weights = np.empty_like(start.weights)
+    interpolate_pulled(start.weights, total.weights, total.pull, _part_of(shares), weights)
+    return type(start)(weights, *_joined_steps(total, start, weights), *_moved_arrays(total[3:], start[3:], 1.0))
+
+
+# Averaged models of learners whose steps shorten as rows are fitted, each by the part h of the way to what its row asks
+# for; the array ``pull`` of the state has the sum of h at each feature. After a sum of s a weight has gone 1 - e^-s of
+# the way to w*, where its rows have it: copy k says w* = w_0 + (w_k - w_0) / (1 - e^-s_k). One learner over all rows
+# would have gone 1 - e^-S of the way, S = sum_k s_k, to the mean of the w* by s_k:
+#     w = w_0 + (1 - e^-S) / S  sum_k s_k / (1 - e^-s_k) (w_k - w_0).
+# Where copies have learned all that their rows can teach (s_k large) this is a mean, where each has gone a short way
+# their steps add up. Rows of many features fit together sooner than s, which looks at one feature, can tell, and steps
+# of many copies would go too far: of more than ``ADDED`` copies S counts in part, as of so many. A share is the
+# number of copies that a state was joined from; what it was joined with is undone before it is joined with others.
+PULL = Rule(_add_pulled, _join_pulled)
 
 
 @kernel

@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
+from making import random_rows
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "jobs" / "experiments"))
+import averaging_epochs
 import confidence_weighted
 import label_noise
 import sorted_groups
@@ -115,3 +117,21 @@ def test_sorted_rows_are_one_class_after_the_other_and_each_in_its_order():
 def test_the_loss_of_sorting_is_against_groups_of_mixed_rows():
     runs = {"one group": [80.0, 88.0], "groups": [79.0, 87.5], "sorted groups": [70.0, 85.25]}
     assert sorted_groups.line("arow", runs) == "| arow | 88.00 | 87.50 | 85.25 | 2.25 |"
+
+
+def test_c_is_chosen_for_the_epochs_that_follow_and_an_early_stop_keeps_the_best_epoch(monkeypatch):
+    x, y = random_rows(120, 12, 0.5, noise=1.0)
+    train, test = averaging_epochs.Rows(x[:90], y[:90]), averaging_epochs.Rows(x[90:], y[90:])
+    monkeypatch.setattr(averaging_epochs, "PRICES", np.array([1e-3, 1.0]))
+    seen = {C: averaging_epochs.learned(train, test, 3, "averaged_pa1", C=C)[1] for C in (1e-3, 1.0)}
+    found = averaging_epochs.chosen(train, test, 3, "averaged_pa1")
+    for what, place in (("one epoch", 0), ("3 epochs", -1)):
+        (price,) = [p["C"] for name, p in found.items() if name.endswith(what)]
+        assert seen[price][place] == max(accuracies[place] for accuracies in seen.values())
+    assert averaging_epochs.chosen(train, test, 3, "averaged_pa") == {"averaged_pa": {}}
+    (one,) = averaging_epochs.run(train, test, 3, "averaged_pa").values()
+    model, judged = averaging_epochs.learned(*averaging_epochs.tenth(train), one["kept"], "averaged_pa")
+    assert len(one["curve"]) == 3 and judged[-1] == max(judged)
+    assert one["early"] == 100 * np.mean(model.predict(test.x) == test.y)
+    shown = averaging_epochs.line("pa", {"curve": [85.0, 87.5, 86.0], "early": 87.25, "kept": 2})
+    assert shown == "| pa | 85.00 | 87.50 (2) | 86.00 | 87.25 (2) |"

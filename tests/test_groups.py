@@ -19,9 +19,21 @@ from bigclf.deltas import difference
 from bigclf.errors import Interrupted
 from bigclf.jit import random_state, shuffle_runs
 from bigclf.losses import LOSSES, REGRESSION
-from bigclf.methods import METHODS, perceptron
+from bigclf.methods import METHODS, passive_aggressive, perceptron
 from bigclf.methods import dual_coordinate_descent as dcd
-from bigclf.mixing import AVERAGED, FAN, MEAN, SUM, Mixture, agree, half_distance, line_search, next_penalty
+from bigclf.mixing import (
+    ADDED,
+    AVERAGED,
+    FAN,
+    MEAN,
+    PULL,
+    SUM,
+    Mixture,
+    agree,
+    half_distance,
+    line_search,
+    next_penalty,
+)
 from bigclf.model import Model
 from bigclf.training import fit
 from bigclf.training.run_directory import RunDirectory
@@ -379,9 +391,17 @@ def states(kind, count, seed=0, n=40, changed=0.2):
     start = rng.standard_normal(n)
     if kind is perceptron.Shared:
         return kind(start), [kind(moved(start)) for _ in range(count)]
-    drift = rng.standard_normal(n)
-    copies = [kind(moved(start), moved(drift), np.array([10 + rng.integers(50)])) for _ in range(count)]
-    return kind(start, drift, np.array([10])), copies
+    drift, pull = rng.standard_normal(n), rng.uniform(size=n)
+
+    def copy():
+        arrays = moved(start), moved(drift), np.array([10 + rng.integers(50)])
+        if kind is perceptron.Averaged:
+            return kind(*arrays)
+        grown = np.where(arrays[0] != start, pull + rng.exponential(size=n) * 10.0 ** rng.integers(-9, 3, n), pull)
+        return kind(*arrays, grown)
+
+    copies = [copy() for _ in range(count)]
+    return kind(start, drift, np.array([10]), *(() if kind is perceptron.Averaged else (pull,))), copies
 
 
 def blended(rule, start, copies, shares, height=0):
@@ -396,8 +416,9 @@ def same_bits(a, b):
         np.testing.assert_array_equal(one.view(np.uint64), other.view(np.uint64))
 
 
-RULES = [(MEAN, perceptron.Shared), (SUM, perceptron.Shared), (AVERAGED, perceptron.Averaged)]
-every_rule = pytest.mark.parametrize(("rule", "kind"), RULES, ids=["mean", "sum", "averaged"])
+RULES = [(MEAN, perceptron.Shared), (SUM, perceptron.Shared), (AVERAGED, perceptron.Averaged),
+         (PULL, passive_aggressive.Pulled)]  # fmt: skip
+every_rule = pytest.mark.parametrize(("rule", "kind"), RULES, ids=["mean", "sum", "averaged", "pull"])
 COUNTS = [1, 2, FAN - 1, FAN, FAN + 1, 2 * FAN + 3, FAN * FAN, FAN * FAN + 1, FAN * FAN + 2 * FAN + 5]
 
 
@@ -428,6 +449,33 @@ def test_however_deep_the_tree_averages_are_over_every_step_once(count):
     np.testing.assert_allclose(
         mixed.weights, np.average([c.weights for c in copies], axis=0, weights=shares), atol=1e-12
     )
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_however_deep_the_tree_steps_add_up_as_far_as_they_were_short(count):
+    start, copies = states(passive_aggressive.Pulled, count)
+    mixed = blended(PULL, start, copies, [1.0] * count)
+    part = min(1.0, ADDED / count)
+    pulls = np.maximum([copy.pull - start.pull for copy in copies], 1e-300)  # of 0 the limit
+    pull = pulls.sum(axis=0)
+    steps = (pulls / -np.expm1(-pulls) * [copy.weights - start.weights for copy in copies]).sum(axis=0)
+    np.testing.assert_allclose(mixed.weights, start.weights - np.expm1(-part * pull) / pull * steps, rtol=1e-9)
+    np.testing.assert_allclose(mixed.pull, start.pull + pull, rtol=1e-12)
+    sums = [copy.steps[0] * copy.weights - copy.drift for copy in (start, mixed, *copies)]
+    np.testing.assert_allclose(sums[1] - sums[0], np.sum(sums[2:] - sums[0], axis=0), rtol=1e-9, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [2, ADDED, 3 * ADDED, FAN + 4])
+def test_copies_on_their_way_to_one_place_are_mixed_to_where_one_learner_would_be(count):
+    rng = np.random.default_rng(count)
+    begun, goal = rng.standard_normal((2, 30))
+    pulls = rng.exponential(size=(count, 30)) * 10.0 ** rng.integers(-6, 2, (count, 30))
+    start = passive_aggressive.Pulled(begun, np.zeros(30), np.zeros(1, np.int64), np.zeros(30))
+    ways = [goal + (begun - goal) * np.exp(-pull) for pull in pulls]
+    copies = [start._replace(weights=way, pull=pull) for way, pull in zip(ways, pulls, strict=True)]
+    mixed = blended(PULL, start, copies, [1.0] * count)
+    gone = min(1.0, ADDED / count) * pulls.sum(axis=0)
+    np.testing.assert_allclose(mixed.weights, goal + (begun - goal) * np.exp(-gone), rtol=1e-12, atol=1e-9)
 
 
 @every_rule

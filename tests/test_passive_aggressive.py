@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from making import Case, block_of, learn, random_rows, separable_rows
+from making import Case, block_of, learn, mix, random_rows, separable_rows
 from scipy.optimize import minimize
 
+from bigclf.methods import resolve
 from bigclf.training import fit
 
 KINDS = ("pa", "pa1", "pa2")
@@ -198,3 +200,43 @@ def test_the_averaged_answer_is_the_mean_over_all_steps(algo, bias):
         total += state.weights
     np.testing.assert_array_equal(shared.weights, state.weights)
     np.testing.assert_allclose(Case("averaged_" + algo, "hinge").weights(shared), total / 60, rtol=0, atol=1e-12)
+
+
+def copies_by_pull(x, y, parts, C):
+    """(start of two groups mixed by pull, what each part of the rows made of it, their setting)"""
+    setting = resolve("averaged_pa2", "hinge", None, None, {"C": C}, groups=2)
+    assert setting.settings["mixing"] == "pull"
+    start, block, copies = setting.shared(x.shape[1], "float64"), block_of(x, y), []
+    for part in parts:
+        copies.append(type(start)(*(array.copy() for array in start)))
+        setting.kernel()(block, part, copies[-1], (), setting.params(), np.zeros(len(y)))
+    return start, copies, setting
+
+
+def test_the_pull_is_counted_where_rows_are_learned_from_and_only_to_be_mixed_by():
+    x, y = random_rows(40, 9, seed=2)
+    _, (copy,), setting = copies_by_pull(x, y, [np.arange(40)], 0.3)
+    weights, pull = np.zeros(10), np.zeros(10)
+    for row, label in zip(x.toarray().astype(float), y, strict=True):
+        lack, rate = 1 - label * row @ weights[:9], 1 / (row @ row + 0.5 / 0.3)
+        if lack > 0:
+            weights[:9] += rate * lack * label * row
+            pull[:9] += rate * row**2
+    np.testing.assert_allclose(copy.pull, pull, rtol=1e-9)
+    np.testing.assert_allclose(copy.weights, weights, rtol=1e-9)
+    assert setting.kernel() is resolve("averaged_pa2", "hinge", None, None, {}).kernel()
+    for options in ({}, {"mixing": "rows", "groups": 2}):
+        assert resolve("averaged_pa2", "hinge", None, None, {}, **options).shared(9, "float64").pull.size == 0
+
+
+def test_of_slow_learners_groups_come_as_far_as_one_learner_and_their_mean_does_not():
+    rng = np.random.default_rng(0)
+    places, values = rng.integers(0, 20, 900), rng.uniform(0.5, 2.0, 20).astype(np.float32)
+    x = sp.csr_matrix((values[places], places, np.arange(901)), (900, 20))  # rows of one feature: nothing is shared
+    y = np.where(places % 3, 1, -1)
+    parts = np.split(np.arange(900), [100, 400, 500])
+    start, copies, setting = copies_by_pull(x, y, parts, 0.003)
+    serial = copies_by_pull(x, y, [np.arange(900)], 0.003)[1][0]
+    np.testing.assert_allclose(mix(setting.rule, start, copies, [1.0] * 4).weights, serial.weights, rtol=0.01)
+    mean = mix(setting.method.mixings["uniform"], start, copies, [1.0] * 4).weights
+    assert np.abs(mean[:20] / serial.weights[:20]).max() < 0.35

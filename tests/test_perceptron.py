@@ -93,6 +93,22 @@ def test_the_lazy_average_equals_the_naive_one(bias, seed):
     assert np.abs(AVERAGED.weights(shared) - shared.weights).max() > 0.01
 
 
+def test_every_epoch_s_average_is_scikit_learn_s():
+    from sklearn.linear_model import SGDClassifier
+
+    x, y = random_rows(200, 25, noise=1.0)
+    block, order, state = block_of(x, y), np.arange(200), None
+    other = SGDClassifier(
+        loss="perceptron", learning_rate="constant", eta0=1.0, penalty=None, average=True, shuffle=False,
+        fit_intercept=False,
+    )  # fmt: skip
+    for _ in range(10):
+        shared, nothing, *_ = learn(AVERAGED, block, 25, order, state)
+        state = shared, nothing
+        other.partial_fit(x.astype(float), y, classes=[-1, 1])
+        np.testing.assert_allclose(AVERAGED.weights(shared)[:25], other.coef_[0], rtol=0, atol=1e-10)
+
+
 def test_of_mixed_copies_the_average_is_over_every_step_of_every_copy():
     x, y = random_rows(120, 25)
     block = block_of(x, y)

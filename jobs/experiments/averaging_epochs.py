@@ -1,0 +1,116 @@
+"""Averages over many epochs: whether the answer gets worse from epoch to epoch, and what ends it in time.
+
+    python jobs/experiments/averaging_epochs.py OUT --data SHARDS --test SHARDS [--epochs 10]
+
+The averaged perceptron and averaged PA, PA-I and PA-II learn without a bias. C is one of nine values, chosen on every
+tenth row after learning from the others, once for one epoch and once for all of them. `stopped early` is an answer of
+its own: learned from nine tenths of the rows, the state of the epoch that did best on the tenth, ended after two epochs
+without a better one. OUT then holds `averages.json`, `table.md` and `averages.png` (with matplotlib: the extra
+`plots`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+
+import bigclf
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir))
+from one_pass import Rows, accuracy, load, tenth
+
+PRICES = 10.0 ** np.linspace(-4, 0, 9)  # 0.0001, 0.00032 ... 1
+PRICED = ("averaged_pa1", "averaged_pa2")
+ALGOS = ("averaged_perceptron", "averaged_pa", *PRICED)
+HEAD = "| method | first epoch | best (epoch) | last epoch | stopped early (epoch) |\n" + "| --- " * 5 + "|"
+
+
+def learned(rows: Rows, others: Rows, epochs: int, algo: str, **options: Any) -> tuple[Any, list[float]]:
+    """A model, and its accuracy in % on ``others`` after each epoch."""
+    told = (others.x, others.y)
+    model = bigclf.fit(
+        rows.x, rows.y, algo=algo, bias=None, epochs=epochs, validate=told, progress=False, **options
+    )  # fmt: skip
+    return model, [100 * record["validation"]["accuracy"] for record in model.result_.history]
+
+
+def chosen(most: Rows, held: Rows, epochs: int, algo: str) -> dict[str, dict[str, float]]:
+    """Names and parameters to learn with: C as it is best for one epoch and for all of them."""
+    if algo not in PRICED:
+        return {algo: {}}
+    seen = np.array([learned(most, held, epochs, algo, C=float(price))[1] for price in PRICES])
+    places = {"one epoch": int(seen[:, 0].argmax()), f"{epochs} epochs": int(seen[:, -1].argmax())}
+    return {f"{algo}, C = {PRICES[i]:.2g} for {what}": {"C": float(PRICES[i])} for what, i in places.items()}
+
+
+def run(train: Rows, test: Rows, epochs: int, algo: str) -> dict[str, dict[str, Any]]:
+    """By name: the curve of all rows on the test rows, and what stopping early comes to."""
+    (most, held), found = tenth(train), {}
+    for name, parameters in chosen(most, held, epochs, algo).items():
+        curve = learned(train, test, epochs, algo, **parameters)[1]
+        early, judged = learned(most, held, epochs, algo, early_stopping=2, **parameters)
+        reached = 100 * accuracy(early.decision_function(test.x), test)
+        found[name] = {"curve": curve, "early": reached, "kept": int(np.argmax(judged)) + 1}
+    return found
+
+
+def line(name: str, found: dict[str, Any]) -> str:
+    """A row of the table."""
+    curve, best = found["curve"], int(np.argmax(found["curve"]))
+    ends = f"{curve[0]:.2f} | {curve[best]:.2f} ({best + 1}) | {curve[-1]:.2f}"
+    return f"| {name} | {ends} | {found['early']:.2f} ({found['kept']}) |"
+
+
+def draw(found: dict[str, dict[str, Any]], title: str, path: str) -> None:
+    """Accuracy after each epoch, and, dotted, of the answer that was stopped early."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(10, 5), layout="constrained")
+    for number, (name, one) in enumerate(found.items()):
+        axes.plot(range(1, len(one["curve"]) + 1), one["curve"], marker="o", color=f"C{number}", label=name)
+        axes.axhline(one["early"], color=f"C{number}", linestyle=":")
+    axes.set(xlabel="epochs", ylabel="test accuracy in % (dotted: stopped early)", title=title)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.grid(True, alpha=0.2)
+    figure.legend(loc="outside right upper", fontsize="small")
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("out", help="directory of the results")
+    parser.add_argument("--data", required=True, help="shards with two classes to learn from")
+    parser.add_argument("--test", required=True, help="shards to measure on")
+    parser.add_argument("--epochs", type=int, default=10)
+    given = parser.parse_args()
+    warnings.simplefilter("ignore", bigclf.errors.ConvergenceWarning)  # so many epochs are all that is asked for
+    train, test = load(given.data), load(given.test)
+    os.makedirs(given.out, exist_ok=True)
+    found: dict[str, dict[str, Any]] = {}
+    print(HEAD)
+    for algo in ALGOS:
+        new = run(train, test, given.epochs, algo)
+        found |= new
+        print("\n".join(line(name, one) for name, one in new.items()), flush=True)
+    with open(os.path.join(given.out, "averages.json"), "w") as out:
+        json.dump(found, out, indent=1)
+    with open(os.path.join(given.out, "table.md"), "w") as out:
+        out.write("\n".join([HEAD, *(line(name, one) for name, one in found.items())]) + "\n")
+    try:
+        draw(found, f"averages, {train.y.size:,} rows", os.path.join(given.out, "averages.png"))
+    except ModuleNotFoundError as error:
+        print(f"no plot: {error}; pip install 'bigclf[plots]' brings it", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
