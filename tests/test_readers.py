@@ -148,6 +148,8 @@ def digits(text):
 def simple(line, options):
     """The format's description in a few lines of Python; ValueError for what is no row."""
     head, bar, rest = line.partition(b"|")
+    if b"\0" in line:
+        raise ValueError
     words = head.split()
     if words and (head == head.rstrip() or words[-1][:1] == b"'"):
         words.pop()
