@@ -3,7 +3,8 @@
 numba reads back what it finds. A cut or changed file is an exception in the first call, a crash of the process, or
 other machine code than was compiled; and where several processes fill an empty cache at once, the index of one may name
 the code of another. Here every file ends in a checksum of all before it, a file that does not agree is removed and its
-code compiled anew, and no two signatures share a file. What cannot be written is not kept, which costs time only.
+code compiled anew, and no two signatures share a file. What cannot be written is not kept, which costs time only. Who
+wants what another process is compiling waits for it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import hashlib
 import io
 import logging
 import os
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +22,7 @@ from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 log = logging.getLogger("bigclf")
 SEAL = 16  # bytes
+PATIENCE = 120.0  # seconds to wait for a process that compiles the same: it may be frozen
 
 
 def _seal(content: bytes) -> bytes:
@@ -68,9 +71,15 @@ class SignatureFiles:
     def __init__(self, directory: str, base: str, stamp: Any) -> None:
         self.directory, self.base, self.stamp = directory, base, stamp
 
+    def name(self, key: Any) -> str:
+        return f"{self.base}-{hashlib.blake2b(repr(key).encode(), digest_size=8).hexdigest()}"
+
     def of(self, key: Any) -> SealedFiles:
-        name = hashlib.blake2b(repr(key).encode(), digest_size=8).hexdigest()
-        return SealedFiles(self.directory, f"{self.base}-{name}", self.stamp)
+        return SealedFiles(self.directory, self.name(key), self.stamp)
+
+    def lock(self, key: Any) -> str:
+        """Path of a file that is locked while the signature is compiled."""
+        return os.path.join(self.directory, self.name(key) + ".lock")
 
     def load(self, key: Any) -> Any:
         return self.of(key).load(key)
@@ -90,10 +99,52 @@ class KernelCache(FunctionCache):
     def __init__(self, function: Any) -> None:
         super().__init__(function)
         stamp = self._impl.locator.get_source_stamp()
-        self._cache_file = SignatureFiles(self._cache_path, self._impl.filename_base, stamp)  # type: ignore[assignment]
+        self._files = SignatureFiles(self._cache_path, self._impl.filename_base, stamp)
+        self._cache_file = self._files  # type: ignore[assignment]
+        self._lock: io.IOBase | None = None  # held from a load in vain to the save that follows
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """What is on disk, at once or when another process has compiled it; None where it is to be compiled here."""
+        self._let_go()
+        found = super().load_overload(sig, target_context)
+        if found is None:
+            self._lock = _locked(self._files.lock(self._index_key(sig, target_context.codegen())))
+            found = super().load_overload(sig, target_context)
+            if found is not None:
+                self._let_go()
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         try:
             super().save_overload(sig, data)
         except OSError as error:
             log.warning("compiled code is not kept: %s", error)
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._lock is not None:
+            import fcntl
+
+            fcntl.flock(self._lock, fcntl.LOCK_UN)  # a process forked meanwhile has it open, too
+            self._lock.close()
+            self._lock = None
+
+
+def _locked(path: str) -> io.IOBase | None:
+    """A file, open and locked for this process alone; None where that cannot be, or not within ``PATIENCE``: the lock
+    saves work and is needed for nothing else."""
+    import fcntl
+
+    end = time.monotonic() + PATIENCE
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        file = open(path, "wb")  # noqa: SIM115, it is held when this is over
+        while time.monotonic() < end:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return file
+            time.sleep(0.02)
+    except OSError as error:
+        log.debug("compiling without a lock: %s", error)
+    return None

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from making import environment
 
-from bigclf import jit
+from bigclf import jit, kernel_cache
 from bigclf.jit import compiling, kernel
-from bigclf.kernel_cache import SEAL, KernelCache
+from bigclf.kernel_cache import SEAL, KernelCache, SignatureFiles
 
 pytestmark = pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
 
@@ -118,7 +118,85 @@ def test_compilations_are_counted(compiled):
     assert jit.compilations() == (before[0], before[1] + 1)
 
 
-# The lock
+# The locks
+
+
+@pytest.fixture
+def elsewhere():
+    """What another process makes of what it does, over the cache of this one; the process ends with the test."""
+    begun = []
+
+    def start(code, *words):
+        process = subprocess.Popen([sys.executable, "-c", code, *map(str, words)], env=environment(), text=True,
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+        begun.append(process)
+        return process
+
+    yield start
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+LOCK = """
+import sys
+from bigclf.kernel_cache import _locked
+held = _locked(sys.argv[1])
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def halved(numbers):
+    total = np.float64(0)
+    for i in range(numbers.size):
+        total += numbers[i] / 2
+    return total
+
+
+def test_what_another_process_is_compiling_is_waited_for_and_found(elsewhere):
+    """Here it is kept by the test while it waits; nobody but the other process lets go of the lock."""
+    first, second = kernel(halved), kernel(halved)
+    files, key = second._cache._files, None
+
+    def looked_up(asked, lock=files.lock):
+        nonlocal key
+        key = asked
+        return lock(asked)
+
+    second._cache._files.lock = looked_up
+    first(SIGNATURES[0])
+    kept = {path: path.read_bytes() for path in Path(files.directory).glob(f"{files.base}-*.nb?")}
+    for path in kept:
+        path.unlink()
+    (lock,) = Path(files.directory).glob(f"{files.base}-*.lock")
+    other = elsewhere(LOCK, lock)
+    assert other.stdout.readline() == "held\n"
+    thread = threading.Thread(target=second, args=[SIGNATURES[0]])
+    thread.start()
+    while key is None:
+        time.sleep(0.01)
+    thread.join(0.1)
+    assert thread.is_alive() and str(lock) == SignatureFiles.lock(files, key)
+    for path, content in kept.items():
+        path.write_bytes(content)
+    other.communicate("")
+    thread.join()
+    assert second.stats.cache_hits and not second.stats.cache_misses and second(SIGNATURES[0]) == 5.0
+    assert first._cache._lock is None and second._cache._lock is None
+
+
+def test_who_compiles_the_same_and_stands_still_is_not_waited_for_for_ever(elsewhere, monkeypatch):
+    files = doubled._cache._files
+    path = os.path.join(files.directory, "stands-still.lock")
+    other = elsewhere(LOCK, path)
+    assert other.stdout.readline() == "held\n"
+    monkeypatch.setattr("bigclf.kernel_cache.PATIENCE", 0.1)
+    assert kernel_cache._locked(path) is None
+    other.communicate("")
+    again = kernel_cache._locked(path)
+    assert again is not None
+    os.close(again)
 
 
 def test_one_compiles_at_a_time(tmp_path, monkeypatch):
@@ -216,7 +294,7 @@ def test_a_file_system_without_locks_will_do(tmp_path, monkeypatch, caplog):
 
 WARM = """
 import json, sys
-from bigclf import jit
+from bigclf import jit, kernel_cache
 from bigclf.methods import resolve
 from bigclf.training.sources import warm
 warm(resolve("perceptron", None, None, None, {}), int(sys.argv[1]), "float64")
