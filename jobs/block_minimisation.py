@@ -122,12 +122,11 @@ def frontier(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 def draw(runs: list[dict[str, Any]], axis: str, title: str, tol: float, path: str) -> None:
     """Gap against ``axis`` ("bytes" or "seconds"), a line a schedule, both axes logarithmic."""
-    import matplotlib
+    from matplotlib import ticker
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot, ticker
-
-    figure, axes = pyplot.subplots(figsize=(7.5, 5), layout="constrained")
+    figure = Figure(figsize=(7.5, 5), layout="constrained")
+    axes = figure.subplots()
     for run in runs:
         name = run["schedule"]
         x, y = zip(*frontier([(point[axis], point["gap"]) for point in run["points"]]), strict=True)
@@ -139,9 +138,8 @@ def draw(runs: list[dict[str, Any]], axis: str, title: str, tol: float, path: st
     axes.xaxis.set_major_formatter(lambda x, _: format_bytes(int(x)) if axis == "bytes" else f"{x:g}")
     axes.xaxis.set_minor_formatter(ticker.NullFormatter())
     axes.grid(True, which="both", alpha=0.2)
-    axes.legend()
+    figure.legend(loc="outside lower center", ncols=3)  # lines lie everywhere
     figure.savefig(path, dpi=130)
-    pyplot.close(figure)
 
 
 def arguments() -> argparse.Namespace:

@@ -53,12 +53,10 @@ HEAD = "| method | progressive, first epoch | validation, first epoch | validati
 
 def draw(runs: list[dict[str, Any]], title: str, path: str) -> None:
     """Both errors against rows seen, a colour a method."""
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
     for number, run in enumerate(runs):
         colour = f"C{number}"
         for kind, style in (("progressive", "-"), ("validation", "o--")):
@@ -69,7 +67,6 @@ def draw(runs: list[dict[str, Any]], title: str, path: str) -> None:
     axes.grid(True, which="both", alpha=0.2)
     axes.legend(fontsize="small")
     figure.savefig(path, dpi=130)
-    pyplot.close(figure)
 
 
 def main() -> None:

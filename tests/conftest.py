@@ -67,6 +67,16 @@ def client():
         yield client
 
 
+@pytest.fixture(scope="module")
+def address():
+    """Two Dask workers in this process, behind an address."""
+    distributed = pytest.importorskip("distributed")
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    options = dict(threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=":0", protocol="tcp")
+    with distributed.LocalCluster(n_workers=2, **options) as cluster:
+        yield cluster.scheduler_address
+
+
 @pytest.fixture
 def quiet():
     """Runs that are cut short on purpose warn of it; here that is no news."""

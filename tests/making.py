@@ -1,5 +1,6 @@
 """Small data, blocks, states and shards for tests, and the table of cases that the laws are checked on."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 
 import bigclf
@@ -16,6 +18,7 @@ from bigclf.data.convert import write_shards
 from bigclf.losses import REGRESSION
 from bigclf.methods import METHODS, resolve
 from bigclf.training.outcome import answer_rows
+from bigclf.training.run import Run
 
 PACKAGE = Path(bigclf.__file__).parent
 HERE = Path(__file__).parent
@@ -187,3 +190,20 @@ def mix(rule, start, copies, shares):
     for copy, share in zip(copies, shares, strict=True):
         mixture.add(copy, share)
     return mixture.result()
+
+
+@contextlib.contextmanager
+def interrupted_after(commits):
+    """A training inside is stopped, as by Ctrl-C, right after it has committed so many segments."""
+    commit, made = Run._commit, 0
+
+    def stopping(self, last=False):
+        nonlocal made
+        commit(self, last)
+        made += 1
+        if made == commits:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Run, "_commit", stopping)
+        yield

@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from making import block_of, random_rows, shards_of
+from making import block_of, interrupted_after, random_rows, shards_of
 
 import bigclf
 from bigclf.cli import main
@@ -88,24 +88,12 @@ def test_bits_repeat_whatever_the_threads_and_follow_the_seed(shards, schedule):
 @every_other
 @pytest.mark.parametrize("stop_after", [1, 4, 6])
 def test_stopped_in_the_middle_and_resumed_it_has_the_bits_of_one_that_went_on(
-    shards, schedule, stop_after, tmp_path, monkeypatch
+    shards, schedule, stop_after, tmp_path
 ):
     shape = dict(tol=0, epochs=4, segments=3, run_dir=tmp_path / "run", checkpoint_every=0, **given(schedule))
     whole = fit(shards, tol=0, epochs=4, segments=3, **given(schedule))
-    from bigclf.training.run import Run
-
-    commits, commit = [], Run._commit
-
-    def stopping(self, last=False):
-        commit(self, last)
-        commits.append(self.segment)
-        if len(commits) == stop_after:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Run, "_commit", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            fit(shards, **shape)
+    with interrupted_after(stop_after):
+        fit(shards, **shape)
     resumed = fit(shards, resume=True, **shape)
     assert resumed.digest() == whole.digest() and resumed.certificate == whole.certificate
 

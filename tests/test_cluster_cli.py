@@ -2,7 +2,6 @@
 
 import functools
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -20,15 +19,6 @@ import bigclf as package
 distributed = pytest.importorskip("distributed")
 FIT = ["--algo", "pa1", "--epochs", "3", "--groups", "3", "--mixing", "mistakes"]
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-
-
-@pytest.fixture(scope="module")
-def address():
-    """Two workers in this process, behind an address."""
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
-    options = dict(threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=":0", protocol="tcp")
-    with distributed.LocalCluster(n_workers=2, **options) as cluster:
-        yield cluster.scheduler_address
 
 
 @pytest.fixture(scope="module")

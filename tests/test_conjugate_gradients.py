@@ -3,7 +3,7 @@ never falls, the certified optimum is that of the rounds alone, and bits repeat,
 
 import numpy as np
 import pytest
-from making import block_of, random_rows, shards_of
+from making import block_of, interrupted_after, random_rows, shards_of
 from test_dual_coordinate_descent import dual, extended, signs
 
 from bigclf.data.arrays import Arrays
@@ -147,25 +147,15 @@ PLACES = {"resident": "1GB", "streamed": "15.5MB"}
 
 @pytest.mark.filterwarnings("ignore:not converged")
 @pytest.mark.parametrize("place", PLACES)
-def test_bits_repeat_whatever_the_threads_and_after_a_stop(shards, place, tmp_path, monkeypatch):
+def test_bits_repeat_whatever_the_threads_and_after_a_stop(shards, place, tmp_path):
     options = dict(C=0.5, tol=1e-9, epochs=5, memory=PLACES[place], progress=False)
     whole = fit(shards, threads=1, **options)
     assert any("conjugate_steps" in record for record in whole.result_.history)
     assert whole.result_.plan["resident"] == (place == "resident") and whole.result_.repeatable
     assert fit(shards, threads=2, **options).digest() == whole.digest()
-    commits, commit = [], Run._commit
-
-    def stopping(self, last=False):
-        commit(self, last)
-        commits.append(self.epoch)
-        if len(commits) == 3:
-            raise KeyboardInterrupt
-
     given = dict(run_dir=tmp_path / "run", checkpoint_every=0, **options)
-    with monkeypatch.context() as patch:
-        patch.setattr(Run, "_commit", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            fit(shards, **given)
+    with interrupted_after(3):
+        fit(shards, **given)
     resumed = fit(shards, resume=True, **given)
     assert resumed.digest() == whole.digest() and resumed.certificate == whole.certificate
 

@@ -8,7 +8,7 @@ import signal
 
 import numpy as np
 import pytest
-from making import random_rows, run_python, shards_of
+from making import interrupted_after, random_rows, run_python, shards_of
 
 import bigclf
 from bigclf.data import files, row_files
@@ -20,7 +20,6 @@ from bigclf.methods import resolve
 from bigclf.training import fit
 from bigclf.training import plan as planning
 from bigclf.training.problems import make_problems
-from bigclf.training.run import Run
 from bigclf.training.run_directory import load_rows, publish_arrays
 
 D, N = 60, 4000
@@ -200,24 +199,14 @@ def test_they_go_to_disk_where_memory_has_no_room_and_the_plan_says_so(short, tm
     ],
 )  # fmt: skip
 def test_stopped_and_resumed_wherever_they_are_it_has_the_same_bits(
-    shards, before, after, given, stop_after, disk, tmp_path, monkeypatch
+    shards, before, after, given, stop_after, disk, tmp_path
 ):
     shape = dict(tol=0, epochs=4, segments=3, **SMALL | given)
     whole = fit(shards, **shape)
-    commits, commit = [], Run._commit
-
-    def stopping(self, last=False):
-        commit(self, last)
-        commits.append(self.segment)
-        if len(commits) == stop_after:
-            raise KeyboardInterrupt
-
     shape |= dict(run_dir=tmp_path / "run", checkpoint_every=0)
     disk(before)
-    with monkeypatch.context() as patch:
-        patch.setattr(Run, "_commit", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            fit(shards, **shape)
+    with interrupted_after(stop_after):
+        fit(shards, **shape)
     disk(after)
     resumed = fit(shards, resume=True, **shape)
     assert resumed.result_.plan["rows_sides"] == 2 * after

@@ -1,7 +1,6 @@
 """``bigclf submit``: the job file of ``bigclf run`` on a cluster, here or in the background."""
 
 import json
-import logging
 import os
 import shutil
 import signal
@@ -35,15 +34,6 @@ steps:
 - evaluate: {model: m, data: s, output: e.json}
 - predict: {model: m, data: s, output: p}
 """
-
-
-@pytest.fixture(scope="module")
-def address():
-    """Two workers in this process, behind an address."""
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
-    options = dict(threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=":0", protocol="tcp")
-    with distributed.LocalCluster(n_workers=2, **options) as cluster:
-        yield cluster.scheduler_address
 
 
 @pytest.fixture

@@ -14,9 +14,6 @@ SIZE = (7.2, 4.4)  # inches
 
 def draw(outcomes: list[Outcome], directory: str, name: str) -> list[str]:
     """Write the pictures; their paths."""
-    import matplotlib
-
-    matplotlib.use("Agg")
     measured = [outcome for outcome in outcomes if outcome.entries and outcome.entries[0].rounds]
     solved = [outcome for outcome in measured if outcome.job.target is not None]
     paths = [
@@ -28,15 +25,12 @@ def draw(outcomes: list[Outcome], directory: str, name: str) -> list[str]:
 
 
 def picture(drawing: Any, what: Any, path: str, name: str) -> str:
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
-    figure, axes = pyplot.subplots(figsize=SIZE, layout="constrained")
-    try:
-        drawing(axes, what, name)
-        with files.publishing(path) as beside:
-            figure.savefig(beside, format="png", dpi=130)
-    finally:
-        pyplot.close(figure)
+    figure = Figure(figsize=SIZE, layout="constrained")
+    drawing(figure.subplots(), what, name)
+    with files.publishing(path) as beside:
+        figure.savefig(beside, format="png", dpi=130)
     return path
 
 

@@ -86,6 +86,22 @@ def unit_at(units, i):  # type: ignore[no-untyped-def]
     return 1.0
 
 
+@inlined
+def add_bent(g, columns, penalty, pairs, j):  # type: ignore[no-untyped-def]
+    """g + sum_i v_ij D_i p_i, where ``pairs`` holds D_i and p_i; after the last column comes the constant one."""
+    total = g
+    if j == columns.starts.size - 1:
+        for i in range(columns.margins.size):
+            total += penalty.bias * unit_at(columns.units, i) * pairs[i, 0] * pairs[i, 1]
+    else:
+        for p in range(columns.starts[j], columns.starts[j + 1]):
+            if p + AHEAD < columns.rows.size:
+                prefetch(pairs, 2 * np.int64(columns.rows[p + AHEAD]))
+            i = columns.rows[p]
+            total += value_at(columns.values, p) * pairs[i, 0] * pairs[i, 1]
+    return total
+
+
 @functools.cache
 def look(loss: int):  # type: ignore[no-untyped-def]
     """Kernel: pairs [row, 2] = s_i^2 C_i loss''(m_i) and s_i C_i loss'(m_i); gives the sum of losses and the sums of

@@ -63,6 +63,22 @@ def along(column, weights, places, values, sizes):  # type: ignore[no-untyped-de
     return total
 
 
+@inlined
+def narrowed(low, high, s, first, second):  # type: ignore[no-untyped-def]
+    """The bracket in [0, 1] of the lowest point of a convex function with these derivatives at s, and where to look
+    next: Newton's step, the end 1 where that leads there, else the middle of the bracket."""
+    if first < 0:
+        low = s
+    else:
+        high = s
+    to = s - first / second if second > 0 else high
+    if to >= high and high == 1 and s < 1:
+        to = 1.0
+    elif not low < to < high:
+        to = 0.5 * (low + high)
+    return low, high, to
+
+
 def nothing_held(n_features: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """places, values and sizes at the beginning."""
     n = n_features + 1

@@ -68,12 +68,8 @@ def absorb(loss: int):  # type: ignore[no-untyped-def]
 def looked(loss: int, shared: Shared, params: newton.Params) -> Step:
     """The gradient at ``weights`` is known: take the point or a shorter step, then turn."""
     scalars = shared.scalars
-    g, value, _ = newton.gradient(shared, params)
-    steep = dot(g, g)
-    told = Step()
-    if math.isfinite(value):
-        told = Step(value, newton.bound(loss, shared, params, value, steep), shared.weights.copy())
-    elif not scalars[LENGTH]:
+    g, value, steep, told = newton.judged(loss, shared, params)
+    if not scalars[LENGTH] and not math.isfinite(value):
         return Step(value, 0.0, shared.weights.copy())
     length, slope, floor = float(scalars[LENGTH]), float(scalars[MODEL]), ROUNDING * abs(float(scalars[VALUE]))
     if length > 0 and not value <= scalars[VALUE] + ARMIJO * length * slope + floor:

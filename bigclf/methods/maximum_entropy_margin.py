@@ -43,7 +43,7 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import entry, inlined, kernel, prefetch_ahead
-from bigclf.methods.held_rows import along, hold, make_point, nothing_held
+from bigclf.methods.held_rows import along, hold, make_point, narrowed, nothing_held
 from bigclf.methods.winnow import largest_entry
 
 ORDERS = 16  # of the moments: (1/2)^15 / 15! is 2e-17
@@ -203,15 +203,7 @@ def search(shared, mirror, flat):  # type: ignore[no-untyped-def]
     for _ in range(SEARCHES):
         if abs(first) <= flat:
             break
-        if first < 0:
-            low = s
-        else:
-            high = s
-        to = s - first / second if second > 0 else high
-        if to >= high and high == 1 and s < 1:
-            to = 1.0
-        elif not low < to < high:
-            to = 0.5 * (low + high)
+        low, high, to = narrowed(low, high, s, first, second)
         if to == s or low == 1:
             break
         s = to

@@ -63,56 +63,45 @@ def prefetch_classes(block, order, k, weights):  # type: ignore[no-untyped-def]
             prefetch(weights, np.int64(block.indices[p]) * weights.shape[1])
 
 
+def _scores(some: bool):  # type: ignore[no-untyped-def]
+    """Helper: out = W' x_i, of the classes of ``columns`` where they are to be ``some``; accumulated in float64 in the
+    order of the entries, the bias last. Of four entries at a time, so that ``out`` is read and written once for them: a
+    quarter to a third less time, the same bits."""
+
+    @inlined
+    def scores(block, i, weights, bias, columns, out):  # type: ignore[no-untyped-def]
+        for n in range(out.size):
+            out[n] = 0.0
+        p, end = block.indptr[i], block.indptr[i + 1]
+        while p + 4 <= end:
+            j0, j1, j2, j3 = block.indices[p], block.indices[p + 1], block.indices[p + 2], block.indices[p + 3]
+            v0, v1, v2, v3 = entry(block, i, p), entry(block, i, p + 1), entry(block, i, p + 2), entry(block, i, p + 3)
+            for n in range(out.size):
+                c = columns[n] if some else n
+                total = out[n] + np.float64(weights[j0, c]) * v0
+                total = total + np.float64(weights[j1, c]) * v1
+                total = total + np.float64(weights[j2, c]) * v2
+                out[n] = total + np.float64(weights[j3, c]) * v3
+            p += 4
+        for q in range(p, end):
+            j, value = block.indices[q], entry(block, i, q)
+            for n in range(out.size):
+                out[n] += np.float64(weights[j, columns[n] if some else n]) * value
+        if bias != 0:
+            last = weights.shape[0] - 1
+            for n in range(out.size):
+                out[n] += np.float64(weights[last, columns[n] if some else n]) * bias
+
+    return scores
+
+
+scores_of_columns, _scores_of_all = _scores(some=True), _scores(some=False)
+
+
 @inlined
 def scores_of(block, i, weights, bias, out):  # type: ignore[no-untyped-def]
-    """out = W' x_i, accumulated in float64 in the order of the entries, the bias last. Of four entries at a time, so
-    that ``out`` is read and written once for them: a quarter to a third less time, the same bits."""
-    for c in range(out.size):
-        out[c] = 0.0
-    p, end = block.indptr[i], block.indptr[i + 1]
-    while p + 4 <= end:
-        j0, j1, j2, j3 = block.indices[p], block.indices[p + 1], block.indices[p + 2], block.indices[p + 3]
-        v0, v1, v2, v3 = entry(block, i, p), entry(block, i, p + 1), entry(block, i, p + 2), entry(block, i, p + 3)
-        for c in range(out.size):
-            total = out[c] + np.float64(weights[j0, c]) * v0
-            total = total + np.float64(weights[j1, c]) * v1
-            total = total + np.float64(weights[j2, c]) * v2
-            out[c] = total + np.float64(weights[j3, c]) * v3
-        p += 4
-    for q in range(p, end):
-        j, value = block.indices[q], entry(block, i, q)
-        for c in range(out.size):
-            out[c] += np.float64(weights[j, c]) * value
-    if bias != 0:
-        last = weights.shape[0] - 1
-        for c in range(out.size):
-            out[c] += np.float64(weights[last, c]) * bias
-
-
-@inlined
-def scores_of_columns(block, i, weights, bias, columns, out):  # type: ignore[no-untyped-def]
-    """out = w_c.x_i of the classes of ``columns``, as ``scores_of``."""
-    for n in range(columns.size):
-        out[n] = 0.0
-    p, end = block.indptr[i], block.indptr[i + 1]
-    while p + 4 <= end:
-        j0, j1, j2, j3 = block.indices[p], block.indices[p + 1], block.indices[p + 2], block.indices[p + 3]
-        v0, v1, v2, v3 = entry(block, i, p), entry(block, i, p + 1), entry(block, i, p + 2), entry(block, i, p + 3)
-        for n in range(columns.size):
-            c = columns[n]
-            total = out[n] + np.float64(weights[j0, c]) * v0
-            total = total + np.float64(weights[j1, c]) * v1
-            total = total + np.float64(weights[j2, c]) * v2
-            out[n] = total + np.float64(weights[j3, c]) * v3
-        p += 4
-    for q in range(p, end):
-        j, value = block.indices[q], entry(block, i, q)
-        for n in range(columns.size):
-            out[n] += np.float64(weights[j, columns[n]]) * value
-    if bias != 0:
-        last = weights.shape[0] - 1
-        for n in range(columns.size):
-            out[n] += np.float64(weights[last, columns[n]]) * bias
+    """out = W' x_i, of all classes."""
+    _scores_of_all(block, i, weights, bias, out, out)
 
 
 @inlined

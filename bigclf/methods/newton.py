@@ -216,13 +216,12 @@ def started(shared: Any) -> Step:
     return Step()
 
 
-def gradient(shared: Any, params: Params) -> tuple[np.ndarray, float, float]:
-    """From the sums of a read, at ``weights``: g, P and ||w||^2; a free bias has no part in the norm."""
+def gradient(shared: Any, params: Params) -> tuple[np.ndarray, float]:
+    """From the sums of a read, at ``weights``: g and P; a free bias has no part in the norm."""
     w = shared.weights.astype(np.float64)
     if params.free:
         w[-1] = 0.0
-    square = dot(w, w)
-    return w + shared.total, 0.5 * square + float(shared.figures[LOSS]), square
+    return w + shared.total, 0.5 * dot(w, w) + float(shared.figures[LOSS])
 
 
 def bound(loss: int, shared: Any, params: Params, value: float, steep: float) -> float:
@@ -230,10 +229,19 @@ def bound(loss: int, shared: Any, params: Params, value: float, steep: float) ->
     return balanced(loss, shared) if params.free else value - 0.5 * steep
 
 
+def judged(loss: int, shared: Any, params: Params) -> tuple[np.ndarray, float, float, Step]:
+    """g, P and ||g||^2 at ``weights``, and what is told of them: nothing where P is no number."""
+    g, value = gradient(shared, params)
+    steep = dot(g, g)
+    if not math.isfinite(value):
+        return g, value, steep, Step()
+    return g, value, steep, Step(value, bound(loss, shared, params, value, steep), shared.weights.copy())
+
+
 def looked(loss: int, shared: Any, params: Params) -> Step:
     """The gradient at ``weights`` is known: take the point or a shorter step, and begin conjugate gradients."""
     scalars = shared.scalars
-    g, value, square = gradient(shared, params)
+    g, value = gradient(shared, params)
     steep = dot(g, g)
     told = value, bound(loss, shared, params, value, steep), shared.weights.copy()
     length, promised = scalars[LENGTH], 2.0 * scalars[MODEL]

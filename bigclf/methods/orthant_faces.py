@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bigclf.jit import kernel, prefetch
-from bigclf.methods.columns import AHEAD, LARGE, NU, Columns, Penalty, unit_at, value_at
+from bigclf.methods.columns import AHEAD, LARGE, NU, Columns, Penalty, add_bent, unit_at, value_at
 from bigclf.methods.method import Both, in_turn
 
 LEAVING = 10  # weights, and
@@ -94,15 +94,7 @@ def begin(columns, penalty, pairs, w, sought, slopes, diagonal, face, first, end
         l1 = 0.0 if constant and penalty.free else penalty.l1
         l2 = 0.0 if constant and penalty.free else penalty.l2
         g = slopes[j] + (l2 + NU) * (sought[j] - w[j]) + (l1 if sought[j] > 0 else -l1)
-        if constant:
-            for i in range(columns.margins.size):
-                g += penalty.bias * unit_at(columns.units, i) * pairs[i, 0] * pairs[i, 1]
-        else:
-            for p in range(columns.starts[j], columns.starts[j + 1]):
-                if p + AHEAD < columns.rows.size:
-                    prefetch(pairs, 2 * np.int64(columns.rows[p + AHEAD]))
-                i = columns.rows[p]
-                g += value_at(columns.values, p) * pairs[i, 0] * pairs[i, 1]
+        g = add_bent(g, columns, penalty, pairs, j)
         face.gradient[k], face.residual[k], face.step[k] = -g, -g, 0.0
         face.direction[k] = -g / diagonal[j]
         rz += g * (g / diagonal[j])

@@ -35,7 +35,7 @@ import numpy as np
 from bigclf.block import Counts
 from bigclf.jit import dot_ahead, inlined, kernel, prefetch_ahead
 from bigclf.methods import p_norm_vector
-from bigclf.methods.held_rows import along, hold, make_point, nothing_held
+from bigclf.methods.held_rows import along, hold, make_point, narrowed, nothing_held
 from bigclf.methods.p_norm_vector import FACTOR, SCALE, TOTAL, TOUCHED, UNIT, P, norm_of, settle, signed_power
 
 DROWNED = 1e-4  # share of the sum of powers below which what is left of it, a difference, is summed anew
@@ -120,15 +120,7 @@ def search(n, rest, weights, length, places, values):  # type: ignore[no-untyped
     for _ in range(SEARCHES):
         if abs(first) <= SLOPE * norm * norm:
             break
-        if first < 0:
-            low = s
-        else:
-            high = s
-        to = s - first / second if second > 0 else high
-        if to >= high and high == 1 and s < 1:
-            to = 1.0
-        elif not low < to < high:
-            to = 0.5 * (low + high)
+        low, high, to = narrowed(low, high, s, first, second)
         if to == s or low == 1:
             break
         s = to

@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigclf.jit import inner, kernel, prefetch, random_state, shuffle
+from bigclf.jit import inner, kernel, random_state, shuffle
 from bigclf.losses import loss_value
 from bigclf.methods.columns import (
-    AHEAD,
     NU,
     Columns,
     Found,
     Penalty,
+    add_bent,
     balanced,
     best_step,
     clear,
@@ -98,16 +98,7 @@ def cycle(columns, penalty, pairs, w, sought, slopes, diagonal, order, n, far): 
         l1 = 0.0 if constant and penalty.free else penalty.l1
         l2 = 0.0 if constant and penalty.free else penalty.l2
         d = sought[j] - w[j]
-        g = slopes[j] + (l2 + NU) * d
-        if constant:
-            for i in range(columns.margins.size):
-                g += penalty.bias * unit_at(columns.units, i) * pairs[i, 0] * pairs[i, 1]
-        else:
-            for p in range(columns.starts[j], columns.starts[j + 1]):
-                if p + AHEAD < columns.rows.size:
-                    prefetch(pairs, 2 * np.int64(columns.rows[p + AHEAD]))
-                i = columns.rows[p]
-                g += value_at(columns.values, p) * pairs[i, 0] * pairs[i, 1]
+        g = add_bent(slopes[j] + (l2 + NU) * d, columns, penalty, pairs, j)
         v = violation(g, sought[j], l1)
         if sought[j] == 0 and abs(g) < l1 - far:
             n -= 1

@@ -61,11 +61,7 @@ def absorb(loss: int):  # type: ignore[no-untyped-def]
 def looked(loss: int, shared: newton.Shared, params: newton.Params) -> Step:
     """The gradient at ``weights`` is known: is the model to be trusted?"""
     scalars = shared.scalars
-    g, value, _ = newton.gradient(shared, params)
-    steep = dot(g, g)
-    told = Step()
-    if math.isfinite(value):
-        told = Step(value, newton.bound(loss, shared, params, value, steep), shared.weights.copy())
+    g, value, steep, told = newton.judged(loss, shared, params)
     if steep == 0:
         return told._replace(over="done")
     if scalars[LENGTH] > 0:

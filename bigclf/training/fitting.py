@@ -166,7 +166,6 @@ def fit(
         place = files.join(files.scratch_directory(local_dir), "rows") if run_dir is None else files.absolute(run_dir)
         with collected(data, place) as (folder, kind):
             return fit(folder, format=kind, **given, **params)
-    require_numbers({"groups": groups}, "groups")
     require_whole({"groups": groups}, "groups")
     bias = None if bias == "none" else bias
     if features is not None or format is not None or hash_bits is not None:
@@ -283,7 +282,7 @@ def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"opportunistic=True has no effect with {method.asked}: it has no working set")
     if given["opportunistic"] and is_cluster(given["workers"]):
         raise ValueError("opportunistic=True has no effect with workers: it runs in this process")
-    require_numbers(given, "tol", "epochs", "max_seconds", "seed", "checkpoint_every", "threads", "segments")
+    require_numbers(given, "tol", "epochs", "max_seconds", "seed", "checkpoint_every")
     if not given["checkpoint_every"] >= 0:
         raise ValueError(f"checkpoint_every must be at least 0 seconds, not {given['checkpoint_every']!r}")
     if not isinstance(given["callbacks"], list | tuple) or not all(map(callable, given["callbacks"])):
@@ -357,6 +356,7 @@ def require_numbers(given: dict[str, Any], *names: str) -> None:
 
 
 def require_whole(given: dict[str, Any], *names: str) -> None:
+    require_numbers(given, *names)
     for name in names:
         if given[name] is not None and (int(given[name]) != given[name] or given[name] < 1):
             raise ValueError(f"{name} must be a whole number of at least 1, not {given[name]!r}")

@@ -28,7 +28,6 @@ from bigclf.training.fitting import (
     is_cluster,
     linked,
     refuse_what_fit_has,
-    require_numbers,
     require_whole,
 )
 from bigclf.training.memory import PeakMemory, anonymous_bytes
@@ -190,7 +189,6 @@ def understood(given: Mapping[str, Any]) -> Understood:
     refuse_what_fit_has(given["params"], "path")
     auto = "newton" if given["penalty"] == "l2" else "newglmnet"
     algo = auto if given["algo"] == "auto" else given["algo"]
-    require_numbers({"groups": groups}, "groups")
     require_whole({"groups": groups}, "groups")
     bias = None if given["bias"] == "none" else given["bias"]
 

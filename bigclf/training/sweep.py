@@ -42,7 +42,6 @@ from bigclf.training.fitting import (
     is_cluster,
     linked,
     refuse_what_fit_has,
-    require_numbers,
     require_whole,
 )
 from bigclf.training.memory import PeakMemory, anonymous_bytes
@@ -281,7 +280,6 @@ def understood(given: Mapping[str, Any]) -> Understood:
     params, groups, tol = given["params"], given["groups"], given["tol"]
     families = families_of(given["grid"], given["algo"], given["multiclass"], params, given["folds"], given["validate"])
     refuse_what_fit_has(params, "sweep")
-    require_numbers({"groups": groups}, "groups")
     require_whole({"groups": groups}, "groups")
     bias, many = None if given["bias"] == "none" else given["bias"], len(families) > 1
     require_halving(given["halving"], given["refit"], [METHODS[name] for name, _ in families if name in METHODS])

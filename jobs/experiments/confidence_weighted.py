@@ -11,13 +11,12 @@ nothing has a bias. McNemar's test is exact, of the first shuffle. DIR (or BIGCL
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from scipy.stats import binomtest, norm
-from texts import TASKS, Claim, Learner, cross_validate, errors, folder_of, read, table, write
+from texts import TASKS, Claim, Learner, arguments, cross_validate, errors, folder_of, read, table, write
 
 COLUMNS = ("PA", "CW variance", "CW exact", "SVM", "maximum entropy", "SGD")  # of the paper
 PUBLISHED = {
@@ -170,13 +169,11 @@ def listed(figures: dict[str, float]) -> str:
 
 def draw(found: dict[str, Any], path: str) -> None:
     """A panel a task: a dot with its spread for each learner, a hollow one where the paper had it."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     titles = list(next(iter(found.values()))["error"])
-    figure, panels = pyplot.subplots(2, 4, figsize=(13, 6), sharey=True, layout="constrained")
+    figure = Figure(figsize=(13, 6), layout="constrained")
+    panels = figure.subplots(2, 4, sharey=True)
     for axes in panels.flat[len(found) :]:
         axes.axis("off")
     for axes, (name, result) in zip(panels.flat, found.items(), strict=False):
@@ -194,13 +191,10 @@ def draw(found: dict[str, Any], path: str) -> None:
     panels.flat[0].invert_yaxis()
     panels.flat[-1].legend(*panels.flat[0].get_legend_handles_labels(), loc="center", frameon=False)
     figure.savefig(path, dpi=120)
-    pyplot.close(figure)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("out", help="directory of the results")
-    parser.add_argument("--data", help="folder of the data sets (default: $BIGCLF_DATA)")
+    parser = arguments(__doc__)
     parser.add_argument("--fixed", action="store_true", help="parameters of the online methods set beforehand")
     parser.add_argument("--shuffles", type=int, default=3)
     parser.add_argument("--tasks", nargs="+", default=TASKS, choices=TASKS)

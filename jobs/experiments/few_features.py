@@ -18,7 +18,6 @@ and standard deviation over the splits. DIR (or BIGCLF_DATA) holds `20news/` and
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import warnings
@@ -27,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from texts import NEWS, folder_of, news, table, write
+from texts import NEWS, arguments, folder_of, news, table, write
 
 import bigclf
 
@@ -194,13 +193,10 @@ def report(found: dict[str, dict[str, Any]]) -> str:
 
 
 def draw(found: dict[str, dict[str, Any]], path: str) -> None:
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, panels = pyplot.subplots(1, len(found), figsize=(3.8 * len(found), 3.8), layout="constrained",
-                                     squeeze=False)  # fmt: skip
+    figure = Figure(figsize=(3.8 * len(found), 3.8), layout="constrained")
+    panels = figure.subplots(1, len(found), squeeze=False)
     for axes, (name, by) in zip(panels[0], found.items(), strict=True):
         for colour, title in enumerate(LEARNERS):
             if title in by:
@@ -212,13 +208,10 @@ def draw(found: dict[str, dict[str, Any]], path: str) -> None:
     panels[0][0].set(ylabel="accuracy in %")
     panels[0][0].legend(frameon=False, fontsize="small")
     figure.savefig(path, dpi=120)
-    pyplot.close(figure)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("out", help="directory of the results")
-    parser.add_argument("--data", help="folder of the data sets (default: $BIGCLF_DATA)")
+    parser = arguments(__doc__)
     parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
     parser.add_argument("--splits", type=int, default=5)
     given = parser.parse_args()

@@ -204,22 +204,18 @@ def report(found: dict[str, Any]) -> str:
 
 
 def draw(found: dict[str, Any], path: str) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     shown = [name for name in ("margins", "epsilons") if name in found]
     if not shown:
         return
-    figure, panels = pyplot.subplots(1, len(shown), figsize=(5.4 * len(shown), 4.2), layout="constrained",
-                                     squeeze=False)  # fmt: skip
+    figure = Figure(figsize=(5.4 * len(shown), 4.2), layout="constrained")
+    panels = figure.subplots(1, len(shown), squeeze=False)
     for axes, name in zip(panels[0], shown, strict=True):
         (draw_margins if name == "margins" else draw_epsilons)(axes, found[name])
         axes.grid(True, color="#e6e6e6")
         axes.legend(frameon=False, fontsize="small")
     figure.savefig(path, dpi=120)
-    pyplot.close(figure)
 
 
 def draw_margins(axes: Any, found: dict[str, Any]) -> None:

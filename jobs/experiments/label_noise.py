@@ -10,11 +10,10 @@ holds `20news/`. OUT gets `results.json`, `table.md` and `noise.png`.
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 from scipy.stats import norm
-from texts import TASKS, Claim, Learner, cross_validate, errors, folder_of, read, table, write
+from texts import TASKS, Claim, Learner, arguments, cross_validate, errors, folder_of, read, table, write
 
 NOISE = (0.0, 0.1, 0.2, 0.3)
 LEARNERS = (
@@ -70,14 +69,10 @@ def claims(name: str, records: list[dict[str, Any]]) -> list[Claim]:
 
 def draw(found: dict[str, list[dict[str, Any]]], path: str) -> None:
     """A panel a task: error against the share of wrong labels."""
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, panels = pyplot.subplots(
-        1, len(found), figsize=(4.2 * len(found), 4.2), sharey=True, layout="constrained", squeeze=False
-    )
+    figure = Figure(figsize=(4.2 * len(found), 4.2), layout="constrained")
+    panels = figure.subplots(1, len(found), sharey=True, squeeze=False)
     for axes, (name, records) in zip(panels[0], found.items(), strict=True):
         for title in records[0]["error"]:
             axes.errorbar(
@@ -89,13 +84,10 @@ def draw(found: dict[str, list[dict[str, Any]]], path: str) -> None:
     panels[0][0].set(ylabel="error in %", ylim=(0, None))
     panels[0][0].legend(frameon=False, fontsize="small")
     figure.savefig(path, dpi=120)
-    pyplot.close(figure)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("out", help="directory of the results")
-    parser.add_argument("--data", help="folder of the data sets (default: $BIGCLF_DATA)")
+    parser = arguments(__doc__)
     parser.add_argument("--shuffles", type=int, default=3)
     parser.add_argument("--tasks", nargs="+", default=("comp", "sci", "talk"), choices=TASKS)
     given = parser.parse_args()

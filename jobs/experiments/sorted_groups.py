@@ -52,12 +52,10 @@ def line(name: str, runs: dict[str, list[float]]) -> str:
 
 def draw(found: dict[str, dict[str, list[float]]], title: str, path: str) -> None:
     """Accuracy after each epoch, a colour a method."""
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(10, 5), layout="constrained")
+    figure = Figure(figsize=(10, 5), layout="constrained")
+    axes = figure.subplots()
     for number, (name, runs) in enumerate(found.items()):
         for (kind, reached), style in zip(runs.items(), ("-", "--", ":"), strict=True):
             places = range(1, len(reached) + 1)
@@ -67,7 +65,6 @@ def draw(found: dict[str, dict[str, list[float]]], title: str, path: str) -> Non
     axes.grid(True, alpha=0.2)
     figure.legend(loc="outside right upper", fontsize="small")  # lines lie everywhere
     figure.savefig(path, dpi=130)
-    pyplot.close(figure)
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from texts import FOLDS, INNER_FOLDS, Claim, folder_of, table, tenths, write
+from texts import FOLDS, INNER_FOLDS, Claim, arguments, folder_of, table, tenths, write
 
 import bigclf
 from bigclf.data.files import publish_text
@@ -286,31 +286,26 @@ def draw_noise(records: list[dict[str, Any]], path: str) -> None:
 
 
 def _draw(panels: dict[str, dict[str, tuple[Any, Any]]], below: str, path: str) -> None:
-    import matplotlib
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, places = pyplot.subplots(1, len(panels), figsize=(6.4 * len(panels), 4.6), layout="constrained",
-                                     squeeze=False)  # fmt: skip
+    figure = Figure(figsize=(6.4 * len(panels), 4.6), layout="constrained")
+    places = figure.subplots(1, len(panels), squeeze=False)
     titles = list(
         dict.fromkeys(title for curves in panels.values() for title in curves)
     )  # a colour each, in every panel
     for axes, (name, curves) in zip(places[0], panels.items(), strict=True):
         for title, (x, y) in curves.items():
-            colour = pyplot.get_cmap("tab20")(titles.index(title))
+            colour = colormaps["tab20"](titles.index(title))
             axes.plot(x, y, marker="o", ms=4, label=title, color=colour)
         axes.set(title=name, xlabel=below, ylabel="accuracy in %", xticks=list(next(iter(curves.values()))[0]))
         axes.grid(True, color="#e6e6e6")
         axes.legend(frameon=False, fontsize="small", ncols=2)
     figure.savefig(path, dpi=120)
-    pyplot.close(figure)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("out", help="directory of the results")
-    parser.add_argument("--data", help="folder of the data sets (default: $BIGCLF_DATA)")
+    parser = arguments(__doc__)
     parser.add_argument("--sets", nargs="+", default=list(FILES), choices=FILES)
     parser.add_argument("--shuffles", type=int, default=1)
     parser.add_argument("--processes", type=int, default=2, help="folds that are measured at a time")

@@ -8,6 +8,7 @@ binary: 1 for each word (of the reviews also for each pair of neighbouring words
 
 from __future__ import annotations
 
+import argparse
 import html
 import json
 import os
@@ -197,6 +198,14 @@ class Claim(NamedTuple):
 
     def __str__(self) -> str:
         return f"- {'held' if self.held else 'NOT HELD'}: {self.text} ({self.figures})"
+
+
+def arguments(doc: str) -> argparse.ArgumentParser:
+    """A parser for where results go and where the data sets lie; ``doc`` is the program's, told by its first line."""
+    parser = argparse.ArgumentParser(description=doc.split("\n")[0])
+    parser.add_argument("out", help="directory of the results")
+    parser.add_argument("--data", help="folder of the data sets (default: $BIGCLF_DATA)")
+    return parser
 
 
 def folder_of(given: str | None) -> str:
