@@ -269,6 +269,7 @@ def test_a_program_runs_at_the_loosest_tolerance_that_is_good_enough(tmp_path, c
     assert order == [("1", "bigclf"), *tried, ("2", "bigclf"), ("2", "mine")]
 
 
+@pytest.mark.long
 def test_a_program_that_is_never_good_enough_and_one_that_fails_are_said_to(tmp_path, cache, solution, monkeypatch):
     monkeypatch.setattr(comparing, "LADDER", (0.1, 0.03))
     far = script(tmp_path / "far", TRAIN.format(python=sys.executable, rows=600, weights=solution[2], share=10))
@@ -351,6 +352,7 @@ def test_what_a_killed_run_left_behind_is_removed_and_nothing_else(tmp_path):
 # The command
 
 
+@pytest.mark.long
 def test_a_whole_run_against_scikit_learn(tmp_path, cache, bare):
     words = ("--jobs", "hinge,online,out_of_core", "--against", "sklearn,sklearn-sgd,snapml")
     out, err = bench(tmp_path / "out", cache, *words, "--peer", f"snapml={bare}", "--rounds", 1)

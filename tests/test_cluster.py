@@ -39,7 +39,10 @@ def same(a, b):
     assert a.result_.progressive == b.result_.progressive
 
 
-every_method = pytest.mark.parametrize("algo", [name for name, method in METHODS.items() if method.mixings])
+MIXED = [name for name, method in METHODS.items() if method.mixings]
+every_method = pytest.mark.parametrize(
+    "algo", [name if k % 2 == 0 else pytest.param(name, marks=pytest.mark.long) for k, name in enumerate(MIXED)]
+)
 pytestmark = pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning", "ignore::DeprecationWarning")
 
 

@@ -320,6 +320,7 @@ def test_the_first_bad_line_is_named(tmp_path, small_pieces, line, pack):
     assert os.listdir(tmp_path) == ["rows.svm"]
 
 
+@pytest.mark.long
 def test_the_first_bad_line_is_named_by_many_workers(tmp_path):
     rows = text_of(120_000, 300).splitlines()
     rows[90_000] = rows[110_000] = b"1 2"

@@ -68,17 +68,22 @@ def expected_failures(estimator):
     return dict.fromkeys(EQUIVALENCE, NOT_REPEATED) | paced | unfit
 
 
-@parametrize_with_checks(
-    [
-        LinearClassifier(),
-        LinearClassifier("pa1"),
-        LinearClassifier("arow", r=0.5),
-        LinearClassifier("averaged_perceptron", multiclass="native"),
-        LinearRegressor(),
-    ],
-    expected_failed_checks=expected_failures,
-)
+SOME = (LinearClassifier(), LinearClassifier("pa1"), LinearClassifier("averaged_perceptron", multiclass="native"),
+        LinearRegressor())  # fmt: skip
+
+
+@parametrize_with_checks(SOME, expected_failed_checks=expected_failures)
 def test_scikit_learn_checks(estimator, check):
+    scikit_learn_checks(estimator, check)
+
+
+@pytest.mark.long
+@parametrize_with_checks([LinearClassifier("arow", r=0.5)], expected_failed_checks=expected_failures)
+def test_scikit_learn_checks_with_a_parameter_of_its_own(estimator, check):
+    scikit_learn_checks(estimator, check)
+
+
+def scikit_learn_checks(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         check(estimator)

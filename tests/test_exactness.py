@@ -272,15 +272,29 @@ def test_labels_whose_losses_overflow_are_refused(loss, dtype, quiet):
 NUMBERS = st.sampled_from([0.0, 1.0, -1.0, 3.0, 1e-6, -1e6, 1e-38, 1e-45, 1e18, -3e38])
 
 
-@settings(max_examples=150, deadline=None)
-@given(
+NASTY = dict(
     loss=st.sampled_from(list(LOSSES)), C=st.sampled_from([1e-12, 1e-3, 1.0, 1e12]),
     bias=st.sampled_from([None, "feature"]), dtype=st.sampled_from(["float64", "float32"]),
     values=st.lists(st.lists(NUMBERS, min_size=3, max_size=3), min_size=2, max_size=6),
     labels=st.lists(st.sampled_from([-1.0, 1.0, 0.0, 1e-12, 1e12]), min_size=6, max_size=6),
     weights=st.lists(st.sampled_from([1.0, 1e-12, 1e12, 0.0]), min_size=6, max_size=6),
 )  # fmt: skip
-def test_no_few_rows_of_nasty_numbers_give_a_nan(loss, C, bias, dtype, values, labels, weights):
+
+
+@settings(max_examples=40, deadline=None)
+@given(**NASTY)
+def test_no_few_rows_of_nasty_numbers_give_a_nan(**told):
+    check_nasty(**told)
+
+
+@pytest.mark.long
+@settings(max_examples=150, deadline=None)
+@given(**NASTY)
+def test_nor_do_any_of_more(**told):
+    check_nasty(**told)
+
+
+def check_nasty(loss, C, bias, dtype, values, labels, weights):
     x = np.array(values, np.float32)
     y, weights = np.array(labels[: len(x)]), np.array(weights[: len(x)])
     if loss not in REGRESSION:

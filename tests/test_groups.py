@@ -348,6 +348,7 @@ print(json.dumps([model.digest(), count]))
 """
 
 
+@pytest.mark.long
 def test_killed_in_the_middle_of_a_block_it_resumes_to_the_same_bits(shards, tmp_path):
     def run(name, stop):
         arguments = [shards[3], tmp_path / name, json.dumps(INTERRUPTED[0]), stop]

@@ -18,6 +18,12 @@ WINNOW, WINNOW2, ALMA, PUMMA, MEMMA, MEMMA_P = (
 )
 
 
+def some_seeds(first, last):
+    """The first seeds; the others up to the last in the long tests."""
+    rest = pytest.param(range(first, last), marks=pytest.mark.long, id=f"seeds {first} to {last - 1}")
+    return pytest.mark.parametrize("seeds", [pytest.param(range(first), id=f"seeds to {first - 1}"), rest])
+
+
 def norm(x, p):
     """||x||_p along the last axis."""
     most = np.abs(x).max()
@@ -158,9 +164,10 @@ def largest_p_margin(rows, p, parts):
     return margin, bound
 
 
-def test_almas_corrections_and_margins_keep_to_its_theorem():
+@some_seeds(2, 8)
+def test_almas_corrections_and_margins_keep_to_its_theorem(seeds):
     """(Gentile 2001, Theorem 3) for alpha = 0.5 and 0.1, p = 2 and 2 ln n; gamma is the largest margin there is."""
-    for seed in range(8):
+    for seed in seeds:
         n = 4 + seed
         x, y, *_ = separable_rows(n_rows=30, n_features=n, seed=seed)
         for p in (2.0, max(2.0, 2 * math.log(n))):
@@ -234,10 +241,11 @@ def test_pumma_reaches_its_part_of_the_largest_margin():
         assert (y * (x @ w[:-1] + w[-1])).min() / np.abs(w[:-1]).sum() >= 0.9 * most
 
 
-def test_pummas_updates_and_margins_keep_to_its_theorem():
+@some_seeds(2, 4)
+def test_pummas_updates_and_margins_keep_to_its_theorem(seeds):
     """1 + 16 (p-1) R^2 / (delta^2 gamma^2) steps with a free bias, a quarter of that without (``p_norm_margin``), gamma
     the largest margin there is, and at least (1 - delta) gamma in the end."""
-    for seed in range(4):
+    for seed in seeds:
         n = 4 + 2 * seed
         x, y, *_ = separable_rows(n_rows=30, n_features=n, seed=seed)
         signed, block = y[:, None] * x.astype(float), block_of(sp.csr_matrix(x), y)
@@ -376,12 +384,13 @@ def signs_of_k(seed, n=40, rows=150, k=5, r=3):
     return x, np.where((x[:, :k] > 0).sum(axis=1) >= r, 1, -1)
 
 
+@some_seeds(1, 3)
 @pytest.mark.parametrize("signs", ["both", "nonnegative"])
 @pytest.mark.parametrize("bias", ["free", "feature"])
-def test_memmas_bound_margin_and_updates(signs, bias):
+def test_memmas_bound_margin_and_updates(signs, bias, seeds):
     """F never rises nor falls below gamma* + eta H(p*); a clean pass leaves gamma* - eps; updates by the corrected
     theorem with c = 4."""
-    for seed in range(3):
+    for seed in seeds:
         x, y = signs_of_k(seed)
         best = infinity_norm_margin(x, y, signs=signs, bias=bias)
         u = np.append(best.weights, best.bias) if bias == "feature" else best.weights

@@ -47,9 +47,19 @@ either_bias = pytest.mark.parametrize(("case", "bias"), list(zip(CASES, [None, "
 STEEP = ("squared", "squared_hinge", "squared_epsilon_insensitive")
 NARROW = [next((case for case in of if case.loss in STEEP), of[i % len(of)]) for i, name in enumerate(METHODS)
           if (of := [case for case in CASES if case.algo == name])]  # fmt: skip
-DTYPES = [("float64", case) for case in CASES] + [("float32", case) for case in NARROW]
-DTYPE_NAMES = [f"{dtype}-{NAMES[CASES.index(case)]}" for dtype, case in DTYPES]
-either_dtype = pytest.mark.parametrize(("dtype", "case"), DTYPES, ids=DTYPE_NAMES)
+FIRST = NARROW[::3]  # of these the plain tests compile, of the others the long ones
+
+
+def long_but_first(case, *before):
+    """A parameter with what is ``before`` it; where the plain tests do not compile the case's kernel for it, long."""
+    marks = () if case in FIRST else pytest.mark.long
+    return pytest.param(*before, case, marks=marks, id="-".join([*before, NAMES[CASES.index(case)]]))
+
+
+either_dtype = pytest.mark.parametrize(("dtype", "case"), [
+    *(pytest.param("float64", case, id=f"float64-{name}") for case, name in zip(CASES, NAMES, strict=True)),
+    *(long_but_first(case, "float32") for case in NARROW),
+])  # fmt: skip
 
 
 def weighted(n, seed=1):
@@ -100,14 +110,21 @@ def turn_of_losses():
 SOURCES = list(turn_of_losses())
 
 
-def every_number(part):
+def variants_of(case):
+    """(type of weights, values written out or not) of a case in the plain tests, and in the long ones."""
+    wide = [("float64", values) for values in ("explicit", "implicit", "constant")]
+    # MEMMA's recursion asks about ties: another order of rounding in float32 is another path
+    narrow = [("float32", "explicit")] * (case in NARROW and case.algo != "memma_p")
+    if case not in CASES:
+        return wide[:1], []
+    return (wide + narrow, []) if case in FIRST else (wide, narrow)
+
+
+def every_number(part, long):
     """{case, type of weights, values written out or not, name: numbers}: once compiled and once interpreted."""
     found = {}
     for case in SOURCES[part::PARTS]:
-        variants = [("float64", values) for values in ("explicit", "implicit", "constant")]
-        # MEMMA's recursion asks about ties: another order of rounding in float32 is another path
-        variants += [("float32", "explicit")] * (case in NARROW and case.algo != "memma_p")
-        for variant in variants if case in CASES else variants[:1]:
+        for variant in variants_of(case)[long]:
             x, y = case.data(60, D, binary=variant[1] == "implicit", constant=variant[1] == "constant")
             weights = weighted(60) if case.method.row_weights == "any" else None
             for name, array in passes(case, x, y, weights, *variant).items():
@@ -118,7 +135,7 @@ def every_number(part):
 INTERPRETED = """
 import sys, numpy as np, test_laws
 assert test_laws.interpreting()
-np.savez(sys.argv[1], **test_laws.every_number(int(sys.argv[2])))
+np.savez(sys.argv[1], **test_laws.every_number(*map(int, sys.argv[2:])))
 """
 
 
@@ -128,11 +145,12 @@ def interpreting():
     return INTERPRETED
 
 
+@pytest.mark.parametrize("long", [0, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("part", range(PARTS))
-def test_a_kernel_equals_its_own_python_source(part, tmp_path):
-    run_python(INTERPRETED, tmp_path / "found.npz", part, NUMBA_DISABLE_JIT="1")
-    expected, found = np.load(tmp_path / "found.npz"), every_number(part)
-    assert not interpreting() and set(expected.files) == set(found) and len(found) > 100
+def test_a_kernel_equals_its_own_python_source(part, long, tmp_path):
+    run_python(INTERPRETED, tmp_path / "found.npz", part, long, NUMBA_DISABLE_JIT="1")
+    expected, found = np.load(tmp_path / "found.npz"), every_number(part, long)
+    assert not interpreting() and set(expected.files) == set(found) and len(found) > (20 if long else 100)
     for name, array in found.items():
         tolerance = 1e-5 if "float32" in name else 1e-12
         np.testing.assert_allclose(array, expected[name], rtol=tolerance, atol=tolerance, err_msg=name)
@@ -389,7 +407,7 @@ COMPILED = """
 import json, sys, warnings, numpy as np
 warnings.simplefilter("ignore")
 from test_laws import dispatchers, fits, specialised
-fits(sys.argv[1], int(sys.argv[2]))
+fits(sys.argv[1], *map(int, sys.argv[2:]))
 print(json.dumps({
     "signatures": {name: len(d.signatures) for name, d in dispatchers().items()},
     "misses": {name: sum(d.stats.cache_misses.values()) for name, d in dispatchers().items()},
@@ -417,8 +435,9 @@ def dispatchers():
     return found
 
 
-def fits(directory, width):
-    """Train every method from arrays of every kind and from shards, in memory and streamed."""
+def fits(directory, width, long):
+    """Train every method from arrays of every kind and from shards, in memory and streamed; unless it may be long, each
+    from one kind and one place, in turn."""
     x, y = random_rows(300, D)
     fixed, binary, constant = x.copy(), x.copy(), random_rows(300, D, constant=True)[0]
     binary.data[:] = 1
@@ -427,27 +446,31 @@ def fits(directory, width):
     for array in (fixed.data, fixed.indices, fixed.indptr, frozen := y.copy()):
         array.setflags(write=False)
     dtype = "float64" if width == 4 else "float32"
-    for case in CASES if width == 4 else NARROW[::2]:
+    cases = CASES if width == 4 else [case for case in NARROW if (case in FIRST) != long]
+    for turn, case in enumerate(cases):
         options = dict(algo=case.algo, loss=case.loss, epochs=2, dtype=dtype, progress=False)
-        for matrix in (x, fixed, binary, constant):
+        matrices = (x, fixed, binary, constant)
+        for matrix in matrices if long else (x, matrices[1 + turn % 3]):
             fit(matrix, frozen, sample_weight=np.ones(300), **options)
             fit(matrix, y.astype(float), **options)
         if width == 4:
-            for memory in ("2GB", "20MB" if case.method.linear else "26MB"):
+            places = ("2GB", "20MB" if case.method.linear else "26MB")
+            for memory in places if long else [places[turn % 2]]:
                 fit(f"{directory}/*.parquet", memory=memory, **options)
 
 
+@pytest.mark.parametrize("long", [0, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("width", [4, 8], ids=["int32", "int64"])
-def test_each_kernel_is_compiled_for_one_signature_only_and_by_one_process(tmp_path, width):
+def test_each_kernel_is_compiled_for_one_signature_only_and_by_one_process(tmp_path, width, long):
     shards_of(tmp_path / "shards", *random_rows(300, D))
-    signatures = json.loads(run_python(COMPILED, tmp_path / "shards", width))["signatures"]
+    signatures = json.loads(run_python(COMPILED, tmp_path / "shards", width, long))["signatures"]
     assert {name for name, n in signatures.items() if n > 1} <= HELPERS
     compiled = {name for name, n in signatures.items() if n == 1}
     if width == 8:
-        assert len(compiled & set(specialised())) >= len(NARROW) // 2
+        assert len(compiled & set(specialised())) >= (len(NARROW) - len(FIRST) if long else len(FIRST))
         return
     assert set(specialised()) <= compiled
-    found = json.loads(run_python(COMPILED, tmp_path / "shards", width))
+    found = json.loads(run_python(COMPILED, tmp_path / "shards", width, long))
     assert found["hits"] >= len(specialised()) and set(found["misses"].values()) == {0}
 
 
@@ -565,7 +588,7 @@ def test_the_same_call_gives_the_same_bits_and_the_seed_matters(case, quiet):
     assert fit(x, y, **options).digest() == fit(x, y, **options).digest() != fit(x, y, seed=1, **options).digest()
 
 
-@pytest.mark.parametrize("case", NARROW, ids=[NAMES[CASES.index(case)] for case in NARROW])
+@pytest.mark.parametrize("case", [long_but_first(case) for case in NARROW])
 def test_weights_of_half_the_width_learn_the_same(case, quiet):
     """float32 weights: 24 bits, so a few parts in a million after some hundred updates."""
     x, y = case.data(150, D)

@@ -185,6 +185,7 @@ print(model.digest())
 """
 
 
+@pytest.mark.long
 def test_killed_in_the_middle_of_a_read_it_resumes_to_the_same_bits(shards, tmp_path):
     """Two groups with their dual variables on disk."""
     memory, groups, found = "15.6MB", 2, []

@@ -188,8 +188,8 @@ def odd_data(name):
     return sp.csr_matrix(x.astype(np.float32)), y
 
 
-@pytest.mark.parametrize("bias", ["free", None])
-@pytest.mark.parametrize("C", [1.0, 1e12])
+@pytest.mark.parametrize(("C", "bias"), [(1.0, "free"), (1.0, None), (1e12, "free"),
+                                         pytest.param(1e12, None, marks=pytest.mark.long)])  # fmt: skip
 @pytest.mark.parametrize("name", ["separable", "constant and empty columns", "one feature in every row",
                                   "rows of zeros", "nothing but zeros"])  # fmt: skip
 @pytest.mark.filterwarnings("ignore:not converged")

@@ -186,9 +186,23 @@ def test_rows_without_labels_measure_nothing(tmp_path):
         evaluate(make((-1, 1), "hinge"), Dataset(str(tmp_path / "x.parquet"), need_labels=False))
 
 
-@settings(deadline=None)
-@given(st.lists(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), max_size=9), max_size=6), st.integers(0, 40))
+PARTS = st.lists(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), max_size=9), max_size=6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(PARTS, st.integers(0, 40))
 def test_rankings_merge_whatever_room_they_have(parts, room):
+    check_merging(parts, room)
+
+
+@pytest.mark.long
+@settings(max_examples=200, deadline=None)
+@given(PARTS, st.integers(0, 40))
+def test_many_rankings_merge_whatever_room_they_have(parts, room):
+    check_merging(parts, room)
+
+
+def check_merging(parts, room):
     merged, added, bins = Ranking(room), Ranking(0), BinnedRanking()
     for part in parts:
         scores = np.array([score for score, _ in part], np.float64)

@@ -138,7 +138,7 @@ def test_out_of_core_it_is_the_optimum_of_the_rows_in_memory(loss, made):
     assert told["dual"] <= best["primal"] * (1 + 1e-12)
 
 
-@every_loss
+@pytest.mark.parametrize("loss", [TUBES[0], *(pytest.param(loss, marks=pytest.mark.long) for loss in TUBES[1:])])
 def test_workers_give_the_bits_of_one_process(loss, made, client):
     *_, dataset = made
     options = dict(loss=loss, C=0.01, groups=4, tol=1e-3, validate=dataset, **QUIET)

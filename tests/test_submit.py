@@ -199,6 +199,7 @@ def test_a_detached_job_of_steps_that_ends(place, address):
     assert bits("m") == there
 
 
+@pytest.mark.long
 def test_a_detached_job_that_fails_says_what_failed(place, address):
     words = ["submit", "steps.yaml", "--scheduler", address, "--set", "steps.1.evaluate.data=absent"]
     bigclf(*words, "--detach")

@@ -514,7 +514,7 @@ print(json.dumps({"whole": whole, "total": total, "found": found}))
 """
 
 
-@pytest.mark.parametrize("name", ["dcd", "pa2"])
+@pytest.mark.parametrize("name", ["dcd", pytest.param("pa2", marks=pytest.mark.long)])
 def test_killed_at_any_moment_and_resumed_it_gives_the_bits_of_the_undisturbed_run(name, tmp_path):
     """Five moments, before the first checkpoint and after the end among them; SIGKILL, so nothing is tidied up."""
     made = small(tmp_path / "shards", 900)

@@ -117,6 +117,19 @@ def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
     return shared
 
 
+@kernel
+def multiply(block, order, probe, curvature, total, bias):  # type: ignore[no-untyped-def]
+    """total += sum of C loss''(m_i) (x_i.probe) x_i; a kernel for all losses."""
+    last = total.size - 1
+    for k in range(order.size):
+        i = order[k]
+        h = curvature[block.ids[i]]
+        if h != 0:
+            t = h * (dot_ahead(block, order, k, probe) + bias * probe[last])
+            axpy(t, block, i, total)
+            total[last] += bias * t
+
+
 def sums(loss: int):  # type: ignore[no-untyped-def]
     """Kernel of a read: gradient, diagonal and curvatures; a product with the Hessian; or a pass of the start."""
     regression = is_regression(loss)
@@ -128,14 +141,7 @@ def sums(loss: int):  # type: ignore[no-untyped-def]
             weights, alpha, sigma = shared.weights, rows.curvature, params.groups
             return pass_over(loss, regression, block, order, weights, alpha, params, sigma, scores)
         if shared.scalars[KIND] == PRODUCT:
-            probe = shared.probe
-            for k in range(order.size):
-                i = order[k]
-                h = rows.curvature[block.ids[i]]
-                if h != 0:
-                    t = h * (dot_ahead(block, order, k, probe) + params.bias * probe[last])
-                    axpy(t, block, i, total)
-                    total[last] += params.bias * t
+            multiply(block, order, shared.probe, rows.curvature, total, params.bias)
             figures[ROWS] += order.size
             return Counts(order.size, 0, 0, 0.0, 0.0)
         weights, diagonal, side, fresh = shared.weights, shared.diagonal, shared.side, shared.scalars[FRESH] != 0
