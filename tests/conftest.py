@@ -2,7 +2,7 @@
 
 The cache directory (manifests, compiled kernels) is made for the session and removed after it, so that tests neither
 use nor touch the user's; subprocesses inherit it, those that share the tests among them too. It is named before
-anything imports numba, which reads it once.
+anything imports numba, which reads it once. BIGCLF_TESTS_CACHE names one that stays, for several sessions.
 """
 
 import gc
@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 SHARING = "PYTEST_XDIST_WORKER" in os.environ  # one of the processes that the tests are shared among
-CACHE = os.environ["BIGCLF_CACHE_DIR"] if SHARING else tempfile.mkdtemp(prefix="bigclf-tests-")
+KEPT = os.environ.get("BIGCLF_TESTS_CACHE")
+CACHE = os.environ["BIGCLF_CACHE_DIR"] if SHARING else KEPT or tempfile.mkdtemp(prefix="bigclf-tests-")
 os.environ["BIGCLF_CACHE_DIR"] = CACHE
 os.environ.pop("NUMBA_DISABLE_JIT", None)
 
@@ -28,7 +29,7 @@ def pytest_collection_finish():
 
 
 def pytest_unconfigure(config):
-    if not SHARING:
+    if not SHARING and not KEPT:
         shutil.rmtree(CACHE, ignore_errors=True)
 
 
