@@ -400,7 +400,9 @@ def test_mixed_weights_are_the_mean_by_shares(name):
 # depends on what is in the cache.
 HELPERS = {
     "bigclf.jit.inner",
+    "bigclf.jit.shuffle",
     "bigclf.methods.multiclass_confidence_weighted.variance_of",
+    "bigclf.methods.multiclass_passive_aggressive.draw_support",
     "bigclf.methods.multiclass_passive_aggressive.support",
 }
 COMPILED = """
