@@ -79,11 +79,14 @@ from bigclf.kernel_cache import KernelCache  # noqa: E402
 from bigclf.lanes import (  # noqa: E402
     BYTE,
     FIRST,
+    LANES,
     SECOND,
     dot_lanes,
     dot_lanes_ahead,
     element,
     hint,
+    step_lanes,
+    step_lanes_alike,
     sum_lanes,
     sum_lanes_ahead,
 )
@@ -281,9 +284,11 @@ AHEAD = 4  # rows between the prefetch and the use of a row
 
 @inlined
 def prefetch_known(block, order, k):  # type: ignore[no-untyped-def]
-    """Ask for what is known of the row twice ``AHEAD`` on."""
+    """Ask for what is known of the row twice ``AHEAD`` on, and for the order behind it: eight bytes a row are too few
+    for the processor to see where they lead."""
+    prefetch(order, k + 4 * AHEAD)
     if k + 2 * AHEAD < order.size:
-        i = order[k + 2 * AHEAD]
+        i = at(order, k + 2 * AHEAD)
         prefetch(block.indptr, i)
         prefetch(block.labels, i)
         prefetch(block.weights, i)
@@ -313,7 +318,7 @@ LARGE = 1 << 20  # bytes: smaller arrays are in the processor's own cache, and a
 
 @inlined
 def at(array, p):  # type: ignore[no-untyped-def]
-    """array[p] of indices or values, p >= 0: numba would look at each whether p counts from the end."""
+    """array[p] of a block's array or an order, p >= 0: numba would look at each whether p counts from the end."""
     return element(array, p)
 
 
@@ -346,18 +351,18 @@ def entry(block, i, p):  # type: ignore[no-untyped-def]
 @inlined
 def eights_of(block, i):  # type: ignore[no-untyped-def]
     """(first, last) of the whole eights of the row's entries."""
-    first, end = block.indptr[i], block.indptr[i + 1]
-    return first, end - (end - first) % 8
+    first, end = at(block.indptr, i), at(block.indptr, i + 1)
+    return first, end - (end - first) % LANES
 
 
 @inlined
 def completed(total, block, i, p, weights):  # type: ignore[no-untyped-def]
     """The sum over the eights, and over the entries from p on in their order, times the row's one value."""
     if block.values.size > 0:
-        for q in range(p, block.indptr[i + 1]):
+        for q in range(p, at(block.indptr, i + 1)):
             total += np.float64(weights[at(block.indices, q)]) * at(block.values, q)  # of two float32 it is rounded
     else:
-        for q in range(p, block.indptr[i + 1]):
+        for q in range(p, at(block.indptr, i + 1)):
             total += weights[at(block.indices, q)]
         if block.scales.size > 0:
             total *= block.scales[i]
@@ -380,27 +385,33 @@ NEAR, FAR = 128, 512  # entries between asking for weights, or for indices and v
 
 
 @inlined
-def distances(block, order, k):  # type: ignore[no-untyped-def]
-    """(near, far): so many entries behind those of the row order[k] lie the ones whose weights, and those whose indices
-    and values, are to be asked for. Where rows come as they lie, always the same; else ``ASKED`` and ``AHEAD`` rows."""
-    i, near, far = order[k], 0, 0
+def distances(block, order, k, last):  # type: ignore[no-untyped-def]
+    """(near, far): so many entries behind those of the row order[k], up to ``last``, lie the ones whose weights, and
+    those whose indices and values, are to be asked for. Where rows come as they lie, always the same; else ``ASKED``
+    and ``AHEAD`` rows. The near ones are there, the far ones need not be."""
+    i, near, far = at(order, k), 0, 0
     if k + AHEAD < order.size:
         near, far = NEAR, FAR
-        if order[k + AHEAD] != i + AHEAD:
-            prefetch_known(block, order, k)
-            near = block.indptr[order[k + ASKED]] - block.indptr[i]
-            far = block.indptr[order[k + AHEAD]] - block.indptr[i]
-    return near, far
+        if at(order, k + AHEAD) != i + AHEAD:
+            near = at(block.indptr, at(order, k + ASKED)) - at(block.indptr, i)
+            far = at(block.indptr, at(order, k + AHEAD)) - at(block.indptr, i)
+    return min(near, block.indices.size - last - LANES), far
+
+
+@inlined
+def asks(block, first, last, weights):  # type: ignore[no-untyped-def]
+    """Whether to ask for weights: they are large, and there are entries to ask for instead of a row's own."""
+    return weights.nbytes > LARGE and block.indices.size >= last - first + LANES
 
 
 @inlined
 def dot_ahead(block, order, k, weights):  # type: ignore[no-untyped-def]
     """dot of the row order[k]; what the rows to come need is asked for meanwhile, of large weights too."""
-    i = order[k]
+    prefetch_known(block, order, k)
+    i = at(order, k)
     first, last = eights_of(block, i)
-    near, far = distances(block, order, k)
-    near = min(near, block.indices.size - last)
-    large = weights.nbytes > LARGE
+    near, far = distances(block, order, k, last)
+    large = asks(block, first, last, weights)
     if block.values.size > 0:
         total = dot_lanes_ahead(weights, block.indices, block.values, first, last, near, far, large)
     else:
@@ -410,22 +421,17 @@ def dot_ahead(block, order, k, weights):  # type: ignore[no-untyped-def]
 
 @inlined
 def axpy(a, block, i, weights):  # type: ignore[no-untyped-def]
-    """w += a x_i; four at a time, which are four features, are looked up before the first is written."""
-    first, end = block.indptr[i], block.indptr[i + 1]
+    """w += a x_i; eight entries at a time, which are eight features, then the rest."""
+    first, last = eights_of(block, i)
+    end = at(block.indptr, i + 1)
     if block.values.size > 0:
-        p = first
-        while p + 4 <= end:
-            j0, j1 = at(block.indices, p), at(block.indices, p + 1)
-            j2, j3 = at(block.indices, p + 2), at(block.indices, p + 3)
-            w0, w1 = weights[j0] + a * at(block.values, p), weights[j1] + a * at(block.values, p + 1)
-            w2, w3 = weights[j2] + a * at(block.values, p + 2), weights[j3] + a * at(block.values, p + 3)
-            weights[j0], weights[j1], weights[j2], weights[j3] = w0, w1, w2, w3
-            p += 4
-        for q in range(p, end):
-            weights[at(block.indices, q)] += a * at(block.values, q)
+        step_lanes(weights, block.indices, block.values, first, last, a)
+        for p in range(last, end):
+            weights[at(block.indices, p)] += a * at(block.values, p)
     else:
         step = a * block.scales[i] if block.scales.size > 0 else a
-        for p in range(first, end):
+        step_lanes_alike(weights, block.indices, block.values, first, last, step)
+        for p in range(last, end):
             weights[at(block.indices, p)] += step
 
 

@@ -72,9 +72,22 @@ def _wide(builder: Any, numbers: Any) -> Any:
 
 
 def _places(builder: Any, indices: Any, kind: Any, place: Any) -> list[Any]:
-    """The features, longs, of the eight entries from ``place`` on, one by one."""
-    entries = [builder.load(builder.gep(indices, [builder.add(place, LONG(k))])) for k in range(LANES)]
-    return entries if kind is LONG else [builder.zext(entry, LONG) for entry in entries]
+    """The features, longs, of the eight entries from ``place`` on, one by one; two short ones are one load, the lower
+    half first: loads are what a row has most of."""
+    if kind is LONG:
+        return [builder.load(builder.gep(indices, [builder.add(place, LONG(k))])) for k in range(LANES)]
+    places = []
+    for k in range(0, LANES, 2):
+        where = builder.bitcast(builder.gep(indices, [builder.add(place, LONG(k))]), LONG.as_pointer())
+        both = builder.load(where, align=4)
+        low, high = builder.trunc(both, WORD), builder.lshr(both, LONG(32))
+        places += [builder.zext(_as_it_is(builder, low), LONG), _as_it_is(builder, high)]
+    return places
+
+
+def _as_it_is(builder: Any, number: Any) -> Any:
+    """The number in a register: joined with what becomes of it, its cut would take LLVM twice the instructions."""
+    return builder.asm(ir.FunctionType(number.type, [number.type]), "", "=r,0", [number], side_effect=False)
 
 
 def _pairs(builder: Any, data: Any, kind: Any, places: list[Any]) -> list[Any]:
@@ -139,10 +152,10 @@ def _sums(explicit: bool) -> Any:
 
     def sums(typing: Any, weights: Any, indices: Any, values: Any, first: Any, end: Any) -> Any:
         def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            row = _Row(context, builder, signature, arguments, explicit)
+            row = _Sum(context, builder, signature, arguments, explicit)
             with row.eights() as (p, _):
-                row.add(p, row.gathered(p))
-            return row.sum()
+                row.add(p, row.entries.gathered(p))
+            return row.total()
 
         _check_weights(weights)
         return types.float64(weights, indices, values, types.int64, types.int64), build
@@ -152,24 +165,27 @@ def _sums(explicit: bool) -> Any:
 
 def _sums_ahead(explicit: bool) -> Any:
     """The same sum; with eight entries at a time it asks for the indices and values that lie ``far`` entries on, and
-    where the weights are ``large`` for those of the eight entries ``near`` on, which must be there.
+    where the weights are ``large`` for those of the eight entries ``near`` on, which must be there, as must eight more,
+    for the entries that are left to the caller.
 
     Large weights are then looked up one by one: what has been asked for need not be waited for together.
     """
 
     def sums(typing, weights, indices, values, first, end, near, far, large):  # type: ignore[no-untyped-def]
         def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            row = _Row(context, builder, signature, arguments, explicit)
-            near, far, large = arguments[5:]
+            row = _Sum(context, builder, signature, arguments, explicit)
+            entries, (near, far, large) = row.entries, arguments[5:]
             with builder.if_else(large) as (yes, no):
-                with yes, row.eights() as (p, _):
-                    row.ask_entries(builder.add(p, far))
-                    row.ask_weights(builder.add(p, near))
-                    row.add(p, row.looked_up(p))
+                with yes:
+                    with row.eights() as (p, _):
+                        entries.ask_entries(builder.add(p, far))
+                        entries.ask_weights(builder.add(p, near))
+                        row.add(p, entries.looked_up(p))
+                    entries.ask_weights(builder.add(row.end, near))
                 with no, row.eights() as (p, _):
-                    row.ask_entries(builder.add(p, far))
-                    row.add(p, row.gathered(p))
-            return row.sum()
+                    entries.ask_entries(builder.add(p, far))
+                    row.add(p, entries.gathered(p))
+            return row.total()
 
         _check_weights(weights)
         return types.float64(weights, indices, values, *(types.int64,) * 4, types.boolean), build
@@ -177,26 +193,39 @@ def _sums_ahead(explicit: bool) -> Any:
     return intrinsic(sums)
 
 
+def _steps(explicit: bool) -> Any:
+    """An intrinsic (weights, indices, values, first, end, step): w_j <- w_j + step x_j for the entries first:end, a
+    multiple of eight, x_j = 1 unless ``explicit``: to the bit what the same words in numba do."""
+
+    def steps(typing: Any, weights: Any, indices: Any, values: Any, first: Any, end: Any, step: Any) -> Any:
+        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            entries = _entries(context, builder, signature, arguments, explicit)
+            begin, stop, number = arguments[3:]
+            step = _splat(builder, number)
+            with cgutils.for_range_slice(builder, begin, stop, LONG(LANES)) as (p, _):
+                x = _wide(builder, _vector(builder, entries.values, SINGLE, p)) if explicit else None
+                moved = builder.fmul(step, x) if explicit else step
+                entries.put(p, builder.fadd(_wide(builder, entries.looked_up(p)), moved))
+            return context.get_dummy_value()
+
+        _check_weights(weights)
+        return types.void(weights, indices, values, types.int64, types.int64, types.float64), build
+
+    return intrinsic(steps)
+
+
 def _check_weights(weights: Any) -> None:
     if weights.ndim != 1 or weights.dtype not in KINDS:
         raise TypingError(f"weights in lanes are float32 or float64 [feature], not {weights}")
 
 
-class _Row:
-    """The instructions for a row's sum: arguments (weights, indices, values, first, end, ...)."""
+class _Entries:
+    """The instructions for eight entries of a row, of arrays (weights, indices, values): what they need looked up or
+    asked for; ``stride`` bytes lie between the weights of two features."""
 
-    def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any, explicit: bool) -> None:
-        w, ix, v = (_opened(context, builder, signature, arguments, k) for k in range(3))
-        weights, indices = signature.args[:2]
-        self.builder, self.explicit, (self.first, self.end) = builder, explicit, arguments[3:5]
-        self.weights, self.indices, self.values = w.data, ix.data, v.data
-        self.kind, self.whole = KINDS[weights.dtype], KINDS[indices.dtype]
-        width = LONG(weights.dtype.bitwidth // 8)
-        self.stride = width if weights.layout == "C" else builder.extract_value(w.strides, 0)
-        self.total = cgutils.alloca_once_value(builder, ir.Constant(REALS, [0.0] * LANES))
-
-    def eights(self) -> Any:
-        return cgutils.for_range_slice(self.builder, self.first, self.end, LONG(LANES))
+    def __init__(self, builder: Any, arrays: Any, kind: Any, whole: Any, stride: Any, explicit: bool) -> None:
+        self.builder, self.kind, self.whole, self.stride, self.explicit = builder, kind, whole, stride, explicit
+        self.weights, self.indices, self.values = arrays
 
     def gathered(self, p: Any) -> Any:
         """The eight weights of the entries from p on, all at once."""
@@ -213,30 +242,59 @@ class _Row:
             numbers = builder.insert_element(numbers, number, WORD(k))
         return numbers
 
+    def put(self, p: Any, numbers: Any) -> None:
+        """Eight float64 to where those weights lie: a row has a feature once, so in any order."""
+        builder, align = self.builder, 4 if self.kind is SINGLE else 8
+        numbers = numbers if self.kind is REAL else builder.fptrunc(numbers, ir.VectorType(SINGLE, LANES))
+        for k, where in enumerate(self._where(p)):
+            number = builder.extract_element(numbers, WORD(k))
+            builder.store(number, builder.bitcast(where, self.kind.as_pointer()), align=align)
+
+    def ask_weights(self, p: Any) -> None:
+        for where in self._where(p):
+            hint(self.builder, where, SECOND)
+
+    def ask_entries(self, p: Any) -> None:
+        """For the indices and values from p on, which are used once and need not stay in any cache."""
+        for data in (self.indices, self.values) if self.explicit else (self.indices,):
+            hint(self.builder, self.builder.gep(data, [p]), ONCE)
+
     def _where(self, p: Any) -> list[Any]:
         builder = self.builder
         start = builder.bitcast(self.weights, BYTE.as_pointer())
         places = _places(builder, self.indices, self.whole, p)
         return [builder.gep(start, [builder.mul(place, self.stride)]) for place in places]
 
+
+def _entries(context: Any, builder: Any, signature: Any, arguments: Any, explicit: bool) -> _Entries:
+    """Of the arguments (weights, indices, values, ...)."""
+    w, ix, v = (_opened(context, builder, signature, arguments, k) for k in range(3))
+    weights, indices = signature.args[:2]
+    stride = LONG(weights.dtype.bitwidth // 8) if weights.layout == "C" else builder.extract_value(w.strides, 0)
+    kind, whole = KINDS[weights.dtype], KINDS[indices.dtype]
+    return _Entries(builder, (w.data, ix.data, v.data), kind, whole, stride, explicit)
+
+
+class _Sum:
+    """The instructions for the sum of a row: arguments (weights, indices, values, first, end, ...)."""
+
+    def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any, explicit: bool) -> None:
+        self.entries = _entries(context, builder, signature, arguments, explicit)
+        self.builder, (self.first, self.end) = builder, arguments[3:5]
+        self.lanes = cgutils.alloca_once_value(builder, ir.Constant(REALS, [0.0] * LANES))
+
+    def eights(self) -> Any:
+        return cgutils.for_range_slice(self.builder, self.first, self.end, LONG(LANES))
+
     def add(self, p: Any, numbers: Any) -> None:
-        """Each number times the value of its entry, to its lane."""
+        """Each of eight weights times the value of its entry, to its lane."""
         builder, product = self.builder, _wide(self.builder, numbers)
-        if self.explicit:
-            product = builder.fmul(product, _wide(builder, _vector(builder, self.values, SINGLE, p)))
-        builder.store(builder.fadd(builder.load(self.total), product), self.total)
+        if self.entries.explicit:
+            product = builder.fmul(product, _wide(builder, _vector(builder, self.entries.values, SINGLE, p)))
+        builder.store(builder.fadd(builder.load(self.lanes), product), self.lanes)
 
-    def ask_entries(self, p: Any) -> None:
-        """For the indices and values from p on, once: they need not stay in any cache."""
-        for data in (self.indices, self.values) if self.explicit else (self.indices,):
-            hint(self.builder, self.builder.gep(data, [p]), ONCE)
-
-    def ask_weights(self, p: Any) -> None:
-        for where in self._where(p):
-            hint(self.builder, where, SECOND)
-
-    def sum(self) -> Any:
-        return _tree(self.builder, self.builder.load(self.total))
+    def total(self) -> Any:
+        return _tree(self.builder, self.builder.load(self.lanes))
 
 
 def hint(builder: Any, pointer: Any, locality: int) -> None:
@@ -247,18 +305,22 @@ def hint(builder: Any, pointer: Any, locality: int) -> None:
 
 
 def _moments(explicit: bool) -> Any:
-    """The same of means and variances side by side, [feature, 2]: the sums of mu_j x_j and of s_j x_j^2, the pairs
-    themselves kept in ``room``."""
+    """The same as ``_sums_ahead`` of means and variances side by side, [feature, 2]: the sums of mu_j x_j and of
+    s_j x_j^2, the pairs themselves kept in ``room``."""
 
-    def sums(typing: Any, pairs: Any, indices: Any, values: Any, first: Any, end: Any, room: Any) -> Any:
+    def sums(typing, pairs, indices, values, first, end, near, far, large, room):  # type: ignore[no-untyped-def]
         _check_pairs(pairs)
 
         def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             w, ix, v = (_opened(context, builder, signature, arguments, k) for k in range(3))
             kind, whole = KINDS[pairs.dtype], KINDS[indices.dtype]
             totals = [cgutils.alloca_once_value(builder, ir.Constant(REALS, [0.0] * LANES)) for _ in range(2)]
-            begin, stop, kept = arguments[3:]
+            begin, stop, near, far, large, kept = arguments[3:]
+            ahead = _Entries(builder, (w.data, ix.data, v.data), kind, whole, LONG(pairs.dtype.bitwidth // 4), explicit)
             with cgutils.for_range_slice(builder, begin, stop, LONG(LANES)) as (p, _):
+                ahead.ask_entries(builder.add(p, far))
+                with builder.if_then(large):
+                    ahead.ask_weights(builder.add(p, near))
                 parts = _pairs(builder, w.data, kind, _places(builder, ix.data, whole, p))
                 entry = builder.sub(p, begin)
                 entry = builder.select(builder.icmp_signed("<", entry, LONG(ROOM)), entry, LONG(ROOM))
@@ -271,11 +333,13 @@ def _moments(explicit: bool) -> Any:
                     wide = _wide(builder, part)
                     product = builder.fmul(wide, factor) if explicit else wide
                     builder.store(builder.fadd(builder.load(total), product), total)
+            with builder.if_then(large):
+                ahead.ask_weights(builder.add(stop, near))
             found = [_tree(builder, builder.load(total)) for total in totals]
             return context.make_tuple(builder, signature.return_type, found)
 
         kind = types.UniTuple(types.float64, 2)
-        return kind(pairs, indices, values, types.int64, types.int64, types.voidptr), build
+        return kind(pairs, indices, values, *(types.int64,) * 4, types.boolean, types.voidptr), build
 
     return intrinsic(sums)
 
@@ -346,10 +410,22 @@ def _sums_ahead_in_python(explicit: bool) -> Any:
     return sums
 
 
+def _steps_in_python(explicit: bool) -> Any:
+    """The same steps by numpy."""
+
+    def steps(weights: Any, indices: Any, values: Any, first: int, end: int, step: Any) -> None:
+        j = indices[first:end]
+        weights[j] = weights[j].astype(float) + (step * values[first:end].astype(float) if explicit else step)
+
+    return steps
+
+
 def _moments_in_python(explicit: bool) -> Any:
     """The same sums by numpy; nothing is kept."""
 
-    def sums(pairs: Any, indices: Any, values: Any, first: int, end: int, room: None) -> Any:
+    def sums(
+        pairs: Any, indices: Any, values: Any, first: int, end: int, near: int, far: int, large: bool, room: None
+    ) -> Any:
         numbers = pairs[indices[first:end]].astype(float)
         x = values[first:end].astype(float) if explicit else np.ones(end - first)
         return _added(numbers[:, 0] * x), _added(numbers[:, 1] * (x * x))
@@ -390,6 +466,7 @@ dot_lanes, sum_lanes = ((_sums_in_python if INTERPRETED else _sums)(explicit) fo
 dot_lanes_ahead, sum_lanes_ahead = (
     (_sums_ahead_in_python if INTERPRETED else _sums_ahead)(explicit) for explicit in (True, False)
 )
+step_lanes, step_lanes_alike = ((_steps_in_python if INTERPRETED else _steps)(explicit) for explicit in (True, False))
 moment_lanes, pair_lanes = ((_moments_in_python if INTERPRETED else _moments)(explicit) for explicit in (True, False))
 move_lanes, move_lanes_alike = ((_moves_in_python if INTERPRETED else _moves)(explicit) for explicit in (True, False))
 room_for_pairs: Any = _no_room if INTERPRETED else _room

@@ -90,13 +90,19 @@ def test_a_sum_does_not_depend_on_where_the_row_lies():
     assert np.array_equal(there, elsewhere[::-1])
 
 
-def test_a_step_is_that_of_each_feature_alone():
-    block = rows(np.random.default_rng(8))
-    weights = np.random.default_rng(9).normal(size=FEATURES)
+@pytest.mark.parametrize("kind, dtype", [("values", np.float32), ("values", np.float64), ("scales", np.float32)])
+def test_a_step_is_that_of_each_feature_alone(kind, dtype):
+    generator = np.random.default_rng(8)
+    block = rows(generator)
+    scales = generator.normal(size=block.n_rows).astype(np.float32)
+    weights = generator.normal(size=FEATURES).astype(dtype)
     expected = weights.copy()
     for i in range(block.n_rows):
         for p in range(block.indptr[i], block.indptr[i + 1]):
-            expected[block.indices[p]] += 0.7 * float(block.values[p])
+            x = float(block.values[p] if kind == "values" else scales[i])
+            expected[block.indices[p]] = float(expected[block.indices[p]]) + 0.7 * x
+    if kind == "scales":
+        block = block._replace(values=block.values[:0], scales=scales)
     steps(block, np.arange(block.n_rows), weights)
     assert np.array_equal(weights, expected)
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import dot_ahead, entry, inlined, kernel, prefetch_ahead
+from bigclf.jit import dot_ahead, entry, inlined, kernel
 from bigclf.methods import p_norm_vector
 from bigclf.methods.p_norm_vector import FACTOR, SCALE, UNIT, P, measure, move, norm_of, settle
 
@@ -78,7 +78,6 @@ def alma(block, order, shared, rows, params, scores):  # type: ignore[no-untyped
     last, p = weights.size - 1, shared.length[P]
     mistakes, updates, loss = 0, 0, np.float64(0)
     for k in range(order.size):
-        prefetch_ahead(block, order, k)
         i = order[k]
         y = block.labels[i]
         m = y * length[FACTOR] * (dot_ahead(block, order, k, powers) + params.bias * powers[last])

@@ -56,9 +56,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import at, dot, inlined, kernel, prefetch_ahead, prefetch_weights
+from bigclf.jit import asks, at, distances, dot, eights_of, inlined, kernel, prefetch_known
 from bigclf.lanes import (
-    LANES,
     ROOM,
     moment_lanes,
     move_lanes,
@@ -218,16 +217,18 @@ def moments(block, order, k, weights, bias, room):  # type: ignore[no-untyped-de
     """(mu.x, sum_j s_j x_j^2) of the row order[k], in float64, added as ``dot`` adds and the bias last; what a row to
     come needs is asked for meanwhile, and what was looked up is left in ``room``."""
     i, last = order[k], weights.shape[0] - 1
-    first, end = block.indptr[i], block.indptr[i + 1]
-    eights = end - (end - first) % LANES
+    first, eights = eights_of(block, i)
+    end, large = block.indptr[i + 1], asks(block, first, eights, weights)
+    prefetch_known(block, order, k)
+    near, far = distances(block, order, k, eights)
     if block.values.size > 0:
-        mean, variance = moment_lanes(weights, block.indices, block.values, first, eights, room)
+        mean, variance = moment_lanes(weights, block.indices, block.values, first, eights, near, far, large, room)
         for p in range(eights, end):
             j, x = at(block.indices, p), np.float64(at(block.values, p))
             mean += weights[j, 0] * x
             variance += weights[j, 1] * (x * x)
     else:
-        mean, variance = pair_lanes(weights, block.indices, block.values, first, eights, room)
+        mean, variance = pair_lanes(weights, block.indices, block.values, first, eights, near, far, large, room)
         for p in range(eights, end):
             j = at(block.indices, p)
             mean += weights[j, 0]
@@ -236,7 +237,6 @@ def moments(block, order, k, weights, bias, room):  # type: ignore[no-untyped-de
             x = np.float64(block.scales[i])
             mean *= x
             variance *= x * x
-    prefetch_weights(block, order, k, weights)
     return mean + bias * weights[last, 0], variance + bias * bias * weights[last, 1]
 
 
@@ -270,8 +270,8 @@ def move(drop, block, i, first, weights, step, c, v, params):  # type: ignore[no
 def move_kept(block, i, room, weights, step, c, params):  # type: ignore[no-untyped-def]
     """What ``move`` does off the precision, for the entries whose pairs ``moments`` left in ``room``; the first entry
     that has not moved."""
-    first, end = block.indptr[i], block.indptr[i + 1]
-    last = first + min(end - first - (end - first) % LANES, ROOM)
+    first, last = eights_of(block, i)
+    last = min(last, first + ROOM)
     if block.values.size > 0:
         move_lanes(weights, block.indices, block.values, first, last, 1.0, step, c, params.floor, room)
     else:
@@ -351,7 +351,6 @@ def diagonal(rule: int, drop: int = OFF_PRECISION, exact: bool = False):  # type
         room = room_for_pairs(weights)
         mistakes, updates, total = 0, 0, np.float64(0)
         for k in range(order.size):
-            prefetch_ahead(block, order, k)
             i = order[k]
             y = block.labels[i]
             mean, v = moments(block, order, k, weights, params.bias, room)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import axpy, dot, inner, kernel, prefetch_ahead
+from bigclf.jit import axpy, dot_ahead, inner, kernel
 
 
 class Shared(NamedTuple):
@@ -43,10 +43,9 @@ def dynamic_margin_perceptron(block, order, shared, rows, params, scores):  # ty
     last = weights.size - 1
     mistakes, updates, loss = 0, 0, np.float64(0)
     for k in range(order.size):
-        prefetch_ahead(block, order, k)
         i = order[k]
         y, c = block.labels[i], block.weights[i]
-        m = y * (dot(block, i, weights) + params.bias * weights[last])
+        m = y * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
         mistakes += m <= 0
         wanted = (1 - params.eps) * square[0] / steps[0] if steps[0] > 0 else 0.0
         loss += max(0.0, wanted - m)

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Block, Counts, as_unsigned
-from bigclf.jit import dot, dot_ahead, entry, inlined, kernel, prefetch_ahead
+from bigclf.jit import dot, dot_ahead, entry, inlined, kernel
 from bigclf.methods.maximum_entropy_margin import Params, features, temperature
 from bigclf.methods.method import Step
 from bigclf.methods.winnow import largest_entry
@@ -190,7 +190,6 @@ def collect(block, order, shared, kept, params, scratch):  # type: ignore[no-unt
     mistakes, loss = 0, np.float64(0)
     wanted = shared.numbers[0, BOUND] - params.epsilon * shared.numbers[0, LARGEST]
     for k in range(order.size):
-        prefetch_ahead(block, order, k)
         i = order[k]
         if block.norms[i] + params.bias + params.free == 0:
             continue

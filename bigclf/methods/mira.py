@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import axpy, dot, kernel, prefetch_ahead
+from bigclf.jit import axpy, dot_ahead, kernel
 
 
 class Shared(NamedTuple):
@@ -40,10 +40,9 @@ def mira(block, order, shared, rows, params, scores):  # type: ignore[no-untyped
     last = weights.size - 1
     mistakes, updates, loss = 0, 0, np.float64(0)
     for k in range(order.size):
-        prefetch_ahead(block, order, k)
         i = order[k]
         y = block.labels[i]
-        m = y * (dot(block, i, weights) + params.bias * weights[last])
+        m = y * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
         if m > 0:
             continue
         mistakes += 1

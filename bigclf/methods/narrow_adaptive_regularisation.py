@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import at, dot, inlined, kernel, prefetch_ahead
+from bigclf.jit import at, dot, inlined, kernel
 from bigclf.lanes import room_for_pairs
 from bigclf.methods.confidence_weighted import LEAST, moments, move_all, product, quadratic_form
 
@@ -61,7 +61,6 @@ def diagonal(block, order, shared, rows, params, scores):  # type: ignore[no-unt
     room = room_for_pairs(weights)
     mistakes, updates, total = 0, 0, np.float64(0)
     for k in range(order.size):
-        prefetch_ahead(block, order, k)
         i = order[k]
         y = block.labels[i]
         mean, chi = moments(block, order, k, weights, params.bias, room)

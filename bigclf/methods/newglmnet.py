@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Block, Counts
-from bigclf.jit import axpy, dot_ahead, kernel, prefetch_ahead
+from bigclf.jit import axpy, dot_ahead, kernel
 from bigclf.losses import dual_value, loss_value, slope
 from bigclf.methods.active_columns import Gathering, Piece, piece_of
 from bigclf.methods.columns import Penalty, conjugate, penalty_of
@@ -92,7 +92,6 @@ def sums(loss: int):  # type: ignore[no-untyped-def]
         scalars, counting = shared.scalars, shared.scalars[ROUNDS] == 0
         mistakes, loss_sum, dual_sum, slopes = 0, np.float64(0), np.float64(0), np.float64(0)
         for k in range(order.size):
-            prefetch_ahead(block, order, k)
             i = order[k]
             y, c = block.labels[i], params.C * block.weights[i]
             m = y * (dot_ahead(block, order, k, weights) + params.bias * weights[last])

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import dot_ahead, inlined, kernel, prefetch_ahead
+from bigclf.jit import dot_ahead, inlined, kernel
 from bigclf.methods import p_norm_vector
 from bigclf.methods.held_rows import along, hold, make_point, narrowed, nothing_held
 from bigclf.methods.p_norm_vector import FACTOR, SCALE, TOTAL, TOUCHED, UNIT, P, norm_of, settle, signed_power
@@ -198,7 +198,6 @@ def pumma(block, order, shared, rows, params, scores):  # type: ignore[no-untype
     last = powers.size - 1
     mistakes, updates, loss = 0, 0, np.float64(0)
     for k in range(order.size):
-        prefetch_ahead(block, order, k)
         i = order[k]
         y = block.labels[i]
         m = y * (length[FACTOR] * (dot_ahead(block, order, k, powers) + params.bias * powers[last]) + bias[0])

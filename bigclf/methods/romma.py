@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import axpy, dot, kernel, prefetch_ahead
+from bigclf.jit import axpy, dot_ahead, kernel
 
 UNIT = 2.0**30  # the larger unit, and the limit of the scale; powers of 2 change no bits
 ALONG = 1e-9  # D is a difference of numbers that agree so far: noise
@@ -74,10 +74,9 @@ def romma(aggressive: bool):  # type: ignore[no-untyped-def]
         last = weights.size - 1
         mistakes, updates, loss = 0, 0, np.float64(0)
         for k in range(order.size):
-            prefetch_ahead(block, order, k)
             i = order[k]
             y = block.labels[i]
-            m = y * scale[0] * (dot(block, i, weights) + params.bias * weights[last])
+            m = y * scale[0] * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
             mistakes += m <= 0
             limit = target[0] if aggressive else 0.0
             loss += max(0.0, limit - m)
