@@ -125,6 +125,8 @@ def test_figures_on_rows_that_were_trained_on_say_so(tmp_path, folder):
         assert held in page and "Accuracy held out" in page and "75 % of them trained on" in page
         assert json.loads(run("evaluate", tmp_path / "h.bigclf", data, "--json")[1])["trained_on"] == share
     assert "Accuracy held out" in (tmp_path / "h.html").read_text()
+    told = f"accuracy {100 * measured['accuracy']:.2f} % on {measured['n']} rows"
+    assert told in " ".join(run("inspect", tmp_path / "h.bigclf")[1].split())
     assert "trained on these rows" in " ".join(run("evaluate", folder / "m.bigclf", people)[2].split())
     other = table(tmp_path / "other.csv", rows=ROWS[:30])
     assert "trained on" not in "".join(run("evaluate", folder / "m.bigclf", other)[1:])

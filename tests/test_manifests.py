@@ -199,7 +199,7 @@ def driven(tmp_path, without=(), **env):
     given = {"PATH": str(tmp_path / "bin"), "RECIPE": str(RECIPES / "slurm"), "SLURM_JOB_ID": "7", "LASTS": "0",
              "SLURMD_NODENAME": "here", "SLURM_JOB_PARTITION": "debug", "LOSES": "1000", **env}  # fmt: skip
     done = subprocess.run(["bash", RECIPES / "slurm" / "train.sbatch", "job.yaml"], cwd=tmp_path, env=given, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)  # fmt: skip
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240)  # fmt: skip
     return done.returncode, done.stdout, (tmp_path / "calls").read_text().split("\n")
 
 
