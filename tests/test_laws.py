@@ -47,7 +47,7 @@ either_bias = pytest.mark.parametrize(("case", "bias"), list(zip(CASES, [None, "
 STEEP = ("squared", "squared_hinge", "squared_epsilon_insensitive")
 NARROW = [next((case for case in of if case.loss in STEEP), of[i % len(of)]) for i, name in enumerate(METHODS)
           if (of := [case for case in CASES if case.algo == name])]  # fmt: skip
-FIRST = NARROW[::3]  # of these the plain tests compile, of the others the long ones
+FIRST = NARROW[::4]  # of these the plain tests compile, of the others the long ones
 
 
 def long_but_first(case, *before):
