@@ -21,6 +21,7 @@ from bigclf.training import fit
 from bigclf.training import plan as planning
 from bigclf.training.problems import make_problems
 from bigclf.training.run_directory import load_rows, publish_arrays
+from bigclf.units import parse_bytes
 
 D, N = 60, 4000
 SMALL = dict(memory="14.8MB", progress=False, C=0.1)  # the rows do not stay in memory
@@ -170,7 +171,10 @@ def test_they_go_to_disk_where_memory_has_no_room_and_the_plan_says_so(short, tm
     parts = {name: size for name, size in plan.memory.items() if name not in ("planned", "budget")}
     assert sum(parts.values()) == plan.memory["planned"] <= 19_000_000
     assert plan.rows_sides == 1 and plan.rows_bytes > 8 * short.n_rows and parts["row state"] < 8 * short.n_rows / 5
-    assert plan_of(short, 19_000_000, working_set=0).rows_sides == 2  # as they were, for certificates beside learning
+    with pytest.raises(MemoryBudgetError) as refusal:
+        plan_of(short, 10_000_000, working_set=0)
+    least = parse_bytes(str(refusal.value).split("memory=")[-1].removesuffix(" would do"))
+    assert plan_of(short, least, working_set=0).rows_sides == 2  # as they were, for certificates beside learning
     assert not plan_of(short, 10**9).rows_sides
     apart = plan_of(short, 19_000_000, groups=2)  # groups are told afterwards how far they go
     assert apart.rows_sides == 2 and apart.memory["planned"] <= 19_000_000 and apart.rows_bytes > 16 * short.n_rows

@@ -11,10 +11,13 @@ import shutil
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from making import environment, random_rows, run_python, shards_of
 
 from bigclf.block import NO_SCALES
@@ -82,13 +85,91 @@ def test_blocks_read_ahead_leave_a_working_set_its_least(shards):
     wide.n_features = 10**7  # weights take nearly all of the memory
     problems = make_problems(np.arange(2), np.ones(2), resolve("dcd", None, None, None, {}))
     sizes = Sizes(wide, problems, "float64", [(0, shards.n_chunks)], False, 1)
-    ahead = set()
-    for memory in range(180 * 10**6, 200 * 10**6, 10**6 // 4):
+    buffers = set()
+    for memory in range(174 * 10**6, 176 * 10**6, 10**4):
         with contextlib.suppress(MemoryBudgetError):  # below the least
             shape, parts = _streamed(sizes, memory, again=True)
-            ahead.add(shape["buffers"])
+            buffers.add(shape["buffers"])
             assert shape["set_rows"] > 16 and sum(parts.values()) + SLACK_BYTES <= memory, parts
-    assert len(ahead) > 1
+    assert len(buffers) > 1
+
+
+class Pretended(SimpleNamespace):
+    """What a plan asks of a source of so many chunks, of rows with so many entries each."""
+
+    def __init__(self, chunks, rows, entries, features, width=4):
+        n, nnz = chunks * rows, chunks * rows * entries
+        counts = np.full(chunks, rows), np.full(chunks, rows * entries)
+        places = SimpleNamespace(rows=counts[0], nnz=counts[1], row0=rows * np.arange(chunks),
+                                 file=np.zeros(chunks), row_group=np.arange(chunks))  # fmt: skip
+        super().__init__(
+            chunks=places, n_chunks=chunks, n_rows=n, nnz=nnz, n_features=features, index_width=width, binary=False,
+            row_constant=False, written_here=True, classes=np.arange(2), learnable=(n, nnz), max_row_nnz=entries,
+            max_group_rows=rows, max_group_nnz=rows * entries, whole_group=(rows, rows * entries),
+        )  # fmt: skip
+
+
+HUNGRY = [
+    ("dcd", None, {}),
+    ("dcd", None, {"groups": 3}),
+    ("dcd", "logistic", {"working_set": 0.3}),
+    ("dcd", None, {"schedule": "selective"}),
+    ("dcd", None, {"schedule": "cached"}),
+    ("dcd", None, {"schedule": "fixed"}),
+    ("newglmnet", "logistic", {}),
+    ("newton", "logistic", {}),
+]
+
+
+def hunger_of(source, algo, loss, memory, groups=1, **given):
+    """What such a budget gives to those that want memory; None where all rows stay in it."""
+    problems = make_problems(np.arange(2), np.ones(2), resolve(algo, loss, None, None, given))
+    try:
+        plan = make_plan(source, problems, memory=memory, dtype="float64", seed=0, groups=groups, threads=2,
+                         in_memory=False, reads=99)  # fmt: skip
+    except ValueError as error:
+        assert "every row fits" in str(error)  # a schedule has no effect then
+        return None
+    assert plan.memory["planned"] <= memory, plan.memory
+    block = plan.block_bytes if plan.schedule == "fixed" else 0
+    held = plan.set_rows, plan.set_nnz, plan.collected, plan.memory.get("kept rows", 0), block
+    return None if plan.resident else held
+
+
+@pytest.mark.parametrize(("algo", "loss", "given"), HUNGRY, ids=str)
+def test_with_more_memory_no_working_set_collection_or_sample_is_smaller(algo, loss, given):
+    source = Pretended(chunks=300, rows=3000, entries=70, features=200_000)
+    held = []
+    for memory in np.geomspace(30e6, 800e6, 150).astype(int).tolist():
+        try:
+            found = hunger_of(source, algo, loss, memory, **given)
+        except MemoryBudgetError:
+            assert not held, memory  # what would do once does with more
+            continue
+        if found is None:
+            break
+        held.append(found)
+    steps = np.diff(held, axis=0)
+    assert len(held) > 50 and (steps >= 0).all() and (steps > 0).any(), steps.min(axis=0)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    case=st.sampled_from(HUNGRY),
+    shape=st.tuples(st.integers(5, 500), st.integers(1, 9000), st.integers(0, 900), st.integers(1, 3_000_000)),
+    width=st.sampled_from([4, 8]),
+    memory=st.integers(10**6, 10**9),
+    more=st.integers(1, 10**8),
+)
+def test_whatever_the_data_more_memory_is_never_less(case, shape, width, memory, more):
+    (algo, loss, words), source = case, Pretended(*shape, width)
+    try:
+        before = hunger_of(source, algo, loss, memory, **words)
+    except MemoryBudgetError:
+        return
+    after = hunger_of(source, algo, loss, memory + more, **words)
+    assert before is not None or after is None
+    assert after is None or all(a <= b for a, b in zip(before, after, strict=True))
 
 
 def test_state_is_counted_by_features_classes_types_and_groups(shards):

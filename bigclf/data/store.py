@@ -272,6 +272,10 @@ class RawStore:
             held = np.empty(0, np.uint8)
         return held if held.size >= size else np.empty(size, np.uint8)
 
+    def rest(self) -> None:
+        """Let go of the memory to work in, when nobody does."""
+        self._spare = []
+
     def _bytes_before(self, layout: Layout, offset: int) -> int:
         """Bytes that the disk needs for what lies before ``offset``: behind the slots are mostly holes."""
         end = int(layout.offsets[-1])

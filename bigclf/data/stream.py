@@ -98,12 +98,10 @@ class Stream:
                 for unit, coming in itertools.islice(todo, 1):
                     waiting.append(pool.submit(self._make, unit, coming))
         finally:
-            if self.frugal and self._decoded:
-                release_unused()
-            self._decoded = False
             for future in waiting:
                 future.cancel()
             pool.shutdown(wait=True, cancel_futures=True)
+            self._let_go()
             for future in waiting:
                 if future.done() and not future.cancelled() and not future.exception():
                     buffer = future.result()[1]
@@ -122,9 +120,15 @@ class Stream:
                     if buffer is not None:
                         self._free.put(buffer)
         finally:
-            if self.frugal and self._decoded:
-                release_unused()
-            self._decoded = False
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Of what decoding took, in threads that have ended: while they last, Arrow keeps what was theirs."""
+        if self.frugal and self._decoded:
+            release_unused()
+            if self.store is not None:
+                self.store.rest()
+        self._decoded = False
 
     def fetch(self, units: Sequence[np.ndarray]) -> None:
         """Have the system fetch what comes first of a read that is yet to begin, while other work is done."""

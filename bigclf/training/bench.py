@@ -284,8 +284,7 @@ class Bench:
 
     def _kept_of(self, group: int) -> Kept:
         if group not in self._kept:
-            first = int(self.source.chunks.row0[self.plan.groups[group][0]])
-            self._kept[group] = Kept(self.group_rows[group], first, self.plan.every, self.plan.seed)
+            self._kept[group] = Kept(self.source, self.plan.groups[group], self.plan.every, self.plan.seed)
         return self._kept[group]
 
     def _gather_kept(self, group: int, learners: list[Learner], kept: Kept) -> None:
@@ -573,7 +572,12 @@ def stream_of(job: Job) -> Stream:
     size = max(plan.block_bytes, int(chunk_sizes(source).max(initial=0)))
     rows, nnz = size // ROW_BYTES + 1, size // entry_bytes(source) + 1
     return Stream(source, place, store=store, threads=plan.threads, buffers=plan.buffers, rows=rows, nnz=nnz,
-                  frugal=plan.memory["planned"] + HELD_BYTES > plan.memory["budget"])  # fmt: skip
+                  frugal=is_frugal(plan))  # fmt: skip
+
+
+def is_frugal(plan: Plan) -> bool:
+    """Whether what decoding took is given back at once: the budget has no room for what Arrow would hold on to."""
+    return plan.memory["planned"] + HELD_BYTES > plan.memory["budget"]
 
 
 def row_store_of(job: Job) -> RowStore | None:

@@ -14,7 +14,8 @@ STARTED = time.perf_counter()
 
 def main() -> None:
     asked = json.load(sys.stdin)
-    for name in ("pyarrow.parquet", "rich.progress"):  # what opening the data and showing the progress load
+    # what opening the data, their raw store, a look at the machine and showing the progress load
+    for name in ("pyarrow.parquet", "pyarrow.compute", "xxhash", "psutil", "rich.progress"):
         importlib.import_module(name)
     from bigclf.methods import resolve
     from bigclf.training import fitting  # noqa: F401  as a run has it

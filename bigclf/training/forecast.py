@@ -30,12 +30,13 @@ from bigclf.losses import REGRESSION
 from bigclf.machine import cores, memory_limit
 from bigclf.methods import native, resolve
 from bigclf.mixing import FAN
-from bigclf.training.bench import CACHE_SHARE, Blend
+from bigclf.training.bench import CACHE_SHARE, Blend, is_frugal
 from bigclf.training.book import Patience
 from bigclf.training.engines import LocalEngine
 from bigclf.training.fitting import conducted, default_epochs, linked, posed
 from bigclf.training.plan import DECODERS, Plan, decoding_bytes, group_edges, settle
 from bigclf.training.problems import Problem
+from bigclf.training.sampling import ROOM
 from bigclf.training.sources import open_source, warm
 from bigclf.training.visit import Part
 from bigclf.units import parse_bytes
@@ -208,7 +209,10 @@ def _memory(intent: Intent, base: int, workers: int) -> dict[str, Any]:
         classes = problems[0].setting.settings["n_classes"]
         parts["model"] -= np.dtype(plan.dtype).itemsize * (source.n_features + 1) * classes
     planned = sum(parts.values())
-    likely = base + planned - parts.get("decoding", 0) + int(DECODING_TAKEN * decoding_bytes(source))
+    likely = base + planned - parts.get("decoding", 0) - parts.get("kept rows", 0)
+    decoding, kept = int(DECODING_TAKEN * decoding_bytes(source)), int(parts.get("kept rows", 0) / ROOM)
+    apart = problems[0].setting.settings.get("start", 0) > 0 and is_frugal(plan)  # rows are kept once all are decoded
+    likely += max(decoding, kept) if apart else decoding + kept
     if workers > 1:
         state = len(problems) * problems[0].setting.state_bytes(source.n_features, plan.dtype)
         likely -= max(0, parts["state"] - WORKER_COPIES * state)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from bigclf.losses import BOXED
 from bigclf.methods import METHODS, Setting, touched
 from bigclf.methods.conjugate_gradients import BYTES_A_ROW
 from bigclf.training.problems import Problem
+from bigclf.training.sampling import ROOM
 from bigclf.units import format_bytes
 
 log = logging.getLogger("bigclf")
@@ -35,18 +36,22 @@ SEGMENT_SECONDS = 30.0
 SECONDS_A_NONZERO = 10e-9
 DECODE_BYTES = 8 * MB  # what Arrow's allocator holds at least
 DECODE_FACTOR = 5  # pages, levels, Arrow's arrays and ours, times a row group's raw bytes, for each decoding thread
+OWN_FACTOR = 4  # ... of our own shards, whose values go straight to where they are read (measured: 3.2)
 LEFT_OUT_FACTOR = 2  # ... of our own shards, where rows are left out: their arrays and a page, before that
 CUT_FACTOR = 3  # ... and where it is cut into chunks, for the one that lasts while blocks are made of its parts
-DECODERS = 2  # threads that decode at a time, where the memory for it is less than
-ROOMY = 0.5  # this share of the budget
+DECODERS = 2  # threads that decode at a time, where there is memory for it
 LEARNERS = 2  # problems that learn at a time, where there are several; room is made for them whatever the threads
-BUFFERS = 3  # blocks read ahead; where they take less than
-AHEAD_SHARE = 1 / 15  # ... of the budget, more, up to
-MOST_BUFFERS = 5  # ... so many: two readers that wait for the disk at a time then hold nobody up
+BUFFERS = 3  # blocks in memory at a time, and
+MOST_BUFFERS = 5  # ... where there is room for more: two readers that wait for the disk at a time hold nobody up then
+BUFFERS_OF_SIZED = 2  # ... where the schedule has them as large as memory allows
+# Larger blocks, more of them and a second thread that decodes share this part of what the budget has beyond the least.
+# It is put aside even while it does not come to one more of them: so a working set never shrinks as the budget grows.
+BLOCK_SHARE = 1 / 6
 VIEW_BYTES = 8 * 5  # a row of a block: order, scores, and the problem's view of labels and weights
+KEPT_VIEW_BYTES = 8 * 3  # a row that is kept: the problem's view of its label and weight, and its place
 SET_ORDER_BYTES = 8 * 3  # a row of the working set: orders and keys
 LEAST_LENGTH = 0.75  # of the mean of all rows that those of a working set have room for in the mean
-ROW_SHARE = 0.5  # of the budget: per-row arrays that would take more go to disk, and the working set gets the memory
+ROW_SHARE = 1 / 4  # of the budget: per-row arrays that would take more go to disk
 SLACK_BYTES = 4 * MB  # orders, indices of Parquet files, queues
 ACTIVE_SLACK = 0.1  # rows that score above minus this are gone over again between reads
 ROUNDS_A_READ = 1.0  # rows of the working set visited while streaming, for each row streamed
@@ -91,7 +96,7 @@ class Plan:
     schedule : "auto", or which of the family of ``schedules.py``; block_rounds : of "fixed" and "selective" the rounds
         over each block, of "cached" the visits to cached rows for each row read, of "auto" 0.
     opportunistic : rows of the working set are visited while no block is ready: the bits are not repeatable.
-    threads, buffers : readers beside the learning thread and blocks read ahead; they never change bits.
+    threads, buffers : readers beside the learning thread and blocks in memory; they never change bits.
     learners : problems that learn from a block at a time, each on a core; they never change bits.
     parts : of each block, that have sums of their own, joined in their order; every : of so many rows one, by a hash,
         is in the sums that can do without the others (1: all are).
@@ -274,7 +279,7 @@ def make_plan(
     if opportunistic:
         _require_waiting(shape, len(edges))
     shape["climb_rows"] = _room_to_climb(sizes, parts, memory, shape)
-    shape["every"] = _sampled(sizes, parts, memory, shape["resident"])
+    shape["every"] = _sampled(sizes, parts, shape.pop("room", 0), shape["resident"])
     parts["slack"] = SLACK_BYTES
     parts["planned"] = sum(parts.values())
     parts["budget"] = memory
@@ -318,22 +323,27 @@ def _room_to_climb(sizes: Sizes, parts: dict[str, int], memory: int, shape: dict
     return rows
 
 
-def _sampled(sizes: Sizes, parts: dict[str, int], memory: int, resident: bool) -> int:
-    """Of how many rows one is in products with a Hessian; out of core they are kept in memory: fills ``parts``."""
-    share = sizes.setting.settings.get("sample", 1.0)
-    if share == 1.0 or (share is None and resident):
-        return 1
-    every = SAMPLED if share is None else max(1, round(1 / share))
-    if resident:
+def _sampled(sizes: Sizes, parts: dict[str, int], room: int, resident: bool) -> int:
+    """Of how many rows one is in products with a Hessian; out of core they are kept in ``room`` bytes: fills
+    ``parts``."""
+    every = _wanted_sample(sizes, resident)
+    if resident or every == 1:
         return every
-    left = memory - sum(parts.values()) - SLACK_BYTES
-    most = every if share is not None else MOST_SAMPLED
-    while sizes.kept(every) > left and every < most:
+    most = MOST_SAMPLED if sizes.setting.settings["sample"] is None else every
+    while sizes.kept(every) > room and every < most:
         every += 1
-    if sizes.kept(every) > left:
+    if sizes.kept(every) > room:
         return 1
     parts["kept rows"] = sizes.kept(every)
     return every
+
+
+def _wanted_sample(sizes: Sizes, resident: bool) -> int:
+    """... as asked for, or where nothing was said as is best with memory enough."""
+    share = sizes.setting.settings.get("sample", 1.0)
+    if share is None:
+        return 1 if resident else SAMPLED
+    return max(1, round(1 / share))
 
 
 def _require_waiting(shape: dict[str, Any], groups: int) -> None:
@@ -416,9 +426,11 @@ class Sizes:
         self.sides = 0  # of per-row arrays on disk; 0: they are in memory
 
     def kept(self, every: int) -> int:
-        """Bytes of one row of ``every``, a tenth more for chance, with their numbers and per-row values."""
-        row = 8 + 8 * self.k * self.fields + self.data / max(1, self.source.n_rows)
-        return int(1.1 * row * self.source.n_rows / every) + self.chunk
+        """Bytes of one row of ``every``, more for chance, with their numbers, per-row values and the problems' views;
+        of those of a block on their way; and, of all rows, whether they are kept."""
+        n = self.source.n_rows
+        row = self.data / max(1, n) + 8 + self.k * (KEPT_VIEW_BYTES + 8 * self.fields)
+        return int(ROOM * row * n / every) + 2 * min(self.data, max(BLOCK_BYTES, self.chunk)) // every + n
 
     def put_rows_on_disk(self, sides: int) -> None:
         """``sides`` : 2 where certificates are made beside the learning, from the arrays as they were."""
@@ -482,8 +494,10 @@ class Sizes:
         parts = {}
         if self.proves_by_duals and not self.alone:  # weights at the start, v, the best weights, w
             parts["certificate"] = self.k * 6 * self.weights
-        elif self.proves_by_duals:  # v; beside the learning, also the best weights, weights and alpha at the start
-            beside = 2 * self.narrow + (0 if self.sides else self.source.n_rows * 8 * self.fields)
+        elif self.proves_by_duals:  # v; beside the learning, also the best weights and the weights at the start, and
+            # alpha at the start where rows of a working set move before their block comes
+            rows = 0 if self.sides or not has_set else self.source.n_rows * 8 * self.fields
+            beside = 2 * self.narrow + rows
             parts["certificate"] = self.k * (self.weights + (0 if self.proves_apart(has_set, schedule) else beside))
         if has_set:
             parts["membership"] = self.sets * working_set.member_bytes(self.group_rows)
@@ -511,16 +525,79 @@ class Sizes:
         """Sums over features of conjugate gradients: where v of a certificate made alone is idle, no more than that."""
         return 0 if has_set and self.k == 1 else self.at_once * self.weights
 
-    def blocks(self, size: int, ahead: int = BUFFERS) -> int:
-        """Blocks of ``size`` bytes read ahead, and what a problem needs beside the one it is at."""
+    def blocks(self, size: int, buffers: int = BUFFERS) -> int:
+        """So many blocks of ``size`` bytes, and what a problem needs beside the one it is at."""
         rows = max(self.chunk_rows, int(size / max(1, raw_row_bytes(self.source))) + 1)
-        return (ahead + 1) * max(size, self.chunk) + rows * self.view
+        return (buffers + self.joined) * max(size, self.chunk) + rows * self.view
+
+    @property
+    def joined(self) -> int:
+        """1 where a block may be made of chunks that are in memory beside it."""
+        return int(self.in_memory or self.schedule in ("fixed", "selective"))
 
     def largest_block(self, room: int) -> int:
         """The size of which ``blocks`` fit in ``room`` bytes, at least a chunk and at most all rows."""
-        view = self.view
-        most = (room - view) / (BUFFERS + 1 + view / max(1, raw_row_bytes(self.source)))
+        view, held = self.view, BUFFERS + self.joined
+        most = (room - view) / (held + view / max(1, raw_row_bytes(self.source)))
+        most = min(most, (room - self.chunk_rows * view) / held)  # rows of a chunk may be shorter than others
         return max(self.chunk, min(self.data, int(most)))
+
+
+class Streaming(NamedTuple):
+    """How blocks go by: threads that decode, a block's bytes, blocks in memory at a time; and what is left, of the
+    budget beyond the least, to a working set, to columns or to rows that are kept."""
+
+    readers: int
+    size: int
+    buffers: int
+    room: int
+
+
+def _streaming(sizes: Sizes, left: int, least_set: int, useful: int) -> Streaming:
+    """What becomes of the ``left`` bytes that the budget has beyond the least: ``room`` never falls as they grow.
+
+    least_set : bytes of a working set in the least, 0 where there is none; useful : see ``_useful``.
+    """
+    least, second = sizes.blocks(sizes.chunk), sizes.decoding
+    of_its_size = sizes.schedule in ("fixed", "selective")
+    among_others = not of_its_size and (least_set > 0 or sizes.steps_by_sums)
+    if among_others:
+        largest = max(1, BLOCK_BYTES // sizes.chunk) * sizes.chunk
+        aside = max(int(BLOCK_SHARE * left), left - useful)
+        aside = min(aside, second + sizes.blocks(largest, MOST_BUFFERS) - least)
+    elif least_set:  # selective block minimisation
+        aside = max(0, min(left, int((1 - CACHE_SHARE) * (left + least + least_set)) - least))
+    else:  # nothing else has a use for it
+        aside = left
+    part = aside if among_others else int(BLOCK_SHARE * aside)  # for the second thread
+    readers = DECODERS if 0 < second <= part else 1
+    spare = aside - (second if readers == DECODERS else 0 if among_others else part)
+    if of_its_size:
+        return Streaming(readers, sizes.largest_block(least + spare), BUFFERS_OF_SIZED, left - aside)
+    size, buffers = sizes.chunk, BUFFERS
+    most = BLOCK_BYTES if among_others else MIXED_BYTES if sizes.method.certificate else 0
+    while 2 * size <= most and sizes.blocks(2 * size) <= least + spare:
+        size *= 2
+    if not among_others:
+        spare = min(spare, int(BLOCK_SHARE * left))
+    while buffers < MOST_BUFFERS and sizes.blocks(size, buffers + 1) <= least + spare:
+        buffers += 1
+    return Streaming(readers, size, buffers, left - aside)
+
+
+def _useful(sizes: Sizes, least_set: int, share: float) -> int:
+    """Most bytes beyond the least that a working set of such a ``share`` of the rows, columns or kept rows can use."""
+    source, rows = sizes.source, share * sizes.group_rows
+    if least_set:
+        row = source.nnz / max(1, source.n_rows) * sizes.entry + working_set.ROW_BYTES + 4 + sizes.set_row
+        climbing = sizes.at_once * rows * BYTES_A_ROW + sizes.climbing(True) if sizes.climbs else 0
+        return max(0, int(sizes.sets * rows * row + climbing) - least_set)
+    if sizes.collects:
+        ends = source.nnz, min(source.nnz, source.n_rows)
+        most, least = (sum(sizes.collection(entries).values()) for entries in ends)
+        return most - least
+    every = _wanted_sample(sizes, resident=False)
+    return sizes.kept(every) if every > 1 else 0
 
 
 def _streamed(sizes: Sizes, memory: int, again: bool) -> tuple[dict[str, Any], dict[str, int]]:
@@ -529,59 +606,32 @@ def _streamed(sizes: Sizes, memory: int, again: bool) -> tuple[dict[str, Any], d
     again : rows may be looked at more than once.
     """
     source, setting, k = sizes.source, sizes.setting, sizes.k
-    wanted, schedule = setting.settings.get("working_set"), setting.settings.get("schedule", "auto")
+    wanted, schedule = setting.settings.get("working_set"), sizes.schedule
     has_set = again and sizes.method.working_set and (sizes.boxed if wanted is None else wanted > 0)
     if schedule != "auto":
         has_set, wanted = schedule != "fixed", 1.0 if wanted is None else wanted
     least_set = int(max(2 * MB, k * LEAST_SET, sizes.sets * 4 * source.max_row_nnz * sizes.entry)) if has_set else 0
-
-    def needed() -> dict[str, int]:
-        return sizes.always() | sizes.streamed(has_set, schedule)
-
-    def least_of(parts: dict[str, int]) -> int:
-        return sum(parts.values()) + SLACK_BYTES + sizes.blocks(sizes.chunk) + least_set
-
-    parts = needed()
-    least = least_of(parts)
-    if sizes.fields and (least > memory or parts["row state"] > ROW_SHARE * memory):
-        sizes.put_rows_on_disk(2 if sizes.looks_back(again, has_set, schedule) else 1)
-        if least_of(needed()) < least:
-            parts = needed()
-        else:
-            sizes.put_rows_on_disk(0)
-    fixed, least = sum(parts.values()) + SLACK_BYTES, least_of(parts)
+    share = (SET_SHARE if wanted is None else wanted) / max(sizes.shares, default=1.0)
+    parts, least, most = _least(sizes, memory, again, least_set, share)
     if least > memory:
         raise _too_small(memory, least, parts | {"blocks": sizes.blocks(sizes.chunk), "working set": least_set})
-    readers = 1
-    if sizes.decoding and least + sizes.decoding <= memory * ROOMY:
-        readers = DECODERS
-        parts["decoding"] += sizes.decoding
-        fixed += sizes.decoding
-    size = sizes.chunk
-    if schedule in ("fixed", "selective"):
-        room = memory - fixed
-        size = sizes.largest_block(min(room - least_set, int(room * (1 - CACHE_SHARE))) if has_set else room)
-    in_any_order = has_set or sizes.steps_by_sums
-    largest = BLOCK_BYTES if in_any_order else MIXED_BYTES if sizes.method.certificate else sizes.chunk
-    while size * 2 <= largest and fixed + sizes.blocks(size * 2) + least_set <= memory:
-        size *= 2
-    ahead = 2  # what is kept for a third joins the chunks of one
-    if schedule in ("auto", "cached"):
-        ahead = min(MOST_BUFFERS, max(BUFFERS, int(AHEAD_SHARE * memory / max(1, size)) - 1))
-        while ahead > BUFFERS and fixed + sizes.blocks(size, ahead) + least_set > memory:
-            ahead -= 1
-    parts["blocks"] = sizes.blocks(size, max(BUFFERS, ahead))
+    way = _streaming(sizes, memory - least, least_set, _useful(sizes, least_set, share))
+    if most is not None:
+        way = way._replace(size=min(way.size, most.size), room=min(way.room, most.room))
+    room = way.room
+    if "decoding" in parts:
+        parts["decoding"] = way.readers * sizes.decoding
+    parts["blocks"] = sizes.blocks(way.size, max(BUFFERS, way.buffers))
     set_rows = set_nnz = collected = 0
-    if sizes.collects:  # columns have the rest
-        room = memory - fixed - parts["blocks"] + parts.pop("columns") - sum(sizes.collection(0).values())
-        collected = min(source.nnz, sizes.room_for(room))
+    if sizes.collects:
+        beside = parts.pop("columns") - sum(sizes.collection(0).values())
+        collected = min(source.nnz, sizes.room_for(room + beside))
         parts |= sizes.collection(collected)
     if has_set:
-        share = (SET_SHARE if wanted is None else wanted) / max(sizes.shares, default=1.0)
-        room, beside = memory - fixed - parts["blocks"], 0
+        room_of_sets, beside = least_set + room, 0
         if sizes.climbs and setting.settings["bias"]:
-            room, beside = room - sizes.climbing(True), int(CLIMB_OF_SET * BYTES_A_ROW)
-        set_rows, set_nnz = _arena(sizes, room // sizes.sets, share, beside)
+            room_of_sets, beside = room_of_sets - sizes.climbing(True), int(CLIMB_OF_SET * BYTES_A_ROW)
+        set_rows, set_nnz = _arena(sizes, room_of_sets // sizes.sets, share, beside)
         arena = working_set.bytes_of(set_rows, set_nnz, source.index_width, source.binary, source.row_constant)
         parts["working set"] = sizes.sets * (arena + set_rows * sizes.set_row)
     least_share, in_sets = min(sizes.shares, default=1.0), sizes.groups * set_nnz
@@ -590,15 +640,39 @@ def _streamed(sizes: Sizes, memory: int, again: bool) -> tuple[dict[str, Any], d
         sequential=schedule == "cached"
         or sizes.steps_by_sums
         or (schedule == "auto" and has_set and sizes.boxed and least_share * in_sets >= SEQUENTIAL_SHARE * source.nnz),
-        block_bytes=size,
-        buffers=ahead,
+        block_bytes=way.size,
+        buffers=way.buffers,
         set_rows=set_rows,
         set_nnz=set_nnz,
         collected=collected,
         shares=sizes.shares,
-        threads=readers,
+        threads=way.readers,
+        room=room,
     )
     return shape, parts
+
+
+def _least(
+    sizes: Sizes, memory: int, again: bool, least_set: int, share: float
+) -> tuple[dict[str, int], int, Streaming | None]:
+    """What a run takes at least, in parts and in all; where the per-row arrays are on disk, also what comes of the
+    smallest budget that has them in memory: as that is not to make a working set smaller, there is to be no more."""
+    has_set = least_set > 0
+
+    def needed() -> tuple[dict[str, int], int]:
+        parts = sizes.always() | sizes.streamed(has_set, sizes.schedule)
+        return parts, sum(parts.values()) + SLACK_BYTES + sizes.blocks(sizes.chunk) + least_set
+
+    parts, least = needed()
+    if not sizes.fields or max(least, int(parts["row state"] / ROW_SHARE)) <= memory:
+        return parts, least, None
+    beyond = max(0, int(parts["row state"] / ROW_SHARE) - least)
+    most = _streaming(sizes, beyond, least_set, _useful(sizes, least_set, share))
+    sizes.put_rows_on_disk(2 if sizes.looks_back(again, has_set, sizes.schedule) else 1)
+    if (filed := needed())[1] < least:
+        return *filed, most
+    sizes.put_rows_on_disk(0)
+    return parts, least, None
 
 
 def _shares(problems: list[Problem]) -> tuple[float, ...]:
@@ -620,13 +694,13 @@ def _arena(sizes: Sizes, room: int, share: float, beside: int) -> tuple[int, int
     row_bytes = working_set.ROW_BYTES + (4 if source.row_constant else 0) + beside
     length = source.nnz / max(1, source.n_rows)
     mean_row = length * sizes.entry + row_bytes
-    room = int(min(room, share * sizes.group_rows * mean_row))
-    rows = max(16, int(room / mean_row * 0.95))  # rows shorter than the mean leave some of the entries unused
-    nnz = int((room - rows * row_bytes - 8) / sizes.entry) - int(rows * sizes.set_row / sizes.entry)
-    if nnz < LEAST_LENGTH * length * rows:  # of short rows, orders and keys are a large part
-        rows = max(16, int(room / (mean_row + sizes.set_row) * 0.95))
-        nnz = int((room - rows * (row_bytes + sizes.set_row) - 8) / sizes.entry)
-    return rows, max(1, nnz)  # 1: where rows have no entries
+    room = int(min(room - 8, share * sizes.group_rows * mean_row))
+    for mean in (mean_row, mean_row + sizes.set_row):  # of short rows, orders and keys are a large part
+        rows = 0.95 / mean  # a byte; rows shorter than the mean leave some of the entries unused
+        nnz = (1 - rows * (row_bytes + sizes.set_row)) / sizes.entry
+        if nnz >= LEAST_LENGTH * length * rows:
+            break
+    return max(16, int(rows * room)), max(1, int(nnz * room))  # 1: where rows have no entries
 
 
 def _too_small(memory: int, least: int, parts: dict[str, int]) -> MemoryBudgetError:
@@ -641,7 +715,8 @@ def decoding_bytes(source: Any) -> int:
     row_group = raw.buffer_bytes(source.max_group_rows, source.max_group_nnz, width, binary)  # values are decoded
     whole_rows, whole_nnz = source.whole_group  # with rows that are left out once they are decoded
     whole = raw.buffer_bytes(whole_rows, whole_nnz, width, binary)
-    factor = DECODE_FACTOR + CUT_FACTOR * _shares_row_groups(source.chunks)
+    in_place = source.written_here and not source.row_constant
+    factor = (OWN_FACTOR if in_place else DECODE_FACTOR) + CUT_FACTOR * _shares_row_groups(source.chunks)
     needed = factor * row_group
     if whole > row_group:
         needed = max(needed, (LEFT_OUT_FACTOR if source.written_here else factor) * whole)

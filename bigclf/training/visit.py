@@ -350,7 +350,9 @@ class Learner:
             if self.alone:
                 still = still or self.plan.resident  # there it comes before the learning
                 rows = () if self.window is not None else self.rows
-                self.start = (self.shared, rows) if still else _copies(self.shared, rows)
+                shared = self.shared if still else _copied(self.shared, None)
+                # without a working set a row is as it was until its block comes, and is certified then before it moves
+                self.start = shared, rows if still or self.set is None else _copied(rows, None)
             else:
                 self.start = (state, self.start_rows)
 
@@ -790,7 +792,7 @@ class Learner:
         """Take up a row state; the bytes of the working set are then gathered with ``gather``."""
         if self.rows and self.window is None:
             self.rows = type(self.rows)(*(held[f"rows.{n}"].copy() for n in self.rows._fields))
-            if f"start.rows.{self.rows._fields[0]}" in held:
+            if f"start.rows.{self.rows._fields[0]}" in held and not (self.alone and self.set is None):
                 self.start_rows = type(self.rows)(*(held[f"start.rows.{n}"].copy() for n in self.rows._fields))
         if "stuck" in held:
             self._stuck = held["stuck"].copy()
@@ -817,7 +819,7 @@ class Learner:
             before = common
             if self.alone:
                 before = kind(*(held[f"start.shared.{n}"].copy() for n in kind._fields))
-            self.start = before, self.start_rows
+            self.start = before, self.start_rows or (self.rows if self.alone and self.window is None else ())
 
     def gather(self, block: Block) -> None:
         """Copy the rows of the working set that stand in the block; every block of the group passes here once."""
@@ -926,7 +928,3 @@ def _copied_array(array: np.ndarray, into: np.ndarray) -> np.ndarray:
         return array.copy()
     np.copyto(into, array)
     return into
-
-
-def _copies(*states: Any) -> tuple[Any, ...]:
-    return tuple(_copied(state, None) for state in states)
