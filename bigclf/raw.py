@@ -88,6 +88,7 @@ def converted(
     workers: int | None = None,
     seed: int = 0,
     on_bad_rows: str = "error",
+    max_bad_fraction: float = 0.01,
     learned: finish.Learned | None = None,
     directory: str | None = None,
     progress: Any = None,
@@ -110,8 +111,9 @@ def converted(
     spec, known = finish.given_features(features, format or "svmlight", by_name)
     learned = learned or known
     home = directory or files.cache_directory("raw")
-    out = files.join(home, _key(data, spec, seed, on_bad_rows, learned, part))
-    options = dict(chunk_nnz=500_000, shuffle=learned is None, max_bad_fraction=0.01, overwrite=True, shard_nnz=2**23)
+    out = files.join(home, _key(data, spec, seed, (on_bad_rows, max_bad_fraction), learned, part))
+    options = dict(chunk_nnz=500_000, shuffle=learned is None, overwrite=True, shard_nnz=2**23,
+                   max_bad_fraction=max_bad_fraction)  # fmt: skip
     told = dict(seed=seed, memory=memory, workers=workers, on_bad_rows=on_bad_rows, progress=progress, part=part)
     made = _once(out, lambda: convert_columns(data, out, spec, learned=learned, **told, **options))  # type: ignore[arg-type]
     if directory is None:
@@ -127,16 +129,19 @@ def _made_of(dataset: Dataset, data: Any) -> Dataset:
 
 
 def sparse_text(
-    data: Any, format: str, *, seed: int = 0, on_bad_rows: str = "error", hash_bits: int | None = None, **options: Any
-) -> Dataset:
+    data: Any, format: str, *, seed: int = 0, on_bad_rows: str = "error", max_bad_fraction: float = 0.01,
+    hash_bits: int | None = None, **options: Any,
+) -> Dataset:  # fmt: skip
     """Shards of text whose rows are sparse already, made now or found in the cache; errors as ``convert``."""
     from bigclf import __version__
 
     named = [(files.absolute(path), *files.status(path)) for path in files.expand(data)]
-    told = __version__, named, format, readers.code_of(readers.find(format, RAW_FORMATS)), seed, on_bad_rows, hash_bits
+    code = readers.code_of(readers.find(format, RAW_FORMATS))
+    bad = dict(on_bad_rows=on_bad_rows, max_bad_fraction=max_bad_fraction)
+    told = __version__, named, format, code, seed, bad, hash_bits
     home = files.cache_directory("raw")
     out = files.join(home, hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest())
-    options = dict(options, hash_bits=hash_bits, on_bad_rows=on_bad_rows, overwrite=True)
+    options = dict(options, hash_bits=hash_bits, overwrite=True, **bad)
     made = _once(out, lambda: convert(data, out, format=format, seed=seed, **options))
     _forget(home)
     return _made_of(made, data)
@@ -156,12 +161,12 @@ def _once(out: str, make: Callable[[], Dataset]) -> Dataset:
 
 
 def _key(
-    data: Any, spec: Spec, seed: int, on_bad_rows: str, learned: finish.Learned | None, part: HeldOut | None
+    data: Any, spec: Spec, seed: int, bad: tuple[str, float], learned: finish.Learned | None, part: HeldOut | None
 ) -> str:
     from bigclf import __version__
 
     named = [(files.absolute(place.path), place.part, *state_of(place.path)) for place in places(data)]
-    known = __version__, named, spec.as_json(), seed, on_bad_rows, None if learned is None else learned.digest(), part
+    known = __version__, named, spec.as_json(), seed, bad, None if learned is None else learned.digest(), part
     return hashlib.blake2b(json.dumps(known).encode(), digest_size=16).hexdigest()
 
 

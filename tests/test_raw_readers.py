@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import bigclf
 from bigclf.cli import main
 from bigclf.data.convert import pieces, tables
+from bigclf.data.convert.bad_rows import enough
 from bigclf.data.convert.tables import csv_rows, json_rows, labelled_lines, reading
 from bigclf.data.features.spec import parse
 from bigclf.data.features.suggest import as_yaml, suggest
@@ -80,6 +81,63 @@ def test_bad_rows_are_left_out_or_kept_apart(tmp_path):
     assert converted(tmp_path, text, on_bad_rows="skip", max_bad_fraction=0.5).nnz == kept.nnz
     with pytest.raises(DataError, match="more than the 0.1"):
         converted(tmp_path, text, on_bad_rows="skip", max_bad_fraction=0.1)
+
+
+def office(path, m=400, decimal=","):
+    """A table with decimal commas, of whose rows some are broken in one of four ways: lines 5, 7, 9, 11 ..."""
+    broken = {3: "{k};1,5", 5: "{k};1,5;ulm;ja;x;y", 7: "{k};12,3,4abc;ulm;ja", 9: "{k};1,5;ulm;"}
+    rows = [broken.get(k % 100, "{k};{a};{c};{y}") for k in range(m)]
+    rows = [row.format(k=f"K{k}", a=f"{k * 37 % 97},{k % 89}", c="xyz"[k % 3], y=("nein", "ja")[k % 3 == 0])
+            for k, row in enumerate(rows)]  # fmt: skip
+    rows[1] = rows[1].rpartition(";")[0] + ";vielleicht"
+    path.write_text("\n".join(["id;betrag;ort;klasse", *rows, ""]))
+    return path
+
+
+def test_a_few_bad_cells_and_broken_lines_are_told_in_a_proposal(tmp_path):
+    found = suggest(office(tmp_path / "r.csv"))
+    told = as_yaml(found)
+    column = {c.name: c for c in found.columns}["betrag"]
+    assert column.kind == "numeric" and found.how.decimal == ","
+    assert '4 cells are no numbers, the first in line 9: "12,3,4abc"' in column.why
+    assert "from the first 392 rows" in told and "# 8 lines more cannot be read" in told
+    assert "4 as in r.csv, line 5: 2 fields, not 4" in told and "#   4 as in line 7: 6 fields, not 4" in told
+    shares = dict(found.classes)
+    assert sum(shares.values()) == 388 and shares["vielleicht"] == 1
+    assert f"nein {100 * shares['nein'] / 388:.1f} %" in told and "fewer than 1 % of the rows: vielleicht" in told
+    assert "# missing in 4 rows" in told and parse(told) == found.spec()
+
+
+@pytest.mark.parametrize(("strange", "kind"), [(5, "numeric"), (6, "categorical")])
+def test_numbers_are_proposed_where_all_but_one_in_twenty_cells_are(tmp_path, strange, kind):
+    cells = [f"{k % 50}" if k >= strange else f"about {k}" for k in range(100)]
+    (tmp_path / "r.csv").write_text("\n".join(["a,y", *(f"{cell},{'uv'[k % 2]}" for k, cell in enumerate(cells)), ""]))
+    assert suggest(tmp_path / "r.csv").columns[0].kind == kind
+
+
+def test_bad_rows_are_told_by_reason_the_commonest_first(tmp_path):
+    spec = {"label": "klasse", "features": {"numeric": ["betrag"]}, "reader": {"format": "csv", "separator": ";"}}
+    path = office(tmp_path / "r.csv")
+    with pytest.raises(DataError, match=r"line 2: column betrag: '0,0' is not a number; .*decimal: \",\""):
+        bigclf.convert(path, tmp_path / "s", features=spec)
+    with pytest.raises(DataError, match=r"400 of 400 rows are bad.*: 384 as in .*, line 2: column betrag: '0,0' is"):
+        bigclf.convert(path, tmp_path / "s", features=spec, on_bad_rows="skip")
+    spec["reader"]["decimal"] = ","
+    with pytest.raises(DataError, match="16 of 400 rows are bad.*: 4 as in .*line 5: 2 fields.*4 as in line 7: 6 fields"
+                                        ".*--max-bad-fraction 0.04 "):  # fmt: skip
+        bigclf.convert(path, tmp_path / "s", features=spec, on_bad_rows="skip")
+    ds = bigclf.convert(path, tmp_path / "s", features=spec, on_bad_rows="skip", max_bad_fraction=0.04)
+    assert ds.n_rows == 384 and any("16 bad rows were left out: 4 as in" in one for one in ds.warnings)
+    with pytest.raises(DataError, match="line 5: 2 fields, not 4; --on-bad-rows skip .* leaves such rows out"):
+        bigclf.convert(path, tmp_path / "t", features=spec)
+
+
+@pytest.mark.parametrize(
+    ("bad", "rows", "value"),
+    [(317, 20_000, 0.016), (7, 100, 0.07), (29, 100, 0.3), (1, 3, 0.34), (1, 999, 0.0011)],  # 0.29 * 100 < 29
+)
+def test_the_limit_that_is_named_allows_the_rows(bad, rows, value):
+    assert enough(bad, rows) == value and bad <= value * rows
 
 
 def test_lines_are_counted_over_pieces(tmp_path, monkeypatch):
@@ -485,6 +543,23 @@ def test_columns_that_number_the_rows_are_proposed_to_be_left_out(tmp_path):
 
 
 # From the command line
+
+
+def test_fit_leaves_out_as_many_bad_rows_as_it_is_told(tmp_path):
+    words = ("fit", office(tmp_path / "r.csv"), "--separator", ";", "--decimal", ",", "--label", "klasse", "--numeric",
+             "betrag", "--categorical", "ort", "-o", tmp_path / "m")  # fmt: skip
+    refused = bigclf_command(*words, "--on-bad-rows", "quarantine")
+    assert refused.exit_code == 2 and "is for `bigclf convert`" in refused.output
+    refused = bigclf_command(*words)
+    assert refused.exit_code == 3 and "--on-bad-rows skip" in refused.output
+    refused = bigclf_command(*words, "--on-bad-rows", "skip")
+    assert refused.exit_code == 3 and "--max-bad-fraction 0.04 " in refused.output
+    # a share held out needs no more: broken lines, which belong to no part, are counted once, of all rows
+    done = bigclf_command(*words, "--on-bad-rows", "skip", "--max-bad-fraction", "0.04", "--holdout", "0.2", "--json")
+    assert done.exit_code == 0, done.output
+    assert 40 < json.loads(done.stdout)["evaluation"]["n"] < 120
+    shards = bigclf_command("fit", tmp_path, "-o", tmp_path / "n", "--max-bad-fraction", "0")
+    assert shards.exit_code == 2 and "--max-bad-fraction is for raw tables" in shards.output
 
 
 def bigclf_command(*words):

@@ -53,22 +53,39 @@ def raw_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--format", help="DATA is raw: svmlight, vw, csv, tsv, jsonl, text, parquet; made shards in a"
                      " cache."),
         columns_options,
-        click.option("--on-bad-rows", type=click.Choice(["error", "skip"]), help="Of raw rows that cannot be used."),
+        click.option("--on-bad-rows", type=click.Choice(["error", "skip", "quarantine"]), metavar="[error|skip]",
+                     callback=_not_quarantine, help="Of raw rows that cannot be used  [default: error]"),
+        click.option("--max-bad-fraction", type=click.FloatRange(0, 1), help="More raw rows than this that are skipped"
+                     " are an error all the same  [default: 0.01]"),
     ]  # fmt: skip
     return terminal.with_options(options, command)
 
 
+def _not_quarantine(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value == "quarantine":
+        raise click.UsageError("--on-bad-rows quarantine is for `bigclf convert`, which keeps bad rows in a file beside"
+                               " its shards: convert first, or say skip", ctx)  # fmt: skip
+    return value
+
+
 class Asked(NamedTuple):
-    """What was said of raw files: their format, options of columns, what becomes of bad rows."""
+    """What was said of raw files: their format, options of columns, what becomes of bad rows and how many there may
+    be."""
 
     format: str | None
     said: dict[str, Any]
     bad: str | None
+    most_bad: float | None
 
     @classmethod
     def taken(cls, options: dict[str, Any]) -> Asked:
         """Taken out of the options of a command."""
-        return cls(options.pop("format"), taken(options), options.pop("on_bad_rows"))
+        return cls(options.pop("format"), taken(options), options.pop("on_bad_rows"), options.pop("max_bad_fraction"))
+
+    def of_bad_rows(self) -> dict[str, Any]:
+        """As keywords of what converts."""
+        most = {} if self.most_bad is None else {"max_bad_fraction": self.most_bad}
+        return {"on_bad_rows": self.bad or "error", **most}
 
     def settled(self, data: list[str]) -> tuple[str | None, Any]:
         """Format and spec of the files; None for shards, and no spec for rows that are sparse already."""
@@ -78,8 +95,9 @@ class Asked(NamedTuple):
 
     def refuse_without_features(self, form: str | None, holdout: bool = False) -> None:
         """UsageError naming the first option that has no effect on shards."""
-        for name, there in (("holdout", holdout), ("on-bad-rows", self.bad), ("format", form), *self.said.items()):
-            if there:
+        bad = ("on-bad-rows", self.bad), ("max-bad-fraction", self.most_bad)
+        for name, there in (("holdout", holdout or None), *bad, ("format", form or None), *self.said.items()):
+            if there is not None:
                 raise click.UsageError(f"--{name} is for raw tables and texts: --format csv, tsv, jsonl, text or "
                                        "parquet; other text becomes shards by `bigclf convert` first")  # fmt: skip
 
@@ -87,9 +105,9 @@ class Asked(NamedTuple):
         """The data as they are, or raw files as shards of the cache, and so the validation data of ``keywords``."""
         form, features = self.settled(data)
         if features is not None:
-            return converted(data, features, form, keywords, None, self.bad or "error")
+            return converted(data, features, form, keywords, None, self.of_bad_rows())
         if form and not self.said.keys() - {"hash_bits"}:
-            return sparse(data, None, form, keywords, self.bad or "error", self.said.get("hash_bits"))[0]
+            return sparse(data, None, form, keywords, self.of_bad_rows(), self.said.get("hash_bits"))[0]
         self.refuse_without_features(form)
         return data if len(data) > 1 else data[0]
 
@@ -187,8 +205,9 @@ def _of(path: str) -> Any:
 
 
 def converted(
-    data: list[str], features: Any, format: str | None, keywords: dict[str, Any], holdout: float | None, bad: str
-) -> Any:
+    data: list[str], features: Any, format: str | None, keywords: dict[str, Any], holdout: float | None,
+    bad: dict[str, Any],
+) -> Any:  # fmt: skip
     """Raw files as shards of the cache, but for the rows held out; validation data of ``keywords`` too."""
     from bigclf.data.convert.from_columns import HeldOut
     from bigclf.data.convert.tables import are_raw
@@ -200,17 +219,18 @@ def converted(
     try:
         with terminal.usage_errors():
             found = in_cache(data, features, format, memory=_room(keywords), seed=keywords.get("seed", 0),
-                             on_bad_rows=bad, part=part, progress=progress)  # fmt: skip
+                             part=part, progress=progress, **bad)  # fmt: skip
             if "validate" in keywords and are_raw(keywords["validate"]):
-                keywords["validate"] = in_cache(keywords["validate"], found, memory=_room(keywords), on_bad_rows=bad)
+                keywords["validate"] = in_cache(keywords["validate"], found, memory=_room(keywords), **bad)
     finally:
         progress.stop()
     return found
 
 
 def sparse(
-    data: list[str], test: str | None, format: str, keywords: dict[str, Any], bad: str, hash_bits: int | None
-) -> tuple[Any, Any]:
+    data: list[str], test: str | None, format: str, keywords: dict[str, Any], bad: dict[str, Any],
+    hash_bits: int | None,
+) -> tuple[Any, Any]:  # fmt: skip
     """Text of rows that are sparse already as shards of the cache, and test data that are such text too; validation
     data of ``keywords`` likewise."""
     from bigclf.data.convert.tables import are_raw
@@ -218,8 +238,8 @@ def sparse(
     from bigclf.raw import sparse_text
 
     progress = TerminalProgress("converting")
-    told: dict[str, Any] = dict(memory=_room(keywords), seed=keywords.get("seed", 0), on_bad_rows=bad,
-                                hash_bits=hash_bits, progress=progress)  # fmt: skip
+    told: dict[str, Any] = dict(memory=_room(keywords), seed=keywords.get("seed", 0),
+                                hash_bits=hash_bits, progress=progress, **bad)  # fmt: skip
 
     def shards(source: Any) -> Any:
         return sparse_text(source, format, **told) if are_raw(source) else source
@@ -234,12 +254,12 @@ def sparse(
         progress.stop()
 
 
-def held_out(data: list[str], dataset: Any, keywords: dict[str, Any], holdout: float, bad: str) -> Any:
+def held_out(data: list[str], dataset: Any, keywords: dict[str, Any], holdout: float, bad: dict[str, Any]) -> Any:
     """The rows held out, as shards of the cache, with what was learned of the others."""
     from bigclf.data.convert.from_columns import HeldOut
     from bigclf.raw import converted as in_cache
 
-    return in_cache(data, dataset, memory=_room(keywords), on_bad_rows=bad, part=HeldOut(holdout, True))
+    return in_cache(data, dataset, memory=_room(keywords), part=HeldOut(holdout, True), **bad)
 
 
 def _room(keywords: dict[str, Any]) -> int:

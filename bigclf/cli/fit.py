@@ -74,7 +74,7 @@ def command(
     """
     overwrite, resume = options.pop("overwrite"), options["resume"]
     test, holdout, asked = options.pop("test"), options.pop("holdout"), columns.Asked.taken(options)
-    bad = asked.bad or "error"
+    bad = asked.of_bad_rows()
     own_directory = options["run_dir"] is None
     run_dir = options["run_dir"] = options["run_dir"] or f"{model}.run"
     if report and files_exist(report) and not (overwrite or resume):

@@ -17,6 +17,7 @@ from bigclf.data import files
 from bigclf.data.collected import collected, is_collection
 from bigclf.data.convert import appending, pieces, readers
 from bigclf.data.convert import shuffle as merging
+from bigclf.data.convert.bad_rows import Reasons, left_out, too_many, with_way_out
 from bigclf.data.convert.parsed import Options
 from bigclf.data.convert.resuming import SPARSE, Workplace, tidy
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, MOST_MARKS, TARGET_NNZ, Dataset
@@ -253,6 +254,7 @@ class _Converter:
         self.totals, self.runs = merging.Totals(), list[merging.Run]()
         self.pieces = list[tuple[int, int, int, int]]()
         self.n_bad, self.examples, self.n_bytes = 0, list[str](), 0
+        self.reasons, self.n_elsewhere = Reasons(), 0  # rows that were read and belong to another part
         self.started = time.monotonic()
         self.pool = _pool(workers)
 
@@ -331,10 +333,12 @@ class _Converter:
 
     def _note_bad(self, source: pieces.Source, bad: pieces.Bad, job: pieces.Job, keep: bool) -> None:
         if job.stop_at_bad:
-            raise DataError(bad.reason, file=source.path, line=bad.line)
+            raise with_way_out(DataError(bad.reason, file=source.path, line=bad.line))
         self.n_bad += 1
+        told = f"{source.path}, line {bad.line}: {bad.reason}"
+        self.reasons.add(bad.reason, told)
         if len(self.examples) < 10:
-            self.examples.append(f"{source.path}, line {bad.line}: {bad.reason}")
+            self.examples.append(told)
         if keep:
             with files.open_binary(files.join(self.directory, QUARANTINE), "ab") as file:
                 name = files.base_name(source.path).encode("utf-8", "replace")
@@ -346,9 +350,8 @@ class _Converter:
             if files.status(source.path) != (source.size, source.mtime_ns):
                 raise DataError("the file changed while it was converted; convert it again", file=source.path)
         n_rows = self.totals.n_rows + self.n_bad
-        if self.n_bad > max_bad_fraction * n_rows:
-            raise DataError(f"{self.n_bad:,} of {n_rows:,} rows are bad, more than the {max_bad_fraction:.3g} that "
-                            f"max_bad_fraction allows; the first: {self.examples[0]}")  # fmt: skip
+        if self.n_bad > max_bad_fraction * (n_rows + self.n_elsewhere):
+            raise DataError(too_many(self.reasons, n_rows + self.n_elsewhere, max_bad_fraction))
         if n_rows == 0:
             raise DataError("there are no rows", file=sources[0].path if len(sources) == 1 else None)
         if not self.totals.fractions and any(abs(label) >= 2**53 for label in self.totals.labels):
@@ -414,13 +417,8 @@ class _Converter:
         if index_base == 0 and self.totals.min_index > 0:
             found.append("no row has index 0: if the text counts features from 1, convert it with index_base=1")
         if self.n_bad:
-            found.append(left_out(self.n_bad, self.examples))
+            found.append(left_out(self.reasons))
         return found
-
-
-def left_out(n_bad: int, examples: list[str]) -> str:
-    """The warning that bad rows were left out."""
-    return f"{n_bad:,} bad row{'s were' if n_bad != 1 else ' was'} left out; the first: {examples[0]}"
 
 
 def made_by(options: Options) -> dict[str, Any] | None:

@@ -20,6 +20,7 @@ from bigclf.data import convert as package
 from bigclf.data import files
 from bigclf.data.convert import appending, tables
 from bigclf.data.convert import shuffle as merging
+from bigclf.data.convert.bad_rows import with_way_out
 from bigclf.data.convert.pieces import PIECE_BITS, ROW_BITS, Source, Task
 from bigclf.data.convert.resuming import Workplace
 from bigclf.data.convert.shuffle import Slab, Spiller, Totals
@@ -63,7 +64,7 @@ class ColumnsJob(NamedTuple):
 
 class Done(NamedTuple):
     """What came of a task: sorted runs, totals, (source, piece, rows, nnz) of each piece, their tallies, lines and
-    bytes read, and bad rows."""
+    bytes read, bad rows, and how many rows belong to another part."""
 
     runs: list[merging.Run]
     totals: Totals
@@ -72,6 +73,7 @@ class Done(NamedTuple):
     n_lines: int
     n_bytes: int
     bad: list[Bad]
+    n_elsewhere: int = 0
 
     def is_whole(self, merged: bool) -> bool:
         """Whether what it wrote is as it was written; ``merged``: the runs are needed no more."""
@@ -86,14 +88,15 @@ def run_task(job: ColumnsJob, task: Task) -> Done:
     """Extract the rows of a task and spill them in key order."""
     name = f"{task.source.number}-{task.first}"
     spiller, counts = Spiller(files.join(job.scratch, name), job.seed, job.room), dict[int, list[int]]()
-    tallies, bad, n_lines, n_bytes = dict[int, Tally](), list[Bad](), 0, 0
+    tallies, bad, n_lines, n_bytes, n_elsewhere = dict[int, Tally](), list[Bad](), 0, 0, 0
     seen: collections.Counter[int] = collections.Counter()
     for piece, batch in tables.batches(job.reader, task):
         first = (task.source.number << (PIECE_BITS + ROW_BITS)) + (piece << ROW_BITS) + seen[piece]
         seen[piece] += batch.n_rows
         found, ordinals, strange = usable(job.spec, batch, first, tallies.setdefault(piece, Tally(job.spec)), job.part,
                                           stop_at_bad=job.stop_at_bad)  # fmt: skip
-        bad += [*batch.bad, *strange]
+        broken = [] if job.part is not None and job.part.held else batch.bad  # of no part: the rest has told them
+        bad += sorted([*broken, *strange], key=lambda one: one.place.get("line", 0))
         if bad and job.stop_at_bad:
             break
         slab = Slab(found.indptr, found.codes, found.values, found.labels, found.weights)
@@ -102,10 +105,11 @@ def run_task(job: ColumnsJob, task: Task) -> Done:
         so_far[0] += slab.n_rows
         so_far[1] += slab.indices.size
         n_lines, n_bytes = n_lines + batch.n_lines, n_bytes + batch.n_bytes
+        n_elsewhere += 0 if job.part is None else batch.n_rows - slab.n_rows - len(strange)
     spiller.flush()
     counted = [(task.source.number, piece, rows, nnz) for piece, (rows, nnz) in counts.items()]
     written = write_tallies(files.join(job.kept, f"{name}.npz"), list(tallies.values()))
-    return Done(spiller.runs, spiller.totals, counted, written, n_lines, n_bytes, bad)
+    return Done(spiller.runs, spiller.totals, counted, written, n_lines, n_bytes, bad, n_elsewhere)
 
 
 def usable(
@@ -382,13 +386,15 @@ class _Columns(package._Converter):
             for part in done.tallies.load(job.spec):
                 self.tally.add(part)
             lines[task.source.number] += done.n_lines
+            self.n_elsewhere += done.n_elsewhere
             self._count(done)
 
     def _note(self, source: Source, bad: Bad, before: int, job: ColumnsJob, keep: bool) -> None:
         error = located(source.path, bad, before)
         if job.stop_at_bad:
-            raise error
+            raise with_way_out(error)
         self.n_bad += 1
+        self.reasons.add(bad.reason, str(error))
         if len(self.examples) < 10:
             self.examples.append(str(error))
         if keep:
@@ -427,5 +433,4 @@ def located(path: str, bad: Bad, lines_before: int = 0) -> DataError:
     if "line" in place:
         place["line"] += lines_before
     member = place.pop("member", None)
-    advice = "; --on-bad-rows skip leaves such rows out" if bad.reason == UNLABELLED else ""
-    return DataError(bad.reason + advice, file=f"{path}#{member}" if member else path, **place)
+    return DataError(bad.reason, file=f"{path}#{member}" if member else path, **place)

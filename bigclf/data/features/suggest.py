@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bigclf.data import files
 from bigclf.data.convert import tables
-from bigclf.data.convert.from_columns import first_batch
-from bigclf.data.convert.tables import Place, Reading, TableJob
+from bigclf.data.convert.bad_rows import Reasons
+from bigclf.data.convert.from_columns import first_batch, located
+from bigclf.data.convert.tables import Batch, Place, Reading, TableJob
 from bigclf.data.features import values
 from bigclf.data.features.spec import MISSING_VALUES, Spec, parse
 from bigclf.data.features.values import Bad
@@ -25,6 +28,8 @@ FEW = 30  # distinct values that a label may well have
 DATES = ("%d.%m.%Y", "%d.%m.%y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%d/%m/%Y", "%m/%d/%Y")  # beside ISO 8601
 COUNTED = 20  # whole numbers, each one more than the last, in so many rows or more number the rows
 IDS = ("id", "index", "row", "uid")  # names of columns that tell rows apart
+NEARLY = 0.95  # the share of numbers from which on what else stands in a column of many values is a mistake
+RARE = 0.01  # the share of rows below which a class is named
 SMALL = 10.0  # numbers up to here need no scale of their own where most are 0
 
 
@@ -39,13 +44,16 @@ class Column(NamedTuple):
 
 
 class Suggestion(NamedTuple):
-    """How to read the file, its columns, the label's name (None: the reader's own), and from how many rows."""
+    """How to read the file, its columns, the label's name (None: the reader's own), from how many rows, how many of
+    them have each value of a label of few, most first, and why lines were left out."""
 
     how: Reading
     columns: list[Column]
     label: str | None
     n_rows: int
     guessed: bool = False  # the label
+    classes: tuple[tuple[str, int], ...] = ()
+    broken: Reasons | None = None
 
     def spec(self) -> Spec:
         """The proposal as it is used.
@@ -80,13 +88,32 @@ def suggest(data: Any, told: dict[str, Any] | None = None, label: str | None = N
     if batch is None:
         raise DataError("there are no rows", file=place.path)
     if how.format == "text":
-        return Suggestion(how, [], None, batch.n_rows)
+        return Suggestion(how, [], None, batch.n_rows, broken=_broken(place, batch))
     if label is not None:
         values.require(batch.columns, label)
     if how.format in ("csv", "tsv") and "decimal" not in (told or {}) and _has_decimal_commas(batch.columns):
         how = dataclasses.replace(how, decimal=",")
-    columns = [looked_at(name, column, how.decimal) for name, column in batch.columns.items()]
-    return Suggestion(how, columns, label or _label(columns, how), batch.n_rows, label is None)
+    columns = [looked_at(name, column, how.decimal, batch.where) for name, column in batch.columns.items()]
+    chosen = label or _label(columns, how)
+    few = any(c.name == chosen and c.distinct <= FEW for c in columns)
+    classes = _classes(batch.columns[chosen], chosen) if chosen is not None and few else ()
+    return Suggestion(how, columns, chosen, batch.n_rows, label is None, classes, _broken(place, batch))
+
+
+def _broken(place: Place, batch: Batch) -> Reasons:
+    """Why lines of the batch could not be read."""
+    found = Reasons()
+    for bad in batch.bad:
+        found.add(bad.reason, str(located(files.base_name(place.path), bad)))
+    return found
+
+
+def _classes(column: Any, name: str) -> tuple[tuple[str, int], ...]:
+    """(value, rows) of a column of few, most first."""
+    text = values.trimmed(values.as_text(column, name))
+    there = np.flatnonzero(~values.missing(text, MISSING_VALUES))
+    counts = collections.Counter(text.take(there).to_pylist())
+    return tuple(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
 
 
 # The file
@@ -150,12 +177,13 @@ def _lines(place: Place, skip: int = 0) -> list[str]:
 
 
 def _separator(lines: list[str]) -> str:
-    """The one that cuts most lines into equally many fields, more than one."""
+    """The one that cuts most lines into equally many fields, more than one, above all the first, which has no decimal
+    commas where it names columns."""
 
     def agreement(separator: str) -> tuple[float, int]:
         counts = [line.count(separator) for line in lines]
         usual = max(set(counts), key=counts.count) if counts else 0
-        return (counts.count(usual) / len(counts) if usual else 0.0, usual)
+        return (counts.count(usual) / len(counts) + 0.05 * (counts[0] == usual) if usual else 0.0, usual)
 
     return max(SEPARATORS, key=agreement)
 
@@ -190,15 +218,19 @@ def _has_decimal_commas(columns: dict[str, Any]) -> bool:
     import pyarrow.compute as pc
 
     def all_or_whole(text: Any, pattern: str) -> bool:
-        return _all_match(text, f"{WHOLE}|{pattern}") and bool(pc.any(pc.match_substring_regex(text, pattern)).as_py())
+        there = bool(pc.any(pc.match_substring_regex(text, pattern)).as_py())
+        return there and _nearly_all_match(text, f"{WHOLE}|{pattern}")
 
     texts = [values.trimmed(values.as_text(column, name)) for name, column in columns.items()]
-    commas = [t for t in texts if all_or_whole(t, WITH_COMMA) and not _all_match(t, f"{WHOLE}|{THOUSANDS}")]
+    commas = [t for t in texts if all_or_whole(t, WITH_COMMA) and not _nearly_all_match(t, f"{WHOLE}|{THOUSANDS}")]
     return len(commas) > sum(all_or_whole(text, WITH_POINT) for text in texts)
 
 
-def looked_at(name: str, column: Any, decimal: str = ".") -> Column:
-    """What a column is, by its values; ``decimal`` stands before the decimals of numbers that are text."""
+def looked_at(
+    name: str, column: Any, decimal: str, where: Callable[[int], tuple[dict[str, Any], bytes]]
+) -> Column:
+    """What a column is, by its values; ``decimal`` stands before the decimals of numbers that are text, and ``where``
+    tells the place of a row."""
     import pyarrow as pa
 
     try:
@@ -224,12 +256,24 @@ def looked_at(name: str, column: Any, decimal: str = ".") -> Column:
     if distinct > FEW and _all_match(text, f"{WHOLE}|{values.HINTED[decimal].pattern}"):
         why = f"{about}: {MIXED[decimal]}"
         return Column(name, "", {}, why, distinct)
+    if distinct > FEW and len(bad) <= (1 - NEARLY) * (m - absent):
+        said = f"{len(bad):,} cells are no numbers" if len(bad) > 1 else "1 cell is no number"
+        strange = f"{said}, the first {_at(where, min(bad), text)}"
+        there = numbers[~np.isnan(numbers)]
+        made = _number_column(name, there, int(np.unique(there).size), about)
+        return made._replace(why=f"{made.why}; {strange}: --on-bad-rows skip leaves such rows out", distinct=distinct)
     words = float(np.mean([len(one.split()) for one in text.slice(0, 1000).to_pylist() if one is not None]))
     if words >= 4 and distinct > (m - absent) / 2:
         return Column(name, "text", {"ngrams": [1, 2]}, f"{about}, {words:.0f} words each", distinct)
     if distinct > 0.95 * (m - absent) and m >= 100:
         return Column(name, "", {}, f"{about}: tells every row from the others", distinct)
     return Column(name, "categorical", {}, about, distinct)
+
+
+def _at(where: Callable[[int], tuple[dict[str, Any], bytes]], row: int, text: Any) -> str:
+    """Where a cell stands and what it is."""
+    place = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in where(row)[0].items())
+    return f"in {place}: {json.dumps(text[row].as_py()[:40], ensure_ascii=False)}"
 
 
 MIXED = {
@@ -250,11 +294,23 @@ def _date_form(text: Any, name: str) -> str | None:
 
 def _all_match(text: Any, pattern: str) -> bool:
     """Whether all texts that are not missing look so."""
+    return bool(_matches(text, pattern).all())
+
+
+def _nearly_all_match(text: Any, pattern: str) -> bool:
+    """Whether all texts that are not missing look so, or of many different ones nearly all."""
+    found = _matches(text, pattern)
+    return bool(found.all()) or (found.size > FEW and float(found.mean()) >= NEARLY and len(text.unique()) > FEW)
+
+
+def _matches(text: Any, pattern: str) -> np.ndarray:
+    """bool [n]: which of the texts that are not missing look so."""
     import pyarrow.compute as pc
 
     trimmed = values.trimmed(text)
     found = as_numpy(pc.fill_null(pc.match_substring_regex(trimmed, pattern), False))
-    return bool((found | values.missing(trimmed, MISSING_VALUES)).all())
+    matched: np.ndarray = found[~values.missing(trimmed, MISSING_VALUES)]
+    return matched
 
 
 def _number_column(name: str, numbers: np.ndarray, distinct: int, about: str) -> Column:
@@ -290,13 +346,18 @@ def _label(columns: list[Column], how: Reading) -> str | None:
 def as_yaml(found: Suggestion) -> str:
     """The proposal as text that ``parse`` takes, with a comment on every column."""
     how = found.how.as_json()
-    lines = [f"# proposed from the first {found.n_rows:,} rows; change what you know better", "reader:"]
+    lines = [f"# proposed from the first {found.n_rows:,} rows; change what you know better"]
+    if found.broken is not None and found.broken.n:
+        held = f"{found.broken.n:,} lines" if found.broken.n > 1 else "1 line"
+        lines += [f"# {held} more cannot be read (--on-bad-rows skip leaves such out):"]
+        lines += [f"#   {line}" for line in found.broken.lines()]
+    lines += ["reader:"]
     lines += [f"  {name}: {json.dumps(value)}" for name, value in how.items()]
     if found.how.format == "text":
         return "\n".join([*lines, "features:", "  - text: text", "    ngrams: [1, 2]", ""])
     label = next((c for c in found.columns if c.name == found.label), None)
     note = "" if label is None else f"  # {label.distinct:,} distinct" + "; a guess, or say --label" * found.guessed
-    lines += [f"label: {_quoted(found.label or '')}{note}", "features:"]
+    lines += [f"label: {_quoted(found.label or '')}{note}", *_shares(found, label), "features:"]
     for column in found.columns:
         if column.name == found.label:
             continue
@@ -306,6 +367,22 @@ def as_yaml(found: Suggestion) -> str:
         lines.append(f"  - {column.kind}: {_quoted(column.name)}  # {column.why}")
         lines += [f"    {name}: {_option(value)}" for name, value in column.options.items()]
     return "\n".join([*lines, ""])
+
+
+def _shares(found: Suggestion, label: Column | None) -> list[str]:
+    """Comments on the classes of the label: the share of each, those that are rare, and rows without."""
+    total = sum(count for _, count in found.classes)
+    said = [f"{_quoted(name)} {_percent(count / total)}" for name, count in found.classes]
+    lines = ["  # " + ", ".join(said)] if said else []
+    if rare := [_quoted(name) for name, count in found.classes if count < RARE * total]:
+        lines += [f"  # in fewer than 1 % of the rows: {', '.join(rare)}"]
+    if found.classes and (missing := found.n_rows - total):
+        lines += [f"  # missing in {plural(missing, 'row')}: --on-bad-rows skip leaves such out"]
+    return lines
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if share >= 0.001 else f"{100 * share:.2g} %"
 
 
 def _option(value: Any) -> str:

@@ -1,0 +1,77 @@
+"""Rows that cannot be used, counted by what is wrong with them, and what is said of them."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from bigclf.errors import DataError
+
+CELL = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[+-]?\d[\d.,]*(?:e[+-]?\d+)?""")  # what rows differ in
+LENGTH = re.compile(r"\d+ fields, not \d+")  # few, and each says another thing
+OF_COLUMN = re.compile(r"column .*?: ")
+MOST_KINDS = 100  # told apart
+SHOWN = 4
+
+
+class Reasons:
+    """How many rows are bad for each kind of reason, and the first of each; reasons that differ in what is quoted and
+    in numbers alone are of one kind."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.kinds: dict[str, tuple[int, str]] = {}
+
+    def add(self, reason: str, told: str) -> None:
+        """One more row; ``told``: its place and the reason as an error says them."""
+        head = OF_COLUMN.match(reason) or LENGTH.match(reason)
+        start = head.end() if head else 0
+        kind = reason[:start] + CELL.sub("_", reason[start:])
+        if kind not in self.kinds and len(self.kinds) >= MOST_KINDS:
+            kind = ""
+        count, first = self.kinds.get(kind, (0, told))
+        self.kinds[kind] = count + 1, first
+        self.n += 1
+
+    def lines(self) -> list[str]:
+        """How many rows are as which first one, the commonest kind first."""
+        kinds = sorted(self.kinds.values(), key=lambda one: -one[0])
+        file = kinds[0][1].partition(", line ")[0] + ", " if kinds else ""  # is said once
+        said = [f"{count:,} as in {first}" if count > 1 else f"1 in {first}" for count, first in kinds[:SHOWN]]
+        said[1:] = [line.replace(f"in {file}", "in ", 1) for line in said[1:]]
+        rest = sum(count for count, _ in kinds[SHOWN:])
+        return said + [f"{rest:,} for other reasons"] * (rest > 0)
+
+    def __str__(self) -> str:
+        return "; ".join(self.lines())
+
+
+def too_many(found: Reasons, n_rows: int, limit: float) -> str:
+    """The error that more rows are bad than ``limit`` allows."""
+    way = f"--max-bad-fraction {enough(found.n, n_rows):.2g} allows so many (max_bad_fraction of convert)"
+    if found.n > n_rows / 2:
+        way = "where most rows are bad, see how the file is read and what each column is taken for"
+    return (f"{found.n:,} of {n_rows:,} rows are bad, more than the {limit:.3g} that max_bad_fraction allows: {found}. "
+            + way[0].upper() + way[1:])  # fmt: skip
+
+
+def enough(n_bad: int, n_rows: int) -> float:
+    """The least share of two digits that is no smaller than that of the bad rows."""
+    step = 10.0 ** (math.floor(math.log10(n_bad / n_rows)) - 1)
+    count = math.floor(n_bad / n_rows / step)
+    while n_bad > float(f"{count * step:.2g}") * n_rows:
+        count += 1
+    return float(f"{count * step:.2g}")
+
+
+def left_out(found: Reasons) -> str:
+    """The warning that bad rows were left out."""
+    return f"{found.n:,} bad row{'s were' if found.n != 1 else ' was'} left out: {found}"
+
+
+def with_way_out(error: DataError) -> DataError:
+    """The error of a row that ends a conversion, with the option that leaves such rows out unless it has advice."""
+    if ";" in CELL.sub("_", error.message):
+        return error
+    place = dict(file=error.file, row_group=error.row_group, row=error.row, line=error.line, column=error.column)
+    return DataError(f"{error.message}; --on-bad-rows skip (of fit and convert) leaves such rows out", **place)  # type: ignore[arg-type]
