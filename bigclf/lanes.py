@@ -166,7 +166,7 @@ def _sums(explicit: bool) -> Any:
 def _sums_ahead(explicit: bool) -> Any:
     """The same sum; with eight entries at a time it asks for the indices and values that lie ``far`` entries on, and
     where the weights are ``large`` for those of the eight entries ``near`` on, which must be there, as must eight more,
-    for the entries that are left to the caller.
+    for the entries that are left to the caller: short rows have no others.
 
     Large weights are then looked up one by one: what has been asked for need not be waited for together.
     """
@@ -185,6 +185,7 @@ def _sums_ahead(explicit: bool) -> Any:
                 with no, row.eights() as (p, _):
                     entries.ask_entries(builder.add(p, far))
                     row.add(p, entries.gathered(p))
+            entries.ask_end(row.first, row.end, far)
             return row.total()
 
         _check_weights(weights)
@@ -258,6 +259,12 @@ class _Entries:
         """For the indices and values from p on, which are used once and need not stay in any cache."""
         for data in (self.indices, self.values) if self.explicit else (self.indices,):
             hint(self.builder, self.builder.gep(data, [p]), ONCE)
+
+    def ask_end(self, first: Any, end: Any, far: Any) -> None:
+        """... of the last entries, fewer than eight, where the row is so short that no others ask for their line."""
+        builder = self.builder
+        with builder.if_then(builder.icmp_signed("<", builder.sub(end, first), LONG(2 * LANES))):
+            self.ask_entries(builder.add(end, far))
 
     def _where(self, p: Any) -> list[Any]:
         builder = self.builder
@@ -333,6 +340,7 @@ def _moments(explicit: bool) -> Any:
                     wide = _wide(builder, part)
                     product = builder.fmul(wide, factor) if explicit else wide
                     builder.store(builder.fadd(builder.load(total), product), total)
+            ahead.ask_end(begin, stop, far)
             with builder.if_then(large):
                 ahead.ask_weights(builder.add(stop, near))
             found = [_tree(builder, builder.load(total)) for total in totals]
