@@ -108,6 +108,19 @@ def test_a_few_bad_cells_and_broken_lines_are_told_in_a_proposal(tmp_path):
     assert "# missing in 4 rows" in told and parse(told) == found.spec()
 
 
+def test_thousands_beside_a_mistake_are_no_categories(tmp_path):
+    rows = [f'"{k},{100 + k}",{"uv"[k % 2]}' if k != 50 else "about fifty,u" for k in range(1, 100)]
+    (tmp_path / "r.csv").write_text("\n".join(["a,y", *rows, ""]))
+    found = suggest(tmp_path / "r.csv").columns[0]
+    assert found.kind == "" and "numbers with a comma" in found.why
+
+
+def test_cells_of_parquet_that_are_no_numbers_are_named_by_their_row(tmp_path):
+    pq.write_table(pa.table({"a": [f"{k}.5" if k != 60 else "?!" for k in range(99)]}), tmp_path / "r.parquet")
+    found = suggest(tmp_path / "r.parquet").columns[0]
+    assert found.kind == "numeric" and 'the first in row group 0, row 60: "?!"' in found.why
+
+
 @pytest.mark.parametrize(("strange", "kind"), [(5, "numeric"), (6, "categorical")])
 def test_numbers_are_proposed_where_all_but_one_in_twenty_cells_are(tmp_path, strange, kind):
     cells = [f"{k % 50}" if k >= strange else f"about {k}" for k in range(100)]

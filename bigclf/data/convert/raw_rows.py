@@ -63,11 +63,12 @@ class RawRows:
         for _, batch in tables.batches(self._reader, task):
             found, _, bad = usable(self._finisher.spec, batch, 0, None, label=False)
             if batch.bad or bad:
-                raise located(task.source.path, (*batch.bad, *bad)[0], lines)
+                first = min((*batch.bad, *bad), key=lambda one: one.place.get("line", 0))
+                raise located(task.source.path, first, lines)
             unknown = self._finisher.unknown(found)
-            if unseen == "error" and (first := first_unknown(self._finisher, batch.columns, unknown)):
-                place, text = batch.where(first[0])
-                raise located(task.source.path, Bad(place, first[1], text), lines)
+            if unseen == "error" and (new := first_unknown(self._finisher, batch.columns, unknown)):
+                place, text = batch.where(new[0])
+                raise located(task.source.path, Bad(place, new[1], text), lines)
             yield batch, block_of(self._finisher, found), unknown[0].size
 
     def passed_through(self, batch: Batch, called: Mapping[str, str]) -> dict[str, Any]:

@@ -226,9 +226,7 @@ def _has_decimal_commas(columns: dict[str, Any]) -> bool:
     return len(commas) > sum(all_or_whole(text, WITH_POINT) for text in texts)
 
 
-def looked_at(
-    name: str, column: Any, decimal: str, where: Callable[[int], tuple[dict[str, Any], bytes]]
-) -> Column:
+def looked_at(name: str, column: Any, decimal: str, where: Callable[[int], tuple[dict[str, Any], bytes]]) -> Column:
     """What a column is, by its values; ``decimal`` stands before the decimals of numbers that are text, and ``where``
     tells the place of a row."""
     import pyarrow as pa
@@ -253,13 +251,16 @@ def looked_at(
         return Column(name, "date", {}, about, distinct)
     if form := _date_form(text, name):
         return Column(name, "date", {"format": form}, about, distinct)
-    if distinct > FEW and _all_match(text, f"{WHOLE}|{values.HINTED[decimal].pattern}"):
+    mixed = f"{WHOLE}|{values.HINTED[decimal].pattern}"
+    mistakes = distinct > FEW and len(bad) <= (1 - NEARLY) * (m - absent)
+    if distinct > FEW and (_all_match(text, mixed) or (not mistakes and _nearly_all_match(text, mixed))):
         why = f"{about}: {MIXED[decimal]}"
         return Column(name, "", {}, why, distinct)
-    if distinct > FEW and len(bad) <= (1 - NEARLY) * (m - absent):
+    if mistakes:
         said = f"{len(bad):,} cells are no numbers" if len(bad) > 1 else "1 cell is no number"
         strange = f"{said}, the first {_at(where, min(bad), text)}"
-        there = numbers[~np.isnan(numbers)]
+        there = np.delete(numbers, list(bad))
+        there = there[~np.isnan(there)]
         made = _number_column(name, there, int(np.unique(there).size), about)
         return made._replace(why=f"{made.why}; {strange}: --on-bad-rows skip leaves such rows out", distinct=distinct)
     words = float(np.mean([len(one.split()) for one in text.slice(0, 1000).to_pylist() if one is not None]))
@@ -364,7 +365,9 @@ def as_yaml(found: Suggestion) -> str:
         if not column.kind:
             lines.append(f"  # left out: {_quoted(column.name)}, {column.why}")
             continue
-        lines.append(f"  - {column.kind}: {_quoted(column.name)}  # {column.why}")
+        why, _, more = column.why.partition("; ")
+        lines.append(f"  - {column.kind}: {_quoted(column.name)}  # {why}")
+        lines += [f"    # {more}"] * bool(more)
         lines += [f"    {name}: {_option(value)}" for name, value in column.options.items()]
     return "\n".join([*lines, ""])
 
