@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import time
 import warnings
@@ -17,8 +18,10 @@ from bigclf.data.convert.tables import state_of
 from bigclf.data.predictions import (
     Columns,
     Totals,
+    check_csv,
     forget_parts,
     made_from,
+    no_rows,
     other_columns,
     parts_of,
     passed_through,
@@ -53,7 +56,8 @@ def predict(
     data : shards (path, directory, glob, list of them, Dataset), or raw files for a model of raw columns.
     out : directory; gets a Parquet file for each input file with the columns ``row`` (number in its input file),
         those of the input that pass through (``keep``), ``label`` where shards have one, ``prediction``, and the
-        following. Or a file that ends in ``.csv``: all of them as text, of several files with a column ``file`` before.
+        following. Or a file that ends in ``.csv``: all of them as text, of several files with a column ``file`` before
+        (``input_file`` where a column of the input is called so).
     scores, proba : also the decision values and probabilities: ``score`` and ``probability`` (of the greater class)
         for two classes, else ``score_<class>`` and ``probability_<class>``. Probabilities are those of the logistic
         loss, which nothing has compared with other rows, or of the calibration where the model has one.
@@ -83,7 +87,7 @@ def predict(
     asked.check()
     if str(out).lower().endswith(".csv"):
         return _as_text(asked, data, str(out), keep, overwrite, progress)
-    return _as_parquet(asked, data, out, keep, overwrite, progress)[0]
+    return _as_parquet(asked, data, _inputs(asked, data, keep), out, overwrite, progress)[0]
 
 
 def _as_text(
@@ -94,27 +98,51 @@ def _as_text(
         raise RunError(f"{out}: a directory; name the file, or a directory that does not end in .csv")
     if files.exists(out) and not overwrite:
         raise RunError(f"{out}: exists; overwrite it with overwrite=True, --overwrite")
+    inputs = _inputs(asked, data, keep)
+    _check_as_text(inputs, out)
     hidden = files.join(files.parent_directory(out), f".{files.base_name(out)}.predictions")
     try:
-        result, made = _as_parquet(asked, data, hidden, keep, True, progress)
+        result, made = _as_parquet(asked, data, inputs, hidden, True, progress)
     except BaseException:
         if files.exists(hidden) and not files.list_directory(hidden):  # nothing to go on from
             files.remove_tree(hidden)
         raise
-    if files.absolute(out) in map(files.absolute, made):
-        raise RunError(f"{out}: is an input; write the predictions to another file")
-    columns = write_csv(list(made.values()), list(made) if len(made) > 1 else None, out)
+    paths = [one.path for one in inputs]
+    named = None if len(paths) == 1 else (_free_name("file", result["columns"]), paths)
+    columns = write_csv(made, named, out)
     files.remove_tree(hidden)
     return {**result, "out": out, "written": 1, "kept": 0, "columns": columns, "bytes": files.file_size(out)}
 
 
+def _check_as_text(inputs: Sequence[Input], out: str) -> None:
+    """What one file of CSV cannot become, before the first row is predicted."""
+    if files.absolute(out) in {files.absolute(one.path) for one in inputs}:
+        raise RunError(f"{out}: is an input; write the predictions to another file")
+    first: Columns = {}
+    for number, one in enumerate(inputs):
+        passing = one.passing()
+        check_csv(passing, one.path)
+        first = passing if number == 0 else first
+        if other := sorted(set(passing) ^ set(first)):
+            raise DataError(f"column {other[0]} is not in both this file and the first, {inputs[0].path}; choose those"
+                            " that all have with keep, --keep", file=one.path)  # fmt: skip
+
+
+def _free_name(name: str, taken: Sequence[str]) -> str:
+    """``name``, or ``input_<name>``, ``input_<name>_2`` ... where a column is called so."""
+    names = itertools.chain([name, f"input_{name}"], (f"input_{name}_{k}" for k in itertools.count(2)))
+    return next(one for one in names if one not in taken)
+
+
+def _inputs(asked: Asked, data: Any, keep: Sequence[str] | None) -> list[Input]:
+    return (raw_inputs if asked.model.is_raw(data) else shard_inputs)(asked, data, keep)
+
+
 def _as_parquet(
-    asked: Asked, data: Any, out: str, keep: Sequence[str] | None, overwrite: bool, progress: Any
-) -> tuple[dict[str, Any], dict[str, str]]:
+    asked: Asked, data: Any, inputs: list[Input], out: str, overwrite: bool, progress: Any
+) -> tuple[dict[str, Any], list[str]]:
     """What ``predict`` returns, and where the predictions of each input are."""
     started, model, unseen = time.perf_counter(), asked.model, asked.unseen
-    raw = model.is_raw(data)
-    inputs = raw_inputs(asked, data, keep) if raw else shard_inputs(asked, data, keep)
     targets = _target_paths([one.path for one in inputs], out)
     files.make_directory(out)
     with _alone_in(out):
@@ -129,7 +157,7 @@ def _as_parquet(
                 forget_parts(path)
         skipped = sum(made_from(path)[1] or 0 for path in targets)
     if skipped:
-        told = unknown_text(skipped) if raw else unseen_text(skipped, model.n_features)
+        told = unknown_text(skipped) if model.is_raw(data) else unseen_text(skipped, model.n_features)
         warnings.warn(told, stacklevel=3)
     rows = [int(shards.claims(path).n_rows) for path in targets]
     if empty := [one.path for one, count in zip(inputs, rows, strict=True) if not count]:
@@ -146,7 +174,7 @@ def _as_parquet(
         "bytes": sum(files.file_size(path) for path in targets),
         "seconds": time.perf_counter() - started,
     }
-    return result, dict(zip([one.path for one in inputs], targets, strict=True))
+    return result, targets
 
 
 class Asked(NamedTuple):
@@ -210,6 +238,7 @@ class Input(NamedTuple):
     mark : what its predictions depend on.
     work : about what they take, in the units of ``write_in_parts``.
     n_rows, n_bytes : of the file, 0 where that is not known beforehand.
+    passing : gives the columns that pass through, without a row.
     rows_from : the row groups of the predictions from where totals stand.
     """
 
@@ -218,6 +247,7 @@ class Input(NamedTuple):
     work: int
     n_rows: int
     n_bytes: int
+    passing: Callable[[], Columns]
     rows_from: Callable[[Totals], Iterator[Columns | None]]
 
 
@@ -329,7 +359,7 @@ def _shard(asked: Asked, dataset: Any, number: int, places: list[tuple[int, int]
     def rows_from(totals: Totals) -> Iterator[Columns | None]:
         return _of_shard(asked, dataset, places, passing, totals)
 
-    return Input(path, mark, _work(asked, rows, nnz), rows, 0, rows_from)
+    return Input(path, mark, _work(asked, rows, nnz), rows, 0, lambda: no_rows(path, passing), rows_from)
 
 
 def _work(asked: Asked, rows: int, nnz: int) -> int:
@@ -404,7 +434,8 @@ def _raw(asked: Asked, raw: Any, source: Any) -> Input:
         return _of_raw(asked, raw, source, passing, totals)
 
     rows, n_bytes = raw.size(source)
-    return Input(path, mark, WORK_A_BYTE * (n_bytes or PACKED * source.size), rows, n_bytes, rows_from)
+    work = WORK_A_BYTE * (n_bytes or PACKED * source.size)
+    return Input(path, mark, work, rows, n_bytes, lambda: raw.no_rows(source, passing), rows_from)
 
 
 WORK_A_BYTE = 8  # of text: parsing and hashing it takes as long as so many multiplications

@@ -219,11 +219,56 @@ def test_predictions_as_csv(sparse, columns, tmp_path):
     said = pd.read_csv(tmp_path / "said.csv")
     assert list(said) == ["file", "row", "label", "prediction"] and len(said) == 620
     assert said.file.unique().tolist() == both and said.prediction[600:].tolist() == model.predict(x).tolist()
-    nested = pa.table({"a": [1.0], "t": ["red"], "tags": [["u"]]})
-    pq.write_table(nested, tmp_path / "n.parquet")
-    with pytest.raises(DataError, match="column tags: holds list.*, which CSV cannot; leave it out with keep"):
-        predict(columns["parquet"], str(tmp_path / "n.parquet"), str(tmp_path / "n.csv"))
-    assert not (tmp_path / "n.csv").exists()
+
+
+def test_csv_of_files_whose_columns_differ_in_type(columns, tmp_path):
+    """Each is told as it stands in its file, the same one as often as it is named."""
+    kinds = [pa.int64(), pa.float64(), pa.string(), pa.null(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
+    told = [["7", "", "-1"], ["7.5", "", "-1"], ["seven", "", "-1"], [""] * 3, ["seven", "", "-1"], ["u", "", "v"]]
+    paths = []
+    for k, (kind, texts) in enumerate(zip(kinds, told, strict=True)):
+        paths.append(str(tmp_path / f"{k}.parquet"))
+        texts = pa.array([text or None for text in texts], pa.string())
+        passing = pa.nulls(3) if kind == pa.null() else texts.cast(kind)
+        pq.write_table(pa.table({"a": [1.0, -1.0, 2.0], "t": ["red"] * 3, "id": passing}), paths[-1])
+    result = predict(columns["parquet"], [*paths, paths[0]], str(tmp_path / "said.csv"))
+    said = pd.read_csv(tmp_path / "said.csv", dtype=str, keep_default_na=False)
+    assert list(said) == result["columns"] == ["file", "row", "id", "prediction"] and result["rows"] == 21
+    assert said.id.tolist() == [text for texts in [*told, told[0]] for text in texts]
+    assert said.file.tolist() == np.repeat([*paths, paths[0]], 3).tolist() and said.row.tolist() == list("012") * 7
+    assert said.prediction.tolist() == columns["parquet"].predict(pd.read_parquet(paths[0])).tolist() * 7
+
+
+def test_what_csv_cannot_hold_is_refused_before_the_first_row(columns, tmp_path):
+    model, table = columns["csv"], people(20)
+    path = written(table, tmp_path, "csv")
+    other = tmp_path / "other.csv"
+    table.drop(columns="id").to_csv(other, index=False)
+    nested = tmp_path / "n.parquet"
+    pq.write_table(pa.table({"a": [1.0], "t": ["red"], "tags": [["u"]], "raw": [b"u"]}), nested)
+    there, never = sorted(os.listdir(tmp_path)), Stop(1)
+    with pytest.raises(RunError, match="rows.csv: is an input; write the predictions to another file"):
+        predict(model, path, path, overwrite=True, progress=never)
+    with pytest.raises(DataError, match="other.csv: column id is not in both this file and the first, .*rows.csv; cho"):
+        predict(model, [path, str(other)], str(tmp_path / "said.csv"), progress=never)
+    for keep, kind in (["tags", "list<.*>"], ["raw", "binary"]):
+        with pytest.raises(DataError, match=f"n.parquet, column {keep}: holds {kind}, which CSV cannot"):
+            predict(columns["parquet"], str(nested), str(tmp_path / "said.csv"), keep=[keep], progress=never)
+    assert sorted(os.listdir(tmp_path)) == there and never.planned is None
+    predict(model, [path, str(other)], str(tmp_path / "said.csv"), keep=["row"])
+    assert pd.read_csv(tmp_path / "said.csv").columns.tolist() == ["file", "row", "input_row", "prediction"]
+
+
+def test_a_column_called_file_keeps_its_name_in_csv(columns, tmp_path):
+    paths = [str(tmp_path / name) for name in ("a.csv", "b.csv")]
+    for path in paths:
+        people(3).rename(columns={"id": "file"}).assign(input_file="x").to_csv(path, index=False)
+    predict(columns["csv"], paths, str(tmp_path / "said.csv"), keep=["file"])
+    said = pd.read_csv(tmp_path / "said.csv", dtype=str)
+    assert list(said) == ["input_file", "row", "file", "prediction"] and said.input_file.unique().tolist() == paths
+    assert said.file.tolist() == ["00000", "00001", "00002"] * 2
+    told = predict(columns["csv"], paths, str(tmp_path / "more.csv"), keep=["file", "input_file"])
+    assert told["columns"] == ["input_file_2", "row", "file", "input_file", "prediction"]
 
 
 def test_csv_goes_on_where_it_stopped(sparse, tmp_path, monkeypatch):

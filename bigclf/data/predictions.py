@@ -173,49 +173,67 @@ def forget_parts(path: str) -> None:
 # As text
 
 
-def write_csv(paths: Sequence[str], named: Sequence[str] | None, out: str) -> list[str]:
+def check_csv(columns: Columns, path: str) -> None:
+    """Refuse Arrow columns of the input ``path`` that CSV cannot hold, by a DataError."""
+    import pyarrow as pa
+
+    kinds = pa.types
+    others = (kinds.is_nested, kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view, kinds.is_fixed_size_binary)
+    for name, column in columns.items():
+        kind = _plain_type(column.type)
+        if any(holds(kind) for holds in others):
+            raise DataError(f"holds {kind}, which CSV cannot; leave it out with keep, --keep, or write Parquet",
+                            file=path, column=name)  # fmt: skip
+
+
+def write_csv(paths: Sequence[str], named: tuple[str, Sequence[str]] | None, out: str) -> list[str]:
     """The files of predictions ``paths``, one after another, as the file ``out`` of CSV, which appears whole.
 
     Parameters
     ----------
-    named : of each what stands in a column ``file`` before the others; None: there is none.
+    paths : files of the same columns; a column may have another type in each, and is told as it is there.
+    named : a column before the others, and of each file what stands in it; None: there is none.
 
     Returns
     -------
     Its columns.
-
-    Raises
-    ------
-    DataError : a column that CSV cannot hold, or that not all files have.
     """
+    import pyarrow as pa
+
+    with shards.open_parquet(paths[0]) as first:
+        names = list(first.schema_arrow.names)
+    with files.publishing(out) as beside, pa.OSFile(beside, "wb") as stream:
+        for k, path in enumerate(paths):
+            before = {} if named is None else {named[0]: named[1][k]}
+            _append_csv(stream, path, names, before, header=k == 0)
+    return names if named is None else [named[0], *names]
+
+
+def _append_csv(stream: Any, path: str, names: list[str], before: Mapping[str, str], header: bool) -> None:
+    """The columns ``names`` of a file of predictions, and ``before`` them some with one text each."""
     import pyarrow as pa
     import pyarrow.csv
 
-    with shards.open_parquet(paths[0]) as first:
-        schema = pa.schema([(field.name, _plain_type(field, out)) for field in first.schema_arrow])
-    if named is not None:
-        schema = pa.schema([("file", pa.string()), *schema])
-    with files.publishing(out) as beside, pyarrow.csv.CSVWriter(beside, schema) as writer:
-        for k, path in enumerate(paths):
-            for table in _row_groups(path):
-                if named is not None:
-                    table = table.add_column(0, "file", pa.array([named[k]] * table.num_rows, pa.string()))
-                if table.column_names != schema.names:
-                    told = ", ".join(table.column_names)
-                    raise DataError(f"has other columns than the first file ({told}); choose them with keep, --keep",
-                                    file=path if named is None else named[k])  # fmt: skip
-                writer.write_table(table.cast(schema))
-    return list(schema.names)
+    with shards.open_parquet(path) as file:
+        types = {field.name: _plain_type(field.type) for field in file.schema_arrow}
+    schema = pa.schema([*((name, pa.string()) for name in before), *((name, types[name]) for name in names)])
+    options = pyarrow.csv.WriteOptions(include_header=header)
+    with pyarrow.csv.CSVWriter(stream, schema, write_options=options) as writer:
+        for table in _row_groups(path):
+            texts = [pa.array([text] * table.num_rows, pa.string()) for text in before.values()]
+            columns = [table.column(name).cast(types[name]) for name in names]
+            writer.write_table(pa.table([*texts, *columns], schema=schema))
 
 
-def _plain_type(field: Any, path: str) -> Any:
+def _plain_type(kind: Any) -> Any:
+    """The type that CSV is written from: of values themselves, and of the texts that its writer knows."""
     import pyarrow as pa
 
-    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        raise DataError(f"holds {kind}, which CSV cannot; leave it out with keep, --keep, or write Parquet", file=path,
-                        column=field.name)  # fmt: skip
-    return kind
+    if pa.types.is_dictionary(kind):
+        return _plain_type(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType):
+        return _plain_type(kind.storage_type)
+    return pa.large_string() if pa.types.is_string_view(kind) else kind
 
 
 def _row_groups(path: str) -> Iterator[Any]:
@@ -266,3 +284,12 @@ def passed_through(path: str, row_group: int, names: Mapping[str, str]) -> dict[
     with shards.open_parquet(path) as file, shards.translated(path, row_group):
         table = file.read_row_group(row_group, columns=list(names), use_threads=False)
         return {said: table.column(name).combine_chunks() for name, said in names.items()}
+
+
+def no_rows(path: str, names: Mapping[str, str]) -> dict[str, Any]:
+    """The same without a row."""
+    import pyarrow as pa
+
+    with shards.open_parquet(path) as file:
+        types = {field.name: field.type for field in file.schema_arrow}
+    return {said: pa.array([], types[name]) for name, said in names.items()}
