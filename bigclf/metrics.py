@@ -64,7 +64,8 @@ class Evaluation(Figures):
     missing : why a figure is None.
     unknown : labels that the model does not know and how many rows have them; all these rows count as wrong.
     unseen : entries whose feature the model does not know; they count as zero.
-    trained_on : the share of the rows that the model was trained on, as far as marks of the files tell.
+    trained_on : about which share of the rows the model was trained on, as far as marks of the files tell: the rows of
+        the same files of shards, else, of rows made of raw files, the share of these files, whatever their size.
     seconds : what it took.   notes : what a reader of the figures should know.
     weighted : of rows with weights, accuracy and log_loss in which each counts by its weight (scikit-learn's
         ``sample_weight``); in the other figures every row counts once. None without weights.
@@ -103,7 +104,8 @@ class RegressionEvaluation(Figures):
     label_mean : mean of the labels.
     missing : why a figure is None.
     unseen : entries whose feature the model does not know; they count as zero.
-    trained_on : the share of the rows that the model was trained on, as far as marks of the files tell.
+    trained_on : about which share of the rows the model was trained on, as far as marks of the files tell: the rows of
+        the same files of shards, else, of rows made of raw files, the share of these files, whatever their size.
     seconds : what it took.   notes : what a reader of the figures should know.
     weighted : of rows with weights, mean_squared_error and mean_absolute_error in which each counts by its weight; None
         without weights.
@@ -582,19 +584,22 @@ def concluded(
 
 def trained_on_text(model: Model, share: float) -> str:
     """What is to be said of figures on rows of which the model was trained on this share."""
-    rows = "the model was trained on " + ("these rows" if share == 1 else f"{100 * share:.0f} % of these rows")
+    rows = "the model was trained on " + ("these rows" if share == 1 else f"about {100 * share:.0f} % of these rows")
     held = held_out_text(model.facts.get("held_out"))
     return (f"{rows}: the figures tell how well it knows them, not how good it is on others"
             + (f"; {held}" if held else ""))  # fmt: skip
 
 
 def share_trained_on(model: Model, dataset: Any) -> float:
-    """About which share of the rows the model was trained on, by the marks of the files; 0 where none is known to."""
+    """About which share of the rows the model was trained on, by the marks of the files, of which the chunks tell the
+    rows, or of the raw files behind them, of which nothing does; 0 where none is known to."""
     mine, its = model.facts.get("origin"), dataset.origin() if hasattr(dataset, "origin") else None
     if not mine or not its:
         return 0.0
-    if same := set(mine["files"]) & set(its["files"]):
-        return len(same) / len(set(its["files"]))
+    known = np.isin(its["files"], mine["files"])
+    if known.any():
+        chunks = dataset.chunks
+        return float(chunks.rows[known[chunks.file]].sum() / max(1, chunks.rows.sum()))
     same = set(mine["sources"]) & set(its["sources"])
     part, of = mine["part"], its["part"]
     if not same or (part and of and part[0] == of[0] and part[1] != of[1]):

@@ -117,12 +117,13 @@ def test_figures_on_rows_that_were_trained_on_say_so(tmp_path, folder):
     measured = json.loads(told)["evaluation"]
     assert code == 0 and measured["trained_on"] == 0
     held = f"on the {measured['n']} rows held out of its training: accuracy {100 * measured['accuracy']:.2f} %"
-    for data, what, share in ((people, "75 % of these rows", 0.75), (elsewhere, "75 % of these rows", 0.75)):
+    what, share = "about 75 % of these rows", 0.75
+    for data in (people, elsewhere):
         code, out, said = run("report", tmp_path / "h.bigclf", "-o", tmp_path / "r.html", "--data", data, "--overwrite")
         said = " ".join(said.split())
         assert code == 0 and f"the model was trained on {what}" in said and held in said
         page = (tmp_path / "r.html").read_text()
-        assert held in page and "Accuracy held out" in page and "75 % of them trained on" in page
+        assert held in page and "Accuracy held out" in page and "about 75 % of them trained on" in page
         assert json.loads(run("evaluate", tmp_path / "h.bigclf", data, "--json")[1])["trained_on"] == share
     assert "Accuracy held out" in (tmp_path / "h.html").read_text()
     told = f"accuracy {100 * measured['accuracy']:.2f} % on {measured['n']} rows"
@@ -146,7 +147,7 @@ def test_shards_that_were_trained_on_are_known_again_and_so_is_what_they_were_ma
     table(tmp_path / "more.csv", rows=ROWS[:20])
     both = bigclf.convert(tmp_path / "more.csv", tmp_path / "s", format="csv", append=True)
     assert len(both.conversion["sources"]) == 2
-    assert bigclf.evaluate(model, both).trained_on == 0.5  # of its two files
+    assert bigclf.evaluate(model, both).trained_on == shards.n_rows / both.n_rows != 0.5  # in one of its two files
 
 
 def test_warnings_of_a_conversion_are_repeated_when_the_cache_has_it(tmp_path, folder):

@@ -1,5 +1,7 @@
 """Learning that goes on: from a model, in pieces, from an iterator of blocks, until a validation set says enough."""
 
+import copy
+
 import numpy as np
 import pytest
 from making import CASES, NAMES, Case, random_rows, shards_of
@@ -230,3 +232,48 @@ def test_no_bias_may_be_written_none():
     for algo in ("dcd", "pa1"):
         found = [fit(x, y, algo=algo, bias=bias, epochs=2, progress=False) for bias in ("none", None)]
         assert found[0].intercept_[0] == 0 and found[0].digest() == found[1].digest()
+
+
+REGROUPED = [("averaged_pa2", None, {}, "pull"), ("averaged_pa2", None, {"mixing": "rows"}, None),
+             ("sgd", "l2", {"mixing": "features"}, "touched"), ("sgd", "l1", {"mixing": "features"}, "touched"),
+             ("averaged_perceptron", None, {}, None)]  # fmt: skip
+
+
+@pytest.mark.parametrize("algo, penalty, mixing, counted", REGROUPED)
+def test_a_run_goes_on_in_other_groups(algo, penalty, mixing, counted):
+    x, y = random_rows(90, 12, noise=1.0)
+    options = dict(algo=algo, penalty=penalty, epochs=1, progress=False)
+    apart, alone = fit(x, y, groups=2, **mixing, **options), fit(x, y, **options)
+    for begun, more in ((apart, {"groups": 1}), (apart, {"groups": 3, "mixing": "uniform"}),
+                        (alone, {"groups": 2, **mixing})):  # fmt: skip
+        bare = copy.copy(begun)  # as of a version that did not count
+        bare.state = {name: array for name, array in begun.state.items() if name != f"0.{counted}"}
+        assert begun.state["0.weights"].tobytes() != (alone if begun is apart else apart).state["0.weights"].tobytes()
+        found, wanted = (fit(x, y, init=model, **options, **more) for model in (begun, bare))
+        assert found.digest() == wanted.digest() and found.state_digest() == wanted.state_digest()
+        size = 0 if begun is apart else 13
+        assert counted is None or found.state[f"0.{counted}"].size == size
+        for name in ("steps", "clock"):  # of sgd mixed by features the clock counts all rows
+            if f"0.{name}" in begun.state:
+                assert found.state[f"0.{name}"][0] > begun.state[f"0.{name}"][0] > 0
+        assert found.result_.epochs == 2
+
+
+def test_a_run_in_one_group_goes_on_exactly_from_a_state_that_counts_for_mixing():
+    x, y = random_rows(90, 12, noise=1.0)
+    for options in (dict(algo="averaged_pa2"), dict(algo="averaged_perceptron"), dict(algo="sgd")):
+        straight, begun = (fit(x, y, epochs=epochs, progress=False, **options) for epochs in (2, 1))
+        for name in {"0.pull", "0.touched"} & set(begun.state):
+            begun.state[name] = np.arange(13.0)
+        begun.method |= {"groups": 4, "mixing": "rows"}
+        further = fit(x, y, epochs=1, init=begun, progress=False, **options)
+        assert further.digest() == straight.digest() and further.state_digest() == straight.state_digest()
+
+
+def test_partial_fit_goes_on_in_one_group_after_several():
+    x, y = random_rows(90, 12, noise=1.0)
+    estimator = LinearClassifier("averaged_pa2", groups=2, epochs=1).fit(x, y)
+    first = estimator.model_
+    estimator.set_params(groups=1).partial_fit(x, y)
+    assert estimator.model_.digest() == fit(x, y, algo="averaged_pa2", epochs=1, init=first, progress=False).digest()
+    assert estimator.model_.state["0.steps"][0] == 180

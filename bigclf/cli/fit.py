@@ -43,8 +43,8 @@ from bigclf.units import format_bytes, format_seconds, plural
 @click.option("--checkpoint-every", type=click.FloatRange(0), metavar="SECONDS", help="Time between checkpoints.")
 @terminal.workers_option
 @click.option("--groups", type=click.IntRange(1), help="Virtual workers; changes the result, and is recorded.")
-@click.option("--mixing", metavar="RULE", help="How groups are combined: rows, uniform, mistakes or what"
-              " `bigclf algorithms NAME` has.")  # fmt: skip
+@click.option("--mixing", metavar="RULE", help="How groups are combined: rows (the default; of averaged_pa2"
+              " pull, of dcd line_search), uniform, mistakes or what `bigclf algorithms NAME` has.")  # fmt: skip
 @terminal.patience_option
 @click.option(
     "--threads",

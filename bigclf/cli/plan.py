@@ -32,7 +32,8 @@ class Speed(terminal.Size):
 @terminal.method_options
 @click.option("--tol", type=click.FloatRange(0, min_open=True), help="Relative gap to stop at (certifying methods).")
 @click.option("--epochs", type=click.IntRange(1), help="Most epochs.")
-@click.option("--mixing", metavar="RULE", help="How groups are combined.")
+@click.option("--mixing", metavar="RULE", help="How groups are combined: what `bigclf algorithms NAME` has, its"
+              " default first.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1), help="Threads that read ahead (2 at most are used).")
 @click.option("--columns", metavar="ROLE=NAME,...", help="Names of the columns label, indices, values, weight.")
 @click.option("--fresh", is_flag=True, help="Measure this machine's rates again, instead of those that are kept.")

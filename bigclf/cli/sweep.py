@@ -47,7 +47,8 @@ NAMES = {"error": "error", "log_loss": "log loss", "mean_squared_error": "mean s
 @click.option("--checkpoint-every", type=click.FloatRange(0), metavar="SECONDS", help="Time between checkpoints.")
 @terminal.workers_option
 @click.option("--groups", type=click.IntRange(1), help="Virtual workers; changes the result, and is recorded.")
-@click.option("--mixing", metavar="RULE", help="How groups are combined.")
+@click.option("--mixing", metavar="RULE", help="How groups are combined: what `bigclf algorithms NAME` has, its"
+              " default first.")  # fmt: skip
 @terminal.patience_option
 @click.option("--threads", type=click.IntRange(1), help="Cores that read and learn (2 at most are used); they never"
               " change the result.")  # fmt: skip

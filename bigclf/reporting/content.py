@@ -118,7 +118,8 @@ def _evaluation_tiles(subject: Subject) -> list[Tile]:
     e = subject.measured.evaluation
     counted, tone = plural(e.n, "row"), ""
     if e.trained_on:
-        counted, tone = f"{counted}, {100 * e.trained_on:.0f} % of them trained on", "poor"
+        about = "about " * (e.trained_on < 1)
+        counted, tone = f"{counted}, {about}{100 * e.trained_on:.0f} % of them trained on", "poor"
     if hasattr(e, "mean_squared_error"):
         found = [*held, Tile("Mean squared error", f"{e.mean_squared_error:.5g}", counted, tone)]
         return found + ([Tile("R²", f"{e.r2:.4f}")] if e.r2 is not None else [])

@@ -119,10 +119,11 @@ def fit(
         epochs=1 of a certified method without ``tol`` is an online one: every row is learned from once, in one read,
         and there is no certificate.
     groups : virtual workers whose weights are mixed after each epoch; mixing : how, "rows" (the default), "uniform" or
-        "mistakes" (with a margin, by updates) for the shares of online methods, "line_search" (the default) or "safe"
-        for dcd. groups=None is 1 in this process, else the workers at the start. threads : cores of a visit, which
-        never change bits: 1 (the default on a cluster) reads and learns in turn, 2 (the default here, and the most
-        that is used) reads ahead.
+        "mistakes" (with a margin, by updates) for the shares of online methods, "pull" (the default) or one of these
+        for averaged_pa2, "line_search" (the default) or "safe" for dcd; some have others, ``bigclf algorithms NAME``
+        all of them, the default first. groups=None is 1 in this process, else the workers at the start. threads : cores
+        of a visit, which never change bits: 1 (the default on a cluster) reads and learns in turn, 2 (the default here,
+        and the most that is used) reads ahead.
     workers : who makes the visits; never changes the result. None or 1: this process; a number: so many processes,
         started here; else a Dask client, a cluster object or a scheduler's address.
     patience : of a cluster, in seconds: {"stale": without a sign of life a worker is given up on (10), "least": every
@@ -141,8 +142,9 @@ def fit(
     init : model to start from (methods without dual variables); of features and classes that it does not know the
         weights begin at 0. Where it was trained by the same method with the same settings on data of the same features
         and classes, the run goes on exactly where it ended: with the same rows, ``fit`` for 3 epochs and 2 more with
-        ``init`` give the bits of 5. With another ``dtype`` its numbers are converted, with another ``seed`` the rows
-        come in other orders; a warning says so.
+        ``init`` give the bits of 5. So it does in other groups or mixed in another way, which take over its weights
+        and averages. With another ``dtype`` its numbers are converted, with another ``seed`` the rows come in other
+        orders; a warning says so.
     segments : parts of an epoch between which a run commits (None: by size).
     opportunistic : while the disk is waited for, go on with the rows of the working set. The answer is certified as
         ever, but its bits cannot be repeated, which ``result_.repeatable`` says.
@@ -683,9 +685,10 @@ def _warn_of_other_bits(run: Run, init: Model) -> None:
 
 
 def goes_on(run: Run, init: Model) -> bool:
-    """Whether ``init`` was trained as this run is, so that it can go on where that ended."""
+    """Whether ``init`` was trained as this run is, in as many groups or not, so that it can go on where that ended."""
     setting = run.problems[0].setting
     mine = {"name": setting.method.name, "loss": setting.loss, **setting.chosen}
-    theirs = {name: value for name, value in init.method.items() if name in mine and name != "bias"}
+    mine = {name: value for name, value in mine.items() if name not in ("bias", "groups", "mixing")}
+    theirs = {name: value for name, value in init.method.items() if name in mine}
     known = setting.is_answer(run.states[0]) or bool(init.state)
-    return known and "epochs" in init.facts and theirs == {n: v for n, v in mine.items() if n != "bias"}
+    return known and "epochs" in init.facts and theirs == mine

@@ -568,11 +568,13 @@ class Run:
 
     def continue_from(self, state: dict[str, np.ndarray], epochs: int) -> None:
         """Go on from the state (``problem.field``; none: the weights are all there is) of a run that made so many
-        epochs."""
+        epochs. What is counted for a way of mixing alone is [0] in a run that does not mix by it: from such a run it
+        begins anew, to such a run it is not taken."""
         for number, mine in enumerate(self.states):
             for name, array in mine._asdict().items():
-                if f"{number}.{name}" in state:
-                    array[...] = state[f"{number}.{name}"]
+                theirs = state.get(f"{number}.{name}")
+                if theirs is not None and theirs.size and array.size:
+                    array[...] = theirs
         self.epoch += epochs
 
     def _certified_record(self) -> dict[str, Any]:
