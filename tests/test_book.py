@@ -506,6 +506,20 @@ def test_a_report_shows_that_a_cancelled_visit_is_over():
             assert book.finished(3, 2, "a", 52) and len(book.speeds) == len(known) + 1
 
 
+def test_seconds_with_a_usable_worker_are_counted_without_those_in_vain():
+    book = book_of(2, "")
+    assert book.served == 0 and wait(book, 100, 200) == [] and book.served == 0
+    book.joined("a", 210)
+    book.actions(214)
+    assert book.served == 4
+    book.left("a", 217)
+    book.actions(300)
+    assert book.served == 7
+    book.joined("b", 310)
+    book.actions(311)
+    assert book.served == 8
+
+
 def test_who_may_still_run_what_was_cancelled_is_not_idle():
     book = book_of(7, preferred=["a"] + ["b"] * 6)
     assert given_out(book.actions(0)) == [(0, 0, "a"), (1, 0, "b"), (2, 0, "b")]

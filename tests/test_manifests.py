@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -177,27 +178,28 @@ FAKES = {
     "python": 'case "$*" in *dask_scheduler*) echo "{}" > "$PWD/bigclf-7/scheduler.json"; exec /bin/sleep 60 ;;'
     ' "-m bigclf.tls"*) touch "$PWD/bigclf-7/ca.pem" "$PWD/bigclf-7/tls.yaml" ;; *) echo tls://here:1 ;; esac',
     "squeue": 'echo squeue >> calls; echo "RUNNING (None)"',
-    "bigclf": 'echo bigclf >> calls; [ "$(grep -c bigclf calls)" -lt "$LOSES" ] || exit 0; /bin/sleep "$LASTS"; exit 5',
+    "bigclf": 'echo bigclf >> calls; [ "$(grep -c bigclf calls)" -lt "$LOSES" ] || exit 0; /bin/sleep "$LASTS";'
+    ' echo "error: no usable worker for 3600 s$HAD; go on with: it" >&2; exit 5',
 }
 
 
 USED = ["bash", "cat", "chmod", "cp", "date", "dirname", "grep", "mkdir", "paste", "pkill", "rm", "sed", "sort",
-        "touch", "uniq"]  # fmt: skip
+        "tee", "touch", "uniq"]  # fmt: skip
 
 
-def driven(tmp_path, without=(), **env):
+def driven(tmp_path, without=(), fakes=(), **env):
     """train.sbatch among programs that only say what they were called for: exit code, log, calls."""
     (tmp_path / "bin").mkdir()
     for name in USED:
         if (found := shutil.which(name)) is None:
             pytest.skip(f"there is no {name}")
         (tmp_path / "bin" / name).symlink_to(found)
-    for name, text in FAKES.items():
+    for name, text in (FAKES | dict(fakes)).items():
         if name not in without:
             (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{text}\n")
             (tmp_path / "bin" / name).chmod(0o755)
     given = {"PATH": str(tmp_path / "bin"), "RECIPE": str(RECIPES / "slurm"), "SLURM_JOB_ID": "7", "LASTS": "0",
-             "SLURMD_NODENAME": "here", "SLURM_JOB_PARTITION": "debug", "LOSES": "1000", **env}  # fmt: skip
+             "HAD": "", "SLURMD_NODENAME": "here", "SLURM_JOB_PARTITION": "debug", "LOSES": "1000", **env}  # fmt: skip
     done = subprocess.run(["bash", RECIPES / "slurm" / "train.sbatch", "job.yaml"], cwd=tmp_path, env=given, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240)  # fmt: skip
     return done.returncode, done.stdout, (tmp_path / "calls").read_text().split("\n")
@@ -214,5 +216,25 @@ def test_a_driver_under_slurm_tries_once_more_and_again_after_it_had_workers_for
     code, log, calls = driven(tmp_path)
     assert code == 5 and calls.count("bigclf") == 2 and log.count("the driver tries once more") == 1
     (tmp_path / "long").mkdir()
-    code, log, calls = driven(tmp_path / "long", LOSES="4", LASTS="0.01", STEADY="0")
+    from bigclf.training.book import GiveUp
+    from bigclf.training.cluster import DaskEngine
+
+    lost = SimpleNamespace(_served=4000.0, _book=None, _members={})  # an engine that had workers in earlier rounds
+    said = str(DaskEngine._reason(lost, GiveUp("no usable worker for 3600 s", None)))
+    code, log, calls = driven(tmp_path / "long", LOSES="4", HAD=said.removeprefix("no usable worker for 3600 s"))
     assert code == 0 and calls.count("bigclf") == 4 and log.count("the driver tries once more") == 3
+    assert log.count("error: no usable worker for 3600 s") == 3  # the log has what the driver said
+
+
+def test_a_driver_under_slurm_does_not_count_what_it_waited_in_vain(tmp_path):
+    for name, had in (("never", ""), ("short", ", after 20 s with one")):
+        (tmp_path / name).mkdir()
+        code, _, calls = driven(tmp_path / name, LOSES="4", LASTS="1.1", STEADY="21" if had else "1", HAD=had)
+        assert code == 5 and calls.count("bigclf") == 2
+
+
+def test_each_wait_of_a_driver_under_slurm_for_a_word_of_it_begins_anew(tmp_path):
+    """Silent twice for 45 s, with a worker that runs between: never for the 60 s after which it gives up."""
+    told = 'n=$(($(grep -c squeue calls) % 4)); echo squeue >> calls; [ "$n" = 3 ] && echo "RUNNING (None)" || exit 1'
+    code, _, calls = driven(tmp_path, fakes={"squeue": told}, LOSES="3", SILENCE="60")
+    assert code == 0 and calls.count("bigclf") == 3

@@ -229,7 +229,9 @@ class Book:
         self._now = -math.inf
         self._last_look = -math.inf  # last call of actions
         self._looked = False  # whether it judged
-        self._idle: float | None = None
+        self._idle: float | None = None  # since when there is no usable worker
+        self._usable: float | None = None  # since when there is one
+        self._served = 0.0  # seconds in which there was one, before that
         self.attempts_made = 0
         self.given_again = 0  # of these, not the first of their unit
 
@@ -383,6 +385,11 @@ class Book:
         return None if self._idle is None else self._now - self._idle
 
     # Figures
+
+    @property
+    def served(self) -> float:
+        """Seconds in which there was a usable worker."""
+        return self._served + (0.0 if self._usable is None else self._now - self._usable)
 
     @property
     def uncommitted(self) -> int:
@@ -549,9 +556,10 @@ class Book:
 
     def _note_idleness(self) -> None:
         if self._good.members or self._late.members:
-            self._idle = None
+            if self._usable is None:
+                self._usable, self._idle = self._now, None
         elif self._idle is None:
-            self._idle = self._now
+            self._served, self._usable, self._idle = self.served, None, self._now
 
     # Attempts and units
 

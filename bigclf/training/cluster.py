@@ -306,6 +306,7 @@ class Crew:
         self._events: list[dict[str, Any]] = []
         self._recent: list[dict[str, Any]] = []  # the last of them, for whoever watches
         self._speeds: list[float] = []
+        self._served = 0.0  # seconds of earlier rounds in which there was a usable worker
         self._book: Book | None = None
         self._serial = 0
         self._flights: dict[tuple[int, int], ThreadFuture[None]] = {}
@@ -409,6 +410,7 @@ class Crew:
     def _shut(self) -> None:
         if self._book is not None:
             self._speeds = self._book.speeds
+            self._served += self._book.served
             self._note_repeats()
         for flight in self._flights.values():
             flight.cancel()
@@ -463,8 +465,10 @@ class Crew:
             return MemoryBudgetError(refused[0].reason)
         said = "; ".join(f"{m.address}: {m.reason}" for m in refused[:3])
         paused = ", ".join(m.address for m in self._members.values() if m.status == "paused")
+        served = self._served + (self._book.served if self._book is not None else 0.0)
         return ClusterError(
             given.reason
+            + (f", after {served:.0f} s with one" if served >= 1 else "")
             + (f"; refused were {said}" if said else "")
             + (f"; paused, for want of memory, were {paused}" if paused else "")
         )
