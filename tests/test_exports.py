@@ -6,8 +6,11 @@ decision values (in the order of ``order``, its ``label`` line) and probabilitie
 """
 
 import csv
+import datetime
 import importlib.util
 import json
+from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
@@ -390,6 +393,62 @@ def test_a_scorer_takes_the_table_that_the_model_takes(tmp_path, options, dtype)
             scorer.predict(dict(frame[:1].to_dict("list"), **change))
     with pytest.raises(ValueError, match="row 0: there is no column 'b'"):
         scorer.predict([{"a": 1.0, "g": True}])
+
+
+@pytest.fixture(scope="module")
+def dated(tmp_path_factory):
+    """A model of texts that are numbers and dates, and its scorer."""
+    texts = ["red", "1", "true", "1.50", "1.5", "1E-8", "0.00", "2020-01-01", "2020-07-01 00:00:00",
+             "2020-07-01 00:00:00.000000", "2020-07-01 00:00:00.123456789", "2020-07-01 00:00:00.000000+0200",
+             "2020-07-01 00:00:00.000+0200", "2020-01-01 01:00:00.000000+0100",
+             "2020-07-01 00:00:00.000000Z"]  # fmt: skip
+    frame = pd.DataFrame({"c": texts, "n": np.arange(15.0), "y": ["p", "q", "r"] * 5})
+    frame["i"] = pd.date_range("2020", periods=15)
+    frame.loc[3, "n"], frame.loc[4, "i"] = np.nan, pd.NaT
+    terms = [{"numeric": "n"}, {"categorical": "c", "missing": "indicator"}, {"text": "c"},
+             {"date": "i", "parts": ["time", "hour"], "missing": "indicator"}]  # fmt: skip
+    model = bigclf.fit(frame, features={"label": "y", "features": terms}, algo="pa1", epochs=1, progress=False)
+    path = tmp_path_factory.mktemp("dated") / "scorer.py"
+    model.export(path, "numpy")
+    return model, imported(path)
+
+
+BERLIN = ZoneInfo("Europe/Berlin")
+TENTHS, JULY = [Decimal("1.5"), Decimal("1.50"), Decimal("-0.0"), None], datetime.datetime(2020, 7, 1)
+VALUES = {
+    "Int64": ("cn", pd.Series([1, None], dtype="Int64")), "Float64": ("cn", pd.Series([1.5, None], dtype="Float64")),
+    "boolean": ("cn", pd.Series([True, None], dtype="boolean")),
+    "string": ("c", pd.Series(["red", None], dtype="string")),
+    "NA": ("cni", pd.Series([pd.NA, pd.NA], dtype=object)), "NaT": ("ci", pd.Series([pd.NaT, JULY], dtype=object)),
+    "decimals": ("cn", TENTHS), "small": ("c", [Decimal("1E-8"), Decimal(1)]),
+    "arrow decimals": ("cn", pa.array(TENTHS)),
+    "dates": ("ci", [datetime.date(2020, 1, 1), None]), "days": ("ci", np.array(["2020-01-01", "NaT"], "M8[D]")),
+    "times": ("ci", [JULY, None]), "s": ("ci", np.array(["2020-07-01"], "M8[s]")),
+    "ns": ("ci", pd.Series(np.array(["2020-07-01T00:00:00.123456789", "NaT"], "M8[ns]"))),
+    "zone": ("ci", [JULY.replace(tzinfo=BERLIN), datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)]),
+    "utc": ("ci", [JULY.replace(tzinfo=datetime.UTC), None]),
+    "zoned": ("ci", pd.Series([JULY, pd.NaT]).dt.tz_localize("Europe/Berlin").dt.as_unit("ms")),
+    "category": ("ci", pd.Series(np.array(["2020-07-01"] * 2, "M8[s]")).astype("category")),
+    "arrow": ("ci", pa.chunked_array([pa.array([JULY, None], pa.timestamp("ms", "Europe/Berlin"))])),
+    "arrow dictionary": ("c", pa.array([JULY, None], pa.timestamp("s")).dictionary_encode()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_a_scorer_takes_holes_decimals_and_dates_of_every_kind(dated, kind):
+    """Of what pandas calls <NA>, and texts with as many decimals as the column has, to the bit."""
+    model, scorer = dated
+    names, values = VALUES[kind]
+    usual = {"n": [1.0] * len(values), "c": ["red"] * len(values), "i": [JULY] * len(values)}
+    for name in names:
+        table = {**usual, name: values}
+        if not isinstance(values, list):
+            table = pa.table(table) if isinstance(values, pa.Array | pa.ChunkedArray) else pd.DataFrame(table)
+        expected = model.decision_function(table)
+        assert np.array_equal(scorer.decision_function(table), expected)
+    if isinstance(table, dict) and kind not in ("decimals", "small", "zone"):  # which a single row does not show
+        rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+        assert np.array_equal(scorer.decision_function(rows), expected)
 
 
 def test_hashes_of_the_scorer_are_those_of_scikit_learn():

@@ -5,12 +5,13 @@ bigclf, and is written for few rows at a time.
 """
 
 import datetime
+import decimal
 import functools
 import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +32,7 @@ def is_table(X: Any) -> bool:
 def records(X: Any) -> Iterator[Mapping[str, Any]]:
     """The rows of a table, each a mapping of its columns."""
     if hasattr(X, "to_pydict"):
-        X = X.to_pydict()
+        X = {name: X.column(k) for k, name in enumerate(X.column_names)}
     elif hasattr(X, "iloc"):
         X = {str(name): X[name] for name in X.columns}
     if not isinstance(X, Mapping):
@@ -42,10 +43,54 @@ def records(X: Any) -> Iterator[Mapping[str, Any]]:
         yield dict(zip(X, values, strict=True))
 
 
+class Told(NamedTuple):
+    """A value, and the text that its column makes of it: of all its decimals, or seconds, as many."""
+
+    value: Any
+    text: str
+
+
 def _listed(column: Any) -> list[Any]:
-    if getattr(getattr(column, "dtype", None), "kind", "") == "M":
-        column = np.asarray(column).astype("datetime64[us]")
-    return list(column.tolist() if hasattr(column, "tolist") else column)
+    if hasattr(column, "to_pylist"):
+        return _of_arrow(column)
+    kind: Any = getattr(column, "dtype", None)
+    if hasattr(kind, "categories") and kind.categories.dtype.kind == "M":
+        kind = kind.categories.dtype
+        column = column.astype(kind)
+    if getattr(kind, "kind", "") == "M" and getattr(kind, "tz", None) is None:
+        return list(np.asarray(column))  # which keep their unit
+    values = list(column.tolist() if hasattr(column, "tolist") else column)
+    if any(isinstance(value, decimal.Decimal) for value in values):
+        return _decimals(values)
+    zone = next((one.tzinfo for one in values if isinstance(one, datetime.datetime) and one == one), None)
+    if zone is None:
+        return values
+    unit = getattr(kind, "unit", "us")
+    return [value if is_missing(value) else Told(value, stamp_of(value.astimezone(zone), unit)) for value in values]
+
+
+def _of_arrow(column: Any) -> list[Any]:
+    if str(column.type).startswith("dictionary"):
+        column = column.cast(column.type.value_type)
+    values = column.to_pylist()
+    if not str(column.type).startswith(("date", "time", "decimal")):
+        return values
+    texts = column.cast("string").to_pylist()
+    return [None if value is None else Told(value, text) for value, text in zip(values, texts, strict=True)]
+
+
+def unsigned(x: decimal.Decimal) -> decimal.Decimal:
+    """A number, 0 without a sign."""
+    return x.copy_abs() if x == 0 else x
+
+
+def _decimals(values: list[Any]) -> list[Any]:
+    """Decimals of one column, all with the decimals of the one that has most."""
+    there = {k: decimal.Decimal(value) for k, value in enumerate(values) if not is_missing(value)}
+    last = min(0, *(int(value.as_tuple().exponent) for value in there.values()))
+    unit, context = decimal.Decimal((0, (1,), last)), decimal.Context(prec=80)
+    return [Told(value, str(unsigned(there[k].quantize(unit, context=context)))) if k in there else None
+            for k, value in enumerate(values)]  # fmt: skip
 
 
 @functools.lru_cache(maxsize=2**16)
@@ -86,13 +131,19 @@ def grams_of(text: str, analyzer: str, shortest: int, longest: int) -> Iterator[
         yield from (between.join(units[k : k + n]) for k in range(len(units) - n + 1))
 
 
-def number_of(value: Any, missing: set[str], decimal: str) -> float:
+def is_missing(value: Any) -> bool:
+    """None, NaN, NaT, or the NA of pandas, which is known by its name: nothing here needs pandas."""
+    return value is None or type(value).__name__ == "NAType" or bool(value != value)
+
+
+def number_of(value: Any, missing: set[str], point: str) -> float:
     """A number, NaN where it is missing; ValueError for what is none."""
+    value = value.value if isinstance(value, Told) else value
     if isinstance(value, str):
         text = value.strip(BLANK)
         if text in missing:
             return math.nan
-        if decimal == ",":
+        if point == ",":
             text = text.replace(".", "?").replace(",", ".")
         try:
             x = float(text.replace("_", "?"))
@@ -100,10 +151,10 @@ def number_of(value: Any, missing: set[str], decimal: str) -> float:
             x = math.nan
         if x != x:
             raise ValueError(f"{value!r} is not a number")
-    elif value is None or isinstance(value, (datetime.date, bytes)):
-        if value is not None and value == value:
-            raise ValueError(f"{value!r} is not a number")
+    elif is_missing(value):
         return math.nan
+    elif isinstance(value, (datetime.date, np.datetime64, bytes)):
+        raise ValueError(f"{value!r} is not a number")
     else:
         try:
             x = float(value)
@@ -115,8 +166,10 @@ def number_of(value: Any, missing: set[str], decimal: str) -> float:
 
 
 def text_of(value: Any) -> str | None:
-    """A value as text, None where it is missing: whole floats without a fraction."""
-    if value is None or value != value:
+    """A value as text, None where it is missing: whole floats without a fraction, dates by ISO 8601."""
+    if isinstance(value, Told):
+        return value.text
+    if is_missing(value):
         return None
     if isinstance(value, str):
         return str(value)
@@ -127,13 +180,33 @@ def text_of(value: Any) -> str | None:
     if isinstance(value, (float, np.floating)):
         x = float(value)
         return str(int(x)) if math.isfinite(x) and x == int(x) and abs(x) < 2**53 else repr(x)
+    if isinstance(value, decimal.Decimal):
+        return str(unsigned(value))
+    if isinstance(value, np.datetime64):
+        return str(value).replace("T", " ")
+    if isinstance(value, datetime.date):
+        return stamp_of(value, "us") if isinstance(value, datetime.datetime) else value.isoformat()
     raise ValueError(f"{value!r} is neither text nor a number")
+
+
+UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+
+
+def stamp_of(value: datetime.datetime, unit: str) -> str:
+    """A date with its time as text, with the decimals of ``unit`` and what its clock is before UTC."""
+    text = value.isoformat(" ", UNITS[unit])
+    if value.tzinfo is None:
+        return text
+    return text[:-6] + ("Z" if str(value.tzinfo) == "UTC" else text[-6:].replace(":", ""))
 
 
 def micros_of(value: Any, form: str | None, missing: set[str]) -> int | None:
     """Microseconds since 1970, None where the date is missing; ValueError for what is no date."""
-    if value is None or value != value:
+    value = value.value if isinstance(value, Told) else value
+    if is_missing(value):
         return None
+    if isinstance(value, np.datetime64):
+        return int(value.astype("datetime64[us]").astype(np.int64))
     if isinstance(value, str):
         text = value.strip(BLANK)
         if text in missing:
