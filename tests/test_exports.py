@@ -23,7 +23,7 @@ from sklearn.utils import murmurhash3_32
 
 import bigclf
 from bigclf.calibration import Calibration
-from bigclf.errors import ModelFormatError, RunError
+from bigclf.errors import ModelFormatError, RunError, SchemaError
 from bigclf.exports import table_rows
 from bigclf.model import Model, load
 
@@ -449,6 +449,11 @@ def test_a_scorer_takes_holes_decimals_and_dates_of_every_kind(dated, kind):
     if isinstance(table, dict) and kind not in ("decimals", "small", "zone"):  # which a single row does not show
         rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
         assert np.array_equal(scorer.decision_function(rows), expected)
+
+
+def test_a_table_with_an_integer_that_no_column_holds_is_refused_by_name(dated):
+    with pytest.raises(SchemaError, match="column n: an integer has more than 64 bits"):
+        dated[0].decision_function({"n": [10**20], "c": ["red"], "i": [JULY]})
 
 
 def test_hashes_of_the_scorer_are_those_of_scikit_learn():

@@ -84,6 +84,8 @@ def _array(name: str, column: Any) -> pa.Array:
         found = pa.array(column, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise SchemaError(f"values of several kinds: {' '.join(str(error).split())}", column=name) from None
+    except OverflowError:
+        raise SchemaError("an integer has more than 64 bits; write such as text, or as floats", column=name) from None
     return joined(found) if isinstance(found, pa.ChunkedArray) else found
 
 
