@@ -116,7 +116,7 @@ def test_sorted_rows_are_one_class_after_the_other_and_each_in_its_order():
 
 def test_the_loss_of_sorting_is_against_groups_of_mixed_rows():
     runs = {"one group": [80.0, 88.0], "groups": [79.0, 87.5], "sorted groups": [70.0, 85.25]}
-    assert sorted_groups.line("arow", runs) == "| arow | 88.00 | 87.50 | 85.25 | 2.25 |"
+    assert sorted_groups.line("arow", runs) == ["arow", "88.00", "87.50", "85.25", "2.25"]
 
 
 def test_c_is_chosen_for_the_epochs_that_follow_and_an_early_stop_keeps_the_best_epoch(monkeypatch):
@@ -134,4 +134,4 @@ def test_c_is_chosen_for_the_epochs_that_follow_and_an_early_stop_keeps_the_best
     assert len(one["curve"]) == 3 and judged[-1] == max(judged)
     assert one["early"] == 100 * np.mean(model.predict(test.x) == test.y)
     shown = averaging_epochs.line("pa", {"curve": [85.0, 87.5, 86.0], "early": 87.25, "kept": 2})
-    assert shown == "| pa | 85.00 | 87.50 (2) | 86.00 | 87.25 (2) |"
+    assert shown == ["pa", "85.00", "87.50 (2)", "86.00", "87.25 (2)"]

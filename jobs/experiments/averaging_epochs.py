@@ -5,14 +5,12 @@
 The averaged perceptron and averaged PA, PA-I and PA-II learn without a bias. C is one of nine values, chosen on every
 tenth row after learning from the others, once for one epoch and once for all of them. `stopped early` is an answer of
 its own: learned from nine tenths of the rows, the state of the epoch that did best on the tenth, ended after two epochs
-without a better one. OUT then holds `averages.json`, `table.md` and `averages.png` (with matplotlib: the extra
-`plots`).
+without a better one. OUT gets `results.json`, `table.md` and `averages.png`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import warnings
@@ -24,11 +22,12 @@ import bigclf
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir))
 from one_pass import Rows, accuracy, load, tenth
+from texts import table, write
 
 PRICES = 10.0 ** np.linspace(-4, 0, 9)  # 0.0001, 0.00032 ... 1
 PRICED = ("averaged_pa1", "averaged_pa2")
 ALGOS = ("averaged_perceptron", "averaged_pa", *PRICED)
-HEAD = "| method | first epoch | best (epoch) | last epoch | stopped early (epoch) |\n" + "| --- " * 5 + "|"
+HEAD = ("method", "first epoch", "best (epoch)", "last epoch", "stopped early (epoch)")
 
 
 def learned(rows: Rows, others: Rows, epochs: int, algo: str, **options: Any) -> tuple[Any, list[float]]:
@@ -60,21 +59,19 @@ def run(train: Rows, test: Rows, epochs: int, algo: str) -> dict[str, dict[str, 
     return found
 
 
-def line(name: str, found: dict[str, Any]) -> str:
+def line(name: str, found: dict[str, Any]) -> list[str]:
     """A row of the table."""
     curve, best = found["curve"], int(np.argmax(found["curve"]))
-    ends = f"{curve[0]:.2f} | {curve[best]:.2f} ({best + 1}) | {curve[-1]:.2f}"
-    return f"| {name} | {ends} | {found['early']:.2f} ({found['kept']}) |"
+    ends = f"{curve[0]:.2f}", f"{curve[best]:.2f} ({best + 1})", f"{curve[-1]:.2f}"
+    return [name, *ends, f"{found['early']:.2f} ({found['kept']})"]
 
 
 def draw(found: dict[str, dict[str, Any]], title: str, path: str) -> None:
     """Accuracy after each epoch, and, dotted, of the answer that was stopped early."""
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(10, 5), layout="constrained")
+    figure = Figure(figsize=(10, 5), layout="constrained")
+    axes = figure.subplots()
     for number, (name, one) in enumerate(found.items()):
         axes.plot(range(1, len(one["curve"]) + 1), one["curve"], marker="o", color=f"C{number}", label=name)
         axes.axhline(one["early"], color=f"C{number}", linestyle=":")
@@ -83,7 +80,6 @@ def draw(found: dict[str, dict[str, Any]], title: str, path: str) -> None:
     axes.grid(True, alpha=0.2)
     figure.legend(loc="outside right upper", fontsize="small")
     figure.savefig(path, dpi=130)
-    pyplot.close(figure)
 
 
 def main() -> None:
@@ -95,21 +91,14 @@ def main() -> None:
     given = parser.parse_args()
     warnings.simplefilter("ignore", bigclf.errors.ConvergenceWarning)  # so many epochs are all that is asked for
     train, test = load(given.data), load(given.test)
-    os.makedirs(given.out, exist_ok=True)
     found: dict[str, dict[str, Any]] = {}
-    print(HEAD)
     for algo in ALGOS:
         new = run(train, test, given.epochs, algo)
         found |= new
-        print("\n".join(line(name, one) for name, one in new.items()), flush=True)
-    with open(os.path.join(given.out, "averages.json"), "w") as out:
-        json.dump(found, out, indent=1)
-    with open(os.path.join(given.out, "table.md"), "w") as out:
-        out.write("\n".join([HEAD, *(line(name, one) for name, one in found.items())]) + "\n")
-    try:
-        draw(found, f"averages, {train.y.size:,} rows", os.path.join(given.out, "averages.png"))
-    except ModuleNotFoundError as error:
-        print(f"no plot: {error}; pip install 'bigclf[plots]' brings it", file=sys.stderr)
+        print(*(" ".join(line(name, one)) for name, one in new.items()), sep="\n", flush=True)
+    title = f"averages, {train.y.size:,} rows"
+    told = table(HEAD, [line(name, one) for name, one in found.items()])
+    write(given.out, found, told, lambda path: draw(found, title, path), "averages.png")
 
 
 if __name__ == "__main__":

@@ -4,14 +4,13 @@
                                                  [--algo NAME[,KEY=VALUE...] ...]
 
 Each method learns three times, without a bias: as one group, as groups of the rows as they lie, and as groups of the
-rows sorted by label. A group is a run of rows, so that then all groups but one see one class only. OUT then holds
-`groups.json`, `table.md` and `groups.png` (with matplotlib: the extra `plots`).
+rows sorted by label. A group is a run of rows, so that then all groups but one see one class only. OUT gets
+`results.json`, `table.md` and `groups.png`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import warnings
@@ -23,9 +22,10 @@ import bigclf
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir))
 from learning_curves import named
 from one_pass import Rows, load
+from texts import table, write
 
 ALGOS = ["asgd,lam=1e-5", "averaged_pa2,C=0.1", "arow"]
-HEAD = "| method | one group | groups | sorted groups | loss of sorting |\n" + "| --- " * 5 + "|"
+HEAD = ("method", "one group", "groups", "sorted groups", "loss of sorting")
 
 
 def by_label(rows: Rows) -> Rows:
@@ -44,10 +44,10 @@ def curve(rows: Rows, test: Rows, text: str, groups: int, epochs: int) -> list[f
     return [100 * record["validation"]["accuracy"] for record in model.result_.history]
 
 
-def line(name: str, runs: dict[str, list[float]]) -> str:
+def line(name: str, runs: dict[str, list[float]]) -> list[str]:
     """A row of the table: accuracies after the last epoch."""
     one, apart, in_order = (runs[kind][-1] for kind in ("one group", "groups", "sorted groups"))
-    return f"| {name} | {one:.2f} | {apart:.2f} | {in_order:.2f} | {apart - in_order:.2f} |"
+    return [name, *(f"{figure:.2f}" for figure in (one, apart, in_order, apart - in_order))]
 
 
 def draw(found: dict[str, dict[str, list[float]]], title: str, path: str) -> None:
@@ -79,20 +79,13 @@ def main() -> None:
     warnings.simplefilter("ignore", bigclf.errors.ConvergenceWarning)  # so many epochs are all that is asked for
     train, test = load(given.data), load(given.test)
     ways = {"one group": (train, 1), "groups": (train, given.groups), "sorted groups": (by_label(train), given.groups)}
-    os.makedirs(given.out, exist_ok=True)
     found: dict[str, dict[str, list[float]]] = {}
-    print(HEAD)
     for name in given.algo or ALGOS:
         found[name] = {kind: curve(rows, test, name, n, given.epochs) for kind, (rows, n) in ways.items()}
-        print(line(name, found[name]), flush=True)
-    with open(os.path.join(given.out, "groups.json"), "w") as out:
-        json.dump(found, out, indent=1)
-    with open(os.path.join(given.out, "table.md"), "w") as out:
-        out.write("\n".join([HEAD, *(line(name, runs) for name, runs in found.items())]) + "\n")
-    try:
-        draw(found, f"{given.groups} groups, {train.y.size:,} rows", os.path.join(given.out, "groups.png"))
-    except ModuleNotFoundError as error:
-        print(f"no plot: {error}; pip install 'bigclf[plots]' brings it", file=sys.stderr)
+        print(*line(name, found[name]), flush=True)
+    title = f"{given.groups} groups, {train.y.size:,} rows"
+    told = table(HEAD, [line(name, runs) for name, runs in found.items()])
+    write(given.out, found, told, lambda path: draw(found, title, path), "groups.png")
 
 
 if __name__ == "__main__":
