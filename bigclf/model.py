@@ -225,6 +225,10 @@ class Model:
         ValueError : an array that has other features than the model, or NaN or infinite entries.
         DataError : shards that cannot be read.
         """
+        return self._decision(X, unseen)
+
+    def _decision(self, X: Any, unseen: str | None) -> np.ndarray:
+        """The same for methods that people call: a warning names the line that called them."""
         if self.is_raw(X):
             return self.flat(self._score_raw(X, unseen))
         if is_stored(X):
@@ -232,7 +236,7 @@ class Model:
         else:
             scores, skipped = self._score_array(X, unseen or "error")
         if skipped:
-            warnings.warn(unseen_text(skipped, self.n_features), stacklevel=2)
+            warnings.warn(unseen_text(skipped, self.n_features), stacklevel=3)
         return self.flat(scores)
 
     def flat(self, scores: np.ndarray) -> np.ndarray:
@@ -246,7 +250,7 @@ class Model:
         A decision value of zero is the positive class; of equal values the smallest class wins.
         """
         if not self.many:
-            return self.said(self.decision_function(X, unseen=unseen))
+            return self.said(self._decision(X, unseen))
         if self.is_raw(X):
             codes = [self.codes_of_block(block)[0] for _, block in self.raw_blocks(X, unseen)]
             return np.asarray(self.classes_[np.concatenate([np.empty(0, np.intp), *codes])])
@@ -277,7 +281,7 @@ class Model:
         return self._predict_proba
 
     def _predict_proba(self, X: Any, *, unseen: str | None = None) -> np.ndarray:
-        return self.probabilities(self.decision_function(X, unseen=unseen))
+        return self.probabilities(self._decision(X, unseen))
 
     def no_probabilities(self) -> str | None:
         """Why the model has no ``predict_proba``, or None when it has."""

@@ -34,7 +34,7 @@ from bigclf.model import Model, require_same_columns, unknown_text, unseen_text
 from bigclf.progress import watcher
 
 MOST_SCORE_COLUMNS = 1000
-LOCK = ".predicting"  # in the directory of the output, while one process writes there
+LOCK = ".predicting"  # in the directory of the output, or behind the name of a file, while one process writes there
 
 
 def predict(
@@ -85,33 +85,58 @@ def predict(
     """
     asked, progress = Asked(model, scores, proba, unseen), watcher(progress)
     asked.check()
-    if str(out).lower().endswith(".csv"):
-        return _as_text(asked, data, str(out), keep, overwrite, progress)
-    return _as_parquet(asked, data, _inputs(asked, data, keep), out, overwrite, progress)[0]
+    as_text = str(out).lower().endswith(".csv")
+    result, warned = (_as_text if as_text else _in_directory)(asked, data, str(out), keep, overwrite, progress)
+    for text in warned:
+        warnings.warn(text, stacklevel=2)
+    return result
+
+
+def _in_directory(
+    asked: Asked, data: Any, out: str, keep: Sequence[str] | None, overwrite: bool, progress: Any
+) -> tuple[dict[str, Any], list[str]]:
+    """What ``predict`` returns, and what it is to warn of."""
+    inputs = _inputs(asked, data, keep)
+    targets = _target_paths([one.path for one in inputs], out)
+    files.make_directory(out)
+    with _alone_at(out, files.join(out, LOCK)):
+        result, warned = _as_parquet(asked, data, inputs, targets, overwrite, progress)
+    return {"out": out, **result}, warned
 
 
 def _as_text(
     asked: Asked, data: Any, out: str, keep: Sequence[str] | None, overwrite: bool, progress: Any
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], list[str]]:
     """The same as one file of CSV; what is interrupted goes on in a hidden directory beside it."""
+    _refuse_existing(out, overwrite)
+    inputs = _inputs(asked, data, keep)
+    _check_as_text(inputs, out)
+    paths = [one.path for one in inputs]
+    home, name = files.parent_directory(out), files.base_name(out)
+    hidden = files.join(home, f".{name}.predictions")
+    targets = _target_paths(paths, hidden)
+    files.make_directory(home)
+    with _alone_at(out, files.join(home, f".{name}{LOCK}")):
+        _refuse_existing(out, overwrite)  # another call may have ended since
+        try:
+            files.make_directory(hidden)
+            result, warned = _as_parquet(asked, data, inputs, targets, True, progress)
+        except BaseException:
+            if files.exists(hidden) and not files.list_directory(hidden):  # nothing to go on from
+                files.remove_tree(hidden)
+            raise
+        named = None if len(paths) == 1 else (_free_name("file", result["columns"]), paths)
+        columns = write_csv(targets, named, out)
+        files.remove_tree(hidden)
+    told = {"out": out, "written": 1, "kept": 0, "columns": columns, "bytes": files.file_size(out)}
+    return {**result, **told}, warned
+
+
+def _refuse_existing(out: str, overwrite: bool) -> None:
     if files.is_directory(out):
         raise RunError(f"{out}: a directory; name the file, or a directory that does not end in .csv")
     if files.exists(out) and not overwrite:
         raise RunError(f"{out}: exists; overwrite it with overwrite=True, --overwrite")
-    inputs = _inputs(asked, data, keep)
-    _check_as_text(inputs, out)
-    hidden = files.join(files.parent_directory(out), f".{files.base_name(out)}.predictions")
-    try:
-        result, made = _as_parquet(asked, data, inputs, hidden, True, progress)
-    except BaseException:
-        if files.exists(hidden) and not files.list_directory(hidden):  # nothing to go on from
-            files.remove_tree(hidden)
-        raise
-    paths = [one.path for one in inputs]
-    named = None if len(paths) == 1 else (_free_name("file", result["columns"]), paths)
-    columns = write_csv(made, named, out)
-    files.remove_tree(hidden)
-    return {**result, "out": out, "written": 1, "kept": 0, "columns": columns, "bytes": files.file_size(out)}
 
 
 def _check_as_text(inputs: Sequence[Input], out: str) -> None:
@@ -139,31 +164,27 @@ def _inputs(asked: Asked, data: Any, keep: Sequence[str] | None) -> list[Input]:
 
 
 def _as_parquet(
-    asked: Asked, data: Any, inputs: list[Input], out: str, overwrite: bool, progress: Any
+    asked: Asked, data: Any, inputs: list[Input], targets: list[str], overwrite: bool, progress: Any
 ) -> tuple[dict[str, Any], list[str]]:
-    """What ``predict`` returns, and where the predictions of each input are."""
+    """The predictions of each input at its target: what came of it, and what is to be warned of."""
     started, model, unseen = time.perf_counter(), asked.model, asked.unseen
-    targets = _target_paths([one.path for one in inputs], out)
-    files.make_directory(out)
-    with _alone_in(out):
-        todo = [k for k, path in enumerate(targets) if not _is_finished(path, inputs[k].mark, unseen, overwrite)]
-        before = {k: parts_of(targets[k], inputs[k].mark)[1]["rows"] for k in todo}
-        if progress is not None:
-            progress.start(_forecast([inputs[k] for k in todo], sum(before.values())))
-        for k, path in enumerate(targets):
-            if k in before:
-                write_in_parts(path, inputs[k].mark, inputs[k].work, _counted(inputs[k].rows_from, progress))
-            else:
-                forget_parts(path)
-        skipped = sum(made_from(path)[1] or 0 for path in targets)
-    if skipped:
-        told = unknown_text(skipped) if model.is_raw(data) else unseen_text(skipped, model.n_features)
-        warnings.warn(told, stacklevel=3)
+    todo = [k for k, path in enumerate(targets) if not _is_finished(path, inputs[k].mark, unseen, overwrite)]
+    before = {k: parts_of(targets[k], inputs[k].mark)[1]["rows"] for k in todo}
+    if progress is not None:
+        progress.start(_forecast([inputs[k] for k in todo], sum(before.values())))
+    for k, path in enumerate(targets):
+        if k in before:
+            write_in_parts(path, inputs[k].mark, inputs[k].work, _counted(inputs[k].rows_from, progress))
+        else:
+            forget_parts(path)
+    skipped = sum(made_from(path)[1] or 0 for path in targets)
     rows = [int(shards.claims(path).n_rows) for path in targets]
+    warned = []
+    if skipped:
+        warned.append(unknown_text(skipped) if model.is_raw(data) else unseen_text(skipped, model.n_features))
     if empty := [one.path for one, count in zip(inputs, rows, strict=True) if not count]:
-        warnings.warn(f"{empty[0]}{', ...' * (len(empty) > 1)}: there are no rows", stacklevel=3)
-    result = {
-        "out": str(out),
+        warned.append(f"{empty[0]}{', ...' * (len(empty) > 1)}: there are no rows")
+    return {
         "rows": sum(rows),
         "written": len(todo),
         "kept": len(targets) - len(todo),
@@ -173,8 +194,7 @@ def _as_parquet(
         "unseen": skipped,
         "bytes": sum(files.file_size(path) for path in targets),
         "seconds": time.perf_counter() - started,
-    }
-    return result, targets
+    }, warned
 
 
 class Asked(NamedTuple):
@@ -264,8 +284,9 @@ def _target_paths(paths: Sequence[str], out: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _alone_in(out: str) -> Iterator[None]:
-    """Hold the directory ``out`` of this machine; a store has no locks, and files appear whole there all the same.
+def _alone_at(out: str, lock: str) -> Iterator[None]:
+    """Hold what is written at ``out`` on this machine, by the file ``lock``; a store has no locks, and files appear
+    whole there all the same.
 
     Raises
     ------
@@ -274,15 +295,13 @@ def _alone_in(out: str) -> Iterator[None]:
     if files.is_remote(out):
         yield
         return
-    path = files.join(out, LOCK)
-    held = files.lock(path)
+    held = files.lock(lock)
     if held is None:
-        raise RunError(f"{out}: other predictions are being written there now; wait for them, or choose another"
-                       " directory")  # fmt: skip
+        raise RunError(f"{out}: other predictions are being written there now; wait for them, or choose another place")
     try:
         yield
     finally:
-        files.remove(path)
+        files.remove(lock)
         files.unlock(held)
 
 

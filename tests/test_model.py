@@ -72,6 +72,10 @@ def test_more_features_than_the_model(tmp_path):
     stored = shards(X, np.arange(50) % 2, tmp_path / "s", n_features=D + 3)
     with pytest.warns(UserWarning, match=f"{int((X.indices >= D).sum()):,} entries"):
         np.testing.assert_allclose(model.decision_function(stored), known, rtol=1e-6)
+    for ask in (model.decision_function, model.predict):
+        with pytest.warns(UserWarning, match="entries have features") as told:
+            ask(stored)
+        assert told[0].filename == __file__  # the line that asked
     with pytest.raises(ValueError, match="unseen"):
         model.decision_function(stored, unseen="error")
 

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from making import environment, random_rows, shards_of
 
 import bigclf
+from bigclf import predicting
 from bigclf.data import predictions
 from bigclf.data.convert import pieces
 from bigclf.errors import DataError, RunError
@@ -165,8 +166,10 @@ def test_whole_files_with_unknown_features_do_not_pass_either(sparse, tmp_path):
     x = sp.hstack([x, sp.csr_matrix(([1.0], ([0], [0])), (50, 1))], "csr").astype(np.float32)
     (path,) = shards_of(tmp_path / "shards", x, y).files
     both, out = [path, known], str(tmp_path / "out")
-    with pytest.warns(UserWarning, match="1 entries"):
-        assert predict(model, both, out)["unseen"] == 1
+    for place in (out, str(tmp_path / "said.csv")):
+        with pytest.warns(UserWarning, match="1 entries") as told:
+            assert predict(model, both, place)["unseen"] == 1
+        assert told[0].filename == __file__  # the line that asked
     with pytest.warns(UserWarning, match="1 entries"):  # of files that are kept, too
         assert predict(model, both, out)["kept"] == 2
     there = {one.name: one.read_bytes() for one in (tmp_path / "out").iterdir()}
@@ -295,6 +298,35 @@ def test_one_at_a_time_writes_into_a_directory(sparse, tmp_path):
     assert watched.rows == 600 and [one.name for one in (tmp_path / "out").iterdir()] == ["part-00000.parquet"]
     (tmp_path / "out" / LOCK).touch()  # as one that was killed leaves it
     assert predict(model, path, str(tmp_path / "out"))["kept"] == 1 and not (tmp_path / "out" / LOCK).exists()
+
+
+def test_one_at_a_time_writes_a_csv_file_until_it_is_whole(sparse, tmp_path, monkeypatch):
+    """Also while the parts are joined, and who began meanwhile does not replace what is there when it may write."""
+    model, (path,) = sparse
+    predict(model, path, str(tmp_path / "alone.csv"))
+    said, refused = tmp_path / "said.csv", []
+    join, inputs = predicting.write_csv, predicting._inputs
+
+    def joining(*given):
+        with pytest.raises(RunError, match="said.csv: other predictions are being written there now"):
+            predict(model, path, str(said), scores=True)
+        refused.append("while the parts are joined")
+        return join(*given)
+
+    def overtaken(*given):
+        monkeypatch.setattr(predicting, "_inputs", inputs)
+        said.write_text("another call's")
+        return inputs(*given)
+
+    monkeypatch.setattr(predicting, "write_csv", joining)
+    predict(model, path, str(said))
+    assert refused and said.read_bytes() == (tmp_path / "alone.csv").read_bytes()
+    assert sorted(os.listdir(tmp_path)) == ["alone.csv", "said.csv"]
+    said.unlink()
+    monkeypatch.setattr(predicting, "_inputs", overtaken)
+    with pytest.raises(RunError, match="said.csv: exists"):
+        predict(model, path, str(said))
+    assert said.read_text() == "another call's" and sorted(os.listdir(tmp_path)) == ["alone.csv", "said.csv"]
 
 
 @pytest.mark.parametrize("form", ["csv", "csv.gz", "jsonl", "parquet"])
