@@ -269,8 +269,9 @@ def test_large_records_begin_at_a_page_and_are_written_past_the_page_cache_where
     real, pieces, whole = files.write_all, [], []
 
     def write(descriptor, views, offset):
-        (whole if len(views) == 1 else pieces).append(offset)
-        if len(views) == 1:  # one piece of memory, of whole pages
+        direct = len(views) == 1 and descriptor == store._direct
+        (whole if direct else pieces).append(offset)
+        if direct:  # one piece of memory, of whole pages
             size, place = views[0].nbytes, np.frombuffer(views[0], np.uint8).ctypes.data
             assert not (size % files.PAGE or place % files.PAGE or offset % files.PAGE)
             if way == "refused":
@@ -282,8 +283,9 @@ def test_large_records_begin_at_a_page_and_are_written_past_the_page_cache_where
         monkeypatch.setattr(files, "direct_descriptor", lambda descriptor: -1)
     else:  # whatever the disk of this test can do
         monkeypatch.setattr(files, "direct_descriptor", os.dup)
-    store, buffer = filled(dataset, tmp_path), buffer_for(dataset)
-    count = dataset.n_chunks
+    store, buffer, count = RawStore(dataset, str(tmp_path)), buffer_for(dataset), dataset.n_chunks
+    for chunk in range(count):
+        store.write(chunk, decoded(dataset, chunk))
     assert (len(whole), len(pieces)) == {"direct": (count, 0), "none": (0, count), "refused": (1, count)}[way]
     assert not (store.layout.offsets % files.PAGE).any() and os.fstat(store.descriptor).st_size <= store.n_bytes
     for chunk in range(count):

@@ -1,5 +1,6 @@
 """The stream: every row once, in an order that is a function of the plan, the epoch and the group, and nothing else."""
 
+import os
 import threading
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from making import dense, random_rows, shards_of
 
+from bigclf.data import files
 from bigclf.data.arrays import Arrays, cut
 from bigclf.data.dataset import Dataset
 from bigclf.data.facts import Chunks
@@ -125,9 +127,49 @@ def test_a_reader_that_stops_early_leaves_no_thread_behind(dataset, tmp_path):
         taken = stream.blocks(units)
         next(taken), next(taken)
         taken.close()
-    assert not [t for t in threading.enumerate() if t.name.startswith("bigclf-read")]
+    assert not [t for t in threading.enumerate() if t.name.startswith(("bigclf-read", "bigclf-write"))]
     x, _, _ = seen(stream, units)  # and it still has all its buffers
     assert x.shape == (600, D)
+    stream.close()
+
+
+@pytest.mark.timeout(30)
+def test_decoding_goes_on_while_a_record_is_written(dataset, tmp_path, monkeypatch):
+    monkeypatch.setattr("bigclf.data.store.DIRECT", 1)
+    monkeypatch.setattr(files, "direct_descriptor", os.dup)  # whatever the disk of this test can do
+    real, began, may_go_on, writers = files.write_all, threading.Event(), threading.Event(), []
+
+    def slow(descriptor, views, offset):
+        writers.append(threading.current_thread().name)
+        began.set()
+        assert may_go_on.wait(20)
+        real(descriptor, views, offset)
+
+    monkeypatch.setattr(files, "write_all", slow)
+    store = RawStore(dataset, str(tmp_path))
+    stream = stream_of(dataset, store=store, threads=2, buffers=4)
+    taken = stream.blocks([np.array([chunk]) for chunk in range(dataset.n_chunks)])
+    x = [dense(next(taken), D) for _ in range(2)]  # the disk has written nothing yet
+    assert began.wait(20) and len(writers) == 1 and writers[0].startswith("bigclf-write") and not store.stored.any()
+    may_go_on.set()
+    x += [dense(block, D) for block in taken]
+    assert store.stored.all() and len(writers) == dataset.n_chunks  # when the read ends, all is
+    np.testing.assert_array_equal(np.concatenate(x), seen(stream, [np.arange(dataset.n_chunks)])[0])
+    assert stream.bytes_stored > 0
+    stream.close()
+
+
+def test_an_error_of_the_writer_reaches_the_one_who_reads(dataset, tmp_path, monkeypatch):
+    def broken(descriptor, views, offset):
+        raise RuntimeError("the writer fell over")
+
+    monkeypatch.setattr("bigclf.data.store.DIRECT", 1)
+    monkeypatch.setattr(files, "direct_descriptor", os.dup)
+    monkeypatch.setattr(files, "write_all", broken)
+    stream = stream_of(dataset, store=RawStore(dataset, str(tmp_path)), threads=2)
+    with pytest.raises(RuntimeError, match="writer fell over"):
+        list(stream.blocks([np.array([chunk]) for chunk in range(dataset.n_chunks)]))
+    assert not [t for t in threading.enumerate() if t.name.startswith(("bigclf-read", "bigclf-write"))]
     stream.close()
 
 

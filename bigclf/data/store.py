@@ -17,7 +17,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -131,6 +131,28 @@ class Layout:
         return (sizes + self.unit - 1) // self.unit * self.unit
 
 
+class Record(NamedTuple):
+    """A chunk as it is to be written.
+
+    Attributes
+    ----------
+    chunk, offset, size : its number, place and bytes.
+    units : of packed indices; 0: they stand as they are.
+    views : its bytes.
+    direct : the same in whole pages of memory of their own; None: they are written through the page cache, and lie in
+        the block's memory.
+    held : scratch that they lie in, free again once they are written.
+    """
+
+    chunk: int
+    offset: int
+    size: int
+    units: int
+    views: list[memoryview]
+    direct: memoryview | None
+    held: list[np.ndarray]
+
+
 class RawStore:
     """Records of the chunks of one dataset.
 
@@ -208,25 +230,52 @@ class RawStore:
 
     def write(self, chunk: int, block: Block) -> None:
         """Keep a decoded chunk, if there is room."""
+        record = self.record(chunk, block)
+        if record is not None:
+            self.put(record)
+
+    def record(self, chunk: int, block: Block) -> Record | None:
+        """A decoded chunk as it is to be written; None where it is stored already or there is no room for it."""
         if self.stored[chunk]:
-            return
+            return None
         layout = self._settled(block)
         packed, scratch = self._packed(block, layout)
         size = int(layout.fixed[chunk]) + (packed.nbytes if packed.size else int(self.nnz[chunk]) * self.width)
-        if layout.fits(chunk, size):
-            offset = int(layout.offsets[chunk])
-        else:  # as it is, behind the slots
-            offset, packed, size = (
-                int(layout.beyond[chunk]),
-                packed[:0],
-                int(layout.fixed[chunk] + self.nnz[chunk] * self.width),
-            )
-        before = self._bytes_before(layout, offset)
-        if self.limit is None or before + size <= self.limit:
-            views = [_bytes(section) for section in self._sections(block, packed)]
-            self._put(chunk, offset, before, views, packed.size)
-        if scratch.size:
-            self._spare.append(scratch)
+        offset = int(layout.offsets[chunk])
+        if not layout.fits(chunk, size):  # as it is, behind the slots
+            offset, packed = int(layout.beyond[chunk]), packed[:0]
+            size = int(layout.fixed[chunk]) + int(self.nnz[chunk]) * self.width
+        held = [scratch] if scratch.size else []
+        if not self._has_room(offset, size):
+            self._spare += held
+            return None
+        views, direct = [_bytes(section) for section in self._sections(block, packed)], None
+        if self._direct >= 0 and not self._indirect:
+            direct, copy = self._in_pages(views, size)
+            self._spare += held
+            views, held = [direct[:size]], [copy]
+        return Record(chunk, offset, size, packed.size, views, direct, held)
+
+    def put(self, record: Record) -> None:
+        """Write a record, if there is room still."""
+        chunk, offset, size = record.chunk, record.offset, record.size
+        try:
+            if not self._has_room(offset, size):
+                return
+            if record.direct is None or not self._put_directly(record.direct, offset):
+                files.write_all(self.descriptor, record.views, offset)
+        except OSError as error:
+            with self._lock:
+                before = self._bytes_before(offset)
+                self.limit = before if self.limit is None else min(self.limit, before)
+            log.warning("raw store: %s; it goes on with what fits (%d bytes)", error, self.limit)
+            return
+        else:
+            self.offsets[chunk], self.sizes[chunk] = offset, size
+            self.units[chunk], self.sums[chunk] = record.units, _checksum(record.views)
+            self.stored[chunk] = True
+        finally:
+            self._spare += record.held
 
     def _settled(self, block: Block) -> Layout:
         """The layout; the first chunk to be written decides."""
@@ -276,9 +325,13 @@ class RawStore:
         """Let go of the memory to work in, when nobody does."""
         self._spare = []
 
-    def _bytes_before(self, layout: Layout, offset: int) -> int:
+    def _has_room(self, offset: int, size: int) -> bool:
+        return self.limit is None or self._bytes_before(offset) + size <= self.limit
+
+    def _bytes_before(self, offset: int) -> int:
         """Bytes that the disk needs for what lies before ``offset``: behind the slots are mostly holes."""
-        end = int(layout.offsets[-1])
+        assert self.layout is not None
+        end = int(self.layout.offsets[-1])
         return offset if offset < end else end + int(self.sizes[self.stored & (self.offsets >= end)].sum())
 
     def _sections(self, block: Block, packed: np.ndarray) -> list[np.ndarray]:
@@ -292,23 +345,9 @@ class RawStore:
         sections.append(block.labels if self.real else block.labels.astype(np.int32))
         return sections + ([block.weights] if self.weighted else [])
 
-    def _put(self, chunk: int, offset: int, before: int, views: list[memoryview], units: int) -> None:
-        try:
-            if self._indirect or self._direct < 0 or not self._put_directly(views, offset):
-                files.write_all(self.descriptor, views, offset)
-        except OSError as error:
-            with self._lock:
-                self.limit = before if self.limit is None else min(self.limit, before)
-            log.warning("raw store: %s; it goes on with what fits (%d bytes)", error, self.limit)
-            return
-        self.offsets[chunk], self.sizes[chunk] = offset, sum(view.nbytes for view in views)
-        self.units[chunk], self.sums[chunk] = units, _checksum(views)
-        self.stored[chunk] = True
-
-    def _put_directly(self, views: list[memoryview], offset: int) -> bool:
-        """Write past the page cache; False where the system refuses. What is written needs memory that begins at a
-        page, and whole pages."""
-        size = sum(view.nbytes for view in views)
+    def _in_pages(self, views: list[memoryview], size: int) -> tuple[memoryview, np.ndarray]:
+        """What is written past the page cache needs memory that begins at a page, and whole pages: a copy of the views
+        in such memory, the rest of its last page zero, and the scratch it lies in."""
         padded = -(-size // files.PAGE) * files.PAGE
         scratch = self._scratch(padded + files.PAGE)
         first = -scratch.ctypes.data % files.PAGE
@@ -317,16 +356,18 @@ class RawStore:
             pages[end : end + view.nbytes] = np.frombuffer(view, np.uint8)
             end += view.nbytes
         pages[end:] = 0
+        return memoryview(pages), scratch
+
+    def _put_directly(self, pages: memoryview, offset: int) -> bool:
+        """Write past the page cache; False where the system refuses."""
         try:
-            files.write_all(self._direct, [memoryview(pages)], offset)
+            if not self._indirect:
+                files.write_all(self._direct, [pages], offset)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
             self._indirect = True
-            return False
-        finally:
-            self._spare.append(scratch)
-        return True
+        return not self._indirect
 
     # Reading
 

@@ -1,8 +1,8 @@
 """From chunks to blocks: what a visit sees of the data.
 
 ``Stream.blocks`` yields one block for each list of chunks it is given, in that order, while threads read ahead. Chunks
-come from the raw store where they are in it, else they are decoded (with every check) and put there. A block is valid
-until the next one is taken: its memory is used again.
+come from the raw store where they are in it, else they are decoded (with every check) and put there, by a thread that
+writes meanwhile. A block is valid until the next one is taken: its memory is used again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from bigclf.block import Block, Entries, alike, concatenate, rows_of
 from bigclf.data.shards import release_unused
-from bigclf.data.store import Buffer, RawStore
+from bigclf.data.store import Buffer, RawStore, Record
 
 NOTHING = np.empty(0, np.int64)
 RELEASE_EVERY = 4  # decodes by Arrow; giving back costs a third of the speed of decoding, as every page is fetched anew
@@ -67,6 +67,7 @@ class Stream:
         self._last: tuple[tuple[int, int], Block] | None = None
         self._locks: dict[tuple[int, int], threading.Lock] = {}
         self._guard = threading.Lock()
+        self._writer: _Writer | None = None
         keys = np.stack([source.chunks.file, source.chunks.row_group])
         same = (keys[:, 1:] == keys[:, :-1]).all(axis=0)
         self._cut = np.concatenate([same, [False]]) | np.concatenate([[False], same])  # chunks that share a row group
@@ -79,6 +80,8 @@ class Stream:
         waiting: deque[Future[tuple[Block, Buffer | None]]] = deque()
         todo = itertools.zip_longest(units, units[1:], fillvalue=NOTHING)
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="bigclf-read")
+        if self.store is not None:
+            self._writer = _Writer(self.store, self.threads)
         try:
             for unit, coming in todo:
                 waiting.append(pool.submit(self._make, unit, coming))
@@ -101,12 +104,17 @@ class Stream:
             for future in waiting:
                 future.cancel()
             pool.shutdown(wait=True, cancel_futures=True)
-            self._let_go()
             for future in waiting:
                 if future.done() and not future.cancelled() and not future.exception():
                     buffer = future.result()[1]
                     if buffer is not None:
                         self._free.put(buffer)
+            writer, self._writer = self._writer, None
+            try:
+                if writer is not None:
+                    writer.close()
+            finally:
+                self._let_go()
 
     def _in_turn(self, units: Sequence[np.ndarray]) -> Iterator[Block]:
         try:
@@ -209,7 +217,9 @@ class Stream:
         block = self._row_group(int(chunks.file[chunk]), int(chunks.row_group[chunk]), bool(self._cut[chunk]), into)
         if rows != block.n_rows:
             block = rows_of(block, first, first + rows)
-        if self.store is not None:
+        if self._writer is not None:
+            self._writer.write(chunk, block)
+        elif self.store is not None:
             self.store.write(chunk, block)
         return block
 
@@ -244,3 +254,42 @@ class Stream:
             self.store.remember()
             self.store.close()
         release_unused()
+
+
+class _Writer:
+    """Puts records into the raw store in a thread of its own: decoding goes on, and blocks are learned from, while the
+    disk writes. No more than ``most`` records are held."""
+
+    def __init__(self, store: RawStore, most: int) -> None:
+        self._store, self._room = store, threading.Semaphore(most)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="bigclf-write")
+        self._error: BaseException | None = None
+
+    def write(self, chunk: int, block: Block) -> None:
+        """Keep a decoded chunk; its memory is free on return."""
+        self._room.acquire()
+        try:
+            record = self._store.record(chunk, block)
+            if record is not None and record.direct is not None:
+                self._pool.submit(self._put, record)
+                return
+        except BaseException:
+            self._room.release()
+            raise
+        self._room.release()
+        if record is not None:  # it lies in the block's memory
+            self._store.put(record)
+
+    def _put(self, record: Record) -> None:
+        try:
+            self._store.put(record)
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._room.release()
+
+    def close(self) -> None:
+        """Wait until all is written; what went wrong is raised here."""
+        self._pool.shutdown(wait=True)
+        if self._error is not None:
+            raise self._error
