@@ -48,12 +48,12 @@ def command(
 
 def propose(things: list[str], label: str | None, reader: dict[str, Any], as_json: bool) -> None:
     """Print a spec for raw files."""
-    from bigclf.data.features.suggest import as_yaml
+    from bigclf.data.features.suggest import as_yaml, notes
     from bigclf.data.features.suggest import suggest as proposal
 
     found = proposal(things, reader, label)
     if as_json:
-        terminal.emit_json(found.spec().as_json())
+        terminal.emit_json({**found.spec().as_json(), "notes": notes(found)})
     else:
         click.echo(as_yaml(found), nl=False)
 

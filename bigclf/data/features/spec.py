@@ -249,7 +249,7 @@ def line_of(text: str, *keys: str | int) -> int | None:
 def _parsed(told: Any) -> Spec:
     if not isinstance(told, Mapping):
         raise SchemaError(f"a spec of features is a table with the keys label and features, not {told!r}")
-    told = {key: value for key, value in told.items() if key != "learned"}
+    told = {key: value for key, value in told.items() if key not in ("learned", "notes")}  # notes: of a proposal
     if told.pop("kind", KIND) != KIND:
         raise _Refused("these features were not made from columns", "kind")
     if not isinstance(version := told.pop("version", VERSION), int) or version > VERSION:

@@ -372,14 +372,40 @@ def as_yaml(found: Suggestion) -> str:
     return "\n".join([*lines, ""])
 
 
+def notes(found: Suggestion) -> dict[str, Any]:
+    """What the comments of ``as_yaml`` say, in types that JSON knows: rows that were looked at; columns, whether they
+    are used and why; the label's distinct values, whether it was guessed, the rows of each class of few, which of them
+    are rare, and rows without; lines that cannot be read, and why."""
+    told: dict[str, Any] = {"rows": found.n_rows, "columns": [
+        {"column": c.name, "used": bool(c.kind), "why": c.why} for c in found.columns if c.name != found.label
+    ]}  # fmt: skip
+    if (label := next((c for c in found.columns if c.name == found.label), None)) is not None:
+        told["label"] = {"column": label.name, "distinct": label.distinct, "guessed": found.guessed}
+        if found.classes:
+            told["label"] |= {"classes": dict(found.classes), "rare": _rare(found), "missing": _missing(found)}
+    if found.broken is not None and found.broken.n:
+        told["unreadable"] = {"lines": found.broken.n, "why": found.broken.lines()}
+    return told
+
+
+def _rare(found: Suggestion) -> list[str]:
+    total = sum(count for _, count in found.classes)
+    return [name for name, count in found.classes if count < RARE * total]
+
+
+def _missing(found: Suggestion) -> int:
+    """Rows without a label, of one that has few values."""
+    return found.n_rows - sum(count for _, count in found.classes)
+
+
 def _shares(found: Suggestion, label: Column | None) -> list[str]:
     """Comments on the classes of the label: the share of each, those that are rare, and rows without."""
     total = sum(count for _, count in found.classes)
     said = [f"{_quoted(name)} {_percent(count / total)}" for name, count in found.classes]
     lines = ["  # " + ", ".join(said)] if said else []
-    if rare := [_quoted(name) for name, count in found.classes if count < RARE * total]:
+    if rare := [_quoted(name) for name in _rare(found)]:
         lines += [f"  # in fewer than 1 % of the rows: {', '.join(rare)}"]
-    if found.classes and (missing := found.n_rows - total):
+    if found.classes and (missing := _missing(found)):
         lines += [f"  # missing in {plural(missing, 'row')}: --on-bad-rows skip leaves such out"]
     return lines
 
