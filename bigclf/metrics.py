@@ -21,7 +21,7 @@ from bigclf.errors import DataError, MemoryBudgetError
 from bigclf.explaining import giving_away
 from bigclf.model import PIECE_BYTES, Model, is_stored, require_same_columns, unseen_text
 from bigclf.progress import watcher
-from bigclf.raw import as_shards, labels_of_table
+from bigclf.raw import BadRows, as_shards, labels_of_table, left_out
 from bigclf.units import format_bytes, parse_bytes
 
 BYTES_PER_ROW = 12  # what the exact AUC may take
@@ -42,6 +42,12 @@ class Figures:
 
     def keys(self) -> list[str]:
         return [f.name for f in fields(self)]  # type: ignore[arg-type]
+
+    def leave_out(self, bad_rows: int, why: str) -> None:
+        """Tell of bad rows that are not in the figures."""
+        self.bad_rows = bad_rows
+        if bad_rows:
+            self.notes.insert(0, why)  # type: ignore[attr-defined]
 
 
 @dataclass
@@ -64,6 +70,7 @@ class Evaluation(Figures):
     missing : why a figure is None.
     unknown : labels that the model does not know and how many rows have them; all these rows count as wrong.
     unseen : entries whose feature the model does not know; they count as zero.
+    bad_rows : of raw files, that could not be used and are in none of the figures.
     trained_on : about which share of the rows the model was trained on, as far as marks of the files tell: the rows of
         the same files of shards, else, of rows made of raw files, the share of these files, whatever their size.
     seconds : what it took.   notes : what a reader of the figures should know.
@@ -90,6 +97,7 @@ class Evaluation(Figures):
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
     weighted: dict[str, float | None] | None = None
+    bad_rows: int = 0
 
 
 @dataclass
@@ -104,6 +112,7 @@ class RegressionEvaluation(Figures):
     label_mean : mean of the labels.
     missing : why a figure is None.
     unseen : entries whose feature the model does not know; they count as zero.
+    bad_rows : of raw files, that could not be used and are in none of the figures.
     trained_on : about which share of the rows the model was trained on, as far as marks of the files tell: the rows of
         the same files of shards, else, of rows made of raw files, the share of these files, whatever their size.
     seconds : what it took.   notes : what a reader of the figures should know.
@@ -122,11 +131,13 @@ class RegressionEvaluation(Figures):
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
     weighted: dict[str, float | None] | None = None
+    bad_rows: int = 0
 
 
 def evaluate(
-    model: Model, data: Any, y: Any = None, *, memory: str | int = "1GB", progress: Any = None
-) -> Evaluation | RegressionEvaluation:
+    model: Model, data: Any, y: Any = None, *, memory: str | int = "1GB", bad: BadRows | None = None,
+    progress: Any = None,
+) -> Evaluation | RegressionEvaluation:  # fmt: skip
     """Measure ``model`` on labelled rows.
 
     Parameters
@@ -134,6 +145,7 @@ def evaluate(
     data : shards (path, directory, glob, list of them, Dataset), or an array [n, d] with ``y`` [n]; of a model of raw
         columns also raw files, or a table, whose labels may be ``y``.
     memory : bound of what is allocated; when 12 bytes a row do not fit it, the AUC comes from 2^20 bins with its bound.
+    bad : what becomes of rows of raw files that cannot be used; None: they are an error.
     progress : an object with ``start, advance, stop`` such as ``TerminalProgress``, or None.
 
     Raises
@@ -145,9 +157,12 @@ def evaluate(
     if is_stored(data):
         if y is not None:
             raise TypeError("shards have their own labels: y has no effect")
-        with as_shards(model, data, memory) as rows:
+        with as_shards(model, data, memory, bad) as rows:
             found = _evaluate_shards(model, rows, parse_bytes(memory), progress)
+            found.leave_out(*left_out(data, rows))
     else:
+        if bad is not None:
+            bad.check(model, data)
         if y is None and model.is_raw(data):
             y = labels_of_table(model, data)
         if y is None:

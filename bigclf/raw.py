@@ -12,7 +12,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -250,9 +250,32 @@ def labels_as_said(spec: Spec, tally: Tally, codes: np.ndarray) -> np.ndarray:
 # Measuring
 
 
+class BadRows(NamedTuple):
+    """What becomes of raw rows that cannot be used, ``"error"`` or ``"skip"``; more than this share is an error all
+    the same."""
+
+    on_bad_rows: str = "error"
+    max_bad_fraction: float = 0.01
+
+    def check(self, model: Model, data: Any) -> None:
+        """Refuse what makes no sense, or would have no effect.
+
+        Raises
+        ------
+        ValueError, TypeError : naming it.
+        """
+        if self.on_bad_rows not in ("error", "skip"):
+            raise ValueError(f"on_bad_rows is 'error' or 'skip' here, not {self.on_bad_rows!r}; convert keeps bad rows")
+        if self != BadRows() and not (is_stored(data) and model.is_raw(data)):
+            said = "on_bad_rows (--on-bad-rows)" if self.on_bad_rows == "skip" else "max_bad_fraction"
+            raise TypeError(f"{said} has no effect here: it is for raw files and a model of raw columns")
+
+
 @contextlib.contextmanager
-def as_shards(model: Model, data: Any, memory: float | str = "1GB") -> Iterator[Any]:
+def as_shards(model: Model, data: Any, memory: float | str = "1GB", bad: BadRows | None = None) -> Iterator[Any]:
     """``data`` as it is, or raw files as shards that are there as long as they are needed."""
+    bad = bad or BadRows()
+    bad.check(model, data)
     if not (is_stored(data) and model.is_raw(data)):
         yield data
         return
@@ -260,7 +283,14 @@ def as_shards(model: Model, data: Any, memory: float | str = "1GB") -> Iterator[
     if spec.label is None:
         raise SchemaError("the model does not know the label's column; convert the rows with a spec that names it")
     with files.scratch() as scratch:
-        yield converted(data, spec, memory=memory, workers=1, learned=model.finisher.learned, directory=scratch)
+        learned = model.finisher.learned
+        yield converted(data, spec, memory=memory, workers=1, learned=learned, directory=scratch, **bad._asdict())
+
+
+def left_out(data: Any, rows: Any) -> tuple[int, str]:
+    """How many bad rows of ``data`` are not in ``rows``, which ``as_shards`` made of them, and why."""
+    report = {} if rows is data else rows.report
+    return report.get("bad_rows", 0), report.get("left_out", "")
 
 
 def labels_of_table(model: Model, table: Any) -> np.ndarray:

@@ -106,6 +106,14 @@ def test_a_few_bad_cells_and_broken_lines_are_told_in_a_proposal(tmp_path):
     assert sum(shares.values()) == 388 and shares["vielleicht"] == 1
     assert f"nein {100 * shares['nein'] / 388:.1f} %" in told and "fewer than 1 % of the rows: vielleicht" in told
     assert "# missing in 4 rows" in told and parse(told) == found.spec()
+    printed = bigclf_command("inspect", tmp_path / "r.csv", "--suggest", "--json").stdout
+    said = json.loads(printed)["notes"]
+    assert parse(printed) == found.spec() and said["rows"] == 392  # it is a spec all the same
+    assert said["label"] == {"column": "klasse", "distinct": 3, "guessed": True, "classes": shares,
+                             "rare": ["vielleicht"], "missing": 4}  # fmt: skip
+    assert said["unreadable"] == {"lines": 8, "why": ["4 as in r.csv, line 5: 2 fields, not 4",
+                                                      "4 as in line 7: 6 fields, not 4"]}  # fmt: skip
+    assert {c["column"]: c["why"] for c in said["columns"] if c["used"]}["betrag"] == column.why
 
 
 def test_thousands_beside_a_mistake_are_no_categories(tmp_path):
@@ -571,8 +579,26 @@ def test_fit_leaves_out_as_many_bad_rows_as_it_is_told(tmp_path):
     done = bigclf_command(*words, "--on-bad-rows", "skip", "--max-bad-fraction", "0.04", "--holdout", "0.2", "--json")
     assert done.exit_code == 0, done.output
     assert 40 < json.loads(done.stdout)["evaluation"]["n"] < 120
+    leave = ("--on-bad-rows", "skip", "--max-bad-fraction", "0.04")
+    # 4 rows too short, 4 too long, 4 without a label and 4 with a cell that is no number, of 400
+    for command, more in (("evaluate", ()), ("calibrate", ("-o", tmp_path / "c", "--overwrite"))):
+        refused = bigclf_command(command, tmp_path / "m", tmp_path / "r.csv", *more)
+        assert refused.exit_code == 3 and "line 5: 2 fields, not 4; --on-bad-rows skip" in refused.output
+        few = bigclf_command(command, tmp_path / "m", tmp_path / "r.csv", *more, *leave[:2])
+        assert few.exit_code == 3 and "--max-bad-fraction 0.04 " in few.output
+        told = bigclf_command(command, tmp_path / "m", tmp_path / "r.csv", *more, *leave, "--json")
+        assert told.exit_code == 0 and json.loads(told.stdout)["bad_rows"] == 16, told.output
+        text = bigclf_command(command, tmp_path / "m", tmp_path / "r.csv", *more, *leave).output
+        assert "16 bad rows were left out: 4 as in" in " ".join(text.split())
+        assert command == "calibrate" or json.loads(told.stdout)["n"] == 384
     shards = bigclf_command("fit", tmp_path, "-o", tmp_path / "n", "--max-bad-fraction", "0")
     assert shards.exit_code == 2 and "--max-bad-fraction is for raw tables" in shards.output
+    model = bigclf.load(tmp_path / "m")
+    for measure in (bigclf.evaluate, bigclf.calibrate):
+        with pytest.raises(TypeError, match="on_bad_rows .* has no effect here"):
+            measure(model, pd.DataFrame({"betrag": [1.0], "ort": ["x"], "klasse": ["ja"]}), on_bad_rows="skip")
+        with pytest.raises(ValueError, match="on_bad_rows is 'error' or 'skip' here"):
+            measure(model, tmp_path / "r.csv", on_bad_rows="quarantine")
 
 
 def bigclf_command(*words):

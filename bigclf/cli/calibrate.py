@@ -21,6 +21,7 @@ NAMES = {"platt": "Platt's sigmoid", "isotonic": "isotonic regression"}
 @click.option("--method", type=click.Choice(["platt", "isotonic"]), default="platt", show_default=True, help="A sigmoid"
               " of the decision value, or any rising function (for a thousand rows or more).")  # fmt: skip
 @columns.reader_options
+@columns.bad_rows_options
 @terminal.memory_option
 @terminal.overwrite_option
 @terminal.json_option
@@ -42,8 +43,9 @@ def command(
     try:
         where = list(data) if len(data) > 1 else data[0]
         with terminal.usage_errors():
+            bad = columns.bad_rows(reader)
             known = columns.as_read(load(model), reader)
-            found = calibrate(known, where, method=method, memory=memory or "1GB", progress=progress)
+            found = calibrate(known, where, method=method, memory=memory or "1GB", progress=progress, **bad)
     finally:
         progress.stop()
     found.save(out)
@@ -61,7 +63,7 @@ def told(model: Any) -> dict[str, Any]:
         points = {"A": [piece[0][0] for piece in pieces], "B": [piece[1][0] for piece in pieces]}
     else:
         points = {"scores": [piece[0] for piece in pieces], "probability": [piece[1] for piece in pieces]}
-    return {"method": kept.method, **kept.facts, **points}
+    return {"method": kept.method, "bad_rows": 0, **kept.facts, **points}
 
 
 def line(calibration: dict[str, Any]) -> str:
@@ -78,5 +80,6 @@ def show(model: Any, out: str) -> None:
     else:
         text = f"{sum(map(len, kept['scores'])):,} points" + " of its function" * model.binary
     each = None if model.binary else f"{model.classes_.size:,}, each against the rest"
-    terminal.facts([("probability", text), ("classes", each)], indent="  ")
+    bad = terminal.poor(f"{kept['bad_rows']:,}") if kept["bad_rows"] else None
+    terminal.facts([("probability", text), ("classes", each), ("bad rows", bad)], indent="  ")
     click.echo(f"  next: {click.style(f'bigclf evaluate {out} TEST_DATA', bold=True)}")

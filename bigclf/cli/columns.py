@@ -53,6 +53,14 @@ def raw_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--format", help="DATA is raw: svmlight, vw, csv, tsv, jsonl, text, parquet; made shards in a"
                      " cache."),
         columns_options,
+        bad_rows_options,
+    ]
+    return terminal.with_options(options, command)
+
+
+def bad_rows_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what becomes of raw rows that cannot be used."""
+    options = [
         click.option("--on-bad-rows", type=click.Choice(["error", "skip", "quarantine"]), metavar="[error|skip]",
                      callback=_not_quarantine, help="Of raw rows that cannot be used  [default: error]"),
         click.option("--max-bad-fraction", type=click.FloatRange(0, 1), help="More raw rows than this that are skipped"
@@ -84,8 +92,7 @@ class Asked(NamedTuple):
 
     def of_bad_rows(self) -> dict[str, Any]:
         """As keywords of what converts."""
-        most = {} if self.most_bad is None else {"max_bad_fraction": self.most_bad}
-        return {"on_bad_rows": self.bad or "error", **most}
+        return _bad_rows(self.bad, self.most_bad)
 
     def settled(self, data: list[str]) -> tuple[str | None, Any]:
         """Format and spec of the files; None for shards, and no spec for rows that are sparse already."""
@@ -110,6 +117,15 @@ class Asked(NamedTuple):
             return sparse(data, None, form, keywords, self.of_bad_rows(), self.said.get("hash_bits"))[0]
         self.refuse_without_features(form)
         return data if len(data) > 1 else data[0]
+
+
+def bad_rows(options: dict[str, Any]) -> dict[str, Any]:
+    """What was said of bad rows, taken out of the options of a command, as keywords of what measures."""
+    return _bad_rows(options.pop("on_bad_rows"), options.pop("max_bad_fraction"))
+
+
+def _bad_rows(bad: str | None, most: float | None) -> dict[str, Any]:
+    return {"on_bad_rows": bad or "error", **({} if most is None else {"max_bad_fraction": most})}
 
 
 def as_read(model: Any, options: dict[str, Any]) -> Any:

@@ -14,6 +14,7 @@ from bigclf.units import format_count, format_seconds
 @click.argument("model", metavar="MODEL")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
 @columns.reader_options
+@columns.bad_rows_options
 @terminal.memory_option
 @terminal.workers_option
 @terminal.patience_option
@@ -41,14 +42,14 @@ def command(
             refuse_existing(path, overwrite)
     if report and workers:
         raise click.UsageError("--report needs every decision value and measures in this process: without --workers")
-    where = list(data) if len(data) > 1 else data[0]
+    where, bad = list(data) if len(data) > 1 else data[0], columns.bad_rows(reader)
     known = columns.as_read(load(model), reader)
     if reliability:
         require_reliability(known)
     if report:
-        result = measure_and_report(known, where, memory or "1GB", report, model)
+        result = measure_and_report(known, where, memory or "1GB", report, model, bad)
     else:
-        result = measure(known, where, memory or "1GB", workers, patience)
+        result = measure(known, where, memory or "1GB", workers, patience, bad)
     if output:
         write_json(output, result.to_dict())
     if reliability:
@@ -66,7 +67,9 @@ def command(
         ctx.exit(terminal.BAD_DATA)
 
 
-def measure(model: Any, data: Any, memory: str, workers: str | None, patience: tuple[str, ...]) -> Any:
+def measure(
+    model: Any, data: Any, memory: str, workers: str | None, patience: tuple[str, ...], bad: dict[str, Any]
+) -> Any:
     """``bigclf.evaluate`` with its progress on stderr."""
     from bigclf.progress import TerminalProgress
     from bigclf.training.evaluation import evaluate
@@ -76,23 +79,25 @@ def measure(model: Any, data: Any, memory: str, workers: str | None, patience: t
         with terminal.usage_errors():
             return evaluate(
                 model, data, memory=memory, workers=terminal.workers_of(workers),
-                patience=terminal.pairs_option(patience, "--patience") or None, progress=progress,
+                patience=terminal.pairs_option(patience, "--patience") or None, progress=progress, **bad,
             )  # fmt: skip
     finally:
         progress.stop()
 
 
-def measure_and_report(model: Any, data: Any, memory: str, out: str, path: str) -> Any:
+def measure_and_report(model: Any, data: Any, memory: str, out: str, path: str, bad: dict[str, Any]) -> Any:
     """The same figures, and their report, from one read."""
     import time
 
     from bigclf.data import files
     from bigclf.progress import TerminalProgress
+    from bigclf.raw import BadRows
     from bigclf.reporting import measured, report
 
     progress, started = TerminalProgress("evaluating"), time.perf_counter()
     try:
-        found = measured(model, data, memory, progress)
+        with terminal.usage_errors():
+            found = measured(model, data, memory, progress, BadRows(**bad))
     finally:
         progress.stop()
     found.evaluation.seconds = time.perf_counter() - started
@@ -163,7 +168,8 @@ def print_evaluation(result: Any, most: int = 20) -> None:
     terminal.heading(headline(result), f"{rows} in {format_seconds(result.seconds)}{rate}")
     if knows_no_label(result):
         return
-    terminal.facts([*figures(result), *missing_text(result.missing)], indent="  ")
+    bad = terminal.poor(f"{result.bad_rows:,}") if result.bad_rows else None
+    terminal.facts([*figures(result), *missing_text(result.missing), ("bad rows", bad)], indent="  ")
     if not numeric(result) and len(result.classes) <= most:
         _print_classes(result)
     for note in result.notes:

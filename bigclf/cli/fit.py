@@ -104,7 +104,7 @@ def command(
         raise
     if holdout:
         test = columns.held_out(list(data), rows, keywords, holdout, bad)
-    measured = None if test is None else measure(trained, test)
+    measured = None if test is None else measure(trained, test, bad)
     if holdout:
         keep_held_out(trained, holdout, measured, [model] if own_directory else [model, kept_model(run_dir)])
     if report:
@@ -266,12 +266,14 @@ def summary(model: Any, path: str) -> dict[str, Any]:
     }
 
 
-def measure(model: Any, test: Any) -> Any:
-    """The figures of the model on ``test``."""
+def measure(model: Any, test: Any, bad: dict[str, Any]) -> Any:
+    """The figures of the model on ``test``, of whose rows, where they are raw, become ``bad`` what those become that
+    it was trained on."""
+    from bigclf.model import is_stored
     from bigclf.training.evaluation import evaluate
 
     with terminal.usage_errors():
-        return evaluate(model, test)
+        return evaluate(model, test, **(bad if is_stored(test) and model.is_raw(test) else {}))
 
 
 def print_fit(model: Any, path: str, advise: bool = True) -> None:

@@ -14,7 +14,7 @@ from bigclf.errors import DataError, RunError
 from bigclf.explaining import explain
 from bigclf.model import Model, load
 from bigclf.progress import watcher
-from bigclf.raw import as_shards
+from bigclf.raw import BadRows, as_shards, left_out
 from bigclf.reporting.content import Measured, Subject, page_of
 from bigclf.reporting.page import render
 from bigclf.units import parse_bytes
@@ -106,10 +106,12 @@ def history_of(directory: str) -> list[dict[str, Any]]:
     return records
 
 
-def measured(model: Model, data: Any, memory: str | int = "1GB", progress: Any = None) -> Measured:
+def measured(
+    model: Model, data: Any, memory: str | int = "1GB", progress: Any = None, bad: BadRows | None = None
+) -> Measured:
     """Figures of the model on labelled shards, and what curves are made of."""
     where, progress = data_text(data), watcher(progress)
-    with as_shards(model, data, memory) as rows:
+    with as_shards(model, data, memory, bad) as rows:
         dataset = metrics.labelled_dataset(model, rows)
         if dataset.n_rows == 0:
             raise DataError("there are no rows to measure the model on", file=dataset.files[0])
@@ -118,7 +120,9 @@ def measured(model: Model, data: Any, memory: str | int = "1GB", progress: Any =
             progress.start({"n_rows": dataset.n_rows, "task": "rows"})
         advance = None if progress is None else progress.advance
         part = metrics.partial_evaluation(model, dataset, 0, dataset.n_chunks, exact=exact, advance=advance)
-        return Measured(metrics.concluded(model, dataset, part), getattr(part, "ranking", None), where)
+        found = metrics.concluded(model, dataset, part)
+        found.leave_out(*left_out(data, rows))
+        return Measured(found, getattr(part, "ranking", None), where)
 
 
 def data_text(data: Any, most: int = 3) -> str:

@@ -23,7 +23,7 @@ from bigclf.metrics import (
 )
 from bigclf.model import MANY_CLASSES, Model, is_stored
 from bigclf.progress import watcher
-from bigclf.raw import as_shards, labels_of_table
+from bigclf.raw import BadRows, as_shards, labels_of_table, left_out
 from bigclf.units import format_bytes, parse_bytes
 
 log = logging.getLogger("bigclf")
@@ -78,6 +78,8 @@ def calibrate(
     method: str = "platt",
     sample_weight: Any = None,
     memory: int | str = "1GB",
+    on_bad_rows: str = "error",
+    max_bad_fraction: float = 0.01,
     progress: Any = None,
 ) -> Model:
     """The same model with ``predict_proba`` learned from held-out rows, which are read once.
@@ -91,6 +93,8 @@ def calibrate(
     method : "platt" (a sigmoid of the decision value: two numbers a class, for few rows too) or "isotonic" (any
         non-decreasing function: for a thousand rows or more).
     memory : bound of what is allocated; where it has no room for every decision value, neighbours are taken together.
+    on_bad_rows : of rows of raw files that cannot be used: "error" stops at the first, "skip" leaves them out (the
+        ``facts`` of the calibration count them); max_bad_fraction : more of them than this are an error all the same.
     progress : an object with ``start, advance, stop`` such as ``TerminalProgress``, or None.
 
     Returns
@@ -113,9 +117,15 @@ def calibrate(
     found = copy.copy(model)
     found.facts = dict(model.facts)
     given = y, sample_weight, parse_bytes(memory), watcher(progress)
+    bad = BadRows(on_bad_rows, max_bad_fraction)
+    bad.check(model, data)
     if is_stored(data):
-        with as_shards(model, data, memory) as there:
+        with as_shards(model, data, memory, bad) as there:
             found.calibration = _Shards(model, there, *given).concluded(method)
+            n_bad, why = left_out(data, there)
+        if n_bad:
+            log.warning("%s", why)
+            found.calibration.facts["bad_rows"] = n_bad
     else:
         found.calibration = _Array(model, data, *given).concluded(method)
     return found

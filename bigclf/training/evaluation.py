@@ -14,7 +14,7 @@ from bigclf.errors import DataError
 from bigclf.metrics import Evaluation, PartialEvaluation, PartialRegression, RegressionEvaluation
 from bigclf.model import Model, is_stored
 from bigclf.progress import watcher
-from bigclf.raw import as_shards
+from bigclf.raw import BadRows, as_shards, left_out
 from bigclf.training.book import Patience
 from bigclf.training.errands import Failure, Parcel
 from bigclf.training.fitting import is_cluster, linked, patience_of
@@ -62,6 +62,8 @@ def evaluate(
     memory: str | int = "1GB",
     workers: Any = None,
     patience: Mapping[str, float] | None = None,
+    on_bad_rows: str = "error",
+    max_bad_fraction: float = 0.01,
     progress: Any = None,
 ) -> Evaluation | RegressionEvaluation:
     """Measure ``model`` on labelled rows.
@@ -71,6 +73,8 @@ def evaluate(
     data : shards (path, directory, glob, list of them, Dataset), or an array [n, d] with ``y`` [n].
     memory : bound of what is allocated; when 12 bytes a row do not fit it, the AUC comes from 2^20 bins with its bound.
     workers, patience : who measures, as in ``fit``; the figures are the same to the bit. For shards alone.
+    on_bad_rows : of rows of raw files that cannot be used: "error" stops at the first, "skip" leaves them out of the
+        figures, which count them; max_bad_fraction : more of them than this are an error all the same.
     progress : an object with ``start, advance, stop`` such as ``TerminalProgress``, or None.
 
     Returns
@@ -83,16 +87,17 @@ def evaluate(
     MemoryBudgetError : model and largest row group do not fit; the message says what would do.
     ClusterError : the workers were lost, or none came.
     """
-    kept, progress = patience_of(patience, workers), watcher(progress)
+    kept, progress, bad = patience_of(patience, workers), watcher(progress), BadRows(on_bad_rows, max_bad_fraction)
     if not is_cluster(workers):
-        return metrics.evaluate(model, data, y, memory=memory, progress=progress)
+        return metrics.evaluate(model, data, y, memory=memory, bad=bad, progress=progress)
     if not is_stored(data):
         raise TypeError("workers has no effect with an array, which only this process has; write shards of it")
     if y is not None:
         raise TypeError("shards have their own labels: y has no effect")
     started = time.perf_counter()
-    with as_shards(model, data, memory) as rows, linked(workers, kept) as link:
+    with as_shards(model, data, memory, bad) as rows, linked(workers, kept) as link:
         found = evaluate_on(link, model, rows, memory, patience=kept, progress=progress)
+        found.leave_out(*left_out(data, rows))
     found.seconds = time.perf_counter() - started
     return found
 

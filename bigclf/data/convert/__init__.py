@@ -410,6 +410,7 @@ class _Converter:
             "largest_relative_rounding": self.totals.rounding,
             "bad_rows": self.n_bad,
             "bad_examples": self.examples,
+            **({"left_out": left_out(self.reasons)} if self.n_bad else {}),
         }
 
     def warnings(self, index_base: int | None) -> list[str]:

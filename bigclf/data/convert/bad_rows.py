@@ -74,4 +74,5 @@ def with_way_out(error: DataError) -> DataError:
     if ";" in CELL.sub("_", error.message):
         return error
     place = dict(file=error.file, row_group=error.row_group, row=error.row, line=error.line, column=error.column)
-    return DataError(f"{error.message}; --on-bad-rows skip (of fit and convert) leaves such rows out", **place)  # type: ignore[arg-type]
+    way = "--on-bad-rows skip (of convert, fit, evaluate and calibrate) leaves such rows out"
+    return DataError(f"{error.message}; {way}", **place)  # type: ignore[arg-type]
