@@ -1,5 +1,7 @@
 """The shard format: what other programs see in it, what its footer says, and that it appears whole or not at all."""
 
+import collections
+import itertools
 import json
 import os
 
@@ -8,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bigclf.block import check_rows
 from bigclf.data import shards
 from bigclf.data.dataset import Dataset
 from bigclf.errors import DataError
@@ -130,3 +133,52 @@ def test_shards_of_format_1_are_read_for_ever(monkeypatch, tmp_path):
     assert block.values.tolist() == [1, 2, 3, 4, 5] and block.labels.tolist() == [1, 0, 1]
     assert block.weights.tolist() == [1, 2, 0.5] and block.norms.tolist() == [5, 0, 50]
     assert ds.decode(0, 1).ids.tolist() == [3, 4, 5]
+
+
+def first_fault_of(indptr, indices, values, n_features):
+    """By the definition, row by row, in plain Python: (fault, row)."""
+    for i, (first, last) in enumerate(itertools.pairwise(indptr.tolist())):
+        if first < 0 or last < first or last > indices.size:
+            return "lengths", i
+        row = indices[first:last].tolist()
+        found = values[first:last].astype(float)
+        for p in range(len(row)):
+            if row[p] >= n_features:
+                return "range", i
+            if p and row[p - 1] >= row[p]:
+                return "order", i
+            if not np.isfinite(found[p]):
+                return "value", i
+    return "none", -1
+
+
+def test_of_rows_with_faults_the_first_is_told_and_sound_ones_get_their_norms():
+    rng, names = np.random.default_rng(0), {0: "none", 1: "lengths", 2: "order", 3: "range", 4: "value"}
+    told = collections.Counter()
+    for trial in range(300):
+        lengths = rng.integers(0, 5, 8)
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        rows = [np.sort(rng.choice(20, length, replace=False)) for length in lengths]
+        indices = np.concatenate(rows).astype(np.uint32)
+        values = rng.standard_normal(indices.size).astype(np.float32)
+        for _ in range(rng.integers(0, 3)):
+            place, kind = int(rng.integers(max(1, indices.size - 1))), rng.integers(4)
+            if indices.size < 2:
+                break
+            if kind == 0:
+                indices[place] = rng.choice([20, 2**31, 2**32 - 1])
+            elif kind == 1:
+                indices[place + 1] = indices[place]  # a fault only where no row begins
+            elif kind == 2:
+                values[place] = rng.choice([np.nan, np.inf])
+            else:
+                indptr[rng.integers(1, 9)] = rng.integers(-1, indices.size + 2)
+        norms = np.full(8, np.nan)
+        fault, row = check_rows(indptr, indices, values, np.uint32(20), norms)
+        assert (names[fault], row) == first_fault_of(indptr, indices, values, 20), trial
+        told[names[fault]] += 1
+        if fault == 0:
+            squares = values.astype(float) ** 2
+            expected = [squares[a:b].sum() for a, b in itertools.pairwise(indptr.tolist())]
+            np.testing.assert_allclose(norms, expected, rtol=1e-12)
+    assert len(told) == 5 and min(told.values()) > 10, told
