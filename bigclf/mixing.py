@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.deltas import Delta, applied
-from bigclf.jit import inner, kernel
+from bigclf.jit import inlined, inner, kernel
 
 FAN = 16  # copies that one node of the tree joins
-ADDED = 4  # copies whose steps add up at most, where those of slow learners do
+ADDED = 4  # copies whose steps add up at most, where those of learners by pull do
 TRACE = 1e-200  # what a copy counts that has nothing to count: nothing beside others, and alike where none has any
 
 
@@ -157,51 +157,58 @@ def _join_averaged(total: Any, start: Any, shares: float) -> Any:
 AVERAGED = Rule(_add_averaged, _join_averaged)
 
 
+@inlined
+def together(own, one, copies, added):  # type: ignore[no-untyped-def]
+    """How far so many copies go together whose own and one learner's parts sum up to these; one copy: as it went."""
+    return own if copies <= 1 else min(one, added * own / copies)
+
+
 @kernel
-def accumulate_pulled(total, start, copy, before, now, part):  # type: ignore[no-untyped-def]
-    """total += S / (1 - e^(-part S)) (copy - start), S = now - before, place by place; of S = 0: 1 / part"""
+def accumulate_pulled(total, start, copy, before, now, copies, added):  # type: ignore[no-untyped-def]
+    """total += q / (1 - e^-s) (copy - start), q = one's part now - before, s = ``together``, place by place"""
     for j in range(total.size):
-        pull, moved = now[j] - before[j], np.float64(copy[j]) - np.float64(start[j])
+        own, one = now[j, 0] - before[j, 0], now[j, 1] - before[j, 1]
+        moved = np.float64(copy[j]) - np.float64(start[j])
         if moved != 0:
-            total[j] += moved * (pull / -np.expm1(-part * pull) if pull > 0 else 1.0 / part)
+            s = together(own, one, copies, added)
+            total[j] += moved * (one / -np.expm1(-s) if s > 0 else 1.0)
 
 
 @kernel
-def interpolate_pulled(start, total, pull, part, out):  # type: ignore[no-untyped-def]
-    """out = start + (1 - e^(-part S)) / S total, S = ``pull``; where total is 0 start keeps its bits."""
+def interpolate_pulled(start, total, ways, copies, added, out):  # type: ignore[no-untyped-def]
+    """out = start + (1 - e^-S) / Q total, Q = ones' part, S = ``together``; where total is 0 start keeps its bits."""
     for j in range(out.size):
         if total[j] == 0:
             out[j] = start[j]
         else:
-            scale = -np.expm1(-part * pull[j]) / pull[j] if pull[j] > 0 else part
-            out[j] = np.float64(start[j]) + scale * total[j]
-
-
-def _part_of(copies: float) -> float:
-    """The part of the rows of so many copies that steps add up over."""
-    return min(1.0, ADDED / copies) if copies > 0 else 1.0
+            s = together(ways[j, 0], ways[j, 1], copies, added)
+            out[j] = np.float64(start[j]) + (-np.expm1(-s) / ways[j, 1] if s > 0 else 1.0) * total[j]
 
 
 def _add_pulled(total: Any, start: Any, copy: Any, share: float) -> None:
-    accumulate_pulled(total.weights, start.weights, copy.weights, start.pull, copy.pull, _part_of(share))
+    accumulate_pulled(total.weights, start.weights, copy.weights, start.ways, copy.ways, float(share), float(ADDED))
     _add_steps(total, start, copy)
-    accumulate(total.pull, start.pull, copy.pull, 1.0)
+    accumulate(total.ways.reshape(-1), start.ways.reshape(-1), copy.ways.reshape(-1), 1.0)
 
 
 def _join_pulled(total: Any, start: Any, shares: float) -> Any:
     weights = np.empty_like(start.weights)
-    interpolate_pulled(start.weights, total.weights, total.pull, _part_of(shares), weights)
+    interpolate_pulled(start.weights, total.weights, total.ways, float(shares), float(ADDED), weights)
     return type(start)(weights, *_joined_steps(total, start, weights), *_moved_arrays(total[3:], start[3:], 1.0))
 
 
 # Averaged models of learners whose steps shorten as rows are fitted, each by the part h of the way to what its row asks
-# for; the array ``pull`` of the state has the sum of h at each feature. After a sum of s a weight has gone 1 - e^-s of
-# the way to w*, where its rows have it: copy k says w* = w_0 + (w_k - w_0) / (1 - e^-s_k). One learner over all rows
-# would have gone 1 - e^-S of the way, S = sum_k s_k, to the mean of the w* by s_k:
-#     w = w_0 + (1 - e^-S) / S  sum_k s_k / (1 - e^-s_k) (w_k - w_0).
-# Where copies have learned all that their rows can teach (s_k large) this is a mean, where each has gone a short way
-# their steps add up. Rows of many features fit together sooner than s, which looks at one feature, can tell, and steps
-# of many copies would go too far: of more than ``ADDED`` copies S counts in part, as of so many. A share is the
+# for. After parts of the sum s a weight has gone 1 - e^-s of the way to w*, where its rows have it. In K groups a row
+# stands for K, and a copy takes longer steps than one learner would; the array ``ways`` of the state has at each
+# feature the sum s of the parts of its own steps and q of those that one learner would take at the same rows. Copy k
+# says w* = w_0 + (w_k - w_0) / (1 - e^-s_k). One learner over all rows would have gone 1 - e^-S of the way,
+# S = sum_k q_k, to the mean of the w* by q_k:
+#     w = w_0 + (1 - e^-S) / sum_k q_k  sum_k q_k / (1 - e^-s_k) (w_k - w_0).
+# Short steps are K times as long in a copy, s_k = K q_k, and of copies that went alike this is the mean, right in all
+# directions at once, as it is where each has learned all that its rows can teach (s_k large). Between the two, where a
+# rate is near its bound, copies fall short, s_k < K q_k, and their steps add up in part. Rows of many features fit
+# together sooner than s, which looks at one feature, can tell, and steps of many copies would go too far: together they
+# go no further than ``ADDED`` times what a copy went in the mean, S = min(sum_k q_k, ADDED mean_k s_k). A share is the
 # number of copies that a state was joined from; what it was joined with is undone before it is joined with others.
 PULL = Rule(_add_pulled, _join_pulled)
 

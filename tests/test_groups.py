@@ -392,17 +392,17 @@ def states(kind, count, seed=0, n=40, changed=0.2):
     start = rng.standard_normal(n)
     if kind is perceptron.Shared:
         return kind(start), [kind(moved(start)) for _ in range(count)]
-    drift, pull = rng.standard_normal(n), rng.uniform(size=n)
+    drift, ways = rng.standard_normal(n), rng.uniform(size=(n, 2))
 
     def copy():
         arrays = moved(start), moved(drift), np.array([10 + rng.integers(50)])
         if kind is perceptron.Averaged:
             return kind(*arrays)
-        grown = np.where(arrays[0] != start, pull + rng.exponential(size=n) * 10.0 ** rng.integers(-9, 3, n), pull)
-        return kind(*arrays, grown)
+        own = np.where(arrays[0] != start, rng.exponential(size=n) * 10.0 ** rng.integers(-9, 3, n), 0.0)
+        return kind(*arrays, ways + own[:, None] * [1.0, rng.uniform(1 / count, 1.0)])
 
     copies = [copy() for _ in range(count)]
-    return kind(start, drift, np.array([10]), *(() if kind is perceptron.Averaged else (pull,))), copies
+    return kind(start, drift, np.array([10]), *(() if kind is perceptron.Averaged else (ways,))), copies
 
 
 def blended(rule, start, copies, shares, height=0):
@@ -456,27 +456,44 @@ def test_however_deep_the_tree_averages_are_over_every_step_once(count):
 def test_however_deep_the_tree_steps_add_up_as_far_as_they_were_short(count):
     start, copies = states(passive_aggressive.Pulled, count)
     mixed = blended(PULL, start, copies, [1.0] * count)
-    part = min(1.0, ADDED / count)
-    pulls = np.maximum([copy.pull - start.pull for copy in copies], 1e-300)  # of 0 the limit
-    pull = pulls.sum(axis=0)
-    steps = (pulls / -np.expm1(-pulls) * [copy.weights - start.weights for copy in copies]).sum(axis=0)
-    np.testing.assert_allclose(mixed.weights, start.weights - np.expm1(-part * pull) / pull * steps, rtol=1e-9)
-    np.testing.assert_allclose(mixed.pull, start.pull + pull, rtol=1e-12)
+    gone = np.array([copy.ways - start.ways for copy in copies])
+    own, one = np.maximum(gone, 1e-300).transpose(2, 0, 1)  # of 0 the limit
+    changes = np.array([copy.weights - start.weights for copy in copies])
+    wanted = changes[0]  # one copy, as it is
+    if count > 1:
+        wanted = (one / -np.expm1(-own) * changes).sum(axis=0) / one.sum(axis=0)  # the way to go, all of it
+        wanted *= -np.expm1(-np.minimum(one.sum(axis=0), ADDED * own.mean(axis=0)))
+    np.testing.assert_allclose(mixed.weights, start.weights + wanted, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(mixed.ways, start.ways + gone.sum(axis=0), rtol=1e-12)
     sums = [copy.steps[0] * copy.weights - copy.drift for copy in (start, mixed, *copies)]
     np.testing.assert_allclose(sums[1] - sums[0], np.sum(sums[2:] - sums[0], axis=0), rtol=1e-9, atol=1e-6)
 
 
 @pytest.mark.parametrize("count", [2, ADDED, 3 * ADDED, FAN + 4])
-def test_copies_on_their_way_to_one_place_are_mixed_to_where_one_learner_would_be(count):
-    rng = np.random.default_rng(count)
+@pytest.mark.parametrize("longer", [1.0, 1.7, np.inf], ids=["as-long", "longer", "as-many"])
+def test_copies_on_their_way_to_one_place_are_mixed_to_where_one_learner_would_be(count, longer):
+    rng, longer = np.random.default_rng(count), min(longer, count)
     begun, goal = rng.standard_normal((2, 30))
-    pulls = rng.exponential(size=(count, 30)) * 10.0 ** rng.integers(-6, 2, (count, 30))
-    start = passive_aggressive.Pulled(begun, np.zeros(30), np.zeros(1, np.int64), np.zeros(30))
-    ways = [goal + (begun - goal) * np.exp(-pull) for pull in pulls]
-    copies = [start._replace(weights=way, pull=pull) for way, pull in zip(ways, pulls, strict=True)]
+    parts = rng.exponential(size=(count, 30)) * 10.0 ** rng.integers(-6, 2, (count, 30))
+    start = passive_aggressive.Pulled(begun, np.zeros(30), np.zeros(1, np.int64), np.zeros((30, 2)))
+    copies = [
+        start._replace(weights=goal + (begun - goal) * np.exp(-longer * q), ways=np.stack([longer * q, q], axis=1))
+        for q in parts
+    ]
     mixed = blended(PULL, start, copies, [1.0] * count)
-    gone = min(1.0, ADDED / count) * pulls.sum(axis=0)
+    gone = min(1.0, ADDED * longer / count) * parts.sum(axis=0)  # steps of as many as ADDED copies
     np.testing.assert_allclose(mixed.weights, goal + (begun - goal) * np.exp(-gone), rtol=1e-12, atol=1e-9)
+
+
+def test_copies_that_took_all_the_steps_of_one_learner_and_went_alike_are_mixed_to_their_mean():
+    rng = np.random.default_rng(0)
+    begun, *changes = rng.standard_normal((4, 30)) * 10.0 ** rng.integers(-5, 2, (4, 30))
+    parts = rng.exponential(size=30) * 10.0 ** rng.integers(-6, 2, 30)
+    start = passive_aggressive.Pulled(begun, np.zeros(30), np.zeros(1, np.int64), np.zeros((30, 2)))
+    ways = np.stack([3 * parts, parts], axis=1)
+    copies = [start._replace(weights=begun + change, ways=ways) for change in changes]
+    mixed = blended(PULL, start, copies, [1.0] * 3)
+    np.testing.assert_allclose(mixed.weights - begun, np.mean(changes, axis=0), rtol=1e-9, atol=1e-12)
 
 
 @every_rule

@@ -202,10 +202,10 @@ def test_the_averaged_answer_is_the_mean_over_all_steps(algo, bias):
     np.testing.assert_allclose(Case("averaged_" + algo, "hinge").weights(shared), total / 60, rtol=0, atol=1e-12)
 
 
-def copies_by_pull(x, y, parts, C):
-    """(start of two groups mixed by pull, what each part of the rows made of it, their setting)"""
-    setting = resolve("averaged_pa2", "hinge", None, None, {"C": C}, groups=2)
-    assert setting.settings["mixing"] == "pull"
+def copies_by_pull(x, y, parts, C, groups):
+    """(start of so many groups mixed by pull, what each part of the rows made of it, their setting)"""
+    setting = resolve("averaged_pa2", "hinge", None, None, {"C": C}, groups=groups)
+    assert groups == 1 or setting.settings["mixing"] == "pull"
     start, block, copies = setting.shared(x.shape[1], "float64"), block_of(x, y), []
     for part in parts:
         copies.append(type(start)(*(array.copy() for array in start)))
@@ -213,20 +213,22 @@ def copies_by_pull(x, y, parts, C):
     return start, copies, setting
 
 
-def test_the_pull_is_counted_where_rows_are_learned_from_and_only_to_be_mixed_by():
+def test_ways_are_counted_where_rows_are_learned_from_and_only_to_be_mixed_by():
     x, y = random_rows(40, 9, seed=2)
-    _, (copy,), setting = copies_by_pull(x, y, [np.arange(40)], 0.3)
-    weights, pull = np.zeros(10), np.zeros(10)
+    _, (copy,), setting = copies_by_pull(x, y, [np.arange(40)], 0.3, 2)
+    weights, ways = np.zeros(10), np.zeros((10, 2))
     for row, label in zip(x.toarray().astype(float), y, strict=True):
-        lack, rate = 1 - label * row @ weights[:9], 1 / (row @ row + 0.5 / 0.3)
+        rates = 1 / (row @ row + 0.5 / (0.3 * np.array([2, 1])))  # of a copy, as one of two, and of one learner
+        lack = 1 - label * row @ weights[:9]
         if lack > 0:
-            weights[:9] += rate * lack * label * row
-            pull[:9] += rate * row**2
-    np.testing.assert_allclose(copy.pull, pull, rtol=1e-9)
+            weights[:9] += rates[0] * lack * label * row
+            ways[:9] += np.outer(row**2, rates)
+    np.testing.assert_allclose(copy.ways, ways, rtol=1e-9)
     np.testing.assert_allclose(copy.weights, weights, rtol=1e-9)
     assert setting.kernel() is resolve("averaged_pa2", "hinge", None, None, {}).kernel()
     for options in ({}, {"mixing": "rows", "groups": 2}):
-        assert resolve("averaged_pa2", "hinge", None, None, {}, **options).shared(9, "float64").pull.size == 0
+        setting = resolve("averaged_pa2", "hinge", None, None, {}, **options)
+        assert setting.shared(9, "float64").ways.size == 0 and setting.params().copies == 1
 
 
 def test_of_slow_learners_groups_come_as_far_as_one_learner_and_their_mean_does_not():
@@ -235,8 +237,9 @@ def test_of_slow_learners_groups_come_as_far_as_one_learner_and_their_mean_does_
     x = sp.csr_matrix((values[places], places, np.arange(901)), (900, 20))  # rows of one feature: nothing is shared
     y = np.where(places % 3, 1, -1)
     parts = np.split(np.arange(900), [100, 400, 500])
-    start, copies, setting = copies_by_pull(x, y, parts, 0.003)
-    serial = copies_by_pull(x, y, [np.arange(900)], 0.003)[1][0]
+    start, copies, setting = copies_by_pull(x, y, parts, 0.001, 4)
+    serial = copies_by_pull(x, y, [np.arange(900)], 0.001, 1)[1][0]
     np.testing.assert_allclose(mix(setting.rule, start, copies, [1.0] * 4).weights, serial.weights, rtol=0.01)
-    mean = mix(setting.method.mixings["uniform"], start, copies, [1.0] * 4).weights
+    copies = copies_by_pull(x, y, parts, 0.001, 1)[1]
+    mean = mix(setting.method.mixings["uniform"], copies_by_pull(x, y, [], 0.001, 1)[0], copies, [1.0] * 4).weights
     assert np.abs(mean[:20] / serial.weights[:20]).max() < 0.35

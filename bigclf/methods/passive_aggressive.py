@@ -10,8 +10,10 @@ Averaged (as Collins, EMNLP 2002, averages the perceptron), the answer is the me
 labels, which PA takes in full, go out in it.
 
 A step of PA-II is one of gradient descent on l^2 / 2 at the rate g = 1 / (||x||^2 + 1/(2C)): it brings the weight of a
-feature the part g x_j^2 of the way to where the row alone would have it. The sum of these parts is how far a copy of
-the weights has gone for its rows; copies of several groups are mixed by it (``mixing.PULL``).
+feature the part g x_j^2 of the way to where the row alone would have it. The sum of these parts is how far the weights
+have gone for their rows. In each of K groups a row stands for K rows, so that a copy learns at the price K C, and goes
+in its part of the rows about as far as one learner in all of them; what of that is too far, and what falls short where
+the rate is near its bound 1 / ||x||^2, mixing makes good by the sums of both rates (``mixing.PULL``).
 
 For regression (section 5) y is the number to predict, l = max(0, |y - w.x| - epsilon), and the step is
 tau sign(y - w.x) x.
@@ -37,30 +39,33 @@ class Shared(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """weights, drift, steps : as in ``perceptron.Averaged``; pull : float64 [feature + 1], sum of g x_j^2 over the
-    updates, where copies are mixed by it (else [0])."""
+    """weights, drift, steps : as in ``perceptron.Averaged``; ways : float64 [feature + 1, 2], sums of g x_j^2 over the
+    updates, of g at the price the copy learns at and at C, where copies are mixed by them (else [0, 2])."""
 
     weights: np.ndarray
     drift: np.ndarray
     steps: np.ndarray
-    pull: np.ndarray
+    ways: np.ndarray
 
 
 class Params(NamedTuple):
     """C : price of slack (PA-I, PA-II), times the row's weight; bias : value of the constant feature (1.0 or 0.0);
-    epsilon : half the width of the tube in which a prediction costs nothing."""
+    epsilon : half the width of the tube in which a prediction costs nothing; copies : as how many rows a row counts
+    (PA-II)."""
 
     C: float
     bias: float
     epsilon: float
+    copies: float = 1.0
 
 
 @inlined
-def add_squares(a, block, i, sums):  # type: ignore[no-untyped-def]
-    """sums_j += a x_ij^2"""
+def add_squares(a, b, block, i, sums):  # type: ignore[no-untyped-def]
+    """sums_j += (a, b) x_ij^2"""
     for p in range(block.indptr[i], block.indptr[i + 1]):
-        value = entry(block, i, p)
-        sums[at(block.indices, p)] += a * value * value
+        value, j = entry(block, i, p), at(block.indices, p)
+        sums[j, 0] += a * value * value
+        sums[j, 1] += b * value * value
 
 
 def passive_aggressive(slack: int, averaged: bool, loss: int):  # type: ignore[no-untyped-def]
@@ -97,17 +102,18 @@ def passive_aggressive(slack: int, averaged: bool, loss: int):  # type: ignore[n
             elif slack == LINEAR:
                 tau = min(params.C * block.weights[i], lack / norm)
             else:
-                tau = lack / (norm + 0.5 / (params.C * block.weights[i]))
+                tau = lack / (norm + 0.5 / (params.copies * params.C * block.weights[i]))
             axpy(tau * y, block, i, weights)
             weights[last] += params.bias * tau * y
             if averaged:
                 late = (shared.steps[0] - 1) * tau * y
                 axpy(late, block, i, shared.drift)
                 shared.drift[last] += params.bias * late
-            if pulls and shared.pull.size > 0:
-                part = tau / lack
-                add_squares(part, block, i, shared.pull)
-                shared.pull[last] += part * params.bias * params.bias
+            if pulls and shared.ways.size > 0:
+                own, one = tau / lack, 1.0 / (norm + 0.5 / (params.C * block.weights[i]))
+                add_squares(own, one, block, i, shared.ways)
+                shared.ways[last, 0] += own * params.bias * params.bias
+                shared.ways[last, 1] += one * params.bias * params.bias
             updates += 1
         return Counts(order.size, mistakes, updates, total, 0.0)
 
