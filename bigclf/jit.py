@@ -382,19 +382,22 @@ def dot(block, i, weights):  # type: ignore[no-untyped-def]
 
 
 NEAR, FAR = 128, 512  # entries between asking for weights, or for indices and values, and their use
+SHORT = 64  # entries: shorter rows are over before what was asked for two of them ago is there
 
 
 @inlined
 def distances(block, order, k, last):  # type: ignore[no-untyped-def]
     """(near, far): so many entries behind those of the row order[k], up to ``last``, lie the ones whose weights, and
     those whose indices and values, are to be asked for. Where rows come as they lie, always the same; else ``ASKED``
-    and ``AHEAD`` rows. The near ones are there, the far ones need not be."""
+    and ``AHEAD`` rows, ``ASKED`` more where they are short. The near ones are there, the far ones need not be."""
     i, near, far = at(order, k), 0, 0
-    if k + AHEAD < order.size:
+    more = ASKED if at(block.indptr, i + 1) - at(block.indptr, i) < SHORT else 0
+    asked, ahead = ASKED + more, AHEAD + more
+    if k + ahead < order.size:
         near, far = NEAR, FAR
-        if at(order, k + AHEAD) != i + AHEAD:
-            near = at(block.indptr, at(order, k + ASKED)) - at(block.indptr, i)
-            far = at(block.indptr, at(order, k + AHEAD)) - at(block.indptr, i)
+        if at(order, k + ahead) != i + ahead:
+            near = at(block.indptr, at(order, k + asked)) - at(block.indptr, i)
+            far = at(block.indptr, at(order, k + ahead)) - at(block.indptr, i)
     return min(near, block.indices.size - last - LANES), far
 
 

@@ -55,6 +55,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bigclf import large_pages
 from bigclf.block import Counts
 from bigclf.jit import asks, at, distances, dot, eights_of, inlined, kernel, prefetch_known
 from bigclf.lanes import (
@@ -104,7 +105,7 @@ class Params(NamedTuple):
 
 
 def diagonal_state(n_features: int, dtype: Any, settings: dict[str, Any]) -> Diagonal:
-    weights = np.zeros((n_features + 1, 2), dtype)
+    weights = large_pages.zeros((n_features + 1, 2), dtype)
     weights[:, 1] = settings.get("a", 1.0)
     return Diagonal(weights)
 
@@ -170,7 +171,7 @@ def closed_form(rule, m, v, params, weight):  # type: ignore[no-untyped-def]
         alpha = deviation_step(m, v, phi)
         if rule == SOFT:
             alpha = min(params.C * weight, alpha)
-    return alpha, alpha * phi / deviation_after(alpha, v, phi)
+    return alpha, alpha * phi * inverse_deviation_after(alpha, v, phi)
 
 
 @inlined
@@ -178,9 +179,7 @@ def variance_step(m, v, phi):  # type: ignore[no-untyped-def]
     """The root alpha > 0 of  m + alpha v = phi v / (1 + 2 phi alpha v)."""
     b = 1.0 + 2.0 * phi * m
     root = math.sqrt((1.0 - 2.0 * phi * m) * (1.0 - 2.0 * phi * m) + 8.0 * phi * phi * v)
-    if b > 0:
-        return 2.0 * (phi * v - m) / (v * (b + root))
-    return (root - b) / (4.0 * phi * v)
+    return quotient(b > 0, 2.0 * (phi * v - m), v * (b + root), root - b, 4.0 * phi * v)
 
 
 @inlined
@@ -188,9 +187,13 @@ def deviation_step(m, v, phi):  # type: ignore[no-untyped-def]
     """The root alpha > 0 of  m + alpha v = phi sqrt(u)."""
     psi, xi = 1.0 + 0.5 * phi * phi, 1.0 + phi * phi
     root = math.sqrt(0.25 * m * m * phi * phi * phi * phi + v * phi * phi * xi)
-    if m > 0:
-        return (phi * phi * v - m * m) / (v * (m * psi + root))
-    return (root - m * psi) / (v * xi)
+    return quotient(m > 0, phi * phi * v - m * m, v * (m * psi + root), root - m * psi, v * xi)
+
+
+@inlined
+def quotient(first, a, b, c, d):  # type: ignore[no-untyped-def]
+    """a / b if ``first``, else c / d: chosen, not jumped to, for which of the two it is no processor foresees."""
+    return (a if first else c) / (b if first else d)
 
 
 @inlined
@@ -206,10 +209,10 @@ def squared_soft_step(m, v, phi, C):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def deviation_after(alpha, v, phi):  # type: ignore[no-untyped-def]
-    """sqrt(u), the deviation of the margin after the step."""
+def inverse_deviation_after(alpha, v, phi):  # type: ignore[no-untyped-def]
+    """1 / sqrt(u), of the deviation of the margin after the step: a product, for what moves waits for it."""
     w = alpha * v * phi
-    return 2.0 * v / (w + math.sqrt(w * w + 4.0 * v))
+    return (w + math.sqrt(w * w + 4.0 * v)) * (0.5 / v)
 
 
 @inlined

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigclf import losses
+from bigclf import large_pages, losses
 from bigclf.mixing import MEAN, Rule
 
 
@@ -270,7 +270,7 @@ class Method:
 
 def zeros(kind: type, n_features: int, dtype: Any, settings: dict[str, Any]) -> Any:
     """A state whose one array is ``weights``."""
-    return kind(np.zeros(n_features + 1, dtype))
+    return kind(large_pages.zeros(n_features + 1, dtype))
 
 
 def named(name: str) -> Method:

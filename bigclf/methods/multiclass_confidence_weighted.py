@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bigclf import large_pages
 from bigclf.block import Counts
 from bigclf.jit import dot, entry, kernel, prefetch_ahead
 from bigclf.methods import confidence_weighted as cw
@@ -54,7 +55,7 @@ class Params(NamedTuple):
 
 def diagonal_state(n_features: int, dtype: Any, settings: dict[str, Any]) -> Diagonal:
     """``weights`` [feature + 1, class, 2], of each weight the mean and the variance side by side."""
-    weights = np.zeros((n_features + 1, settings["n_classes"], 2), dtype)
+    weights = large_pages.zeros((n_features + 1, settings["n_classes"], 2), dtype)
     weights[..., 1] = settings.get("a", 1.0)
     return Diagonal(weights)
 

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bigclf import large_pages
 from bigclf.block import Counts
 from bigclf.jit import axpy, dot_ahead, kernel
 from bigclf.losses import is_regression, loss_value, rate_within, slope
@@ -106,7 +107,7 @@ def touched(n_features: int, settings: dict[str, Any]) -> np.ndarray:
 
 
 def shared(n_features: int, dtype: Any, settings: dict[str, Any]) -> Scaled | Truncated:
-    weights, counted = np.zeros(n_features + 1, dtype), touched(n_features, settings)
+    weights, counted = large_pages.zeros(n_features + 1, dtype), touched(n_features, settings)
     if settings["penalty"] == "l1":
         return Truncated(weights, np.zeros(n_features + 1), np.zeros(1), np.zeros(1), counted)
     return Scaled(weights, np.zeros(1), np.zeros(1), counted)
@@ -114,7 +115,7 @@ def shared(n_features: int, dtype: Any, settings: dict[str, Any]) -> Scaled | Tr
 
 def averaged(n_features: int, dtype: Any, settings: dict[str, Any]) -> Averaged:
     n = n_features + 1
-    return Averaged(np.zeros(n, dtype), np.zeros(n), *(np.zeros(1) for _ in range(4)))
+    return Averaged(large_pages.zeros(n, dtype), large_pages.zeros(n), *(np.zeros(1) for _ in range(4)))
 
 
 def sgd(loss: int, penalty: int):  # type: ignore[no-untyped-def]

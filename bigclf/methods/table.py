@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bigclf import losses
+from bigclf import large_pages, losses
 from bigclf.methods import active_columns as columns
 from bigclf.methods import (
     adagrad,
@@ -58,7 +58,7 @@ from bigclf.mixing import AVERAGED, FEATURES, MEAN, MEASURED, PRECISION, PULL, S
 
 def averaged_zeros(n_features: int, dtype: Any, settings: dict[str, Any]) -> perceptron.Averaged:
     n = n_features + 1
-    return perceptron.Averaged(np.zeros(n, dtype), np.zeros(n), np.zeros(1, np.int64))
+    return perceptron.Averaged(large_pages.zeros(n, dtype), large_pages.zeros(n), np.zeros(1, np.int64))
 
 
 def pulled_zeros(n_features: int, dtype: Any, settings: dict[str, Any]) -> pa.Pulled:

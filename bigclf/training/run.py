@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from bigclf import large_pages
 from bigclf.errors import ClusterError, DataError, Interrupted
 from bigclf.methods.method import AGAIN, Given
 from bigclf.mixing import PENALTY, agree, half_distance, line_search, next_penalty
@@ -689,7 +690,8 @@ class Run:
             self.best_epoch = facts.get("best_epoch", 0)
         for number, state in enumerate(self.states):
             kind = type(state)
-            self.states[number] = kind(*(saved.arrays[f"{number}.state.{name}"].copy() for name in kind._fields))
+            arrays = (saved.arrays[f"{number}.state.{name}"] for name in kind._fields)
+            self.states[number] = kind(*map(large_pages.copied, arrays))
             kept = (saved.arrays.get(f"{number}.{name}") for name in ("best", "dual_weights"))
             self.status[number] = _restored_status(facts["status"][number], *kept)
             if self.best_epoch:

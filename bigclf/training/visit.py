@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bigclf import large_pages
 from bigclf.block import Block, Counts, count_features
 from bigclf.data.row_files import Between, FiledArray, RowStore, Window
 from bigclf.data.working_set import Members, WorkingSet
@@ -919,12 +920,16 @@ def _copied(state: Any, into: Any) -> Any:
     if not state:
         return ()
     if not into:
-        return type(state)(*(array.copy() for array in state))
+        return type(state)(*map(_copy, state))
     return type(state)(*map(_copied_array, state, into))
 
 
 def _copied_array(array: np.ndarray, into: np.ndarray) -> np.ndarray:
     if into.shape != array.shape:  # of a state that has grown
-        return array.copy()
+        return _copy(array)
     np.copyto(into, array)
     return into
+
+
+def _copy(array: Any) -> Any:
+    return large_pages.copied(array) if isinstance(array, np.ndarray) else array.copy()
