@@ -279,6 +279,64 @@ else:
         return _load_word(array, index)
 
 
+LINE = 64  # bytes of a cache line
+
+
+@intrinsic
+def _store_line(typing, into, first, source, start):  # type: ignore[no-untyped-def]
+    """source[start : start + 64] to into[first : first + 64], which begins at a cache line, past the caches."""
+    import llvmlite.ir as ir
+
+    def build(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        line = ir.VectorType(BYTE, LINE).as_pointer()
+
+        def place(k):  # type: ignore[no-untyped-def]
+            data = cgutils.create_struct_proxy(signature.args[k])(context, builder, arguments[k]).data
+            return builder.bitcast(builder.gep(data, [arguments[k + 1]]), line)
+
+        store = builder.store(builder.load(place(2), align=1), place(0), align=LINE)
+        store.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
+        return context.get_dummy_value()
+
+    return types.void(into, types.intp, source, types.intp), build
+
+
+@intrinsic
+def _fence(typing):  # type: ignore[no-untyped-def]
+    def build(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), build
+
+
+if INTERPRETED:
+
+    def copy_past_caches(source: np.ndarray, into: np.ndarray) -> None:
+        """source to into."""
+        into[:] = source
+
+else:
+
+    @kernel
+    def copy_past_caches(source, into):  # type: ignore[no-untyped-def]
+        """``source`` (uint8 [n]) to ``into`` (uint8 [n]), for bytes that another core reads next.
+
+        A plain store leaves its line in this core's cache, from where the other core fetches it more slowly than from
+        memory; and it reads the line first, which is written whole.
+        """
+        n = source.size
+        k = min(n, -into.ctypes.data % LINE)
+        for j in range(k):
+            into[j] = source[j]
+        while k + LINE <= n:
+            _store_line(into, k, source, k)
+            k += LINE
+        for j in range(k, n):
+            into[j] = source[j]
+        _fence()  # stores past the caches are seen in no order: all before whoever waits is told
+
+
 AHEAD = 4  # rows between the prefetch and the use of a row
 
 

@@ -148,3 +148,14 @@ def test_means_and_variances_are_kept_from_their_sums_to_their_move(kind, dtype)
             expected[feature, 0] = float(expected[feature, 0]) + step * s * one
             expected[feature, 1] = max(s / (1.0 + c * s * (one * one)), min(s, 0.2))
     assert np.array_equal(pairs, expected)
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 1000])
+def test_a_copy_past_the_caches_is_a_copy(size):
+    """From and to places that begin at no cache line, and nothing beside them."""
+    held = np.random.default_rng(3).integers(0, 256, size + 80).astype(np.uint8)
+    for start, first in [(0, 0), (1, 0), (0, 4), (63, 17), (5, 60)]:
+        source, into = held[start : start + size], np.full(size + 80, 7, np.uint8)
+        jit.copy_past_caches(source, into[first : first + size])
+        np.testing.assert_array_equal(into[first : first + size], source)
+        assert (into[:first] == 7).all() and (into[first + size :] == 7).all()

@@ -240,6 +240,29 @@ def test_a_store_cut_short_is_noticed(dataset, tmp_path):
     store.close()
 
 
+@pytest.mark.parametrize("piece", [70, 300])
+def test_large_records_come_piece_by_piece_and_what_is_amiss_is_noticed(dataset, tmp_path, monkeypatch, piece):
+    """Pieces that end in the middle of sections, of entries, and that hold several sections."""
+    pieces, real = [], files.read_all
+    monkeypatch.setattr("bigclf.data.store.PIECE", piece)
+    monkeypatch.setattr(
+        files, "read_all", lambda fd, views, at: pieces.append(sum(v.nbytes for v in views)) or real(fd, views, at)
+    )
+    store = filled(dataset, tmp_path)
+    for chunk in range(dataset.n_chunks):
+        assert_same(store.read(np.array([chunk]), buffer_for(dataset)), decoded(dataset, chunk))
+    large = (store.sizes >= 4 * piece) & (store.units == 0)
+    assert len(pieces) == np.where(large, -(-store.sizes // piece), 1).sum() and sum(pieces) == store.sizes.sum()
+    assert large.any() == (not store.units.any())
+    end = int(store.offsets[1] + store.sizes[1])
+    flip(store, end - 3)
+    assert store.read(np.array([1]), buffer_for(dataset)) is None and not store.has(1)
+    os.ftruncate(store.descriptor, int(store.offsets[4] + store.sizes[4]) - 5)
+    assert store.read(np.array([3]), buffer_for(dataset)) is not None
+    assert store.read(np.array([4]), buffer_for(dataset)) is None and store.rebuilt == 2
+    store.close()
+
+
 def test_a_full_disk_makes_the_store_smaller_and_nothing_worse(dataset, tmp_path, monkeypatch, caplog):
     real, written = files.write_all, []
 

@@ -40,9 +40,9 @@ def stream_of(source, **options):
     return Stream(source, source.chunks.row0, **options)
 
 
-def seen(stream, units):
+def seen(stream, units, then=()):
     """(dense rows in their order of ids, ids in their order of arrival)."""
-    parts = [(dense(block, D), block.ids.copy(), block.labels.copy()) for block in stream.blocks(units)]
+    parts = [(dense(block, D), block.ids.copy(), block.labels.copy()) for block in stream.blocks(units, then)]
     ids = np.concatenate([part[1] for part in parts])
     place = np.argsort(ids)
     return np.vstack([part[0] for part in parts])[place], ids, np.concatenate([part[2] for part in parts])[place]
@@ -131,6 +131,59 @@ def test_a_reader_that_stops_early_leaves_no_thread_behind(dataset, tmp_path):
     x, _, _ = seen(stream, units)  # and it still has all its buffers
     assert x.shape == (600, D)
     stream.close()
+
+
+@pytest.fixture
+def stored(dataset, tmp_path, monkeypatch):
+    """(a stream whose store has every chunk, what the store is asked for from now on)."""
+    stream = stream_of(dataset, store=RawStore(dataset, str(tmp_path)), threads=2)
+    seen(stream, [np.arange(dataset.n_chunks)])
+    asked, real = [], RawStore.read
+    monkeypatch.setattr(RawStore, "read", lambda store, unit, *a: asked.append(unit.tolist()) or real(store, unit, *a))
+    yield stream, asked
+    stream.close()
+    assert not [t for t in threading.enumerate() if t.name.startswith("bigclf-read")]
+
+
+@pytest.mark.timeout(30)
+def test_the_first_block_of_the_next_read_is_brought_at_the_end_of_this_one(rows, dataset, stored):
+    stream, asked = stored
+    units = np.array_split(np.random.default_rng(0).permutation(dataset.n_chunks), 5)
+    for _ in range(3):
+        x, _, _ = seen(stream, units, units)
+        np.testing.assert_array_equal(x, rows[0].toarray())
+        stream._begun.future.result()
+        asked.remove(units[0].tolist())  # once, for the read after this one
+    assert sorted(asked) == sorted(unit.tolist() for unit in [*units, *units[1:], *units[1:]])
+
+
+@pytest.mark.timeout(30)
+def test_a_read_other_than_the_promised_one_loses_no_row_and_no_buffer(rows, dataset, stored):
+    stream, _ = stored
+    generator = np.random.default_rng(0)
+    for turn in range(8):
+        units, then = (np.array_split(generator.permutation(dataset.n_chunks), 5) for _ in range(2))
+        if turn % 3 == 2:  # whoever reads breaks off, early or with the promised block under way
+            taken = stream.blocks(units, then)
+            for _ in range(turn // 2 + 1):
+                next(taken)
+            taken.close()
+        x, _, _ = seen(stream, units, then)
+        np.testing.assert_array_equal(x, rows[0].toarray())
+
+
+@pytest.mark.timeout(30)
+def test_a_damaged_record_of_the_promised_block_is_made_anew(rows, dataset, stored):
+    stream, _ = stored
+    units = [np.array([chunk]) for chunk in range(dataset.n_chunks)]
+    blocks = stream.blocks(units, units)
+    next(blocks)
+    stream.store.sums[0] += 1
+    list(blocks)
+    assert stream._begun.future.result() is None and stream.store.rebuilt == 1
+    x, _, _ = seen(stream, units)
+    np.testing.assert_array_equal(x, rows[0].toarray())
+    assert stream.store.has(0)
 
 
 @pytest.mark.timeout(30)

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,18 @@ from bigclf.block import Block, Entries, alike, concatenate, rows_of
 from bigclf.data.shards import release_unused
 from bigclf.data.store import Buffer, RawStore, Record
 
+Made = tuple[Block, Buffer | None]
 NOTHING = np.empty(0, np.int64)
 RELEASE_EVERY = 4  # decodes by Arrow; giving back costs a third of the speed of decoding, as every page is fetched anew
+
+
+class _Begun(NamedTuple):
+    """A block that was begun before anybody asked for it: its chunks, the block, whether nobody will, its readers."""
+
+    unit: np.ndarray
+    future: Future[Made | None]
+    given_up: threading.Event
+    pool: ThreadPoolExecutor
 
 
 class Stream:
@@ -38,6 +48,8 @@ class Stream:
         the blocks.
     buffers : blocks in memory at a time (at least 2); rows, nnz : size of the largest.
     meanwhile (attribute) : called while the next block is not ready and for as long as it returns True, or None.
+    copiers : of the readers, those that read where all is in the store (None: all) and its indices need no unpacking:
+        then they only copy, and more than there are cores beside the caller's would take turns with it.
     frugal : have Arrow give back, every few decodes, the memory it holds beyond what it needs (several times that).
     """
 
@@ -52,9 +64,10 @@ class Stream:
         rows: int = 0,
         nnz: int = 0,
         frugal: bool = True,
+        copiers: int | None = None,
     ) -> None:
         self.source, self.place, self.store, self.threads, self.ahead = source, place, store, threads, buffers
-        self.frugal = frugal
+        self.frugal, self.copiers = frugal, copiers
         self.waited = 0.0  # seconds in which nothing was at hand to learn from
         self.meanwhile: Callable[[], bool] | None = None
         self.bytes_decoded = self.bytes_stored = self._through_arrow = 0
@@ -64,6 +77,7 @@ class Stream:
         self._free: queue.SimpleQueue[Buffer] = queue.SimpleQueue()
         self._made = 0
         self._fetching: threading.Thread | None = None
+        self._begun: _Begun | None = None  # the first block of the read to come
         self._last: tuple[tuple[int, int], Block] | None = None
         self._locks: dict[tuple[int, int], threading.Lock] = {}
         self._guard = threading.Lock()
@@ -72,49 +86,80 @@ class Stream:
         same = (keys[:, 1:] == keys[:, :-1]).all(axis=0)
         self._cut = np.concatenate([same, [False]]) | np.concatenate([[False], same])  # chunks that share a row group
 
-    def blocks(self, units: Sequence[np.ndarray]) -> Iterator[Block]:
-        """One block a unit (an array of chunk numbers), in order."""
+    def blocks(self, units: Sequence[np.ndarray], then: Sequence[np.ndarray] = ()) -> Iterator[Block]:
+        """One block a unit (an array of chunk numbers), in order.
+
+        ``then`` : units of the read that most likely comes next: its first block, which nothing else would hide, is
+        brought from the store while the last ones of this read are worked on.
+        """
         if self.threads == 0:
             yield from self._in_turn(units)
             return
-        waiting: deque[Future[tuple[Block, Buffer | None]]] = deque()
-        todo = itertools.zip_longest(units, units[1:], fillvalue=NOTHING)
-        pool = ThreadPoolExecutor(self.threads, thread_name_prefix="bigclf-read")
+        before = self._begun
+        waiting: deque[Future[Made | None]] = deque(self._claimed(units))
+        todo = itertools.islice(itertools.zip_longest(units, units[1:], fillvalue=NOTHING), len(waiting), None)
+        copied = self.store is not None and not self.store.packs and self.store.stored.all()
+        readers = min(self.threads, self.copiers or self.threads) if copied else self.threads
+        pool = ThreadPoolExecutor(readers, thread_name_prefix="bigclf-read")
         if self.store is not None:
             self._writer = _Writer(self.store, self.threads)
         try:
-            for unit, coming in todo:
+            for unit, coming in itertools.islice(todo, self.ahead - len(waiting)):
                 waiting.append(pool.submit(self._make, unit, coming))
-                if len(waiting) >= self.ahead:
-                    break
             while waiting:
                 while self.meanwhile is not None and not waiting[0].done() and self.meanwhile():
                     pass
                 began = time.monotonic()
-                block, buffer = waiting.popleft().result()
+                block, buffer = waiting.popleft().result() or self._make(units[0], NOTHING)
                 self.waited += time.monotonic() - began
                 try:
                     yield block
                 finally:  # also when nobody asks for more
                     if buffer is not None:
                         self._free.put(buffer)
-                for unit, coming in itertools.islice(todo, 1):
-                    waiting.append(pool.submit(self._make, unit, coming))
+                if (more := next(todo, None)) is not None:
+                    waiting.append(pool.submit(self._make, *more))
+                elif self._begun is None and len(then) and self._stored(then[0]):
+                    self._begin(pool, then)
         finally:
             for future in waiting:
                 future.cancel()
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool.shutdown(wait=bool(waiting) or self._decoded or self._begun is None, cancel_futures=bool(waiting))
+            if before is not None:
+                before.pool.shutdown(wait=True)  # its threads have long ended
             for future in waiting:
-                if future.done() and not future.cancelled() and not future.exception():
-                    buffer = future.result()[1]
-                    if buffer is not None:
-                        self._free.put(buffer)
+                self._take_back(future)
             writer, self._writer = self._writer, None
             try:
                 if writer is not None:
                     writer.close()
             finally:
                 self._let_go()
+
+    def _begin(self, pool: ThreadPoolExecutor, units: Sequence[np.ndarray]) -> None:
+        """Bring the first block of a read to come; a buffer is free, since no unit waits for one any more."""
+        given_up = threading.Event()
+        coming = units[1] if len(units) > 1 else NOTHING
+        self._begun = _Begun(units[0], pool.submit(self._bring, units[0], coming, given_up), given_up, pool)
+
+    def _claimed(self, units: Sequence[np.ndarray]) -> list[Future[Made | None]]:
+        """The first of the units where it is under way already; what is under way of another read is given up."""
+        begun, self._begun = self._begun, None
+        if begun is None:
+            return []
+        if len(units) and np.array_equal(begun.unit, units[0]) and not begun.future.cancelled():
+            return [begun.future]
+        begun.given_up.set()
+        begun.pool.shutdown(wait=True)
+        self._take_back(begun.future)
+        return []
+
+    def _take_back(self, future: Future[Made | None]) -> None:
+        """The buffer of a block that nobody will ask for."""
+        if not future.cancelled() and future.exception() is None:
+            _, buffer = future.result() or (None, None)
+            if buffer is not None:
+                self._free.put(buffer)
 
     def _in_turn(self, units: Sequence[np.ndarray]) -> Iterator[Block]:
         try:
@@ -141,7 +186,8 @@ class Stream:
     def fetch(self, units: Sequence[np.ndarray]) -> None:
         """Have the system fetch what comes first of a read that is yet to begin, while other work is done."""
         if self.store is not None and self.threads:
-            chunks = itertools.chain.from_iterable(unit.tolist() for unit in units)
+            begun = self._begun is not None and np.array_equal(self._begun.unit, units[0])
+            chunks = itertools.chain.from_iterable(unit.tolist() for unit in units[begun:])
             self._join()
             self._fetching = threading.Thread(target=self.store.fetch, args=(chunks,), name="bigclf-fetch")
             self._fetching.start()
@@ -161,19 +207,14 @@ class Stream:
         for block in self.blocks([np.array([c]) for c in chunks]):
             buffer.put(block, row, entry)
             row, entry = row + block.n_rows, entry + block.nnz
+        self._claimed([])
         self._free, self._made = queue.SimpleQueue(), 0  # no more blocks are read
         return self._numbered(buffer.block(row, entry), chunks)
 
-    def _make(self, unit: np.ndarray, coming: np.ndarray) -> tuple[Block, Buffer | None]:
+    def _make(self, unit: np.ndarray, coming: np.ndarray) -> Made:
         """A block of the unit's chunks, and the buffer it lies in; ``coming`` : the unit after it."""
-        if self.store is not None and all(self.store.has(chunk) for chunk in unit):
-            buffer = self._buffer()
-            self.store.advise(unit, coming)
-            block = self.store.read(unit, buffer)
-            if block is not None:
-                self.bytes_stored += self.store.n_bytes_of(unit)
-                return self._numbered(block, unit), buffer
-            self._free.put(buffer)
+        if self._stored(unit) and (made := self._bring(unit, coming)) is not None:
+            return made
         if not self._decodes:
             block = alike(concatenate([self._decode(int(chunk)) for chunk in unit]))
             return self._numbered(block._replace(ids=np.empty(block.n_rows, np.int64)), unit), None
@@ -183,6 +224,25 @@ class Stream:
         except BaseException:
             self._free.put(buffer)
             raise
+
+    def _stored(self, unit: np.ndarray) -> bool:
+        return self.store is not None and all(self.store.has(chunk) for chunk in unit)
+
+    def _bring(self, unit: np.ndarray, coming: np.ndarray, given_up: threading.Event | None = None) -> Made | None:
+        """A block that is in the store, None when a record of it is not as it was written, or it is ``given_up``."""
+        assert self.store is not None
+        buffer = self._buffer()
+        self.store.advise(unit, coming)
+        try:
+            block = self.store.read(unit, buffer, given_up)
+        except BaseException:
+            self._free.put(buffer)
+            raise
+        if block is None:
+            self._free.put(buffer)
+            return None
+        self.bytes_stored += self.store.n_bytes_of(unit)
+        return self._numbered(block, unit), buffer
 
     def _numbered(self, block: Block, unit: np.ndarray) -> Block:
         """The block with its rows' places as ``ids``, in the memory that it has for them."""
@@ -250,6 +310,7 @@ class Stream:
 
     def close(self) -> None:
         self._join()
+        self._claimed([])
         if self.store is not None:
             self.store.remember()
             self.store.close()

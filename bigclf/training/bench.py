@@ -20,7 +20,7 @@ from bigclf.data.dataset import Dataset
 from bigclf.data.row_files import RowStore
 from bigclf.data.store import ROW_BYTES, RawStore, chunk_sizes, entry_bytes
 from bigclf.data.stream import Stream
-from bigclf.machine import memory_limit
+from bigclf.machine import cores, memory_limit
 from bigclf.methods.method import AGAIN, LEARN, SUM
 from bigclf.mixing import SUM as STEPS
 from bigclf.mixing import Mixture
@@ -352,9 +352,19 @@ class Bench:
         units = self._units(visit, group, drawn)
         if self._rows is not None:
             self._rows.expect(units)
-        for block in self.stream.blocks(units):
+        for block in self.stream.blocks(units, self._next_units(visit, group)):
             self._bytes += block.n_bytes
             yield block
+
+    def _next_units(self, visit: Visit, group: int) -> list[np.ndarray]:
+        """What is read after this visit, where that is known and comes from the store: of the only group, its next
+        part."""
+        alone = len(self.plan.groups) == 1 and visit.kind == "update"
+        if not alone or self.stream.store is None or not self.stream.threads:
+            return []
+        last = visit.segment == self.plan.segments - 1
+        ahead = visit._replace(epoch=visit.epoch + last, segment=0 if last else visit.segment + 1)
+        return self._units(ahead, group)
 
     def _units(self, visit: Visit, group: int, drawn: bool = False) -> list[np.ndarray]:
         """The chunks of each block that the visit reads; ``drawn`` : in a random order whatever the plan says."""
@@ -572,7 +582,7 @@ def stream_of(job: Job) -> Stream:
     size = max(plan.block_bytes, int(chunk_sizes(source).max(initial=0)))
     rows, nnz = size // ROW_BYTES + 1, size // entry_bytes(source) + 1
     return Stream(source, place, store=store, threads=plan.threads, buffers=plan.buffers, rows=rows, nnz=nnz,
-                  frugal=is_frugal(plan))  # fmt: skip
+                  frugal=is_frugal(plan), copiers=max(1, cores() - 1))  # fmt: skip
 
 
 def is_frugal(plan: Plan) -> bool:
