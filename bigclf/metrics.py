@@ -605,6 +605,14 @@ def trained_on_text(model: Model, share: float) -> str:
             + (f"; {held}" if held else ""))  # fmt: skip
 
 
+def seen_before_text(progressive: Mapping[str, Any]) -> str:
+    """What is to be said of a progressive error on rows that were no news to the model; nothing where they were."""
+    if not (share := progressive.get("seen")):
+        return ""
+    rows = "these rows" if share == 1 else f"about {100 * share:.0f} % of these rows"
+    return f"the model it began with was trained on {rows}: no estimate for others"
+
+
 def share_trained_on(model: Model, dataset: Any) -> float:
     """About which share of the rows the model was trained on, by the marks of the files, of which the chunks tell the
     rows, or of the raw files behind them, of which nothing does; 0 where none is known to."""

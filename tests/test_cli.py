@@ -291,6 +291,37 @@ def test_an_unfinished_run_is_not_trampled_on(place, tmp_path):
     assert not (tmp_path / "m.run").exists()
 
 
+def test_a_training_that_stopped_at_its_limits_goes_on(place, tmp_path):
+    words = ("fit", place / "shards", "-o", tmp_path / "m", "--tol", "1e-9")
+    _, err = bigclf(*words, "--epochs", 1, "--resume", code=4)
+    assert f"note: {tmp_path / 'm.run'}: no training to go on with, it begins anew" in err
+    out, err = bigclf(*words, "--epochs", 2, "--resume", code=4)
+    told = "a larger --epochs or --tol goes on from " + str(tmp_path / "m.run")
+    assert told in out and "2 epochs" in out and "begins anew" not in err
+    line = error_of(*words, "--epochs", 9, code=1)
+    assert f"m: exists; --resume goes on with its training in {tmp_path / 'm.run'}" in line
+    whole = bigclf("fit", place / "shards", "-o", tmp_path / "whole", "--tol", "1e-3", "--json")[0]
+    out, _ = bigclf(*words[:-1], "1e-3", "--epochs", 100, "--resume", "--json")
+    assert json.loads(out)["converged"] and json.loads(out)["run_dir"] is None and json.loads(whole)["converged"]
+    assert not (tmp_path / "m.run").exists()  # it is done
+    line = error_of(*words, "--resume", code=1)
+    assert "m: exists; there is no training in" in line and "--overwrite trains anew" in line
+    bigclf(*words, "--epochs", 1, "--run-dir", tmp_path / "other", "--overwrite", code=4)
+    bigclf("fit", place / "shards", "-o", tmp_path / "m", "--algo", "pa1", "--overwrite")
+    line = error_of(*words, "--run-dir", tmp_path / "other", "--resume", code=1)
+    assert "it did not come of the run in" in line
+
+
+def test_fit_and_inspect_do_not_praise_what_was_seen_before(place, tmp_path):
+    words = ("fit", place / "shards", "--algo", "pa1", "-o")
+    assert "each row judged before" in bigclf(*words, tmp_path / "m")[0]
+    seen = "the model it began with was trained on these rows: no estimate for others"
+    out, _ = bigclf(*words, tmp_path / "n", "--init", tmp_path / "m", "--report", tmp_path / "n.html")
+    assert seen in out and "each row judged before" not in out
+    assert seen in " ".join(bigclf("inspect", tmp_path / "n")[0].split())
+    assert seen in (tmp_path / "n.html").read_text()
+
+
 def test_nothing_but_the_run_is_removed_from_its_directory(place, tmp_path):
     (tmp_path / "m.run").mkdir()
     (tmp_path / "m.run" / "mine").write_text("")

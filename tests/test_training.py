@@ -30,7 +30,7 @@ from bigclf.methods import resolve
 from bigclf.training import fit
 from bigclf.training.plan import SLACK_BYTES, Sizes, _streamed, make_plan
 from bigclf.training.problems import make_problems
-from bigclf.training.run_directory import RunDirectory, differences
+from bigclf.training.run_directory import RunDirectory, differences, run_of
 
 D = 60
 SMALL = "17MB"  # Arrow's allocator and the queues take 12 of them: the rows do not stay
@@ -424,7 +424,7 @@ def test_a_finished_run_gives_its_model_and_an_empty_directory_starts_afresh(sha
 
 @pytest.mark.parametrize(
     ("change", "named"),
-    [({"C": 2.0}, "C"), ({"tol": 0.5}, "tol"), ({"loss": "squared_hinge"}, "loss"), ({"seed": 5}, "seed"),
+    [({"C": 2.0}, "C"), ({"tol": 0.05}, "tol"), ({"loss": "squared_hinge"}, "loss"), ({"seed": 5}, "seed"),
      ({"bias": None}, "bias"), ({"class_weight": {1: 2.0}}, "class_weights"), ({"algo": "pa1", "tol": None}, "method"),
      ({"dtype": "float32"}, "dtype")],
     ids=str,
@@ -436,6 +436,35 @@ def test_another_run_is_not_resumed_and_the_difference_is_named(shards, tmp_path
     with pytest.raises(RunError, match=f"differs in.*{named}"):
         fit(shards, resume=True, **{**given, **change})
     assert sorted(os.listdir(tmp_path / "run")) == before
+
+
+def test_a_run_that_stopped_goes_on_under_larger_limits_and_ends_at_a_larger_tolerance(tmp_path, quiet):
+    shards, given = small(tmp_path / "a"), {"run_dir": tmp_path / "run", **options()}
+    first = fit(shards, tol=1e-9, epochs=2, **given)
+    second = fit(shards, tol=1e-9, epochs=4, resume=True, **given)
+    assert [m.result_.stopped for m in (first, second)] == ["epochs"] * 2 and second.result_.epochs == 4
+    assert second.digest() == fit(shards, tol=1e-9, epochs=4, **options()).digest()
+    gap = second.certificate["gap"]
+    third = fit(shards, tol=2 * gap, epochs=4, resume=True, **given)  # near enough already: nothing is read
+    assert third.result_.converged and third.result_.stopped == "tolerance" and third.result_.epochs == 4
+    assert third.digest() == second.digest() and third.certificate["gap"] == gap
+    assert third.facts["run"] == first.facts["run"] == run_of(tmp_path / "run")
+    assert run_of(tmp_path / "none") is None
+
+
+def test_a_progressive_error_on_rows_seen_before_is_no_estimate(tmp_path, quiet):
+    shards, other = small(tmp_path / "a"), shards_of(tmp_path / "b", *random_rows(300, D, seed=5))
+    how = {"algo": "pa1", "epochs": 1, "progress": False}
+    first = fit(shards, **how)
+    again, elsewhere = (fit(data, init=first, **how).result_ for data in (shards, other))
+    both = fit([*shards.files, *other.files], init=first, **how).result_
+    assert again.progressive["seen"] == 1 and "error" not in repr(again)
+    assert "seen" not in first.result_.progressive | elsewhere.progressive and "error" in repr(elsewhere)
+    assert both.progressive["seen"] == shards.n_rows / (shards.n_rows + other.n_rows)
+    x, y = random_rows(40, D)
+    arrays = fit(x, y, **how)
+    assert fit(x, y, init=arrays, **how).result_.progressive["seen"] == 1
+    assert "seen" not in fit(x[:30], y[:30], init=arrays, **how).result_.progressive
 
 
 def test_other_data_are_not_resumed_on(tmp_path, quiet):

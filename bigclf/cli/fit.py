@@ -38,8 +38,9 @@ from bigclf.units import format_bytes, format_seconds, plural
               " better figure on --validate.")  # fmt: skip
 @click.option("--init", metavar="MODEL", help="A model to start from.")
 @click.option("--run-dir", metavar="DIR", help="Where checkpoints and history are kept  [default: MODEL.run, removed at"
-              " the end]")  # fmt: skip
-@click.option("--resume", is_flag=True, help="Go on with the run in the run directory, if there is one.")
+              " the end unless it can be gone on with]")  # fmt: skip
+@click.option("--resume", is_flag=True, help="Go on with the run in the run directory, if there is one; also with one"
+              " that stopped at its limits, under larger ones or a larger --tol.")  # fmt: skip
 @click.option("--checkpoint-every", type=click.FloatRange(0), metavar="SECONDS", help="Time between checkpoints.")
 @terminal.workers_option
 @click.option("--groups", type=click.IntRange(1), help="Virtual workers; changes the result, and is recorded.")
@@ -69,8 +70,8 @@ def command(
 ) -> None:  # fmt: skip
     """Train a model on the shards DATA (a directory, a glob or files), or on raw tables and texts.
 
-    Exit code 4: stopped at its limits before the tolerance; the model is written all the same. 5: the cluster was
-    lost; the last line says how to go on.
+    Exit code 4: stopped at its limits before the tolerance; the model is written all the same, and the same line with
+    --resume and larger limits or a larger --tol goes on. 5: the cluster was lost; the last line says how to go on.
     """
     overwrite, resume = options.pop("overwrite"), options["resume"]
     test, holdout, asked = options.pop("test"), options.pop("holdout"), columns.Asked.taken(options)
@@ -80,6 +81,8 @@ def command(
     if report and files_exist(report) and not (overwrite or resume):
         raise RunError(f"{report}: exists; add --overwrite to replace it")
     prepare(model, run_dir, overwrite=overwrite, resume=resume)
+    if resume and not has_checkpoint(run_dir):
+        terminal.say("note:", f"{run_dir}: no training to go on with, it begins anew", "yellow")
     keywords = fit_keywords(ctx, options)
     with terminal.usage_errors():
         from bigclf.training.fitting import arguments_of, fit, refuse_early
@@ -102,20 +105,21 @@ def command(
         if own_directory and not isinstance(error, Interrupted | ClusterError) and not has_checkpoint(run_dir):
             clear_run(run_dir)
         raise
+    kept = not own_directory or can_go_on(trained)
     if holdout:
         test = columns.held_out(list(data), rows, keywords, holdout, bad)
     measured = None if test is None else measure(trained, test, bad)
     if holdout:
-        keep_held_out(trained, holdout, measured, [model] if own_directory else [model, kept_model(run_dir)])
+        keep_held_out(trained, holdout, measured, [model, kept_model(run_dir)] if kept else [model])
     if report:
         write_report(trained, report, model, options["validate"])
-    if own_directory:
+    if not kept:
         clear_run(run_dir)
     if as_json:
         figures = {} if measured is None else {"evaluation": measured.to_dict()}
-        terminal.emit_json({**summary(trained, model), **figures})
+        terminal.emit_json({**summary(trained, model), "run_dir": run_dir if kept else None, **figures})
     else:
-        print_fit(trained, model, test is None)
+        print_fit(trained, model, run_dir, test is None)
         if report:
             click.echo(f"  report: {report}")
         if measured is not None:
@@ -164,8 +168,10 @@ def prepare(model: str, run_dir: str, *, overwrite: bool, resume: bool) -> None:
     if files.is_directory(model):
         raise RunError(f"{model}: a directory; name the file that the model goes to")
     has_run = files.exists(files.join(run_dir, "run.json"))
-    if files.exists(model) and not overwrite and not (resume and has_run):
-        raise RunError(f"{model}: exists; add --overwrite to replace it")
+    if files.exists(model) and not overwrite:
+        own = has_run and is_of_run(model, run_dir)
+        if not (resume and own):
+            raise RunError(f"{model}: exists; {what_to_do(model, run_dir, has_run, own, resume)}")
     directory = files.parent_directory(model)
     files.make_directory(directory)
     files.probe_writable(directory)
@@ -173,6 +179,28 @@ def prepare(model: str, run_dir: str, *, overwrite: bool, resume: bool) -> None:
         if not overwrite:
             raise RunError(f"{run_dir}: an earlier run; --resume goes on with it, --overwrite starts afresh")
         clear_run(run_dir)
+
+
+def is_of_run(model: str, run_dir: str) -> bool:
+    """Whether the model in a file came of the run in ``run_dir``, which may go on and replace it."""
+    from bigclf.model import load
+    from bigclf.training.run_directory import run_of
+
+    try:
+        return load(model).facts.get("run", "") == run_of(run_dir)
+    except BigclfError:  # a file of another kind
+        return False
+
+
+def what_to_do(model: str, run_dir: str, has_run: bool, own: bool, resume: bool) -> str:
+    """Advice where there is a model in the place of the one to be trained."""
+    if own:
+        return f"--resume goes on with its training in {run_dir}, --overwrite trains anew and replaces it"
+    if not resume:
+        return "add --overwrite to replace it"
+    if has_run:
+        return f"it did not come of the run in {run_dir}; --overwrite goes on with that and replaces it"
+    return f"there is no training in {run_dir} to go on with; --overwrite trains anew and replaces it"
 
 
 def clear_run(directory: str) -> None:
@@ -246,6 +274,22 @@ def stopped_early(model: Any) -> bool:
     return result.certificate is not None or result.stopped == "seconds"
 
 
+def can_go_on(model: Any) -> bool:
+    """True when a run that stopped early would come nearer to its tolerance with more time."""
+    return stopped_early(model) and model.result_.stopped != "stalled"
+
+
+def how_to_go_on(model: Any, run_dir: str) -> str:
+    """What is to be said of a run that stopped early."""
+    result = model.result_
+    if not can_go_on(model):
+        return terminal.poor("not converged: floating point tells no better answer") + "; give it a larger --tol"
+    limit = "--max-seconds" if result.stopped == "seconds" else "--epochs"
+    or_tolerance = " or --tol" * (result.certificate is not None)
+    return (terminal.poor(f"not converged: stopped at its limit of {result.stopped}")
+            + f"; the same line with --resume and a larger {limit}{or_tolerance} goes on from {run_dir}")  # fmt: skip
+
+
 def summary(model: Any, path: str) -> dict[str, Any]:
     """What ``--json`` prints of a training."""
     result = model.result_
@@ -276,7 +320,7 @@ def measure(model: Any, test: Any, bad: dict[str, Any]) -> Any:
         return evaluate(model, test, **(bad if is_stored(test) and model.is_raw(test) else {}))
 
 
-def print_fit(model: Any, path: str, advise: bool = True) -> None:
+def print_fit(model: Any, path: str, run_dir: str, advise: bool = True) -> None:
     result = model.result_
     method = dict(model.method)
     name = method.pop("name", "?")
@@ -298,10 +342,7 @@ def print_fit(model: Any, path: str, advise: bool = True) -> None:
         indent="  ",
     )
     if stopped_early(model):
-        click.echo(
-            "  " + terminal.poor(f"not converged: stopped at its limit of {result.stopped}")
-            + "; give it more, or a larger --tol"
-        )  # fmt: skip
+        click.echo(f"  {how_to_go_on(model, run_dir)}")
     accuracy = (model.facts.get("validation") or {}).get("accuracy")
     if advise and accuracy is not None:
         from bigclf.explaining import giving_away
@@ -319,16 +360,21 @@ def quality(model: Any) -> str | None:
     if text := certificate_text(result.certificate):
         return colour(text)
     if result.progressive:
+        colour = terminal.poor if "seen" in result.progressive else colour
         return colour(progressive_text(result.progressive))
     return None
 
 
 def progressive_text(progressive: dict[str, Any]) -> str:
-    rows = progressive.get("rows")
+    from bigclf.metrics import seen_before_text
+
+    rows, seen = progressive.get("rows"), seen_before_text(progressive)
     over = f" over {plural(rows, 'row')}" if rows else ""
     if "mean_loss" in progressive:
-        return f"loss of {progressive['mean_loss']:.6g} a row, each judged before it was learned from{over}"
-    return f"{100 * progressive['error']:.2f} % wrong, each row judged before it was learned from{over}"
+        judged = f"loss of {progressive['mean_loss']:.6g} a row", ", each judged before it was learned from"
+    else:
+        judged = f"{100 * progressive['error']:.2f} % wrong", ", each row judged before it was learned from"
+    return f"{judged[0]}{over}; {seen}" if seen else f"{judged[0]}{judged[1]}{over}"
 
 
 def trace_text(history: list[dict[str, Any]], most: int = 6) -> str:

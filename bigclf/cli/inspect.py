@@ -205,13 +205,17 @@ def _listed(classes: list[str], most: int = 8) -> str:
 
 def _training_facts(facts: dict[str, Any]) -> list[tuple[str, Any]]:
     """How it was trained: what a person asks first, then whatever else is short."""
+    from bigclf.metrics import seen_before_text
+
     facts = dict(facts)
     rows, nnz, stopped = facts.pop("n_rows", None), facts.pop("nnz", None), facts.pop("stopped", None)
     parts = [plural(facts.pop(name), name[:-1]) for name in ("reads", "epochs") if name in facts]
     if "seconds" in facts:
         parts.append(format_seconds(facts.pop("seconds")))
     progressive = facts.pop("progressive", None) or {}
-    facts.pop("converged", None)
+    for name in ("converged", "run"):
+        facts.pop(name, None)
+    seen = f"; {text}" if (text := seen_before_text(progressive)) else ""
     repeatable = facts.pop("repeatable", True)
     judged = validation_text(facts.pop("validation", None), facts.get("best_epoch"))
     held = facts.pop("held_out", None)
@@ -222,8 +226,8 @@ def _training_facts(facts: dict[str, Any]) -> list[tuple[str, Any]]:
         ("in", ", ".join(parts)),
         ("stopped by", stopped),
         ("repeatable", None if repeatable else NOT_REPEATABLE),
-        ("progressive error", f"{100 * progressive['error']:.2f} %" if "error" in progressive else None),
-        ("progressive loss", f"{progressive['mean_loss']:.6g} a row" if "mean_loss" in progressive else None),
+        ("progressive error", f"{100 * progressive['error']:.2f} %{seen}" if "error" in progressive else None),
+        ("progressive loss", f"{progressive['mean_loss']:.6g} a row{seen}" if "mean_loss" in progressive else None),
         ("validation", judged),
         ("held out", held_text(held)),
         *rest,

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bigclf.metrics import seen_before_text
 from bigclf.reporting import curves
 from bigclf.reporting.page import Bar, Figure, Page, Section, Shade, Table, Tile
 from bigclf.reporting.pictures import Line, chart
@@ -103,8 +104,9 @@ def _quality_tiles(subject: Subject) -> list[Tile]:
         )
     progressive = facts.get("progressive") or {}
     if certificate is None and "error" in progressive:
-        note = "each row judged before it was learned from"
-        found.append(Tile("Progressive error", f"{100 * progressive['error']:.2f} %", note))
+        seen = seen_before_text(progressive)
+        note, tone = seen or "each row judged before it was learned from", "poor" if seen else ""
+        found.append(Tile("Progressive error", f"{100 * progressive['error']:.2f} %", note, tone))
     if facts.get("converged") is False:
         found.append(Tile("Ended by", str(facts.get("stopped")), "before its tolerance", "poor"))
     return found
@@ -307,7 +309,8 @@ def training_section(subject: Subject) -> Section:
             section.facts.append(("largest violation of optimality", f"{certificate['violation']:.2e}"))
     elif (progressive := facts.get("progressive") or {}).get("rows"):
         section.text = (
-            "The method has no certificate. Each row of the first epoch was judged before it was learned from."
+            "The method has no certificate. Each row of the first epoch was judged before it was learned from"
+            + (f", but {seen}." if (seen := seen_before_text(progressive)) else ".")
         )
         each = "" if progressive["rows"] == facts.get("n_rows") else ", once for each class"
         section.facts = [
@@ -396,7 +399,8 @@ def _errors(subject: Subject) -> Figure | None:
 
 
 def _progressive(subject: Subject) -> Figure | None:
-    curve = (facts_of(subject).get("progressive") or {}).get("curve") or []
+    progressive = facts_of(subject).get("progressive") or {}
+    curve = progressive.get("curve") or []
     if len(curve) < 2:
         return None
     rows, mistakes = np.array([point[:2] for point in curve], float).T
@@ -407,7 +411,9 @@ def _progressive(subject: Subject) -> Figure | None:
         "wrong so far, %",
         log_x=True,
     )
-    return Figure("Progressive error", drawing, "Each row judged before it was learned from, mean of all so far.")
+    but = f"; {seen}" if (seen := seen_before_text(progressive)) else ""
+    told = f"Each row judged before it was learned from, mean of all so far{but}."
+    return Figure("Progressive error", drawing, told)
 
 
 def validation_text(found: dict[str, float] | None) -> str:

@@ -33,7 +33,16 @@ from bigclf.training.book import Patience
 from bigclf.training.choice import Asked, choose
 from bigclf.training.engines import Engine, LocalEngine
 from bigclf.training.memory import PeakMemory, anonymous_bytes
-from bigclf.training.outcome import Result, class_columns, grown, model_of, result_of, validation, warn_of_limits
+from bigclf.training.outcome import (
+    Result,
+    class_columns,
+    grown,
+    model_of,
+    result_of,
+    share_seen,
+    validation,
+    warn_of_limits,
+)
 from bigclf.training.plan import Plan, settle
 from bigclf.training.problems import Problem, class_weight_array, make_problems, regression_problem, require_few
 from bigclf.training.run import Run
@@ -128,7 +137,8 @@ def fit(
         started here; else a Dask client, a cluster object or a scheduler's address.
     patience : of a cluster, in seconds: {"stale": without a sign of life a worker is given up on (10), "least": every
         visit may take (30), "idle": without any worker until the run gives up (300)}; others in ``training/book.py``.
-    run_dir : directory for checkpoints (at most every ``checkpoint_every`` seconds) and history; ``resume`` goes on.
+    run_dir : directory for checkpoints (at most every ``checkpoint_every`` seconds) and history; ``resume`` goes on,
+        also where the run stopped at its limits: with larger ones or a larger ``tol``. Where there is no run it begins.
     local_dir : keep the raw store there for later runs; None: a nameless file on local disk for this run.
     on_bad_rows : "error", the only choice here: bad rows of text are dealt with by ``convert``.
     on_change : "error", the only choice: files that change while they are read end the run.
@@ -443,18 +453,20 @@ def _train(
         if directory is not None:
             directory.acquire()
             stack.callback(directory.release)
-            before = directory.begin(_asked(source, problems, plan, options), options["resume"])
-            finished = _finished(directory, limits) if before else None
+            before = directory.begin(_asked(source, problems, plan, options), options["resume"], may_loosen=True)
+            finished = _finished(directory, limits, options["tol"]) if before else None
             if finished is not None:
                 return finished
         run, history = stack.enter_context(conducted(source, problems, plan, options, link, directory))
         result = result_of(run, plan, history, peak, source)
         result.chosen = options["chosen"]
+        if options["init"] is not None and (seen := share_seen(options["init"], source)):
+            result.progressive["seen"] = seen
         model = model_of(run, source, result, options)
         if directory is not None:
             if history:
                 directory.record(history[-1], now=True)
-            model.facts["limits"] = limits
+            model.facts |= {"limits": limits, "run": directory.run}
             model.save(directory.file("model.bigclf"))
         result.memory["peak"] = max(result.memory["peak"], peak.peak)  # making and writing the model, too
     if not result.converged:
@@ -586,13 +598,14 @@ def _asked(source: Any, problems: list[Problem], plan: Plan, options: dict[str, 
     }
 
 
-def _finished(directory: RunDirectory, limits: dict[str, Any]) -> Model | None:
-    """The model of a run that ended, if it may not go on under these limits."""
+def _finished(directory: RunDirectory, limits: dict[str, Any], tol: float | None) -> Model | None:
+    """The model of a run that ended, if it may not go on under these limits and this tolerance."""
     path = directory.file("model.bigclf")
     if not files.exists(path):
         return None
     model = load(path)
-    if model.facts.get("stopped") in ("tolerance", "settled") or model.facts.get("limits") == limits:
+    same = model.facts.get("limits") == limits and model.facts.get("tol") == tol
+    if model.facts.get("stopped") in ("tolerance", "settled") or same:
         held = json.loads(json.dumps(model.facts))
         model.result_ = Result(
             directory.history(), model.certificate, held["progressive"], held["plan"], bool(held["converged"]),

@@ -10,6 +10,7 @@ import numpy as np
 
 from bigclf.errors import ConvergenceWarning, DataError
 from bigclf.methods import touched
+from bigclf.metrics import share_trained_on
 from bigclf.model import Model, all_finite, is_stored
 from bigclf.progress import quality_text
 from bigclf.training.book import Patience
@@ -39,7 +40,8 @@ class Result:
         violation, and ``problems`` with each one's.
     progressive : rows, mistakes, error (mean_loss) of the first epoch, each row judged before it was learned from; of
         one problem learned online in one group also ``curve``, (rows, mistakes, sum of losses) so far after 64 rows,
-        77, 92 and so on, each a fifth more.
+        77, 92 and so on, each a fifth more; and ``seen``, about which share of the rows the model of ``init`` was
+        trained on, where that is known: then it is no estimate for other rows.
     plan : as in ``run.json``; memory : bytes ``base`` (interpreter and libraries), ``planned`` (without the
         room for decoding where the raw store had every row, and for touched places that did not come to be), ``peak``
         (anonymous).
@@ -69,7 +71,8 @@ class Result:
 
     def __repr__(self) -> str:
         """What a person wants to know first; the rest is a long page."""
-        how_good = quality_text(self.certificate or self.progressive or {})
+        progressive = {} if not self.progressive or "seen" in self.progressive else self.progressive
+        how_good = quality_text(self.certificate or progressive)
         told = f"{plural(self.epochs, 'epoch')}, {plural(self.reads, 'read')}, {format_seconds(self.seconds)}"
         return f"<Result: {told}{', ' * bool(how_good)}{how_good}; stopped by: {self.stopped}>"
 
@@ -240,6 +243,11 @@ def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMem
         ],
         repeatable=not plan.opportunistic,
     )
+
+
+def share_seen(init: Model, source: Any) -> float:
+    """About which share of the rows of ``source`` a run that begins with ``init`` does not see for the first time."""
+    return 1.0 if init.facts.get("data") == source.digest else share_trained_on(init, source)
 
 
 def _untouched(run: Run, plan: Plan) -> int:

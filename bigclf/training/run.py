@@ -670,12 +670,17 @@ class Run:
         return Checkpoint(arrays, rows, facts)
 
     def go_further(self) -> None:
-        """A run that stopped at its limits goes on when it is given further ones."""
-        further = [s for s in self.status if s.over and s.epochs < self.epochs and not (s.settled or s.dropped)]
+        """A run that stopped at its limits goes on when it is given further ones, or ends by a larger tolerance."""
+        tol = -1.0 if self.tol is None else self.tol
+        reached = [s for s in self.status if not s.done and s.gap is not None and s.gap <= tol]
+        for status in reached:
+            status.done, status.stalled = True, False
+        left = [s for s in self.status if not s.done]
+        further = [s for s in left if s.over and s.epochs < self.epochs and not (s.settled or s.dropped)]
         for status in further:
             status.over = False
-        if further or self.stopped == "seconds":
-            self.stopped = ""
+        if reached or further or self.stopped == "seconds":
+            self.stopped = "" if self._todo() else self._ending()
 
     def restore(self, saved: Checkpoint) -> None:
         """Take up a checkpoint of the same run."""

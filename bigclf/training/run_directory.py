@@ -77,8 +77,14 @@ class RunDirectory:
 
     # What was asked
 
-    def begin(self, asked: dict[str, Any], resume: bool) -> dict[str, Any] | None:
+    @property
+    def run(self) -> str | None:
+        """What tells this run from runs of other data or parameters, once it has begun."""
+        return self._run
+
+    def begin(self, asked: dict[str, Any], resume: bool, *, may_loosen: bool = False) -> dict[str, Any] | None:
         """Write ``run.json``, or on resume compare it; returns what an earlier start had written, if anything.
+        ``may_loosen`` : the run may go on under a larger tolerance.
 
         Raises
         ------
@@ -96,10 +102,13 @@ class RunDirectory:
             raise RunError(f"{self.file('run.json')} is damaged: {error}; use another run directory") from None
         if before.get("version", 0) > VERSION:
             raise RunError(f"{self.path} was written by a newer bigclf (run format {before['version']})")
-        lines = differences(before.get("identity", {}), json.loads(json.dumps(asked["identity"])))
+        was, now = before.get("identity", {}), json.loads(json.dumps(asked["identity"]))
+        if may_loosen and _is_looser(now.get("tol"), was.get("tol")):
+            now["tol"] = was["tol"]
+        lines = differences(was, now)
         if lines:
             raise RunError(f"{self.path} holds another run; it differs in: " + "; ".join(lines))
-        self._run = _told(before.get("identity", {}))
+        self._run = _told(was)
         return before
 
     # History
@@ -319,6 +328,15 @@ def groups_before(path: Any) -> int | None:
         return None
 
 
+def run_of(path: Any) -> str | None:
+    """What tells the run of a directory from others, as its model has it (``facts["run"]``); None where none lies
+    there."""
+    try:
+        return _told(json.loads(files.read_text(files.join(files.absolute(path), "run.json")))["identity"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def differences(before: Any, now: Any, name: str = "") -> Iterator[str] | list[str]:
     """``path: before -> now`` for every leaf in which two JSON values differ."""
     if isinstance(before, dict) and isinstance(now, dict):
@@ -332,6 +350,10 @@ def differences(before: Any, now: Any, name: str = "") -> Iterator[str] | list[s
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _is_looser(tol: float | None, before: float | None) -> bool:
+    return tol is not None and before is not None and tol > before
 
 
 def _told(identity: Any) -> str:
