@@ -10,6 +10,8 @@ from making import block_of, interrupted_after, random_rows, shards_of
 
 import bigclf
 from bigclf.cli import main
+from bigclf.data import stream
+from bigclf.data.store import chunk_sizes
 from bigclf.data.stream import Stream
 from bigclf.methods import METHODS, SCHEDULES, resolve
 from bigclf.training import fit
@@ -132,6 +134,23 @@ def test_blocks_are_as_large_as_the_memory_allows(shards):
     for schedule in ("selective", "cached"):
         plan, _ = plan_of(shards, schedule=schedule)
         assert plan.memory["planned"] <= 14_800_000 and plan.set_rows > 0 and plan.block_bytes < sizes[-1]
+
+
+@every_schedule
+def test_as_many_blocks_are_in_memory_as_the_plan_counts(shards, schedule, monkeypatch):
+    made = []
+
+    class Counted(stream.Buffer):
+        def __init__(self, *shape):
+            made.append(shape)
+            super().__init__(*shape)
+
+    monkeypatch.setattr(stream, "Buffer", Counted)
+    plan = fit(shards, tol=0.5, epochs=2, threads=2, **given(schedule)).result_.plan
+    largest = max(plan["block_bytes"], int(chunk_sizes(shards).max()))
+    # a row of them takes 144 bytes, and 40 of the one block that is learned from: less than another block
+    assert len(made) == plan["buffers"] == plan["memory"]["blocks"] // largest
+    assert (plan["buffers"] == 2) == (schedule in ("fixed", "selective"))
 
 
 @every_other

@@ -525,19 +525,30 @@ class Sizes:
         """Sums over features of conjugate gradients: where v of a certificate made alone is idle, no more than that."""
         return 0 if has_set and self.k == 1 else self.at_once * self.weights
 
-    def blocks(self, size: int, buffers: int = BUFFERS) -> int:
-        """So many blocks of ``size`` bytes, and what a problem needs beside the one it is at."""
+    def blocks(self, size: int, buffers: int | None = None) -> int:
+        """So many blocks (None: the fewest) of ``size`` bytes, and what a problem needs beside the one it is at."""
+        buffers = buffers or self.buffers
         rows = max(self.chunk_rows, int(size / max(1, raw_row_bytes(self.source))) + 1)
         return (buffers + self.joined) * max(size, self.chunk) + rows * self.view
 
     @property
+    def of_its_size(self) -> bool:
+        """Whether the schedule has blocks as large as memory allows."""
+        return self.schedule in ("fixed", "selective")
+
+    @property
+    def buffers(self) -> int:
+        """The fewest blocks in memory at a time."""
+        return BUFFERS_OF_SIZED if self.of_its_size else BUFFERS
+
+    @property
     def joined(self) -> int:
-        """1 where a block may be made of chunks that are in memory beside it."""
-        return int(self.in_memory or self.schedule in ("fixed", "selective"))
+        """1 where a block is made beside those in memory, and not where one lay before: of the caller's arrays."""
+        return int(self.in_memory)
 
     def largest_block(self, room: int) -> int:
         """The size of which ``blocks`` fit in ``room`` bytes, at least a chunk and at most all rows."""
-        view, held = self.view, BUFFERS + self.joined
+        view, held = self.view, self.buffers + self.joined
         most = (room - view) / (held + view / max(1, raw_row_bytes(self.source)))
         most = min(most, (room - self.chunk_rows * view) / held)  # rows of a chunk may be shorter than others
         return max(self.chunk, min(self.data, int(most)))
@@ -559,8 +570,7 @@ def _streaming(sizes: Sizes, left: int, least_set: int, useful: int) -> Streamin
     least_set : bytes of a working set in the least, 0 where there is none; useful : see ``_useful``.
     """
     least, second = sizes.blocks(sizes.chunk), sizes.decoding
-    of_its_size = sizes.schedule in ("fixed", "selective")
-    among_others = not of_its_size and (least_set > 0 or sizes.steps_by_sums)
+    among_others = not sizes.of_its_size and (least_set > 0 or sizes.steps_by_sums)
     if among_others:
         largest = max(1, BLOCK_BYTES // sizes.chunk) * sizes.chunk
         aside = max(int(BLOCK_SHARE * left), left - useful)
@@ -572,9 +582,9 @@ def _streaming(sizes: Sizes, left: int, least_set: int, useful: int) -> Streamin
     part = aside if among_others else int(BLOCK_SHARE * aside)  # for the second thread
     readers = DECODERS if 0 < second <= part else 1
     spare = aside - (second if readers == DECODERS else 0 if among_others else part)
-    if of_its_size:
-        return Streaming(readers, sizes.largest_block(least + spare), BUFFERS_OF_SIZED, left - aside)
-    size, buffers = sizes.chunk, BUFFERS
+    if sizes.of_its_size:
+        return Streaming(readers, sizes.largest_block(least + spare), sizes.buffers, left - aside)
+    size, buffers = sizes.chunk, sizes.buffers
     most = BLOCK_BYTES if among_others else MIXED_BYTES if sizes.method.certificate else 0
     while 2 * size <= most and sizes.blocks(2 * size) <= least + spare:
         size *= 2
@@ -621,7 +631,7 @@ def _streamed(sizes: Sizes, memory: int, again: bool) -> tuple[dict[str, Any], d
     room = way.room
     if "decoding" in parts:
         parts["decoding"] = way.readers * sizes.decoding
-    parts["blocks"] = sizes.blocks(way.size, max(BUFFERS, way.buffers))
+    parts["blocks"] = sizes.blocks(way.size, way.buffers)
     set_rows = set_nnz = collected = 0
     if sizes.collects:
         beside = parts.pop("columns") - sum(sizes.collection(0).values())
