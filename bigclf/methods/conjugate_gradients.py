@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigclf.jit import axpy, dot, inlined, inner, kernel, prefetch_ahead
+from bigclf.jit import axpy, dot_ahead, inlined, inner, kernel, prefetch_ahead
 from bigclf.losses import LOGISTIC, dual_diagonal, is_regression
 
 # Of the face's rows: where more would leave it, it is not the right one; and how many faces one after the other, before
@@ -107,12 +107,11 @@ def begin(block, face, shared, rows, loss):  # type: ignore[no-untyped-def]
     """Gradient, diagonal and the first direction; returns r.z with z = r / diagonal."""
     weights, last, rz = shared.weights, shared.weights.size - 1, np.float64(0)
     for k in range(face.rows.size):
-        prefetch_ahead(block, face.rows, k)
         i = face.rows[k]
         a, t, d = rows.alpha[block.ids[i]], block.labels[i], loss.diagonal / (loss.C * block.weights[i])
         s = t if loss.signed else 1.0
         slope = 1.0 if loss.signed else t - loss.epsilon if a > 0 else t + loss.epsilon
-        g = slope - s * (dot(block, i, weights) + loss.bias * weights[last]) - d * a
+        g = slope - s * (dot_ahead(block, face.rows, k, weights) + loss.bias * weights[last]) - d * a
         q = block.norms[i] + loss.bias * loss.bias + d
         face.start[k], face.step[k], face.gradient[k], face.residual[k], face.diagonal[k] = a, 0.0, g, g, q
         face.direction[k] = g / q
@@ -133,11 +132,10 @@ def multiply(block, face, loss):  # type: ignore[no-untyped-def]
         total[last] += loss.bias * step
     curvature, apart = np.float64(0), np.float64(0)
     for k in range(face.rows.size):
-        prefetch_ahead(block, face.rows, k)
         i, p = face.rows[k], face.direction[k]
         s = block.labels[i] if loss.signed else 1.0
         d = loss.diagonal / (loss.C * block.weights[i])
-        face.image[k] = s * (dot(block, i, total) + loss.bias * total[last]) + d * p
+        face.image[k] = s * (dot_ahead(block, face.rows, k, total) + loss.bias * total[last]) + d * p
         curvature += p * face.image[k]
         apart += p * face.diagonal[k] * p
     return curvature, apart

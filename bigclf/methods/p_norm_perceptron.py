@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import axpy, dot, entry, kernel, prefetch_ahead
+from bigclf.jit import axpy, dot_ahead, entry, kernel, prefetch_ahead, prefetch_weights
 
 
 class Shared(NamedTuple):
@@ -41,12 +41,13 @@ def p_norm_perceptron(block, order, shared, rows, params, scores):  # type: igno
     last = theta.size - 1
     mistakes = 0
     for k in range(order.size):
-        prefetch_ahead(block, order, k)
         i = order[k]
         y = block.labels[i]
         if power == 1:
-            m = y * (dot(block, i, theta) + params.bias * theta[last])
+            m = y * (dot_ahead(block, order, k, theta) + params.bias * theta[last])
         else:
+            prefetch_ahead(block, order, k)
+            prefetch_weights(block, order, k, theta)
             most = params.bias * abs(np.float64(theta[last]))
             for p in range(block.indptr[i], block.indptr[i + 1]):
                 most = max(most, abs(np.float64(theta[block.indices[p]])))

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import axpy, dot, inner, kernel, prefetch_ahead
+from bigclf.jit import axpy, dot, dot_ahead, inner, kernel
 from bigclf.losses import is_regression, loss_value, slope
 
 SMALLEST = 1e-9  # scale below which v is multiplied out, so that neither over- nor underflows
@@ -71,11 +71,10 @@ def pegasos(loss: int):  # type: ignore[no-untyped-def]
         while first < order.size:
             end = min(order.size, first + params.batch)
             for k in range(first, end):
-                prefetch_ahead(block, order, k)
                 i = order[k]
                 y, c = block.labels[i], block.weights[i]
                 sign = 1.0 if regression else y
-                m = sign * scale[0] * (dot(block, i, weights) + params.bias * weights[last])
+                m = sign * scale[0] * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
                 value = loss_value(loss, m, y, e)
                 mistakes += value > 0 if regression else m <= 0
                 total += c * value

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import axpy, dot, entry, kernel, prefetch_ahead
+from bigclf.jit import axpy, dot_ahead, entry, kernel
 
 
 class Shared(NamedTuple):
@@ -56,10 +56,9 @@ def voted_perceptron(block, order, shared, rows, params, scores):  # type: ignor
     last = weights.size - 1
     mistakes, updates, loss = 0, 0, np.float64(0)
     for k in range(order.size):
-        prefetch_ahead(block, order, k)
         i, n = order[k], kept[0]
         y = block.labels[i]
-        m = y * (dot(block, i, weights) + params.bias * weights[last])
+        m = y * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
         if m > 0:
             votes[n - 1] += kept[1] == 0
             continue

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import axpy, entry, inlined, kernel, prefetch_ahead
+from bigclf.jit import axpy, entry, inlined, kernel, prefetch_ahead, prefetch_weights
 from bigclf.mixing import Rule, accumulate, interpolate
 
 
@@ -112,6 +112,7 @@ def winnow(block, order, shared, rows, params, scores):  # type: ignore[no-untyp
     mistakes = 0
     for k in range(order.size):
         prefetch_ahead(block, order, k)
+        prefetch_weights(block, order, k, theta)
         i = order[k]
         y = block.labels[i]
         grow(block, i, theta, largest)
@@ -137,6 +138,7 @@ def winnow2(block, order, shared, rows, params, scores):  # type: ignore[no-unty
     mistakes = 0
     for k in range(order.size):
         prefetch_ahead(block, order, k)
+        prefetch_weights(block, order, k, theta)
         i = order[k]
         y = block.labels[i]
         grow(block, i, theta, largest)
