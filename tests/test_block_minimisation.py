@@ -145,6 +145,16 @@ def test_as_many_blocks_are_in_memory_as_the_plan_counts(shards, schedule, monke
             made.append(shape)
             super().__init__(*shape)
 
+    def held_up(self, *units):
+        """Whoever learns is slower than the readers are."""
+        for block in blocks(self, *units):
+            end = time.monotonic() + 10
+            while len(made) < self.ahead and time.monotonic() < end:
+                time.sleep(0.001)
+            yield block
+
+    blocks = stream.Stream.blocks
+    monkeypatch.setattr(stream.Stream, "blocks", held_up)
     monkeypatch.setattr(stream, "Buffer", Counted)
     plan = fit(shards, tol=0.5, epochs=2, threads=2, **given(schedule)).result_.plan
     largest = max(plan["block_bytes"], int(chunk_sizes(shards).max()))
