@@ -125,14 +125,14 @@ class VowpalWabbit:
                     out.write(f"{y} | " + " ".join(f"{j}:{value:.7g}" for j, value in entries) + "\n")
         return path
 
-    def learner(self, name: str, *words: str) -> Learner:
+    def learner(self, name: str, *words: str, number: str = "-l", usual: float = 0.5) -> Learner:
         def learn(rows: Rows, value: float) -> Callable[[Rows], np.ndarray]:
             from vowpalwabbit import pyvw  # type: ignore[import-not-found]
 
             path = self.text(rows)
             bits = max(18, int(rows.x.shape[1]).bit_length())
             model = os.path.join(self.directory, "model")
-            start = f"--quiet -b {bits} {' '.join(words)} -l {value}"
+            start = f"--quiet -b {bits} {' '.join(words)} {number} {value}"
             run(pyvw.Workspace(f"{start} -d {path} --cache_file {path}.cache -f {model}"))
 
             def decide(test: Rows) -> np.ndarray:
@@ -142,13 +142,14 @@ class VowpalWabbit:
 
             return decide
 
-        return Learner(f"Vowpal Wabbit {name}", "-l", 0.5, learn)
+        return Learner(f"Vowpal Wabbit {name}", number, usual, learn)
 
     def learners(self) -> tuple[Learner, ...]:
         return (
             self.learner("hinge", "--loss_function hinge"),
             self.learner("logistic", "--loss_function logistic"),
             self.learner("hinge, plain SGD", "--loss_function hinge --sgd"),
+            self.learner("ftrl", "--loss_function logistic --ftrl", number="--ftrl_alpha", usual=0.05),
         )
 
 
