@@ -76,6 +76,11 @@ class DataError(BigclfError):
         place = ", ".join(f"{name}{value}" for name, value in parts if value is not None)
         super().__init__(f"{place}: {message}" if place else message)
 
+    def saying_more(self, text: str) -> DataError:
+        """The same error of the same place, with ``text`` behind its message."""
+        kind, message, place = self.__reduce__()[1]
+        return _rebuild(kind, f"{message}; {text}", place)
+
     def __reduce__(self):  # type: ignore[no-untyped-def]  # travels between processes with its place
         place = dict(file=self.file, row_group=self.row_group, row=self.row, line=self.line, column=self.column)
         return _rebuild, (type(self), self.message, place)

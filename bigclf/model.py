@@ -162,7 +162,8 @@ class Model:
 
     def reading(self, options: Mapping[str, Any]) -> Model:
         """The same model for raw files that are read in another way: options of the reader of a spec, such as
-        ``header=False, names=[...]``.
+        ``header=False, names=[...]``. Of a model of sparse rows ``format``: what its text is ("svmlight", "vw" or a
+        reader of your own), where the files' names do not tell.
 
         Raises
         ------
@@ -170,6 +171,10 @@ class Model:
         """
         from bigclf.data.convert.tables import reading
 
+        if not is_columns(self.features) and options.keys() == {"format"}:
+            found = copy.copy(self)
+            found.features = {**self.features, "reader": dict(options)}
+            return found
         kept = {name: value for name, value in self.finisher.spec.reader.items()
                 if name != "names" or not options.get("header")}  # fmt: skip
         how = reading({**kept, **options}).as_json()

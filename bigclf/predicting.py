@@ -32,6 +32,7 @@ from bigclf.errors import DataError, RunError
 from bigclf.metrics import decoded, open_dataset, row_groups
 from bigclf.model import Model, require_same_columns, unknown_text, unseen_text
 from bigclf.progress import watcher
+from bigclf.raw import Texts, in_order
 
 MOST_SCORE_COLUMNS = 1000
 LOCK = ".predicting"  # in the directory of the output, or behind the name of a file, while one process writes there
@@ -53,7 +54,8 @@ def predict(
 
     Parameters
     ----------
-    data : shards (path, directory, glob, list of them, Dataset), or raw files for a model of raw columns.
+    data : shards (path, directory, glob, list of them, Dataset), or raw files: for a model of raw columns such, for one
+        of sparse rows text of such, svmlight unless the name tells another format or ``model.reading`` was told it.
     out : directory; gets a Parquet file for each input file with the columns ``row`` (number in its input file),
         those of the input that pass through (``keep``), ``label`` where shards have one, ``prediction``, and the
         following. Or a file that ends in ``.csv``: all of them as text, of several files with a column ``file`` before
@@ -86,7 +88,8 @@ def predict(
     asked, progress = Asked(model, scores, proba, unseen), watcher(progress)
     asked.check()
     as_text = str(out).lower().endswith(".csv")
-    result, warned = (_as_text if as_text else _in_directory)(asked, data, str(out), keep, overwrite, progress)
+    with in_order(model, data) as rows:
+        result, warned = (_as_text if as_text else _in_directory)(asked, rows, str(out), keep, overwrite, progress)
     for text in warned:
         warnings.warn(text, stacklevel=2)
     return result
@@ -160,6 +163,8 @@ def _free_name(name: str, taken: Sequence[str]) -> str:
 
 
 def _inputs(asked: Asked, data: Any, keep: Sequence[str] | None) -> list[Input]:
+    if isinstance(data, Texts):
+        return [_text(asked, path, dataset, data.told, keep) for path, dataset in data.files]
     return (raw_inputs if asked.model.is_raw(data) else shard_inputs)(asked, data, keep)
 
 
@@ -429,6 +434,23 @@ def _label_column(dataset: Any, block: Block) -> dict[str, np.ndarray]:
 def _count(totals: Totals, **more: int) -> None:
     for name, value in more.items():
         totals[name] = totals.get(name, 0) + value
+
+
+# Sparse text
+
+
+def _text(asked: Asked, path: str, dataset: Any, told: dict[str, Any], keep: Sequence[str] | None) -> Input:
+    """A file whose rows are in ``dataset``, in their order."""
+    if keep:
+        raise DataError(f"there is no column {keep[0]!r} to keep; the file has none besides its rows", file=path)
+    named = {"name": files.base_name(path), "state": json.dumps(state_of(path)), **told}
+    mark = {**asked.as_json(), "input": named, "passing": []}
+    places = list(row_groups(dataset))
+
+    def rows_from(totals: Totals) -> Iterator[Columns | None]:
+        return _of_shard(asked, dataset, places, {}, totals)
+
+    return Input(path, mark, _work(asked, dataset.n_rows, dataset.nnz), dataset.n_rows, 0, dict, rows_from)
 
 
 # Raw files

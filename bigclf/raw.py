@@ -21,7 +21,15 @@ from bigclf.data.arrays import Arrays
 from bigclf.data.convert import RAW_FORMATS, convert, readers
 from bigclf.data.convert.from_columns import HeldOut, convert_columns
 from bigclf.data.convert.resuming import forget
-from bigclf.data.convert.tables import are_raw, format_of, places, state_of
+from bigclf.data.convert.tables import (
+    FORMATS,
+    are_raw,
+    format_by_look,
+    format_by_name,
+    format_of,
+    places,
+    state_of,
+)
 from bigclf.data.dataset import MANIFEST, Dataset
 from bigclf.data.features import finish, values
 from bigclf.data.features.extract import extract
@@ -266,9 +274,9 @@ class BadRows(NamedTuple):
         """
         if self.on_bad_rows not in ("error", "skip"):
             raise ValueError(f"on_bad_rows is 'error' or 'skip' here, not {self.on_bad_rows!r}; convert keeps bad rows")
-        if self != BadRows() and not (is_stored(data) and model.is_raw(data)):
+        if self != BadRows() and not (is_stored(data) and (model.is_raw(data) or text_format(model, data))):
             said = "on_bad_rows (--on-bad-rows)" if self.on_bad_rows == "skip" else "max_bad_fraction"
-            raise TypeError(f"{said} has no effect here: it is for raw files and a model of raw columns")
+            raise TypeError(f"{said} has no effect here: it is for raw files")
 
 
 @contextlib.contextmanager
@@ -276,6 +284,12 @@ def as_shards(model: Model, data: Any, memory: float | str = "1GB", bad: BadRows
     """``data`` as it is, or raw files as shards that are there as long as they are needed."""
     bad = bad or BadRows()
     bad.check(model, data)
+    if form := text_format(model, data):
+        told: dict[str, Any] = {"memory": _room(memory), "hash_bits": model.features.get("hash_bits"), **bad._asdict()}
+        with naming_format(model, data, form):
+            rows = sparse_text(data, form, **told)
+        yield rows
+        return
     if not (is_stored(data) and model.is_raw(data)):
         yield data
         return
@@ -285,6 +299,59 @@ def as_shards(model: Model, data: Any, memory: float | str = "1GB", bad: BadRows
     with files.scratch() as scratch:
         learned = model.finisher.learned
         yield converted(data, spec, memory=memory, workers=1, learned=learned, directory=scratch, **bad._asdict())
+
+
+def text_format(model: Model, data: Any) -> str | None:
+    """What text of rows that are sparse already ``data`` is, for a model of such rows; None where it is none."""
+    if finish.is_columns(model.features) or not is_stored(data) or isinstance(data, Dataset):
+        return None
+    try:
+        path = places(data)[0].path
+        form = format_by_look(path)
+    except (DataError, OSError):  # whoever opens it tells what is wrong
+        return None
+    said = model.features.get("reader", {}).get("format")
+    if form is None or said:
+        return None if form is None else said
+    if "hash_bits" in model.features and format_by_name(path) is None:
+        return "vw"
+    return None if form in FORMATS else form
+
+
+@contextlib.contextmanager
+def naming_format(model: Model | None, data: Any, form: str) -> Iterator[None]:
+    """Bad rows of text whose format nobody said, and its name does not tell, may be rows of another one."""
+    try:
+        yield
+    except DataError as error:
+        said = model is not None and "reader" in model.features
+        if said or format_by_name(places(data)[0].path) is not None:
+            raise
+        told = f"it was read as {form}, since its name tells no format: --format (format=) says another"
+        raise error.saying_more(told) from None
+
+
+class Texts(NamedTuple):
+    """Files of sparse text, each with shards that have its rows in their order, and what made them."""
+
+    files: list[tuple[str, Dataset]]
+    told: dict[str, Any]
+
+
+@contextlib.contextmanager
+def in_order(model: Model, data: Any) -> Iterator[Any]:
+    """``data`` as it is, or files of sparse text as ``Texts``, whose shards are there as long as they are needed."""
+    if not (form := text_format(model, data)):
+        yield data
+        return
+    told: dict[str, Any] = {"format": form, "hash_bits": model.features.get("hash_bits")}
+    made = []
+    with files.scratch() as scratch:
+        with naming_format(model, data, form):
+            for number, path in enumerate(files.expand(data)):
+                out = files.join(scratch, f"{number:05d}")
+                made.append((path, _made_of(convert(path, out, shuffle=False, **told), path)))
+        yield Texts(made, told)
 
 
 def left_out(data: Any, rows: Any) -> tuple[int, str]:

@@ -242,7 +242,8 @@ def test_bad_data_is_3(place, tmp_path):
     assert "bad.svm" in line and "line 2" in line and not (tmp_path / "out").exists()
     (tmp_path / "empty.parquet").write_bytes(b"")
     assert "empty" in error_of("inspect", tmp_path / "empty.parquet", code=3)
-    assert "PAR1" in error_of("evaluate", place / "model", place / "a.svm", code=3)
+    (tmp_path / "binary").write_bytes(bytes(100))
+    assert "PAR1" in error_of("evaluate", place / "model", tmp_path / "binary", code=3)
     (tmp_path / "pickle").write_bytes(b"\x80\x04\x95")
     assert "pickle" in error_of("evaluate", tmp_path / "pickle", place / "shards", code=3)
     assert "no such file" in error_of("predict", tmp_path / "none", place / "shards", "-o", tmp_path / "p", code=3)
@@ -289,6 +290,52 @@ def test_an_unfinished_run_is_not_trampled_on(place, tmp_path):
     assert "--resume goes on" in error_of(*words, code=1)
     bigclf(*words, "--overwrite")
     assert not (tmp_path / "m.run").exists()
+
+
+def test_text_that_fit_takes_is_taken_by_evaluate_and_predict(place, tmp_path):
+    """Whatever its name: the format is guessed by one rule, and --format says another."""
+    import pyarrow.parquet as pq
+
+    labels = [int(line.split()[0]) for line in TEXT.splitlines()]
+    (tmp_path / "rows").write_text(TEXT)
+    vw = "".join(f"{line.split()[0]} | " + " ".join("x" + word for word in line.split()[1:]) + "\n"
+                 for line in TEXT.splitlines())  # fmt: skip
+    for name in ("rows.vw", "rows.told"):
+        (tmp_path / name).write_text(vw)
+    hashed = bigclf("fit", tmp_path / "rows.vw", "-o", tmp_path / "v", "--hash-bits", 8, "--json")[0]
+    given = bigclf("fit", tmp_path / "rows", "-o", tmp_path / "m", "--json")[0]
+    assert json.loads(hashed)["converged"] and json.loads(given)["facts"]["n_rows"] == 300
+    shards = json.loads(bigclf("evaluate", tmp_path / "m", place / "shards", "--json")[0])
+    for model, rows, more in (("m", "rows", ()), ("v", "rows.vw", ()), ("v", "rows.told", ()),
+                              ("v", "rows.told", ("--format", "vw"))):  # fmt: skip
+        found = json.loads(bigclf("evaluate", tmp_path / model, tmp_path / rows, "--json", *more)[0])
+        assert found["n"] == 300 and found["accuracy"] == shards["accuracy"]
+        assert found["trained_on"] == 1  # the bytes are those that it learned from, whatever the name
+        out = tmp_path / f"{model}-{len(more)}-{rows}"
+        bigclf("predict", tmp_path / model, tmp_path / rows, "-o", out, *more)
+        table = pq.read_table(out / f"{rows}.parquet").to_pydict()
+        assert table["label"] == labels and table["row"] == [*range(300)]  # in the order of the text
+        assert sum(a == b for a, b in zip(labels, table["prediction"], strict=True)) == round(300 * found["accuracy"])
+    bigclf("predict", tmp_path / "m", tmp_path / "rows", "-o", tmp_path / "said.csv")
+    assert len((tmp_path / "said.csv").read_text().splitlines()) == 301
+    hint = "it was read as svmlight, since its name tells no format: --format (format=) says another"
+    for words in (("evaluate", tmp_path / "m", tmp_path / "rows.told"),
+                  ("predict", tmp_path / "m", tmp_path / "rows.told", "-o", tmp_path / "no"),
+                  ("fit", tmp_path / "rows.told", "-o", tmp_path / "no"),
+                  ("convert", tmp_path / "rows.told", tmp_path / "no")):  # fmt: skip
+        assert hint in error_of(*words, code=3)
+    assert hint not in error_of("convert", tmp_path / "rows.told", tmp_path / "no", "--format", "svmlight", code=3)
+    assert "no column 'id' to keep" in error_of(
+        "predict", tmp_path / "m", tmp_path / "rows", "-o", tmp_path / "no", "--keep", "id", code=3
+    )
+    skipped = json.loads(bigclf("evaluate", tmp_path / "m", _with_a_bad_row(tmp_path), "--json", "--on-bad-rows",
+                                "skip")[0])  # fmt: skip
+    assert skipped["n"] == 300 and skipped["bad_rows"] == 1
+
+
+def _with_a_bad_row(path):
+    (path / "bad.svm").write_text(TEXT + "1 3:x\n")
+    return path / "bad.svm"
 
 
 def test_a_training_that_stopped_at_its_limits_goes_on(place, tmp_path):

@@ -20,6 +20,7 @@ NAMES = {"platt": "Platt's sigmoid", "isotonic": "isotonic regression"}
 @click.option("-o", "--output", "out", required=True, metavar="OUT", help="Where the calibrated model goes.")
 @click.option("--method", type=click.Choice(["platt", "isotonic"]), default="platt", show_default=True, help="A sigmoid"
               " of the decision value, or any rising function (for a thousand rows or more).")  # fmt: skip
+@columns.format_option
 @columns.reader_options
 @columns.bad_rows_options
 @terminal.memory_option

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import click
 
 from bigclf.cli import terminal
+from bigclf.errors import BigclfError
 
 READER = ("header", "names", "skip_lines", "separator", "decimal", "encoding", "multiline")
 OPTIONS = ("spec", "features_of", "label", "numeric", "categorical", "text", "date", "hash_bits", *READER)
@@ -56,6 +58,13 @@ def raw_options(command: Callable[..., Any]) -> Callable[..., Any]:
         bad_rows_options,
     ]
     return terminal.with_options(options, command)
+
+
+def format_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what says how raw files are read where their names do not."""
+    return click.option("--format", help="What raw DATA is: svmlight, vw or MODULE:FUNCTION, for a model of raw columns"
+                        " csv, tsv, jsonl, text, parquet  [default: by the file's name, else svmlight or what the model"
+                        " learned from]")(command)  # fmt: skip
 
 
 def bad_rows_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,7 +123,8 @@ class Asked(NamedTuple):
         if features is not None:
             return converted(data, features, form, keywords, None, self.of_bad_rows())
         if form and not self.said.keys() - {"hash_bits"}:
-            return sparse(data, None, form, keywords, self.of_bad_rows(), self.said.get("hash_bits"))[0]
+            bits, said = self.said.get("hash_bits"), self.format is not None
+            return sparse(data, None, form, keywords, self.of_bad_rows(), bits, said)[0]
         self.refuse_without_features(form)
         return data if len(data) > 1 else data[0]
 
@@ -130,11 +140,11 @@ def _bad_rows(bad: str | None, most: float | None) -> dict[str, Any]:
 
 def as_read(model: Any, options: dict[str, Any]) -> Any:
     """The model for raw files that are read as these options, taken out of ``options``, say."""
-    said = taken(options)
-    if not said:
+    form, said = options.pop("format", None), taken(options)
+    if not said and form is None:
         return model
     with terminal.usage_errors():
-        return model.reading(_reader(said, None))
+        return model.reading(_reader(said, form))
 
 
 def taken(options: dict[str, Any]) -> dict[str, Any]:
@@ -146,12 +156,24 @@ LABELS = ("label", "target", "y", "class")
 
 
 def format_by_name(path: str, said: dict[str, Any]) -> str | None:
-    """The format that a file's name tells, compressed or not; None where it tells none, or other shards say it."""
+    """The format that a file's name tells, compressed or not, else "svmlight" of text where no columns are named; None
+    of Parquet, or where other shards say it."""
     if "features_of" in said:
         return None
     from bigclf.data.convert import tables
 
-    return tables.format_by_name(path)
+    form = tables.format_by_name(path)
+    if form is None and said.keys() <= {"hash_bits"}:
+        with contextlib.suppress(BigclfError, OSError):  # whoever opens it tells what is wrong
+            return tables.format_by_look(tables.places(path)[0].path)
+    return form
+
+
+def is_table(path: str) -> bool:
+    """Whether a file's name tells that it is a raw table."""
+    from bigclf.data.convert import tables
+
+    return tables.format_by_name(path) in tables.FORMATS
 
 
 def features_of(said: dict[str, Any], data: list[str], format: str | None) -> Any:
@@ -245,13 +267,13 @@ def converted(
 
 def sparse(
     data: list[str], test: str | None, format: str, keywords: dict[str, Any], bad: dict[str, Any],
-    hash_bits: int | None,
+    hash_bits: int | None, said: bool,
 ) -> tuple[Any, Any]:  # fmt: skip
     """Text of rows that are sparse already as shards of the cache, and test data that are such text too; validation
-    data of ``keywords`` likewise."""
+    data of ``keywords`` likewise. ``said`` : whether the format was, and not guessed."""
     from bigclf.data.convert.tables import are_raw
     from bigclf.progress import TerminalProgress
-    from bigclf.raw import sparse_text
+    from bigclf.raw import naming_format, sparse_text
 
     progress = TerminalProgress("converting")
     told: dict[str, Any] = dict(memory=_room(keywords), seed=keywords.get("seed", 0),
@@ -262,7 +284,8 @@ def sparse(
 
     try:
         with terminal.usage_errors():
-            found = sparse_text(data, format, **told)
+            with contextlib.nullcontext() if said else naming_format(None, data, format):
+                found = sparse_text(data, format, **told)
             if "validate" in keywords:
                 keywords["validate"] = shards(keywords["validate"])
             return found, None if test is None else shards(test)

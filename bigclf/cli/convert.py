@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import click
@@ -45,15 +46,19 @@ def command(ctx: click.Context, sources: tuple[str, ...], out: str, as_json: boo
     the number of workers, the memory or the hour. After an interruption or with a full disk run it again: it goes on
     from what was finished.
     """
+    from bigclf.raw import naming_format
+
     said = columns.taken(options)
-    form = options["format"] or (None if "spec" in said else columns.format_by_name(sources[0], said))
+    asked = options["format"]
+    form = asked or (None if "spec" in said else columns.format_by_name(sources[0], said))
     options["format"] = form or (None if options["append"] else "svmlight")
     with terminal.usage_errors():
         as_there = options["append"] and not said  # raw columns become what they are in the shards that are there
         options["features"] = None if as_there else columns.features_of(said, list(sources), form)
         if options["features"] is None and "hash_bits" in said:
             options["hash_bits"] = said["hash_bits"]
-    with terminal.resumable(terminal.command_line(ctx)):
+    told = contextlib.nullcontext() if asked or not form else naming_format(None, list(sources), form)
+    with terminal.resumable(terminal.command_line(ctx)), told:
         dataset = convert_showing(list(sources), out, **options)
     if as_json:
         terminal.emit_json({**describe(dataset), "report": getattr(dataset, "report", {})})

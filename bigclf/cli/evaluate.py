@@ -13,6 +13,7 @@ from bigclf.units import format_count, format_seconds
 @click.command("evaluate", short_help="Measure a model on labelled data.")
 @click.argument("model", metavar="MODEL")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
+@columns.format_option
 @columns.reader_options
 @columns.bad_rows_options
 @terminal.memory_option

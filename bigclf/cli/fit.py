@@ -93,7 +93,8 @@ def command(
     if features is not None:
         rows = columns.converted(rows, features, form, keywords, holdout, bad)
     elif form and not (holdout or asked.said.keys() - {"hash_bits"}):  # rows that are sparse already
-        rows, test = columns.sparse(rows, test, form, keywords, bad, asked.said.get("hash_bits"))
+        bits, said = asked.said.get("hash_bits"), asked.format is not None
+        rows, test = columns.sparse(rows, test, form, keywords, bad, bits, said)
     else:
         asked.refuse_without_features(form, bool(holdout))
     again = terminal.command_line(ctx, resume=True)

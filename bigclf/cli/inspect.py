@@ -73,7 +73,7 @@ def look(things: list[str], by_shard: bool = False) -> tuple[str, dict[str, Any]
         begun = {"status": status(things[0], [])}
         return "run", begun, lambda: _print_begun(things[0], begun["status"])
     if len(things) == 1 and files.exists(things[0]) and not files.is_directory(things[0]) and not _parquet(things[0]):
-        if columns.format_by_name(things[0], {}) not in (None, "vw"):
+        if columns.is_table(things[0]):
             raise click.UsageError(f"{things[0]} is a raw table: --suggest proposes what its columns become")
         return _model(things[0])
     from bigclf.data import drift

@@ -24,6 +24,7 @@ from bigclf.units import format_bytes, format_seconds, plural
               " knows one by one.")  # fmt: skip
 @click.option("--keep", metavar="NAME,...", help="Columns of DATA that pass through, or `none`  [default: all besides"
               " the rows]")  # fmt: skip
+@columns.format_option
 @columns.reader_options
 @terminal.overwrite_option
 @terminal.json_option

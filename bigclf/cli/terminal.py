@@ -77,19 +77,19 @@ def _describe(error: Exception) -> tuple[str, int]:
 
 def _instead(path: Any) -> str:
     """What may have been meant by a file that is not Parquet."""
-    from bigclf.cli.columns import format_by_name
+    from bigclf.cli.columns import is_table
     from bigclf.data import files
 
     with contextlib.suppress(Exception), files.open_binary(path) as file:
         if file.read(9)[8:] == b"{":
             return "; it is a model by the looks of it, and rows are wanted here"
-        if format_by_name(str(path), {}) not in (None, "vw"):
+        if is_table(str(path)):
             ctx = click.get_current_context(silent=True)
             if ctx is not None and any(param.name == "spec" for param in ctx.command.params):
                 return "; of a raw table say the columns: --label COL or --spec FILE (bigclf help data)"
             return (f"; a raw table becomes shards by `bigclf convert {path} OUT --label COL`, or --spec FILE (bigclf"
                     " help data)")  # fmt: skip
-    return "; text becomes shards by `bigclf convert`"
+    return "; of text say what it is with --format, or make shards of it by `bigclf convert`"
 
 
 def _usage_text(error: click.ClickException) -> str:

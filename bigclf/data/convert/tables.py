@@ -35,7 +35,8 @@ SLOW_BYTES = 16_384  # text this short is read line by line when the fast reader
 ROWS_AT_A_TIME = 2**14  # of a Parquet table
 ROW_GROUP_ROWS = 2**pieces.ROW_BITS
 FORMATS = ("csv", "tsv", "jsonl", "text", "parquet")
-BY_NAME = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl", "vw": "vw"}
+BY_NAME = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl", "vw": "vw",
+           "svm": "svmlight", "svmlight": "svmlight", "libsvm": "svmlight"}
 LINE = re.compile(rb"[^\r\n]+")
 MEMBER = "member"  # of a directory or an archive, that a document is
 NUL = "a NUL byte, which no text has; is the file binary, or in UTF-16?"
@@ -206,10 +207,22 @@ def _has_files(directory: str) -> bool:
 
 
 def format_by_name(path: str) -> str | None:
-    """The format that a file's name tells, compressed or not; "vw" of text that is no table, None where it tells none.
-    """
+    """The format that a file's name tells, compressed or not; "svmlight" or "vw" of text that is no table, None where
+    it tells none."""
     *_, last, compression = ("", "", *path.partition("#")[0].lower().split("."))
     return BY_NAME.get(compression) or BY_NAME.get(last)  # rows.csv, rows.csv.gz
+
+
+def format_by_look(path: str) -> str | None:
+    """The format that a file's name tells, else "svmlight" where it is text; None of Parquet, of directories, and of
+    what is no text."""
+    if files.is_directory(path) or path.endswith(".parquet"):
+        return None
+    with opened(path) as file:
+        start = file.read(512)
+    if start.startswith(b"PAR1") or b"\0" in start:
+        return None
+    return format_by_name(path) or "svmlight"
 
 
 def format_of(data: Any) -> str | None:
