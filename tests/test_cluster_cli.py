@@ -120,6 +120,37 @@ def test_a_lost_cluster_is_5_and_the_line_goes_on(place, tmp_path, monkeypatch):
     assert not (tmp_path / "m.run").exists()
 
 
+def test_a_job_that_loses_its_workers_after_a_step_says_why_and_how_to_go_on(place, tmp_path, monkeypatch):
+    from bigclf.cli import evaluate
+    from bigclf.errors import ClusterError
+
+    def lost(*_):
+        raise ClusterError("no usable worker for 300 s")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(evaluate, "measure", lost)
+    (tmp_path / "job.yaml").write_text(f"steps: [evaluate: {{model: '{place}/here', data: '{place}/s'}}]")
+    err = bigclf("run", "job.yaml", code=5)[1]
+    assert err.rstrip().endswith("no usable worker for 300 s")  # nothing was done: there is nothing to go on with
+    (tmp_path / "job.yaml").write_text(
+        f"steps: [validate: {{data: '{place}/s'}}, evaluate: {{model: '{place}/here', data: '{place}/s'}}]"
+    )
+    err = bigclf("run", "job.yaml", code=5)[1]
+    assert "; go on with:  bigclf run job.yaml --resume" in err
+
+
+def test_workers_that_are_not_used_are_told_of_by_what_is_known():
+    from bigclf.training.cluster import _Member, _why_not_used
+
+    slow = _Member("tcp://a:1", "a", 1, 0)
+    silent = _Member("tcp://b:1", "b", 1, 0, state="retry", reason="it does not answer: nothing in 60 s")
+    other = _Member("tcp://c:1", "c", 1, 0, state="refused", reason="numpy 1.0, here 2.0")
+    assert _why_not_used([]) == "; none was there"
+    text = _why_not_used([slow, silent])
+    assert "still starting were tcp://a:1" in text and "b:1: it does not answer: nothing in 60 s" in text
+    assert "--patience idle=SECONDS" in text and "patience" not in _why_not_used([other])
+
+
 def alive(pattern):
     return subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True, check=False).stdout.split()
 

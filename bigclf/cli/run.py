@@ -71,8 +71,11 @@ def carry_out(
         print_plan(job, [inner for _, inner in steps])
         return
     keep_resolved(job)
-    with terminal.resumable(again):
-        results = [run_step(step, inner, as_json) for step, inner in steps]
+    results = []
+    with terminal.resumable(again) as way:
+        for step, inner in steps:
+            results.append(run_step(step, inner, as_json))
+            way.begun = True
     if as_json:
         terminal.emit_json({"job": job.table, "steps": results})
     if any(result["exit_code"] == terminal.LIMITS for result in results):

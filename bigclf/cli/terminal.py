@@ -114,28 +114,36 @@ def _where_to_look(error: click.ClickException, text: str, ctx: click.Context) -
     return f"bigclf algorithms {method[1]}" if method and "algo" in options else f"{ctx.command_path} --help"
 
 
-_resume_lines: list[str] = []
+class _Way:
+    """A command line that goes on, and whether something is done already that it goes on from."""
+
+    def __init__(self, line: str) -> None:
+        self.line, self.begun = line, False
+
+
+_resume_lines: list[_Way] = []
 
 
 def _say_interrupted(stop: BaseException) -> None:
     reason = str(stop).partition(";")[0]  # what follows is advice for Python's callers
     reason = f" ({reason})" if reason else ""
-    how = f"; go on with:  {_resume_lines[0]}" if _resume_lines else "; nothing partial was left behind"
+    how = f"; go on with:  {_resume_lines[0].line}" if _resume_lines else "; nothing partial was left behind"
     say("interrupted" + reason, how, "yellow", joint="")
 
 
 def _say_lost(error: ClusterError) -> None:
     """The cluster is lost, or there was none; what a run had come to by then is where the last words go on from."""
-    reason, begun, _ = str(error).partition("; resume it with run_dir=")  # advice for Python's callers
-    how = f"; go on with:  {_resume_lines[0]}" if begun and _resume_lines else ""
+    reason, found, _ = str(error).partition("; resume it with run_dir=")  # advice for Python's callers
+    begun = found or any(way.begun for way in _resume_lines[:1])
+    how = f"; go on with:  {_resume_lines[0].line}" if begun and _resume_lines else ""
     say("error:", reason + how, "red")
 
 
 @contextlib.contextmanager
-def resumable(line: str) -> Iterator[None]:
+def resumable(line: str) -> Iterator[_Way]:
     """While inside, an interruption or a lost cluster prints ``line`` as the command that goes on from there."""
-    _resume_lines.append(line)
-    yield  # an exception leaves the line behind for errors_as_lines to print
+    _resume_lines.append(_Way(line))
+    yield _resume_lines[-1]  # an exception leaves the line behind for errors_as_lines to print
     _resume_lines.pop()
 
 

@@ -68,6 +68,10 @@ ROOM_BESIDE = 300_000_000  # interpreter and libraries of a worker, and the 95 %
 WEIGHED_SECONDS, WEIGHED_ROUNDS = 10.0, 3  # of rounds without a fault, before it is said that sending takes longer ...
 MUCH = 3  # ... than learning, by this factor
 RECENT = 6  # events the screen is told of
+WAIT_LONGER = (
+    "; a machine that is busy with other things starts workers slowly: try again, with more patience"
+    " (--patience idle=SECONDS, cluster.patience of a job, patience={'idle': SECONDS}) or fewer workers"
+)
 CHILD = "bigclf.child"  # what a process started here loads first
 PREFIX = "bigclf-visit"  # of every task's key, and always the same: Dask groups and remembers by it
 
@@ -128,8 +132,9 @@ class Link:
         self._closing = []
 
 
-def connect(workers: Any, timeout: float = 10.0) -> Link:
-    """A link to what ``workers`` names: a client, a cluster object, an address, or a number of processes to start here.
+def connect(workers: Any, timeout: float = 10.0, patience: float = Patience().idle) -> Link:
+    """A link to what ``workers`` names: a client, a cluster object, an address, or a number of processes to start here,
+    which have ``patience`` seconds to come up.
 
     Raises
     ------
@@ -141,7 +146,7 @@ def connect(workers: Any, timeout: float = 10.0) -> Link:
             raise ValueError("workers is an asynchronous client; bigclf.fit blocks and needs a synchronous one")
         return Link(workers, [])
     if isinstance(workers, int) and not isinstance(workers, bool):
-        return _start_processes(workers)
+        return _start_processes(workers, patience)
     if isinstance(workers, str) and not re.search(r":\d+$", workers):
         raise ClusterError(f"no Dask scheduler answers at {workers!r}: there is no port, as in tcp://host:8786")
     if isinstance(workers, str):
@@ -193,7 +198,7 @@ def _reach(address: str, timeout: float) -> Link:
     return Link(client, [client])
 
 
-def _start_processes(n: int) -> Link:
+def _start_processes(n: int, patience: float) -> Link:
     """Workers on this machine, each a process under a nanny; started anew from the command line, not by forking or
     importing the caller's main module."""
     from distributed.deploy.subprocess import SubprocessCluster
@@ -215,10 +220,10 @@ def _start_processes(n: int) -> Link:
         client = distributed.Client(cluster, set_as_default=False)
     link = Link(client, [client, _Processes(cluster)])
     try:
-        client.wait_for_workers(n, timeout=60)
+        client.wait_for_workers(n, timeout=max(patience, GREETING_SECONDS))
     except TimeoutError as error:
         link.close()
-        raise ClusterError(f"{n} processes did not all start: {error}") from None
+        raise ClusterError(f"{n} processes did not all start: {error}{WAIT_LONGER}") from None
     except BaseException:  # what was started does not outlive a Ctrl-C
         link.close()
         raise
@@ -275,6 +280,23 @@ class _Member:
     refused_at: float = field(default=0.0)
     status: str = "running"  # as Dask says
     told: int = 0  # process id under which it was said to have joined; 0: it was not
+
+
+def _why_not_used(members: list[_Member]) -> str:
+    """What is known of workers none of which can be used, and what to do where waiting longer may help."""
+    if not members:
+        return "; none was there"
+    refused = [f"{m.address}: {m.reason}" for m in members if m.state == "refused"][:3]
+    silent = [f"{m.address}: {m.reason}" for m in members if m.state == "retry"][:3]
+    new = [m.address for m in members if m.state == "new"][:3]
+    paused = [m.address for m in members if m.status == "paused"]
+    return (
+        (f"; refused were {'; '.join(refused)}" if refused else "")
+        + (f"; paused, for want of memory, were {', '.join(paused)}" if paused else "")
+        + (f"; there, but without an answer, were {'; '.join(silent)}" if silent else "")
+        + (f"; still starting were {', '.join(new)}" if new else "")
+        + (WAIT_LONGER if silent or new or not (refused or paused) else "")
+    )
 
 
 class Crew:
@@ -463,15 +485,9 @@ class Crew:
         refused = [m for m in self._members.values() if m.state == "refused"]
         if refused and all(m.reason.startswith("memory") for m in refused):
             return MemoryBudgetError(refused[0].reason)
-        said = "; ".join(f"{m.address}: {m.reason}" for m in refused[:3])
-        paused = ", ".join(m.address for m in self._members.values() if m.status == "paused")
         served = self._served + (self._book.served if self._book is not None else 0.0)
-        return ClusterError(
-            given.reason
-            + (f", after {served:.0f} s with one" if served >= 1 else "")
-            + (f"; refused were {said}" if said else "")
-            + (f"; paused, for want of memory, were {paused}" if paused else "")
-        )
+        after = f", after {served:.0f} s with one" if served >= 1 else ""
+        return ClusterError(given.reason + after + _why_not_used(list(self._members.values())))
 
     def _require_usable(self, book: Book) -> None:
         """Give up early where workers are there and every one was refused: waiting changes none of them."""
@@ -582,7 +598,10 @@ class Crew:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            said = {"problems": [f"it does not answer: {type(error).__name__} {error}"], "again": True}
+            why = f"{type(error).__name__} {error}".strip()
+            if isinstance(error, TimeoutError):
+                why = f"nothing in {GREETING_SECONDS:.0f} s"
+            said = {"problems": [f"it does not answer: {why}"], "again": True}
         self._messages.put(("greeted", address, said))
 
     async def _introduced(self, address: str) -> dict[str, Any]:
