@@ -6,6 +6,7 @@ else and a checksum for each tensor. Nothing in it is ever executed, and reading
 
 from __future__ import annotations
 
+import codecs
 import copy
 import functools
 import hashlib
@@ -541,7 +542,8 @@ class Model:
     # The file
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to ``path``, which holds the old file or the whole new one, never a part."""
+        """Write the model to ``path``, which holds the old file or the whole new one, never a part; directories above
+        it are made."""
         from safetensors.numpy import save_file
 
         tensors = {"weights": np.ascontiguousarray(self.coef_.data if self.sparse else self.coef_)}
@@ -565,6 +567,7 @@ class Model:
             "checksums": {name: _checksum(tensor) for name, tensor in tensors.items()},
         }
         text = sealed(json.loads(json.dumps(header, default=_plain))).decode()
+        files.make_directory(files.parent_directory(path))
         with files.publishing(os.fspath(path)) as beside:
             save_file(tensors, beside, metadata={"bigclf": text})
 
@@ -790,7 +793,10 @@ _MAGIC = (
     (b"\x78", "zlib-compressed (perhaps a joblib file, which is a pickle)"),
     (b"solver_type", "a LIBLINEAR text model: `bigclf import` makes it one"),
 )
-_PICKLE = re.compile(rb"\x80[\x01-\x05]|c[a-z_]|[(\]})][a-z(\]}0-9.]")  # by protocol number; protocol 0 has none
+_PICKLE = re.compile(  # by protocol number; protocol 0 has none, and begins with a global's two lines or a mark
+    rb"\x80[\x01-\x05]|c[a-z_][\w.]*\n[A-Za-z_]|[(\]})][a-z(\]}0-9.]"
+)
+_TEXT = re.compile(r"[^\x00-\x08\x0e-\x1f\x7f]*")  # no control characters but white space
 
 
 def read_tensors(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -838,6 +844,11 @@ def _safetensors_header(data: bytes, size: int) -> dict[str, Any]:
     _refuse_other_formats(data)
     length = struct.unpack("<Q", data[:8])[0] if len(data) >= 8 else None
     if length is None or length > min(size - 8, _MAX_HEADER):
+        if _is_text(data[:1000]):
+            raise ModelFormatError(
+                "not a bigclf model but text: `bigclf convert` makes shards of it, where it holds rows, and `bigclf "
+                "inspect FILE --suggest` says what the columns of a table could become"
+            )
         raise ModelFormatError("not a bigclf model, or cut short: the header is longer than the file")
     try:
         header = json.loads(data[8 : 8 + length].decode(), object_pairs_hook=_no_duplicates)
@@ -852,11 +863,19 @@ def _refuse_other_formats(data: bytes) -> None:
     for magic, what in _MAGIC:
         if data.startswith(magic) and data[8:9] != b"{":
             raise ModelFormatError(f"not a bigclf model but {what}")
-    if _PICKLE.match(data[:2]) and data[8:9] != b"{":
+    if _PICKLE.match(data[:200]) and data[8:9] != b"{":
         raise ModelFormatError(
             "not a bigclf model but a pickle, which could run any code and is never opened; "
             "save models with model.save(path)"
         )
+
+
+def _is_text(start: bytes) -> bool:
+    """Whether a file that begins so is text in UTF-8; the last character may be cut."""
+    try:
+        return len(start) >= 8 and _TEXT.fullmatch(codecs.getincrementaldecoder("utf-8")().decode(start)) is not None
+    except UnicodeDecodeError:
+        return False
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

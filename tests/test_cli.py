@@ -280,6 +280,11 @@ def test_other_failures_are_1(place, tmp_path):
     assert "directory" in error_of("fit", place / "shards", "-o", tmp_path, code=1)
     (tmp_path / "keep").write_text("")
     assert "not empty" in error_of("demo", "--dir", tmp_path, code=1)
+    assert "memory=96.0 MB would do" in error_of("demo", "--dir", tmp_path / "d", "--memory", "1MB", code=1)
+    assert not (tmp_path / "d").exists()
+    text = error_of("fit", "nothing", "-o", tmp_path / "m", "--class-weight", "balancd", code=2)
+    assert "balanced, or LABEL=WEIGHT" in text and "did you mean balanced?" in text
+    assert "winnow" not in error_of("fit", "nothing", "-o", tmp_path / "m", "--algo", "arrow", code=2)
     assert [path.name for path in tmp_path.iterdir()] == ["keep"]
 
 

@@ -1,5 +1,7 @@
 """Rows in memory, in whatever form, train as the same rows in shards do, to the bit, and are predicted alike."""
 
+import functools
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -158,3 +160,24 @@ def test_a_frame_of_sparse_columns_is_never_made_dense():
 def test_vectors_in_memory_that_are_none(columns, message):
     with pytest.raises(DataError, match=message):
         csr_arrays(pa.table(columns))
+
+
+def test_a_frames_column_that_is_no_number_is_named():
+    frame = pd.DataFrame({"age": [1.0, 2.0, 3.0], "city": ["a", "b", "c"], "pay": [1.0, np.nan, 2.0]})
+    y = [0, 1, 1]
+    with pytest.raises(DataError, match="column city: .*features= makes features") as caught:
+        bigclf.fit(frame, y)
+    assert caught.value.column == "city"
+    for form in (frame[["age", "pay"]], pa.table({"age": [1.0, 2.0, 3.0], "pay": [1.0, np.nan, 2.0]})):
+        with pytest.raises(DataError, match="row 1, column pay: a value is NaN.*FeatureTransformer"):
+            bigclf.fit(form, y)
+    with pytest.raises(DataError, match="row 1, column values: a value is NaN or infinite$"):
+        bigclf.fit(frame[["age", "pay"]].to_numpy(), y)
+
+
+def test_options_of_the_shell_are_told_by_their_name_in_python():
+    for call in (bigclf.fit, functools.partial(bigclf.convert, out="o")):
+        with pytest.raises(TypeError, match="spec: what --spec is on the command line, features= is in Python"):
+            call("r.csv", spec="spec.yaml")
+    with pytest.raises(TypeError, match="convert has no 'shufle'; did you mean shuffle?"):
+        bigclf.convert("r.svm", "o", shufle=False)

@@ -228,7 +228,7 @@ def test_quoted_line_breaks(tmp_path, monkeypatch):
     monkeypatch.setattr(pieces, "PIECE", 500)
     monkeypatch.setattr(pieces, "BLOCK", 500)
     assert converted(tmp_path, text, features=features).n_rows == 100
-    with pytest.raises(DataError, match="say multiline") as caught:
+    with pytest.raises(DataError, match=r"hold line breaks with \(--multiline\)") as caught:
         converted(tmp_path, text, features={"label": "y", "features": [{"text": "t"}]})
     assert caught.value.line == 2
 
@@ -550,6 +550,36 @@ def test_decimals_of_labels_weights_and_frames_have_the_comma_too(tmp_path):
     for wrong, reason in (({"decimal": "'"}, "'.' or ','"), ({"format": "jsonl", "decimal": ","}, "no effect")):
         with pytest.raises(SchemaError, match=reason):
             bigclf.convert(tmp_path / "44.csv", tmp_path / "d", features={**spec, "reader": wrong})
+
+
+def test_dates_of_which_some_are_none_are_proposed_as_dates(tmp_path):
+    for decimal in ".", ",":
+        days = [f"{1 + k % 28:02d}.{1 + k % 12:02d}.20{10 + k % 9}" for k in range(300)]
+        days[7], days[20], days[40] = "unknown", "n/a", "soon"
+        rows = [f"{day};{k}{decimal}5;{k % 2}\n" for k, day in enumerate(days)]
+        (tmp_path / "r.csv").write_text("since;pay;y\n" + "".join(rows))
+        found = suggest(tmp_path / "r.csv").columns[0]
+        assert (found.kind, found.options) == ("date", {"format": "%d.%m.%Y"})
+        assert '2 cells are no dates, the first in line 9: "unknown"' in found.why
+    (tmp_path / "r.csv").write_text("since,y\n" + "".join(f"2020-01-{1 + k % 28:02d}T{k % 24:02d},{k % 2}\n" for k in
+                                                          range(300)) + "soon,1\n")  # fmt: skip
+    assert suggest(tmp_path / "r.csv").columns[0].kind == "date"
+
+
+def test_a_number_of_the_row_is_left_out_where_some_lines_cannot_be_read_too(tmp_path):
+    lines = [f"{100 + k},{k * k % 17},{k % 2}" for k in range(200)]
+    for k in (3, 50, 51):
+        lines[k] += ",x"
+    (tmp_path / "r.csv").write_text("Order ID,a,y\n" + "\n".join(lines) + "\n")
+    found = suggest(tmp_path / "r.csv")
+    assert found.broken.n == 3 and found.columns[0].kind == "" and "numbers the rows" in found.columns[0].why
+    (tmp_path / "r.csv").write_text("Order ID,a,y\n" + "\n".join(lines[:90] + lines[95:]) + "\n")  # more are missing
+    assert suggest(tmp_path / "r.csv").columns[0].kind == "numeric"
+
+
+def test_another_separator_is_told_by_the_header(tmp_path):
+    with pytest.raises(SchemaError, match="names have ';' between them: --separator ';'"):
+        converted(tmp_path, "Order ID;y\n1;0\n", features={"label": "y", "features": [{"numeric": "Order ID"}]})
 
 
 def test_columns_that_number_the_rows_are_proposed_to_be_left_out(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 import warnings
 from typing import Any
@@ -12,7 +13,7 @@ import click
 
 from bigclf.cli import terminal
 from bigclf.cli.convert import bytes_in_memory
-from bigclf.errors import RunError
+from bigclf.errors import MemoryBudgetError, RunError
 from bigclf.units import format_bytes, format_count, format_seconds, parse_bytes
 
 TIMES_THE_BUDGET = 3.0  # how much larger than its budget the training data is, decoded
@@ -20,6 +21,7 @@ BYTES_PER_ENTRY, ENTRIES_PER_ROW, TEXT_PER_ENTRY = 8, 79, 12.2
 N_FEATURES, SEED, TEST_SHARE = 100_000, 0, 0.05
 TOL, C, ONLINE_C = 1e-3, 1.0, 0.1
 MARK = "demo.json"
+TICK = 29  # columns before the text of a step
 COMPILED_BEFORE = 4.0  # seconds; compiling takes longer, finding the machine code does not
 
 
@@ -69,7 +71,11 @@ class Demo:
     def _begin(self) -> None:
         """Take the directory: a new one, an empty one, or that of an earlier demo."""
         from bigclf.data import files
+        from bigclf.data.convert import LEAST_MEMORY
 
+        if self.told["memory"] < LEAST_MEMORY:
+            least = format_bytes(LEAST_MEMORY)
+            raise MemoryBudgetError(f"memory={self.memory} is too little for the demo; memory={least} would do")
         content = files.list_directory(self.directory)
         if content and MARK not in content:
             raise RunError(f"{self.directory}: not empty, and not of an earlier demo; name another with --dir")
@@ -215,8 +221,11 @@ class Demo:
             return
         self._number += 1
         took = format_seconds(seconds) if seconds else ""
+        first, *more = terminal.folded(text, terminal.tables().width - TICK if sys.stdout.isatty() else 0)
         click.echo(f" {click.style('✓', fg='green')} {click.style(step.ljust(14), bold=True)}"
-                   f"{took:>9}   {text}")  # fmt: skip
+                   f"{took:>9}   {first}")  # fmt: skip
+        for line in more:
+            click.echo(" " * TICK + line)
 
     def _working(self, text: str) -> Any:
         from rich.console import Console

@@ -85,7 +85,7 @@ def _table(columns: list[tuple[str, str]], rows: list[list[str]]) -> None:
 def _print_weights(model: Any, told: dict[str, Any]) -> None:
     for each in told["classes"][:MOST_TABLES]:
         what = "numbers" if each["class"] is None else f"class {terminal.printable(each['class'])}"
-        terminal.heading(what, f"{each['nonzero']:,} weights, bias {each['bias']:.6g}")
+        terminal.heading(what, f"{each['nonzero']:,} weights, bias {each['bias'] + 0.0:.6g}")
         if not each["for"] and not each["against"]:
             click.echo("  no weight speaks for it\n")
             continue

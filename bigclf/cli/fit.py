@@ -19,7 +19,7 @@ from bigclf.cli.inspect import (
 )
 from bigclf.errors import BigclfError, ClusterError, Interrupted, RunError
 from bigclf.progress import quality_text
-from bigclf.units import format_bytes, format_seconds, plural
+from bigclf.units import format_bytes, format_seconds, near, plural, within_plan
 
 
 @click.command("fit", short_help="Train a model.")
@@ -244,6 +244,9 @@ def fit_keywords(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
             for role, name in terminal.pairs_option(tuple(options["columns"].split(",")), "--columns").items()
         }
     if weight := options["class_weight"]:
+        if weight != "balanced" and "=" not in weight:
+            raise click.BadParameter(f"balanced, or LABEL=WEIGHT,..., not {weight!r}{near(weight, ['balanced'])}",
+                                     param_hint="--class-weight")  # fmt: skip
         keywords["class_weight"] = (
             weight if weight == "balanced" else terminal.pairs_option(tuple(weight.split(",")), "--class-weight")
         )
@@ -394,5 +397,6 @@ def memory_text(memory: dict[str, Any] | None) -> str | None:
     base = memory.get("base", 0)
     planned, peak = (max(memory.get(key, 0) - base, 0) for key in ("planned", "peak"))
     taken = format_bytes(peak) if peak >= SMALL else f"less than {format_bytes(SMALL)}"
-    return (f"{format_bytes(planned)} planned, {taken} at the peak, beside {format_bytes(base)} of interpreter and "
+    taken += " at the peak" + within_plan(planned, peak)
+    return (f"{format_bytes(planned)} planned, {taken}, beside {format_bytes(base)} of interpreter and "
             "libraries")  # fmt: skip

@@ -87,6 +87,12 @@ def look(things: list[str], by_shard: bool = False) -> tuple[str, dict[str, Any]
     return "data", {**describe(dataset), **more}, lambda: _print_data(dataset, lines)
 
 
+def _made(features: dict[str, Any]) -> str:
+    """Where the features come from."""
+    kind = str(features.get("kind", "?"))
+    return "numbered in the data" if kind == "given" else kind
+
+
 def _parquet(path: str) -> bool:
     from bigclf.data import files
 
@@ -119,7 +125,7 @@ def _print_data(dataset: Any, lines: list[dict[str, Any]]) -> None:
     terminal.facts(
         [
             ("rows", f"{dataset.n_rows:,}"),
-            ("features", f"{dataset.n_features:,}  ({dataset.features.get('kind', '?')})"),
+            ("features", f"{dataset.n_features:,}  ({_made(dataset.features)})"),
             ("non-zeros", f"{dataset.nnz:,}  ({dataset.nnz / max(dataset.n_rows, 1):.1f} a row, "
                           f"at most {dataset.max_row_nnz:,})"),
             ("values", "all 1" if dataset.binary else "float32, one a row" if dataset.row_constant else "float32"),
@@ -186,7 +192,7 @@ def _print_model(path: str, told: dict[str, Any]) -> None:
             ),
             ("quality", certificate_text(told["certificate"])),
             ("parameters", parameters_text(method)),
-            ("features", told["features"].get("kind")),
+            ("features", _made(told["features"])),
             ("probabilities", _calibration_text(told.get("calibration"))),
             *_training_facts(told["facts"]),
         ],
@@ -218,7 +224,7 @@ def _training_facts(facts: dict[str, Any]) -> list[tuple[str, Any]]:
     seen = f"; {text}" if (text := seen_before_text(progressive)) else ""
     repeatable = facts.pop("repeatable", True)
     judged = validation_text(facts.pop("validation", None), facts.get("best_epoch"))
-    held = facts.pop("held_out", None)
+    held, mistakes = facts.pop("held_out", None), facts.pop("mistakes", None)
     rest = [(name.replace("_", " "), _amount(name, value)) for name, value in facts.items()
             if value is not None and not isinstance(value, (dict, list))]  # fmt: skip
     return [
@@ -227,6 +233,7 @@ def _training_facts(facts: dict[str, Any]) -> list[tuple[str, Any]]:
         ("stopped by", stopped),
         ("repeatable", None if repeatable else NOT_REPEATABLE),
         ("progressive error", f"{100 * progressive['error']:.2f} %{seen}" if "error" in progressive else None),
+        ("mistakes", f"{mistakes:,} in all epochs, counted anew in each" if mistakes else None),
         ("progressive loss", f"{progressive['mean_loss']:.6g} a row{seen}" if "mean_loss" in progressive else None),
         ("validation", judged),
         ("held out", held_text(held)),
@@ -413,9 +420,6 @@ def _record(line: str) -> dict[str, Any] | None:
 
 
 def _print_run(directory: str, told: dict[str, Any], most: int = 12) -> None:
-    from rich import box
-    from rich.table import Table
-
     run, history = told["run"], told["history"]
     groups = len(run.get("plan", {}).get("groups", ()))
     identity, plan = run.get("identity", {}), run.get("plan", {})
@@ -440,16 +444,32 @@ def _print_run(directory: str, told: dict[str, Any], most: int = 12) -> None:
     )
     if not history:
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     names = ("epoch", "seconds", "rows", "bytes_read", "objective", "gap", "error", "mean_loss", "mistakes", "workers",
              "mixes", "bytes_moved", "validation")  # fmt: skip
     columns = [name for name in names if any(record.get(name) is not None for record in history)]
+    console = terminal.tables()
+    table, spare = _epochs(columns, history[-most:]), [name for name in SPARE if name in columns]
+    while spare and console.measure(table).maximum > console.width:
+        columns.remove(spare.pop(0))
+        table = _epochs(columns, history[-most:])
+    console.print(table)
+    _print_events(history)
+
+
+SPARE = ("bytes_read", "rows", "bytes_moved", "mixes", "workers", "seconds")  # left out first where a line has no room
+
+
+def _epochs(columns: list[str], history: list[dict[str, Any]]) -> Any:
+    """A table of these figures, a line for each record."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for name in columns:
         table.add_column(name.replace("_", " "), justify="right")
-    for record in history[-most:]:
+    for record in history:
         table.add_row(*(_cell(name, record.get(name)) for name in columns))
-    terminal.tables().print(table)
-    _print_events(history)
+    return table
 
 
 def cluster_text(history: list[dict[str, Any]]) -> str | None:

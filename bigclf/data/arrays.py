@@ -14,6 +14,10 @@ from bigclf.data.shards import rows_of_table
 from bigclf.errors import DataError
 
 TARGET_NNZ = 500_000
+OF_COLUMNS = (
+    "; of raw columns, with text or missing values, features= makes features as a spec says (in a pipeline "
+    "bigclf.FeatureTransformer)"
+)
 
 
 class Arrays:
@@ -68,7 +72,10 @@ class Arrays:
         self.weight_sum = float(weights.sum())
         norms = np.empty(self.n_rows)
         indices = as_unsigned(indices)
-        check(indptr, indices, values, self.n_features, norms)
+        try:
+            check(indptr, indices, values, self.n_features, norms)
+        except DataError as error:
+            raise _named(error, X) from None
         ids = np.arange(self.n_rows)
         values, scales = one_value_a_row(indptr, values)
         codes = codes.astype(np.float64, copy=not real_labels)
@@ -198,6 +205,8 @@ def csr_arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
             try:
                 dense = dense.astype(np.float64)
             except (TypeError, ValueError) as error:
+                if (name := _no_numbers(X)) is not None:
+                    raise DataError(f"a value is missing or is no number: {error}{OF_COLUMNS}", column=name) from None
                 raise DataError(f"a value is missing or is no number: {error}", column="values") from None
         if dense.ndim != 2:
             raise ValueError(f"X must have two dimensions (rows, features), not {dense.ndim}")
@@ -214,6 +223,30 @@ def csr_arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     if indices.dtype.kind != "i" or indices.dtype.itemsize not in (4, 8):
         indices = indices.astype(np.int64)
     return matrix.indptr.astype(np.int64), indices, values, int(matrix.shape[1])
+
+
+def _no_numbers(X: Any) -> str | None:
+    """The first column of a DataFrame that holds what is no number; None where X is none."""
+    for place, name in enumerate(_column_names(X)):
+        try:
+            np.asarray(X.iloc[:, place]).astype(np.float64)
+        except (TypeError, ValueError):
+            return name
+    return None
+
+
+def _named(error: DataError, X: Any) -> DataError:
+    """The error of a row with the column of the DataFrame that holds what is no finite number there, if X is one."""
+    X = X.to_pandas() if hasattr(X, "to_pandas") else X
+    if not (names := _column_names(X)):
+        return error
+    bad = np.flatnonzero(~np.isfinite(np.asarray(X.iloc[error.row], np.float64)))
+    return DataError(error.message + OF_COLUMNS, row=error.row, column=names[bad[0]]) if bad.size else error
+
+
+def _column_names(X: Any) -> list[str]:
+    """Of a pandas DataFrame; [] of anything else."""
+    return [str(name) for name in X.columns] if hasattr(X, "iloc") and hasattr(X, "columns") else []
 
 
 def sparse_of(X: Any) -> Any:

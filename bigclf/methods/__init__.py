@@ -130,7 +130,8 @@ def resolve(
     TypeError : a parameter that would have no effect, naming the methods on which it has one.
     """
     if algo not in METHODS:
-        raise ValueError(f"unknown algo {algo!r}{near(algo, METHODS)}; there are: {', '.join(METHODS)}")
+        there = near(algo, METHODS) or f"; there are: {', '.join(METHODS)}"
+        raise ValueError(f"unknown algo {algo!r}{there}")
     method = METHODS[algo]
     own = {param.name: param for param in method.params}
     for name in given:
@@ -143,7 +144,8 @@ def resolve(
         has = f"it has {', '.join(method.losses)}" if method.losses else "it is its own loss"
         raise (ValueError if method.losses else TypeError)(f"loss={loss!r} has no meaning with {method.asked}: {has}")
     if penalty is not None and penalty not in (method.penalties or ("l2",)):
-        raise ValueError(f"penalty={penalty!r} is not available with {method.asked}: it has {method.penalties}")
+        has = ", ".join(method.penalties or ("l2",))
+        raise ValueError(f"penalty={penalty!r} is not available with {method.asked}: it has {has}")
     if (bias or "none") not in method.bias:
         raise ValueError(f"bias={bias!r} is not available with {method.asked}: it has {', '.join(method.bias)}")
     if groups > 1 and not method.mixings:

@@ -12,7 +12,7 @@ from bigclf.metrics import seen_before_text
 from bigclf.reporting import curves
 from bigclf.reporting.page import Bar, Figure, Page, Section, Shade, Table, Tile
 from bigclf.reporting.pictures import Line, chart
-from bigclf.units import format_bytes, format_seconds, plural
+from bigclf.units import format_bytes, format_seconds, plural, within_plan
 
 MOST_CLASSES = 20  # with a table of their own, or a line and a column of the confusion
 MOST_EVENTS = 200
@@ -152,8 +152,9 @@ def _cost_tiles(subject: Subject) -> list[Tile]:
     memory = facts.get("memory") or {}
     if "peak" in memory:
         base = memory.get("base", 0)
-        note = f"of {format_bytes(max(0, memory['planned'] - base))} planned" if "planned" in memory else ""
-        found.append(Tile("Memory at the peak", format_bytes(max(0, memory["peak"] - base)), note))
+        peak, planned = max(0, memory["peak"] - base), max(0, memory.get("planned", 0) - base)
+        note = f"of {format_bytes(planned)} planned{within_plan(planned, peak)}" if "planned" in memory else ""
+        found.append(Tile("Memory at the peak", format_bytes(peak), note))
     return found
 
 
@@ -462,7 +463,7 @@ def _weight_table(each: dict[str, Any]) -> Table:
         row += [f"{entry['standard_error']:.3g}"] if sure else []
         rows.append(row + ([f"{entry['rows']:,}"] if counted else []))
     title = "Numbers" if each["class"] is None else f"Class {each['class']}"
-    return Table(f"{title}: {each['nonzero']:,} weights, bias {each['bias']:.4g}", columns, rows)
+    return Table(f"{title}: {each['nonzero']:,} weights, bias {each['bias'] + 0.0:.4g}", columns, rows)
 
 
 # Data, settings, memory, events

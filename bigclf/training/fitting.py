@@ -48,7 +48,7 @@ from bigclf.training.problems import Problem, class_weight_array, make_problems,
 from bigclf.training.run import Run
 from bigclf.training.run_directory import VERSION, Checkpoint, RunDirectory, groups_before
 from bigclf.training.sources import counts_of, likely_width, open_source, require_usable, warm
-from bigclf.units import parse_bytes
+from bigclf.units import parse_bytes, refuse_shell_names
 
 log = logging.getLogger("bigclf")
 VISITS, MOST_EPOCHS = 1_000_000, 100
@@ -171,6 +171,7 @@ def fit(
     MemoryBudgetError : the budget is too small, with the one that would do.
     RunError, Interrupted : a run directory in use or of another run; a signal.
     """
+    refuse_shell_names(params)
     if is_collection(data):
         given = {name: value for name, value in locals().items() if name not in ("data", "params", "format")}
         if y is not None:
@@ -419,7 +420,7 @@ def linked(workers: Any, patience: Patience) -> Iterator[Any]:
         return
     from bigclf.training.cluster import connect
 
-    with contextlib.closing(connect(workers)) as link:
+    with contextlib.closing(connect(workers, patience=patience.idle)) as link:
         yield link
 
 

@@ -107,7 +107,9 @@ class RunDirectory:
             now["tol"] = was["tol"]
         lines = differences(was, now)
         if lines:
-            raise RunError(f"{self.path} holds another run; it differs in: " + "; ".join(lines))
+            more = ", and tol may grow" if may_loosen else ""
+            way = f"go on as it was begun (limits may change{more}), or use another run directory"
+            raise RunError(f"{self.path} holds another run; it differs in: {'; '.join(lines)}; {way}")
         self._run = _told(was)
         return before
 

@@ -6,10 +6,11 @@ import collections
 import contextlib
 import errno
 import functools
+import inspect
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, Never, Self, TypeVar
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from bigclf.data.convert.resuming import SPARSE, Workplace, tidy
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, MOST_MARKS, TARGET_NNZ, Dataset
 from bigclf.errors import DataError, MemoryBudgetError, RunError, masked
 from bigclf.progress import watcher
-from bigclf.units import format_bytes, parse_bytes
+from bigclf.units import format_bytes, near, parse_bytes, refuse_shell_names
 
 SHARD_NNZ = 2**23
 LEAST_MEMORY = 96_000_000  # bytes a process needs to parse a piece and to write a chunk
@@ -58,6 +59,7 @@ def convert(
     progress: Any = None,
     features: Any = None,
     append: bool = False,
+    **others: Never,
 ) -> Dataset:
     """Convert sparse text, or raw tables and texts, to shards.
 
@@ -98,8 +100,12 @@ def convert(
     DataError : with file and line. MemoryBudgetError : if ``memory`` is too small. RunError : if ``out`` exists or
         the disk is full.
     """
+    refuse_shell_names(others)
+    if others:
+        known = inspect.signature(convert).parameters
+        raise TypeError(f"convert has no {next(iter(others))!r}{near(next(iter(others)), known)}")
     if is_collection(source):
-        given = {name: value for name, value in locals().items() if name not in ("source", "format")}
+        given = {name: value for name, value in locals().items() if name not in ("source", "format", "others", "known")}
         with collected(source, out) as (folder, kind):
             if kind is None:
                 raise DataError("rows of indices and values need no conversion: write them by to_parquet and open that")

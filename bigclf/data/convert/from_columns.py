@@ -211,8 +211,16 @@ def _check_columns(wanted: tuple[str, ...], known: tuple[str, ...], path: str) -
         shown = ", ".join(known[:30]) + (", ..." if len(known) > 30 else "")
         hint = near(lacking[0], known)
         if len(known) == 1:
-            shown, hint = f"one, {known[0]!r}", "; where lines stand before the table, say how many: --skip-lines"
+            shown, hint = f"one, {known[0]!r}", _separated(lacking[0], known[0])
         raise SchemaError(f"there is no such column{hint}; the file has {shown}", file=path, column=lacking[0])
+
+
+def _separated(name: str, header: str) -> str:
+    """What may be wrong where a header is one name: another separator, or lines before the table."""
+    for separator in (";", "\t", "|", ","):
+        if name in (part.strip(" \"'") for part in header.split(separator)):
+            return f"; its names have {separator!r} between them: --separator {separator!r} reads them"
+    return "; where lines stand before the table, say how many: --skip-lines"
 
 
 def first_batch(reader: TableJob, sources: list[Source]) -> Batch | None:

@@ -205,12 +205,11 @@ def parse(told: Any) -> Spec:
     """
     if isinstance(told, Spec):
         return told
-    if not isinstance(told, str):
-        return _parsed(told)
     try:
-        return _parsed(_yaml(told))
+        return _parsed(_yaml(told) if isinstance(told, str) else told)
     except _Refused as error:
-        raise SchemaError(error.message, column=error.column, line=line_of(told, *error.keys)) from None
+        line = line_of(told, *error.keys) if isinstance(told, str) else None
+        raise SchemaError(error.message, column=error.column, line=line) from None
 
 
 class _Refused(SchemaError):

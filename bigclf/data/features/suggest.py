@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,11 +93,12 @@ def suggest(data: Any, told: dict[str, Any] | None = None, label: str | None = N
         values.require(batch.columns, label)
     if how.format in ("csv", "tsv") and "decimal" not in (told or {}) and _has_decimal_commas(batch.columns):
         how = dataclasses.replace(how, decimal=",")
-    columns = [looked_at(name, column, how.decimal, batch.where) for name, column in batch.columns.items()]
+    broken = _broken(place, batch)
+    columns = [looked_at(name, column, how.decimal, batch.where, broken.n) for name, column in batch.columns.items()]
     chosen = label or _label(columns, how)
     few = any(c.name == chosen and c.distinct <= FEW for c in columns)
     classes = _classes(batch.columns[chosen], chosen) if chosen is not None and few else ()
-    return Suggestion(how, columns, chosen, batch.n_rows, label is None, classes, _broken(place, batch))
+    return Suggestion(how, columns, chosen, batch.n_rows, label is None, classes, broken)
 
 
 def _broken(place: Place, batch: Batch) -> Reasons:
@@ -226,9 +227,11 @@ def _has_decimal_commas(columns: dict[str, Any]) -> bool:
     return len(commas) > sum(all_or_whole(text, WITH_POINT) for text in texts)
 
 
-def looked_at(name: str, column: Any, decimal: str, where: Callable[[int], tuple[dict[str, Any], bytes]]) -> Column:
-    """What a column is, by its values; ``decimal`` stands before the decimals of numbers that are text, and ``where``
-    tells the place of a row."""
+def looked_at(
+    name: str, column: Any, decimal: str, where: Callable[[int], tuple[dict[str, Any], bytes]], gaps: int = 0
+) -> Column:
+    """What a column is, by its values; ``decimal`` stands before the decimals of numbers that are text, ``where``
+    tells the place of a row, and so many lines (``gaps``) between could not be read."""
     import pyarrow as pa
 
     try:
@@ -244,24 +247,27 @@ def looked_at(name: str, column: Any, decimal: str, where: Callable[[int], tuple
     bad: Bad = {}
     numbers = values.numbers(column, name, MISSING_VALUES, bad, decimal)
     if not bad:
-        return _number_column(name, numbers[~np.isnan(numbers)], distinct, about)
+        return _number_column(name, numbers[~np.isnan(numbers)], distinct, about, gaps)
     dates: Bad = {}
     values.days(column, name, None, MISSING_VALUES, dates)
     if pa.types.is_temporal(column.type) or not dates:
         return Column(name, "date", {}, about, distinct)
     if form := _date_form(text, name):
         return Column(name, "date", {"format": form}, about, distinct)
+    if (nearly := _nearly_dates(text, name)) is not None:
+        form, none = nearly
+        said = f"{_strange(none, 'date', where, text)}: --on-bad-rows skip leaves such rows out"
+        return Column(name, "date", {} if form is None else {"format": form}, f"{about}; {said}", distinct)
     mixed = f"{WHOLE}|{values.HINTED[decimal].pattern}"
     mistakes = distinct > FEW and len(bad) <= (1 - NEARLY) * (m - absent)
     if distinct > FEW and (_all_match(text, mixed) or (not mistakes and _nearly_all_match(text, mixed))):
         why = f"{about}: {MIXED[decimal]}"
         return Column(name, "", {}, why, distinct)
     if mistakes:
-        said = f"{len(bad):,} cells are no numbers" if len(bad) > 1 else "1 cell is no number"
-        strange = f"{said}, the first {_at(where, min(bad), text)}"
+        strange = _strange(bad, "number", where, text)
         there = np.delete(numbers, list(bad))
         there = there[~np.isnan(there)]
-        made = _number_column(name, there, int(np.unique(there).size), about)
+        made = _number_column(name, there, int(np.unique(there).size), about, gaps + len(bad))
         return made._replace(why=f"{made.why}; {strange}: --on-bad-rows skip leaves such rows out", distinct=distinct)
     words = float(np.mean([len(one.split()) for one in text.slice(0, 1000).to_pylist() if one is not None]))
     if words >= 4 and distinct > (m - absent) / 2:
@@ -269,6 +275,15 @@ def looked_at(name: str, column: Any, decimal: str, where: Callable[[int], tuple
     if distinct > 0.95 * (m - absent) and m >= 100:
         return Column(name, "", {}, f"{about}: tells every row from the others", distinct)
     return Column(name, "categorical", {}, about, distinct)
+
+
+def _strange(
+    bad: Iterable[int], kind: str, where: Callable[[int], tuple[dict[str, Any], bytes]], text: Any
+) -> str:
+    """How many cells are no ``kind``, and the first."""
+    rows = sorted(bad)
+    said = f"{len(rows):,} cells are no {kind}s" if len(rows) > 1 else f"1 cell is no {kind}"
+    return f"{said}, the first {_at(where, rows[0], text)}"
 
 
 def _at(where: Callable[[int], tuple[dict[str, Any], bytes]], row: int, text: Any) -> str:
@@ -283,10 +298,31 @@ MIXED = {
 }
 
 
+LIKE_DATE = r"^\d{1,2}[./]\d{1,2}[./]\d{2,4}( [\d:]+)?$"
+LIKE_ISO = r"^\d{4}-\d{2}-\d{2}"
+
+
+def _nearly_dates(text: Any, name: str) -> tuple[str | None, list[int]] | None:
+    """(form, or None for ISO 8601; rows that hold no date) of a column of many dates, in which little else stands."""
+    for pattern in (LIKE_DATE, LIKE_ISO):
+        if not _nearly_all_match(text, pattern):
+            continue
+        trimmed = values.trimmed(text)
+        like = _like(trimmed, pattern)
+        rows = np.flatnonzero(like)
+        bad: Bad = {}
+        dates = text.take(rows)
+        form = _date_form(dates, name) if pattern == LIKE_DATE else None
+        values.days(dates, name, form, MISSING_VALUES, bad)
+        if not bad:
+            return form, np.flatnonzero(~like & ~values.missing(trimmed, MISSING_VALUES)).tolist()
+    return None
+
+
 def _date_form(text: Any, name: str) -> str | None:
     """The one form of DATES that all values have; None where there is none, or day and month are not told apart."""
     fitting = []
-    for form in DATES if _all_match(text, r"^\d{1,2}[./]\d{1,2}[./]\d{2,4}( [\d:]+)?$") else ():
+    for form in DATES if _all_match(text, LIKE_DATE) else ():
         bad: Bad = {}
         values.days(text, name, form, MISSING_VALUES, bad)
         fitting += [form] * (not bad)
@@ -306,19 +342,23 @@ def _nearly_all_match(text: Any, pattern: str) -> bool:
 
 def _matches(text: Any, pattern: str) -> np.ndarray:
     """bool [n]: which of the texts that are not missing look so."""
-    import pyarrow.compute as pc
-
     trimmed = values.trimmed(text)
-    found = as_numpy(pc.fill_null(pc.match_substring_regex(trimmed, pattern), False))
-    matched: np.ndarray = found[~values.missing(trimmed, MISSING_VALUES)]
+    matched: np.ndarray = _like(trimmed, pattern)[~values.missing(trimmed, MISSING_VALUES)]
     return matched
 
 
-def _number_column(name: str, numbers: np.ndarray, distinct: int, about: str) -> Column:
+def _like(trimmed: Any, pattern: str) -> np.ndarray:
+    """bool [m]: which of all texts look so."""
+    import pyarrow.compute as pc
+
+    return as_numpy(pc.fill_null(pc.match_substring_regex(trimmed, pattern), False))
+
+
+def _number_column(name: str, numbers: np.ndarray, distinct: int, about: str, gaps: int) -> Column:
     low, high = float(numbers.min()), float(numbers.max())
     about = f"{about}, {low:g} to {high:g}"
     ids = numbers.size >= COUNTED and distinct == numbers.size and bool((numbers == np.rint(numbers)).all())
-    if ids and (np.diff(numbers) == 1).all():
+    if ids and (np.diff(numbers) >= 1).all() and high - low + 1 - numbers.size <= gaps:
         return Column(name, "", {}, f"{about}: numbers the rows one after another", distinct)
     if ids and (name.lower() in IDS or name.lower().endswith("_id")):
         return Column(name, "", {}, f"{about}: tells every row from the others", distinct)
