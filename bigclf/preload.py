@@ -23,16 +23,18 @@ SAY = 15.0  # seconds between two lines of the command while it compiles
 
 
 def compile_all(index_width: int = 4, dtype: str = "float64") -> None:
-    """Compile, or load from disk, every kernel of every method.
+    """Compile, or load from disk, every kernel of every method, and those that decode shards.
 
     Parameters
     ----------
     index_width : bytes of an index, 4 or 8.
     dtype : of the weights while training.
     """
+    from bigclf.data import pages
     from bigclf.methods import METHODS, resolve
     from bigclf.training.sources import warm
 
+    pages.warm(index_width)
     for method in METHODS.values():
         groups = 2 if method.mixings else 1  # two: with what combines them
         for loss in method.losses or (None,):

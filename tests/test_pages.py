@@ -35,7 +35,7 @@ def written(path, lengths, *, wide=False, group=None, seed=0, encodings=None, hi
 
 
 def opened(path):
-    return shards.open_pages(str(path), shards.open_parquet(str(path)))
+    return shards.open_pages(str(path), shards.said_by(str(path)))
 
 
 def check(path, table, groups=1):
@@ -177,7 +177,7 @@ def test_lists_that_do_not_fit_each_other_are_told_by_row(tmp_path):
     other = written(tmp_path / "b.parquet", [2, 4])
     table = table.set_column(2, table.schema.field("values"), other.column("values"))
     pq.write_table(table, path, use_dictionary=False, column_encoding=shards.ENCODINGS, compression="zstd")
-    file = shards.open_parquet(path)
+    file, said = shards.open_parquet(path), shards.said_by(path)
     layout = shards.Layout("indices", "values", "label", None)
     with pytest.raises(DataError, match="3 indices but 4 values"):
-        shards.read_rows(file, 0, layout, path, shards.open_pages(path, file))
+        shards.read_rows(file, said.schema, 0, layout, path, shards.open_pages(path, said))

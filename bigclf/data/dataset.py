@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bigclf.block import NO_SCALES, Block, Entries, one_value_a_row, selected
-from bigclf.data import files, shards
+from bigclf.data import files, pages, shards
 from bigclf.data.facts import (
     Chunks,
     Distinct,
@@ -39,11 +39,13 @@ from bigclf.data.facts import (
 )
 from bigclf.data.features.finish import is_columns, load
 from bigclf.data.pages import Scratch
-from bigclf.data.shards import Layout, Rows
+from bigclf.data.shards import Layout, Rows, Said
 from bigclf.errors import DataError, SchemaError, masked
+from bigclf.jit import compiling
 from bigclf.units import format_bytes, format_count
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     from bigclf.data.pages import Pages
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("bigclf")
 TARGET_NNZ = 500_000
 MOST_MARKS = 1000  # files
+KEPT_OPEN = 4  # files, by each thread that decodes
 GATHER_FACTOR = 5  # decoded pages, Arrow's arrays and ours, times a row group's decompressed bytes
 MANIFEST, CHUNK_TABLE = "_bigclf_manifest.json", "_bigclf_chunks.parquet"
 MANIFEST_VERSION, REAL_MANIFEST_VERSION = 1, 2  # the second where labels are no classes
@@ -66,6 +69,14 @@ class Known(NamedTuple):
     chunks: Chunks
     zero_weight: np.ndarray
     conversion: Mapping[str, Any] | None = None
+
+
+class Opened(NamedTuple):
+    """A file as one thread has it open; lists : the way to its pages past Arrow, None where there is none."""
+
+    file: pq.ParquetFile
+    schema: pa.Schema
+    lists: Pages | None
 
 
 class Dataset:
@@ -138,7 +149,7 @@ class Dataset:
         self.digest = self._digest()
         self.report: dict[str, Any] = {}
         self.made_of: str | None = None
-        self._handles = threading.local()
+        self._open_no_file()
         self._damaged: list[str] = []
         self._takes_part = False  # rows of weight 0 are left out
         self._take(self._remembered() or self._described())
@@ -244,7 +255,7 @@ class Dataset:
         table = self._known.chunks
         places = {*zip(table.file[chunks].tolist(), table.row_group[chunks].tolist(), strict=True)}
         for file, row_group in sorted(places):
-            labels, weights = shards.read_labels(self._handle(file)[0], row_group, self.layout, self.files[file])
+            labels, weights = shards.read_labels(self._handle(file).file, row_group, self.layout, self.files[file])
             codes = self._codes(labels, len(labels), self.files[file], row_group)
             counts -= np.bincount(codes[weights == 0].astype(np.int64), minlength=counts.size)
         return counts
@@ -439,6 +450,11 @@ class Dataset:
         first = self._row_number(file, row_group)
         return block._replace(ids=np.arange(first, first + block.n_rows, dtype=np.int64))
 
+    def prepare(self) -> None:
+        """Compile (or load) the kernels that decode: a first read does not wait for them then."""
+        with compiling():
+            pages.warm(self.index_width)
+
     def _without(self, block: Block, file: int, row_group: int) -> Block:
         """The rows of a row group that take part.
 
@@ -459,10 +475,10 @@ class Dataset:
         path = self.files[file]
         for left in reversed(range(tries)):
             try:
-                handle, lists = self._handle(file)
-                layout = self._layout_in(handle)
+                opened = self._handle(file)
+                layout = self._layout_in(opened.schema)
                 places = None if into is None else self._room(layout, *into)
-                return shards.read_rows(handle, row_group, layout, path, lists, places)
+                return shards.read_rows(opened.file, opened.schema, row_group, layout, path, opened.lists, places)
             except DataError as error:
                 self._forget(file)
                 if not left or getattr(error.__cause__, "errno", None) != errno.EIO:
@@ -485,29 +501,42 @@ class Dataset:
         scratch: Scratch = self._handles.__dict__.setdefault("scratch", Scratch())
         return scratch
 
-    def _handle(self, file: int) -> tuple[pq.ParquetFile, Pages | None]:
+    def _handle(self, file: int) -> Opened:
         """This thread's open file, its fingerprint compared with the one first seen, and the way to its pages."""
-        opened: dict[int, tuple[pq.ParquetFile, Pages | None]] = self._handles.__dict__.setdefault("opened", {})
+        opened: dict[int, Opened] = self._handles.__dict__.setdefault("opened", {})
         if file not in opened:
-            while len(opened) >= 4:
+            while len(opened) >= KEPT_OPEN:
                 opened.pop(next(iter(opened)))
             path = self.files[file]
             self._check_file(file)
             if files.fingerprint(path) != self.fingerprints[file]:
                 raise DataError("the file was replaced since it was first read; open the dataset again", file=path)
-            handle = shards.open_parquet(path)
-            opened[file] = handle, shards.open_pages(path, handle, self._scratch)
+            said = self._said_by(file)
+            handle = shards.open_parquet(path, said.metadata)
+            opened[file] = Opened(handle, said.schema, shards.open_pages(path, said, self._scratch))
         return opened[file]
+
+    def _said_by(self, file: int) -> Said:
+        """What a file says of itself: read by the first of the threads, which open the same files soon after each
+        other; those opened last stay known."""
+        with self._asking:
+            if file not in self._said:
+                while len(self._said) >= 2 * KEPT_OPEN:
+                    self._said.pop(next(iter(self._said)))
+                self._said[file] = shards.said_by(self.files[file])
+            return self._said[file]
 
     def _forget(self, file: int) -> None:
         self._handles.__dict__.get("opened", {}).pop(file, None)
+        with self._asking:
+            self._said.pop(file, None)
 
-    def _layout_in(self, handle: pq.ParquetFile) -> Layout:
+    def _layout_in(self, schema: pa.Schema) -> Layout:
         """The columns to read: no values where all are 1."""
         values = self.layout.values
         if not isinstance(values, str) or self.layout.kind is not None or self.layout.indices is None:
             return self.layout  # a dense vector is nothing but values
-        left_out = self.binary or not shards.has_column(handle.schema_arrow, values)
+        left_out = self.binary or not shards.has_column(schema, values)
         return self.layout._replace(values=None) if left_out else self.layout
 
     def _codes(self, labels: Any, n_rows: int, path: str, row_group: int) -> np.ndarray:
@@ -590,11 +619,16 @@ class Dataset:
             raise _has_changed(self.files[number], change)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_handles"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_handles", "_said", "_asking")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._open_no_file()
+
+    def _open_no_file(self) -> None:
         self._handles = threading.local()
+        self._said: dict[int, Said] = {}
+        self._asking = threading.Lock()
 
     def __repr__(self) -> str:
         size = sum(f.size for f in self.fingerprints)

@@ -180,6 +180,15 @@ def _fill(body: np.ndarray, at: int, numbers: np.ndarray, encoding: int) -> None
         numbers.view(np.uint8)[:] = body[at:]
 
 
+def warm(index_width: int) -> None:
+    """Compile (or load) the kernels that lists of our own shards go through, on no numbers at all."""
+    page = np.empty(0, np.uint8)
+    undelta(page, 0, np.empty(0, np.uint64 if index_width == 8 else np.uint32))
+    join_bytes(page, np.empty(0, np.uint32))
+    all_ones(page, 0, 0, 0)
+    row_starts(page, 0, 0, 0, np.zeros(1, np.int64), 0, 0)
+
+
 # Kernels: a result of -1 says that the bytes make no sense
 
 

@@ -99,8 +99,9 @@ def claims(path: str) -> Footer:
     return footer
 
 
-def open_parquet(path: str) -> pq.ParquetFile:
-    """Parquet file at ``path`` with page checksums verified; its claims are to have been checked.
+def open_parquet(path: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    """Parquet file at ``path`` with page checksums verified; its claims are to have been checked. ``metadata`` : what
+    it has been found to say of itself.
 
     Raises
     ------
@@ -111,6 +112,7 @@ def open_parquet(path: str) -> pq.ParquetFile:
     with translated(path):
         return pq.ParquetFile(
             files.open_arrow(path),
+            metadata=metadata,
             page_checksum_verification=True,
             pre_buffer=False,
             arrow_extensions_enabled=False,
@@ -278,15 +280,32 @@ def label_dtype(schema: pa.Schema, layout: Layout) -> str:
 # Reading rows
 
 
-def open_pages(path: str, file: pq.ParquetFile, scratch: pages.Scratch | None = None) -> pages.Pages | None:
+class Said(NamedTuple):
+    """What a file says of itself, read and checked once for all threads that open it: what our own reader of its lists
+    needs (None: Arrow reads them), pyarrow's metadata, and the schema, which pyarrow would make anew at each look."""
+
+    footer: Footer | None
+    metadata: pq.FileMetaData
+    schema: pa.Schema
+
+
+def said_by(path: str) -> Said:
+    """What the file says of itself; errors as ``claims`` and ``open_parquet``, if it is not one of ours too."""
+    footer = None if files.is_remote(path) else claims(path)
+    with open_parquet(path) as file:
+        return Said(footer, file.metadata, file.schema_arrow)
+
+
+def open_pages(path: str, said: Said, scratch: pages.Scratch | None = None) -> pages.Pages | None:
     """A way to the pages of the file's lists past Arrow; None where there is none."""
-    if files.is_remote(path):
+    if said.footer is None:
         return None
-    return pages.pages_of(files.open_arrow(path), claims(path), file.schema, scratch)
+    return pages.pages_of(files.open_arrow(path), said.footer, said.metadata.schema, scratch)
 
 
 def read_rows(
     file: pq.ParquetFile,
+    schema: pa.Schema,
     row_group: int,
     layout: Layout,
     path: str,
@@ -306,7 +325,7 @@ def read_rows(
         known = None
         if lists is not None and names and layout.kind is None:
             known = pages.read_lists(lists, row_group, names, [(into or {}).get(name) for name in names])
-        columns = [name for name in layout.columns(file.schema_arrow) if known is None or name not in names]
+        columns = [name for name in layout.columns(schema) if known is None or name not in names]
         table = file.read_row_group(row_group, columns=columns, use_threads=False)
         table.validate()
         group = _Group(table, layout, path, row_group, dict(zip(names, known or (), strict=False)))

@@ -24,7 +24,7 @@ import numpy as np
 from bigclf.block import Block, Entries, explicit_scales
 from bigclf.data import files
 from bigclf.data.packing import count_far, pack_indices, unpack_indices
-from bigclf.jit import copy_past_caches
+from bigclf.jit import compiling, copy_past_caches
 
 log = logging.getLogger("bigclf")
 FORMAT = 3
@@ -143,6 +143,7 @@ class Record(NamedTuple):
     views : its bytes.
     direct : the same in whole pages of memory of their own; None: they are written through the page cache, and lie in
         the block's memory.
+    checksum : of its bytes; None: not yet known.
     held : scratch that they lie in, free again once they are written.
     """
 
@@ -152,6 +153,7 @@ class Record(NamedTuple):
     units: int
     views: list[memoryview]
     direct: memoryview | None
+    checksum: int | None
     held: list[np.ndarray]
 
 
@@ -235,6 +237,12 @@ class RawStore:
 
     # Writing
 
+    def prepare(self) -> None:
+        """Compile (or load) the kernels that records are made with."""
+        with compiling():
+            count_far(np.zeros(1, np.int64), np.empty(0, np.uint64 if self.width == 8 else np.uint32))
+            copy_past_caches(np.empty(0, np.uint8), np.empty(0, np.uint8))
+
     def write(self, chunk: int, block: Block) -> None:
         """Keep a decoded chunk, if there is room."""
         record = self.record(chunk, block)
@@ -256,12 +264,12 @@ class RawStore:
         if not self._has_room(offset, size):
             self._spare += held
             return None
-        views, direct = [_bytes(section) for section in self._sections(block, packed)], None
+        views, direct, checksum = [_bytes(section) for section in self._sections(block, packed)], None, None
         if self._direct >= 0 and not self._indirect:
-            direct, copy = self._in_pages(views, size)
+            direct, checksum, copy = self._in_pages(views, size)
             self._spare += held
             views, held = [direct[:size]], [copy]
-        return Record(chunk, offset, size, packed.size, views, direct, held)
+        return Record(chunk, offset, size, packed.size, views, direct, checksum, held)
 
     def put(self, record: Record) -> None:
         """Write a record, if there is room still."""
@@ -279,7 +287,8 @@ class RawStore:
             return
         else:
             self.offsets[chunk], self.sizes[chunk] = offset, size
-            self.units[chunk], self.sums[chunk] = record.units, _checksum(record.views)
+            self.units[chunk] = record.units
+            self.sums[chunk] = _checksum(record.views) if record.checksum is None else record.checksum
             self.stored[chunk] = True
         finally:
             self._spare += record.held
@@ -352,18 +361,32 @@ class RawStore:
         sections.append(block.labels if self.real else block.labels.astype(np.int32))
         return sections + ([block.weights] if self.weighted else [])
 
-    def _in_pages(self, views: list[memoryview], size: int) -> tuple[memoryview, np.ndarray]:
+    def _in_pages(self, views: list[memoryview], size: int) -> tuple[memoryview, int, np.ndarray]:
         """What is written past the page cache needs memory that begins at a page, and whole pages: a copy of the views
-        in such memory, the rest of its last page zero, and the scratch it lies in."""
+        in such memory, the rest of its last page zero, their checksum, and the scratch the copy lies in.
+
+        A large record goes there piece by piece, each while the checksum has it in the cache, and past the cache: the
+        disk is what reads it next.
+        """
+        import xxhash
+
         padded = -(-size // files.PAGE) * files.PAGE
         scratch = self._scratch(padded + files.PAGE)
         first = -scratch.ctypes.data % files.PAGE
         pages, end = scratch[first : first + padded], 0
+        digest = xxhash.xxh3_64()
         for view in views:
-            pages[end : end + view.nbytes] = np.frombuffer(view, np.uint8)
-            end += view.nbytes
+            for start in range(0, view.nbytes, PIECE):
+                piece = np.frombuffer(view[start : start + PIECE], np.uint8)
+                digest.update(piece)
+                into = pages[end : end + piece.size]
+                if size < 4 * PIECE:
+                    into[:] = piece
+                else:
+                    copy_past_caches(piece, into)
+                end += piece.size
         pages[end:] = 0
-        return memoryview(pages), scratch
+        return memoryview(pages), digest.intdigest(), scratch
 
     def _put_directly(self, pages: memoryview, offset: int) -> bool:
         """Write past the page cache; False where the system refuses."""

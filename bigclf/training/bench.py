@@ -579,6 +579,10 @@ def stream_of(job: Job) -> Stream:
     store = None
     if isinstance(source, Dataset) and plan.store_bytes:
         store = _store(source, job.local_dir)
+    if isinstance(source, Dataset) and (store is None or not store.stored.all()):
+        source.prepare()
+        if store is not None:
+            store.prepare()
     size = max(plan.block_bytes, int(chunk_sizes(source).max(initial=0)))
     rows, nnz = size // ROW_BYTES + 1, size // entry_bytes(source) + 1
     return Stream(source, place, store=store, threads=plan.threads, buffers=plan.buffers, rows=rows, nnz=nnz,
