@@ -449,7 +449,8 @@ def _print_run(directory: str, told: dict[str, Any], most: int = 12) -> None:
     columns = [name for name in names if any(record.get(name) is not None for record in history)]
     console = terminal.tables()
     table, spare = _epochs(columns, history[-most:]), [name for name in SPARE if name in columns]
-    while spare and console.measure(table).maximum > console.width:
+    free = console.options.update(width=1000)  # else nothing measures more than there is room for
+    while spare and console.measure(table, options=free).maximum > console.width:
         columns.remove(spare.pop(0))
         table = _epochs(columns, history[-most:])
     console.print(table)
