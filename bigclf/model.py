@@ -204,6 +204,18 @@ class Model:
         else:
             yield "", table_block(self.finisher, data, unseen=unseen or "ignore")
 
+    def _require_names(self, X: Any, unseen: str | None) -> None:
+        """ValueError where X is a frame whose columns have other names, or another order, than those trained on."""
+        mine = self.features.get("names")
+        if not isinstance(mine, list) or is_stored(X):
+            return
+        from bigclf.data.arrays import column_names, require_same_names
+
+        its = column_names(X)
+        if len(its) < len(mine) and not {*its} & {*mine}:  # a column of vectors, or too few of any name: told later
+            return
+        require_same_names(mine, its[: len(mine)] if unseen == "ignore" else its)
+
     def _score_raw(self, data: Any, unseen: str | None) -> np.ndarray:
         nothing = np.empty((0, self.intercept_.size))
         blocks = self.raw_blocks(data, unseen)
@@ -228,13 +240,15 @@ class Model:
 
         Raises
         ------
-        ValueError : an array that has other features than the model, or NaN or infinite entries.
+        ValueError : an array that has other features than the model, or NaN or infinite entries; a frame whose columns
+            have other names, or another order, than that which the model was trained on.
         DataError : shards that cannot be read.
         """
         return self._decision(X, unseen)
 
     def _decision(self, X: Any, unseen: str | None) -> np.ndarray:
         """The same for methods that people call: a warning names the line that called them."""
+        self._require_names(X, unseen)
         if self.is_raw(X):
             return self.flat(self._score_raw(X, unseen))
         if is_stored(X):
@@ -257,6 +271,7 @@ class Model:
         """
         if not self.many:
             return self.said(self._decision(X, unseen))
+        self._require_names(X, unseen)
         if self.is_raw(X):
             codes = [self.codes_of_block(block)[0] for _, block in self.raw_blocks(X, unseen)]
             return np.asarray(self.classes_[np.concatenate([np.empty(0, np.intp), *codes])])

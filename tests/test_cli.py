@@ -338,6 +338,30 @@ def test_text_that_fit_takes_is_taken_by_evaluate_and_predict(place, tmp_path):
     assert skipped["n"] == 300 and skipped["bad_rows"] == 1
 
 
+def test_predictions_go_to_stdout(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    bigclf("predict", place / "model", place / "shards", "-o", "said.csv", "--scores")
+    out, _ = bigclf("predict", place / "model", place / "shards", "-o", "-", "--scores")
+    assert out == (tmp_path / "said.csv").read_text() and [p.name for p in tmp_path.iterdir()] == ["said.csv"]
+    assert "standard output" in error_of("predict", place / "model", place / "shards", "-o", "-", "--json", code=2)
+
+
+def test_bad_rows_that_were_held_out_count_too(tmp_path):
+    rows = [f"{k % 2},{k % 7}" if k % 30 else f"{k % 2},?!" for k in range(600)]  # 20 are bad
+    (tmp_path / "r.csv").write_text("\n".join(["y,a", *rows]))
+    words = ("fit", tmp_path / "r.csv", "--label", "y", "--numeric", "a", "--holdout", "0.3", "-o", tmp_path / "m",
+             "--algo", "pa1", "--on-bad-rows", "skip", "--overwrite", "--json")  # fmt: skip
+    told = json.loads(bigclf(*words, "--max-bad-fraction", "0.034")[0])
+    measured, trained = told["evaluation"], told["facts"]["n_rows"]
+    (note,) = [text for text in measured["notes"] if "held out" in text]
+    assert measured["bad_rows"] > 0 and note.startswith(f"of the rows held out, {measured['bad_rows']} bad row")
+    (warning,) = [text for text in told["facts"]["warnings"] if "left out" in text]
+    n_bad = int(warning.split()[0])
+    assert n_bad + measured["bad_rows"] == 20 and trained + measured["n"] == 580
+    line = error_of(*words, "--max-bad-fraction", f"{19 / 600:.6f}", code=3)  # neither part alone has more
+    assert "20 of 600 rows are bad" in line and "--max-bad-fraction 0.034 allows so many" in line
+
+
 def _with_a_bad_row(path):
     (path / "bad.svm").write_text(TEXT + "1 3:x\n")
     return path / "bad.svm"

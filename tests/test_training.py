@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import errno
+import functools
 import json
 import logging
 import os
@@ -27,6 +28,8 @@ from bigclf.data.dataset import Dataset
 from bigclf.data.store import ROW_BYTES, RawStore, buffer_bytes
 from bigclf.errors import ClusterError, ConvergenceWarning, DataError, Interrupted, MemoryBudgetError, RunError
 from bigclf.methods import resolve
+from bigclf.metrics import evaluate
+from bigclf.model import load
 from bigclf.training import fit
 from bigclf.training.plan import SLACK_BYTES, Sizes, _streamed, make_plan
 from bigclf.training.problems import make_problems
@@ -450,6 +453,34 @@ def test_a_run_that_stopped_goes_on_under_larger_limits_and_ends_at_a_larger_tol
     assert third.digest() == second.digest() and third.certificate["gap"] == gap
     assert third.facts["run"] == first.facts["run"] == run_of(tmp_path / "run")
     assert run_of(tmp_path / "none") is None
+
+
+def test_a_model_of_a_frame_refuses_other_columns_and_another_order(tmp_path, quiet):
+    import pandas as pd
+    import pyarrow as pa
+
+    x, y = random_rows(60, 3)
+    frame = pd.DataFrame(x.toarray(), columns=["x", "y", "z"])
+    model = fit(frame, y, algo="pa1", progress=False)
+    assert model.features["names"] == ["x", "y", "z"] and "'name': 'x'" in str(model.explain(top=3))
+    model.save(tmp_path / "m")
+    for known in (model, load(tmp_path / "m")):
+        for same in (frame, frame.to_numpy(), pa.table(frame), x, frame.rename(columns=lambda name: ord(name))):
+            assert (known.predict(same) == model.predict(x)).all()
+        swapped, other = frame[["z", "y", "x"]], frame.rename(columns={"z": "w"})
+        for ask in (known.predict, known.decision_function, functools.partial(evaluate, known, y=y)):
+            with pytest.raises(ValueError, match="in another order .* column 0 is 'z' and was 'x'"):
+                ask(swapped)
+            with pytest.raises(ValueError, match="unknown to it 'w'; missing 'z'"):
+                ask(other)
+        with pytest.raises(ValueError, match="another order"):
+            fit(pa.table(swapped), y, algo="pa1", init=known, progress=False)
+    with pytest.raises(ValueError, match="another order"):
+        fit(frame, y, algo="pa1", epochs=1, validate=(swapped, y), progress=False)
+    wider = frame.assign(w=1.0)
+    assert (model.predict(wider, unseen="ignore") == model.predict(x)).all()
+    assert fit(wider, [*y], algo="pa1", init=model, progress=False).features["names"] == ["x", "y", "z", "w"]
+    assert "names" not in fit(frame.rename(columns={"x": 0}), y, algo="pa1", progress=False).features
 
 
 def test_a_progressive_error_on_rows_seen_before_is_no_estimate(tmp_path, quiet):

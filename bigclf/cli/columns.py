@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import click
 
 from bigclf.cli import terminal
-from bigclf.errors import BigclfError
+from bigclf.errors import BigclfError, DataError
 
+MOST_BAD = 0.01  # of raw rows, where nothing is said
 READER = ("header", "names", "skip_lines", "separator", "decimal", "encoding", "multiline")
 OPTIONS = ("spec", "features_of", "label", "numeric", "categorical", "text", "date", "hash_bits", *READER)
 
@@ -294,11 +295,26 @@ def sparse(
 
 
 def held_out(data: list[str], dataset: Any, keywords: dict[str, Any], holdout: float, bad: dict[str, Any]) -> Any:
-    """The rows held out, as shards of the cache, with what was learned of the others."""
+    """The rows held out, as shards of the cache, with what was learned of the others.
+
+    Raises
+    ------
+    DataError : of both together more rows are bad than may be.
+    """
+    from bigclf.data.convert.bad_rows import too_many_with_held
     from bigclf.data.convert.from_columns import HeldOut
     from bigclf.raw import converted as in_cache
 
-    return in_cache(data, dataset, memory=_room(keywords), part=HeldOut(holdout, True), **bad)
+    found = in_cache(data, dataset, memory=_room(keywords), part=HeldOut(holdout, True), **bad)
+    if told := too_many_with_held(dataset, found, bad.get("max_bad_fraction", MOST_BAD)):
+        raise DataError(told)
+    return found
+
+
+def left_out_of_held(dataset: Any) -> tuple[int, str]:
+    """How many of the rows held out are bad, and why."""
+    report = dataset.report
+    return report.get("bad_rows", 0), f"of the rows held out, {report.get('left_out', '')}"
 
 
 def _room(keywords: dict[str, Any]) -> int:

@@ -92,6 +92,8 @@ def command(
     form, features = asked.settled(rows)
     if features is not None:
         rows = columns.converted(rows, features, form, keywords, holdout, bad)
+        if holdout:
+            test = columns.held_out(list(data), rows, keywords, holdout, bad)
     elif form and not (holdout or asked.said.keys() - {"hash_bits"}):  # rows that are sparse already
         bits, said = asked.said.get("hash_bits"), asked.format is not None
         rows, test = columns.sparse(rows, test, form, keywords, bad, bits, said)
@@ -107,10 +109,9 @@ def command(
             clear_run(run_dir)
         raise
     kept = not own_directory or can_go_on(trained)
-    if holdout:
-        test = columns.held_out(list(data), rows, keywords, holdout, bad)
     measured = None if test is None else measure(trained, test, bad)
-    if holdout:
+    if holdout and measured is not None:
+        measured.leave_out(*columns.left_out_of_held(test))
         keep_held_out(trained, holdout, measured, [model, kept_model(run_dir)] if kept else [model])
     if report:
         write_report(trained, report, model, options["validate"])

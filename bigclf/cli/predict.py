@@ -14,7 +14,7 @@ from bigclf.units import format_bytes, format_seconds, plural
 @click.argument("model", metavar="MODEL")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
 @click.option("-o", "--output", "out", required=True, metavar="OUT", help="Directory for the predictions, or a file"
-              " that ends in .csv.")  # fmt: skip
+              " that ends in .csv, or - for CSV on standard output.")  # fmt: skip
 @click.option("--scores", is_flag=True, help="Also the decision values: positive for the greater of two classes.")
 @click.option("--proba", is_flag=True, help="Also probabilities: of two classes that of the greater (`probability`), of"
               " more one a class (`probability_CLASS`). From a model with the logistic loss as it was trained, not"
@@ -50,18 +50,16 @@ def command(
     kept, and of long ones the parts that were done.
     """
     from bigclf.model import load
-    from bigclf.predicting import predict
-    from bigclf.progress import TerminalProgress
 
-    progress = TerminalProgress("predicting")
-    try:
-        with terminal.resumable(terminal.command_line(ctx)):
-            result = predict(
-                columns.as_read(load(model), reader), list(data) if len(data) > 1 else data[0], out,
-                scores=scores, proba=proba, unseen=unseen, keep=names_in(keep), overwrite=overwrite, progress=progress,
-            )  # fmt: skip
-    finally:
-        progress.stop()
+    known, where = columns.as_read(load(model), reader), list(data) if len(data) > 1 else data[0]
+    options: dict[str, Any] = {"scores": scores, "proba": proba, "unseen": unseen, "keep": names_in(keep)}
+    if out == "-":
+        if as_json:
+            raise click.UsageError("--json and -o - would both be written to standard output")
+        to_stdout(known, where, options)
+        return
+    with terminal.resumable(terminal.command_line(ctx)):
+        result = showing(known, where, out, overwrite=overwrite, **options)
     if as_json:
         terminal.emit_json(result)
         return
@@ -77,6 +75,30 @@ def command(
         ],
         indent="  ",
     )
+
+
+def showing(model: Any, data: Any, out: str, **options: Any) -> dict[str, Any]:
+    """``bigclf.predict`` with its progress on stderr."""
+    from bigclf.predicting import predict
+    from bigclf.progress import TerminalProgress
+
+    progress = TerminalProgress("predicting")
+    try:
+        return predict(model, data, out, progress=progress, **options)
+    finally:
+        progress.stop()
+
+
+def to_stdout(model: Any, data: Any, options: dict[str, Any]) -> None:
+    """The predictions as CSV on stdout, once all are made."""
+    from bigclf.data import files
+
+    with files.scratch() as scratch:
+        out = files.join(scratch, "predictions.csv")
+        showing(model, data, out, **options)
+        with files.open_binary(out) as file:
+            while piece := file.read(2**20):
+                click.echo(piece, nl=False)
 
 
 def written_text(out: str, result: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,8 @@ class Arrays:
         self.max_row_nnz = int(lengths.max(initial=0))
         self.max_norm = float(norms.max(initial=0.0))
         self.features: dict[str, Any] = {"kind": "given", "version": 1}
+        if names := column_names(X, self.n_features):
+            self.features["names"] = names
         self.learned: dict[str, np.ndarray] = {}
         self.chunks = cut(indptr, least_chunks)
         self.max_group_rows = int(self.chunks.rows.max(initial=0))
@@ -247,6 +250,37 @@ def _named(error: DataError, X: Any) -> DataError:
 def _column_names(X: Any) -> list[str]:
     """Of a pandas DataFrame; [] of anything else."""
     return [str(name) for name in X.columns] if hasattr(X, "iloc") and hasattr(X, "columns") else []
+
+
+def column_names(X: Any, n_features: int | None = None) -> list[str]:
+    """Names of the columns of a frame or a table in memory, where all are text (and, where it is said how many features
+    there are, each is one); else none."""
+    names = getattr(X, "column_names", None)  # of a pyarrow Table
+    names = getattr(X, "columns", None) if names is None else names
+    if names is None or not all(isinstance(name, str) for name in names) or n_features not in (None, len(names)):
+        return []
+    return [str(name) for name in names]
+
+
+def require_same_names(trained_on: Sequence[str], given: Sequence[str]) -> None:
+    """Refuse columns of other names, or in another order, than a model was trained on.
+
+    Raises
+    ------
+    ValueError : naming the first that differs.
+    """
+    mine, its = list(trained_on), list(given)
+    if mine == its:
+        return
+    new, gone = ([name for name in one if name not in other] for one, other in ((its, mine), (mine, its)))
+    if new or gone:
+        told = [f"{what} {', '.join(map(repr, names[:5]))}{', ...' * (len(names) > 5)}"
+                for what, names in (("unknown to it", new), ("missing", gone)) if names]  # fmt: skip
+        raise ValueError(f"X has other columns than the model was trained on: {'; '.join(told)}")
+    at = next((k for k, pair in enumerate(zip(mine, its, strict=False)) if pair[0] != pair[1]), len(mine))
+    there, wanted = its[at] if at < len(its) else None, mine[at] if at < len(mine) else None
+    raise ValueError(f"X has its columns in another order than the model was trained on: column {at} is {there!r} and "
+                     f"was {wanted!r}; give them as X[model.features['names']]")  # fmt: skip
 
 
 def sparse_of(X: Any) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bigclf.data import files
-from bigclf.data.arrays import Arrays
+from bigclf.data.arrays import Arrays, require_same_names
 from bigclf.data.collected import collected, is_collection
 from bigclf.data.dataset import Dataset
 from bigclf.data.iterator import is_iterator, write_down
@@ -665,6 +665,9 @@ def _signals() -> Iterator[Callable[[], str | None]]:
 
 def _start_from(run: Run, init: Model, source: Any) -> None:
     """Begin with the weights of a model; of features and classes that it does not know they are 0."""
+    mine, its = init.features.get("names"), source.features.get("names")
+    if isinstance(mine, list) and isinstance(its, list):
+        require_same_names(mine, its[: len(mine)])
     given, init = init, grown(init, source.n_features, source.classes)
     place, further = run.method.place, init is given and goes_on(run, init)
     if place is None and not further:

@@ -180,7 +180,8 @@ def validation(run: Run, source: Any, data: Any, link: Any, patience: Patience) 
 
     weights, bias = coefficients_of(run, latest=True)
     method = {"name": run.method.name, "bias": "feature" if run.problems[0].setting.settings["bias"] else None}
-    model = Model(weights, bias, source.classes, method=method)
+    named = source.features if isinstance(source.features.get("names"), list) else None
+    model = Model(weights, bias, source.classes, named, method)
     if not run.method.linear:
         model.state = kept_state(run)
     if is_stored(data):

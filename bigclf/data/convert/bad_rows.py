@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 from bigclf.errors import DataError
 
@@ -53,6 +54,18 @@ def too_many(found: Reasons, n_rows: int, limit: float) -> str:
         way = "where most rows are bad, see how the file is read and what each column is taken for"
     return (f"{found.n:,} of {n_rows:,} rows are bad, more than the {limit:.3g} that max_bad_fraction allows: {found}. "
             + way[0].upper() + way[1:])  # fmt: skip
+
+
+def too_many_with_held(rest: Any, held: Any, limit: float) -> str:
+    """The same of a dataset and the rows held out of it, which were converted apart; nothing where they are not."""
+    both = [dataset.report for dataset in (rest, held)]
+    n_bad = sum(report.get("bad_rows", 0) for report in both)
+    n_rows = sum(dataset.n_rows for dataset in (rest, held)) + n_bad
+    if n_bad <= limit * n_rows:
+        return ""
+    told = "; of those held out, ".join(report.get("left_out", "none is bad") for report in both)
+    return (f"{n_bad:,} of {n_rows:,} rows are bad, more than the {limit:.3g} that max_bad_fraction allows: {told}. "
+            f"--max-bad-fraction {enough(n_bad, n_rows):.2g} allows so many")  # fmt: skip
 
 
 def enough(n_bad: int, n_rows: int) -> float:
