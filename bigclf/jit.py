@@ -320,7 +320,7 @@ else:
 
     @kernel
     def copy_past_caches(source, into):  # type: ignore[no-untyped-def]
-        """``source`` (uint8 [n]) to ``into`` (uint8 [n]), for bytes that another core reads next.
+        """``source`` to ``into``, both uint8 [n] without gaps, for bytes that another core reads next.
 
         A plain store leaves its line in this core's cache, from where the other core fetches it more slowly than from
         memory; and it reads the line first, which is written whole.

@@ -8,6 +8,7 @@ them too, but begins an array anywhere between two, and in memory that was used 
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 from typing import Any
 
@@ -21,13 +22,13 @@ def zeros(shape: Any, dtype: Any = np.float64) -> np.ndarray:
     """``numpy.zeros``, on large pages where the array fills one and a half and the system has them; what fills no whole
     one is on small ones, so that no memory is taken in vain."""
     dtype = np.dtype(dtype)
-    count = int(np.prod(shape, dtype=np.int64))
+    count = math.prod(shape) if isinstance(shape, tuple) else int(shape)
     size = count * dtype.itemsize
     if size < LEAST or not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.zeros(shape, dtype)
     try:
         memory = mmap.mmap(-1, size + PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except OSError:  # there is not so much memory: the error is numpy's
+    except (OSError, OverflowError):  # there is not so much memory: the error is numpy's
         return np.zeros(shape, dtype)
     first = -np.frombuffer(memory, np.uint8).ctypes.data % PAGE
     with contextlib.suppress(OSError):  # a kernel without large pages

@@ -288,7 +288,7 @@ def as_shards(model: Model, data: Any, memory: float | str = "1GB", bad: BadRows
         told: dict[str, Any] = {"memory": _room(memory), "hash_bits": model.features.get("hash_bits"), **bad._asdict()}
         with naming_format(model, data, form):
             rows = sparse_text(data, form, **told)
-        yield rows
+        yield _any(rows, data)
         return
     if not (is_stored(data) and model.is_raw(data)):
         yield data
@@ -298,7 +298,16 @@ def as_shards(model: Model, data: Any, memory: float | str = "1GB", bad: BadRows
         raise SchemaError("the model does not know the label's column; convert the rows with a spec that names it")
     with files.scratch() as scratch:
         learned = model.finisher.learned
-        yield converted(data, spec, memory=memory, workers=1, learned=learned, directory=scratch, **bad._asdict())
+        options = {"memory": memory, "workers": 1, "learned": learned, "directory": scratch, **bad._asdict()}
+        yield _any(converted(data, spec, **options), data)
+
+
+def _any(rows: Any, data: Any) -> Any:
+    """``rows``, of which there must be some where bad ones were left out."""
+    n_bad, why = left_out(data, rows)
+    if n_bad and not rows.n_rows:
+        raise DataError(f"no row is left: {why}", file=str(places(data)[0].path))
+    return rows
 
 
 def text_format(model: Model, data: Any) -> str | None:

@@ -336,6 +336,10 @@ def test_text_that_fit_takes_is_taken_by_evaluate_and_predict(place, tmp_path):
     skipped = json.loads(bigclf("evaluate", tmp_path / "m", _with_a_bad_row(tmp_path), "--json", "--on-bad-rows",
                                 "skip")[0])  # fmt: skip
     assert skipped["n"] == 300 and skipped["bad_rows"] == 1
+    (tmp_path / "all.svm").write_text("1 3:x\n" * 9)
+    none = error_of("evaluate", tmp_path / "m", tmp_path / "all.svm", "--on-bad-rows", "skip", "--max-bad-fraction", 1,
+                    code=3)  # fmt: skip
+    assert f"{tmp_path / 'all.svm'}: no row is left: 9 " in none
 
 
 def test_predictions_go_to_stdout(place, tmp_path, monkeypatch):

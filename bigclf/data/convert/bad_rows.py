@@ -49,7 +49,7 @@ class Reasons:
 
 def too_many(found: Reasons, n_rows: int, limit: float) -> str:
     """The error that more rows are bad than ``limit`` allows."""
-    way = f"--max-bad-fraction {enough(found.n, n_rows):.2g} allows so many (in Python max_bad_fraction of convert)"
+    way = f"--max-bad-fraction {enough(found.n, n_rows):.2g} allows so many (in Python max_bad_fraction=)"
     if found.n > n_rows / 2:
         way = "where most rows are bad, see how the file is read and what each column is taken for"
     return (f"{found.n:,} of {n_rows:,} rows are bad, more than the {limit:.3g} that max_bad_fraction allows: {found}. "
