@@ -1,11 +1,13 @@
 """Averages over many epochs: whether the answer gets worse from epoch to epoch, and what ends it in time.
 
     python jobs/experiments/averaging_epochs.py OUT --data SHARDS --test SHARDS [--epochs 10]
+    python jobs/experiments/averaging_epochs.py OUT --texts FOLDER [--epochs 10]
 
 The averaged perceptron and averaged PA, PA-I and PA-II learn without a bias. C is one of nine values, chosen on every
 tenth row after learning from the others, once for one epoch and once for all of them. `stopped early` is an answer of
 its own: learned from nine tenths of the rows, the state of the epoch that did best on the tenth, ended after two epochs
-without a better one. OUT gets `results.json`, `table.md` and `averages.png`.
+without a better one. Of the seven tasks of texts (`confidence_weighted.py`) with their own labels, the learners that
+have no C, mean of ten folds. OUT gets `results.json`, `table.md` and `averages.png`.
 """
 
 from __future__ import annotations
@@ -22,11 +24,12 @@ import bigclf
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir))
 from one_pass import Rows, accuracy, load, tenth
-from texts import table, write
+from texts import TASKS, read, table, tenths, write
 
 PRICES = 10.0 ** np.linspace(-4, 0, 9)  # 0.0001, 0.00032 ... 1
 PRICED = ("averaged_pa1", "averaged_pa2")
 ALGOS = ("averaged_perceptron", "averaged_pa", *PRICED)
+WITHOUT_PRICE = tuple(algo for algo in ALGOS if algo not in PRICED)
 HEAD = ("method", "first epoch", "best (epoch)", "last epoch", "stopped early (epoch)")
 
 
@@ -59,11 +62,23 @@ def run(train: Rows, test: Rows, epochs: int, algo: str) -> dict[str, dict[str, 
     return found
 
 
+def run_text(name: str, folder: str, epochs: int) -> dict[str, dict[str, Any]]:
+    """By name: the curve on a task of texts, mean of ten folds."""
+    task, found = read(name, folder), {}
+    for algo in WITHOUT_PRICE:
+        curves = []
+        for train, test in tenths(task.labels, 0):
+            parts = (Rows(task.rows[some], task.labels[some]) for some in (train, test))
+            curves.append(learned(*parts, epochs, algo)[1])
+        found[f"{name}, {algo}"] = {"curve": np.mean(curves, axis=0).tolist()}
+    return found
+
+
 def line(name: str, found: dict[str, Any]) -> list[str]:
     """A row of the table."""
     curve, best = found["curve"], int(np.argmax(found["curve"]))
-    ends = f"{curve[0]:.2f}", f"{curve[best]:.2f} ({best + 1})", f"{curve[-1]:.2f}"
-    return [name, *ends, f"{found['early']:.2f} ({found['kept']})"]
+    early = [f"{found['early']:.2f} ({found['kept']})"] if "early" in found else []
+    return [name, f"{curve[0]:.2f}", f"{curve[best]:.2f} ({best + 1})", f"{curve[-1]:.2f}", *early]
 
 
 def draw(found: dict[str, dict[str, Any]], title: str, path: str) -> None:
@@ -74,7 +89,8 @@ def draw(found: dict[str, dict[str, Any]], title: str, path: str) -> None:
     axes = figure.subplots()
     for number, (name, one) in enumerate(found.items()):
         axes.plot(range(1, len(one["curve"]) + 1), one["curve"], marker="o", color=f"C{number}", label=name)
-        axes.axhline(one["early"], color=f"C{number}", linestyle=":")
+        if "early" in one:
+            axes.axhline(one["early"], color=f"C{number}", linestyle=":")
     axes.set(xlabel="epochs", ylabel="test accuracy in % (dotted: stopped early)", title=title)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(True, alpha=0.2)
@@ -85,19 +101,25 @@ def draw(found: dict[str, dict[str, Any]], title: str, path: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("out", help="directory of the results")
-    parser.add_argument("--data", required=True, help="shards with two classes to learn from")
-    parser.add_argument("--test", required=True, help="shards to measure on")
+    parser.add_argument("--data", help="shards with two classes to learn from")
+    parser.add_argument("--test", help="shards to measure on")
+    parser.add_argument("--texts", help="instead of them: the folder of the data sets")
     parser.add_argument("--epochs", type=int, default=10)
     given = parser.parse_args()
+    if bool(given.texts) == bool(given.data or given.test) or bool(given.data) != bool(given.test):
+        parser.error("either --data and --test or --texts")
     warnings.simplefilter("ignore", bigclf.errors.ConvergenceWarning)  # so many epochs are all that is asked for
-    train, test = load(given.data), load(given.test)
     found: dict[str, dict[str, Any]] = {}
-    for algo in ALGOS:
-        new = run(train, test, given.epochs, algo)
+    if given.texts:
+        parts, title, head = (run_text(name, given.texts, given.epochs) for name in TASKS), "averages, texts", HEAD[:-1]
+    else:
+        train, test = load(given.data), load(given.test)
+        parts = (run(train, test, given.epochs, algo) for algo in ALGOS)
+        title, head = f"averages, {train.y.size:,} rows", HEAD
+    for new in parts:
         found |= new
         print(*(" ".join(line(name, one)) for name, one in new.items()), sep="\n", flush=True)
-    title = f"averages, {train.y.size:,} rows"
-    told = table(HEAD, [line(name, one) for name, one in found.items()])
+    told = table(head, [line(name, one) for name, one in found.items()])
     write(given.out, found, told, lambda path: draw(found, title, path), "averages.png")
 
 
