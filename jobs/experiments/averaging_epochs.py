@@ -83,15 +83,18 @@ def line(name: str, found: dict[str, Any]) -> list[str]:
 
 def draw(found: dict[str, dict[str, Any]], title: str, path: str) -> None:
     """Accuracy after each epoch, and, dotted, of the answer that was stopped early."""
+    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 5), layout="constrained")
-    axes = figure.subplots()
+    axes, ylabel = figure.subplots(), "test accuracy in %"
     for number, (name, one) in enumerate(found.items()):
-        axes.plot(range(1, len(one["curve"]) + 1), one["curve"], marker="o", color=f"C{number}", label=name)
+        color = colormaps["tab20"](number)
+        axes.plot(range(1, len(one["curve"]) + 1), one["curve"], marker="o", color=color, label=name)
         if "early" in one:
-            axes.axhline(one["early"], color=f"C{number}", linestyle=":")
-    axes.set(xlabel="epochs", ylabel="test accuracy in % (dotted: stopped early)", title=title)
+            axes.axhline(one["early"], color=color, linestyle=":")
+            ylabel = "test accuracy in % (dotted: stopped early)"
+    axes.set(xlabel="epochs", ylabel=ylabel, title=title)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(True, alpha=0.2)
     figure.legend(loc="outside right upper", fontsize="small")
