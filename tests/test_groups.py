@@ -334,9 +334,9 @@ from bigclf.training import fit
 shards, directory, options, stop = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4])
 blocks, count = Stream.blocks, 0
 
-def counted(self, units):
+def counted(self, units, *then):
     global count
-    for block in blocks(self, units):
+    for block in blocks(self, units, *then):
         count += 1
         if count == stop:
             os.kill(os.getpid(), signal.SIGKILL)

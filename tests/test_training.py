@@ -611,8 +611,8 @@ for name in ("_sync", "append_line", "remove", "publish_text", "write_all"):
 os.replace = noting(os.replace)
 blocks = Stream.blocks
 
-def counted(self, units):
-    for block in blocks(self, units):
+def counted(self, units, *then):
+    for block in blocks(self, units, *then):
         event()
         yield block
 Stream.blocks = counted
