@@ -170,7 +170,8 @@ def test_ctrl_c_ends_a_run_on_processes_of_its_own_at_its_segment(place, tmp_pat
     os.killpg(child.pid, signal.SIGINT)
     _, err = child.communicate(timeout=60)
     assert child.returncode == 6, err
-    assert [line.split()[0] for line in err.splitlines()] == ["warning:", "interrupted"], err
+    *warned, last = [line.split()[0] for line in err.splitlines()]
+    assert last == "interrupted" and warned in ([], ["warning:"]), err  # none where it came between two visits
     assert "; go on with:  bigclf fit " in err and "--resume" in err.splitlines()[-1]
     assert not alive(str(tmp_path))
 
