@@ -122,6 +122,11 @@ def routine(function: _F) -> _F:
     return _kept(numba.njit(nogil=True, error_model="numpy", pipeline_class=Pipeline)(function))
 
 
+def brief_routine(function: _F) -> _F:
+    """As ``routine``, but it keeps Python's lock, as ``brief`` does."""
+    return _kept(numba.njit(error_model="numpy", pipeline_class=Pipeline)(function))
+
+
 def _kept(dispatcher: Any) -> Any:
     """Keep the compiled code on disk, if there is a place for it."""
     if INTERPRETED:
@@ -277,6 +282,39 @@ else:
     def load_word(array, index):  # type: ignore[no-untyped-def]
         """Eight bytes from array[index] on, which must be there, as a number (on a little-endian machine)."""
         return _load_word(array, index)
+
+
+@intrinsic
+def _move(typing, into, first, source, start, count):  # type: ignore[no-untyped-def]
+    """source[start : start + count] to into[first : first + count], which may overlap."""
+
+    def build(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        def place(k):  # type: ignore[no-untyped-def]
+            data = cgutils.create_struct_proxy(signature.args[k])(context, builder, arguments[k]).data
+            return builder.gep(data, [arguments[k + 1]])
+
+        size = context.get_abi_sizeof(context.get_data_type(signature.args[0].dtype))
+        cgutils.raw_memmove(builder, place(0), place(2), arguments[4], size)
+        return context.get_dummy_value()
+
+    if into.dtype != source.dtype:
+        raise TypeError(f"{source} cannot be moved to {into}")
+    return types.void(into, types.intp, source, types.intp, types.intp), build
+
+
+if INTERPRETED:
+
+    def move(into: np.ndarray, first: Any, source: np.ndarray, start: Any, count: Any) -> None:
+        """source[start : start + count] to into[first : first + count]."""
+        into[first : first + count] = source[start : start + count].copy()
+
+else:
+
+    @inlined
+    def move(into, first, source, start, count):  # type: ignore[no-untyped-def]
+        """source[start : start + count] to into[first : first + count], arrays of one dtype without gaps, perhaps the
+        same one: as the system's library does it, in the widest pieces that the processor has."""
+        _move(into, first, source, start, count)
 
 
 LINE = 64  # bytes of a cache line
@@ -546,6 +584,15 @@ def shuffle_runs(members, run, state, order):  # type: ignore[no-untyped-def]
             order[k] = members[i]
             k += 1
         shuffle(order, first, k, state)
+
+
+FEW = 1 << 15  # rows: work of some 10 ns on each takes about as long as it may take to get Python's lock back
+
+
+@brief_routine
+def shuffle_few_runs(members, run, state, order):  # type: ignore[no-untyped-def]
+    """``shuffle_runs`` of ``FEW`` rows at most."""
+    shuffle_runs(members, run, state, order)
 
 
 def random_state(*key: int) -> np.ndarray:

@@ -8,6 +8,7 @@ from making import block_of, dense, random_rows
 
 from bigclf.block import rows_of
 from bigclf.data.working_set import KEEP, LEAST_KEPT, TIE, WorkingSet, bytes_of, find_cut
+from bigclf.jit import move
 
 D = 20
 
@@ -119,7 +120,17 @@ def test_rows_that_became_stuck_leave_first():
     assert (ids < 12).sum() == KEEP * 30 - 18  # room for so many of the others was left when the three came
 
 
-@pytest.mark.parametrize("passed, kept", [(0.1, LEAST_KEPT), (0.3, 0.6), (0.7, KEEP), (1.0, KEEP)])
+@pytest.mark.parametrize("dtype", [np.uint32, np.uint64, np.float32])
+@pytest.mark.parametrize("first, start", [(3, 5), (5, 3), (4, 4), (0, 20)])
+def test_a_move_brings_what_was_there_before_it(dtype, first, start):
+    array = np.arange(40).astype(dtype)
+    expected = array.copy()
+    expected[first : first + 17] = array[start : start + 17]
+    move(array, first, array, start, 17)
+    np.testing.assert_array_equal(array, expected)
+
+
+@pytest.mark.parametrize("passed, kept", [(0.1, LEAST_KEPT), (0.3, 0.6), (0.55, 0.77), (1.0, KEEP)])
 def test_the_more_rows_are_yet_to_come_the_more_leave(passed, kept):
     block, scores = rows_and_scores()
     held = set_of(30, block.nnz)

@@ -2,8 +2,8 @@
 
 An arena of fixed size holds copies of rows gathered from earlier blocks. A row's score is minus its distance to being
 provably stuck at an end of its box (0: inside it), as the kernel left it on the last visit. A row enters when its
-score is above a threshold; when the arena is full the lowest scores leave until nine tenths are used (fewer while most
-rows are yet to come), which sets the threshold anew. Their dual variables stay where all rows' do, so nothing is lost
+score is above a threshold; when the arena is full the lowest scores leave until nine tenths are used (fewer in the
+first read), which sets the threshold anew. Their dual variables stay where all rows' do, so nothing is lost
 but a copy.
 """
 
@@ -15,10 +15,13 @@ from typing import NamedTuple
 import numpy as np
 
 from bigclf.block import Block
-from bigclf.jit import inlined, kernel
+from bigclf.jit import FEW, brief, inlined, kernel, move
 
 KEEP = 0.9  # of the arena, when it is full: every row that is let go at once leaves room idle at the end of a read
-FORESIGHT, LEAST_KEPT = 2.0, 0.4  # ... in the first read no more than this many times the share that is through
+# ... in the first read, which fills it again and again, less at its middle than at its end: nine tenths each time were
+# four million rows moved of two million read (M). Before, no more than this many times the share that is through.
+KEEP_MIDDLE, KEEP_END = 0.75, 0.95
+FORESIGHT, LEAST_KEPT = 2.0, 0.4
 ROW_BYTES = 8 * 6  # a row of the arena: indptr, labels, weights, norms, ids, scores; a scale, where there are any, is 4
 TIE = 1e-6  # spread of the pseudo-random part of a key, which decides among equal scores
 
@@ -47,7 +50,7 @@ def take_out(member, r):  # type: ignore[no-untyped-def]
     member[r >> 3] &= np.uint8(255) ^ (np.uint8(1) << np.uint8(r & 7))
 
 
-@kernel
+@brief
 def keep_outside(ids, rows, member, found):  # type: ignore[no-untyped-def]
     """Those i of ``rows`` whose ids[i] is not in the set, to the front of ``found``; how many they are."""
     n = 0
@@ -64,14 +67,25 @@ def put_all_in(ids, member):  # type: ignore[no-untyped-def]
         put_in(member, ids[i])
 
 
+@inlined
+def move_entries(arena, to, block, begin, end):  # type: ignore[no-untyped-def]
+    """Entries begin:end of the block to the arena's from ``to`` on."""
+    if begin < end:
+        move(arena.indices, to, block.indices, begin, end - begin)
+        if arena.values.size > 0:
+            move(arena.values, to, block.values, begin, end - begin)
+
+
 @kernel
 def append_rows(block, rows, first, scores, threshold, salt, arena, kept_scores, used, member):  # type: ignore[no-untyped-def]
     """Copy rows[first:] whose key is above the threshold; return the place of the first that found no room.
 
-    ``used`` [2] holds the arena's rows and entries; ``member`` has a bit a row, whether it is in it.
+    ``used`` [2] holds the arena's rows and entries; ``member`` has a bit a row, whether it is in it. Entries of rows
+    that are neighbours are copied at once.
     """
     n, entries = used[0], used[1]
-    explicit, constant = arena.values.size > 0, arena.scales.size > 0
+    constant, stopped = arena.scales.size > 0, rows.size
+    begin, end = 0, 0  # entries of the block that are yet to be copied
     for k in range(first, rows.size):
         i = rows[k]
         r = block.ids[i]
@@ -79,12 +93,12 @@ def append_rows(block, rows, first, scores, threshold, salt, arena, kept_scores,
             continue
         a, length = block.indptr[i], block.indptr[i + 1] - block.indptr[i]
         if entries + length > arena.indices.size or n >= arena.labels.size:
-            used[0], used[1] = n, entries
-            return k
-        for p in range(length):
-            arena.indices[entries + p] = block.indices[a + p]
-            if explicit:
-                arena.values[entries + p] = block.values[a + p]
+            stopped = k
+            break
+        if a != end:
+            move_entries(arena, entries - (end - begin), block, begin, end)
+            begin = a
+        end = a + length
         arena.labels[n], arena.weights[n], arena.norms[n], arena.ids[n] = (
             block.labels[i],
             block.weights[i],
@@ -98,8 +112,15 @@ def append_rows(block, rows, first, scores, threshold, salt, arena, kept_scores,
         n += 1
         entries += length
         arena.indptr[n] = entries
+    move_entries(arena, entries - (end - begin), block, begin, end)
     used[0], used[1] = n, entries
-    return rows.size
+    return stopped
+
+
+@brief
+def append_few_rows(block, rows, first, scores, threshold, salt, arena, kept_scores, used, member):  # type: ignore[no-untyped-def]
+    """``append_rows`` where most of ``FEW`` rows at most do not enter."""
+    return append_rows(block, rows, first, scores, threshold, salt, arena, kept_scores, used, member)
 
 
 @kernel
@@ -146,18 +167,19 @@ def find_cut(keys, lengths, most_rows, most_entries):  # type: ignore[no-untyped
 
 @kernel
 def keep_rows(arena, kept_scores, keys, threshold, used, member):  # type: ignore[no-untyped-def]
-    """Move the rows whose key is above the threshold to the front, in place and in order."""
+    """Move the rows whose key is above the threshold to the front, in place and in order, neighbours at once."""
     n, entries = 0, 0
-    explicit, constant = arena.values.size > 0, arena.scales.size > 0
+    constant = arena.scales.size > 0
+    begin, end = 0, 0  # entries that are yet to be moved
     for i in range(used[0]):
         if keys[i] <= threshold:
             take_out(member, arena.ids[i])
             continue
         a, length = arena.indptr[i], arena.indptr[i + 1] - arena.indptr[i]
-        for p in range(length):
-            arena.indices[entries + p] = arena.indices[a + p]
-            if explicit:
-                arena.values[entries + p] = arena.values[a + p]
+        if a != end:
+            move_entries(arena, entries - (end - begin), arena, begin, end)
+            begin = a
+        end = a + length
         arena.labels[n], arena.weights[n], arena.norms[n], arena.ids[n] = (
             arena.labels[i],
             arena.weights[i],
@@ -170,6 +192,7 @@ def keep_rows(arena, kept_scores, keys, threshold, used, member):  # type: ignor
         n += 1
         entries += length
         arena.indptr[n] = entries  # never above indptr[i + 1], which has been read
+    move_entries(arena, entries - (end - begin), arena, begin, end)
     used[0], used[1] = n, entries
 
 
@@ -239,9 +262,10 @@ class WorkingSet:
     def admit(self, block: Block, rows: np.ndarray, scores: np.ndarray) -> None:
         """Take in those of the block's ``rows`` whose score earns it; a row larger than the arena stays outside."""
         first = 0
+        append = append_few_rows if rows.size <= FEW else append_rows
         while True:
             before = self.n_rows
-            first = append_rows(
+            first = append(
                 block, rows, first, scores, self.threshold, self.salt, self.arena, self.scores, self.used, self.member
             )
             if self.came is not None:
@@ -254,13 +278,14 @@ class WorkingSet:
     def compact(self) -> bool:
         """Let the lowest keys go until ``KEEP`` of the arena is used; False if that frees nothing.
 
-        While most rows are yet to come, more go: those that have been by have no claim to the room of the others.
+        In the first read, while rows are yet to come, more go: those that have been by have no claim to the room of
+        the others.
         """
         n, before = self.n_rows, self.used.copy()
         keys = np.empty(n)
         fill_keys(self.arena.ids[:n], self.scores[:n], self.salt, keys)
         lengths = np.diff(self.arena.indptr[: n + 1])
-        keep = min(KEEP, max(LEAST_KEPT, FORESIGHT * self.passed))
+        keep = KEEP if self.passed >= 1 else kept_at(self.passed)
         full, key = find_cut(keys.copy(), lengths, int(keep * self.scores.size), keep * self.arena.indices.size)
         self.threshold = float(key) if full else self.threshold
         self._keep(keys, self.threshold)
@@ -327,6 +352,12 @@ class WorkingSet:
             a.ids[:n] if self.places is None else self.places[:n],
             a.scales[: n if a.scales.size else 0],
         )
+
+
+def kept_at(passed: float) -> float:
+    """Share of the arena that stays when this share of the first read is through."""
+    late = KEEP_MIDDLE + (KEEP_END - KEEP_MIDDLE) * max(0.0, 2 * passed - 1)
+    return max(LEAST_KEPT, min(FORESIGHT * passed, late))
 
 
 def member_bytes(rows: int) -> int:

@@ -228,7 +228,7 @@ class Bench:
         self.stream.meanwhile = None
         if visit.segment == self.plan.segments - 1 and self.plan.set_rows:
             if len(self.plan.groups) == 1:  # else another group's blocks come next
-                self.stream.fetch(self._units(visit._replace(epoch=visit.epoch + 1, segment=0), group))
+                self.stream.fetch(self._next_units(visit, group))
             self._team.each(lessons, self._finish, self.idle)
             facts["set_rows"] += sum(learner.set.n_rows for learner in learners if learner.set is not None)
         facts["rounds"] = max([facts["rounds"], *(lesson.rounds for lesson in lessons)])

@@ -17,7 +17,7 @@ from bigclf import large_pages
 from bigclf.block import Block, Counts, count_features
 from bigclf.data.row_files import Between, FiledArray, RowStore, Window
 from bigclf.data.working_set import Members, WorkingSet
-from bigclf.jit import inner, random_state, shuffle_runs
+from bigclf.jit import FEW, inner, random_state, shuffle_few_runs, shuffle_runs
 from bigclf.methods.method import LEARN, SUM
 from bigclf.mixing import FEATURES, TRACE, accumulate, interpolate, settled
 from bigclf.training.plan import ACTIVE_SLACK, CYCLES_A_READ, PACE, ROUNDS_A_READ, Plan
@@ -557,8 +557,7 @@ class Learner:
 
     def _trace(self, view: Block, members: np.ndarray, scores: np.ndarray, scratch: Scratch) -> None:
         """As ``go_over``, with a note of the counts so far at every milestone."""
-        order = scratch.order(members.size)
-        shuffle_runs(members, self.plan.run, self._random(), order)
+        order = self._drawn(members, scratch)
         first = 0
         while first < order.size:
             stop = first + milestone(self.tally.rows) - self.tally.rows
@@ -579,9 +578,14 @@ class Learner:
         """The kernel over ``members`` in shuffled runs, or as they come where the order has no part in the result."""
         if self.in_order:
             return self._learn(view, members, scores)
+        return self._learn(view, self._drawn(members, scratch), scores)
+
+    def _drawn(self, members: np.ndarray, scratch: Scratch) -> np.ndarray:
+        """``members`` in shuffled runs."""
         order = scratch.order(members.size)
-        shuffle_runs(members, self.plan.run, self._random(), order)
-        return self._learn(view, order, scores)
+        shuffle = shuffle_few_runs if members.size <= FEW else shuffle_runs
+        shuffle(members, self.plan.run, self._random(), order)
+        return order
 
     def _learn(self, view: Block, order: np.ndarray, scores: np.ndarray) -> Counts:
         """The kernel; of several groups, how far it moved the row state is kept for the line search."""
