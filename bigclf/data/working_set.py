@@ -2,8 +2,8 @@
 
 An arena of fixed size holds copies of rows gathered from earlier blocks. A row's score is minus its distance to being
 provably stuck at an end of its box (0: inside it), as the kernel left it on the last visit. A row enters when its
-score is above a threshold; when the arena is full the lowest scores leave until nine tenths are used (fewer in the
-first read), which sets the threshold anew. Their dual variables stay where all rows' do, so nothing is lost
+score is above a threshold; when the arena is full the lowest scores leave until nine tenths are used (fewer while most
+rows are yet to come), which sets the threshold anew. Their dual variables stay where all rows' do, so nothing is lost
 but a copy.
 """
 
@@ -18,10 +18,7 @@ from bigclf.block import Block
 from bigclf.jit import FEW, brief, inlined, kernel, move
 
 KEEP = 0.9  # of the arena, when it is full: every row that is let go at once leaves room idle at the end of a read
-# ... in the first read, which fills it again and again, less at its middle than at its end: nine tenths each time were
-# four million rows moved of two million read (M). Before, no more than this many times the share that is through.
-KEEP_MIDDLE, KEEP_END = 0.75, 0.95
-FORESIGHT, LEAST_KEPT = 2.0, 0.4
+FORESIGHT, LEAST_KEPT = 2.0, 0.4  # ... in the first read no more than this many times the share that is through
 ROW_BYTES = 8 * 6  # a row of the arena: indptr, labels, weights, norms, ids, scores; a scale, where there are any, is 4
 TIE = 1e-6  # spread of the pseudo-random part of a key, which decides among equal scores
 
@@ -278,14 +275,13 @@ class WorkingSet:
     def compact(self) -> bool:
         """Let the lowest keys go until ``KEEP`` of the arena is used; False if that frees nothing.
 
-        In the first read, while rows are yet to come, more go: those that have been by have no claim to the room of
-        the others.
+        While most rows are yet to come, more go: those that have been by have no claim to the room of the others.
         """
         n, before = self.n_rows, self.used.copy()
         keys = np.empty(n)
         fill_keys(self.arena.ids[:n], self.scores[:n], self.salt, keys)
         lengths = np.diff(self.arena.indptr[: n + 1])
-        keep = KEEP if self.passed >= 1 else kept_at(self.passed)
+        keep = min(KEEP, max(LEAST_KEPT, FORESIGHT * self.passed))
         full, key = find_cut(keys.copy(), lengths, int(keep * self.scores.size), keep * self.arena.indices.size)
         self.threshold = float(key) if full else self.threshold
         self._keep(keys, self.threshold)
@@ -352,12 +348,6 @@ class WorkingSet:
             a.ids[:n] if self.places is None else self.places[:n],
             a.scales[: n if a.scales.size else 0],
         )
-
-
-def kept_at(passed: float) -> float:
-    """Share of the arena that stays when this share of the first read is through."""
-    late = KEEP_MIDDLE + (KEEP_END - KEEP_MIDDLE) * max(0.0, 2 * passed - 1)
-    return max(LEAST_KEPT, min(FORESIGHT * passed, late))
 
 
 def member_bytes(rows: int) -> int:
