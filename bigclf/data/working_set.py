@@ -116,7 +116,7 @@ def append_rows(block, rows, first, scores, threshold, salt, arena, kept_scores,
 
 @brief
 def append_few_rows(block, rows, first, scores, threshold, salt, arena, kept_scores, used, member):  # type: ignore[no-untyped-def]
-    """``append_rows`` where most of ``FEW`` rows at most do not enter."""
+    """``append_rows`` of ``FEW`` rows at most."""
     return append_rows(block, rows, first, scores, threshold, salt, arena, kept_scores, used, member)
 
 
