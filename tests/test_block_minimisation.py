@@ -189,6 +189,18 @@ def test_fixed_goes_over_each_block_so_many_times(shards, rounds, monkeypatch):
     assert sum(seen) == rounds * N and record["rows"] == N  # what is judged before it is learned from counts once
 
 
+def test_a_working_set_of_an_older_run_that_says_less_is_taken_up(shards):
+    learner, blocks = learner_of(shards, "auto")
+    for block in blocks[:4]:
+        learner.take(block, Scratch(500))
+    held = learner.row_state(midway=True)
+    assert held["set.ids"].size
+    again, _ = learner_of(shards, "auto")
+    again.restore_rows({name: array for name, array in held.items() if name != "set.compacted"})
+    assert again.set.threshold == learner.set.threshold
+    np.testing.assert_array_equal(again.set.block().ids, learner.set.block().ids)
+
+
 def learner_of(shards, schedule, **settings):
     """A learner, and all the rows as blocks of 500."""
     plan, problem = plan_of(shards, schedule=schedule, **settings)

@@ -141,6 +141,27 @@ def test_the_more_rows_are_yet_to_come_the_more_leave(passed, kept):
     assert set(held.block().ids.tolist()) == set(np.argsort(-scores[:30])[: held.n_rows].tolist())
 
 
+@pytest.mark.parametrize(
+    "before, passed, kept",
+    [
+        ((0.2, 0.4), 0.4, 0.8),  # at 3 arenas a read, 9/25 of one would have to leave: no more than a fifth does
+        ((0.5, 0.75), 0.625, 0.85),  # at 2 arenas a read, 3/4 of one are to come in five times
+        ((0.8, 0.9), 0.9, 0.95),
+        ((0.5, 1.0), 0.6, 0.95),  # none came, which a row that fits nowhere brings about
+        ((0.6, 0.8), 0.6, 0.8),  # twice in a block
+        ((0.9, 0.8), 1.0, KEEP),  # after the first read
+    ],
+)
+def test_in_the_first_read_as_many_leave_as_the_pace_at_which_rows_come_asks_for(before, passed, kept):
+    block, scores = rows_and_scores(200)
+    held = set_of(100, block.nnz, 200)
+    held.admit(block, np.arange(100), scores)
+    held.compacted[:], held.passed = before, passed
+    held.compact()
+    assert held.n_rows == round(100 * kept)
+    assert held.compacted.tolist() == [passed, kept]
+
+
 def test_among_equals_chance_decides_the_same_way_every_time():
     block, _ = rows_and_scores()
     found = []
@@ -177,6 +198,7 @@ def test_whatever_comes_the_arena_is_a_valid_block_of_the_rows_it_names(seed, ca
 def test_gathered_again_after_a_checkpoint_the_bytes_are_the_same(pieces, constant):
     block, scores = rows_and_scores(constant=constant)
     held = set_of(40, block.nnz // 2, constant=constant)
+    held.passed = 0.5  # in the middle of the first read
     held.admit(block, np.arange(100), scores)
     assert (held.block().scales.size > 0) == constant == (held.block().values.size == 0)
     again = set_of(40, block.nnz // 2, constant=constant)
@@ -188,6 +210,7 @@ def test_gathered_again_after_a_checkpoint_the_bytes_are_the_same(pieces, consta
         assert array.tobytes() == other.tobytes() and (array.size or array.dtype == np.float32)
     assert again.threshold == held.threshold and again.used.tolist() == held.used.tolist()
     np.testing.assert_array_equal(again.scores[:40][: held.n_rows], held.scores[: held.n_rows])
+    again.passed = 0.5
     for one in (held, again):  # and it goes on in the same way
         one.admit(block, np.arange(100), np.zeros(100))
     assert again.block().ids.tolist() == held.block().ids.tolist()

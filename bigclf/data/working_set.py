@@ -2,9 +2,9 @@
 
 An arena of fixed size holds copies of rows gathered from earlier blocks. A row's score is minus its distance to being
 provably stuck at an end of its box (0: inside it), as the kernel left it on the last visit. A row enters when its
-score is above a threshold; when the arena is full the lowest scores leave until nine tenths are used (fewer while most
-rows are yet to come), which sets the threshold anew. Their dual variables stay where all rows' do, so nothing is lost
-but a copy.
+score is above a threshold; when the arena is full the lowest scores leave until nine tenths are used (in the first
+read: until there is the room that rows yet to come will need), which sets the threshold anew. Their dual variables
+stay where all rows' do, so nothing is lost but a copy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from bigclf.block import Block
 from bigclf.jit import FEW, brief, inlined, kernel, move
 
 KEEP = 0.9  # of the arena, when it is full: every row that is let go at once leaves room idle at the end of a read
-FORESIGHT, LEAST_KEPT = 2.0, 0.4  # ... in the first read no more than this many times the share that is through
+FORESIGHT, LEAST_KEPT = 2.0, 0.4  # ... the first time in the first read: no more than twice the share that is through,
+FILLINGS, STEADY = 5.0, (0.8, 0.95)  # ... later in it: so that it will be full so many times more, between these
 ROW_BYTES = 8 * 6  # a row of the arena: indptr, labels, weights, norms, ids, scores; a scale, where there are any, is 4
 TIE = 1e-6  # spread of the pseudo-random part of a key, which decides among equal scores
 
@@ -212,12 +213,19 @@ def fill_rows(block, slots, arena):  # type: ignore[no-untyped-def]
 
 
 class Members(NamedTuple):
-    """What is written to a checkpoint: in the arena's order ids and lengths int64, scores float64; threshold [1]."""
+    """What is written to a checkpoint: in the arena's order ids and lengths int64, scores float64; threshold [1];
+    when the arena was full last, the share of the group's rows that was through and of the arena that was kept [2]."""
 
     ids: np.ndarray
     lengths: np.ndarray
     scores: np.ndarray
     threshold: np.ndarray
+    compacted: np.ndarray
+
+    @classmethod
+    def none(cls) -> Members:
+        """Those of a set that nothing has entered."""
+        return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.array([-np.inf]), np.zeros(2))
 
 
 class WorkingSet:
@@ -249,6 +257,7 @@ class WorkingSet:
         self.left: Callable[[np.ndarray], None] | None = None
         self.threshold = -np.inf
         self.passed = 1.0  # share of the group's rows that have been through; below 1 in the first read only
+        self.compacted = np.zeros(2)  # that share, and how full the arena was left, the last time it was full
         self.salt = 0  # of the chance that decides among rows that matter as much
         self.generation = 0  # grows when rows move: orders drawn before are void
 
@@ -273,19 +282,37 @@ class WorkingSet:
                 first += 1
 
     def compact(self) -> bool:
-        """Let the lowest keys go until ``KEEP`` of the arena is used; False if that frees nothing.
-
-        While most rows are yet to come, more go: those that have been by have no claim to the room of the others.
-        """
+        """Let the lowest keys go until ``_kept_share`` of the arena is used; False if that frees nothing."""
         n, before = self.n_rows, self.used.copy()
         keys = np.empty(n)
         fill_keys(self.arena.ids[:n], self.scores[:n], self.salt, keys)
         lengths = np.diff(self.arena.indptr[: n + 1])
-        keep = min(KEEP, max(LEAST_KEPT, FORESIGHT * self.passed))
+        keep = self._kept_share()
         full, key = find_cut(keys.copy(), lengths, int(keep * self.scores.size), keep * self.arena.indices.size)
         self.threshold = float(key) if full else self.threshold
         self._keep(keys, self.threshold)
+        self.compacted[:] = self.passed, self._fullness()
         return bool((self.used < before).any())
+
+    def _fullness(self) -> float:
+        """The share of the arena that is used, of its rows or of its entries."""
+        return float(max(self.used[0] / self.scores.size, self.used[1] / max(1, self.arena.indices.size)))
+
+    def _kept_share(self) -> float:
+        """Of the arena, when it is full.
+
+        While rows are yet to come that nobody has seen, those that have been by have no claim to the room of theirs:
+        the first time most leave, for all came in unasked. Later, at the pace at which rows came in since the last
+        time, the arena is to be full ``FILLINGS`` times more: the room is shared evenly between those at the middle of
+        the read and those at its end, and nothing is moved more often than that takes.
+        """
+        if self.passed >= 1:
+            return KEEP
+        passed, kept = self.compacted.tolist()
+        if passed == 0:
+            return min(KEEP, max(LEAST_KEPT, FORESIGHT * self.passed))
+        pace = (self._fullness() - kept) / max(self.passed - passed, 1e-3)
+        return min(max(1 - pace * (1 - self.passed) / FILLINGS, STEADY[0]), STEADY[1])
 
     def _keep(self, keys: np.ndarray, threshold: float) -> None:
         """Only rows stay whose key is above the threshold."""
@@ -309,13 +336,15 @@ class WorkingSet:
         """Let every row go."""
         self.member[:] = 0
         self.used[:] = 0
+        self.compacted[:] = 0
         self.generation += 1
 
     def members(self) -> Members:
         """The set's rows, for a checkpoint; the bytes are gathered again from them."""
         n = self.n_rows
         lengths = np.diff(self.arena.indptr[: n + 1])
-        return Members(self.arena.ids[:n].copy(), lengths, self.scores[:n].copy(), np.array([self.threshold]))
+        threshold = np.array([self.threshold])
+        return Members(self.arena.ids[:n].copy(), lengths, self.scores[:n].copy(), threshold, self.compacted.copy())
 
     def expect(self, members: Members) -> None:
         """Lay out the arena for the rows of a checkpoint, in the order they stood in; ``fill`` brings their bytes."""
@@ -324,7 +353,7 @@ class WorkingSet:
         np.cumsum(members.lengths, out=self.arena.indptr[1 : n + 1])
         self.used[:] = n, self.arena.indptr[n]
         put_all_in(self.arena.ids[:n], self.member)
-        self.threshold = float(members.threshold[0])
+        self.threshold, self.compacted = float(members.threshold[0]), members.compacted.copy()
         self._slots = np.argsort(members.ids, kind="stable")
 
     def fill(self, block: Block) -> None:

@@ -28,6 +28,7 @@ import numpy as np
 from bigclf.block import Block
 from bigclf.data import files
 from bigclf.data.arrays import Arrays
+from bigclf.data.working_set import Members
 from bigclf.losses import REGRESSION
 from bigclf.methods import METHODS, Setting, native, resolve
 from bigclf.model import Model
@@ -731,13 +732,11 @@ class Task:
                     certify(code)(view, states[k], rows[k], params, sums[k])
         arrays: dict[str, np.ndarray] = {}
         held: dict[str, np.ndarray] = {}
-        empty = {"ids": np.zeros(0, np.int64), "lengths": np.zeros(0, np.int64), "scores": np.zeros(0),
-                 "threshold": np.array([-np.inf])}  # fmt: skip
         for k, (state, total) in enumerate(zip(states, sums, strict=True)):
             state.weights[:] = total
             arrays[f"{k}.state.weights"] = state.weights
             held[f"{k}.0.rows.alpha"] = alphas[k]
-            held |= {f"{k}.0.set.{name}": array for name, array in empty.items()}
+            held |= {f"{k}.0.set.{name}": array for name, array in Members.none()._asdict().items()}
         facts = dict(epoch=1, segment=0, reads=0, seconds=0.0, bytes_read=0, stopped="", version=1, mixes=0)
         return Checkpoint(arrays, [held], facts | {"status": [_status_facts(Status()) for _ in problems]})
 

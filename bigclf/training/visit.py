@@ -803,7 +803,8 @@ class Learner:
             self._stuck = held["stuck"].copy()
         if self.set is not None:
             self.set.clear()
-            self.set.expect(Members(*(held[f"set.{n}"] for n in Members._fields)))
+            names = [name for name in Members._fields if f"set.{name}" in held]  # older runs have fewer
+            self.set.expect(Members.none()._replace(**{name: held[f"set.{name}"] for name in names}))
         if self.window is not None:
             names = [f"rows.{name}" for name in self.rows._fields]
             start = [held[f"start.{name}"] for name in names] if f"start.{names[0]}" in held else None
