@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 from bigclf.errors import RunError
 from bigclf.units import format_bytes, format_count, format_seconds
@@ -209,7 +209,7 @@ class TerminalProgress:
     """A live line on a terminal: read, bar, rate, gap or progressive error, time left of the read.
 
     Drawn by a thread a few times a second from counters; ``advance`` and ``epoch`` only add. When stderr is no terminal
-    silent, or a line now and then (``BIGCLF_PROGRESS``).
+    silent, or a line now and then (``BIGCLF_PROGRESS``). A ``with`` stops it at the end; what reads starts it.
 
     Parameters
     ----------
@@ -223,6 +223,12 @@ class TerminalProgress:
         self._live: Any = None
         self._lines: threading.Thread | None = None
         self._over = threading.Event()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
 
     def start(self, plan: dict[str, Any]) -> None:
         """Begin to draw; ``plan`` may say ``n_rows`` or ``bytes`` (of a read), and ``task``, a word for work that is

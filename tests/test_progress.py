@@ -175,13 +175,12 @@ def test_nothing_is_written_when_there_is_no_terminal():
 def test_a_log_that_asks_for_it_gets_lines(monkeypatch):
     monkeypatch.setenv("BIGCLF_PROGRESS", "0.01")
     out = io.StringIO()
-    progress = TerminalProgress(console=Console(file=out, width=20))
-    progress.start({"n_rows": 10, "epochs": 5, "status": lambda: {"workers": 0, "groups": 2}})
-    progress.epoch({"epoch": 1, "error": 0.25})
-    deadline = time.monotonic() + 30
-    while "25.00" not in out.getvalue() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    progress.stop()
+    with TerminalProgress(console=Console(file=out, width=20)) as progress:
+        progress.start({"n_rows": 10, "epochs": 5, "status": lambda: {"workers": 0, "groups": 2}})
+        progress.epoch({"epoch": 1, "error": 0.25})
+        deadline = time.monotonic() + 30
+        while "25.00" not in out.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.01)
     line = "training  epoch 2 of 5  getting ready · error 25.00 % · waiting for workers · 0 of 2 groups"
     assert line in out.getvalue()
     assert not [thread for thread in threading.enumerate() if thread.name == "bigclf-lines"]

@@ -40,15 +40,11 @@ def command(
     from bigclf.training.calibrating import calibrate
 
     refuse_existing(out, overwrite)
-    progress = TerminalProgress("calibrating")
-    try:
-        where = list(data) if len(data) > 1 else data[0]
-        with terminal.usage_errors():
-            bad = columns.bad_rows(reader)
-            known = columns.as_read(load(model), reader)
-            found = calibrate(known, where, method=method, memory=memory or "1GB", progress=progress, **bad)
-    finally:
-        progress.stop()
+    where = list(data) if len(data) > 1 else data[0]
+    with TerminalProgress("calibrating") as progress, terminal.usage_errors():
+        bad = columns.bad_rows(reader)
+        known = columns.as_read(load(model), reader)
+        found = calibrate(known, where, method=method, memory=memory or "1GB", progress=progress, **bad)
     found.save(out)
     if as_json:
         terminal.emit_json(told(found) | {"out": out})

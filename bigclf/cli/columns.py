@@ -254,15 +254,11 @@ def converted(
     from bigclf.raw import converted as in_cache
 
     part = HeldOut(holdout, False) if holdout else None
-    progress = TerminalProgress("converting")
-    try:
-        with terminal.usage_errors():
-            found = in_cache(data, features, format, memory=_room(keywords), seed=keywords.get("seed", 0),
-                             part=part, progress=progress, **bad)  # fmt: skip
-            if "validate" in keywords and are_raw(keywords["validate"]):
-                keywords["validate"] = in_cache(keywords["validate"], found, memory=_room(keywords), **bad)
-    finally:
-        progress.stop()
+    with TerminalProgress("converting") as progress, terminal.usage_errors():
+        found = in_cache(data, features, format, memory=_room(keywords), seed=keywords.get("seed", 0),
+                         part=part, progress=progress, **bad)  # fmt: skip
+        if "validate" in keywords and are_raw(keywords["validate"]):
+            keywords["validate"] = in_cache(keywords["validate"], found, memory=_room(keywords), **bad)
     return found
 
 
@@ -276,22 +272,18 @@ def sparse(
     from bigclf.progress import TerminalProgress
     from bigclf.raw import naming_format, sparse_text
 
-    progress = TerminalProgress("converting")
-    told: dict[str, Any] = dict(memory=_room(keywords), seed=keywords.get("seed", 0),
-                                hash_bits=hash_bits, progress=progress, **bad)  # fmt: skip
+    told: dict[str, Any] = dict(memory=_room(keywords), seed=keywords.get("seed", 0), hash_bits=hash_bits, **bad)
 
-    def shards(source: Any) -> Any:
-        return sparse_text(source, format, **told) if are_raw(source) else source
+    with TerminalProgress("converting") as progress, terminal.usage_errors():
 
-    try:
-        with terminal.usage_errors():
-            with contextlib.nullcontext() if said else naming_format(None, data, format):
-                found = sparse_text(data, format, **told)
-            if "validate" in keywords:
-                keywords["validate"] = shards(keywords["validate"])
-            return found, None if test is None else shards(test)
-    finally:
-        progress.stop()
+        def shards(source: Any) -> Any:
+            return sparse_text(source, format, progress=progress, **told) if are_raw(source) else source
+
+        with contextlib.nullcontext() if said else naming_format(None, data, format):
+            found = sparse_text(data, format, progress=progress, **told)
+        if "validate" in keywords:
+            keywords["validate"] = shards(keywords["validate"])
+        return found, None if test is None else shards(test)
 
 
 def held_out(data: list[str], dataset: Any, keywords: dict[str, Any], holdout: float, bad: dict[str, Any]) -> Any:

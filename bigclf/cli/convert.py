@@ -71,12 +71,8 @@ def convert_showing(sources: list[str], out: str, **options: Any) -> Any:
     from bigclf.data.convert import convert
     from bigclf.progress import TerminalProgress
 
-    progress = TerminalProgress("converting")
-    try:
-        with terminal.usage_errors():
-            return convert(sources if len(sources) > 1 else sources[0], out, progress=progress, **options)
-    finally:
-        progress.stop()
+    with TerminalProgress("converting") as progress, terminal.usage_errors():
+        return convert(sources if len(sources) > 1 else sources[0], out, progress=progress, **options)
 
 
 def describe(dataset: Any) -> dict[str, Any]:

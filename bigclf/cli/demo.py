@@ -141,12 +141,10 @@ class Demo:
         from bigclf.data import files
         from bigclf.progress import TerminalProgress
 
-        started, progress = time.perf_counter(), TerminalProgress("making rows")
-        progress.start({"n_rows": rows, "task": name})
-        try:
+        started = time.perf_counter()
+        with TerminalProgress("making rows") as progress:
+            progress.start({"n_rows": rows, "task": name})
             nnz = in_child(write_text, text, rows, N_FEATURES, SEED, part, progress=progress)
-        finally:
-            progress.stop()
         size = files.file_size(text)
         what = f"{format_count(rows)} sparse rows of {format_count(N_FEATURES)} features, {format_count(nnz)} non-zeros"
         self._say(f"Make {name}", f"{what}: {format_bytes(size)} of text", time.perf_counter() - started)

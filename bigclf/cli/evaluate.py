@@ -75,15 +75,11 @@ def measure(
     from bigclf.progress import TerminalProgress
     from bigclf.training.evaluation import evaluate
 
-    progress = TerminalProgress("evaluating")
-    try:
-        with terminal.usage_errors():
-            return evaluate(
-                model, data, memory=memory, workers=terminal.workers_of(workers),
-                patience=terminal.pairs_option(patience, "--patience") or None, progress=progress, **bad,
-            )  # fmt: skip
-    finally:
-        progress.stop()
+    with TerminalProgress("evaluating") as progress, terminal.usage_errors():
+        return evaluate(
+            model, data, memory=memory, workers=terminal.workers_of(workers),
+            patience=terminal.pairs_option(patience, "--patience") or None, progress=progress, **bad,
+        )  # fmt: skip
 
 
 def measure_and_report(model: Any, data: Any, memory: str, out: str, path: str, bad: dict[str, Any]) -> Any:
@@ -95,12 +91,9 @@ def measure_and_report(model: Any, data: Any, memory: str, out: str, path: str, 
     from bigclf.raw import BadRows
     from bigclf.reporting import measured, report
 
-    progress, started = TerminalProgress("evaluating"), time.perf_counter()
-    try:
-        with terminal.usage_errors():
-            found = measured(model, data, memory, progress, BadRows(**bad))
-    finally:
-        progress.stop()
+    started = time.perf_counter()
+    with TerminalProgress("evaluating") as progress, terminal.usage_errors():
+        found = measured(model, data, memory, progress, BadRows(**bad))
     found.evaluation.seconds = time.perf_counter() - started
     report(model, out, found, overwrite=True, title=files.base_name(path))
     return found.evaluation

@@ -54,12 +54,8 @@ def _weights(model: Any, data: Any, top: int, only: str | None, names: str | Non
 
     if data is None:
         return explain(model, top=top, only=only, names=names)
-    progress = TerminalProgress("counting")
-    try:
-        with as_shards(model, data) as rows:
-            return explain(model, top=top, only=only, names=names, data=rows, progress=progress)
-    finally:
-        progress.stop()
+    with TerminalProgress("counting") as progress, as_shards(model, data) as rows:
+        return explain(model, top=top, only=only, names=names, data=rows, progress=progress)
 
 
 def _row(model: Any, data: Any, row: int, top: int, only: str | None, names: str | None) -> dict[str, Any]:

@@ -26,12 +26,9 @@ def command(out: str, rows: int, features: int, seed: int, part: int, overwrite:
 
     refuse_existing(out, overwrite)
     files.make_directory(files.parent_directory(out))
-    progress = TerminalProgress("making rows")
-    progress.start({"n_rows": rows, "task": files.base_name(out)})
-    try:
+    with TerminalProgress("making rows") as progress:
+        progress.start({"n_rows": rows, "task": files.base_name(out)})
         nnz = write_text(out, rows, features, seed, part, progress)
-    finally:
-        progress.stop()
     size = files.file_size(out)
     if as_json:
         terminal.emit_json({"out": out, "rows": rows, "nnz": nnz, "bytes": size})

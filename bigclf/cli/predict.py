@@ -82,11 +82,8 @@ def showing(model: Any, data: Any, out: str, **options: Any) -> dict[str, Any]:
     from bigclf.predicting import predict
     from bigclf.progress import TerminalProgress
 
-    progress = TerminalProgress("predicting")
-    try:
+    with TerminalProgress("predicting") as progress:
         return predict(model, data, out, progress=progress, **options)
-    finally:
-        progress.stop()
 
 
 def to_stdout(model: Any, data: Any, options: dict[str, Any]) -> None:

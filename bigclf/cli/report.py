@@ -44,8 +44,5 @@ def write(thing: Any, out: str, data: Any, **options: Any) -> dict[str, Any]:
     from bigclf.progress import TerminalProgress
     from bigclf.reporting import report
 
-    progress = TerminalProgress("measuring")
-    try:
+    with TerminalProgress("measuring") as progress:
         return report(thing, out, data, progress=progress, **options)
-    finally:
-        progress.stop()

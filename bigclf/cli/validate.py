@@ -70,7 +70,6 @@ def validate(data: list[str], columns: dict[str, Any] | None = None) -> dict[str
 
     from bigclf.progress import TerminalProgress
 
-    progress = TerminalProgress("checking")
     started = time.perf_counter()
     context = multiprocessing.get_context("spawn")  # a child that has nothing of ours to lose
     ours, theirs = context.Pipe(duplex=False)
@@ -79,18 +78,19 @@ def validate(data: list[str], columns: dict[str, Any] | None = None) -> dict[str
     theirs.close()
     place, report = "", None
     try:
-        while report is None:
-            kind, content = ours.recv()
-            if kind == "start":
-                progress.start(content)
-            elif kind == "at":
-                place = content
-            elif kind == "done":
-                progress.advance(*content)
-            elif kind == "error":
-                raise content
-            else:
-                report = content
+        with TerminalProgress("checking") as progress:
+            while report is None:
+                kind, content = ours.recv()
+                if kind == "start":
+                    progress.start(content)
+                elif kind == "at":
+                    place = content
+                elif kind == "done":
+                    progress.advance(*content)
+                elif kind == "error":
+                    raise content
+                else:
+                    report = content
     except EOFError:
         child.join()
         raise DataError(
@@ -98,7 +98,6 @@ def validate(data: list[str], columns: dict[str, Any] | None = None) -> dict[str
             file=place or data[0],
         ) from None
     finally:
-        progress.stop()
         child.kill()
         child.join()
     return {**report, "seconds": time.perf_counter() - started}
