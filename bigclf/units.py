@@ -5,11 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-# Options of the command line that are said by features= in Python
-OF_SPEC = (
-    "spec", "features_of", "label", "numeric", "categorical", "text", "date", "header", "names", "skip_lines",
-    "separator", "decimal", "encoding", "multiline",
-)  # fmt: skip
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgtp]?)(i?)b?\s*", re.IGNORECASE)
 
@@ -50,21 +45,10 @@ def near(name: object, known: Iterable[str]) -> str:
     return f"; did you mean {found[0]}?" if found else ""
 
 
-PLAN_HOLDS = "a plan is kept to within a tenth, or 20 MB"
-
-
 def within_plan(planned: float, peak: float) -> str:
     """A remark in brackets where ``peak`` bytes are more than planned, and no more than a promise of memory allows."""
-    return f" ({PLAN_HOLDS})" if planned < peak <= max(1.1 * planned, planned + 20e6) else ""
-
-
-def refuse_shell_names(names: Iterable[str]) -> None:
-    """TypeError for an option of the command line that Python says by ``features=``."""
-    for name in names:
-        if name in OF_SPEC:
-            option = name.replace("_", "-")
-            raise TypeError(f"{name}: what --{option} is on the command line, features= is in Python: the spec as a "
-                            'table, or as the text of a file (features=open("people.yaml").read())')  # fmt: skip
+    kept = planned < peak <= max(1.1 * planned, planned + 20e6)
+    return " (a plan is kept to within a tenth, or 20 MB)" if kept else ""
 
 
 def plural(count: int, noun: str) -> str:

@@ -21,6 +21,7 @@ from bigclf.data import files
 from bigclf.data.arrays import Arrays, require_same_names
 from bigclf.data.collected import collected, is_collection
 from bigclf.data.dataset import Dataset
+from bigclf.data.features.spec import refuse_shell_names
 from bigclf.data.iterator import is_iterator, write_down
 from bigclf.errors import ClusterError, Interrupted, masked
 from bigclf.jit import cpu_type
@@ -48,7 +49,7 @@ from bigclf.training.problems import Problem, class_weight_array, make_problems,
 from bigclf.training.run import Run
 from bigclf.training.run_directory import VERSION, Checkpoint, RunDirectory, groups_before
 from bigclf.training.sources import counts_of, likely_width, open_source, require_usable, warm
-from bigclf.units import parse_bytes, refuse_shell_names
+from bigclf.units import parse_bytes
 
 log = logging.getLogger("bigclf")
 VISITS, MOST_EPOCHS = 1_000_000, 100

@@ -22,9 +22,10 @@ from bigclf.data.convert.bad_rows import Reasons, left_out, too_many, with_way_o
 from bigclf.data.convert.parsed import Options
 from bigclf.data.convert.resuming import SPARSE, Workplace, tidy
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, MOST_MARKS, TARGET_NNZ, Dataset
+from bigclf.data.features.spec import refuse_shell_names
 from bigclf.errors import DataError, MemoryBudgetError, RunError, masked
 from bigclf.progress import watcher
-from bigclf.units import format_bytes, near, parse_bytes, refuse_shell_names
+from bigclf.units import format_bytes, near, parse_bytes
 
 SHARD_NNZ = 2**23
 LEAST_MEMORY = 96_000_000  # bytes a process needs to parse a piece and to write a chunk

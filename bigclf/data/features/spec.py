@@ -27,6 +27,11 @@ MISSING_VALUES = ("", "?", "#N/A", "#NA", "-NaN", "-nan", "<NA>", "N/A", "NA", "
                   "null")  # fmt: skip
 MAX_BITS = 30  # a signed hash of 32 bits has 31 to choose from
 DATE_PARTS = {"time": 0, "year": 0, "month": 12, "day": 31, "weekday": 7, "hour": 24}  # places; 0: a number
+# Options of the command line that are said by features= in Python
+OF_SPEC = (
+    "spec", "features_of", "label", "numeric", "categorical", "text", "date", "header", "names", "skip_lines",
+    "separator", "decimal", "encoding", "multiline",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -210,6 +215,15 @@ def parse(told: Any) -> Spec:
     except _Refused as error:
         line = line_of(told, *error.keys) if isinstance(told, str) else None
         raise SchemaError(error.message, column=error.column, line=line) from None
+
+
+def refuse_shell_names(names: Iterable[str]) -> None:
+    """TypeError for an option of the command line that Python says by ``features=``."""
+    for name in names:
+        if name in OF_SPEC:
+            option = name.replace("_", "-")
+            raise TypeError(f"{name}: what --{option} is on the command line, features= is in Python: the spec as a "
+                            'table, or as the text of a file (features=open("people.yaml").read())')  # fmt: skip
 
 
 class _Refused(SchemaError):
