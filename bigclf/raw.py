@@ -18,6 +18,7 @@ import numpy as np
 
 from bigclf.data import files
 from bigclf.data.arrays import Arrays
+from bigclf.data.bad_rows import MOST_BAD
 from bigclf.data.convert import RAW_FORMATS, convert, readers
 from bigclf.data.convert.from_columns import HeldOut, convert_columns
 from bigclf.data.convert.resuming import forget
@@ -96,7 +97,7 @@ def converted(
     workers: int | None = None,
     seed: int = 0,
     on_bad_rows: str = "error",
-    max_bad_fraction: float = 0.01,
+    max_bad_fraction: float = MOST_BAD,
     learned: finish.Learned | None = None,
     directory: str | None = None,
     progress: Any = None,
@@ -137,7 +138,7 @@ def _made_of(dataset: Dataset, data: Any) -> Dataset:
 
 
 def sparse_text(
-    data: Any, format: str, *, seed: int = 0, on_bad_rows: str = "error", max_bad_fraction: float = 0.01,
+    data: Any, format: str, *, seed: int = 0, on_bad_rows: str = "error", max_bad_fraction: float = MOST_BAD,
     hash_bits: int | None = None, **options: Any,
 ) -> Dataset:  # fmt: skip
     """Shards of text whose rows are sparse already, made now or found in the cache; errors as ``convert``."""
@@ -263,7 +264,7 @@ class BadRows(NamedTuple):
     the same."""
 
     on_bad_rows: str = "error"
-    max_bad_fraction: float = 0.01
+    max_bad_fraction: float = MOST_BAD
 
     def check(self, model: Model, data: Any) -> None:
         """Refuse what makes no sense, or would have no effect.

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import bigclf
 from bigclf.cli import main
+from bigclf.data.bad_rows import enough
 from bigclf.data.convert import pieces, tables
-from bigclf.data.convert.bad_rows import enough
 from bigclf.data.convert.tables import csv_rows, json_rows, labelled_lines, reading
 from bigclf.data.features.spec import parse
 from bigclf.data.features.suggest import as_yaml, suggest

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import click
 
 from bigclf.cli import terminal
+from bigclf.data.bad_rows import MOST_BAD, too_many_with_held
 from bigclf.errors import BigclfError, DataError
 
-MOST_BAD = 0.01  # of raw rows, where nothing is said
 READER = ("header", "names", "skip_lines", "separator", "decimal", "encoding", "multiline")
 OPTIONS = ("spec", "features_of", "label", "numeric", "categorical", "text", "date", "hash_bits", *READER)
 
@@ -74,7 +74,7 @@ def bad_rows_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--on-bad-rows", type=click.Choice(["error", "skip", "quarantine"]), metavar="[error|skip]",
                      callback=_not_quarantine, help="Of raw rows that cannot be used  [default: error]"),
         click.option("--max-bad-fraction", type=click.FloatRange(0, 1), help="More raw rows than this that are skipped"
-                     " are an error all the same  [default: 0.01]"),
+                     f" are an error all the same  [default: {MOST_BAD}]"),
     ]  # fmt: skip
     return terminal.with_options(options, command)
 
@@ -293,7 +293,6 @@ def held_out(data: list[str], dataset: Any, keywords: dict[str, Any], holdout: f
     ------
     DataError : of both together more rows are bad than may be.
     """
-    from bigclf.data.convert.bad_rows import too_many_with_held
     from bigclf.data.convert.from_columns import HeldOut
     from bigclf.raw import converted as in_cache
 

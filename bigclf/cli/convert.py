@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from bigclf.cli import columns, terminal
+from bigclf.data.bad_rows import MOST_BAD
 from bigclf.units import format_bytes, format_seconds, plural
 
 
@@ -25,7 +26,7 @@ from bigclf.units import format_bytes, format_seconds, plural
 @click.option("--workers", type=click.IntRange(1), help="Processes that parse  [default: one a core]")
 @click.option("--on-bad-rows", type=click.Choice(["error", "skip", "quarantine"]), default="error", show_default=True,
               help="What to do with a row that cannot be used.")  # fmt: skip
-@click.option("--max-bad-fraction", type=click.FloatRange(0, 1), default=0.01, show_default=True,
+@click.option("--max-bad-fraction", type=click.FloatRange(0, 1), default=MOST_BAD, show_default=True,
               help="More bad rows than this are an error all the same.")  # fmt: skip
 @click.option("--index-base", type=click.IntRange(0, 1),
               help="Smallest feature index  [default: 1 in svmlight, 0 in others]")  # fmt: skip

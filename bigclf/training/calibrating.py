@@ -12,6 +12,7 @@ import numpy as np
 
 from bigclf.calibration import METHODS, Calibration, Tally, learned
 from bigclf.data.arrays import label_array, weight_array
+from bigclf.data.bad_rows import MOST_BAD
 from bigclf.errors import DataError, MemoryBudgetError
 from bigclf.metrics import (
     class_positions,
@@ -79,7 +80,7 @@ def calibrate(
     sample_weight: Any = None,
     memory: int | str = "1GB",
     on_bad_rows: str = "error",
-    max_bad_fraction: float = 0.01,
+    max_bad_fraction: float = MOST_BAD,
     progress: Any = None,
 ) -> Model:
     """The same model with ``predict_proba`` learned from held-out rows, which are read once.

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf import metrics
+from bigclf.data.bad_rows import MOST_BAD
 from bigclf.errors import DataError
 from bigclf.metrics import Evaluation, PartialEvaluation, PartialRegression, RegressionEvaluation
 from bigclf.model import Model, is_stored
@@ -63,7 +64,7 @@ def evaluate(
     workers: Any = None,
     patience: Mapping[str, float] | None = None,
     on_bad_rows: str = "error",
-    max_bad_fraction: float = 0.01,
+    max_bad_fraction: float = MOST_BAD,
     progress: Any = None,
 ) -> Evaluation | RegressionEvaluation:
     """Measure ``model`` on labelled rows.

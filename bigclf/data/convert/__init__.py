@@ -15,10 +15,10 @@ from typing import Any, Never, Self, TypeVar
 import numpy as np
 
 from bigclf.data import files
+from bigclf.data.bad_rows import MOST_BAD, Reasons, left_out, too_many, with_way_out
 from bigclf.data.collected import collected, is_collection
 from bigclf.data.convert import appending, pieces, readers
 from bigclf.data.convert import shuffle as merging
-from bigclf.data.convert.bad_rows import Reasons, left_out, too_many, with_way_out
 from bigclf.data.convert.parsed import Options
 from bigclf.data.convert.resuming import SPARSE, Workplace, tidy
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, MOST_MARKS, TARGET_NNZ, Dataset
@@ -51,7 +51,7 @@ def convert(
     memory: float | str = "1GB",
     workers: int | None = None,
     on_bad_rows: str = "error",
-    max_bad_fraction: float = 0.01,
+    max_bad_fraction: float = MOST_BAD,
     overwrite: bool = False,
     index_base: int | None = None,
     n_features: int | None = None,

@@ -18,9 +18,9 @@ import numpy as np
 
 from bigclf.data import convert as package
 from bigclf.data import files
+from bigclf.data.bad_rows import with_way_out
 from bigclf.data.convert import appending, tables
 from bigclf.data.convert import shuffle as merging
-from bigclf.data.convert.bad_rows import with_way_out
 from bigclf.data.convert.pieces import PIECE_BITS, ROW_BITS, Source, Task
 from bigclf.data.convert.resuming import Workplace
 from bigclf.data.convert.shuffle import Slab, Spiller, Totals

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.data import files
+from bigclf.data.bad_rows import Reasons
 from bigclf.data.convert import tables
-from bigclf.data.convert.bad_rows import Reasons
 from bigclf.data.convert.from_columns import first_batch, located
 from bigclf.data.convert.tables import Batch, Place, Reading, TableJob
 from bigclf.data.features import values

@@ -11,6 +11,7 @@ from bigclf.errors import DataError
 CELL = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[+-]?\d[\d.,]*(?:e[+-]?\d+)?""")  # what rows differ in
 LENGTH = re.compile(r"\d+ fields, not \d+")  # few, and each says another thing
 OF_COLUMN = re.compile(r"column .*?: ")
+MOST_BAD = 0.01  # of all rows, where nothing is said: more are an error all the same
 MOST_KINDS = 100  # told apart
 SHOWN = 4
 
