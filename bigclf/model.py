@@ -206,11 +206,11 @@ class Model:
 
     def _require_names(self, X: Any, unseen: str | None) -> None:
         """ValueError where X is a frame whose columns have other names, or another order, than those trained on."""
-        mine = self.features.get("names")
-        if not isinstance(mine, list) or is_stored(X):
-            return
-        from bigclf.data.arrays import column_names, require_same_names
+        from bigclf.data.arrays import column_names, listed_names, require_same_names
 
+        mine = listed_names(self.features)
+        if mine is None or is_stored(X):
+            return
         its = column_names(X)
         if len(its) < len(mine) and not {*its} & {*mine}:  # a column of vectors, or too few of any name: told later
             return

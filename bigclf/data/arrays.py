@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -260,6 +260,13 @@ def column_names(X: Any, n_features: int | None = None) -> list[str]:
     if names is None or not all(isinstance(name, str) for name in names) or n_features not in (None, len(names)):
         return []
     return [str(name) for name in names]
+
+
+def listed_names(features: Mapping[str, Any]) -> list[str] | None:
+    """Names of the columns of a frame or a table that rows or a model were made of, as ``features`` list them; None
+    where they are not known one by one (of raw columns ``names`` is a number)."""
+    names = features.get("names")
+    return names if isinstance(names, list) else None
 
 
 def require_same_names(trained_on: Sequence[str], given: Sequence[str]) -> None:

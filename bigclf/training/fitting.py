@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bigclf.data import files
-from bigclf.data.arrays import Arrays, require_same_names
+from bigclf.data.arrays import Arrays, listed_names, require_same_names
 from bigclf.data.collected import collected, is_collection
 from bigclf.data.dataset import Dataset
 from bigclf.data.features.spec import refuse_shell_names
@@ -666,8 +666,8 @@ def _signals() -> Iterator[Callable[[], str | None]]:
 
 def _start_from(run: Run, init: Model, source: Any) -> None:
     """Begin with the weights of a model; of features and classes that it does not know they are 0."""
-    mine, its = init.features.get("names"), source.features.get("names")
-    if isinstance(mine, list) and isinstance(its, list):
+    mine, its = listed_names(init.features), listed_names(source.features)
+    if mine is not None and its is not None:
         require_same_names(mine, its[: len(mine)])
     given, init = init, grown(init, source.n_features, source.classes)
     place, further = run.method.place, init is given and goes_on(run, init)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bigclf.data.arrays import listed_names
 from bigclf.errors import ConvergenceWarning, DataError
 from bigclf.methods import touched
 from bigclf.metrics import share_trained_on
@@ -180,7 +181,7 @@ def validation(run: Run, source: Any, data: Any, link: Any, patience: Patience) 
 
     weights, bias = coefficients_of(run, latest=True)
     method = {"name": run.method.name, "bias": "feature" if run.problems[0].setting.settings["bias"] else None}
-    named = source.features if isinstance(source.features.get("names"), list) else None
+    named = None if listed_names(source.features) is None else source.features
     model = Model(weights, bias, source.classes, named, method)
     if not run.method.linear:
         model.state = kept_state(run)
