@@ -230,7 +230,7 @@ def csr_arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
 
 def _no_numbers(X: Any) -> str | None:
     """The first column of a DataFrame that holds what is no number; None where X is none."""
-    for place, name in enumerate(_column_names(X)):
+    for place, name in enumerate(_pandas_columns(X)):
         try:
             np.asarray(X.iloc[:, place]).astype(np.float64)
         except (TypeError, ValueError):
@@ -241,13 +241,13 @@ def _no_numbers(X: Any) -> str | None:
 def _named(error: DataError, X: Any) -> DataError:
     """The error of a row with the column of the DataFrame that holds what is no finite number there, if X is one."""
     X = X.to_pandas() if hasattr(X, "to_pandas") else X
-    if not (names := _column_names(X)):
+    if not (names := _pandas_columns(X)):
         return error
     bad = np.flatnonzero(~np.isfinite(np.asarray(X.iloc[error.row], np.float64)))
     return DataError(error.message + OF_COLUMNS, row=error.row, column=names[bad[0]]) if bad.size else error
 
 
-def _column_names(X: Any) -> list[str]:
+def _pandas_columns(X: Any) -> list[str]:
     """Of a pandas DataFrame; [] of anything else."""
     return [str(name) for name in X.columns] if hasattr(X, "iloc") and hasattr(X, "columns") else []
 
