@@ -341,13 +341,14 @@ from bigclf.block import Block, alike
 from bigclf.methods import resolve
 from bigclf.training.sources import warm
 warm(resolve("perceptron", None, None, None, {}), int(sys.argv[1]), "float64")
-from bigclf.methods.perceptron import perceptron, Shared, Params
+from bigclf.methods import METHODS
+from bigclf.methods.perceptron import Shared, Params
 x = np.arange(1, 4, dtype=np.float32)
 indices = np.array([0, 1, 1], np.uint32 if sys.argv[1] == "4" else np.uint64)
 floats = np.ones(2)
 block = alike(Block(np.array([0, 2, 3]), indices, x, floats, floats, floats, np.arange(2)))
 shared = Shared(np.zeros(3))
-perceptron(block, np.arange(2), shared, (), Params(0.0), np.zeros(2))
+METHODS["perceptron"].update(None)(block, np.arange(2), shared, (), Params(0.0), np.zeros(2))
 print(json.dumps([float(w) for w in shared.weights]))
 """
 

@@ -48,7 +48,7 @@ def zeros(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
 
 
 def averaged_zeros(n_features: int, dtype: Any, settings: dict[str, Any]) -> Averaged:
-    """The state of ``perceptron.averaged_perceptron``, with a column for each class."""
+    """The state of the averaged perceptron, with a column for each class."""
     shape = (n_features + 1, settings["n_classes"])
     return Averaged(np.zeros(shape, dtype), np.zeros(shape), np.zeros(1, np.int64))
 

@@ -37,46 +37,34 @@ class Params(NamedTuple):
     bias: float
 
 
-@kernel
-def perceptron(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
-    """One pass over the rows of ``order``; a row's weight multiplies its step."""
-    weights = shared.weights
-    last = weights.size - 1
-    mistakes, loss = 0, np.float64(0)
-    for k in range(order.size):
-        i = order[k]
-        y = block.labels[i]
-        m = y * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
-        if m <= 0:
-            step = block.weights[i] * y
-            axpy(step, block, i, weights)
-            weights[last] += params.bias * step
-            mistakes += 1
-            loss -= m
-    return Counts(order.size, mistakes, mistakes, loss, 0.0)
+def perceptron(averaged: bool):  # type: ignore[no-untyped-def]
+    """Kernel of one pass over the rows of ``order``, whose weights multiply their steps; averaged, of a state that is
+    ``Averaged``: drift keeps what turns the last weights into the mean over all steps, in O(non-zeros)."""
 
+    @kernel
+    def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
+        weights = shared.weights
+        last = weights.size - 1
+        mistakes, loss = 0, np.float64(0)
+        for k in range(order.size):
+            i = order[k]
+            if averaged:
+                shared.steps[0] += 1
+            y = block.labels[i]
+            m = y * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
+            if m <= 0:
+                step = block.weights[i] * y
+                axpy(step, block, i, weights)
+                weights[last] += params.bias * step
+                if averaged:
+                    late = (shared.steps[0] - 1) * step
+                    axpy(late, block, i, shared.drift)
+                    shared.drift[last] += params.bias * late
+                mistakes += 1
+                loss -= m
+        return Counts(order.size, mistakes, mistakes, loss, 0.0)
 
-@kernel
-def averaged_perceptron(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
-    """The same steps; drift keeps what turns the last weights into the mean over all steps, in O(non-zeros)."""
-    weights, drift, steps = shared.weights, shared.drift, shared.steps
-    last = weights.size - 1
-    mistakes, loss = 0, np.float64(0)
-    for k in range(order.size):
-        i = order[k]
-        steps[0] += 1
-        y = block.labels[i]
-        m = y * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
-        if m <= 0:
-            step = block.weights[i] * y
-            axpy(step, block, i, weights)
-            weights[last] += params.bias * step
-            late = (steps[0] - 1) * step
-            axpy(late, block, i, drift)
-            drift[last] += params.bias * late
-            mistakes += 1
-            loss -= m
-    return Counts(order.size, mistakes, mistakes, loss, 0.0)
+    return update
 
 
 def begin_average(shared: Averaged, weights: np.ndarray, params: Params) -> None:

@@ -213,6 +213,11 @@ TO_THE_CLASS = "w_y <- w_y + (sum of t_k) x, w_k <- w_k - t_k x"
 
 
 @functools.cache
+def _perceptron_kernel(averaged: bool) -> Callable[..., Any]:
+    return perceptron.perceptron(averaged)
+
+
+@functools.cache
 def _perceptron_mc_kernel(averaged: bool) -> Callable[..., Any]:
     return mp.perceptron(averaged)
 
@@ -814,7 +819,7 @@ _METHODS = (
         formula="y w.x <= 0:  w <- w + y x",
         shared=functools.partial(zeros, perceptron.Shared),
         bind=lambda settings: perceptron.Params(settings["bias"]),
-        update=lambda loss: perceptron.perceptron,
+        update=lambda loss: _perceptron_kernel(False),
         weight_meaning="multiplies the step",
     ),
     Method(
@@ -823,7 +828,7 @@ _METHODS = (
         paper="Collins, EMNLP 2002; Freund and Schapire 1999",
         formula="y w.x <= 0:  w <- w + y x;  the answer is the mean of w over all steps",
         bind=lambda settings: perceptron.Params(settings["bias"]),
-        update=lambda loss: perceptron.averaged_perceptron,
+        update=lambda loss: _perceptron_kernel(True),
         weight_meaning="multiplies the step",
         **AVERAGES,
     ),
