@@ -11,6 +11,7 @@ import contextlib
 import functools
 import hashlib
 import logging
+import math
 import os
 import stat
 import tempfile
@@ -475,6 +476,47 @@ def dot(block, i, weights):  # type: ignore[no-untyped-def]
     else:
         total = sum_lanes(weights, block.indices, block.values, first, last)
     return completed(total, block, i, last, weights)
+
+
+UNIT = 2.0**-53  # of a float64: the most that a rounded result is off, relative to it
+
+
+@inlined
+def dot_slack(block, i, length, bias):  # type: ignore[no-untyped-def]
+    """The most that ``dot`` + ``bias`` times the last weight is off: so many roundings, each of a sum of at most
+    ||w|| ||x_i||; length = ||w||, all of it (Higham, Accuracy and Stability of Numerical Algorithms, 2002, sect. 3.1).
+    """
+    roundings = (at(block.indptr, i + 1) - at(block.indptr, i)) // LANES + 16  # in lanes; their tree, the rest, a scale
+    return UNIT * roundings * length * math.sqrt(block.norms[i] + bias * bias)
+
+
+@inlined
+def sharp_dot(block, i, weights):  # type: ignore[no-untyped-def]
+    """w . x_i as if in twice the precision, and rounded: w in two parts, whose products with a float32 are exact, and
+    sums whose rounding errors are summed too (Ogita, Rump, Oishi, SIAM J. Sci. Comput. 2005, Algorithm 5.3). Not
+    finite where a weight is beyond float32."""
+    total, rest = np.float64(0), np.float64(0)
+    for p in range(at(block.indptr, i), at(block.indptr, i + 1)):
+        w = np.float64(weights[at(block.indices, p)])
+        x = np.float64(at(block.values, p)) if block.values.size > 0 else 1.0
+        high = np.float64(np.float32(w))
+        for part in (high * x, (w - high) * x):
+            added = total + part
+            before = added - total
+            rest += (total - (added - before)) + (part - before)
+            total = added
+    total += rest
+    if block.values.size == 0 and block.scales.size > 0:
+        total *= block.scales[i]
+    return total
+
+
+@inlined
+def sharp_slack(block, i, length, one, other, bias):  # type: ignore[no-untyped-def]
+    """The most that the sum of ``one``, a ``sharp_dot``, and ``other``, the bias times its weight, is off."""
+    entries = 2 * (at(block.indptr, i + 1) - at(block.indptr, i)) + 16
+    square = (UNIT * entries) * (UNIT * entries)
+    return 4 * UNIT * (abs(one) + abs(other)) + square * length * math.sqrt(block.norms[i] + bias * bias)
 
 
 NEAR, FAR = 128, 512  # entries between asking for weights, or for indices and values, and their use

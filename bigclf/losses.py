@@ -72,6 +72,14 @@ def loss_value(loss, m, t, e):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def highest_loss(loss, m, slack, t, e):  # type: ignore[no-untyped-def]
+    """The largest loss of any margin between m - slack and m + slack."""
+    if loss in (HINGE, SQUARED_HINGE, LOGISTIC):
+        return loss_value(loss, m - slack, t, e)
+    return loss_value(loss, m - slack if m < t else m + slack, t, e)
+
+
+@inlined
 def slope(loss, m, t, e):  # type: ignore[no-untyped-def]
     """d loss / d m; at a corner the one-sided derivative nearer to 0."""
     if loss == HINGE:

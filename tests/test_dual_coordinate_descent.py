@@ -1,6 +1,7 @@
 """Dual coordinate descent: optimality, the certificate, weights, and the bits of a loop anyone can read."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -175,7 +176,7 @@ def test_the_certificate_kernel_s_sums_are_those_of_numpy(loss, seed, C, bias):
     shared.weights[:] = w
     rows.alpha[:] = rng.uniform(0, 1, 20) * C * weights * rng.integers(0, 2, 20)
     v = np.zeros(7)
-    loss_sum, dual_sum = case.certify(block, shared, rows, case.params(bias, C=C), v)
+    loss_sum, dual_sum = case.certify(block, shared, rows, case.params(bias, C=C), v, np.linalg.norm(w))
     matrix, there = np.hstack([dense(block, 6), np.full((20, 1), 1.0 if bias else 0.0)]), weights > 0
     c = C * weights[there]
     expected = primal(matrix[there], y[there], w, loss, c) - 0.5 * w @ w
@@ -183,6 +184,36 @@ def test_the_certificate_kernel_s_sums_are_those_of_numpy(loss, seed, C, bias):
     np.testing.assert_allclose(v, matrix.T @ (rows.alpha * y), rtol=1e-12, atol=1e-12)
     both = dual(matrix[there], y[there], rows.alpha[there], loss, c)
     assert dual_sum - 0.5 * v @ v == pytest.approx(both, rel=1e-10, abs=1e-10 * (1 + abs(both) + v @ v))
+
+
+@pytest.mark.parametrize("loss", ["hinge", "epsilon_insensitive"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("form", ["values", "ones", "scales"])
+def test_where_a_unit_of_loss_is_dear_the_certificate_s_loss_is_never_too_small(loss, dtype, form):
+    """Margins are 1, or at the edge of the tube, but for roundings, whose prices are more than all of 1/2 ||w||^2."""
+    case, C, epsilon = Case("dcd", loss), 1e12, 0.0 if loss == "hinge" else 0.125
+    for seed in range(30):
+        x, y = random_rows(12, 60, 0.5, seed=seed)
+        if form != "values":
+            x.data[:] = 1.0
+        if form == "scales":
+            x = sp.csr_matrix(x.multiply(np.float32(1.1) ** np.arange(12)[:, None]).astype(np.float32))
+        block = block_of(x, y)
+        if form != "values":
+            scales = x.data[x.indptr[:-1]] if form == "scales" else np.empty(0, np.float32)
+            block = block._replace(values=block.values[:0], scales=scales)
+        shared, rows = case.state(60, 12, dtype=dtype)
+        matrix = np.hstack([x.toarray(), np.ones((12, 1))])
+        shared.weights[:] = np.linalg.lstsq(matrix.astype(np.float64), (1 + epsilon) * y, rcond=None)[0]
+        w = [Fraction(float(number)) for number in shared.weights]
+        exact = Fraction(0)
+        for row, label in zip(matrix, y.tolist(), strict=True):
+            m = sum(Fraction(float(a)) * b for a, b in zip(row, w, strict=True))
+            value = 1 - int(label) * m if loss == "hinge" else abs(int(label) - m) - Fraction(epsilon)
+            exact += Fraction(C) * max(Fraction(0), value)
+        params = case.params("feature", C=C, **({} if loss == "hinge" else {"epsilon": epsilon}))
+        told, _ = case.certify(block, shared, rows, params, np.zeros(61), np.linalg.norm(shared.weights))
+        assert exact <= Fraction(float(told)) <= exact * Fraction(1 + 1e-9) + Fraction(12 * C * 2.0**-49)
 
 
 @every_loss

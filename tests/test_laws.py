@@ -90,7 +90,7 @@ def passes(case, x, y, weights, dtype, values):
         found |= {f"counts{epoch}": np.array(counts, float), f"scores{epoch}": scores, f"order{epoch}": order.copy()}
     if case.method.certify:
         dual_weights = np.zeros(shared.weights.shape)
-        found["certificate"] = np.array(case.certify(block, shared, rows, case.params("feature"), dual_weights))
+        found["certificate"] = np.array(case.certify(block, shared, rows, case.params("feature"), dual_weights, 1.0))
         found["dual_weights"] = dual_weights
     return found | all_arrays(shared, rows)
 
@@ -182,7 +182,7 @@ def test_rows_of_one_value_each_learn_what_the_same_rows_written_out_do(case, dt
     np.testing.assert_allclose(state[3], expected[3], **compare)
     if case.method.certify:
         found, wanted = (
-            case.certify(rows, *expected[:2], case.params(bias), np.zeros(expected[0].weights.shape))
+            case.certify(rows, *expected[:2], case.params(bias), np.zeros(expected[0].weights.shape), 1.0)
             for rows in (block, full)
         )
         np.testing.assert_allclose(found, wanted, **compare)

@@ -1,6 +1,8 @@
 """The support vector machine of Crammer and Singer by dual coordinate descent: the optimum, its certificate, and the
 same out of core, from several groups and after a kill."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -78,7 +80,7 @@ def test_each_visit_raises_the_dual_and_the_gap_holds():
             whole = params._replace(support=bool(epoch % 2 and i % 3))
             setting.kernel()(block, np.array([i]), shared, rows, whole, scores)
             v = np.zeros(shared.weights.shape)
-            primal, dual = setting.method.certify(0)(block, shared, rows, params, v)
+            primal, dual = setting.method.certify(0)(block, shared, rows, params, v, 0.0)
             assert dual - 0.5 * np.sum(v**2) >= best - 1e-9
             best = dual - 0.5 * np.sum(v**2)
             np.testing.assert_allclose(shared.weights, v, atol=1e-12)
@@ -88,6 +90,25 @@ def test_each_visit_raises_the_dual_and_the_gap_holds():
     before = shared.weights.copy(), rows.alpha.copy()  # nothing moves in a pass with the rows' prices at 0
     found = setting.kernel()(block._replace(weights=np.zeros(60)), np.arange(60), shared, rows, params, scores)
     assert found.updates == 0 and (before[0] == shared.weights).all() and (before[1] == rows.alpha).all()
+
+
+def test_where_a_unit_of_loss_is_dear_the_certificate_s_loss_is_never_too_small():
+    """Each row's own output leads by 1, but for roundings, whose prices are more than all of 1/2 ||w||^2."""
+    setting = resolve("dcd_mc", None, None, None, {"C": 1e12}).of_classes(K)
+    for seed in range(20):
+        x, y = rows_of_classes(8, seed)
+        shared = setting.shared(D, "float64")
+        shared.weights[:-1] = np.linalg.pinv(x.toarray().astype(np.float64)) @ np.eye(K)[y]
+        vectors = shared.weights[:-1].T.tolist()
+        outputs = [
+            [sum(Fraction(float(a)) * Fraction(b) for a, b in zip(row, w, strict=True)) for w in vectors]
+            for row in x.toarray()
+        ]
+        leads = [max(row[k] for k in range(K) if k != own) - row[own] for row, own in zip(outputs, y, strict=True)]
+        exact = 10**12 * sum(max(Fraction(0), 1 + lead) for lead in leads)
+        given = setting.rows(8), setting.params(), np.zeros(shared.weights.shape), np.linalg.norm(shared.weights)
+        told, _ = setting.method.certify(0)(block_of(x, y), shared, *given)
+        assert exact <= Fraction(float(told)) <= exact + 8 * Fraction(1e12 * 2.0**-42)
 
 
 def test_scores_say_how_far_a_row_is_from_being_stuck():

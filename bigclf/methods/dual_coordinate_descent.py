@@ -18,13 +18,26 @@ weights at its start.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import AHEAD, axpy, dot, dot_ahead, inlined, kernel, prefetch
-from bigclf.losses import best_dual, dual_diagonal, dual_upper, dual_value, freedom, is_regression, loss_value, row_gap
+from bigclf.jit import AHEAD, axpy, dot, dot_ahead, dot_slack, inlined, kernel, prefetch, sharp_dot, sharp_slack
+from bigclf.losses import (
+    best_dual,
+    dual_diagonal,
+    dual_upper,
+    dual_value,
+    freedom,
+    highest_loss,
+    is_regression,
+    loss_value,
+    row_gap,
+)
+
+UNSEEN = 1e-9  # of P: so much, at most, roundings of margins may add to it before they are computed more exactly
 
 
 class Shared(NamedTuple):
@@ -97,20 +110,32 @@ def measure(loss: int):  # type: ignore[no-untyped-def]
     """Kernel that adds a block's part of the certificate: both sums are exact whatever the precision of w.
 
     P needs the loss of w0 on every row; D needs v = sum_i a_i s_i x_i, made anew in float64, and the rows' terms.
+
+    Margins are rounded, and C times the rounding of one near a corner of the loss may be more than the gap: each row's
+    loss is the largest that its margin allows, of a margin computed as if in twice the precision where it matters. So
+    P is never too small.
     """
     regression = is_regression(loss)
 
     @kernel
-    def certify(block, shared, rows, params, dual_weights):  # type: ignore[no-untyped-def]
+    def certify(block, shared, rows, params, dual_weights, length):  # type: ignore[no-untyped-def]
         weights, alpha, e = shared.weights, rows.alpha, params.epsilon
         last = weights.size - 1
         primal, dual = np.float64(0), np.float64(0)
+        constant = params.bias * weights[last]
         for i in range(block.indptr.size - 1):
             t, c = block.labels[i], params.C * block.weights[i]
             if c == 0:
                 continue
             s = 1.0 if regression else t
-            primal += c * loss_value(loss, s * (dot(block, i, weights) + params.bias * weights[last]), t, e)
+            m, slack = dot(block, i, weights), dot_slack(block, i, length, params.bias)
+            highest = highest_loss(loss, s * (m + constant), slack, t, e)
+            if highest > 0 and c * slack * (1 + highest) * (i + 1) > UNSEEN * primal:
+                sharp = sharp_dot(block, i, weights)
+                if math.isfinite(sharp):
+                    slack = min(slack, sharp_slack(block, i, length, sharp, constant, params.bias))
+                    highest = highest_loss(loss, s * (sharp + constant), slack, t, e)
+            primal += c * highest
             a = alpha[block.ids[i]]
             if a != 0:
                 dual += dual_value(loss, a, c, t, e)

@@ -147,7 +147,8 @@ class Method:
         where that is known) -> NamedTuple the kernel reads.
     update : loss code (and, where there is a choice, penalty code) -> kernel
         ``(block, order, shared, rows, params, scores) -> Counts``.
-    certify : loss code -> kernel ``(block, shared, rows, params, dual_weights) -> (primal, dual)``, or None.
+    certify : loss code -> kernel ``(block, shared, rows, params, dual_weights, length) -> (primal, dual)``, or None;
+        length : ||weights||, which says how far rounded margins may be off.
     weights : (shared, params) -> the model's weights [feature + 1] or [feature + 1, class], bias last.
     place : (shared, weights, params) -> None: begin with such weights of a model; None: it cannot.
     finish : (shared, params) -> None: at the end of an epoch, what was put off while the rows went by (regularisation

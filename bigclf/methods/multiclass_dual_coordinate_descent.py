@@ -23,12 +23,13 @@ Groups of rows, certificates and what is done out of core: as in ``dual_coordina
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import inlined, kernel, prefetch_ahead
+from bigclf.jit import UNIT, inlined, kernel, prefetch_ahead
 from bigclf.methods.multiclass import (
     axpy_classes,
     best_other,
@@ -208,9 +209,13 @@ def slack(outputs, own, y, c):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def measure(block, shared, rows, params, dual_weights):  # type: ignore[no-untyped-def]
+def measure(block, shared, rows, params, dual_weights, length):  # type: ignore[no-untyped-def]
     """Add a block's part of the certificate: sum_i C_i max_m (e_im + w_m.x_i - w_yi.x_i), -sum_i sum_m e_im a_im, and
-    to ``dual_weights`` [feature + 1, class] sum_i a_im x_i, made anew in float64."""
+    to ``dual_weights`` [feature + 1, class] sum_i a_im x_i, made anew in float64.
+
+    The former with the most that both outputs may be off by rounding, at least ||w_m|| ||x_i|| a time: ``length`` is
+    ||w|| of all classes.
+    """
     weights, alpha, outputs = shared.weights, rows.alpha, params.space.outputs
     classes, steps = params.space.classes, params.space.steps
     primal, dual = np.float64(0), np.float64(0)
@@ -220,7 +225,9 @@ def measure(block, shared, rows, params, dual_weights):  # type: ignore[no-untyp
             continue
         r, y = block.ids[i], np.int64(block.labels[i])
         scores_of(block, i, weights, params.bias, outputs)
-        primal += c * max(0.0, outputs[best_other(outputs, y)] + 1.0 - outputs[y])
+        roundings = 2 * (block.indptr[i + 1] - block.indptr[i] + 8)
+        slack = UNIT * roundings * length * math.sqrt(block.norms[i] + params.bias * params.bias)
+        primal += c * max(0.0, outputs[best_other(outputs, y)] + 1.0 - outputs[y] + slack)
         count, given = 0, np.float64(0)
         for m in range(outputs.size):
             if alpha[r, m] != 0:

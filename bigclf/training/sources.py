@@ -140,7 +140,7 @@ def warm(setting: Setting, index_width: int, dtype: str) -> None:
         shuffle_runs(numbers, 1, random_state(0), numbers)
         setting.kernel()(block, numbers, shared, rows, params, floats)
         if method.certify is not None:
-            method.certify(code)(block, shared, rows, params, np.zeros(shared.weights.shape))
+            method.certify(code)(block, shared, rows, params, np.zeros(shared.weights.shape), 0.0)
             inner(shared.weights.reshape(-1), shared.weights.reshape(-1))
             inner(floats, floats)
         if method.absorb is not None and method.collect is None:

@@ -729,7 +729,7 @@ class Task:
                 for k, problem in enumerate(problems):
                     view = problem.view(block, first_row)
                     within(code)(view, rows[k], params)
-                    certify(code)(view, states[k], rows[k], params, sums[k])
+                    certify(code)(view, states[k], rows[k], params, sums[k], 0.0)
         arrays: dict[str, np.ndarray] = {}
         held: dict[str, np.ndarray] = {}
         for k, (state, total) in enumerate(zip(states, sums, strict=True)):

@@ -8,6 +8,7 @@ function of its state, the plan, the seed and the numbers of epoch and segment, 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -260,6 +261,7 @@ class Learner:
         self.start_rows: Any = ()  # of several groups: as they were at the start of the epoch
         self.tally, self.set_tally = Tally(), Tally()
         self.start: tuple[Any, Any] | None = None  # weights and row state as they were at the start of the read
+        self._length: float | None = None  # of these weights, once a certificate asks
         self.sums = np.zeros(2)  # primal and dual so far
         self.moves = np.zeros(2)  # gain and bend so far
         self.dual_weights: np.ndarray | None = None
@@ -333,7 +335,7 @@ class Learner:
         self.tally, self.set_tally = Tally(), Tally()
         self.curve: list[tuple[int, int, float]] = []  # rows, mistakes, losses so far, in this visit
         self.sums[:] = self.moves[:] = 0
-        self.start = self.certified = None
+        self.start = self.certified = self._length = None
         self.found = None
         if self.window is not None:
             self.window.begin(keep=self.steps_back or (certifying and not still), still=still)
@@ -572,7 +574,9 @@ class Learner:
             shared, rows = self.start
             if self.window is not None:
                 rows = self.window.before
-            self.sums += self.measure(view, shared, rows, self.params, self.dual_weights)
+            if self._length is None:
+                self._length = math.sqrt(square_of(shared.weights))
+            self.sums += self.measure(view, shared, rows, self.params, self.dual_weights, self._length)
 
     def go_over(self, view: Block, members: np.ndarray, scores: np.ndarray, scratch: Scratch) -> Counts:
         """The kernel over ``members`` in shuffled runs, or as they come where the order has no part in the result."""
@@ -819,7 +823,7 @@ class Learner:
         figures = Figures.of(held["figures"])
         self.tally, self.set_tally = figures.tally, figures.set_tally
         self.sums, self.moves = np.array(figures[2:4]), np.array(figures[4:6])
-        self.start = None
+        self.start = self._length = None
         if "dual_weights" in held:
             self.dual_weights = held["dual_weights"].copy()
             before = common
