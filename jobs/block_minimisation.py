@@ -138,7 +138,7 @@ def draw(runs: list[dict[str, Any]], axis: str, title: str, tol: float, path: st
     axes.xaxis.set_major_formatter(lambda x, _: format_bytes(int(x)) if axis == "bytes" else f"{x:g}")
     axes.xaxis.set_minor_formatter(ticker.NullFormatter())
     axes.grid(True, which="both", alpha=0.2)
-    figure.legend(loc="outside lower center", ncols=3)  # lines lie everywhere
+    figure.legend(loc="outside lower center", ncols=2)  # lines lie everywhere
     figure.savefig(path, dpi=130)
 
 
