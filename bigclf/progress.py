@@ -52,8 +52,9 @@ class Meter:
 
     Attributes
     ----------
-    rows, n_bytes : since the start.   read_rows, read_bytes : since the start of this read.   epochs : finished.
-    total_epochs : that the run is to make, or 0 where it ends by its gap.
+    rows, n_bytes : since the start.   read_rows, read_bytes : since the start of this read.
+    epochs : the number of the one finished last, those before the run was taken up counted.
+    total_epochs : the number of the last one that the run is to make, or 0 where it ends by its gap.
     reads : the last records.   events : what last happened to workers, as (number, event); ``read_numbers`` go with
         ``reads``, and both together tell what came first.
     status : of a cluster "workers", "groups", "groups_done" (or "parts", "parts_done"), "bytes_moved", else empty.
@@ -67,7 +68,8 @@ class Meter:
         self.task = str(plan.get("task", ""))
         self.total_rows, self.total_bytes = int(plan.get("n_rows") or 0), int(plan.get("bytes") or 0)
         self.total_epochs = int(plan.get("epochs") or 0)
-        self.rows = self.n_bytes = self.read_rows = self.read_bytes = self.epochs = 0
+        self.rows = self.n_bytes = self.read_rows = self.read_bytes = 0
+        self.epochs = int(plan.get("epoch") or 1) - 1
         self._first: tuple[float, float] | None = None  # when the first rows of this read were done, and their share
         self.reads: list[dict[str, Any]] = []
         self.read_numbers: list[int] = []
@@ -103,7 +105,7 @@ class Meter:
             self._first = self._advanced, self.fraction or 0.0
 
     def end_epoch(self, record: dict[str, Any]) -> None:
-        self.epochs += 1
+        self.epochs = int(record.get("epoch", self.epochs + 1))
         self.read_rows = self.read_bytes = 0
         self._first = None
         started, self.read_started = self.read_started, self._clock()
@@ -148,10 +150,7 @@ class Meter:
     @property
     def epochs_left(self) -> int | None:
         """After this one; None where nobody knows."""
-        if not self.total_epochs:
-            return None
-        done = self.reads[-1].get("epoch", self.epochs) if self.reads else self.epochs
-        return max(0, self.total_epochs - done - 1)
+        return max(0, self.total_epochs - self.epochs - 1) if self.total_epochs else None
 
     @property
     def run_seconds_left(self) -> float | None:
@@ -231,8 +230,8 @@ class TerminalProgress:
         self.stop()
 
     def start(self, plan: dict[str, Any]) -> None:
-        """Begin to draw; ``plan`` may say ``n_rows`` or ``bytes`` (of a read), and ``task``, a word for work that is
-        no reading in epochs."""
+        """Begin to draw; ``plan`` may say ``n_rows`` or ``bytes`` (of a read), ``epoch`` and ``epochs`` (the numbers of
+        the next and of the last one), and ``task``, a word for work that is no reading in epochs."""
         from rich.console import Console
         from rich.live import Live
 

@@ -69,6 +69,20 @@ def test_where_the_end_is_known_the_time_left_is_that_of_the_run():
     assert meter.run_seconds_left is None and place_text(meter) == "epoch 1"
 
 
+def test_a_run_that_goes_on_counts_on():
+    from bigclf.progress import place_text
+
+    meter = Meter(Clock())
+    meter.begin({"n_rows": 1000, "epoch": 30})
+    assert place_text(meter) == "epoch 30"
+    meter.end_epoch({"epoch": 30})
+    assert place_text(meter) == "epoch 31"
+    meter.begin({"n_rows": 1000, "epoch": 3, "epochs": 5})
+    assert place_text(meter) == "epoch 3 of 5" and meter.epochs_left == 2
+    meter.end_epoch({"epoch": 3})
+    assert place_text(meter) == "epoch 4 of 5" and meter.epochs_left == 1
+
+
 def test_rounds_in_memory_say_how_long_they_take():
     clock = Clock()
     meter = Meter(clock)

@@ -375,6 +375,28 @@ def test_the_screen_hears_of_every_block(shards, quiet):
     assert screen.said == ["start", 1, 2, 3, "stop"] and screen.rows == 3 * 4000
 
 
+def test_the_screen_hears_which_epochs_are_to_come(shards, tmp_path, quiet):
+    class Screen:
+        def start(self, plan):
+            self.told = plan["epoch"], plan["epochs"]
+
+        def advance(self, rows, nbytes): ...
+
+        def epoch(self, record): ...
+
+        def stop(self): ...
+
+    def told(**given):
+        model = fit(shards, progress=(screen := Screen()), **{"algo": "pa2", "memory": SMALL, **given})
+        return screen.told, model
+
+    run = dict(run_dir=tmp_path / "run")
+    began, model = told(epochs=2, **run)
+    assert began == (1, 2) and told(epochs=5, resume=True, **run)[0] == (3, 5)
+    assert told(epochs=3, init=model)[0] == (3, 5)
+    assert told(algo="auto", tol=0.5)[0] == (1, None)  # that one ends by its gap
+
+
 def test_validation_goes_into_the_history(shards, quiet):
     model = fit(shards, algo="pa1", epochs=2, validate=shards, **options())
     assert all(0.5 < record["validation"]["accuracy"] <= 1 for record in model.result_.history)

@@ -518,13 +518,6 @@ def conducted(
         stack.callback(run.release)
         if before is not None and isinstance(run.engine, LocalEngine):
             run.engine.bench.take_over(before)
-        screen.start(plan.as_json() | {
-            "n_rows": source.n_rows, "method": problems[0].setting.method.name,
-            "epochs": options["epochs"] if options["tol"] is None else None,  # else it ends by its gap
-            "status": None if link is None else run.engine.status,
-        })  # fmt: skip
-        shown = stack.enter_context(contextlib.ExitStack())
-        shown.callback(screen.stop)
         if options["init"] is not None:
             _start_from(run, options["init"], source)
         saved = None
@@ -539,6 +532,13 @@ def conducted(
             directory.history(0)
         if saved is None and beginning is not None:
             run.restore(beginning)
+        screen.start(plan.as_json() | {
+            "n_rows": source.n_rows, "method": problems[0].setting.method.name, "epoch": run.epoch,
+            "epochs": run.last_epoch if options["tol"] is None else None,  # else it ends by its gap
+            "status": None if link is None else run.engine.status,
+        })  # fmt: skip
+        shown = stack.enter_context(contextlib.ExitStack())
+        shown.callback(screen.stop)
         try:
             run.go()
         except (Interrupted, ClusterError) as error:

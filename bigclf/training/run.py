@@ -177,6 +177,11 @@ class Run:
         self._unproved = False  # the last step left weights without a certificate, and the next read makes one
         self.engine = engine(self.idle, progress.advance)
 
+    @property
+    def last_epoch(self) -> int:
+        """The number of the last epoch that the limit allows: those of the model it began with do not count for it."""
+        return self.epoch - 1 - max(status.epochs for status in self.status) + self.epochs
+
     # The loop
 
     def go(self) -> str:
