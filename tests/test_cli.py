@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -259,6 +260,23 @@ def test_validate_names_every_damaged_row_group(place, tmp_path):
     shard.write_bytes(data)
     out, err = bigclf("validate", tmp_path / "s", code=3)
     assert out.startswith("damaged") and err.startswith("error: ") and shard.name in err and "row group 0" in err
+
+
+@pytest.mark.parametrize("name", ["_bigclf_manifest.json", "_bigclf_chunks.parquet"])
+def test_validate_counts_a_damaged_manifest_and_says_how_to_write_it_anew(place, name, tmp_path):
+    import shutil
+
+    directory = tmp_path / "it's s"
+    shutil.copytree(place / "shards", directory)
+    (directory / name).write_bytes((directory / name).read_bytes()[:-9])
+    out, err = bigclf("validate", directory, code=3)
+    assert out.startswith("damaged") and err.startswith("error: ") and err.count("\n") == 1 and "go on without" in err
+    told = json.loads(bigclf("validate", directory, "--json", code=3)[0])
+    assert len(told["faults"]) == 1 and told["warnings"] == []
+    assert "damaged" in bigclf("inspect", directory)[1]  # where nothing is checked it is a warning
+    line = shlex.split(err[err.index("python -c") :].removesuffix(" does\n"))
+    exec(line[2])
+    assert bigclf("validate", directory)[1] == ""
 
 
 def test_a_crash_of_the_reader_is_survived(monkeypatch, place):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import time
 from typing import Any
 
@@ -60,7 +62,8 @@ def validate(data: list[str], columns: dict[str, Any] | None = None) -> dict[str
 
     Returns
     -------
-    dict : files, rows, nnz, bytes, seconds, warnings, and ``faults`` (one text a faulty row group; at most 100).
+    dict : files, rows, nnz, bytes, seconds, warnings, and ``faults`` (one text a faulty row group, and one for manifest
+        and chunk table; at most 100).
 
     Raises
     ------
@@ -125,7 +128,7 @@ def _check(pipe: Any, data: list[str], columns: dict[str, Any] | None) -> dict[s
     dataset = Dataset(data if len(data) > 1 else data[0], columns=columns)
     pipe.send(("start", {"n_rows": dataset.n_rows, "task": "rows"}))
     rows = nnz = 0
-    faults: list[str] = []
+    faults = [f"{text}: fit and others go on without, and {_anew(dataset)}" for text in dataset.damaged]
     for file, row_group in np.unique(np.column_stack([dataset.chunks.file, dataset.chunks.row_group]), axis=0):
         pipe.send(("at", f"{dataset.files[file]}, row group {row_group}"))
         try:
@@ -141,6 +144,16 @@ def _check(pipe: Any, data: list[str], columns: dict[str, Any] | None) -> dict[s
         "rows": rows,
         "nnz": nnz,
         "bytes": sum(mark.size for mark in dataset.fingerprints),
-        "warnings": list(dataset.warnings),
+        "warnings": [text for text in dataset.warnings if text not in dataset.damaged],
         "faults": faults,
     }
+
+
+def _anew(dataset: Any) -> str:
+    """How manifest and chunk table are written once more."""
+    from bigclf.data import files
+
+    place = json.dumps(files.parent_directory(dataset.files[0]))  # in double quotes, which the shell leaves alone
+    line = shlex.join(["python", "-c", f"import bigclf; d = {place}; bigclf.Dataset(d).write_manifest(d)"])
+    return ("`bigclf convert SOURCE... OUT --overwrite` writes them anew with the shards; without the sources, of which"
+            f" they then no longer tell, {line} does")  # fmt: skip

@@ -115,6 +115,7 @@ class Dataset:
     features : how the features were made.
     digest : hex; the same only for the same files, columns and cut.
     warnings : what a user should know before training.
+    damaged : those of them that say what is damaged beside the files, which rows are read without.
     report : figures of the conversion that made the files; else empty.
     conversion : of files that were converted by a version that notes it ``sources`` (marks of what they were made of),
         ``part`` ([share, held out] of their rows, or None), ``warnings`` and ``report``; else empty.
@@ -150,7 +151,8 @@ class Dataset:
         self.report: dict[str, Any] = {}
         self.made_of: str | None = None
         self._open_no_file()
-        self._damaged: list[str] = []
+        self.damaged: list[str] = []
+        self._damaged_in_cache: list[str] = []
         self._takes_part = False  # rows of weight 0 are left out
         self._take(self._remembered() or self._described())
 
@@ -271,7 +273,7 @@ class Dataset:
         return int(self.chunks.file.size)
 
     def _warnings(self) -> list[str]:
-        found = list(self._damaged)
+        found = [*self.damaged, *self._damaged_in_cache]
         if self.sorted_labels:
             found.append("the labels are sorted: equal labels stand together; online methods learn badly from such "
                          "an order, shuffle the rows (bigclf convert does)")  # fmt: skip
@@ -362,8 +364,9 @@ class Dataset:
                     return Known(facts, layout, manifest["features"], chunks, zero_weight, conversion)
             except (OSError, ValueError, KeyError, TypeError, DataError) as error:
                 if files.exists(files.join(directory, prefix + MANIFEST)):  # damaged, not missing
-                    self._damaged.append(f"{directory}: manifest or chunk table is damaged ({error}); what they say "
-                                         "was taken from the files themselves")  # fmt: skip
+                    found = self._damaged_in_cache if prefix else self.damaged
+                    found.append(f"{directory}: manifest or chunk table is damaged ({error}); what they say "
+                                 "was taken from the files themselves")  # fmt: skip
         return None
 
     def _places(self) -> Iterator[tuple[str, str]]:
