@@ -28,14 +28,26 @@ def test_expand_ignores_hidden_files_and_directories(folder, form):
     assert files.expand(data) == [str(folder / "a.parquet"), str(folder / "b.parquet")]
 
 
-@pytest.mark.parametrize("missing", ["nowhere/*.parquet", "none*.parquet", "empty"])
+@pytest.mark.parametrize("missing", ["nowhere/*.parquet", "none*.parquet"])
 def test_expand_names_the_nearest_directory(tmp_path, missing):
     """Fault 56."""
-    (tmp_path / "empty").mkdir()
-    nearest = tmp_path / missing if missing == "empty" else tmp_path
     with pytest.raises(DataError, match="no data file matches") as caught:
         files.expand(str(tmp_path / missing))
-    assert repr(str(nearest)) in str(caught.value)
+    assert repr(str(tmp_path)) in str(caught.value)
+
+
+def test_a_directory_without_data_files_says_what_it_holds(tmp_path):
+    (tmp_path / "out" / "train").mkdir(parents=True)
+
+    def said(name):
+        with pytest.raises(DataError, match="holds no data files") as caught:
+            files.expand(str(tmp_path / name))
+        return str(caught.value)
+
+    assert said("out/train").endswith("train' holds no data files")
+    assert said("out").endswith(f"there are directories in it: name one of them, such as '{tmp_path}/out/train'")
+    (tmp_path / "out" / "_SUCCESS").touch()
+    assert said("out").endswith("only such as are ignored, as their names begin with _ or .: '_SUCCESS'")
 
 
 @pytest.mark.parametrize("name", ["with space", "100%", "a*b", "new\nline", "[x]", os.fsdecode(b"latin-\xe9")])

@@ -61,11 +61,22 @@ def _expand_one(name: str) -> list[str]:
             raise DataError(f"{name!r} is not finished: it is being written, or that was interrupted; run the same "
                             "command again")  # fmt: skip
     if not found:
+        if is_directory(name):
+            raise DataError(f"the directory {name!r} holds no data files{_instead(name)}")
         nearest = nearest_directory(name)
         if not is_directory(nearest):
             raise DataError(f"no data file matches {name!r}: there is no {nearest!r}")
         raise DataError(f"no data file matches {name!r}; the nearest directory that exists is {nearest!r}")
     return found
+
+
+def _instead(directory: str) -> str:
+    """What a directory without data files holds, for who expected some."""
+    names = list_directory(directory)
+    if ignored := [name for name in names if name[:1] in "_." and not is_directory(join(directory, name))]:
+        return f", only such as are ignored, as their names begin with _ or .: {ignored[0]!r}"
+    below = [name for name in names if is_directory(join(directory, name))]
+    return f"; there are directories in it: name one of them, such as {join(directory, below[0])!r}" if below else ""
 
 
 def unfinished(directories: Iterable[str]) -> set[tuple[str, str]]:
