@@ -89,9 +89,11 @@ def test_version():
 
 def test_convert_tells_what_it_made(place, tmp_path):
     out, err = bigclf("convert", place / "a.svm", tmp_path / "s", "--workers", 1, "--no-shuffle")
-    assert "300 rows, 9 features" in out and "-1: 100 rows · 1: 200 rows" in out and "next: " in out and err == ""
+    assert "300 rows, 9 features" in out and "-1: 100 rows · 1: 200 rows" in out and err == ""
+    assert f"next: bigclf evaluate MODEL {tmp_path / 's'}\n" in out  # who keeps the order has rows for a test
     told = json.loads(bigclf("convert", place / "a.svm", tmp_path / "s", "--overwrite", "--json", "--workers", 1)[0])
     assert told["rows"] == 300 and told["features"] == 9 and told["report"]["bad_rows"] == 0
+    assert "next: bigclf fit" in bigclf("convert", place / "a.svm", tmp_path / "t", "--workers", 1)[0]
     assert told["classes"] == [{"label": -1, "rows": 100}, {"label": 1, "rows": 200}]
 
 

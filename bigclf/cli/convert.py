@@ -64,7 +64,7 @@ def command(ctx: click.Context, sources: tuple[str, ...], out: str, as_json: boo
     if as_json:
         terminal.emit_json({**describe(dataset), "report": getattr(dataset, "report", {})})
     else:
-        print_converted(dataset, out)
+        print_converted(dataset, out, for_tests=not options["shuffle"])
 
 
 def convert_showing(sources: list[str], out: str, **options: Any) -> Any:
@@ -111,7 +111,8 @@ def bytes_in_memory(dataset: Any) -> int:
     return int(dataset.nnz * (dataset.index_width + (0 if dataset.binary else 4)) + 8 * dataset.n_rows)
 
 
-def print_converted(dataset: Any, out: str) -> None:
+def print_converted(dataset: Any, out: str, for_tests: bool = False) -> None:
+    """What was made; rows ``for_tests`` keep their order, and are no good to learn from one by one."""
     report = getattr(dataset, "report", None) or {}
     seconds = report.get("seconds")
     terminal.heading(
@@ -138,7 +139,8 @@ def print_converted(dataset: Any, out: str) -> None:
     )
     print_warnings(dataset)
     loss = " --loss epsilon_insensitive" if dataset.classes is None else ""
-    click.echo(f"  next: {click.style(f'bigclf fit {out} -o model.bigclf{loss}', bold=True)}")
+    line = f"bigclf evaluate MODEL {out}" if for_tests else f"bigclf fit {out} -o model.bigclf{loss}"
+    click.echo(f"  next: {click.style(line, bold=True)}")
 
 
 def features_line(report: dict[str, Any]) -> str | None:
