@@ -417,6 +417,8 @@ def test_time_is_a_limit_too(shards):
     with pytest.warns(ConvergenceWarning, match="max_seconds"):
         model = fit(shards, tol=0, max_seconds=1e-6, memory=SMALL, **options())
     assert model.result_.stopped == "seconds" and model.result_.certificate["gap"] < 1
+    with pytest.warns(ConvergenceWarning, match="1 epoch was done"):
+        fit(shards, algo="pa1", epochs=2, max_seconds=1e-6, memory=SMALL, **options())
 
 
 # The run directory

@@ -11,7 +11,7 @@ import click
 
 from bigclf.cli import terminal
 from bigclf.errors import RunError
-from bigclf.units import format_count, format_seconds, parse_bytes
+from bigclf.units import format_count, format_seconds, parse_bytes, plural
 
 MEMORY_SHARE = 0.8  # of the machine's, for fits in memory
 BUSY = 0.6  # running programs a core, before anything is measured
@@ -76,7 +76,7 @@ def command(ctx: click.Context, output: str, overwrite: bool, as_json: bool, **g
         raise RunError(f"no peer to measure against: {why}")
     options = options_of(given)
     data = rows(given, options.cache)
-    tell(f"{data.name}: {size_text(data)}; {len(taking_part)} peers, {options.rounds} rounds")
+    tell(f"{data.name}: {size_text(data)}; {plural(len(taking_part), 'peer')}, {plural(options.rounds, 'round')}")
     machine = machine_facts(taking_part)
     if machine["load"] > BUSY * machine["cores"]:
         text = f"others are at work here (load {machine['load']:.1f}, {machine['cores']} cores): times are theirs too"

@@ -14,7 +14,7 @@ import click
 from bigclf.cli import terminal
 from bigclf.cli.convert import bytes_in_memory
 from bigclf.errors import MemoryBudgetError, RunError
-from bigclf.units import format_bytes, format_count, format_seconds, parse_bytes
+from bigclf.units import format_bytes, format_count, format_seconds, parse_bytes, plural
 
 TIMES_THE_BUDGET = 3.0  # how much larger than its budget the training data is, decoded
 BYTES_PER_ENTRY, ENTRIES_PER_ROW, TEXT_PER_ENTRY = 8, 79, 12.2
@@ -129,7 +129,7 @@ class Demo:
             on_disk = sum(mark.size for mark in dataset.fingerprints)
             self.told[f"{name}_convert"] = {"seconds": seconds, "text_bytes": made, "shard_bytes": on_disk}
             self._say(f"Convert {name}", f"{format_bytes(made)} of text → {format_bytes(on_disk)} of shuffled, "
-                      f"checksummed Parquet, {dataset.n_chunks:,} chunks", seconds)  # fmt: skip
+                      f"checksummed Parquet, {plural(dataset.n_chunks, 'chunk')}", seconds)  # fmt: skip
             if not keep_text:
                 files.remove(text)
         self.told[name] = {"rows": dataset.n_rows, "features": dataset.n_features, "nnz": dataset.nnz,

@@ -479,10 +479,11 @@ def cluster_text(history: list[dict[str, Any]]) -> str | None:
     if not last.get("bytes_moved"):
         return None
     workers, events = last["workers"], sum(len(record.get("events", ())) for record in history)
-    parts = [f"{workers:,} worker{'s' * (workers != 1)}", f"{last['groups']:,} groups", f"{last['mixes']:,} mixes",
+    parts = [plural(workers, "worker"), plural(last["groups"], "group"),
+             f"{last['mixes']:,} mix{'es' * (last['mixes'] != 1)}",
              f"{format_bytes(last['bytes_moved'])} moved"]  # fmt: skip
     if events:
-        parts.append(f"{events:,} event{'s' * (events != 1)}")
+        parts.append(plural(events, "event"))
     return ", ".join(parts)
 
 

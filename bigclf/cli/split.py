@@ -37,9 +37,9 @@ def command(data: tuple[str, ...], out: str, shares: str, as_json: bool, **optio
         terminal.emit_json({name: describe(part) for name, part in found.items()})
         return
     total = sum(part.n_rows for part in found.values())
-    terminal.heading(f"{plural(total, 'row')} in {len(found)} parts")
+    terminal.heading(f"{plural(total, 'row')} in {plural(len(found), 'part')}")
     rows = [
-        (name, f"{part.n_rows:,} rows, {100 * part.n_rows / total:.2f} %"
+        (name, f"{part.n_rows:,} row{'s' * (part.n_rows != 1)}, {100 * part.n_rows / total:.2f} %"
          + ("" if part.classes is None else f"  ({class_text(part)})"))
         for name, part in found.items()
     ]  # fmt: skip

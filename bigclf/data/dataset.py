@@ -42,7 +42,7 @@ from bigclf.data.pages import Scratch
 from bigclf.data.shards import Layout, Rows, Said
 from bigclf.errors import DataError, SchemaError, masked
 from bigclf.jit import compiling
-from bigclf.units import format_bytes, format_count
+from bigclf.units import format_bytes, format_count, plural
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -638,7 +638,7 @@ class Dataset:
         density = self.nnz / self.n_rows if self.n_rows else 0.0
         values = ", all 1" if self.binary else ", one value a row" if self.row_constant else ""
         lines = {
-            "files": f"{len(self.files):,}, {format_bytes(size)}, {self.n_chunks:,} chunks",
+            "files": f"{len(self.files):,}, {format_bytes(size)}, {plural(self.n_chunks, 'chunk')}",
             "rows": format_count(self.n_rows),
             "features": format_count(self.n_features),
             "non-zeros": f"{format_count(self.nnz)}, {density:.1f} a row" + values,

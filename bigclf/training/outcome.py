@@ -372,5 +372,5 @@ def warn_of_limits(result: Result, options: dict[str, Any]) -> None:
     if result.certificate is not None:
         reached = f"the relative gap is {result.certificate['gap']:.2e}, asked was {options['tol']:g}"
     else:
-        reached = f"{result.epochs} epochs were done"
+        reached = f"{plural(result.epochs, 'epoch')} {'was' if result.epochs == 1 else 'were'} done"
     warnings.warn(f"not converged: stopped at {limit}; {reached}", ConvergenceWarning, stacklevel=4)
