@@ -139,7 +139,7 @@ def _refuse_existing(out: str, overwrite: bool) -> None:
     if files.is_directory(out):
         raise RunError(f"{out}: a directory; name the file, or a directory that does not end in .csv")
     if files.exists(out) and not overwrite:
-        raise RunError(f"{out}: exists; overwrite it with overwrite=True, --overwrite")
+        raise RunError(f"{out}: exists; overwrite it with overwrite=True")
 
 
 def _check_as_text(inputs: Sequence[Input], out: str) -> None:

@@ -125,7 +125,7 @@ def test_killed_and_run_again_gives_the_same_shards(tmp_path, sources, monkeypat
     published = name == "publish_directory" and after
     assert (tmp_path / "again").exists() == published
     if published:
-        with pytest.raises(RunError, match="exists and is not empty"):
+        with pytest.raises(RunError, match="exists and is not empty; .* with overwrite=True$"):
             bigclf.convert(sources, tmp_path / "again", **OPTIONS)
     else:
         ds = bigclf.convert(sources, tmp_path / "again", **{**OPTIONS, "memory": "2GB"})

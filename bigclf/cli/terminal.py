@@ -63,7 +63,7 @@ def _describe(error: Exception) -> tuple[str, int]:
         return _usage_text(error), error.exit_code
     if isinstance(error, BigclfError):
         hint = _instead(getattr(error, "file", None)) if "not a Parquet file" in str(error) else ""
-        return str(error) + hint, error.exit_code
+        return str(error).replace("overwrite=True", "--overwrite") + hint, error.exit_code
     if isinstance(error, MemoryError):
         return "out of memory: give a smaller --memory or close other programs", 1
     if isinstance(error, OSError):

@@ -61,4 +61,4 @@ def refuse_existing(targets: list[str], overwrite: bool) -> None:
         if files.is_directory(target):
             raise RunError(f"{target}: a directory; name the file")
         if files.exists(target) and not overwrite:
-            raise RunError(f"{target}: exists; overwrite it with overwrite=True, --overwrite")
+            raise RunError(f"{target}: exists; overwrite it with overwrite=True")

@@ -50,7 +50,7 @@ def report(
     """
     name = str(out)
     if files.exists(name) and not overwrite:
-        raise RunError(f"{name}: exists; overwrite it with overwrite=True, --overwrite")
+        raise RunError(f"{name}: exists; overwrite it with overwrite=True")
     subject = subject_of(thing, title)
     if data is not None:
         if subject.model is None:
