@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -16,6 +16,7 @@ from bigclf.units import format_count, format_seconds, parse_bytes, plural
 MEMORY_SHARE = 0.8  # of the machine's, for fits in memory
 BUSY = 0.6  # running programs a core, before anything is measured
 RESULTS = ("results.json", "results.csv", "results.md")
+SPARE = ("process", "threads", "peak", "tol")  # columns that are left out, in this order, where there is no room
 
 
 @click.command("bench", short_help="Measure bigclf against other programs here.")
@@ -68,15 +69,17 @@ def command(ctx: click.Context, output: str, overwrite: bool, as_json: bool, **g
     names = chosen_peers(given["against"], paths)
     prepare(output, overwrite)
     found, absent = peers.find(names, paths, [*given["pythons"], sys.executable])
-    for peer in absent:
-        terminal.say("absent:", f"{peer.name} ({peer.reason}); {peer.advice}", "yellow")
     taking_part = [place for place in found if any(comparing.takes_part(place, job) for job in jobs)]
     if not taking_part:
+        for peer in absent:
+            terminal.say("absent:", f"{peer.name} ({peer.reason}); {peer.advice}", "yellow")
         why = "none of those that are here can do these jobs" if found else absent[0].advice
         raise RunError(f"no peer to measure against: {why}")
     options = options_of(given)
     data = rows(given, options.cache)
     tell(f"{data.name}: {size_text(data)}; {plural(len(taking_part), 'peer')}, {plural(options.rounds, 'round')}")
+    if absent:
+        tell(f"absent: {', '.join(peer.name for peer in absent)}")  # why is said behind the table
     machine = machine_facts(taking_part)
     if machine["load"] > BUSY * machine["cores"]:
         text = f"others are at work here (load {machine['load']:.1f}, {machine['cores']} cores): times are theirs too"
@@ -274,27 +277,44 @@ def show(data: Any, outcomes: list[Any], absent: list[Any], saved: list[str]) ->
     from bigclf.data import files
 
     terminal.heading(f"bigclf bench: {data.name}", size_text(data))
-    terminal.tables().print(table(outcomes))
-    for note in results.notes(outcomes, absent):
-        click.echo(f"  {note}")
-    click.echo(f"  saved in {files.parent_directory(saved[0])}: {', '.join(files.base_name(path) for path in saved)}")
+    console = terminal.tables()
+    drawn, left_out = fitting(outcomes, console)
+    console.print(drawn)
+    narrow = [f"no room for {', '.join(left_out)}: see {RESULTS[-1]}"] if left_out else []
+    for note in narrow + results.notes(outcomes, absent):
+        terminal.note(note)
+    terminal.note(f"saved in {files.parent_directory(saved[0])}: {', '.join(files.base_name(path) for path in saved)}")
 
 
-def table(outcomes: list[Any]) -> Any:
+def fitting(outcomes: list[Any], console: Any) -> tuple[Any, list[str]]:
+    """The table with as many columns as there is room for, and the names of the others."""
+    left_out: list[str] = []
+    drawn = table(outcomes)
+    for name in SPARE:
+        if console.measure(drawn, options=console.options.update(width=10_000)).maximum <= console.width:
+            break
+        left_out.append(name)
+        drawn = table(outcomes, left_out)
+    return drawn, left_out
+
+
+def table(outcomes: list[Any], left_out: Sequence[str] = ()) -> Any:
     from rich import box
     from rich.table import Table
 
     from bigclf.benchmarks import results
 
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in results.HEADINGS:
-        left = name in ("job", "program")
-        drawn.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=left)
+    shown = [k for k, name in enumerate(results.HEADINGS) if name not in left_out]
+    for k in shown:
+        left = results.HEADINGS[k] in ("job", "program")
+        drawn.add_column(results.HEADINGS[k], justify="left" if left else "right", no_wrap=True)
     for outcome in outcomes:
         for row in map(lambda entry, o=outcome: results.line(o, entry), outcome.entries):  # type: ignore[misc]
             first = row["who"] == "bigclf"
             job, *others = results.cells(row)
-            drawn.add_row(job if first else "", *others, style="bold" if first else None)
+            cells = [job if first else "", *others]
+            drawn.add_row(*(cells[k] for k in shown), style="bold" if first else None)
         if outcome.entries:
             drawn.add_section()
     return drawn

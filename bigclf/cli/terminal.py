@@ -279,6 +279,15 @@ def facts(pairs: Iterable[tuple[str, Any]], indent: str = "") -> None:
             click.echo(" " * before + line)
 
 
+def note(text: str, before: str = "  ") -> None:
+    """A text behind ``before`` on stdout; on a terminal its words go on below themselves."""
+    width = len(click.unstyle(before))
+    first, *more = folded(text, tables().width - width if sys.stdout.isatty() else 0)
+    click.echo(before + first)
+    for line in more:
+        click.echo(" " * width + line)
+
+
 def folded(text: str, room: int, least: int = 20) -> list[str]:
     """The words of ``text``, colours and all, in lines of ``room`` columns; with less room than ``least`` one line."""
     lines = [""]
