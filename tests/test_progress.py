@@ -155,6 +155,15 @@ def test_values_go_on_below_themselves_on_a_terminal():
     assert terminal.folded("x" * 50 + " y", 20) == ["x" * 50, "y"]
 
 
+def test_notes_go_on_below_themselves_on_a_terminal(monkeypatch, capsys):
+    terminal.note("one two three", "ok  ")
+    assert capsys.readouterr().out == "ok  one two three\n"  # what reads lines gets one
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr(terminal, "tables", lambda: Console(width=26))
+    terminal.note("the words of a note are not broken", click.style("ok", fg="green") + "  ")
+    assert click.unstyle(capsys.readouterr().out) == "ok  the words of a note\n    are not broken\n"
+
+
 def test_a_block_is_told_of_as_its_problems_are_done():
     from bigclf.training.bench import Share
 

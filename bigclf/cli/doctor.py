@@ -77,9 +77,9 @@ def show(checks: list[Check], as_json: bool) -> list[Check]:
     """Print a line for each check, and one for what to do."""
     for check in [] if as_json else checks:
         state = click.style(check.state.ljust(8), fg=COLOURS[check.state], bold=check.state != OK)
-        click.echo(f"{state}{check.about.ljust(13)} {check.text}")
+        terminal.note(check.text, f"{state}{check.about.ljust(13)} ")
         if check.advice:
-            click.echo(f"{'':21} -> {check.advice}")
+            terminal.note(check.advice, f"{'':21} -> ")
     return checks
 
 

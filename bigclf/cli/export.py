@@ -47,7 +47,7 @@ def command(
         return
     terminal.heading(" and ".join(told["files"]), format_bytes(told["bytes"]))
     for note in told["notes"]:
-        click.echo(f"  {note}")
+        terminal.note(note)
     from bigclf.data import files
 
     stem = files.base_name(told["files"][0]).removesuffix(".py")
