@@ -19,7 +19,8 @@ from typing import Any
 
 log = logging.getLogger("bigclf")
 PATIENCE = 40.0  # seconds; a nanny with --death-timeout 60 would take a worker that needs longer for hung
-SAY = 15.0  # seconds between two lines of the command while it compiles
+SAY = 15.0  # seconds between two lines of the command while it compiles, unless told --every SECONDS
+_steps = {"done": 0, "all": 0}  # methods with each of their losses, for each width of an index
 
 
 def compile_all(index_width: int = 4, dtype: str = "float64") -> None:
@@ -31,15 +32,22 @@ def compile_all(index_width: int = 4, dtype: str = "float64") -> None:
     dtype : of the weights while training.
     """
     from bigclf.data import pages
-    from bigclf.methods import METHODS, resolve
+    from bigclf.methods import resolve
     from bigclf.training.sources import warm
 
     pages.warm(index_width)
-    for method in METHODS.values():
+    for method, loss in _learners():
         groups = 2 if method.mixings else 1  # two: with what combines them
-        for loss in method.losses or (None,):
-            setting = resolve(method.name, loss, None, method.bias[0], {})
-            warm(setting._replace(settings=setting.settings | {"groups": groups}), index_width, dtype)
+        setting = resolve(method.name, loss, None, method.bias[0], {})
+        warm(setting._replace(settings=setting.settings | {"groups": groups}), index_width, dtype)
+        _steps["done"] += 1
+
+
+def _learners() -> list[tuple[Any, str | None]]:
+    """Every method with each of its losses."""
+    from bigclf.methods import METHODS
+
+    return [(method, loss) for method in METHODS.values() for loss in method.losses or (None,)]
 
 
 def prepare(widths: tuple[int, ...] = (4,), ready: threading.Event | None = None) -> dict[str, Any]:
@@ -56,6 +64,7 @@ def prepare(widths: tuple[int, ...] = (4,), ready: threading.Event | None = None
 
         told |= {"versions": machine.versions(), "cpu": jit.cpu_type()}
         told["kernels"] = {"path": os.environ["NUMBA_CACHE_DIR"]}
+        _steps["done"], _steps["all"] = 0, len(widths) * len(_learners())
         for width in widths:
             compile_all(width)
         told["compiled"], told["found"] = jit.compilations()
@@ -92,12 +101,13 @@ async def dask_setup(server: Any) -> None:
         log.warning("kernels are still being compiled after %.0f s; the worker joins meanwhile", PATIENCE)
 
 
-def _say_meanwhile(over: threading.Event) -> None:
+def _say_meanwhile(over: threading.Event, every: float = SAY) -> None:
     """To stderr, what was done so far: the first time it takes minutes."""
-    while not over.wait(SAY):
+    while not over.wait(every):
         with contextlib.suppress(KeyError, AttributeError, RuntimeError):  # not imported yet; grew while it was read
             compiled, found = sys.modules["bigclf.jit"].compilations()
-            sys.stderr.write(f"so far {compiled} kernels compiled, {found} found\n")
+            steps = f"{_steps['done']} of {_steps['all']} steps"
+            sys.stderr.write(f"so far {steps}: {compiled} kernels compiled, {found} found\n")
             sys.stderr.flush()
 
 
@@ -105,10 +115,11 @@ def main() -> int:
     """Prepare this host; 0 when every kernel is compiled and kept."""
     import json
 
-    over = threading.Event()
-    threading.Thread(target=_say_meanwhile, args=(over,), name="bigclf-preload-says", daemon=True).start()
+    over, words = threading.Event(), sys.argv[1:]
+    every = float(words[words.index("--every") + 1]) if "--every" in words else SAY
+    threading.Thread(target=_say_meanwhile, args=(over, every), name="bigclf-preload-says", daemon=True).start()
     told = prepare((4, 8), over)
-    if "--json" in sys.argv[1:]:
+    if "--json" in words:
         sys.stdout.write(json.dumps(told) + "\n")
     elif told["error"] is None:
         sys.stdout.write(describe(told) + "\n")

@@ -96,14 +96,37 @@ def test_each_fault_of_a_machine_is_named(name, value, state, said):
 def test_kernels_are_compiled_and_found_again(monkeypatch, said, state, words):
     said = list(said)
 
-    def process(arguments, **_):
+    def process(arguments, show):
         told = said.pop(0)
         full = {"seconds": 3.0, "kernels": {"path": "/c"}, "error": None, **(told or {})}
         return subprocess.CompletedProcess(arguments, -11 if told is None else 0, json.dumps(full) if told else "", "")
 
-    monkeypatch.setattr(subprocess, "run", process)
+    monkeypatch.setattr(doctor, "_heard", process)
     (check,) = doctor.kernel_checks()
     assert check.state == state and words in f"{check.text} {check.advice}" and not said
+
+
+TELLS = r"""
+import sys
+sys.stderr.write("so far 1 of 2 steps: 4 kernels compiled, 0 found\nanother word\n")
+print("{}")
+sys.exit(3)
+"""
+
+
+def test_what_is_compiled_is_told_meanwhile(monkeypatch, capsys):
+    with doctor._steps_shown("compiling") as (every, show):
+        done = doctor._heard([sys.executable, "-c", TELLS], show)
+    assert every >= 10 and (done.returncode, done.stdout, done.stderr) == (3, "{}\n", "another word\n")
+    out, err = capsys.readouterr()
+    assert err == "compiling ...\n  so far 1 of 2 steps: 4 kernels compiled, 0 found\n" and out == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
+    with doctor._steps_shown("compiling") as (every, show):
+        doctor._heard([sys.executable, "-c", TELLS], show)
+    assert every < 1 and "1/2" in capsys.readouterr().err
+    monkeypatch.setattr(doctor, "KERNEL_SECONDS", 0.2)
+    with pytest.raises(subprocess.TimeoutExpired):
+        doctor._heard([sys.executable, "-c", "import time; time.sleep(600)"], show)
 
 
 @pytest.mark.slow

@@ -164,12 +164,26 @@ def test_preload_prepares_kernels_and_a_second_process_finds_them(tmp_path):
     assert told[0]["kernels"]["path"] == str(tmp_path) and told[0]["error"] is None
 
 
+def test_preload_counts_its_steps(monkeypatch):
+    from bigclf import methods, preload
+    from bigclf.data import pages
+    from bigclf.training import sources
+
+    monkeypatch.setattr(methods, "METHODS", {name: methods.METHODS[name] for name in ("perceptron", "pa1")})
+    monkeypatch.setattr(pages, "warm", lambda width: None)
+    monkeypatch.setattr(sources, "warm", lambda *given: None)
+    monkeypatch.setattr(preload, "_steps", dict(preload._steps))
+    assert preload.prepare((4, 8))["error"] is None
+    losses = max(1, len(methods.METHODS["perceptron"].losses)) + len(methods.METHODS["pa1"].losses)
+    assert preload._steps == {"done": 2 * losses, "all": 2 * losses}
+
+
 def test_the_command_says_how_far_it_is(capsys):
     from bigclf import jit, preload  # what counts is loaded by now
 
     turns = iter([False, True])
     preload._say_meanwhile(SimpleNamespace(wait=lambda seconds: next(turns)))
-    said = re.fullmatch(r"so far (\d+) kernels compiled, (\d+) found\n", capsys.readouterr().err)
+    said = re.fullmatch(r"so far 0 of 0 steps: (\d+) kernels compiled, (\d+) found\n", capsys.readouterr().err)
     assert said and tuple(map(int, said.groups())) == jit.compilations()
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import re
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import click
@@ -24,6 +26,8 @@ LIBRARIES = 200_000_000  # interpreter and libraries of a process
 LONG_TTL = 60.0  # seconds; a frozen worker is dropped after one to two times worker-ttl
 CLOCK_SECONDS = 5.0  # a clock that is further off makes times hard to compare
 KERNEL_SECONDS = 900.0
+PAUSE = 15.0  # seconds between two lines in a log while they are compiled
+SO_FAR = re.compile(r"so far (\d+) of (\d+) steps: ")  # a line of ``bigclf.preload``
 
 
 class Check(NamedTuple):
@@ -160,13 +164,13 @@ def directory_checks(run_dir: str | None) -> list[Check]:
 
 def kernel_checks() -> list[Check]:
     """Whether kernels can be compiled here, and a second process finds them."""
-    first = _prepared("compiling the kernels, once a machine ...")
+    first = _prepared("compiling the kernels, once a machine")
     if isinstance(first, Check):
         return [first]
     text = f"{first['compiled'] + first['found']} kernels, {first['compiled']} of them compiled just now in "
     text += f"{format_seconds(first['seconds'])}; kept in {first['kernels']['path']}"
     if first["compiled"]:
-        again = _prepared("")
+        again = _prepared("finding them again, in another process")
         if isinstance(again, Check):
             return [again]
         if again["compiled"]:
@@ -176,12 +180,11 @@ def kernel_checks() -> list[Check]:
 
 
 def _prepared(note: str) -> dict[str, Any] | Check:
-    """What ``python -m bigclf.preload`` says, or what is wrong with it."""
-    if note:
-        click.echo(click.style(note, dim=True), err=True)
+    """What ``python -m bigclf.preload`` says, or what is wrong with it; ``note`` : what is waited for meanwhile."""
     words = [sys.executable, "-m", "bigclf.preload", "--json"]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=KERNEL_SECONDS, check=False)
+        with _steps_shown(note) as (every, show):
+            done = _heard([*words, "--every", str(every)], show)
         told: dict[str, Any] = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
         return Check(BAD, "kernels", f"not compiled within {format_seconds(KERNEL_SECONDS)}",
@@ -193,6 +196,65 @@ def _prepared(note: str) -> dict[str, Any] | Check:
     if told["error"] is not None:
         return Check(BAD, "kernels", f"not compiled: {told['error']}", "reinstall numba, or mend what it says")
     return told
+
+
+def _heard(words: list[str], show: Callable[[str], None]) -> subprocess.CompletedProcess[str]:
+    """The process at its end; its lines on stderr that tell how far it is are shown as they come.
+
+    Raises
+    ------
+    subprocess.TimeoutExpired : it took longer than ``KERNEL_SECONDS``, and was ended.
+    """
+    late = threading.Event()
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+
+        def end() -> None:
+            late.set()
+            child.kill()
+
+        timer = threading.Timer(KERNEL_SECONDS, end)
+        timer.daemon = True
+        timer.start()
+        assert child.stdout is not None and child.stderr is not None
+        others = []
+        try:
+            for line in child.stderr:  # what it says on stdout is one short line at its end
+                if SO_FAR.match(line):
+                    show(line.strip())
+                else:
+                    others.append(line)
+            out = child.stdout.read()
+        except BaseException:
+            child.kill()
+            raise
+        finally:
+            timer.cancel()
+    if late.is_set():
+        raise subprocess.TimeoutExpired(words, KERNEL_SECONDS)
+    return subprocess.CompletedProcess(words, child.returncode, out, "".join(others))
+
+
+@contextlib.contextmanager
+def _steps_shown(note: str) -> Iterator[tuple[float, Callable[[str], None]]]:
+    """Seconds between two lines ``so far N of M steps: ...``, and who shows them: as a bar on a terminal, else as they
+    are."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        click.echo(f"{note} ...", err=True)
+        yield PAUSE, lambda line: click.echo(f"  {line}", err=True)
+        return
+    columns = TextColumn("{task.description}"), BarColumn(16), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(note, total=None)
+
+        def show(line: str) -> None:
+            if (found := SO_FAR.match(line)) and int(found[2]):
+                progress.update(task, completed=int(found[1]), total=int(found[2]))
+
+        yield 0.5, show
 
 
 # A cluster
