@@ -163,7 +163,7 @@ def compiling(patience: float = 300.0) -> Iterator[None]:
     global _patient
     directory = Path(os.environ["NUMBA_CACHE_DIR"])
     with contextlib.ExitStack() as held:
-        held.enter_context(_said_if_long())
+        waits = held.enter_context(_said_if_long())
         try:
             directory.mkdir(parents=True, exist_ok=True)
             file = held.enter_context(open(directory / "lock", "w"))
@@ -175,26 +175,40 @@ def compiling(patience: float = 300.0) -> Iterator[None]:
             _patient = had
         except OSError as error:
             log.warning("compiling without a lock: %s", error)
+        waits.clear()
         yield
 
 
-SAID_AFTER = 2.0  # seconds
+SAID_AFTER, LOOKS = 2.0, 0.2  # seconds until something is said, and between two looks whether there is cause to
 
 
 @contextlib.contextmanager
-def _said_if_long() -> Iterator[None]:
-    """Tell ``patient_log``, where somebody listens, when what is inside takes longer than ``SAID_AFTER``."""
+def _said_if_long() -> Iterator[threading.Event]:
+    """Tell ``patient_log``, where somebody listens, what takes longer than ``SAID_AFTER``: that kernels are compiled,
+    or that another process does, while the event given is set. Loading them takes a while too, and is nothing to
+    tell."""
+    waits, over, before = threading.Event(), threading.Event(), compilations()[0]
+    waits.set()
     if not patient_log.isEnabledFor(logging.INFO):
-        yield
+        yield waits
         return
-    text = "compiling kernels, once for each version of bigclf on a machine: up to a minute"
-    timer = threading.Timer(SAID_AFTER, patient_log.info, [text])
-    timer.daemon = True
-    timer.start()
+
+    def say() -> None:
+        pause = SAID_AFTER
+        while not over.wait(pause):
+            if waits.is_set():
+                patient_log.info("another process compiles kernels, which are needed here too: waiting for it")
+                return
+            if compilations()[0] > before or any(getattr(d._cache, "_lock", None) is not None for d in _compiled):
+                patient_log.info("compiling kernels, once for each version of bigclf on a machine: up to a minute")
+                return
+            pause = LOOKS
+
+    threading.Thread(target=say, name="bigclf-says", daemon=True).start()
     try:
-        yield
+        yield waits
     finally:
-        timer.cancel()
+        over.set()
 
 
 _patient = True  # whether to wait for who compiles; not after that was in vain

@@ -3,6 +3,7 @@
 import io
 import threading
 import time
+import types
 
 import click
 import pytest
@@ -126,19 +127,35 @@ def test_what_is_said_meanwhile_stands_above_the_line(capfd):
     assert capfd.readouterr().err == "warning: behind it\n" and "behind" not in out.getvalue()
 
 
-def test_who_waits_for_kernels_before_a_terminal_is_told(monkeypatch, capsys):
+def test_who_waits_for_kernels_before_a_terminal_is_told_why(monkeypatch, capsys, tmp_path):
+    import fcntl
+
     from bigclf import jit
 
+    class Compiles:
+        _cache = types.SimpleNamespace(_lock=object())
+        stats = types.SimpleNamespace(cache_misses={}, cache_hits={})
+
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(jit, "SAID_AFTER", 0.01)
+    monkeypatch.setattr(jit, "LOOKS", 0.01)
 
     def waited():
         with terminal.warnings_as_lines(), jit.compiling():
-            time.sleep(0.1)
+            time.sleep(0.2)
         return capsys.readouterr().err
 
     assert waited() == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    assert "compiling kernels" in waited()
+    assert waited() == ""  # they were found and loaded
+    with open(tmp_path / "turn", "w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        release = threading.Timer(0.3, turn.close)
+        release.start()
+        assert "another process compiles" in waited()
+        release.join()
+    monkeypatch.setattr(jit, "_compiled", [Compiles()])
+    assert "compiling kernels, once" in waited()
     monkeypatch.setattr(jit, "SAID_AFTER", 60.0)
     assert waited() == ""
 
