@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from making import dense, random_rows, shards_of
 
 from bigclf.data import files
+from bigclf.data import stream as stream_module
 from bigclf.data.arrays import Arrays, cut
 from bigclf.data.dataset import Dataset
 from bigclf.data.facts import Chunks
@@ -199,6 +200,8 @@ def test_decoding_goes_on_while_a_record_is_written(dataset, tmp_path, monkeypat
         real(descriptor, views, offset)
 
     monkeypatch.setattr(files, "write_all", slow)
+    room = 6  # for a record of each block that may be under way: none of the first two waits for later ones
+    monkeypatch.setattr(stream_module, "_Writer", lambda store, _, make=stream_module._Writer: make(store, room))
     store = RawStore(dataset, str(tmp_path))
     stream = stream_of(dataset, store=store, threads=2, buffers=4)
     taken = stream.blocks([np.array([chunk]) for chunk in range(dataset.n_chunks)])

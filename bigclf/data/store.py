@@ -567,6 +567,7 @@ class RawStore:
         for descriptor in (self.descriptor, self._direct):
             if descriptor >= 0:
                 os.close(descriptor)
+        self.descriptor = self._direct = -1  # closed twice, it would be somebody else's
 
 
 KEPT = ("offsets", "sizes", "units", "sums", "stored")
