@@ -37,7 +37,7 @@ from bigclf.losses import (
     row_gap,
 )
 
-UNSEEN = 1e-9  # of P: so much, at most, roundings of margins may add to it before they are computed more exactly
+UNSEEN = 1e-9  # of P: what the roundings of margins may come to, at most, without being looked at
 
 
 class Shared(NamedTuple):
@@ -111,9 +111,9 @@ def measure(loss: int):  # type: ignore[no-untyped-def]
 
     P needs the loss of w0 on every row; D needs v = sum_i a_i s_i x_i, made anew in float64, and the rows' terms.
 
-    Margins are rounded, and C times the rounding of one near a corner of the loss may be more than the gap: each row's
-    loss is the largest that its margin allows, of a margin computed as if in twice the precision where it matters. So
-    P is never too small.
+    Margins are rounded, and C times the rounding of one near a corner of the loss may be more than the gap. Where that
+    matters, margins are computed as if in twice the precision, and the loss is the largest that they allow: P is never
+    too small by more than ``UNSEEN`` of it.
     """
     regression = is_regression(loss)
 
@@ -129,13 +129,14 @@ def measure(loss: int):  # type: ignore[no-untyped-def]
                 continue
             s = 1.0 if regression else t
             m, slack = dot(block, i, weights), dot_slack(block, i, length, params.bias)
+            value = loss_value(loss, s * (m + constant), t, e)
             highest = highest_loss(loss, s * (m + constant), slack, t, e)
             if highest > 0 and c * slack * (1 + highest) * (i + 1) > UNSEEN * primal:
-                sharp = sharp_dot(block, i, weights)
+                value, sharp = highest, sharp_dot(block, i, weights)
                 if math.isfinite(sharp):
                     slack = min(slack, sharp_slack(block, i, length, sharp, constant, params.bias))
-                    highest = highest_loss(loss, s * (sharp + constant), slack, t, e)
-            primal += c * highest
+                    value = highest_loss(loss, s * (sharp + constant), slack, t, e)
+            primal += c * value
             a = alpha[block.ids[i]]
             if a != 0:
                 dual += dual_value(loss, a, c, t, e)
