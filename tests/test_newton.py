@@ -312,3 +312,40 @@ def test_a_trust_region_is_measured_in_the_norm_that_the_step_was_made_in():
     length = np.sqrt(4.0 * 1 + 1.0 * 4)
     assert 0.25 * length <= shared.scalars[trust_region.RADIUS] <= 0.5 * 10.0
     assert shared.scalars[trust_region.RADIUS] <= length
+
+
+def nearly_separable(seed, correlated):
+    """[120, 8]; a class on each side of a plane, but for a few rows next to it."""
+    rng = np.random.default_rng(seed)
+    x, w = rng.normal(size=(120, 8)), rng.normal(size=8)
+    x += correlated * rng.normal(size=(120, 1))
+    return x, np.where(x @ w + 0.1 * rng.normal(size=120) > 0, 1.0, -1.0)
+
+
+@pytest.mark.parametrize("correlated", [0.0, 5.0])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("C", [1e4, 1e6])
+def test_a_trust_region_takes_few_reads_where_c_is_large(C, seed, correlated):
+    """It shrank to the distance of the next row that begins to cost, and thousands of reads followed."""
+    x, y = nearly_separable(seed, correlated)
+    model = fit(x, y, algo="tron", loss="squared_hinge", C=C, tol=1e-6, epochs=600, progress=False)
+    assert model.result_.stopped == "tolerance"  # 600 gradients and products; LIBLINEAR takes 19 to 1,044 Newton steps
+    best = fit(x, y, algo="dcd", loss="squared_hinge", C=C, tol=1e-8, progress=False).result_.certificate
+    assert model.result_.certificate["primal"] == pytest.approx(best["primal"], rel=2e-6)
+
+
+@pytest.mark.parametrize("kink, bend, c", [(0.3, 0.0, 50.0), (0.3, 2.0, 50.0), (0.0, 3.0, 1.0), (0.9, 0.1, 1e6)])
+def test_a_step_that_goes_too_far_is_cut_where_its_lowest_point_is(kink, bend, c):
+    from bigclf.methods.trust_region import lowest
+
+    def rise(u):
+        return -1.0 * u + 0.5 * bend * u * u + 0.5 * c * max(0.0, u - kink) ** 2
+
+    found = lowest(1.0, -1.0, bend, rise(1.0), -1.0 + bend + c * (1.0 - kink))
+    assert rise(found) <= min(rise(u) for u in np.linspace(0, 1, 1001)) + 1e-12
+
+
+def test_a_step_without_a_finite_objective_is_cut_most():
+    from bigclf.methods.trust_region import lowest
+
+    assert lowest(1.0, -1.0, 1.0, np.inf, np.inf) == 0.0 == lowest(1.0, -1.0, 1.0, np.nan, 1.0)

@@ -760,8 +760,8 @@ _METHODS = (
     Method(
         name="tron",
         title="trust region Newton with preconditioned conjugate gradients, certified",
-        paper="Lin and More 1999; Lin, Weng, Keerthi, JMLR 2008; Hsia, Chiang, Lin, ACML 2018",
-        formula="min_s g.s + s.H s / 2, ||s|| <= Delta;  w <- w + s where P falls as the model says",
+        paper="Lin and More 1999; Nocedal and Yuan 1998; Lin, Weng, Keerthi, JMLR 2008; Hsia, Chiang, Lin, ACML 2018",
+        formula="min_s g.s + s.H s / 2, ||s|| <= Delta;  w <- w + t s, t < 1 where a whole step goes too far",
         params=(C, EPSILON, START, SAMPLE),
         shared=trust_region.begin,
         absorb=functools.cache(trust_region.absorb),

@@ -4,10 +4,14 @@ in the norm of the preconditioner (Hsia, Chiang, Lin, ACML 2018).
     min_s  q(s) = g.s + 1/2 s.H s,  ||s||_M <= Delta,    by conjugate gradients (Steihaug 1983)
     rho = (P(w) - P(w + s)) / -q(s):  the step is taken where rho > eta_0, and Delta follows rho
 
+A line search shortens a step that goes too far, and Delta stays (Nocedal and Yuan, Advances in Nonlinear Programming
+1998). Shrinking Delta instead fails on the squared losses: their Hessian jumps where a row begins to cost, so Delta
+falls to the distance of the next such row, in all directions. Conjugate gradients then end at the border after a
+product or two, and thousands of short steps follow the kinks.
+
 Conjugate gradients end at the border, or as in Newton's method by what a step still adds to the model: a share of ||g||
 takes many more products where few directions hold most of it. Problem, sums, kernels, state and certificate are those
-of ``bigclf.methods.newton``. A step that is not taken costs one more read of the gradient at the old point, whose
-curvatures the trial has overwritten.
+of ``bigclf.methods.newton``.
 """
 
 from __future__ import annotations
@@ -20,7 +24,6 @@ import numpy as np
 from bigclf.methods import newton
 from bigclf.methods.method import Step
 from bigclf.methods.newton import (
-    FRESH,
     GOAL,
     IDLE,
     LEAST,
@@ -37,6 +40,7 @@ from bigclf.methods.newton import (
 
 ETA = 1e-4, 0.25, 0.75
 SIGMA = 0.25, 0.5, 4.0
+SHORTEST, LONGEST = 0.1, 0.9  # parts of a step that was too long, which are tried next
 RADIUS, FIRST, REACH = range(newton.N_SCALARS, newton.N_SCALARS + 3)  # more places in ``scalars``
 
 
@@ -65,19 +69,15 @@ def looked(loss: int, shared: newton.Shared, params: newton.Params) -> Step:
     if steep == 0:
         return told._replace(over="done")
     if scalars[LENGTH] > 0:
-        fell, promised = float(scalars[VALUE]) - value, -float(scalars[MODEL])
+        fell, promised = float(scalars[VALUE]) - value, promised_by(shared)
         floor = ROUNDING * abs(float(scalars[VALUE]))
         scalars[IDLE] = 0 if steep < scalars[LEAST] else scalars[IDLE] + 1
         if promised <= floor and scalars[IDLE] >= newton.PATIENCE:
             return told._replace(over="stalled")
-        resize(shared, fell, promised)
         if not fell > ETA[0] * promised - floor:
-            if scalars[RADIUS] <= 1e-12 * math.sqrt(dot(shared.point, shared.point) + 1e-300):
-                return told._replace(over="stalled")
-            shared.weights[:] = shared.point
-            scalars[[LENGTH, FRESH]] = 0.0, 1.0
-            newton.clear(shared)
-            return told
+            return shorten(shared, fell, dot(g, shared.step), told)
+        if scalars[LENGTH] == 1.0:
+            resize(shared, fell, promised)
     scalars[LEAST] = min(scalars[LEAST], steep)
     shared.point[:] = shared.weights
     scalars[[VALUE, STEEP, SEEN]] = value, steep, shared.figures[newton.ROWS]
@@ -87,19 +87,62 @@ def looked(loss: int, shared: newton.Shared, params: newton.Params) -> Step:
     return told
 
 
+def tangent(shared: newton.Shared) -> tuple[float, float]:
+    """g.s and s.H s, from the model's value q = g.s + s.H s / 2 and the residual r = -g - H s: s.r = -g.s - s.H s."""
+    model, left = float(shared.scalars[MODEL]), dot(shared.step, shared.residual)
+    return 2.0 * model + left, -2.0 * (model + left)
+
+
+def promised_by(shared: newton.Shared) -> float:
+    """-q(t s) of the part t of the step that was tried."""
+    t = float(shared.scalars[LENGTH])
+    if t == 1.0:
+        return -float(shared.scalars[MODEL])
+    slope, bend = tangent(shared)
+    return -t * (slope + 0.5 * t * bend)
+
+
+def shorten(shared: newton.Shared, fell: float, slope: float, told: Step) -> Step:
+    """The next read is at a part of the step, which went too far: P did not fall, and rises by ``slope`` there."""
+    scalars = shared.scalars
+    t = float(scalars[LENGTH])
+    if t < 0.5**newton.HALVINGS:
+        return told._replace(over="stalled")
+    scalars[LENGTH] = t = min(max(lowest(t, *tangent(shared), -fell, slope), SHORTEST * t), LONGEST * t)
+    shared.weights[:] = shared.point + t * shared.step
+    newton.clear(shared)
+    return told
+
+
+def lowest(t: float, slope: float, bend: float, rose: float, end: float) -> float:
+    """Where P is lowest along the step, if rows begin to cost at one place: P rose by ``rose`` up to t, where its slope
+    is ``end``.
+
+        P(u) - P(0) = slope u + bend u^2 / 2 + c max(0, u - k)^2 / 2
+
+    What the model lacks at t, c (t - k)^2 / 2, and its slope lacks, c (t - k), say where k is.
+    """
+    value, tilt = rose - t * (slope + 0.5 * t * bend), end - slope - t * bend
+    if not (math.isfinite(value) and math.isfinite(tilt) and tilt > 0):
+        return 0.0
+    past = min(t, 2.0 * value / tilt)
+    if not past > 0:
+        return t
+    c = tilt / past
+    return (c * (t - past) - slope) / (bend + c)
+
+
 def resize(shared: newton.Shared, fell: float, promised: float) -> None:
-    """Delta after a step of which the objective fell by ``fell`` and the model had said ``promised``."""
-    scalars, step = shared.scalars, shared.step
+    """Delta after a whole step of which the objective fell by ``fell`` and the model had said ``promised``."""
+    scalars = shared.scalars
     length = float(scalars[REACH])
     radius = min(float(scalars[RADIUS]), length) if scalars[FIRST] else float(scalars[RADIUS])
     scalars[FIRST] = 0.0
-    slope = -2.0 * promised + dot(step, shared.residual)  # g.s
+    slope = tangent(shared)[0]
     over = -fell - slope  # the objective lies above its tangent by that, at the end of the step
     best = SIGMA[2] if not over > 0 else max(SIGMA[0], -0.5 * slope / over)
-    rho = fell / promised if promised > 0 and math.isfinite(fell) else -1.0
-    if not math.isfinite(fell):
-        radius = SIGMA[0] * min(length, radius)
-    elif rho < ETA[0]:
+    rho = fell / promised if promised > 0 else -1.0
+    if rho < ETA[0]:  # within rounding
         radius = min(max(best, SIGMA[0]) * length, SIGMA[1] * radius)
     elif rho < ETA[1]:
         radius = max(SIGMA[0] * radius, min(best * length, SIGMA[1] * radius))
