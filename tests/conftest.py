@@ -19,7 +19,8 @@ SHARING = "PYTEST_XDIST_WORKER" in os.environ  # one of the processes that the t
 KEPT = os.environ.get("BIGCLF_TESTS_CACHE")
 CACHE = os.environ["BIGCLF_CACHE_DIR"] if SHARING else KEPT or tempfile.mkdtemp(prefix="bigclf-tests-")
 os.environ["BIGCLF_CACHE_DIR"] = CACHE
-os.environ.pop("NUMBA_DISABLE_JIT", None)
+if not os.environ.get("BIGCLF_TESTS_INTERPRETED"):  # tests/mutants.py: kernels as plain Python, not compiled anew
+    os.environ.pop("NUMBA_DISABLE_JIT", None)
 
 
 def pytest_collection_finish():
