@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from bigclf.jit import kernel, random_state, shuffle_runs
-from bigclf.losses import LOGISTIC, REGRESSION, best_dual
+from bigclf.losses import LOGISTIC, REGRESSION, TUBES, best_dual
 from bigclf.training import fit
 from bigclf.training.run_directory import RunDirectory
 
@@ -426,3 +426,52 @@ def test_the_plain_loop_s_bits_come_from_shards_too(tmp_path, quiet):
     shards_of(tmp_path / "shards", x, y)
     model = fit(tmp_path / "shards", bias=None, tol=0, working_set=0, epochs=3, progress=False)
     np.testing.assert_array_equal(model.coef_[0], plain_loop(x, y.tolist(), "hinge", 1.0, 0.0, 3, 0)[0][:-1])
+
+
+# The certificate's kernel
+
+
+def naive_certificate(x, y, weights, c, alpha, loss, e):
+    """P of the weights and D of the dual variables, from their definitions, row by row; v of the dual variables."""
+    total, dual, v = 0.0, 0.0, np.zeros(x.shape[1])
+    for row, t, price, a in zip(x, y, c, alpha, strict=True):
+        m = row @ weights
+        if loss in REGRESSION:
+            outside = max(0.0, abs(t - m) - e)
+            cost, gain = outside, t * a - e * abs(a)
+        else:
+            m *= t
+            outside = max(0.0, 1 - m)
+            cost, gain = outside, a
+        if loss.startswith("squared"):
+            cost, gain = outside**2, gain - (a**2 / (4 * price) if price else 0.0)
+        if loss == "logistic":
+            p = a / price if price else 0.5
+            cost, gain = np.log1p(np.exp(-m)), -price * (p * np.log(p) + (1 - p) * np.log1p(-p))
+        total += price * cost
+        if price:
+            dual += gain
+            v += a * row * (1.0 if loss in REGRESSION else t)
+    return total, dual, v
+
+
+@pytest.mark.parametrize("loss", sorted({"hinge", "squared_hinge", "logistic", *TUBES}))
+@biases
+@pytest.mark.parametrize("scale", [1.0, 1e9], ids=["plain", "sharp"])
+def test_the_certificate_is_the_sum_over_rows_and_never_too_small(loss, bias, scale):
+    """A ``length`` of 1e9 makes roundings matter, so that every margin is computed sharply."""
+    case, rng = Case("dcd", loss), np.random.default_rng(0)
+    x, y = random_rows(40, D, noise=1.0, real=loss in REGRESSION)
+    row_weights = rng.choice([0.0, 0.5, 2.0], 40)
+    block, params = block_of(x, y, row_weights), case.params(bias, C=3.0)
+    shared, rows = case.state(D, 40)
+    shared.weights[:] = rng.standard_normal(D + 1) * (1.0 if bias else np.append(np.ones(D), 0.0))
+    c = 3.0 * row_weights
+    rows.alpha[:] = rng.uniform(0.1, 0.9, 40) * c * (rng.choice([-1, 1], 40) if loss in REGRESSION else 1)
+    rows.alpha[::5] = 0.0 if loss != "logistic" else rows.alpha[::5]
+    v = np.zeros(D + 1)
+    primal_, dual_ = case.certify(block, shared, rows, params, v, scale * np.linalg.norm(shared.weights))
+    wanted = naive_certificate(extended(x, bias), y, shared.weights, c, rows.alpha, loss, params.epsilon)
+    assert wanted[0] * (1 - 1e-12) <= primal_ <= wanted[0] * (1 + 1e-5)
+    assert dual_ == pytest.approx(wanted[1], rel=1e-12)
+    np.testing.assert_allclose(v, wanted[2], atol=1e-12)

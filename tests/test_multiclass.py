@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from making import shards_of
+from making import block_of, shards_of
 
 import bigclf
 from bigclf.errors import ConvergenceWarning, DataError
-from bigclf.methods import METHODS
+from bigclf.methods import METHODS, multiclass
 from bigclf.training import fit
 from bigclf.training.problems import Fold
 
@@ -149,3 +149,70 @@ def test_a_sweep_measures_it():
     found = bigclf.sweep(x, y, algo="pa1", multiclass="native", grid={"C": [1e-6, 1.0]}, folds=3, progress=False)
     assert found.measure == "error" and found.best_params_ == {"C": 1.0}
     assert found.best_model.coef_.shape == (K, D) and found.table[-1]["mean"] < 0.2
+
+
+# What kernels of all classes are made of, as plain Python
+
+
+def plain(function):
+    return getattr(function, "py_func", function)
+
+
+def test_the_scores_of_classes_are_the_products_whatever_the_length_of_the_row():
+    rng = np.random.default_rng(0)
+    x = sp.csr_array(np.tril(rng.standard_normal((10, 9)).astype(np.float32)))  # rows of 1 to 9 entries
+    block, weights = block_of(x, np.ones(10)), rng.standard_normal((10, K))
+    some, columns = np.zeros(2), np.array([3, 1])
+    for bias in (0.0, 0.5):
+        wanted = x.toarray() @ weights[:9] + bias * weights[9]
+        for i in range(10):
+            scores = np.full(K, 7.0)
+            plain(multiclass.scores_of_columns)(block, i, weights, bias, columns, some)
+            np.testing.assert_allclose(some, wanted[i, columns], rtol=1e-6)
+            plain(multiclass._scores_of_all)(block, i, weights, bias, scores, scores)
+            np.testing.assert_allclose(scores, wanted[i], rtol=1e-6)
+
+
+def test_a_step_adds_the_row_to_the_classes_it_names_the_bias_as_a_constant_feature():
+    x = np.array([[1.0, 0.0, 2.0]], np.float32)
+    for bias in (0.0, 0.5):
+        row, block = np.append(x[0], bias), block_of(sp.csr_array(x), np.ones(1))
+        weights = np.ones((4, K))
+        plain(multiclass.axpy_class)(3.0, block, 0, weights, 2, bias)
+        wanted = np.ones((4, K))
+        wanted[:, 2] += 3 * row
+        np.testing.assert_allclose(weights, wanted)
+        classes, steps = np.array([3, 0, 1]), np.array([0.25, -4.0, 9.0])  # of which the first two count
+        plain(multiclass.axpy_classes)(2.0, block, 0, weights, classes, steps, 2, bias)
+        wanted[:, 3] += 2 * 0.25 * row
+        wanted[:, 0] -= 2 * 4 * row
+        np.testing.assert_allclose(weights, wanted)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_classes_come_in_the_order_of_their_scores_of_several_the_smallest_first(seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 12))
+    scores, y = rng.integers(0, 4, n).astype(float), int(rng.integers(n))
+    order = sorted((c for c in range(n) if c != y), key=lambda c: (-scores[c], c))
+    heap, found = np.zeros(n, np.int64), []
+    size = plain(multiclass.others)(scores, y, heap)
+    assert size == n - 1
+    for left in range(int(size), 0, -1):
+        found.append(int(plain(multiclass.next_other)(scores, heap, np.int64(left))))
+        assert heap[left - 1] == found[-1]
+    assert found == order
+    assert plain(multiclass.best_other)(scores, y) == order[0]
+    assert plain(multiclass.predicted)(scores) == scores.argmax()
+    classes = np.zeros(n, np.int64)
+    assert plain(multiclass.at_fault)(scores, y, order[0], False, classes) == 1 and classes[0] == order[0]
+    wrong = [c for c in range(n) if c != y and scores[c] >= scores[y]]
+    assert plain(multiclass.at_fault)(scores, y, order[0], True, classes) == len(wrong)
+    assert classes[: len(wrong)].tolist() == wrong
+
+
+def test_a_state_of_classes_has_a_column_for_each_and_has_taken_no_step():
+    state = multiclass.averaged_zeros(5, "float32", {"n_classes": 3})
+    assert state.weights.shape == state.drift.shape == (6, 3) and state.weights.dtype == np.float32
+    assert not state.weights.any() and not state.drift.any() and state.steps.tolist() == [0]
+    assert multiclass.zeros(5, "float64", {"n_classes": 3}).weights.shape == (6, 3)

@@ -1,0 +1,133 @@
+"""Rules of mixing by their formulas, place by place: what moved, what did not, and what shares of nothing do."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from making import mix
+
+from bigclf import mixing
+from bigclf.methods.passive_aggressive import Pulled
+from bigclf.mixing import AVERAGED, CHANGE, LARGEST, MEAN, TRACE, agree, half_distance, line_search, next_penalty
+
+
+class Pair(NamedTuple):
+    weights: np.ndarray
+    other: np.ndarray
+
+
+class Averaged(NamedTuple):
+    weights: np.ndarray
+    drift: np.ndarray
+    steps: np.ndarray
+    total: np.ndarray
+
+
+def bits(array):
+    return np.asarray(array, float).view(np.uint64).tolist()
+
+
+def test_copies_without_a_share_leave_what_they_began_with():
+    start = Pair(np.array([1.0, -0.0]), np.array([2.0]))
+    copy = Pair(np.array([5.0, 1.0]), np.array([9.0]))
+    mixed = mix(MEAN, start, [copy, copy], [0.0, 0.0])
+    assert bits(mixed.weights) == bits(start.weights) and bits(mixed.other) == bits(start.other)
+
+
+def test_what_no_copy_changed_keeps_its_bits_and_a_change_of_one_counts():
+    start = np.array([-0.0, 3.0, 2.0])
+    total, ways, out = np.array([0.0, 1.0, 1.0]), np.array([[1.0, 2.0], [1.0, 2.0], [0.0, 0.0]]), np.empty(3)
+    mixing.interpolate_pulled(start, total, ways, 1.0, 4.0, out)
+    assert bits(out[:1]) == bits(start[:1])
+    np.testing.assert_allclose(out[1:], [3 + (1 - np.exp(-1)) / 2, 3.0])
+    mixing.interpolate(start, total, 0.5, out)
+    assert bits(out) == bits([-0.0, 3.5, 2.5])
+    mixing.interpolate_weighed(start, total, np.array([0.0, 3.0, 1.0]), 1.0, out)
+    assert bits(out) == bits([-0.0, 3.25, 2.5])
+
+
+def test_steps_of_copies_go_no_further_together_than_so_many_of_them():
+    total, ones = np.zeros(3), np.zeros((3, 2))
+    ways = np.array([[2.0, 0.5], [0.1, 0.3], [0.0, 0.0]])
+    mixing.accumulate_pulled(total, np.zeros(3), np.ones(3), ones, ways, 2.0, 4.0)
+    far = [min(0.5, 4 * 2.0 / 2), min(0.3, 4 * 0.1 / 2)]
+    wanted = [0.5 / (1 - np.exp(-far[0])), 0.3 / (1 - np.exp(-far[1])), 1.0]
+    np.testing.assert_allclose(total, wanted)
+    total[:] = 0
+    mixing.accumulate_pulled(total, np.zeros(3), np.ones(3), ones, ways, 1.0, 4.0)
+    np.testing.assert_allclose(total, [0.5 / (1 - np.exp(-2)), 0.3 / (1 - np.exp(-0.1)), 1.0])
+
+
+def test_what_follows_the_first_three_arrays_of_an_average_mixes_by_its_shares():
+    start = Averaged(np.zeros(2), np.zeros(2), np.array([4]), np.array([10.0]))
+    copies = [Averaged(np.full(2, w), np.zeros(2), np.array([4 + n]), np.array([10.0 + t]))
+              for w, n, t in ((1.0, 3, 2.0), (4.0, 5, 8.0))]  # fmt: skip
+    mixed = mix(AVERAGED, start, copies, [1.0, 2.0])
+    np.testing.assert_allclose(mixed.weights, [3.0, 3.0])
+    np.testing.assert_allclose(mixed.total, [10 + (2 + 2 * 8) / 3])
+    assert mixed.steps.tolist() == [12]
+    # sums over all steps: t w - drift, 7 * 1 of the first and 9 * 4 of the second, from 0
+    np.testing.assert_allclose(12 * mixed.weights - mixed.drift, [43.0, 43.0])
+    nothing = mix(AVERAGED, start, copies, [0.0, 0.0])
+    np.testing.assert_array_equal(nothing.weights, [0.0, 0.0])
+    np.testing.assert_array_equal(nothing.total, [10.0])
+
+
+def test_whatever_else_a_pulled_state_holds_grows_by_all_changes():
+    class More(NamedTuple):
+        weights: np.ndarray
+        drift: np.ndarray
+        steps: np.ndarray
+        ways: np.ndarray
+
+    start = More(np.zeros(1), np.zeros(1), np.zeros(1, np.int64), np.array([[1.0, 2.0]]))
+    copies = [start._replace(weights=np.ones(1), ways=start.ways + w) for w in (0.5, 0.25)]
+    mixed = mix(mixing.PULL, start, copies, [1.0, 1.0])
+    np.testing.assert_allclose(mixed.ways, [[1.75, 2.75]])
+    assert Pulled._fields == More._fields
+
+
+def test_totals_add_up_what_is_named_and_leave_the_rest():
+    rule = mixing.totals("other")
+    start = Pair(np.array([1.0, 2.0]), np.array([[5.0, 6.0]]))
+    copies = [Pair(np.array([9.0, 9.0]), start.other + change) for change in (1.0, 2.5)]
+    mixed = mix(rule, start, copies, [0.1, 0.7])
+    np.testing.assert_array_equal(mixed.weights, start.weights)
+    np.testing.assert_allclose(mixed.other, [[8.5, 9.5]])
+    assert mixed.weights is not start.weights
+
+
+def test_a_copy_counts_by_what_it_has_seen_and_by_its_share_where_none_has():
+    rule = mixing.weighed("other")
+    start = Pair(np.array([1.0, 1.0, 1.0]), np.array([2.0, 0.0, 0.0]))
+    copies = [Pair(np.array([2.0, 3.0, 1.0]), np.array([5.0, 0.0, 0.0])),
+              Pair(np.array([6.0, 5.0, 1.0]), np.array([3.0, 0.0, 1.0]))]  # fmt: skip
+    mixed = mix(rule, start, copies, [1.0, 3.0])
+    np.testing.assert_allclose(mixed.weights, [1 + (3 * 1 + 1 * 5) / 4, 1 + (1 * 2 + 3 * 4) / 4, 1.0])
+    np.testing.assert_allclose(mixed.other, [6.0, 0.0, 1.0])
+    assert TRACE * 3 > 0
+
+
+def test_a_line_search_stays_between_nothing_and_the_whole_step():
+    weights, start = np.array([1.0, -2.0]), np.array([0.5, 0.5])
+    joined = np.array([1.5, 1.0])  # d = (1, 0.5): w.d = 0, ||d||^2 = 1.25
+    assert line_search(weights, start, joined, 0.5, 0.75) == pytest.approx(0.25)
+    assert line_search(weights, start, joined, 9.0, 0.75) == 1.0
+    assert line_search(weights, start, joined, -1.0, 0.75) == 0.0
+    assert line_search(np.array([1.25, -2.0]), start, joined, 0.75, 0.75) == pytest.approx(0.25)
+    assert line_search(weights, start, start, 1.0, 0.0) == 1.0
+
+
+def test_groups_agree_on_a_point_between_their_sum_and_where_they_were():
+    weights, start, joined = np.array([2.0]), np.array([1.0]), np.array([4.0])
+    agree(weights, start, joined, 0.5, 2.0)  # d = 0.5 (4 - 1)
+    assert weights[0] == 3.5 and joined[0] == pytest.approx((3.5 + 2.0 * 1.0 + 1.5) / 3.0)
+    assert half_distance(np.array([3.0, 1.0]), np.array([1.0, 2.0], np.float32)) == 2.5
+
+
+def test_the_penalty_grows_and_shrinks_by_the_same_factor_within_its_bounds():
+    assert next_penalty(2.0, 1.0, 5.0, 2.0, 4) == 2.0 * CHANGE
+    assert next_penalty(2.0, 1.0, 4.0, 2.0, 4) == 2.0 / CHANGE
+    assert next_penalty(2.0, 0.5, 5.0, 2.0, 4) == 2.0 / CHANGE
+    assert next_penalty(0.25, 0.5, 5.0, 2.0, 4) == 0.25
+    assert next_penalty(LARGEST, 1.0, 5.0, 2.0, 4) == LARGEST
