@@ -319,9 +319,9 @@ def _entry(feature: int, weight: float, names: Names, variance: float | None) ->
 
 def _count(model: Any, data: Any, told: list[dict[str, Any]], listed: list[dict[str, Any]], progress: Any) -> None:
     """Write into the entries how many rows have their features, all and of their class; one read."""
-    from bigclf.data.dataset import Dataset
+    from bigclf.data.dataset import as_trained
 
-    dataset = data if isinstance(data, Dataset) else Dataset(data)
+    dataset = as_trained(data, model.columns)
     dataset = dataset.with_real_labels() if model.regression else dataset
     features = np.unique(np.array([entry["feature"] for entry in listed], np.int64))
     labels = [] if model.regression else dataset.classes.tolist()
@@ -424,16 +424,19 @@ def entries_of(row: Any) -> tuple[np.ndarray, np.ndarray]:
     return features, dense[features]
 
 
-def stored_row(data: Any, number: int) -> tuple[np.ndarray, np.ndarray, Any]:
-    """Features, values and label (None: there is none) of row ``number`` of shards, counted from 0 in their order.
+def stored_row(
+    data: Any, number: int, columns: Mapping[str, Any] | None = None
+) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Features, values and label (None: there is none) of row ``number`` of shards, counted from 0 in their order;
+    ``columns`` : what the model remembers of the names of columns.
 
     Raises
     ------
     ValueError : there is no such row.
     """
-    from bigclf.data.dataset import Dataset
+    from bigclf.data.dataset import as_trained
 
-    dataset = data if isinstance(data, Dataset) else Dataset(data, need_labels=False)
+    dataset = as_trained(data, columns or {}, need_labels=False)
     if not 0 <= number < dataset.n_rows:
         raise ValueError(f"there are rows 0 to {dataset.n_rows - 1:,}, no row {number:,}")
     ends = np.cumsum(dataset.chunks.rows)

@@ -840,15 +840,16 @@ def score_bins(scores: np.ndarray) -> np.ndarray:
 
 def labelled_dataset(model: Model, data: Any) -> Any:
     """The dataset behind ``data`` with labels of the model's kind: numbers for one that predicts numbers."""
-    dataset = open_dataset(data)
+    dataset = open_dataset(data, columns=model.columns)
     require_same_columns(model, dataset)
     return dataset.with_real_labels() if model.regression else dataset
 
 
-def open_dataset(data: Any, need_labels: bool = True) -> Any:
-    from bigclf.data.dataset import Dataset
+def open_dataset(data: Any, need_labels: bool = True, columns: Mapping[str, Any] | None = None) -> Any:
+    """The dataset behind ``data``; ``columns`` : what a model remembers of the names of columns."""
+    from bigclf.data.dataset import as_trained
 
-    return data if isinstance(data, Dataset) else Dataset(data, need_labels=need_labels)
+    return as_trained(data, columns or {}, need_labels)
 
 
 def row_groups(dataset: Any, first: int = 0, last: int | None = None) -> dict[tuple[int, int], int]:

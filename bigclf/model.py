@@ -84,6 +84,8 @@ class Model:
         that ``fit(init=...)`` and ``partial_fit`` go on exactly; None: the weights are all there is.
     learned : what was learned of raw columns, as arrays (``Learned`` in ``data/features/finish.py``); with it the model
         takes raw rows. None: it takes features.
+    columns : the names of columns by which Parquet files of other programs were read (``columns`` of ``fit``): files
+        that the model is given are read by the same. None: the usual names.
 
     Attributes
     ----------
@@ -104,13 +106,14 @@ class Model:
         facts: dict[str, Any] | None = None,
         state: dict[str, np.ndarray] | None = None,
         learned: Mapping[str, np.ndarray] | None = None,
+        columns: Mapping[str, Any] | None = None,
     ) -> None:
         self.coef_ = _floats(weights)
         self.intercept_ = np.asarray(bias, np.float64)
         self.classes_: Any = None if classes is None else _class_array(classes)
         self.features = features or {"kind": "given", "version": 1}
         self.method, self.certificate, self.facts = dict(method or {}), certificate, dict(facts or {})
-        self.state, self.learned = dict(state or {}), dict(learned or {})
+        self.state, self.learned, self.columns = dict(state or {}), dict(learned or {}), dict(columns or {})
         self.calibration: Calibration | None = None
         self.result_: Any = None
         self._check()
@@ -406,9 +409,9 @@ class Model:
         return weights
 
     def _said_of_shards(self, data: Any, unseen: str) -> np.ndarray:
-        from bigclf.data.dataset import Dataset
+        from bigclf.data.dataset import as_trained
 
-        rows = data if isinstance(data, Dataset) else Dataset(data, need_labels=False)
+        rows = as_trained(data, self.columns, need_labels=False)
         require_same_columns(self, rows)
         codes, skipped, first = np.empty(rows.n_rows, np.intp), 0, 0
         for place in dict.fromkeys(zip(rows.chunks.file.tolist(), rows.chunks.row_group.tolist(), strict=True)):
@@ -422,9 +425,9 @@ class Model:
         return np.asarray(self.classes_[codes])
 
     def _score_shards(self, data: Any, unseen: str) -> tuple[np.ndarray, int]:
-        from bigclf.data.dataset import Dataset
+        from bigclf.data.dataset import as_trained
 
-        rows = data if isinstance(data, Dataset) else Dataset(data, need_labels=False)
+        rows = as_trained(data, self.columns, need_labels=False)
         require_same_columns(self, rows)
         scores, skipped, first = np.empty((rows.n_rows, self.intercept_.size)), 0, 0
         for place in dict.fromkeys(zip(rows.chunks.file.tolist(), rows.chunks.row_group.tolist(), strict=True)):
@@ -579,6 +582,7 @@ class Model:
             "method": self.method,
             "certificate": self.certificate,
             "facts": self.facts,
+            **({"columns": self.columns} if self.columns else {}),
             "checksums": {name: _checksum(tensor) for name, tensor in tensors.items()},
         }
         text = sealed(json.loads(json.dumps(header, default=_plain))).decode()
@@ -630,7 +634,8 @@ class Model:
             weights = tensors["weights"]
             if "indptr" in tensors:
                 weights = _columns(weights, tensors["indices"], tensors["indptr"], tensors["bias"].size)
-            model = cls(weights, tensors["bias"], classes, *rest, state, learned)
+            columns = _stored_columns(header.get("columns", {}))
+            model = cls(weights, tensors["bias"], classes, *rest, state, learned, columns)
             if (kept := header.get("calibration")) is not None:
                 values, ends = (tensors[CALIBRATION + name] for name in ("values", "ends"))
                 model.calibration = Calibration(kept["method"], values, ends, kept["facts"])
@@ -795,6 +800,18 @@ def _stored_classes(stored: dict[str, Any]) -> np.ndarray:
     if kind[0] == "<":  # its width comes from the values: the header cannot ask for more memory than it holds
         return np.array(values, dtype=str)
     return np.array(values, dtype=kind)
+
+
+def _stored_columns(told: Any) -> dict[str, Any]:
+    """Names of columns by role; ValueError where they are none."""
+    roles = ("label", "weight", "features", "indices", "values")
+    if not isinstance(told, dict) or not all(role in roles and _are_names(name) for role, name in told.items()):
+        raise ValueError("columns that are not names of columns")
+    return told
+
+
+def _are_names(told: Any) -> bool:
+    return isinstance(told, str) or (isinstance(told, list) and all(isinstance(name, str) for name in told))
 
 
 # Safetensors, read with suspicion

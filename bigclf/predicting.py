@@ -365,7 +365,7 @@ def _columns_of(path: str) -> list[str]:
 
 def shard_inputs(asked: Asked, data: Any, keep: Sequence[str] | None) -> list[Input]:
     """The files of a dataset."""
-    dataset = open_dataset(data, need_labels=False)
+    dataset = open_dataset(data, need_labels=False, columns=asked.model.columns)
     require_same_columns(asked.model, dataset)
     places = list(row_groups(dataset))
     return [_shard(asked, dataset, number, [place for place in places if place[0] == number], keep)

@@ -1,6 +1,7 @@
 """Datasets: what is known of files, what a decoded row group holds, and every way in which data can be wrong."""
 
 import contextlib
+import json
 import os
 import pickle
 import shutil
@@ -862,3 +863,52 @@ def test_a_dataset_named_by_relative_paths_is_read_from_another_directory(tmp_pa
     monkeypatch.chdir(tmp_path / "other")
     assert there.decode(0, 0).n_rows == 3 and there.digest == here.digest
     assert here.files == ["a.parquet"] and there.files == [str(tmp_path / "a.parquet")]
+
+
+# Data frames: their index, and what is no feature
+
+
+def frame_table(index="__index_level_0__", named=True, **more):
+    """A table as pandas writes it, with an index; ``named`` : whether its metadata tell of it."""
+    data = pa.table({"label": [0, 1, 0], "a": [1.0, 0, 2], "b": [0, 3, 0], index: [100, 200, 300], **more})
+    told = {"index_columns": [index], "columns": []}
+    return data.replace_schema_metadata({"pandas": json.dumps(told)} if named else None)
+
+
+@pytest.mark.parametrize(
+    ("index", "named"),
+    [("__index_level_0__", True), ("__null_dask_index__", False), ("customer", True), ("a_id", True)],
+)
+@pytest.mark.parametrize("pattern", ["*", "[a_c]*"])
+def test_the_index_of_a_data_frame_is_no_feature(tmp_path, index, named, pattern):
+    path = write(tmp_path / "f.parquet", frame_table(index, named))
+    ds = Dataset(path, columns={"features": pattern})
+    assert index not in ds.layout.values and "a" in ds.layout.values
+    told = [text for text in ds.warnings if "not used as features" in text]
+    assert len(told) == (not index.startswith("__")) and all(f"{index} (the data frame's index)" in t for t in told)
+    assert Dataset(path, columns={"features": pattern}).warnings == ds.warnings  # remembered
+    assert Dataset(path, columns={"features": ["a", index]}).layout.values == ("a", index)  # asked for by name
+
+
+@pytest.mark.parametrize("pandas", ["{", "[]", '{"index_columns": 3}', '{"index_columns": [{"kind": "range"}]}'])
+def test_metadata_that_name_no_index_leave_all_columns_of_numbers(tmp_path, pandas):
+    path = write(tmp_path / "f.parquet", frame_table("id").replace_schema_metadata({"pandas": pandas}))
+    assert Dataset(path, columns={"features": "*"}).layout.values == ("a", "b", "id")
+
+
+def test_columns_that_are_no_features_are_named(tmp_path):
+    more = {"name": ["x", "y", "z"], "when": pa.array([0, 1, 2], pa.timestamp("us")), "c": [1, 2, 3]}
+    path = write(tmp_path / "f.parquet", frame_table("id", **more))
+    ds = Dataset(path, columns={"features": "*"})
+    assert ds.layout.values == ("a", "b", "c")
+    (told,) = (text for text in ds.warnings if "not used as features" in text)
+    assert "3 columns" in told and "name (string), when (timestamp[us]), id (the data frame's index)" in told
+    many = pa.table({"label": [0], "x": [1.0], **{f"t{k}": ["text"] for k in range(1000)}})
+    (told,) = Dataset(write(tmp_path / "g.parquet", many), columns={"features": "*"}).warnings
+    assert "1,000 columns" in told and "t9 (string), ..." in told and "t10" not in told
+
+
+def test_parts_of_a_frame_with_and_without_an_index_are_one_dataset(tmp_path):
+    write(tmp_path / "1.parquet", pa.table({"label": [0, 1], "a": [1.0, 2], "b": [1, 0]}))
+    write(tmp_path / "2.parquet", frame_table())
+    assert Dataset(tmp_path / "*.parquet", columns={"features": "*"}).n_features == 2

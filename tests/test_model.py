@@ -10,13 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.sparse
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from making import shards_of
 
+import bigclf
 from bigclf.data.convert import write_shards
 from bigclf.data.shards import sealed, unsealed
-from bigclf.errors import ModelFormatError
+from bigclf.errors import ModelFormatError, SchemaError
+from bigclf.explaining import explain
 from bigclf.model import Model, load
 
 D = 7
@@ -30,7 +33,7 @@ def make(classes=(-1, 1), seed=0, dtype=np.float64, d=D, **kwargs):
 
 
 def rows(n=50, d=D, seed=1):
-    return scipy.sparse.random(n, d, 0.5, format="csr", random_state=seed, dtype=np.float32)
+    return sp.random(n, d, 0.5, format="csr", random_state=seed, dtype=np.float32)
 
 
 def shards(X, y, out, **kwargs):
@@ -333,3 +336,89 @@ def test_the_golden_file_of_version_1_still_reads():
 def test_a_model_is_written_below_directories_that_are_made(tmp_path):
     make().save(tmp_path / "a" / "b" / "m.bigclf")
     assert load(tmp_path / "a" / "b" / "m.bigclf").coef_.shape == make().coef_.shape
+
+
+# Names of columns
+
+
+def foreign_parts(directory, n=60, **more):
+    """Two Parquet files as a data frame leaves them: x0 to x4, an index, the label ``churn``."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(0)
+    for k in range(2):
+        x = rng.standard_normal((n, 5)).astype(np.float32)
+        columns = {f"x{j}": x[:, j] for j in range(5)}
+        churn = np.where(x[:, 0] + x[:, 1] > 0, "yes", "no")
+        table = {"churn": churn, "importance": np.ones(n), "__index_level_0__": np.arange(n), **columns, **more}
+        pq.write_table(pa.table(table), directory / f"part-{k}.parquet")
+    return str(directory / "part-*.parquet")
+
+
+NAMES = {"label": "churn", "features": "*", "weight": "importance"}
+
+
+def test_a_model_remembers_the_names_of_columns(tmp_path):
+    """The files that it learned from are measured and predicted without saying them again."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    data = foreign_parts(tmp_path)
+    model = bigclf.fit(data, columns=NAMES, epochs=5, algo="pa1")
+    model.save(tmp_path / "m.bigclf")
+    again = load(tmp_path / "m.bigclf")
+    names = [f"x{j}" for j in range(5)]
+    assert again.columns == model.columns == {**NAMES, "features": names}
+    with_names = bigclf.Dataset(data, columns=NAMES)
+    assert bigclf.evaluate(again, data).accuracy == bigclf.evaluate(again, with_names).accuracy > 0.9
+    assert np.array_equal(again.predict(data), again.predict(with_names))
+    assert bigclf.calibrate(again, data).predict_proba(data).shape == (120, 2)
+    assert explain(again, data=data)["classes"]
+    table = pq.read_table(tmp_path / "part-0.parquet").drop_columns(["churn", "importance"])
+    pq.write_table(table.append_column("x9", pa.array(np.ones(60))), tmp_path / "new.parquet")
+    assert np.array_equal(again.predict(tmp_path / "new.parquet"), again.predict(data)[:60])
+    pq.write_table(table.drop_columns(["x3"]), tmp_path / "less.parquet")
+    with pytest.raises(SchemaError, match="x3"):
+        again.predict(tmp_path / "less.parquet")
+
+
+def test_a_model_with_names_of_columns_reads_shards_by_their_own(tmp_path):
+    model = bigclf.fit(foreign_parts(tmp_path), columns=NAMES, epochs=2, algo="pa1")
+    x = sp.random(40, 5, 0.5, "csr", np.float32, random_state=0)
+    shards_of(tmp_path / "s", x, np.where(np.arange(40) % 2, "yes", "no"))
+    assert model.predict(tmp_path / "s").shape == (40,)
+    assert bigclf.evaluate(model, tmp_path / "s").n == 40
+
+
+def test_a_sweep_measures_on_files_with_the_same_names(tmp_path):
+    data = foreign_parts(tmp_path)
+    found = bigclf.sweep(data, grid={"C": [0.1, 1]}, columns=NAMES, folds=0, validate=data, epochs=2, algo="pa1")
+    assert found.best_model.columns["label"] == "churn"
+
+
+def test_the_command_line_reads_the_training_files_again(tmp_path):
+    from click.testing import CliRunner
+
+    from bigclf.cli import main
+
+    data, model = foreign_parts(tmp_path), str(tmp_path / "m.bigclf")
+    said = "label=churn,features=*,weight=importance"
+    lines = [
+        ["fit", data, "-o", model, "--columns", said, "--algo", "pa1", "--epochs", "2"],
+        ["evaluate", model, data], ["predict", model, data, "-o", str(tmp_path / "out")],
+        ["calibrate", model, data, "-o", str(tmp_path / "c.bigclf")], ["explain", model, "--data", data],
+        ["explain", model, "--data", data, "--row", "3"],
+    ]  # fmt: skip
+    for line in lines:
+        done = CliRunner().invoke(main, line)
+        assert done.exit_code == 0, (line, done.output)
+
+
+@pytest.mark.parametrize("columns", [3, ["label"], {"label": 1}, {"features": [1]}, {"rows": "x"}])
+def test_names_of_columns_in_a_file_are_checked(tmp_path, columns):
+    model = Model(np.zeros((1, 3)), np.zeros(1), np.array([0, 1]), columns={"label": "y"})
+    model.columns = columns
+    model.save(tmp_path / "m.bigclf")
+    with pytest.raises(ModelFormatError, match="columns"):
+        load(tmp_path / "m.bigclf")

@@ -61,7 +61,7 @@ def _weights(model: Any, data: Any, top: int, only: str | None, names: str | Non
 def _row(model: Any, data: Any, row: int, top: int, only: str | None, names: str | None) -> dict[str, Any]:
     from bigclf.explaining import explain_row, raw_row, stored_row
 
-    features, values, label = raw_row(model, data, row) if model.is_raw(data) else stored_row(data, row)
+    features, values, label = raw_row(model, data, row) if model.is_raw(data) else stored_row(data, row, model.columns)
     return {"row": row, "label": label, **explain_row(model, (features, values), top=top, only=only, names=names)}
 
 

@@ -240,10 +240,7 @@ def fit_keywords(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
     if options["patience"]:
         keywords["patience"] = terminal.pairs_option(options["patience"], "--patience")
     if options["columns"]:
-        keywords["columns"] = {
-            role: str(name)
-            for role, name in terminal.pairs_option(tuple(options["columns"].split(",")), "--columns").items()
-        }
+        keywords["columns"] = terminal.names_option(options["columns"], "--columns")
     if weight := options["class_weight"]:
         if weight != "balanced" and "=" not in weight:
             raise click.BadParameter(f"balanced, or LABEL=WEIGHT,..., not {weight!r}{near(weight, ['balanced'])}",

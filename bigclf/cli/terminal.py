@@ -419,13 +419,21 @@ def pairs_option(text: tuple[str, ...] | str, option: str) -> dict[str, Any]:
     """``NAME=VALUE`` texts as a table, values read as YAML scalars (numbers, true, null, text)."""
     import yaml
 
-    table = {}
-    for item in (text,) if isinstance(text, str) else text:
+    pairs = _pairs((text,) if isinstance(text, str) else text, option)
+    return {name: number_or(yaml.safe_load(value) if value else "") for name, value in pairs}
+
+
+def names_option(text: str, option: str) -> dict[str, str]:
+    """``ROLE=NAME,...`` as a table; a name is text, whatever it looks like (``*`` and ``1`` too)."""
+    return dict(_pairs(text.split(","), option))
+
+
+def _pairs(items: Iterable[str], option: str) -> Iterator[tuple[str, str]]:
+    for item in items:
         name, equals, value = item.partition("=")
         if not equals or not name:
             raise click.BadParameter(f"write NAME=VALUE, not {item!r}", param_hint=option)
-        table[name] = number_or(yaml.safe_load(value) if value else "")
-    return table
+        yield name, value
 
 
 def number_or(value: Any) -> Any:

@@ -23,7 +23,7 @@ MOST_FAULTS = 100
 @click.pass_context
 def command(ctx: click.Context, data: tuple[str, ...], columns: str | None, as_json: bool) -> None:
     """Read and check every byte of the shards DATA: checksums, schema, indices, values and labels."""
-    names = terminal.pairs_option(tuple(columns.split(",")), "--columns") if columns else None
+    names = terminal.names_option(columns, "--columns") if columns else None
     report = validate(list(data), names)
     if as_json:
         terminal.emit_json(report)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bigclf.block import NO_SCALES, Block, Entries, one_value_a_row, selected
-from bigclf.data import files, pages, shards
+from bigclf.data import files, pages, shards, vectors
 from bigclf.data.facts import (
     Chunks,
     Distinct,
@@ -53,9 +53,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("bigclf")
 TARGET_NNZ = 500_000
 MOST_MARKS = 1000  # files
+MOST_NAMED = 10  # columns in a warning
 KEPT_OPEN = 4  # files, by each thread that decodes
 GATHER_FACTOR = 5  # decoded pages, Arrow's arrays and ours, times a row group's decompressed bytes
 MANIFEST, CHUNK_TABLE = "_bigclf_manifest.json", "_bigclf_chunks.parquet"
+GLOBS = "without index columns"  # what a glob of features names; it took them before, and caches remember
 MANIFEST_VERSION, REAL_MANIFEST_VERSION = 1, 2  # the second where labels are no classes
 
 
@@ -159,7 +161,9 @@ class Dataset:
     # What is known of it
 
     def _digest(self) -> str:
-        known = [list(f) for f in self.fingerprints], sorted(self.columns.items()), self.target_nnz, self._need_labels
+        known: tuple[Any, ...] = ([list(f) for f in self.fingerprints], sorted(self.columns.items()), self.target_nnz,
+                                  self._need_labels)  # fmt: skip
+        known += (GLOBS,) if vectors.is_glob(self.columns.get("features")) else ()
         return hashlib.blake2b(json.dumps(known).encode(), digest_size=16).hexdigest()
 
     def _take(self, known: Known) -> None:
@@ -244,6 +248,13 @@ class Dataset:
         return found
 
     @property
+    def named_columns(self) -> dict[str, Any]:
+        """``columns`` as a model remembers them: the columns that a glob of features found in place of the glob, since
+        other files may have more that it matches."""
+        wide = self.layout.values if "features" in self.columns else None
+        return {**self.columns, "features": list(wide)} if isinstance(wide, tuple) else dict(self.columns)
+
+    @property
     def learnable(self) -> tuple[int, int]:
         """Rows and entries; of ``taking_part`` those with a weight above 0."""
         return self.n_rows, self.nnz
@@ -277,6 +288,11 @@ class Dataset:
         if self.sorted_labels:
             found.append("the labels are sorted: equal labels stand together; online methods learn badly from such "
                          "an order, shuffle the rows (bigclf convert does)")  # fmt: skip
+        if left_out := self.layout.not_taken:
+            named = ", ".join(left_out[:MOST_NAMED]) + (", ..." if len(left_out) > MOST_NAMED else "")
+            found.append(f"{plural(len(left_out), 'column')} that {self.columns['features']!r} matches "
+                         f"{'is' if len(left_out) == 1 else 'are'} not used as features: {named}; `bigclf convert` "
+                         "makes features of text and dates")  # fmt: skip
         found += warn_of_numbers(self.classes) or warn_of_rare(self.classes, self.class_counts)
         same = Counter((f.size, f.footer) for f in self.fingerprints)
         twice = [path for path, f in zip(self.files, self.fingerprints, strict=True) if same[f.size, f.footer] > 1]
@@ -405,7 +421,7 @@ class Dataset:
             "version": MANIFEST_VERSION if known.facts.label_range is None else REAL_MANIFEST_VERSION,
             "files": listed,
             "features": known.features,
-            "layout": list(known.layout),
+            "layout": known.layout.as_json(),
             "chunks": table_digest(known.chunks),
             "zero_weight": [[int(c), *known.zero_weight[c].tolist()] for c in np.flatnonzero(known.zero_weight[:, 0])],
             **({"conversion": dict(known.conversion)} if known.conversion else {}),
@@ -649,6 +665,30 @@ class Dataset:
             shown = ", ".join(f"{c} ({n:,})" for c, n in zip(self.classes[:8], self.class_counts[:8], strict=True))
             lines["classes"] = f"{self.classes.size:,}: {shown}" + (", ..." if self.classes.size > 8 else "")
         return "\n".join(["Dataset", *(f"  {name:<10}{text}" for name, text in lines.items())])
+
+
+def as_trained(data: Any, columns: Mapping[str, Any], need_labels: bool = True) -> Dataset:
+    """The dataset behind ``data``, whose files are read by the ``columns`` that a model was trained on (see
+    ``shards.those_there``). Shards that bigclf wrote, and a Dataset, know their columns themselves.
+
+    Raises
+    ------
+    DataError, SchemaError : as ``Dataset``.
+    """
+    if isinstance(data, Dataset):
+        return data
+    return Dataset(data, columns=_those_there(data, columns) if columns else None, need_labels=need_labels)
+
+
+def _those_there(data: Any, columns: Mapping[str, Any]) -> dict[str, Any]:
+    path = files.expand(data)[0]
+    try:
+        if shards.KEY in shards.claims(path).pairs:
+            return {}
+        with shards.open_parquet(path) as file:
+            return shards.those_there(file.schema_arrow, columns, path)
+    except DataError:  # the dataset tells what is wrong with the file
+        return dict(columns)
 
 
 def _has_changed(path: str, change: str) -> DataError:

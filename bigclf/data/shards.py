@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fnmatch
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -65,6 +66,10 @@ class Layout(NamedTuple):
     label: str | None
     weight: str | None
     kind: str | None = None  # of a Spark vector: the field that tells sparse (0) from dense (1)
+    not_taken: tuple[str, ...] = ()  # "name (why)" of columns that a glob of features names and that are none
+
+    def as_json(self) -> list[Any]:
+        return list(self if self.not_taken else self[:-1])
 
     @staticmethod
     def from_json(told: list[Any]) -> Layout:
@@ -168,7 +173,28 @@ def find_layout(schema: pa.Schema, columns: Mapping[str, Any] | None, path: str,
     if label is None and need_label:
         advice = f'name it with columns={{"label": ...}}; the file has {_listed(schema)}'
         raise SchemaError(f"there is no label column; {advice}", file=path, column="label")
-    return Layout(indices, values, label, weight, kind)
+    left_out = vectors.not_taken(schema, given.get("features"), (label, weight))
+    return Layout(indices, values, label, weight, kind, left_out)
+
+
+def those_there(schema: pa.Schema, columns: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Of the ``columns`` that a model was trained on those by which this file is read: a label or a weight that it does
+    not have is not looked for, nor are features where it has rows under the usual names in their place."""
+    kept = {role: name for role, name in columns.items()
+            if role not in ("label", "weight") or vectors.field(schema, name) is not None}  # fmt: skip
+    if any(vectors.field(schema, name) or fnmatch.filter(schema.names, name) for name in _feature_names(kept)):
+        return kept
+    usual = {role: name for role, name in kept.items() if role in ("label", "weight")}
+    try:
+        find_layout(schema, usual, path, need_label=False)
+    except SchemaError:  # neither: the error names what the model needs
+        return kept
+    return usual
+
+
+def _feature_names(columns: Mapping[str, Any]) -> list[str]:
+    told = [columns[role] for role in ("features", "indices", "values") if role in columns]
+    return [name for one in told for name in ([one] if isinstance(one, str) else one)]
 
 
 def _feature_columns(

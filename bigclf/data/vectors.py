@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
+import json
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
 PAIRS = (("indices", "values"), ("index", "value"))  # of lists in a struct
 Found = tuple[str | None, str | tuple[str, ...] | None, str | None]  # indices, values, kind, as in Layout
+NAMELESS_INDEX = re.compile(r"__index_level_\d+__|__null_dask_index__")  # pandas' and Dask's, where it has no name
 
 
 def find(schema: pa.Schema, told: str | Sequence[str], others: Sequence[str | None], path: str) -> Found:
@@ -27,8 +30,7 @@ def find(schema: pa.Schema, told: str | Sequence[str], others: Sequence[str | No
     if not isinstance(told, str):
         return None, _columns(schema, tuple(told), path), None
     if told not in schema.names and field(schema, told) is None:
-        matching = [n for n in fnmatch.filter(schema.names, told) if n not in others]
-        numbers = tuple(name for name in matching if _is_number(schema.field(name).type))
+        numbers = tuple(name for name in matching(schema, told, others) if _is_number(schema.field(name).type))
         if not numbers:
             raise SchemaError(
                 f"no column of numbers is called so; the file has {_listed(schema)}", file=path, column=told
@@ -49,6 +51,38 @@ def find(schema: pa.Schema, told: str | Sequence[str], others: Sequence[str | No
     if _is_number(type_):
         return None, (told,), None
     raise SchemaError(f"must hold vectors or numbers, not {type_}", file=path, column=told)
+
+
+def is_glob(told: Any) -> bool:
+    """Whether ``told``, of ``columns=``, may be a pattern of names."""
+    return isinstance(told, str) and any(letter in told for letter in "*?[")
+
+
+def matching(schema: pa.Schema, pattern: str, others: Sequence[str | None]) -> list[str]:
+    """The columns that the glob names, without ``others`` and without the index of a data frame."""
+    left_out = {*others, *index_columns(schema)}
+    return [name for name in fnmatch.filter(schema.names, pattern) if name not in left_out]
+
+
+def not_taken(schema: pa.Schema, told: Any, others: Sequence[str | None]) -> tuple[str, ...]:
+    """"name (why)" of each column that the glob ``told`` names and that is no feature; a nameless index is not worth a
+    word. Nothing where ``told`` is no glob."""
+    if not isinstance(told, str) or field(schema, told) is not None:
+        return ()
+    named = {name for name in index_columns(schema) if not NAMELESS_INDEX.fullmatch(name)} - {*others}
+    index = [f"{name} (the data frame's index)" for name in fnmatch.filter(schema.names, told) if name in named]
+    kinds = [(name, schema.field(name).type) for name in matching(schema, told, others)]
+    return *(f"{name} ({kind})" for name, kind in kinds if not _is_number(kind)), *index
+
+
+def index_columns(schema: pa.Schema) -> set[str]:
+    """Columns that hold the index of a data frame: those that pandas' metadata name, and the usual names of others."""
+    try:
+        listed = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))["index_columns"]
+    except (ValueError, KeyError, TypeError, RecursionError):  # none, or other people's mistake
+        listed = []
+    told = {name for name in listed if isinstance(name, str)} if isinstance(listed, list) else set()
+    return (told | {name for name in schema.names if NAMELESS_INDEX.fullmatch(name)}) & {*schema.names}
 
 
 def _columns(schema: pa.Schema, names: tuple[str, ...], path: str) -> tuple[str, ...]:

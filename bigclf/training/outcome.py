@@ -158,7 +158,7 @@ def grown(init: Model, n_features: int, classes: np.ndarray | None) -> Model:
         else:
             take[places, range(len(have))] = 1
     return Model(_wider(init.coef_, take, n_features), take @ init.intercept_, classes, init.features, init.method,
-                 facts=init.facts)  # fmt: skip
+                 facts=init.facts, columns=init.columns)  # fmt: skip
 
 
 def _wider(weights: Any, take: np.ndarray, n_features: int) -> Any:
@@ -182,7 +182,7 @@ def validation(run: Run, source: Any, data: Any, link: Any, patience: Patience) 
     weights, bias = coefficients_of(run, latest=True)
     method = {"name": run.method.name, "bias": "feature" if run.problems[0].setting.settings["bias"] else None}
     named = None if listed_names(source.features) is None else source.features
-    model = Model(weights, bias, source.classes, named, method)
+    model = Model(weights, bias, source.classes, named, method, columns=_named_columns(source))
     if not run.method.linear:
         model.state = kept_state(run)
     if is_stored(data):
@@ -346,9 +346,14 @@ def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> 
         )
     state = None if setting.method.certificate else kept_state(run)
     model = Model(weights, bias, source.classes, source.features, method, result.certificate, facts, state,
-                  source.learned_of_columns())  # fmt: skip
+                  source.learned_of_columns(), _named_columns(source))  # fmt: skip
     model.result_ = result
     return model
+
+
+def _named_columns(source: Any) -> dict[str, Any]:
+    """By what names files are read; nothing of rows in memory."""
+    return dict(getattr(source, "named_columns", {}))
 
 
 def validated(run: Run, result: Result) -> dict[str, float] | None:

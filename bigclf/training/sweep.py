@@ -230,7 +230,7 @@ def sweep(
     every = [setting for each in settings for setting in each]
     many, options, regression = len(families) > 1, asked[0], every[0].loss in REGRESSION
     given_groups = groups is not None
-    apart = open_rows(validate, regression) if folds == 0 else None
+    apart = open_rows(validate, regression, columns or getattr(data, "named_columns", None)) if folds == 0 else None
     with linked(workers, options["patience"]) as link, PeakMemory() as peak:
         groups = groups or min(default_groups(each[0].method, link, options) for each in settings)
         width = likely_width(data, columns)

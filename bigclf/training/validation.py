@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,8 +131,8 @@ def rows_apart(source: Any, classes: np.ndarray, n_features: int) -> Iterator[tu
         yield 0, block._replace(labels=codes[block.labels.astype(np.int64)])
 
 
-def open_rows(data: Any, real_labels: bool = False) -> Any:
-    """Rows to measure on: shards, or (X, y)."""
+def open_rows(data: Any, real_labels: bool = False, columns: Mapping[str, Any] | None = None) -> Any:
+    """Rows to measure on: shards, whose ``columns`` are called as those of the rows to learn from, or (X, y)."""
     from bigclf.data.arrays import Arrays
     from bigclf.metrics import open_dataset
 
@@ -142,5 +142,5 @@ def open_rows(data: Any, real_labels: bool = False) -> Any:
         return Arrays(*data, real_labels=real_labels)
     if not is_stored(data):
         raise TypeError("validate must be shards (path, glob, Dataset) or (X, y)")
-    dataset = open_dataset(data)
+    dataset = open_dataset(data, columns=columns)
     return dataset.with_real_labels() if real_labels else dataset
