@@ -562,8 +562,6 @@ class Model:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to ``path``, which holds the old file or the whole new one, never a part; directories above
         it are made."""
-        from safetensors.numpy import save_file
-
         tensors = {"weights": np.ascontiguousarray(self.coef_.data if self.sparse else self.coef_)}
         if self.sparse:
             tensors |= {"indices": self.coef_.indices, "indptr": self.coef_.indptr}
@@ -587,8 +585,7 @@ class Model:
         }
         text = sealed(json.loads(json.dumps(header, default=_plain))).decode()
         files.make_directory(files.parent_directory(path))
-        with files.publishing(os.fspath(path)) as beside:
-            save_file(tensors, beside, metadata={"bigclf": text})
+        files.publish_tensors(path, tensors, {"bigclf": text})
 
     def _version(self) -> int:
         """Of the format: the first that has what it holds."""

@@ -1,5 +1,6 @@
 """Golden command lines: what they print, what they leave, and the exit codes that scripts trust."""
 
+import errno
 import json
 import os
 import shlex
@@ -11,6 +12,7 @@ import time
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from making import environment
 
 from bigclf.cli import COMMANDS, main
 
@@ -539,3 +541,51 @@ def test_the_demos_text_is_its_rows(tmp_path):
     assert nnz == X.nnz == rows.indices.size and (y == rows.y).all() and 0.3 < (y > 0).mean() < 0.7
     assert (X.indptr == rows.indptr).all() and (X.indices == rows.indices).all()
     np.testing.assert_allclose(X.data, rows.levels / 1000)
+
+
+def fills_up(monkeypatch, directory):
+    """From now on a file that is written below ``directory`` finds the disk full."""
+    from bigclf.data import files
+
+    real = files.temporary_name
+
+    def temporary_name(path):
+        if str(path).startswith(str(directory)):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return real(path)
+
+    monkeypatch.setattr(files, "temporary_name", temporary_name)
+
+
+@pytest.mark.parametrize("algo", ["dcd", "pa1"])
+def test_a_full_disk_of_the_run_costs_no_model(place, tmp_path, monkeypatch, algo):
+    """Fault 33: the answer is written to where it was asked for; what could not be kept is a warning."""
+    from bigclf.training.run_directory import RunDirectory
+
+    words = ("fit", place / "shards", "-o", tmp_path / "m", "--algo", algo, "--run-dir", tmp_path / "small" / "run")
+    keep = RunDirectory.keep
+
+    def full(directory, model):
+        fills_up(monkeypatch, tmp_path / "small")
+        keep(directory, model)
+
+    monkeypatch.setattr(RunDirectory, "keep", full)
+    _, told = bigclf(*words)
+    assert "warning: model.bigclf not written in" in told and "No space left on device" in told
+    bigclf("evaluate", tmp_path / "m", place / "shards")
+    assert not (tmp_path / "small" / "run" / "model.bigclf").exists()
+
+
+def test_a_full_disk_is_told_in_our_words(place, tmp_path):
+    """The library that writes tensors has errors of its own for it."""
+    script = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "import bigclf; model = bigclf.load(sys.argv[1])\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
+        "try: model.save(sys.argv[2])\n"
+        "except OSError as error: print(error.errno, error.filename)\n"
+    )
+    asked = [sys.executable, "-c", script, str(place / "model"), str(tmp_path / "m")]
+    said = subprocess.run(asked, capture_output=True, text=True, env=environment())
+    assert said.stdout.split() == [str(errno.EFBIG), str(tmp_path / "m")], said.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -12,6 +12,8 @@ import time
 import numpy as np
 import pytest
 from making import environment
+from test_cli import TEXT
+from test_cli import bigclf as command
 
 from bigclf.errors import RunError
 from bigclf.training import lease as module
@@ -310,3 +312,98 @@ def test_a_second_driver_is_refused_and_told_who_holds_it(tmp_path):
     third = Lease(str(tmp_path / "lease"))
     third.acquire()  # its owner is dead
     third.release()
+
+
+# The command line beside a run that lives
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Shards."""
+    path = tmp_path_factory.mktemp("lease")
+    (path / "a.svm").write_text(TEXT)
+    command("convert", path / "a.svm", path / "shards", "--workers", 1)
+    return path
+
+
+def content(directory):
+    return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
+
+
+def alive_in(directory, child):
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "lease").write_text(json.dumps(of_process(child.pid, token="t", beat=1)))
+
+
+def unfinished_fit(place, path):
+    """A run that another process has begun: its words, and the content of its directory."""
+    words = ("fit", place / "shards", "-o", path / "m", "--tol", "1e-9")
+    command(*words, "--epochs", 1, code=4)
+    (path / "m").unlink()
+    return words
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+@pytest.mark.parametrize("more", [[], ["--resume"], ["--overwrite"], ["--resume", "--overwrite"]], ids=" ".join)
+def test_a_run_under_way_is_not_touched_by_the_same_line(place, tmp_path, child, checkpoint, more):
+    words = unfinished_fit(place, tmp_path)
+    for state in [] if checkpoint else (tmp_path / "m.run").glob("state-*"):
+        state.unlink()
+    (tmp_path / "m.run" / "model.bigclf").unlink()
+    alive_in(tmp_path / "m.run", child)
+    before = content(tmp_path)
+    _, complaint = command(*words, *more, code=1)
+    assert f"m.run is in use by process {child.pid} on " in complaint and "--overwrite" not in complaint
+    assert content(tmp_path) == before
+
+
+def test_a_dead_run_is_replaced_and_its_lease_goes(place, tmp_path, child):
+    words = unfinished_fit(place, tmp_path)
+    alive_in(tmp_path / "m.run", child)
+    child.kill()
+    child.wait()
+    command(*words[:-1], "0.1", "--overwrite")
+    assert not (tmp_path / "m.run").exists()
+
+
+def test_an_error_removes_no_run_that_was_there_before(place, tmp_path):
+    words = unfinished_fit(place, tmp_path)
+    for state in (tmp_path / "m.run").glob("state-*"):
+        state.unlink()
+    before = content(tmp_path)
+    _, complaint = command(*words, "--C", 3, "--resume", code=1)
+    assert "holds another run" in complaint and content(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["sweep", "path"])
+@pytest.mark.parametrize("held", ["run", "run/grid", "run/best", "the output"])
+@pytest.mark.parametrize("more", [[], ["--overwrite"]], ids=" ".join)
+def test_a_grid_under_way_is_not_removed(place, tmp_path, child, name, held, more):
+    out = tmp_path / "out"
+    grid = ["--grid", "C=0.1,1", "--folds", 2] if name == "sweep" else ["--C", "0.1,1"]
+    (out / "run").mkdir(parents=True)
+    (out / "run" / "mine").write_text("")
+    alive_in(out if held == "the output" else out / held, child)
+    if held == "the output":
+        (out / "lease").rename(out / ".lease")
+    before = content(out)
+    _, complaint = command(name, place / "shards", "-o", out, *grid, *more, code=1)
+    assert f"in use by process {child.pid} on " in complaint
+    assert content(out) == before
+
+
+def test_the_demo_and_jobs_leave_what_is_under_way(place, tmp_path, child):
+    alive_in(tmp_path / "demo", child)
+    (tmp_path / "demo" / "lease").rename(tmp_path / "demo" / ".lease")
+    (tmp_path / "demo" / "demo.json").write_text("{}")
+    alive_in(tmp_path / "job.run", child)
+    (tmp_path / "job.run" / "job.yaml").write_text("before")
+    (tmp_path / "job.yaml").write_text(
+        f"data: {{train: {place / 'shards'}}}\nrun: {{dir: {tmp_path / 'job.run'}}}\n"
+        f"outputs: {{model: {tmp_path / 'm'}}}\n"
+    )
+    before = content(tmp_path)
+    for words in (["demo", "--dir", tmp_path / "demo", "--rows", 1000], ["run", tmp_path / "job.yaml", "--overwrite"]):
+        _, complaint = command(*words, code=1)
+        assert f"in use by process {child.pid} on " in complaint
+    assert content(tmp_path) == before

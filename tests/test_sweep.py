@@ -507,3 +507,67 @@ def test_methods_on_the_command_line(shards, tmp_path):
     assert "arow" in command("inspect", tmp_path / "out")[0]
     command("sweep", *where, "--overwrite", "--grid", "algo=pa1,pa2", "--grid", "C=0.1,1")
     assert (tmp_path / "out" / "model.bigclf").exists()
+
+
+# Killed while the results are written, and finished
+
+
+class Killed(BaseException):
+    """Stands for a SIGKILL: nothing that cleans up may be needed."""
+
+
+GRIDS = {
+    "sweep": (["--grid", "C=0.1,1", "--folds", 2], ["model.bigclf", "results.csv", "results.json"]),
+    "path": (["--C", "0.1,1"], ["model-1.bigclf", "model-2.bigclf", "path.csv", "path.json"]),
+}
+
+
+def killed_after(monkeypatch, files, names, count):
+    """Raise ``Killed`` once ``count`` of the files ``names`` have been published."""
+    real, seen = files.os.replace, []
+
+    def replace(beside, path):
+        real(beside, path)
+        seen.extend([path] if os.path.basename(path) in names and "/run/" not in path else [])
+        if len(seen) == count and os.path.basename(path) in names:
+            raise Killed
+
+    monkeypatch.setattr(files.os, "replace", replace)
+
+
+@pytest.mark.parametrize(("name", "count"), [("sweep", 1), ("sweep", 2), ("sweep", 3), ("path", 1), ("path", 4)])
+def test_killed_between_the_files_of_its_results_it_is_finished(shards, tmp_path, monkeypatch, name, count):
+    from bigclf.data import files
+
+    grid, names = GRIDS[name]
+    words = [name, os.path.dirname(shards.files[0]), *grid, "-o"]
+    command(*words, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        killed_after(patch, files, names, count)
+        with pytest.raises(Killed):
+            command(*words, tmp_path / "out")
+    _, complaint = command(*words, tmp_path / "out", code=1)
+    assert "--resume goes on with it" in complaint
+    command(*words, tmp_path / "out", "--resume")
+    assert sorted(os.listdir(tmp_path / "out")) == sorted(os.listdir(tmp_path / "whole"))
+    for model in (n for n in names if n.endswith(".bigclf")):
+        assert bigclf.load(tmp_path / "out" / model).digest() == bigclf.load(tmp_path / "whole" / model).digest()
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_resuming_what_is_finished_returns_it(shards, tmp_path, monkeypatch, name):
+    grid, names = GRIDS[name]
+    words = [name, os.path.dirname(shards.files[0]), *grid, "-o", tmp_path / "out"]
+    told = json.loads(command(*words, "--json")[0])
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    with monkeypatch.context() as patch:
+        patch.setattr("bigclf.training.sweep.open_source", None)  # nothing is read again
+        patch.setattr("bigclf.training.path.open_source", None)
+        again = json.loads(command(*words, "--resume", "--json")[0])
+        assert again == told
+        assert "gap" in command(*words, "--resume", "--threads", 1)[0]
+    _, complaint = command(*words, "--resume", "--tol", "0.5", code=1)
+    assert "it differs in: tol: null -> 0.5" in complaint and "--overwrite" in complaint
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == before
+    (tmp_path / "out" / names[-1]).unlink()
+    assert "has no " in command(*words, "--resume", code=1)[1]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -20,7 +22,7 @@ TIMES_THE_BUDGET = 3.0  # how much larger than its budget the training data is, 
 BYTES_PER_ENTRY, ENTRIES_PER_ROW, TEXT_PER_ENTRY = 8, 79, 12.2
 N_FEATURES, SEED, TEST_SHARE = 100_000, 0, 0.05
 TOL, C, ONLINE_C = 1e-3, 1.0, 0.1
-MARK = "demo.json"
+MARK, LEASE = "demo.json", ".lease"
 TICK = 29  # columns before the text of a step
 COMPILED_BEFORE = 4.0  # seconds; compiling takes longer, finding the machine code does not
 
@@ -39,13 +41,32 @@ def command(directory: str, rows: int | None, memory: str, keep_text: bool, as_j
     """
     asked = f"--memory {memory}" + (f" --rows {rows}" if rows else "") + (" --keep-text" if keep_text else "")
     rows = rows or int(TIMES_THE_BUDGET * parse_bytes(memory) / (BYTES_PER_ENTRY * ENTRIES_PER_ROW))
-    with terminal.resumable(f"bigclf demo --dir {directory} {asked}"):
+    with terminal.resumable(f"bigclf demo --dir {directory} {asked}"), taken(directory):
         demo = Demo(directory, rows, memory, quiet=as_json)
         demo.run(keep_text)
     if as_json:
         terminal.emit_json(demo.told)
     else:
         show(demo)
+
+
+@contextlib.contextmanager
+def taken(directory: str) -> Iterator[None]:
+    """Hold the directory while inside.
+
+    Raises
+    ------
+    RunError : it is not of a demo, or another demo is under way there.
+    """
+    from bigclf.data import files
+    from bigclf.training.lease import holding
+
+    content = set(files.list_directory(directory)) - {LEASE}
+    if content and MARK not in content:
+        raise RunError(f"{directory}: not empty, and not of an earlier demo; name another with --dir")
+    files.make_directory(directory)
+    with holding(directory, LEASE):
+        yield
 
 
 class Demo:
@@ -76,10 +97,7 @@ class Demo:
         if self.told["memory"] < LEAST_MEMORY:
             least = format_bytes(LEAST_MEMORY)
             raise MemoryBudgetError(f"memory={self.memory} is too little for the demo; memory={least} would do")
-        content = files.list_directory(self.directory)
-        if content and MARK not in content:
-            raise RunError(f"{self.directory}: not empty, and not of an earlier demo; name another with --dir")
-        files.make_directory(self.directory)
+        content = set(files.list_directory(self.directory)) - {LEASE}
         mark = {"rows": self.rows, "features": N_FEATURES, "seed": SEED, "version": 1}
         if content and json.loads(files.read_text(self.path(MARK))) != mark:
             for name in ("train", "test"):
@@ -161,11 +179,11 @@ class Demo:
                   else "kernels made for this processor, once: later runs find them ready", seconds)  # fmt: skip
 
     def _fit(self, algo: str, dataset: Any, **options: Any) -> Any:
-        from bigclf.cli.fit import clear_run
         from bigclf.training import fit
+        from bigclf.training.run_directory import clear
 
         started, run_dir = time.perf_counter(), self.path(f"{algo}.run")
-        clear_run(run_dir)
+        clear(run_dir)
         options["bias"] = None if options.get("bias") == "none" else options.get("bias")
         progress = False if self.quiet else None
         with warnings.catch_warnings():

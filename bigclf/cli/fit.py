@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import click
@@ -81,6 +82,7 @@ def command(
     if report and files_exist(report) and not (overwrite or resume):
         raise RunError(f"{report}: exists; add --overwrite to replace it")
     prepare(model, run_dir, overwrite=overwrite, resume=resume)
+    begun_before = has_run(run_dir)
     if resume and not has_checkpoint(run_dir):
         terminal.say("note:", f"{run_dir}: no training to go on with, it begins anew", "yellow")
     keywords = fit_keywords(ctx, options)
@@ -105,8 +107,9 @@ def command(
             trained = fit_showing(rows, keywords)
             trained.save(model)
     except (click.UsageError, BigclfError) as error:
-        if own_directory and not isinstance(error, Interrupted | ClusterError) and not has_checkpoint(run_dir):
-            clear_run(run_dir)
+        may_go_on = begun_before or isinstance(error, Interrupted | ClusterError) or has_checkpoint(run_dir)
+        if own_directory and not may_go_on:
+            clear_away(run_dir)
         raise
     kept = not own_directory or can_go_on(trained)
     measured = None if test is None else measure(trained, test, bad)
@@ -116,7 +119,7 @@ def command(
     if report:
         write_report(trained, report, model, options["validate"])
     if not kept:
-        clear_run(run_dir)
+        clear_away(run_dir)
     if as_json:
         figures = {} if measured is None else {"evaluation": measured.to_dict()}
         terminal.emit_json({**summary(trained, model), "run_dir": run_dir if kept else None, **figures})
@@ -135,7 +138,11 @@ def keep_held_out(model: Any, share: float, measured: Any, paths: list[str]) -> 
     name = "mean_squared_error" if model.regression else "accuracy"
     model.facts["held_out"] = {"share": share, "n": measured.n, name: getattr(measured, name)}
     for path in paths:
-        model.save(path)
+        try:
+            model.save(path)
+        except OSError as error:  # the model is there, without this note
+            text = f"{path}: the figures on held-out rows were not added to it: {error.strerror or error}"
+            terminal.say("warning:", text, "yellow")
 
 
 def kept_model(run_dir: str) -> str:
@@ -163,24 +170,28 @@ def prepare(model: str, run_dir: str, *, overwrite: bool, resume: bool) -> None:
 
     Raises
     ------
-    RunError : the output exists, its directory cannot be written, or an earlier run lies there.
+    RunError : the output exists, its directory cannot be written, or an earlier run lies there or is under way.
     """
     from bigclf.data import files
+    from bigclf.training.lease import require_free
+    from bigclf.training.run_directory import clear
 
     if files.is_directory(model):
         raise RunError(f"{model}: a directory; name the file that the model goes to")
-    has_run = files.exists(files.join(run_dir, "run.json"))
+    there = has_run(run_dir)
+    if there and not (overwrite or resume):
+        require_free(run_dir)  # nobody is told to resume or replace a run that is under way
     if files.exists(model) and not overwrite:
-        own = has_run and is_of_run(model, run_dir)
+        own = there and is_of_run(model, run_dir)
         if not (resume and own):
-            raise RunError(f"{model}: exists; {what_to_do(model, run_dir, has_run, own, resume)}")
+            raise RunError(f"{model}: exists; {what_to_do(model, run_dir, there, own, resume)}")
     directory = files.parent_directory(model)
     files.make_directory(directory)
     files.probe_writable(directory)
-    if has_run and not resume:
+    if there and not resume:
         if not overwrite:
             raise RunError(f"{run_dir}: an earlier run; --resume goes on with it, --overwrite starts afresh")
-        clear_run(run_dir)
+        clear(run_dir)
 
 
 def is_of_run(model: str, run_dir: str) -> bool:
@@ -205,25 +216,27 @@ def what_to_do(model: str, run_dir: str, has_run: bool, own: bool, resume: bool)
     return f"there is no training in {run_dir} to go on with; --overwrite trains anew and replaces it"
 
 
-def clear_run(directory: str) -> None:
-    """Remove what a run wrote into its directory, and the directory when nothing else is in it."""
+def clear_away(run_dir: str) -> None:
+    """Remove what is left of a run that is over, unless another process has begun to work there."""
+    from bigclf.training.run_directory import clear
+
+    with contextlib.suppress(RunError):
+        clear(run_dir)
+
+
+def has_run(run_dir: str) -> bool:
     from bigclf.data import files
 
-    for name in files.list_directory(directory):
-        if name in RUN_FILES or name.startswith(("state-", "rows-")):
-            files.remove(files.join(directory, name))
-    if not files.list_directory(directory):
-        files.remove_tree(directory)
+    return files.exists(files.join(run_dir, "run.json"))
 
 
-def has_checkpoint(directory: str) -> bool:
-    from bigclf.data import files
+def has_checkpoint(run_dir: str) -> bool:
+    from bigclf.training.run_directory import checkpoints_in
 
-    return any(name.startswith("state-") for name in files.list_directory(directory))
+    return bool(checkpoints_in(run_dir))
 
 
 SMALL = 1_000_000  # bytes at the peak that are lost among those of interpreter and libraries
-RUN_FILES = ("run.json", "history.jsonl", "lease", "model.bigclf")
 _TEXT_TO_VALUE = {"params", "columns", "class_weight", "workers", "bias", "patience"}
 
 

@@ -9,7 +9,8 @@ import click
 from bigclf.cli import columns, terminal
 from bigclf.cli.evaluate import write_json
 from bigclf.cli.fit import fit_keywords
-from bigclf.cli.sweep import refuse_to_destroy, write_table
+from bigclf.cli.results import asked_of, clear_the_way
+from bigclf.cli.sweep import write_table
 from bigclf.units import format_seconds, plural
 
 FILES = ("path.json", "path.csv", "path.png")
@@ -25,7 +26,8 @@ LINES = 30  # weights that are drawn
 @terminal.memory_option
 @click.option("--tol", type=click.FloatRange(0, min_open=True), help="Stop each at this relative gap.")
 @click.option("--epochs", type=click.IntRange(1), help="Stop each after so many epochs.")
-@click.option("--resume", is_flag=True, help="Go on with an interrupted path of the same output.")
+@click.option("--resume", is_flag=True, help="Go on with an interrupted path of the same output; a finished one is"
+              " shown again.")
 @click.option("--checkpoint-every", type=click.FloatRange(0), metavar="SECONDS", help="Time between checkpoints.")
 @terminal.workers_option
 @click.option("--groups", type=click.IntRange(1), help="Virtual workers; recorded.")
@@ -48,7 +50,7 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
 
     overwrite, raw = options.pop("overwrite"), columns.Asked.taken(options)
     values = [terminal.number_or(text.strip()) for text in options.pop("C").strip("[] ").split(",")]
-    refuse_to_destroy(out, FILES, "path", overwrite=overwrite, resume=options["resume"])
+    before = clear_the_way(ctx, out, FILES, "path", overwrite=overwrite, resume=options["resume"])
     keywords = fit_keywords(ctx, options)
     keywords |= {"C": values, "run_dir": files.join(out, "run")}
     with terminal.usage_errors():
@@ -56,11 +58,16 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
         from bigclf.training.path import path, understood
 
         understood(arguments_of(path, keywords))
-    rows = raw.shards(list(data), keywords)
-    with terminal.resumable(terminal.command_line(ctx, resume=True)), terminal.usage_errors():
-        found = path(rows, **keywords)
-    written = write(found, out)
-    files.remove_tree(keywords["run_dir"])
+    if before is None:
+        asked = asked_of(ctx)
+        rows = raw.shards(list(data), keywords)
+        with terminal.resumable(terminal.command_line(ctx, resume=True)), terminal.usage_errors():
+            found = path(rows, **keywords)
+        written = write(found, out, asked)
+        files.remove_at_once(keywords["run_dir"])
+    else:
+        found = finished(out, before)
+        written = [name for name in paths_of(found, out) if files.exists(name)]
     if as_json:
         terminal.emit_json(found.as_json() | {"files": written})
     else:
@@ -69,17 +76,33 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
         ctx.exit(terminal.LIMITS)
 
 
-def write(found: Any, out: str) -> list[str]:
-    """The results as files; their paths."""
+def finished(out: str, told: dict[str, Any]) -> Any:
+    """The ``Path`` whose results are in ``out``; ``told``: what path.json says."""
+    from bigclf.data import files
+    from bigclf.model import load
+    from bigclf.training.path import Path
+
+    models = [load(files.join(out, f"model-{number}.bigclf")) for number in range(1, len(told["table"]) + 1)]
+    return Path(**told, models=models)
+
+
+def paths_of(found: Any, out: str) -> list[str]:
+    """Of the results: the files of ``FILES``, then a model for each value."""
     from bigclf.data import files
 
-    paths = [files.join(out, name) for name in FILES]
-    write_json(paths[0], found.as_json())
-    write_table(paths[1], found.table)
-    models = [files.join(out, f"model-{number}.bigclf") for number in range(1, len(found.models) + 1)]
+    models = [f"model-{number}.bigclf" for number in range(1, len(found.models) + 1)]
+    return [files.join(out, name) for name in (*FILES, *models)]
+
+
+def write(found: Any, out: str, asked: dict[str, Any]) -> list[str]:
+    """The results as files, path.json last: with it they are whole. Their paths."""
+    told, table, picture, *models = paths_of(found, out)
     for place, model in zip(models, found.models, strict=True):
         model.save(place)
-    return [*(paths if draw(found, paths[2]) else paths[:2]), *models]
+    drawn = [picture] if draw(found, picture) else []
+    write_table(table, found.table)
+    write_json(told, found.as_json() | {"asked": asked})
+    return [told, table, *drawn, *models]
 
 
 def draw(found: Any, path: str) -> bool:

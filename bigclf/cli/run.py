@@ -154,11 +154,13 @@ def run_step(step: Step, inner: click.Context, quiet: bool) -> dict[str, Any]:
 
 
 def keep_resolved(job: Job) -> None:
-    """Leave the job as it was run in its run directory."""
+    """Leave the job as it was run in its run directory; RunError while another process is at work there."""
     from bigclf.data import files
+    from bigclf.training.lease import require_free
 
     if job.run_dir:
         files.make_directory(job.run_dir)
+        require_free(job.run_dir)
         files.publish_text(files.join(job.run_dir, "job.yaml"), job.resolved())
 
 

@@ -9,7 +9,7 @@ import click
 from bigclf.cli import columns, terminal
 from bigclf.cli.evaluate import write_json
 from bigclf.cli.fit import fit_keywords
-from bigclf.errors import RunError
+from bigclf.cli.results import asked_of, clear_the_way
 from bigclf.units import format_seconds, plural
 
 FILES = ("results.json", "results.csv", "results.png", "model.bigclf")
@@ -43,7 +43,8 @@ NAMES = {"error": "error", "log_loss": "log loss", "mean_squared_error": "mean s
 @click.option("--tol", type=click.FloatRange(0, min_open=True), help="Stop each at this relative gap.")
 @click.option("--epochs", type=click.IntRange(1), help="Stop each after so many epochs.")
 @click.option("--seed", type=int, help="Seed of every random choice, the folds among them  [default: 0]")
-@click.option("--resume", is_flag=True, help="Go on with an interrupted sweep of the same output.")
+@click.option("--resume", is_flag=True, help="Go on with an interrupted sweep of the same output; a finished one is"
+              " shown again.")
 @click.option("--checkpoint-every", type=click.FloatRange(0), metavar="SECONDS", help="Time between checkpoints.")
 @terminal.workers_option
 @click.option("--groups", type=click.IntRange(1), help="Virtual workers; changes the result, and is recorded.")
@@ -69,7 +70,7 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
 
     overwrite, raw = options.pop("overwrite"), columns.Asked.taken(options)
     grid = grids_of(_pairs(options.pop("grid")))
-    prepare(out, overwrite=overwrite, resume=options["resume"])
+    before = clear_the_way(ctx, out, FILES, "sweep", overwrite=overwrite, resume=options["resume"])
     keywords = fit_keywords(ctx, options)
     again = terminal.command_line(ctx, resume=True)
     keywords |= {"grid": grid, "run_dir": files.join(out, "run")}
@@ -78,11 +79,16 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
         from bigclf.training.sweep import sweep, understood
 
         understood(arguments_of(sweep, keywords))
-    rows = raw.shards(list(data), keywords)
-    with terminal.resumable(again), terminal.usage_errors():
-        found = sweep(rows, **keywords)
-    written = write(found, out)
-    files.remove_tree(keywords["run_dir"])
+    if before is None:
+        asked = asked_of(ctx)
+        rows = raw.shards(list(data), keywords)
+        with terminal.resumable(again), terminal.usage_errors():
+            found = sweep(rows, **keywords)
+        written = write(found, out, asked)
+        files.remove_at_once(keywords["run_dir"])
+    else:
+        found, written = finished(out, before), [files.join(out, name) for name in FILES]
+        written = [path for path in written if files.exists(path)]
     if as_json:
         terminal.emit_json(found.as_json() | {"files": written})
     else:
@@ -124,45 +130,29 @@ def values_of(text: str) -> list[Any]:
     return [terminal.number_or(value.strip(" '\"")) for value in text.strip("[] ").split(",")]
 
 
-def prepare(out: str, *, overwrite: bool, resume: bool) -> None:
-    """Refuse what would destroy results or an unfinished sweep."""
-    refuse_to_destroy(out, FILES, "sweep", overwrite=overwrite, resume=resume)
-
-
-def refuse_to_destroy(out: str, names: tuple[str, ...], what: str, *, overwrite: bool, resume: bool) -> None:
-    """Make the directory, unless results of these names or an unfinished run are in it.
-
-    Raises
-    ------
-    RunError : results are there, or an earlier run that was not finished.
-    """
+def finished(out: str, told: dict[str, Any]) -> Any:
+    """The ``Sweep`` whose results are in ``out``; ``told``: what results.json says."""
     from bigclf.data import files
+    from bigclf.training.fitting import known_again
+    from bigclf.training.sweep import Sweep
 
-    run_dir = files.join(out, "run")
-    there = [name for name in names if files.exists(files.join(out, name))]
-    if there and not overwrite:
-        raise RunError(f"{files.join(out, there[0])}: exists; add --overwrite to replace it")
-    if files.is_directory(run_dir) and not resume:
-        if not overwrite:
-            raise RunError(f"{run_dir}: an earlier {what}; --resume goes on with it, --overwrite starts afresh")
-        files.remove_tree(run_dir)
-    files.make_directory(out)
-    files.probe_writable(out)
+    best = told.pop("best")
+    return Sweep(**told, best_model=None if best is None else known_again(files.join(out, "model.bigclf"), []))
 
 
-def write(found: Any, out: str) -> list[str]:
-    """The results as files; their paths."""
+def write(found: Any, out: str, asked: dict[str, Any]) -> list[str]:
+    """The results as files, results.json last: with it they are whole. Their paths."""
     from bigclf.data import files
 
     paths = {name: files.join(out, name) for name in FILES}
-    write_json(paths["results.json"], found.as_json())
-    write_table(paths["results.csv"], found.flat())
     if found.best_model is None:
         del paths["model.bigclf"]
     else:
         found.best_model.save(paths["model.bigclf"])
     if not draw(found, paths["results.png"]):
         del paths["results.png"]
+    write_table(paths["results.csv"], found.flat())
+    write_json(paths["results.json"], found.as_json() | {"asked": asked})
     return list(paths.values())
 
 

@@ -15,6 +15,7 @@ import io
 import itertools
 import json
 import os
+import re
 import secrets
 import shutil
 import tempfile
@@ -485,6 +486,25 @@ def publish_bytes(path: PathLike, data: bytes, mode: int = 0o666) -> None:
         file.write(data)
 
 
+def publish_tensors(path: PathLike, tensors: dict[str, np.ndarray], metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file that is seen whole or not at all.
+
+    Raises
+    ------
+    OSError : with the reason of the system and ``path``, such as a full disk.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    with publishing(path) as beside:
+        try:
+            save_file(tensors, beside, metadata=metadata)
+        except SafetensorError as error:  # the library says the system's number in words alone
+            if (number := re.search(r"os error (\d+)", str(error))) is None:
+                raise
+            raise OSError(int(number[1]), os.strerror(int(number[1])), os.fspath(path)) from None
+
+
 def publish_text(path: PathLike, text: str) -> None:
     publish_bytes(path, text.encode("utf-8"))
 
@@ -640,6 +660,18 @@ def remove(path: PathLike) -> None:
         return
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
+
+
+def remove_at_once(path: PathLike) -> None:
+    """Remove a local directory so that a kill leaves all of it under its name, or nothing; a store's file by file."""
+    if is_remote(path):
+        remove_tree(path)
+        return
+    gone = os.path.join(parent_directory(path), f".{base_name(path)}.removed")
+    remove_tree(gone)  # of one that was killed
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(path, gone)
+    remove_tree(gone)
 
 
 def clear_directory(path: PathLike, keep: Iterable[str] = ()) -> None:

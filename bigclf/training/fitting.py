@@ -469,7 +469,7 @@ def _train(
             if history:
                 directory.record(history[-1], now=True)
             model.facts |= {"limits": limits, "run": directory.run}
-            model.save(directory.file("model.bigclf"))
+            directory.keep(model)
         result.memory["peak"] = max(result.memory["peak"], peak.peak)  # making and writing the model, too
     if not result.converged:
         warn_of_limits(result, options)
@@ -605,18 +605,22 @@ def _finished(directory: RunDirectory, limits: dict[str, Any], tol: float | None
     path = directory.file("model.bigclf")
     if not files.exists(path):
         return None
-    model = load(path)
+    model = known_again(path, directory.history())
     same = model.facts.get("limits") == limits and model.facts.get("tol") == tol
-    if model.facts.get("stopped") in ("tolerance", "settled") or same:
-        held = json.loads(json.dumps(model.facts))
-        model.result_ = Result(
-            directory.history(), model.certificate, held["progressive"], held["plan"], bool(held["converged"]),
-            held["reads"], held["epochs"], held["seconds"], held["memory"], held["stopped"], held["mistakes"],
-            held["bytes_read"], held["warnings"],
-            held.get("repeatable", True), held.get("chosen", ""),
-        )  # fmt: skip
-        return model
-    return None
+    return model if model.facts.get("stopped") in ("tolerance", "settled") or same else None
+
+
+def known_again(path: str, history: list[dict[str, Any]]) -> Model:
+    """The model in a file, with the ``result_`` of its training as far as its facts have that."""
+    model = load(path)
+    held = json.loads(json.dumps(model.facts))
+    model.result_ = Result(
+        history, model.certificate, held["progressive"], held["plan"], bool(held["converged"]),
+        held["reads"], held["epochs"], held["seconds"], held["memory"], held["stopped"], held["mistakes"],
+        held["bytes_read"], held["warnings"],
+        held.get("repeatable", True), held.get("chosen", ""),
+    )  # fmt: skip
+    return model
 
 
 class _Silent:

@@ -17,7 +17,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from bigclf.data import files
@@ -61,6 +61,12 @@ class Lease:
     def held(self) -> bool:
         return self._stop is not None
 
+    def require_free(self) -> None:
+        """Look whether another process holds the lease; RunError, as of ``acquire``, where one does."""
+        owner = self.owner()
+        if owner is not None and not self.held:
+            self._require_dead(owner)
+
     def acquire(self) -> None:
         """Take the lease, and keep it fresh from a thread until ``release``.
 
@@ -70,9 +76,7 @@ class Lease:
         """
         if self.held:
             return
-        owner = self.owner()
-        if owner is not None:
-            self._require_dead(owner)
+        self.require_free()
         self._token, self._beats, self.lost = secrets.token_hex(8), 0, None
         self._write()
         self.check()  # two that begin at the same moment: the one that wrote first learns of the other
@@ -172,6 +176,32 @@ class Lease:
             except RunError as error:
                 log.warning("%s", error)
                 return
+
+
+@contextlib.contextmanager
+def holding(directory: Any, name: str = "lease") -> Iterator[None]:
+    """Hold the lease ``name`` in ``directory`` while inside.
+
+    Raises
+    ------
+    RunError : another process holds it.
+    """
+    lease = Lease(files.join(files.absolute(directory), name))
+    try:
+        lease.acquire()
+        yield
+    finally:
+        lease.release()
+
+
+def require_free(directory: Any) -> None:
+    """RunError where a process holds the lease in ``directory`` or in a directory of it."""
+    directory = files.absolute(directory)
+    for name in files.list_directory(directory):
+        if name == "lease":
+            Lease(files.join(directory, name)).require_free()
+        elif files.exists(files.join(directory, name, "lease")):
+            Lease(files.join(directory, name, "lease")).require_free()
 
 
 def signature() -> dict[str, Any]:

@@ -23,7 +23,7 @@ from bigclf.data import files
 from bigclf.data.shards import sealed, unsealed
 from bigclf.errors import ModelFormatError, RunError, masked
 from bigclf.model import read_tensors
-from bigclf.training.lease import Lease
+from bigclf.training.lease import Lease, holding
 from bigclf.training.tensors import checksum, filed_array, read_head, write_tensors
 from bigclf.training.visit import RowFile, settled_rows
 
@@ -32,6 +32,7 @@ VERSION = 1
 STATE = re.compile(r"state-(\d{8})-(\d{6})\.safetensors")
 HISTORY_SECONDS = 0.1  # at most ten records a second
 KEPT = 2
+RUN_FILES = ("run.json", "history.jsonl", "model.bigclf")
 
 
 class Checkpoint:
@@ -149,6 +150,16 @@ class RunDirectory:
             self._try("history", lambda: files.publish_text(self.file("history.jsonl"), text))
         return records
 
+    def keep(self, model: Any) -> None:
+        """Write the model the run came to; a full disk costs this copy only, never the answer.
+
+        Raises
+        ------
+        RunError : another process has taken the directory over.
+        """
+        self._lease.check()
+        self._try("model.bigclf", lambda: model.save(self.file("model.bigclf")))
+
     # Checkpoints
 
     def save(self, checkpoint: Checkpoint, epoch: int, segment: int) -> bool:
@@ -191,7 +202,7 @@ class RunDirectory:
 
     def checkpoints(self) -> list[str]:
         """Names of the state files, newest first."""
-        return sorted((n for n in files.list_directory(self.path) if STATE.fullmatch(n)), reverse=True)
+        return checkpoints_in(self.path)
 
     def newest(self, groups: int, filed: bool = False) -> Checkpoint | None:
         """The newest checkpoint that is whole; damaged ones are passed over with a warning. ``filed`` : see
@@ -260,7 +271,7 @@ class RunDirectory:
             write()
         except OSError as error:
             self.failed_writes += 1
-            log.warning("%s not written: %s", what, error)
+            log.warning("%s not written in %s: %s", what, self.path, error.strerror or error)
 
 
 def publish_arrays(path: str, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> str:
@@ -319,6 +330,30 @@ def load_rows(path: str, digest: str, steps: tuple[float, ...], filed: bool = Fa
     if found != digest:
         raise ModelFormatError(f"{path} is not the one that was written")
     return settled_rows(held, steps)
+
+
+def clear(path: Any) -> None:
+    """Remove what a run wrote into its directory, and the directory when nothing else is in it.
+
+    Raises
+    ------
+    RunError : another process is at work there; nothing is removed.
+    """
+    if not files.is_directory(path):
+        return
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # a full disk has no room for a lease, and what is here is what fills it
+            stack.enter_context(holding(path))
+        for name in files.list_directory(path):
+            if name in RUN_FILES or name.startswith(("state-", "rows-")):
+                files.remove(files.join(path, name))
+    if not files.list_directory(path):
+        files.remove_tree(path)
+
+
+def checkpoints_in(path: Any) -> list[str]:
+    """Names of the state files in a directory, newest first."""
+    return sorted((name for name in files.list_directory(path) if STATE.fullmatch(name)), reverse=True)
 
 
 def groups_before(path: Any) -> int | None:

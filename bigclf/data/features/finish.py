@@ -413,10 +413,8 @@ def is_columns(features: Mapping[str, Any] | None) -> bool:
 
 def save(learned: Learned, directory: str) -> None:
     """Write the arrays into the directory of the shards."""
-    from safetensors.numpy import save_file
-
-    with files.publishing(files.join(directory, FILE)) as beside:
-        save_file({name: np.ascontiguousarray(array) for name, array in learned._asdict().items()}, beside)
+    arrays = {name: np.ascontiguousarray(array) for name, array in learned._asdict().items()}
+    files.publish_tensors(files.join(directory, FILE), arrays)
 
 
 def load(features: Mapping[str, Any], directory: str) -> Learned:

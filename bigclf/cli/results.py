@@ -1,0 +1,96 @@
+"""Directories of results (``sweep``, ``path``): one process at a time, and what is finished is told from what is not.
+
+The last file that is written names the command line it came from; after it the run directory goes. So where there is a
+run directory there is something to go on with, and where there is none the results are whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import click
+
+from bigclf.cli import terminal
+from bigclf.errors import BigclfError, RunError
+
+LEASE = ".lease"
+HOW_NOT_WHAT = ("out", "memory", "resume", "checkpoint_every", "workers", "patience", "threads", "local_dir",
+                "overwrite", "as_json")  # fmt: skip
+
+
+def take(ctx: click.Context, out: str) -> None:
+    """Make the directory ``out`` and hold it until the command ends.
+
+    Raises
+    ------
+    RunError : it cannot be written, or another process is at work there.
+    """
+    from bigclf.data import files
+    from bigclf.training.lease import holding
+
+    files.make_directory(out)
+    files.probe_writable(out)
+    ctx.with_resource(holding(out, LEASE))
+
+
+def asked_of(ctx: click.Context) -> dict[str, Any]:
+    """What the results of a command depend on: its options, and the files of its data by name, size and time."""
+    told = {name: value for name, value in ctx.params.items() if name not in HOW_NOT_WHAT and value is not None}
+    return {**terminal.plain(told), "files": _mark(ctx.params["data"])}  # type: ignore[dict-item]
+
+
+def _mark(data: tuple[str, ...]) -> str | None:
+    """None for what is no file of its own, such as a part of an archive."""
+    from bigclf.data import files
+
+    try:
+        known = [(files.base_name(path), *files.status(path)) for path in files.expand(data)]
+    except (OSError, BigclfError):
+        return None
+    return hashlib.blake2b(json.dumps(known).encode(), digest_size=16).hexdigest()
+
+
+def clear_the_way(
+    ctx: click.Context, out: str, names: tuple[str, ...], what: str, *, overwrite: bool, resume: bool
+) -> dict[str, Any] | None:
+    """Take the directory; what the first of the files ``names`` holds where ``resume`` finds it finished, else None.
+
+    Raises
+    ------
+    RunError : results are there, or an earlier run that was not finished; another process is at work there.
+    """
+    from bigclf.data import files
+    from bigclf.training.lease import require_free
+
+    take(ctx, out)
+    run_dir = files.join(out, "run")
+    there = [name for name in names if files.exists(files.join(out, name))]
+    begun = files.is_directory(run_dir)
+    if begun and not resume:
+        require_free(run_dir)
+        if not overwrite:
+            raise RunError(f"{run_dir}: an earlier {what}; --resume goes on with it, --overwrite starts afresh")
+        files.remove_at_once(run_dir)
+    if there and not overwrite and not begun:
+        return finished(ctx, out, names[0], there[0], what, resume)
+    return None
+
+
+def finished(ctx: click.Context, out: str, last: str, first: str, what: str, resume: bool) -> dict[str, Any]:
+    """What the file ``last`` says of results that are whole; RunError where they are not those of this command."""
+    from bigclf.data import files
+    from bigclf.training.run_directory import differences
+
+    if not resume:
+        raise RunError(f"{files.join(out, first)}: exists; add --overwrite to replace it")
+    try:
+        told: dict[str, Any] = json.loads(files.read_text(files.join(out, last)))
+        before = told.pop("asked")
+    except (OSError, ValueError, KeyError, TypeError):
+        raise RunError(f"{out}: has no {what} to go on with; add --overwrite to replace what is there") from None
+    if lines := differences(before, asked_of(ctx)):
+        raise RunError(f"{out}: holds another {what}; it differs in: {'; '.join(lines)}; name another output, or add "
+                       "--overwrite to replace it")  # fmt: skip
+    return told
