@@ -105,6 +105,28 @@ def test_winnow2_multiplies_and_compares_with_the_threshold():
         np.testing.assert_allclose(found / found[-1], np.append(w, -limit) / -limit, rtol=1e-10)
 
 
+@pytest.mark.parametrize("threshold", [None, 3.3])
+def test_the_bias_of_winnow2_is_a_column_of_ones_whatever_the_largest_value(threshold):
+    """The constant counted as 1 in w.x / X, but moved by 1 / X."""
+    x, y = random_rows(150, 12, noise=0.5)
+    x.data *= 7
+    weights = np.random.default_rng(0).choice([0.5, 1.0, 3.0], 150)
+    setting, state = made(WINNOW2, 12, bias="feature", alpha=1.37, threshold=threshold)
+    block = block_of(x, y, weights)
+    counts = setting.kernel()(block, np.arange(150), state, (), setting.params(), np.zeros(150))
+    rows = np.hstack([dense(block, 12), np.ones((150, 1))])
+    theta, largest, mistakes, limit = np.zeros(13), 1.0, 0, threshold or 12
+    for row, label, weight in zip(rows, y, weights, strict=True):
+        now = max(largest, np.abs(row).max())
+        theta, largest = theta * (largest / now), now
+        if label * (np.exp(theta) @ row / largest - limit) <= 0:
+            theta, mistakes = theta + np.log(1.37) * weight * label * row / largest, mistakes + 1
+    assert counts.mistakes == mistakes > 20 and largest > 7
+    found, w = setting.weights(state), np.exp(theta) / largest
+    expected = np.append(w[:12], w[12] - limit)
+    np.testing.assert_allclose(found / found[0], expected / expected[0], rtol=1e-9)
+
+
 def test_winnows_mistakes_stay_below_the_bound_and_grow_with_the_logarithm_of_the_features():
     """2 X^2 ln n / gamma^2 with eta = gamma / X (Littlestone 1988; n counts mirror images), on 30 sets; for weights not
     below 0 the rows are turned so that u is not."""

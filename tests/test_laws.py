@@ -4,6 +4,7 @@ import importlib
 import json
 import pkgutil
 import re
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -553,6 +554,33 @@ def test_what_a_method_does_not_have_is_refused_by_name(method):
         choice = {"loss": None, "penalty": None, "bias": None, name: value}
         with pytest.raises((ValueError, TypeError), match=f"{name}='{value}'"):
             resolve(method.name, given={}, **choice)
+
+
+WITH_LOSSES = [m.name for m in METHODS.values() if m.certificate and m.losses]
+
+
+@pytest.mark.parametrize("name", WITH_LOSSES)
+@pytest.mark.parametrize("epochs", [1, 2, 9])
+def test_the_dual_bound_of_losses_is_never_below_zero(name, epochs):
+    """D(0) = 0: a gap is at most 1, whatever C is and however early a run stops."""
+    x, y = random_rows(60, 8)
+    method = METHODS[name]
+    y = (np.arange(60) + y).astype(int) % 3 if method.all_classes else y
+    how = {"multiclass": "native"} if method.all_classes else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = fit(x, y, algo=name.removesuffix("_mc"), C=1e20, epochs=epochs, tol=1e-12, progress=False, **how)
+    found = model.result_.certificate
+    if found is not None:
+        assert 0 <= found["dual"] <= found["primal"] * (1 + 1e-9) and 0 <= found["gap"] <= 1
+    assert found is not None or epochs < 3  # of passes of the start nothing is certified
+    assert all(r["gap"] <= 1 and r["dual"] >= 0 for r in model.result_.history if "gap" in r)
+
+
+def test_printed_rules_state_what_bounds_a_step_and_what_shrinks():
+    assert "(1 - eta_t lam) w" in METHODS["sgd"].formula and "at most the rate" in METHODS["sgd"].formula
+    assert "truncate" in METHODS["sgd"].formula
+    assert "(1 - lam / D) w" in METHODS["sgd_newton"].formula
 
 
 def test_every_method_says_what_it_is():

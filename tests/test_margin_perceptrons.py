@@ -210,3 +210,16 @@ def test_mixed_weights_have_their_own_length(case):
     w = case.weights(mixed)
     np.testing.assert_allclose(w, (40 * copies[0].weights + 50 * copies[1].weights) / 90, rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(mixed.square[0], w @ w, rtol=1e-12)
+
+
+# The end of a run
+
+
+def test_the_perceptron_with_dynamic_margin_ends_with_an_epoch_that_moves_nothing():
+    x, y, _, _ = separable_rows(n_features=4, seed=3)
+    model = fit(x, y, algo="pdm", bias=None, epochs=3000, progress=False)
+    result = model.result_
+    assert result.stopped == "settled" and 2 < result.epochs < 3000
+    assert [r["updates"] == 0 for r in result.history] == [False] * (result.epochs - 1) + [True]
+    further = fit(x, y, algo="pdm", bias=None, epochs=1, init=model, progress=False)
+    assert further.result_.mistakes == 0

@@ -69,6 +69,15 @@ def test_groups_and_rows_in_another_order_come_to_the_same_margin_and_resumed_ru
     assert again.coef_.tobytes() == whole.coef_.tobytes() and again.intercept_ == whole.intercept_
 
 
+@pytest.mark.parametrize("bias", ["free", "feature"])
+def test_a_run_of_one_read_has_the_weights_of_the_rows_it_kept(bias):
+    x, y = votes(600)
+    with pytest.warns(bigclf.errors.ConvergenceWarning, match="not converged"):
+        model = fit(x, y, algo="memma_blocks", eps=0.03, bias=bias, buffer=50, epochs=1)
+    assert 0.5 < np.abs(model.coef_).sum() <= 1 + 1e-12 and model.result_.certificate is None
+    assert (model.predict(x) == y).mean() > 0.7
+
+
 def test_rows_that_no_weights_separate_are_told_of():
     x, y = votes(400, wrong=20)
     result = fit(x, y, algo="memma_blocks", eps=0.05, bias="free").result_

@@ -5,10 +5,11 @@ separates the rows: u.w >= gamma_d t. So a row is learned from until its margin 
 
     y w.x <= (1-eps) ||w||^2 / t:   w <- w + y x
 
-Once no row moves w, every margin y w.x / ||w|| is more than (1-eps) gamma_d. Of a row of weight c the step is c y x and
-t grows by c, which keeps the bound. It stands for its authors' Margitron too (arXiv 0805.2752; IEEE
-TNN 2011), a family of the same updates on another condition, the perceptron with margin among them, which also comes to
-any part of gamma_d that is asked for: its condition has not been confirmed from a source, so no method has its name.
+An epoch in which no row moves w ends the run: every margin y w.x / ||w|| is then more than (1-eps) gamma_d. Of a row of
+weight c the step is c y x and t grows by c, which keeps the bound. It stands for its authors' Margitron too (arXiv
+0805.2752; IEEE TNN 2011), a family of the same updates on another condition, the perceptron with margin among them,
+which also comes to any part of gamma_d that is asked for: its condition has not been confirmed from a source, so no
+method has its name.
 """
 
 from __future__ import annotations

@@ -552,8 +552,10 @@ def _merge(shared: Shared, hand: Hand, side: int, rows: list[int], params: Param
 
 
 def weights(shared: Shared, params: Params) -> np.ndarray:
-    """p (of signed weights p+ - p-) and b [feature + 1] of the largest margin that was read."""
-    return shared.weights
+    """p (of signed weights p+ - p-) and b [feature + 1] of the largest margin that was read; those of the rows at hand
+    while no read has measured any."""
+    unread = shared.numbers[0, MARGIN] == -np.inf and shared.numbers[0, BEGUN]
+    return shared.p.astype(shared.weights.dtype) if unread else shared.weights
 
 
 def told(shared: Shared, params: Params) -> dict[str, float]:

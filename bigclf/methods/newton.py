@@ -232,7 +232,7 @@ def gradient(shared: Any, params: Params) -> tuple[np.ndarray, float]:
 
 def bound(loss: int, shared: Any, params: Params, value: float, steep: float) -> float:
     """The dual objective at the dual variables of the point where P = ``value`` and ||g||^2 = ``steep``."""
-    return balanced(loss, shared) if params.free else value - 0.5 * steep
+    return balanced(loss, shared) if params.free else max(0.0, value - 0.5 * steep)  # D(0) = 0
 
 
 def judged(loss: int, shared: Any, params: Params) -> tuple[np.ndarray, float, float, Step]:

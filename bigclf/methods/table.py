@@ -352,7 +352,9 @@ _GRADIENT = (
         "sgd",
         "stochastic gradient descent",
         "Bottou, COMPSTAT 2010; l1: Langford, Li, Zhang, JMLR 2009",
-        "w <- (1 - eta_t lam) w - eta_t loss'(y w.x) y x,  eta_t = eta0 / (1 + lam eta0 t)",
+        "w <- (1 - eta_t lam) w - r loss'(y w.x) y x,  eta_t = eta0 / (1 + lam eta0 t),  r = eta_t, at most the rate "
+        "that takes the row's own loss to its least (squared losses, tubes);  "
+        "l1: w <- truncate(w - r loss' y x, eta_t lam)",
         params=(LAM, ETA0, EPSILON),
         penalties=("l2", "l1"),
         shared=sgd.shared,
@@ -445,7 +447,8 @@ _GRADIENT = (
         "sgd_newton",
         "diagonal Newton steps (second-order stochastic gradient descent)",
         "Becker and LeCun, 1989; Bordes, Bottou, Gallinari, JMLR 2009",
-        "w <- w - (loss'(m) / (1 + loss''(m) x'D^-1 x)) D^-1 y x;  D_j <- D_j + loss''(m) x_j^2 + lam",
+        "D <- D + lam;  w <- (1 - lam / D) w;  w <- w - (loss'(m) / (1 + loss''(m) x'D^-1 x)) D^-1 y x;  "
+        "D_j <- D_j + loss''(m) x_j^2",
         params=(LAM, Param("eta0", 1.0, 0.0, 1e30, "1 over the second derivative to begin with", open_low=True)),
         losses=("logistic", "squared_hinge", "squared"),
         shared=diagonal_newton.shared,
@@ -922,6 +925,7 @@ _METHODS = (
         update=lambda loss: pdm.dynamic_margin_perceptron,
         place=pdm.begin_with,
         finish=pdm.finish,
+        settles=True,
         mixings=by_shares(MEASURED),
         weight_meaning="multiplies the step",
     ),

@@ -14,6 +14,8 @@ separates by gamma cause at most 2 X^2 ln(n) / gamma^2 mistakes with eta = gamma
 Of the normalised forms a mistake is known by signs alone and those do not need the sum. Each row divides by the largest
 exponential among its own features, so that nothing overflows, and a mistake costs the row's entries.
 
+The constant feature of a bias is divided by X as every value is: it is a column of ones.
+
 X is the largest value seen so far. When a larger one comes theta shrinks, as if it had been known from the start.
 """
 
@@ -147,7 +149,7 @@ def winnow2(block, order, shared, rows, params, scores):  # type: ignore[no-unty
         for p in range(block.indptr[i], block.indptr[i + 1]):
             m += math.exp(np.float64(theta[block.indices[p]]) - most) * entry(block, i, p) / largest[0]
         if params.bias > 0:
-            m += math.exp(np.float64(theta[last]) - most)
+            m += math.exp(np.float64(theta[last]) - most) / largest[0]
         if y * m <= 0:
             step = rate * block.weights[i] * y / largest[0]
             axpy(step, block, i, theta)
@@ -175,7 +177,7 @@ def threshold_weights(shared: Shared, params: Threshold) -> np.ndarray:
     limit = math.log(params.threshold or max(1.0, theta.size - 1))
     most = max(limit, float(theta.max()))
     w = np.exp(theta - most) / shared.largest[0]
-    w[-1] = params.bias * np.exp(theta[-1] - most) - np.exp(limit - most)
+    w[-1] = params.bias * w[-1] - np.exp(limit - most)
     return np.asarray(w, shared.weights.dtype)
 
 

@@ -469,7 +469,7 @@ class Run:
         primal, dual = objectives(figures.primal, figures.dual, weights, part.dual)
         if not (math.isfinite(primal) and math.isfinite(dual)):
             raise DataError(OVERFLOW)
-        status.accept(primal, dual, weights, self.reads, tol, keep)
+        status.accept(primal, max(0.0, dual), weights, self.reads, tol, keep)  # D(0) = 0 is always a bound
         if primal > 0 and 0 < status.estimate < np.inf:
             status.truth = max(TRUTH_OF_SET, (primal - dual) / primal / status.estimate)
         status.optimism = optimism(primal, dual, status.estimate)

@@ -746,7 +746,7 @@ class Learner:
         """
         assert self.start is not None and self.dual_weights is not None
         primal, dual = self.certificate()
-        best, bound = min(primal, known[0]), max(dual, known[1])
+        best, bound = min(primal, known[0]), max(0.0, dual, known[1])  # D(0) = 0
         if best <= 0 or max(0.0, best - bound) / best <= tol:
             return True
         self.certified = self.shared.weights.copy()
