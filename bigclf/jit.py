@@ -1,8 +1,7 @@
 """The one place that knows numba: options, the cache directory, and the small inlined helpers of every kernel.
 
 A kernel is decorated with ``@kernel``. With ``NUMBA_DISABLE_JIT=1`` everything here and above runs as plain Python.
-Machine code is kept on disk (``bigclf/kernel_cache.py``), in a directory named by a digest of the package's sources:
-numba itself only watches the file a kernel stands in and would run old helpers after an edit to this file.
+Machine code is kept on disk (``bigclf/kernel_cache.py``), under a digest of the sources it is made of.
 """
 
 from __future__ import annotations
@@ -12,14 +11,34 @@ import functools
 import hashlib
 import logging
 import math
-import os
-import stat
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
+
+import numba
+import numpy as np
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from bigclf.inlining import Pipeline
+from bigclf.kernel_cache import KernelCache, kernel_cache
+from bigclf.kernel_cache import cache_home as cache_home
+from bigclf.lanes import (
+    BYTE,
+    FIRST,
+    LANES,
+    SECOND,
+    dot_lanes,
+    dot_lanes_ahead,
+    element,
+    hint,
+    step_lanes,
+    step_lanes_alike,
+    sum_lanes,
+    sum_lanes_ahead,
+)
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 log = logging.getLogger("bigclf")
@@ -35,62 +54,6 @@ def sources_digest() -> str:
         digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
-
-def cache_home() -> Path:
-    """``$BIGCLF_CACHE_DIR``, else the user's cache directory, else (not writable) a temporary one."""
-    home = os.environ.get("BIGCLF_CACHE_DIR")
-    path = Path(home) if home else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bigclf"
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        if os.access(path, os.W_OK):
-            return path
-    except OSError:
-        pass
-    return _temporary_home()
-
-
-@functools.cache
-def _temporary_home() -> Path:
-    """A directory of this user's own: code is loaded from there, and anybody may make names in /tmp."""
-    path = Path(tempfile.gettempdir()) / f"bigclf-{os.getuid()}"
-    with contextlib.suppress(FileExistsError):
-        path.mkdir(mode=0o700, parents=True)
-    found = path.lstat()
-    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
-        return path
-    log.warning("%s is another user's or open to others: using a new directory", path)
-    return Path(tempfile.mkdtemp(prefix="bigclf-"))
-
-
-def kernel_cache() -> Path:
-    """Directory of the compiled kernels of exactly these sources."""
-    return cache_home() / "kernels" / sources_digest()
-
-
-if "NUMBA_CACHE_DIR" not in os.environ:  # before numba is imported: it reads the name once
-    os.environ["NUMBA_CACHE_DIR"] = str(kernel_cache())
-
-import numba  # noqa: E402
-import numpy as np  # noqa: E402
-from numba.core import cgutils, types  # noqa: E402
-from numba.extending import intrinsic  # noqa: E402
-
-from bigclf.inlining import Pipeline  # noqa: E402
-from bigclf.kernel_cache import KernelCache  # noqa: E402
-from bigclf.lanes import (  # noqa: E402
-    BYTE,
-    FIRST,
-    LANES,
-    SECOND,
-    dot_lanes,
-    dot_lanes_ahead,
-    element,
-    hint,
-    step_lanes,
-    step_lanes_alike,
-    sum_lanes,
-    sum_lanes_ahead,
-)
 
 INTERPRETED = bool(numba.config.DISABLE_JIT)
 _compiled: list[Any] = []  # every kernel and routine
@@ -161,7 +124,7 @@ def compiling(patience: float = 300.0) -> Iterator[None]:
     and wants it again, kernel after kernel, comes behind those who waited meanwhile.
     """
     global _patient
-    directory = Path(os.environ["NUMBA_CACHE_DIR"])
+    directory = kernel_cache()
     with contextlib.ExitStack() as held:
         waits = held.enter_context(_said_if_long())
         try:

@@ -1,5 +1,10 @@
 """Compiled code on disk that can be trusted: numba's own files with a checksum each, a pair of them a signature.
 
+The directory and its names are bigclf's own, whatever was imported first: numba chooses its directory when it is
+imported, and watches only the file a function stands in. Here a name holds a digest of every source that can end in
+the machine code: the kernel's module and what it imports of this package, transitively. An edited helper recompiles
+all that use it; an edited help text recompiles nothing.
+
 numba reads back what it finds. A cut or changed file is an exception in the first call, a crash of the process, or
 other machine code than was compiled; and where several processes fill an empty cache at once, the index of one may name
 the code of another. Here every file ends in a checksum of all before it, a file that does not agree is removed and its
@@ -10,19 +15,171 @@ wants what another process is compiling waits for it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import io
 import logging
 import os
+import re
+import stat
+import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+import llvmlite
+import numba
+import numpy as np
+from numba.core import config
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
 
 log = logging.getLogger("bigclf")
+PACKAGE = Path(__file__).parent
 SEAL = 16  # bytes
 PATIENCE = 120.0  # seconds to wait for a process that compiles the same: it may be frozen
+
+
+# Where it is kept
+
+
+def cache_home() -> Path:
+    """``$BIGCLF_CACHE_DIR``, else the user's cache directory, else (not writable) a temporary one."""
+    home = os.environ.get("BIGCLF_CACHE_DIR")
+    path = Path(home) if home else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bigclf"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if os.access(path, os.W_OK):
+            return path
+    except OSError:
+        pass
+    return _temporary_home()
+
+
+@functools.cache
+def _temporary_home() -> Path:
+    """A directory of this user's own: code is loaded from there, and anybody may make names in /tmp."""
+    path = Path(tempfile.gettempdir()) / f"bigclf-{os.getuid()}"
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700, parents=True)
+    found = path.lstat()
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
+        return path
+    log.warning("%s is another user's or open to others: using a new directory", path)
+    return Path(tempfile.mkdtemp(prefix="bigclf-"))
+
+
+def kernel_cache() -> Path:
+    """Directory of the compiled kernels: ``$NUMBA_CACHE_DIR``, else one in ``cache_home()``."""
+    return Path(os.environ.get("NUMBA_CACHE_DIR") or _own_cache())
+
+
+@functools.cache
+def _own_cache() -> Path:
+    """Chosen once: kernels of one process lie in one place."""
+    return cache_home() / "kernels"
+
+
+# What it is made of
+
+# "from bigclf.a import b, c" and "import bigclf.a" at the left margin: inside a function they name no kernel's globals
+IMPORTED = re.compile(r"^(?:from (bigclf[\w.]*) import (\([^)]*\)|.*)|import (bigclf[\w.]*))", re.MULTILINE)
+BESIDE = re.compile(r"#.*| as \w+")  # no names of what is imported
+CHOICES = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "USING_SVML",
+           "LLVM_REFPRUNE_PASS", "LLVM_REFPRUNE_FLAGS")  # fmt: skip
+
+
+@functools.cache
+def _compiler() -> tuple[str, ...]:
+    """Versions and options that change machine code; the processor is in numba's own key of a signature."""
+    versions = numba.__version__, llvmlite.__version__, np.__version__
+    return *versions, *(f"{name}={getattr(config, name, None)!s}" for name in CHOICES)
+
+
+def _module_file(name: str) -> Path | None:
+    """The source of a module of this package; None for another name."""
+    path = PACKAGE.joinpath(*name.split(".")[1:])
+    places = (path.with_suffix(".py"), path / "__init__.py") if path != PACKAGE else (path / "__init__.py",)
+    return next((place for place in places if place.is_file()), None)
+
+
+@functools.cache
+def _source(path: Path) -> tuple[bytes, tuple[Path, ...]]:
+    """A digest of a file, and the files of this package that it imports; read once, when what it holds is loaded.
+
+    ``from bigclf.a import b`` names the module bigclf.a.b, or else something in bigclf.a.
+    """
+    content = path.read_bytes()
+    found: list[Path | None] = []
+    for package, names, module in IMPORTED.findall(content.decode()):
+        submodules = [_module_file(f"{package}.{name}") for name in re.findall(r"\w+", re.sub(BESIDE, "", names))]
+        found += submodules if submodules and all(submodules) else [*submodules, _module_file(package or module)]
+    return hashlib.blake2b(content).digest(), tuple(path for path in found if path)
+
+
+def sources(paths: Iterable[Path]) -> set[Path]:
+    """These files and all files of this package that they import, transitively."""
+    found: set[Path] = set()
+    todo = [*paths]
+    while todo:
+        path = todo.pop()
+        if path not in found:
+            found.add(path)
+            todo += _source(path)[1]
+    return found
+
+
+def reached(function: Any) -> set[FunctionType]:
+    """The Python functions that a kernel may have pasted into it: those its code names and those it was made with, and
+    theirs. A kernel made by a function may be made with what its module does not import."""
+    found: set[FunctionType] = set()
+    todo = [function]
+    while todo:
+        one = todo.pop()
+        one = getattr(one, "py_func", getattr(one, "_defn", one))  # of a kernel, of an intrinsic
+        if isinstance(one, (tuple, list)):
+            todo += one
+        elif isinstance(one, FunctionType) and one not in found and _ours(one, function):
+            found.add(one)
+            todo += _named(one)
+    return found
+
+
+def _ours(one: FunctionType, kernel: FunctionType) -> bool:
+    """Whether it is of this package or the kernel's own; the compiler's version stands for other libraries."""
+    return one.__module__.partition(".")[0] in ("bigclf", kernel.__module__.partition(".")[0])
+
+
+def _named(function: FunctionType) -> list[Any]:
+    """What a function was made with, and the globals that its code names, in modules, too."""
+    made_with = []
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # not filled yet
+            made_with.append(cell.cell_contents)
+    names = _names(function.__code__)
+    named = [function.__globals__[name] for name in names if name in function.__globals__]
+    modules = [one for one in named if isinstance(one, ModuleType) and one.__name__.startswith("bigclf")]
+    return made_with + named + [vars(module)[name] for module in modules for name in names if name in vars(module)]
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = (_names(one) for one in code.co_consts if isinstance(one, CodeType))
+    return set(code.co_names).union(*inner)
+
+
+def _digest(paths: Iterable[Path]) -> str:
+    """Hex digest of the compiler and these files. A file of this package is known by its place in it, so that equal
+    packages share their kernels; another one by its path."""
+    digest = hashlib.blake2b(repr(_compiler()).encode(), digest_size=8)
+    for path in sorted(paths):
+        name = path.relative_to(PACKAGE) if path.is_relative_to(PACKAGE) else path
+        digest.update(name.as_posix().encode() + b"\0" + _source(path)[0])
+    return digest.hexdigest()
+
+
+# How it is written and read
 
 
 def _seal(content: bytes) -> bytes:
@@ -88,20 +245,80 @@ class SignatureFiles:
         self.of(key).save(key, data)
 
 
+class Place(_CacheLocator):
+    """Where a function's code is kept, and the digest it is kept under.
+
+    Raises
+    ------
+    RuntimeError : there is no file of the function's source, whose changes would be seen.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self._py_file = function.__code__.co_filename
+        self._line = function.__code__.co_firstlineno
+        self.function = function
+        try:
+            self.known = sources([Path(self._py_file), Path(__file__).with_name("jit.py")])
+        except (OSError, UnicodeDecodeError) as error:
+            raise RuntimeError(f"{function.__qualname__} has no source file: {error}") from None
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Known when the function is first called: only then are all there that it calls."""
+        return _digest(self.known | sources(Path(one.__code__.co_filename) for one in reached(self.function)))
+
+    @functools.cached_property
+    def path(self) -> str:
+        return str(kernel_cache() / f"{self.function.__module__}-{self.digest}")
+
+    def get_cache_path(self) -> str:
+        return self.path
+
+    def get_source_stamp(self) -> str:
+        return self.digest
+
+    def get_disambiguator(self) -> str:
+        return str(self._line)
+
+
+class Kernels(CompileResultCacheImpl):
+    """What numba writes of compiled code, at a place of ours."""
+
+    def __init__(self, function: Any) -> None:
+        self._lineno = function.__code__.co_firstlineno
+        self._locator = Place(function)
+        self._filename_base = self.get_filename_base(function.__qualname__, getattr(sys, "abiflags", ""))
+
+
 class KernelCache(FunctionCache):
     """A function's compiled code on disk.
 
     Raises
     ------
-    RuntimeError : there is no directory to keep it in.
+    RuntimeError : its sources cannot be read.
     """
 
+    _impl_class = Kernels
+
     def __init__(self, function: Any) -> None:
-        super().__init__(function)
-        stamp = self._impl.locator.get_source_stamp()
-        self._files = SignatureFiles(self._cache_path, self._impl.filename_base, stamp)
-        self._cache_file = self._files  # type: ignore[assignment]
+        self._name, self._py_func = repr(function), function
+        self._impl = self._impl_class(function)
         self._lock: io.IOBase | None = None  # held from a load in vain to the save that follows
+        self.enable()
+
+    @functools.cached_property
+    def _files(self) -> SignatureFiles:
+        place = self._impl.locator
+        return SignatureFiles(place.get_cache_path(), self._impl.filename_base, place.get_source_stamp())
+
+    @property
+    def _cache_file(self) -> SignatureFiles:  # type: ignore[override]
+        return self._files
+
+    @property
+    def cache_path(self) -> str:
+        """The directory of the files."""
+        return self._files.directory
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """What is on disk, at once or when another process has compiled it; None where it is to be compiled here."""
@@ -118,7 +335,7 @@ class KernelCache(FunctionCache):
         try:
             super().save_overload(sig, data)
         except OSError as error:
-            log.warning("compiled code is not kept: %s", error)
+            _say_once(f"compiled code is not kept in {self.cache_path}: {error.strerror}")
         finally:
             self._let_go()
 
@@ -129,6 +346,11 @@ class KernelCache(FunctionCache):
             fcntl.flock(self._lock, fcntl.LOCK_UN)  # a process forked meanwhile has it open, too
             self._lock.close()
             self._lock = None
+
+
+@functools.cache
+def _say_once(text: str) -> None:
+    log.warning(text)
 
 
 def _locked(path: str) -> io.IOBase | None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from bigclf.data import files
 from bigclf.errors import RunError
-from bigclf.jit import cpu_type, sources_digest
+from bigclf.jit import cpu_type, kernel_cache, sources_digest
 
 SAME_MINOR = ("numpy", "numba", "pyarrow", "python")
 
@@ -219,7 +219,7 @@ def _shared_memory() -> dict[str, Any] | None:
 
 def _kernels() -> dict[str, Any]:
     """Where compiled code is kept."""
-    path = os.environ["NUMBA_CACHE_DIR"]
+    path = str(kernel_cache())
     return {"path": path, "writable": is_writable(path) is None}
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import sys
 import threading
 import time
@@ -63,7 +62,7 @@ def prepare(widths: tuple[int, ...] = (4,), ready: threading.Event | None = None
         from bigclf import jit, machine
 
         told |= {"versions": machine.versions(), "cpu": jit.cpu_type()}
-        told["kernels"] = {"path": os.environ["NUMBA_CACHE_DIR"]}
+        told["kernels"] = {"path": str(jit.kernel_cache())}
         _steps["done"], _steps["all"] = 0, len(widths) * len(_learners())
         for width in widths:
             compile_all(width)

@@ -1,8 +1,8 @@
 """What every test shares: a private cache, the marks, and the way to the data sets.
 
 The cache directory (manifests, compiled kernels) is made for the session and removed after it, so that tests neither
-use nor touch the user's; subprocesses inherit it, those that share the tests among them too. It is named before
-anything imports numba, which reads it once. BIGCLF_TESTS_CACHE names one that stays, for several sessions.
+use nor touch the user's; subprocesses inherit it, those that share the tests among them too. Kernels are kept
+there even by tests that name another one for the rest. BIGCLF_TESTS_CACHE names one that stays, for several sessions.
 """
 
 import gc
@@ -19,6 +19,7 @@ SHARING = "PYTEST_XDIST_WORKER" in os.environ  # one of the processes that the t
 KEPT = os.environ.get("BIGCLF_TESTS_CACHE")
 CACHE = os.environ["BIGCLF_CACHE_DIR"] if SHARING else KEPT or tempfile.mkdtemp(prefix="bigclf-tests-")
 os.environ["BIGCLF_CACHE_DIR"] = CACHE
+os.environ["NUMBA_CACHE_DIR"] = os.path.join(CACHE, "kernels")  # also of those that name another BIGCLF_CACHE_DIR
 if not os.environ.get("BIGCLF_TESTS_INTERPRETED"):  # tests/mutants.py: kernels as plain Python, not compiled anew
     os.environ.pop("NUMBA_DISABLE_JIT", None)
 

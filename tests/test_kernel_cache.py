@@ -1,7 +1,9 @@
 """Compiled code on disk: many processes over an empty, a damaged or a forbidden cache (fault 23)."""
 
+import ast
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -13,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from making import environment
+from making import PACKAGE, environment
 
 from bigclf import jit, kernel_cache
 from bigclf.jit import compiling, kernel
@@ -119,6 +121,191 @@ def test_compilations_are_counted(compiled):
     again = kernel(doubled.py_func)
     again(SIGNATURES[0])
     assert jit.compilations() == (before[0], before[1] + 1)
+
+
+# What it is made of
+
+
+def at_module_scope(path):
+    """The files of the package that a file imports where its functions find them as globals."""
+    found = set()
+    todo = ast.parse(path.read_text()).body
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            todo += node.orelse
+        elif isinstance(node, (ast.If, ast.Try, ast.With, ast.ExceptHandler)):
+            todo += [*ast.iter_child_nodes(node)]
+        elif isinstance(node, ast.Import):
+            found |= {kernel_cache._module_file(name.name) for name in node.names if name.name.startswith("bigclf")}
+        elif isinstance(node, ast.ImportFrom) and node.module.startswith("bigclf"):
+            for name in node.names:
+                submodule = kernel_cache._module_file(f"{node.module}.{name.name}")
+                found.add(submodule or kernel_cache._module_file(node.module))
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_the_imports_that_bind_a_kernel_s_globals_are_all_seen(path):
+    assert {*kernel_cache._source(path)[1]} - {path} == at_module_scope(path)
+
+
+def test_no_function_binds_a_global_by_an_import():
+    """Such a global would be a helper that the imports at the left margin do not show."""
+    for path in (path for path in PACKAGE.rglob("*.py") if "  global " in path.read_text()):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef):
+                inside = [*ast.walk(function)]
+                bound = {name for node in inside if isinstance(node, ast.Global) for name in node.names}
+                made = {n.asname or n.name for node in inside if isinstance(node, (ast.Import, ast.ImportFrom))
+                        for n in node.names}  # fmt: skip
+                assert not bound & made, f"{path}: {bound & made}"
+
+
+@pytest.fixture
+def copied(tmp_path, monkeypatch):
+    """A copy of the package whose files may be edited; digests are those of its files."""
+    shutil.copytree(PACKAGE, tmp_path / "bigclf", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(kernel_cache, "PACKAGE", tmp_path / "bigclf")
+    kernel_cache._source.cache_clear()
+    yield tmp_path / "bigclf"
+    kernel_cache._source.cache_clear()
+
+
+def digest_of(package, module):
+    kernel_cache._source.cache_clear()
+    return kernel_cache._digest(kernel_cache.sources([package / f"{module}.py"]))
+
+
+EDITED = [  # a file, and a module whose kernels it is part of
+    ("methods/mira", "methods/mira"),
+    ("jit", "methods/mira"),  # axpy
+    ("lanes", "methods/mira"),  # which jit imports
+    ("inlining", "scorer"),
+    ("losses", "methods/multiclass_mira"),  # by way of two others
+    ("large_pages", "methods/confidence_weighted"),  # from bigclf import large_pages
+]
+
+
+@pytest.mark.parametrize(("edited", "module"), EDITED)
+def test_an_edited_helper_is_part_of_the_key_of_all_that_use_it(copied, edited, module):
+    before = digest_of(copied, module)
+    path = copied / f"{edited}.py"
+    path.write_text(path.read_text() + "\n# edited\n")
+    assert digest_of(copied, module) != before
+
+
+@pytest.mark.parametrize("edited", ["cli/help", "cli/fit", "methods/table", "methods/winnow", "training/fitting"])
+def test_an_edited_help_text_changes_no_other_key(copied, edited):
+    modules = ["methods/mira", "methods/multiclass_mira", "methods/confidence_weighted", "mixing", "jit"]
+    before = [digest_of(copied, module) for module in modules]
+    path = copied / f"{edited}.py"
+    path.write_text(path.read_text() + "\n# edited\n")
+    assert [digest_of(copied, module) for module in modules] == before
+
+
+def test_the_compiler_and_its_options_are_part_of_the_key(copied, monkeypatch):
+    digests = {digest_of(copied, "jit")}
+    versions = [(library, "__version__") for library in (kernel_cache.numba, kernel_cache.llvmlite, np)]
+    for about, name in [*versions, (kernel_cache.config, "OPT"), (kernel_cache.config, "BOUNDSCHECK")]:
+        monkeypatch.setattr(about, name, "another")
+        kernel_cache._compiler.cache_clear()
+        digests.add(digest_of(copied, "jit"))
+    monkeypatch.undo()
+    kernel_cache._compiler.cache_clear()
+    assert len(digests) == 6
+
+
+def test_what_a_kernel_was_made_with_is_part_of_its_key():
+    """Its module need not import that: the helpers of a method come from the table, say."""
+    from bigclf import losses
+    from bigclf.methods.p_norm_vector import signed_power
+    from bigclf.penalties import truncated
+
+    def made(helper, others):
+        return lambda a: helper(others[0](a, 1.0), 2.0)
+
+    assert named_files(made(signed_power, (truncated,))) == {"p_norm_vector.py", "penalties.py", Path(__file__).name}
+    assert named_files(losses.dual_diagonal) >= {"losses.py"}
+
+
+def named_files(function):
+    return {Path(one.__code__.co_filename).name for one in kernel_cache.reached(getattr(function, "py_func", function))}
+
+
+WHERE = """
+import numba
+from bigclf import jit
+print(jit.next_random._cache.cache_path)
+"""
+
+
+def own_directory(tmp_path):
+    """The environment of a process that keeps kernels below ``tmp_path``, as a user's does."""
+    env = environment(BIGCLF_CACHE_DIR=str(tmp_path))
+    env.pop("NUMBA_CACHE_DIR", None)
+    return env
+
+
+def test_kernels_are_kept_in_bigclf_s_own_directory_whatever_was_imported_first(tmp_path):
+    done = subprocess.run([sys.executable, "-c", WHERE], env=own_directory(tmp_path), capture_output=True, text=True)
+    assert done.stdout.startswith(str(tmp_path / "kernels")), done.stdout + done.stderr
+
+
+MOVED = """
+import json
+import numba
+import numpy as np
+from bigclf.block import Block
+from own import moved
+none = np.zeros(0)
+row = Block(np.array([0, 2]), np.array([0, 2], np.uint32), np.array([1, 2], np.float32), none, none, none, np.arange(1))
+weights = np.zeros(3)
+moved(row, weights)
+print(json.dumps([weights.tolist(), bool(moved.stats.cache_misses), moved._cache.cache_path]))
+"""
+OWN = """
+from bigclf.jit import axpy, kernel
+@kernel
+def moved(block, weights):
+    axpy(1.0, block, 0, weights)
+"""
+
+
+@pytest.mark.long
+def test_edited_helpers_are_run_and_nothing_else_is_compiled_anew(tmp_path):
+    """numba is imported first; the sources cannot be written, and no bytecode is."""
+    package = tmp_path / "install" / "bigclf"
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "install" / "own.py").write_text(OWN)
+    env = own_directory(tmp_path / "cache") | {"PYTHONPATH": str(tmp_path / "install"), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def run():
+        folders = [path for path in [package, *package.rglob("*")] if path.is_dir()]
+        for path in folders:
+            path.chmod(0o555)
+        done = subprocess.run([sys.executable, "-c", MOVED], env=env, cwd=tmp_path, capture_output=True,
+                              text=True, timeout=250)  # fmt: skip
+        for path in folders:
+            path.chmod(0o755)
+        assert done.returncode == 0 and not done.stderr, done.stderr
+        weights, compiled, path = json.loads(done.stdout)
+        paths.append(path)
+        return weights, compiled
+
+    def edit(name, old, new):
+        text = (package / name).read_text()
+        assert text.count(old) == 1
+        (package / name).write_text(text.replace(old, new))
+
+    paths = []
+    assert [run(), run()] == [([1, 0, 2], True), ([1, 0, 2], False)]
+    edit("jit.py", "+= a * at(block.values, p)", "+= 3 * a * at(block.values, p)")
+    assert [run(), run()] == [([3, 0, 6], True), ([3, 0, 6], False)]
+    edit("cli/help.py", "from __future__", '"""Edited."""\nfrom __future__')
+    assert run() == ([3, 0, 6], False)
+    assert all(path.startswith(str(tmp_path / "cache" / "kernels")) for path in paths)
+    assert not [*package.rglob("*.nb?")]
 
 
 # The locks
@@ -409,15 +596,15 @@ def test_a_name_in_tmp_that_others_may_have_made_is_not_used(tmp_path, monkeypat
         place.symlink_to(tmp_path / "elsewhere")
     else:
         place.write_text("")
-    jit._temporary_home.cache_clear()
+    kernel_cache._temporary_home.cache_clear()
     try:
-        found = jit._temporary_home()
+        found = kernel_cache._temporary_home()
         assert (
             found != place
             and found.parent == tmp_path
             and not list(found.iterdir())
             and "open to others" in caplog.text
         )
-        assert jit._temporary_home() == found
+        assert kernel_cache._temporary_home() == found
     finally:
-        jit._temporary_home.cache_clear()
+        kernel_cache._temporary_home.cache_clear()
