@@ -1,0 +1,44 @@
+"""The state of every method: what it begins with, and that the weights of a model come back from it."""
+
+import numpy as np
+import pytest
+
+from bigclf.methods import METHODS, resolve
+
+D, K = 7, 3
+ANY_WEIGHTS = [m.name for m in METHODS.values() if m.place is not None and m.linear]
+
+
+def setting_of(method, bias="feature", **given):
+    loss = method.losses[0] if method.losses else None
+    setting = resolve(method.name, loss, None, bias if bias in method.bias else None, given)
+    return setting.of_classes(K) if method.all_classes and hasattr(setting, "of_classes") else setting
+
+
+def shape_of(setting):
+    weights = setting.weights(setting.shared(D, "float64"))
+    return weights.shape
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_fresh_state_has_a_weight_for_each_feature_and_for_the_bias_and_knows_nothing(name):
+    setting = setting_of(METHODS[name])
+    weights = setting.weights(setting.shared(D, "float64"))
+    assert weights.shape[0] == D + 1 and np.isfinite(weights).all()
+    assert not weights[:D].any() or name.startswith("winnow")
+
+
+@pytest.mark.parametrize("name", ANY_WEIGHTS)
+def test_the_weights_of_a_model_come_back_from_the_state_that_begins_with_them(name):
+    method = METHODS[name]
+    setting = setting_of(method)
+    shared, params = setting.shared(D, "float64"), setting.params()
+    shape = setting.weights(shared).shape
+    weights = np.random.default_rng(0).standard_normal(shape)
+    if method.threshold:
+        weights = np.abs(weights)
+    method.place(shared, weights.copy(), params)
+    if method.finish is not None:
+        method.finish(shared, params)
+    found = setting.weights(shared)
+    np.testing.assert_allclose(found, weights, rtol=1e-6, atol=1e-9)
