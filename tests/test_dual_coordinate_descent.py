@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from bigclf.jit import kernel, random_state, shuffle_runs
-from bigclf.losses import LOGISTIC, REGRESSION, TUBES, best_dual
+from bigclf.losses import LOGISTIC, REGRESSION, TUBES, best_dual, freedom
 from bigclf.training import fit
 from bigclf.training.run_directory import RunDirectory
 
@@ -475,3 +475,21 @@ def test_the_certificate_is_the_sum_over_rows_and_never_too_small(loss, bias, sc
     assert wanted[0] * (1 - 1e-12) <= primal_ <= wanted[0] * (1 + 1e-5)
     assert dual_ == pytest.approx(wanted[1], rel=1e-12)
     np.testing.assert_allclose(v, wanted[2], atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", sorted({"hinge", "squared_hinge", "logistic", *TUBES}))
+@biases
+def test_a_row_s_score_is_its_freedom_after_its_step(loss, bias):
+    """Which rows stay in the working set: judged by the margin that the step has left, not by the one before."""
+    case, moved = Case("dcd", loss), 0
+    x, y = random_rows(30, D, noise=1.0, real=loss in REGRESSION)
+    y = np.asarray(y, float)
+    for i in range(30):
+        block, params = block_of(x[[i]], y[[i]], np.array([0.5])), case.params(bias, C=0.7)
+        (shared,), (alpha,), counts, scores = learn(case, block, D, bias=bias, C=0.7)
+        moved += counts.updates
+        m = (1.0 if loss in REGRESSION else y[i]) * (extended(x[[i]], bias)[0] @ shared)
+        code = case.method.loss_code(loss)
+        judged = getattr(freedom, "py_func", freedom)(code, alpha[0], m, 0.35, y[i], params.epsilon)
+        assert scores[0] == pytest.approx(judged, abs=1e-6)
+    assert moved > 20

@@ -15,11 +15,6 @@ def setting_of(method, bias="feature", **given):
     return setting.of_classes(K) if method.all_classes and hasattr(setting, "of_classes") else setting
 
 
-def shape_of(setting):
-    weights = setting.weights(setting.shared(D, "float64"))
-    return weights.shape
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_a_fresh_state_has_a_weight_for_each_feature_and_for_the_bias_and_knows_nothing(name):
     setting = setting_of(METHODS[name])
