@@ -255,25 +255,27 @@ FEATURES = weighed("touched")  # states that count, in ``touched``, the rows tha
 
 
 @kernel
-def accumulate_fused(total, precisions, start, s0, copy, s):  # type: ignore[no-untyped-def]
-    """total += (mu - mu0) / s, precisions += 1/s - 1/s0, place by place; the means of a place share its variance."""
+def accumulate_fused(total, precisions, start, s0, copy, s, share):  # type: ignore[no-untyped-def]
+    """total += share (mu - mu0) / s, precisions += share (1/s - 1/s0), place by place; the means of a place share its
+    variance."""
     for j in range(precisions.size):
         now, before = np.float64(s[j]), np.float64(s0[j])
         for c in range(total.shape[1]):
-            total[j, c] += (np.float64(copy[j, c]) - np.float64(start[j, c])) / now
-        precisions[j] += (before - now) / (now * before)
+            total[j, c] += share * (np.float64(copy[j, c]) - np.float64(start[j, c])) / now
+        precisions[j] += share * (before - now) / (now * before)
 
 
 @kernel
-def fuse(total, precisions, start, s0, out, s):  # type: ignore[no-untyped-def]
-    """out = mu0 + s total, 1/s = 1/s0 + precisions; where these are 0 start keeps its bits."""
+def fuse(total, precisions, start, s0, out, s, scale):  # type: ignore[no-untyped-def]
+    """out = mu0 + s scale total, 1/s = 1/s0 + scale precisions; where these are 0 start keeps its bits."""
     for j in range(precisions.size):
         now = np.float64(s0[j])
         if precisions[j] != 0:
-            now /= 1.0 + now * precisions[j]
+            now /= 1.0 + now * scale * precisions[j]
         s[j] = now
         for c in range(total.shape[1]):
-            out[j, c] = start[j, c] if total[j, c] == 0 else np.float64(start[j, c]) + now * total[j, c]
+            moved = now * scale * total[j, c]
+            out[j, c] = start[j, c] if total[j, c] == 0 else np.float64(start[j, c]) + moved
 
 
 def _in_pairs(state: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -286,20 +288,23 @@ def _fused(parts: Callable[[Any], tuple[np.ndarray, np.ndarray]]) -> Rule:
     """The rule for states of which ``parts`` gives the means [place, n] and variances [place]."""
 
     def add(total: Any, start: Any, copy: Any, share: float) -> None:
-        accumulate_fused(*parts(total), *parts(start), *parts(copy))
+        accumulate_fused(*parts(total), *parts(start), *parts(copy), float(share))
 
     def join(total: Any, start: Any, shares: float) -> Any:
         state = type(start)(*map(np.empty_like, start))
-        fuse(*parts(total), *parts(start), *parts(state))
+        fuse(*parts(total), *parts(start), *parts(state), 1.0 / shares if shares > 0 else 0.0)
         return state
 
     return Rule(add, join)
 
 
-# Gaussians that learned from different rows. What all began with counts once, however many copies there are:
-# 1/s = 1/s0 + sum_k (1/s_k - 1/s0) and mu / s = mu0 / s0 + sum_k (mu_k / s_k - mu0 / s0), that is
-# mu = mu0 + s sum_k (mu_k - mu0) / s_k. For Gaussian observations this is the posterior given all rows. Shares have no
-# part in it. Of states with ``weights`` [..., 2], mean and variance s of each:
+# Gaussians that learned from different rows, p_k a copy's part of the shares: the Gaussian nearest to all of them, that
+# is the one of the smallest sum_k p_k KL(it || copy k), has the means of their precisions and of precision times mean,
+#     1/s = sum_k p_k / s_k = 1/s0 + sum_k p_k (1/s_k - 1/s0),    mu = s sum_k p_k mu_k / s_k.
+# What all began with counts once, since sum_k p_k = 1. The sum of what copies learned (p_k = 1 in the changes) would be
+# the posterior given all rows if these were new; from the second epoch on they are not. The start knows them already,
+# its precision is close to that of every copy, and steps that all copies take for the same lack of margin add up: K
+# times the step that one learner takes. Of states with ``weights`` [..., 2], mean and variance s of each:
 PRECISION = _fused(_in_pairs)
 
 # The same of states with ``weights`` [feature + 1, class], the means, and ``variances`` [feature + 1] for all classes.

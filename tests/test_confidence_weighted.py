@@ -353,9 +353,10 @@ def copies_of(n_copies, start=None):
     return start, copies
 
 
-def test_fused_copies_are_the_posterior_given_all_rows():
+def test_fused_copies_are_the_posterior_given_their_rows_by_equal_parts():
     """Rows of one entry and an r that no margin reaches: AROW is then Bayesian linear regression on the labels with
-    noise r (its diagonal is exact), and the fusion of what groups learned is what one learned from all rows."""
+    noise r (its diagonal is exact), and the fusion of three copies is the posterior given what all began with, once,
+    and each copy's rows by a third: the same rows again, as in a second epoch, are nothing new."""
     rng = np.random.default_rng(2)
     x = np.zeros((120, 8), np.float32)
     x[np.arange(120), rng.integers(0, 8, 120)] = rng.standard_normal(120)
@@ -369,20 +370,33 @@ def test_fused_copies_are_the_posterior_given_all_rows():
         assert counts.updates == part.stop - part.start
         copies.append(copy)
     fused = mix(PRECISION, start, copies, (1.0, 1.0, 1.0)).weights
-    wide = x.astype(float)
-    precision = np.eye(8) + wide.T @ wide / 50  # the posterior in closed form
+    wide, part = x.astype(float), np.where(np.arange(120) < 30, 1.0, 1 / 3)
+    precision = np.eye(8) + (wide.T * part) @ wide / 50  # the posterior in closed form
     np.testing.assert_allclose(fused[:-1, 1], np.diag(np.linalg.inv(precision)), rtol=1e-10)
-    np.testing.assert_allclose(fused[:-1, 0], np.linalg.solve(precision, wide.T @ y / 50), rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(fused, learn(case, block_of(x, y), 8, **given)[0].weights, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(
+        fused[:-1, 0], np.linalg.solve(precision, (wide.T * part) @ y / 50), rtol=1e-10, atol=1e-12
+    )
 
 
 def test_a_tree_of_copies_fuses_as_the_formula_says():
     start, copies = copies_of(40)
-    mu0, s0 = start.weights.T
-    precision = 1 / s0 + sum(1 / c.weights[:, 1] - 1 / s0 for c in copies)
-    mean = (mu0 / s0 + sum(c.weights[:, 0] / c.weights[:, 1] - mu0 / s0 for c in copies)) / precision
+    precision = np.mean([1 / c.weights[:, 1] for c in copies], axis=0)
+    mean = np.mean([c.weights[:, 0] / c.weights[:, 1] for c in copies], axis=0) / precision
     fused = mix(PRECISION, start, copies, np.ones(40)).weights
     np.testing.assert_allclose(fused, np.column_stack([mean, 1 / precision]), rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("algo", ["arow", "cw", "sop"])
+@pytest.mark.parametrize("n_copies", [2, 64])
+def test_copies_that_went_alike_fuse_to_what_they_are(algo, n_copies):
+    """A step that all groups take for the same lack of margin is taken once."""
+    case, rows = Case(algo, None), block_of(*random_rows(60, 30, seed=99))
+    start = learn(case, rows, 30)[0]
+    state = type(start)(*(array.copy() for array in start))
+    copy = learn(case, block_of(*random_rows(20, 30, seed=0)), 30, None, (state, ()))[0]
+    fused = mix(case.method.mixings["precision"], start, [copy] * n_copies, np.ones(n_copies))
+    for found, expected in zip(fused, copy, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
 
 
 def test_copies_given_by_their_changes_fuse_to_the_same_bits():

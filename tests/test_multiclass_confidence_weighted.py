@@ -366,7 +366,7 @@ TRYING = [
 
 @pytest.mark.parametrize("kind", ["cw_mc", "sccw"])
 def test_copies_are_fused_as_gaussians_that_began_alike(kind):
-    """1/s = 1/s0 + sum_k (1/s_k - 1/s0),  mu / s = mu0 / s0 + sum_k (mu_k / s_k - mu0 / s0), whatever the shares."""
+    """1/s = sum_k p_k / s_k,  mu / s = sum_k p_k mu_k / s_k, p_k a copy's part of the shares."""
     x, y = rows_of_classes(120, 6, 4)
     start, _ = go(kind, block_of(x[:40], y[:40]), 6, 4, bias=1.0, eta=0.8)
     copies = []
@@ -380,10 +380,9 @@ def test_copies_are_fused_as_gaussians_that_began_alike(kind):
             return state.weights[..., 0], 1 / state.weights[..., 1]
         return state.weights, 1 / state.variances[:, None]
 
-    mu0, p0 = means_and_precisions(start)
-    parts = [means_and_precisions(copy) for copy in copies]
-    precision = p0 + sum(p - p0 for _, p in parts)
-    mean = (mu0 * p0 + sum(mu * p - mu0 * p0 for mu, p in parts)) / precision
+    (mu1, p1), (mu2, p2) = (means_and_precisions(copy) for copy in copies)
+    precision = (p1 + 5 * p2) / 6
+    mean = (mu1 * p1 + 5 * mu2 * p2) / 6 / precision
     for found, expected in zip(means_and_precisions(mix(rule, start, copies, [1, 5])), (mean, precision), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-10)
     for found, expected in zip(mix(rule, start, copies[:1], [3]), copies[0], strict=True):
