@@ -583,7 +583,7 @@ class Model:
             **({"columns": self.columns} if self.columns else {}),
             "checksums": {name: _checksum(tensor) for name, tensor in tensors.items()},
         }
-        text = sealed(json.loads(json.dumps(header, default=_plain))).decode()
+        text = sealed(json.loads(json.dumps(header, default=plain))).decode()
         files.make_directory(files.parent_directory(path))
         files.publish_tensors(path, tensors, {"bigclf": text})
 
@@ -958,8 +958,8 @@ def _checksum(tensor: np.ndarray) -> str:
     return hashlib.blake2b(np.ascontiguousarray(tensor).data, digest_size=16).hexdigest()
 
 
-def _plain(value: Any) -> Any:
-    """numpy scalars and arrays as JSON knows them."""
+def plain(value: Any) -> Any:
+    """numpy scalars and arrays as JSON knows them: kernels that are not compiled return such."""
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} has no place in a model's header")

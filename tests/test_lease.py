@@ -407,3 +407,16 @@ def test_the_demo_and_jobs_leave_what_is_under_way(place, tmp_path, child):
         _, complaint = command(*words, code=1)
         assert f"in use by process {child.pid} on " in complaint
     assert content(tmp_path) == before
+
+
+def test_what_kernels_count_in_plain_python_is_written_down(tmp_path):
+    """Without compilation kernels return numpy's numbers, which JSON does not know."""
+    directory = RunDirectory(tmp_path)
+    directory.acquire()
+    directory.begin({"identity": {"rows": np.int64(3)}}, resume=False)
+    directory.record({"epoch": np.int64(1), "done": np.bool_(True)}, now=True)
+    assert directory.save(Checkpoint({}, [], {"reads": np.int64(2)}), 1, 0)
+    assert directory.history() == [{"epoch": 1, "done": True}]
+    assert directory.newest(0).facts["reads"] == 2
+    directory.begin({"identity": {"rows": np.int64(3)}}, resume=True)
+    directory.release()

@@ -22,7 +22,7 @@ import numpy as np
 from bigclf.data import files
 from bigclf.data.shards import sealed, unsealed
 from bigclf.errors import ModelFormatError, RunError, masked
-from bigclf.model import read_tensors
+from bigclf.model import plain, read_tensors
 from bigclf.training.lease import Lease, holding
 from bigclf.training.tensors import checksum, filed_array, read_head, write_tensors
 from bigclf.training.visit import RowFile, settled_rows
@@ -92,8 +92,8 @@ class RunDirectory:
         RunError : the directory holds a run and ``resume`` was not said, or another run (the differences are named).
         """
         if not files.exists(self.file("run.json")):
-            files.publish_text(self.file("run.json"), json.dumps(asked, indent=1))
-            self._run = _told(json.loads(json.dumps(asked["identity"])))
+            files.publish_text(self.file("run.json"), json.dumps(asked, indent=1, default=plain))
+            self._run = _told(json.loads(json.dumps(asked["identity"], default=plain)))
             return None
         if not resume:
             raise RunError(f"{self.path} holds a run already; resume it (resume=True, --resume) or use another one")
@@ -103,7 +103,7 @@ class RunDirectory:
             raise RunError(f"{self.file('run.json')} is damaged: {error}; use another run directory") from None
         if before.get("version", 0) > VERSION:
             raise RunError(f"{self.path} was written by a newer bigclf (run format {before['version']})")
-        was, now = before.get("identity", {}), json.loads(json.dumps(asked["identity"]))
+        was, now = before.get("identity", {}), json.loads(json.dumps(asked["identity"], default=plain))
         if may_loosen and _is_looser(now.get("tol"), was.get("tol")):
             now["tol"] = was["tol"]
         lines = differences(was, now)
@@ -133,7 +133,8 @@ class RunDirectory:
         if not wanted and moment - self._last_record < HISTORY_SECONDS:
             return
         self._last_record, self._written = moment, record
-        self._try("history", lambda: files.append_line(self.file("history.jsonl"), masked(json.dumps(record))))
+        line = masked(json.dumps(record, default=plain))
+        self._try("history", lambda: files.append_line(self.file("history.jsonl"), line))
 
     def history(self, up_to: int | None = None) -> list[dict[str, Any]]:
         """The records, of epochs ``up_to`` (the file is cut there)."""
@@ -278,7 +279,8 @@ def publish_arrays(path: str, arrays: dict[str, np.ndarray], facts: dict[str, An
     """Write arrays and facts to one file, each tensor with a checksum; returns the digest over all of them."""
 
     def metadata(sums: dict[str, str]) -> dict[str, str]:
-        return {"bigclf-run": sealed({"version": VERSION, "sums": sums, "facts": facts}).decode()}
+        held = {"version": VERSION, "sums": sums, "facts": facts}
+        return {"bigclf-run": sealed(json.loads(json.dumps(held, default=plain))).decode()}
 
     with files.publishing(path) as beside:
         return _digest(write_tensors(beside, arrays, metadata))
