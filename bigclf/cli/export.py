@@ -45,13 +45,14 @@ def command(
     if as_json:
         terminal.emit_json(told)
         return
-    terminal.heading(" and ".join(told["files"]), format_bytes(told["bytes"]))
+    terminal.heading(terminal.printable(" and ".join(told["files"])), format_bytes(told["bytes"]))
     for note in told["notes"]:
         terminal.note(note)
     from bigclf.data import files
 
     stem = files.base_name(told["files"][0]).removesuffix(".py")
-    click.echo(f"  try: {click.style(TRY[to].format(told['files'][0], module=stem), bold=True)}")
+    line = TRY[to].format(told["files"][0], module=stem)
+    click.echo(f"  try: {click.style(terminal.printable(line), bold=True)}")
 
 
 @click.command("import", short_help="Make a model of LIBLINEAR's text.")
@@ -77,5 +78,6 @@ def import_command(source: str, out: str, overwrite: bool, as_json: bool) -> Non
         terminal.emit_json({"model": out, "method": model.method, "n_features": model.n_features, "classes": labels})
         return
     what = "numbers" if labels is None else f"{len(labels):,} classes"
-    terminal.heading(out, f"{what}, {model.n_features:,} features, by LIBLINEAR's {model.method['solver']}")
-    click.echo(f"  next: {click.style(f'bigclf evaluate {out} TEST_DATA', bold=True)}")
+    by = f"by LIBLINEAR's {model.method['solver']}"
+    terminal.heading(terminal.printable(out), f"{what}, {model.n_features:,} features, {by}")
+    click.echo(f"  next: {click.style(terminal.printable(f'bigclf evaluate {out} TEST_DATA'), bold=True)}")

@@ -19,7 +19,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from bigclf.errors import BigclfError, ClusterError, Interrupted, RunError, masked
+from bigclf.errors import BigclfError, ClusterError, Interrupted, RunError, mask_chain, masked
 from bigclf.progress import console_in_use, longest_pause
 
 USAGE, INTERRUPTED, LIMITS, BAD_DATA = 2, 6, 4, 3
@@ -42,11 +42,13 @@ def errors_as_lines(ctx: click.Context | None) -> Iterator[None]:
         raise click.exceptions.Exit(INTERRUPTED) from None
     except ClusterError as error:
         if debugging():
+            mask_chain(error)
             raise
         _say_lost(error)
         raise click.exceptions.Exit(error.exit_code) from None
     except Exception as error:
         if debugging():
+            mask_chain(error)
             raise
         text, code = _describe(error)
         if isinstance(error, click.exceptions.NoArgsIsHelpError):
@@ -235,7 +237,7 @@ def terminable() -> Iterator[None]:
 
 def say(word: str, text: str, colour: str, joint: str = " ") -> None:
     """One line on stderr, its first word in colour; above the live line, where one is drawn."""
-    text = masked(" ".join(text.split("\n"))) if text else ""
+    text = printable(masked(" ".join(text.split("\n")))) if text else ""
     if (console := console_in_use()) is None:
         click.echo(click.style(word, fg=colour, bold=True) + joint + text, err=True)
         return

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bigclf.data import files, shards
-from bigclf.errors import DataError
+from bigclf.errors import DataError, RunError
 
 KEY, UNSEEN = "bigclf", "unseen"
 PART_WORK = 2**28  # multiplications, bytes of text or whatever ``work`` counts: some seconds
@@ -33,7 +33,7 @@ class PredictionWriter:
     """
 
     def __init__(self, path: str, mark: Mapping[str, Any], within: str | None = None) -> None:
-        self._mark, self._publishing = mark, files.publishing(path, within=within)
+        self._path, self._mark, self._publishing = path, mark, files.publishing(path, within=within)
         self._beside = ""
         self._file: Any = None
 
@@ -46,9 +46,12 @@ class PredictionWriter:
         import pyarrow as pa
 
         table = pa.table({name: _arrow(column) for name, column in columns.items()})
-        if self._file is None:
-            self._file = shards.parquet_writer(self._beside, table.schema)
-        self._file.write_table(table, row_group_size=max(table.num_rows, 1))
+        try:
+            if self._file is None:
+                self._file = shards.parquet_writer(self._beside, table.schema)
+            self._file.write_table(table, row_group_size=max(table.num_rows, 1))
+        except OSError as error:
+            raise RunError(f"{self._path}: cannot be written: {error}; make room, or choose another place") from error
 
     def __exit__(self, *error: Any) -> bool | None:
         try:

@@ -14,6 +14,7 @@ import logging
 import os
 import queue
 import re
+import socket
 import threading
 import time
 import uuid
@@ -58,6 +59,7 @@ from bigclf.units import format_bytes
 
 log = logging.getLogger("bigclf")
 POLL_SECONDS = 0.2
+REFUSAL_SECONDS = 3.0  # to be told that a port is closed
 ANSWER_SECONDS = 5.0  # for the scheduler to say who is there
 GREETING_SECONDS = 60.0  # for a new worker to import, and to load its kernels
 BUNDLES = 4  # groups are done in bundles when each worker has at least so many bundles to do
@@ -189,6 +191,10 @@ def _reach(address: str, timeout: float) -> Link:
     given = certificates_named()
     if (reason := tls.refusal(address, given, dask.config.get("distributed.comm.require-encryption"))) is not None:
         raise ClusterError(f"no connection to {address!r}: {reason}")
+    if refuses(address):
+        raise ClusterError(f"no Dask scheduler answers at {address!r}: the port refuses connections; start one there"
+                           " (`dask scheduler`), or correct the address")  # fmt: skip
+    warn_of_plain(address)
     try:
         client = distributed.Client(address, timeout=timeout, set_as_default=False)
     except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
@@ -196,6 +202,27 @@ def _reach(address: str, timeout: float) -> Link:
             raise ClusterError(f"no connection to {address!r}: {reason}") from None
         raise ClusterError(f"no Dask scheduler answers at {address!r}: {error}") from None
     return Link(client, [client])
+
+
+def refuses(address: str) -> bool:
+    """Whether the host says at once that nothing listens there: Dask would ask again until its timeout."""
+    host, _, port = address.partition("://")[2].rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REFUSAL_SECONDS).close()
+    except ConnectionRefusedError:
+        return True
+    except (OSError, ValueError):  # what else is wrong Dask says
+        pass
+    return False
+
+
+def warn_of_plain(address: str) -> None:
+    """Warn of a scheduler on another host to which nothing is encrypted."""
+    scheme, _, place = address.partition("://")
+    host = place.rpartition(":")[0].strip("[]")
+    if scheme == "tcp" and not (host in ("localhost", "::1") or host.startswith("127.")):
+        log.warning("the connection to %s is not encrypted: data, models and code can be read and changed on the way; "
+                    "use tls://, and %s", address, tls.HOW)  # fmt: skip
 
 
 def _start_processes(n: int, patience: float) -> Link:
