@@ -233,3 +233,36 @@ def test_the_arena_takes_the_bytes_the_plan_counts(width, binary, constant):
     held = WorkingSet(123, 4567, width, binary, 1000, constant)
     taken = sum(array.nbytes for array in held.arena) + held.scores.nbytes
     assert taken == bytes_of(123, 4567, width, binary, constant)
+
+
+def test_another_salt_gives_others_their_turn_among_equals():
+    block, _ = rows_and_scores()
+    found = []
+    for salt in (0, 1, 2):
+        held = set_of(40, block.nnz)
+        held.salt = salt
+        held.admit(block, np.arange(100), np.zeros(100))
+        found.append(frozenset(held.block().ids.tolist()))
+    assert len(set(found)) == 3
+
+
+def test_a_row_at_the_threshold_stays_and_one_just_below_is_dropped():
+    block, _ = rows_and_scores()
+    held = set_of(100, block.nnz)
+    held.admit(block, np.arange(3), np.array([-0.25, np.nextafter(-0.25, -np.inf), -0.2]))
+    generation = held.generation
+    held.drop(-0.25)
+    assert held.block().ids.tolist() == [0, 2] == inside(held).tolist() and held.generation == generation + 1
+    held.drop(-0.25)
+    assert held.block().ids.tolist() == [0, 2] and held.generation == generation + 1
+    same_rows(held.block(), block, [0, 2])
+
+
+def test_a_set_that_was_cleared_takes_the_same_rows_again():
+    block, scores = rows_and_scores()
+    held = set_of(100, block.nnz)
+    held.admit(block, np.arange(40), scores)
+    held.clear()
+    assert held.n_rows == 0 and held.block().nnz == 0 and inside(held).size == 0
+    held.admit(block, np.arange(40), scores)
+    same_rows(held.block(), block, np.arange(40))
