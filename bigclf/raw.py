@@ -19,7 +19,7 @@ import numpy as np
 from bigclf.data import files
 from bigclf.data.arrays import Arrays
 from bigclf.data.bad_rows import MOST_BAD
-from bigclf.data.convert import RAW_FORMATS, convert, readers
+from bigclf.data.convert import QUERIES_IGNORED, RAW_FORMATS, convert, readers
 from bigclf.data.convert.from_columns import HeldOut, convert_columns
 from bigclf.data.convert.resuming import forget
 from bigclf.data.convert.tables import (
@@ -289,6 +289,7 @@ def as_shards(model: Model, data: Any, memory: float | str = "1GB", bad: BadRows
         told: dict[str, Any] = {"memory": _room(memory), "hash_bits": model.features.get("hash_bits"), **bad._asdict()}
         with naming_format(model, data, form):
             rows = sparse_text(data, form, **told)
+        _tell_ignored([rows])
         yield _any(rows, data)
         return
     if not (is_stored(data) and model.is_raw(data)):
@@ -361,7 +362,14 @@ def in_order(model: Model, data: Any) -> Iterator[Any]:
             for number, path in enumerate(files.expand(data)):
                 out = files.join(scratch, f"{number:05d}")
                 made.append((path, _made_of(convert(path, out, shuffle=False, **told), path)))
+        _tell_ignored([rows for _, rows in made])
         yield Texts(made, told)
+
+
+def _tell_ignored(made: list[Dataset]) -> None:
+    """Say once that the text has what nothing is made of."""
+    if any(QUERIES_IGNORED in dataset.warnings for dataset in made):
+        log.warning("%s", QUERIES_IGNORED)
 
 
 def left_out(data: Any, rows: Any) -> tuple[int, str]:

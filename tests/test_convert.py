@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
+import bigclf
 from bigclf.data import files
 from bigclf.data.convert import convert, pieces, shuffle, svmlight, write_shards
 from bigclf.data.convert.parsed import Options
@@ -287,7 +288,7 @@ BAD_LINES = {
     b"1 1:2 x": "'x' is not index:value",
     b"1 1:": "the value in '1:' is not a number",
     b"one 1:2": "the label is not a number: 'one'",
-    b"1,2 1:2": "the label is not a number",
+    b"1,2 1:2": "rows with several labels are not taken",
     b"1 a:2": "is not a whole number",
     "1 \u0661:2".encode(): "is not a whole number",
     b"1 0:1": "pass index_base=0",
@@ -568,3 +569,23 @@ def test_labels_too_large_to_tell_apart_are_refused(tmp_path):
     (tmp_path / "a.svm").write_bytes(b"9007199254740993 1:1\n9007199254740992 2:1\n")
     with pytest.raises(DataError, match="2\\^53"):
         convert(tmp_path / "a.svm", tmp_path / "out")
+
+
+@pytest.mark.parametrize("label", [b"1,3", b"1,", b"2,3,4"])
+def test_several_labels_are_told_as_what_they_are(tmp_path, label):
+    (tmp_path / "r.svm").write_bytes(b"1 1:1\n" + label + b" 1:0.5\n")
+    with pytest.raises(DataError, match="line 2: rows with several labels are not taken") as caught:
+        convert(tmp_path / "r.svm", tmp_path / "s")
+    assert "on-bad-rows" not in str(caught.value)
+
+
+def test_query_ids_are_said_once_to_be_ignored(tmp_path, caplog):
+    (tmp_path / "r.svm").write_bytes(b"1 qid:1 1:1\n-1 qid:2 2:1\n" * 20)
+    ds = convert(tmp_path / "r.svm", tmp_path / "s")
+    assert len([text for text in ds.warnings if "qid: is ignored" in text]) == 1
+    (tmp_path / "no.svm").write_bytes(b"1 1:1 # a qid:1\n-1 2:1\n")
+    assert not any("qid" in text for text in convert(tmp_path / "no.svm", tmp_path / "n").warnings)
+    model = bigclf.fit(str(tmp_path / "s"), algo="pa1", epochs=1)
+    caplog.clear()
+    bigclf.evaluate(model, str(tmp_path / "r.svm"))
+    assert caplog.text.count("qid: is ignored") == 1

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,7 @@ import bigclf
 from bigclf.cli import main
 from bigclf.data.bad_rows import enough
 from bigclf.data.convert import pieces, tables
+from bigclf.data.convert.parsed import BadRow
 from bigclf.data.convert.tables import csv_rows, json_rows, labelled_lines, reading
 from bigclf.data.features.spec import parse
 from bigclf.data.features.suggest import as_yaml, suggest
@@ -704,3 +706,58 @@ def test_raw_files_of_the_first_hour(tmp_path, name, source, test, least):
     done = bigclf_command("fit", f"{folder}/{source}", *how, *part, "--loss", loss, "-o", tmp_path / "m", "--json")
     found = json.loads(done.stdout)["evaluation"]
     assert (found["accuracy"] if found["auc"] is None else found["auc"]) > least
+
+
+# Quotes that are not closed
+
+
+class CountedText(bytes):
+    """Text that counts the bytes that are looked through for line breaks."""
+
+    looked_at = 0
+
+    def count(self, sub, start=0, end=None):
+        CountedText.looked_at += (len(self) if end is None else end) - start
+        return super().count(sub, start, len(self) if end is None else end)
+
+
+def test_the_lines_of_many_bad_rows_are_counted_once(tmp_path, monkeypatch):
+    """Each row's quote is open: the work is linear in the text."""
+    text = CountedText(b"a,b\n" + b'1,"x\n' * 3000)
+    how = tables.reading({"format": "csv"})
+    path = tmp_path / "r.csv"
+    path.write_bytes(text)
+    place = tables.places(str(path))[0]
+    job = tables.TableJob(how, None, [("a", "b")], [place], 2**24)
+    task = pieces.Task(tables.look_at(place, 0, how), 1, 2, None)
+    monkeypatch.setattr(CountedText, "looked_at", 0)
+    batch = tables._text_batch(job, task, CountedText(text[4:]), 1, False)
+    assert [bad.place["line"] for bad in batch.bad] == list(range(2, 3002))
+    assert CountedText.looked_at < 20 * len(text)
+    looked = CountedText(text[4:])
+    CountedText.looked_at = 0
+    found = pieces._located(looked, 0, [BadRow(5 * k, "") for k in range(3000)], 1)
+    assert [bad.line for bad in found] == list(range(2, 3002)) and CountedText.looked_at < 20 * len(text)
+
+
+def test_an_open_quote_is_an_error_at_the_line_where_it_opens(tmp_path):
+    """The text behind it is held once, not line by line, and no more than a line may have."""
+    path = tmp_path / "r.csv"
+    path.write_bytes(b"a,b\n1,2\n1,2\n" + b'1,"x\n' + b"1\n" * 2**21)
+    how = tables.reading({"format": "csv", "multiline": True})
+    source = tables.look_at(tables.places(str(path))[0], 0, how)
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="line 4: a quote that opens here is not closed"):
+            list(tables._record_pieces(source, how, 2**20))
+        assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_quote_is_closed_many_lines_on(tmp_path):
+    path = tmp_path / "r.csv"
+    path.write_bytes(b'a,b\n1,"x\r\ny\rz\n\n"\n3,4\n')
+    how = tables.reading({"format": "csv", "multiline": True})
+    records = list(tables._long_records(path.read_bytes(), how))
+    assert records == [(0, ["a", "b"]), (4, ["1", "x\r\ny\rz\n\n"]), (17, ["3", "4"])]

@@ -34,6 +34,7 @@ PARSED_PIECE = 2**24  # bytes a piece becomes, about
 MAX_CHUNK_NNZ = 2**27
 QUARANTINE = "_bigclf_quarantine.txt"
 OF_COLUMNS = ("_bigclf_features.json", "_bigclf_features.safetensors")  # how they became features
+QUERIES_IGNORED = "qid: is ignored: bigclf learns classes and numbers, no ranking within queries"
 RAW_FORMATS = ("csv", "tsv", "jsonl", "text", "parquet")
 BAD_ROWS = ("error", "skip", "quarantine")
 _A = TypeVar("_A")
@@ -424,6 +425,8 @@ class _Converter:
         found = []
         if index_base == 0 and self.totals.min_index > 0:
             found.append("no row has index 0: if the text counts features from 1, convert it with index_base=1")
+        if self.totals.queries:
+            found.append(QUERIES_IGNORED)
         if self.n_bad:
             found.append(left_out(self.reasons))
         return found

@@ -52,6 +52,7 @@ class Parsed(NamedTuple):
     labels: np.ndarray
     bad: list[BadRow]
     weights: np.ndarray = np.empty(0)
+    queries: bool = False  # rows have qid:, of which nothing is made
 
 
 class Gathering:

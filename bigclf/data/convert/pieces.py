@@ -262,9 +262,10 @@ def run_task(job: Job, task: Task) -> Done:
     for piece, text in _blocks(task, job.max_line, job.reader.record):
         mark = len(BOM) if n_bytes == 0 and task.first == 0 and text.startswith(BOM) else 0
         parsed = parse(text[mark:] if mark else text, job.options)
-        bad += [_located(text, mark, found, n_lines) for found in parsed.bad]
+        bad += _located(text, mark, parsed.bad, n_lines)
         if bad and job.stop_at_bad:
             break
+        spiller.totals.queries = spiller.totals.queries or parsed.queries
         slab, rounding = as_slab(parsed)
         so_far = pieces.setdefault(piece, [0, 0])
         first = (task.source.number << (PIECE_BITS + ROW_BITS)) + (piece << ROW_BITS) + so_far[0]
@@ -279,8 +280,17 @@ def run_task(job: Job, task: Task) -> Done:
     return Done(spiller.runs, spiller.totals, counted, n_lines, n_bytes, bad)
 
 
-def _located(text: bytes, mark: int, bad: BadRow, n_lines: int) -> Bad:
+def _located(text: bytes, mark: int, bad: list[BadRow], n_lines: int) -> list[Bad]:
+    """The bad rows of a text with their lines, which are counted once for all of them."""
+    if not bad:
+        return []
+    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == NEWLINE)
+    lines = np.searchsorted(ends, [found.offset + mark for found in bad]) + n_lines + 1
+    pairs = zip(lines.tolist(), bad, strict=True)
+    return [Bad(line, found.reason, _text_of(text, mark, found)) for line, found in pairs]
+
+
+def _text_of(text: bytes, mark: int, bad: BadRow) -> bytes:
     start = bad.offset + mark
     end = bad.end + mark if bad.end >= 0 else text.find(b"\n", start)
-    line = n_lines + text.count(b"\n", 0, start) + 1
-    return Bad(line, bad.reason, text[start : end if end >= 0 else len(text)].rstrip(b"\r"))
+    return text[start : end if end >= 0 else len(text)].rstrip(b"\r")

@@ -54,6 +54,7 @@ class Totals:
         self.labels: Counter[float] = Counter()
         self.fractions = False  # a label is no whole number
         self.real = False  # ... and there are too many to be classes: they are no longer counted
+        self.queries = False  # the text has qid:, of which nothing is made
         self.rounding = 0.0  # largest relative difference between a value read and the float32 kept
 
     def count(self, slab: Slab) -> None:
@@ -89,6 +90,7 @@ class Totals:
         self.labels.update(other.labels)
         self.fractions, self.real = self.fractions or other.fractions, self.real or other.real
         self._settle()
+        self.queries = self.queries or other.queries
         self.rounding = max(self.rounding, other.rounding)
         if other.max_index >= 0:
             self._span(other.min_index, other.max_index)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 
 from bigclf.data.convert.bytes_to_rows import parse_rows
 from bigclf.data.convert.parsed import BadRow, Options, Parsed
 from bigclf.data.shards import FLOAT32_MAX
+
+QUERY = re.compile(rb"^[ \t]*[^\s#]+[ \t]+qid[^\s:]*:", re.MULTILINE)
+MULTI_LABEL = re.compile(rb"[^,:]+(,[^,:]*)+")
 
 
 def parse(text: bytes, options: Options) -> Parsed:
@@ -31,7 +35,7 @@ def parse(text: bytes, options: Options) -> Parsed:
     indptr, indices, values = rows
     for entry, first, end in hard[:h].tolist():
         values[entry] = float(text[first:end])
-    return Parsed(indptr[: m + 1], indices[:n], values[:n], labels[:m].copy(), bad)
+    return Parsed(indptr[: m + 1], indices[:n], values[:n], labels[:m].copy(), bad, queries=_has_queries(text))
 
 
 def _add(
@@ -64,7 +68,7 @@ def parse_line(line: bytes, options: Options) -> tuple[float, list[int], list[fl
         return None
     if b"\0" in line:
         raise ValueError("there is a zero byte in the line: the file is damaged, or no text")
-    label = number(fields[0], "the label")
+    label = _label(fields[0])
     pairs = fields[2:] if len(fields) > 1 and _is_query(fields[1]) else fields[1:]
     indices, values = list[int](), list[float]()
     for pair in pairs:
@@ -77,6 +81,17 @@ def parse_line(line: bytes, options: Options) -> tuple[float, list[int], list[fl
         indices.append(index)
         values.append(value)
     return label, indices, values
+
+
+def _label(text: bytes) -> float:
+    if MULTI_LABEL.fullmatch(text):
+        raise ValueError(f"rows with several labels are not taken: {shown(text)}; write one label for each row, such "
+                         "as one file for each label with 1 for its rows and -1 for the others")  # fmt: skip
+    return number(text, "the label")
+
+
+def _has_queries(text: bytes) -> bool:
+    return b"qid" in text and QUERY.search(text) is not None
 
 
 def _is_query(field: bytes) -> bool:

@@ -38,6 +38,7 @@ FORMATS = ("csv", "tsv", "jsonl", "text", "parquet")
 BY_NAME = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl", "vw": "vw",
            "svm": "svmlight", "svmlight": "svmlight", "libsvm": "svmlight"}
 LINE = re.compile(rb"[^\r\n]+")
+WITH_END = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 MEMBER = "member"  # of a directory or an archive, that a document is
 NUL = "a NUL byte, which no text has; is the file binary, or in UTF-16?"
 
@@ -173,7 +174,6 @@ class Table(NamedTuple):
     def line_at(self, offset: int) -> tuple[int, bytes]:
         """Number of the line in the text, from 1, and its bytes."""
         return self.text.count(b"\n", 0, offset) + 1, self.line_from(offset)
-
 
 # Sources
 
@@ -331,20 +331,39 @@ def _grouped(source: Source, texts: Iterator[tuple[int, Any]], pieces_a_task: in
 def _record_pieces(source: Source, how: Reading, max_line: int) -> Iterator[tuple[int, bytes]]:
     """(piece, whole records), about ``pieces.BLOCK`` bytes each: a record ends with a line up to which all quotes are
     closed."""
-    quote = how.quote.encode() or b'"'
+    quote, n_lines = how.quote.encode() or b'"', 0
     with opened(source.path) as stream, decompressing(source.path):
         whole_lines = pieces.Records(stream, b"", max_line, source.path)
         for piece in itertools.count():
-            lines = [whole_lines.read(pieces.BLOCK)]
-            if not lines[0]:
+            text = whole_lines.read(pieces.BLOCK)
+            if not text:
                 return
-            count, extra = lines[0].count(quote), 0
-            while count % 2 and (line := stream.readline(max_line)):
-                lines.append(line)
-                count, extra = count + line.count(quote), extra + len(line)
-                if extra >= max_line:
-                    raise DataError("a quote is not closed for more bytes than a line may have", file=source.path)
-            yield piece, b"".join(lines)
+            if text.count(quote) % 2:
+                text += _to_the_quote(stream, text, quote, max_line, (source.path, n_lines))
+            n_lines += text.count(b"\n")
+            yield piece, text
+
+
+def _to_the_quote(stream: Any, text: bytes, quote: bytes, max_line: int, place: tuple[str, int]) -> bytes:
+    """The lines after ``text`` up to the one that closes its last quote, in one buffer: lines held one by one take many
+    times their bytes where they are short.
+
+    Raises
+    ------
+    DataError : with the line where the quote opens.
+    """
+    more = bytearray()
+    while line := stream.readline(max_line):
+        more += line
+        if line.count(quote) % 2:
+            break
+        if len(more) >= max_line:
+            path, before = place
+            opened_at = before + 1 + text.count(b"\n", 0, text.rfind(quote))
+            raise DataError(f"a quote that opens here is not closed within {max_line:,} bytes; close it, or say that "
+                            "fields have no quotes (quote: \"\" in the reader of a spec)",
+                            file=path, line=opened_at)  # fmt: skip
+    return bytes(more)
 
 
 @contextlib.contextmanager
@@ -570,14 +589,17 @@ def _text_batch(job: TableJob, task: Task, text: bytes, n_lines: int, first: boo
     placed = functools.cache(table.placed)
     ends = functools.cache(lambda: np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")))
 
-    def where(row: int) -> tuple[dict[str, Any], bytes]:
-        offset = placed().offset(row)
+    def at(offset: int) -> tuple[dict[str, Any], bytes]:
         return {"line": n_lines + 1 + int(np.searchsorted(ends(), offset))}, table.line_from(offset)
 
-    bad = []
-    for offset, reason in table.bad:
-        line, found = table.line_at(offset)
-        bad.append(Bad({"line": n_lines + line}, reason, found))
+    def where(row: int) -> tuple[dict[str, Any], bytes]:
+        return at(placed().offset(row))
+
+    def located_bad(offset: int, reason: str) -> Bad:
+        place, found = at(offset)
+        return Bad(place, reason, found)
+
+    bad = [located_bad(*one) for one in table.bad]
     return Batch(table.columns, table.n_rows, bad, where, *whole)
 
 
@@ -650,9 +672,11 @@ def _header_end(text: bytes, how: Reading) -> int:
         return len(text)
     end = first.end()
     quote = how.quote.encode()
-    while how.multiline and quote and text.count(quote, first.start(), end) % 2 and end < len(text):
-        end = text.find(b"\n", end + 1)
+    is_open = how.multiline and quote and text.count(quote, first.start(), end) % 2
+    while is_open and end < len(text):  # each byte is looked at once
+        before, end = end, text.find(b"\n", end + 1)
         end = len(text) if end < 0 else end
+        is_open = text.count(quote, before, end) % 2 == 0
     line = text.find(b"\n", end)
     return len(text) if line < 0 else line + 1 if text[end:line] in (b"", b"\r") else end + 1
 
@@ -760,29 +784,35 @@ def _not_utf8(error: UnicodeDecodeError) -> str:
 
 
 def _long_records(text: bytes, how: Reading) -> Iterator[tuple[int, list[str] | str]]:
-    lines = text.splitlines(keepends=True)
-    ends = list(itertools.accumulate(map(len, lines), initial=0))
-    reader = csv.reader((line.decode(errors="surrogateescape") for line in lines), **_dialect(how))
+    end = 0  # of the lines that the reader has taken: it takes none ahead
+
+    def lines() -> Iterator[str]:
+        nonlocal end
+        for line in WITH_END.finditer(text):
+            end = line.end()
+            yield line[0].decode(errors="surrogateescape")
+
+    reader = csv.reader(lines(), **_dialect(how))
     while True:
-        first = reader.line_num
+        first, start = reader.line_num, end
         try:
             fields = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            yield ends[first], f"not readable as CSV: {error}"
+            yield start, f"not readable as CSV: {error}"
             continue
-        record = text[ends[first] : ends[reader.line_num]]
+        record = text[start:end]
         if not fields:
             continue
         if how.quote and reader.line_num > first + 1 and record.count(how.quote.encode()) % 2:
-            yield ends[first], "a quote is not closed"
+            yield start, "a quote is not closed"
             continue
         try:
             record.decode()
-            yield ends[first], fields
+            yield start, fields
         except UnicodeDecodeError as error:
-            yield ends[first], _not_utf8(error)
+            yield start, _not_utf8(error)
 
 
 def _joined(text: bytes, parts: list[tuple[int, Table]]) -> Table:
