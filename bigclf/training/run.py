@@ -491,9 +491,17 @@ class Run:
         elif self.early_stopping is not None and self.since_best >= self.early_stopping:
             self.stopped = "validation"
         elif late:
-            if proves and any(self.status[number].weights is None for number in todo):
-                self._certify_all(todo, "as they are")
+            if proves:
+                self._certify_last(todo)
             self.stopped = "seconds" if self._todo() else self._ending()
+
+    def _certify_last(self, todo: list[int]) -> None:
+        """Certify the last weights, which may be better than those kept, where a run ends before it is done. When the
+        next certificates are due stays as it is: the run may go on with more time."""
+        due = [(s.truth, s.optimism, s.since_certificate) for s in self.status]
+        self._certify_all(todo, "as they are")
+        for status, (truth, optimistic, since) in zip(self.status, due, strict=True):
+            status.truth, status.optimism, status.since_certificate = truth, optimistic, since
 
     def _ending(self) -> str:
         """What ended a run in which nothing is left to learn."""
