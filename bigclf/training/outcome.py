@@ -87,27 +87,34 @@ def coefficients_of(run: Run, latest: bool = False) -> tuple[Any, np.ndarray]:
     if setting.method.all_classes and run.status[0].weights is None and setting.settings["n_classes"] > 2:
         columns = setting.weights(state if latest or run.status[0].best is None else run.status[0].best)
         return np.ascontiguousarray(columns[:-1].T), columns[-1].astype(np.float64) * setting.settings["bias"]
-    weights = weights_of(run, latest)
-    return weights[:, :-1], constants(run, weights)
+    each = weights_of(run, latest)
+    if len(each) == 1:
+        rows = answer_rows(each[0])
+        return rows[:, :-1], constants(run, rows[:, -1])
+    # one array that is written as it lies: a model of many classes is never copied whole
+    weights = np.empty((len(each), each[0].shape[0] - 1), each[0].dtype)
+    for row, found in zip(weights, each, strict=True):
+        row[:] = found[:-1]
+    return weights, constants(run, np.array([found[-1] for found in each]))
 
 
-def weights_of(run: Run, latest: bool = False) -> np.ndarray:
-    """[K, feature + 1] of the answer (K 1 for two classes) in the run's precision: what the certificates speak of or
-    did best on the validation rows, else (or of an online method if ``latest``) the method's own. Of one problem
-    without a copy."""
+def weights_of(run: Run, latest: bool = False) -> list[np.ndarray]:
+    """[feature + 1], or [feature + 1, class], of each problem's answer in the run's precision, no copies: what the
+    certificates speak of or did best on the validation rows, else (or of an online method if ``latest``) the method's
+    own."""
     latest = latest and not run.method.certificate
-    each = [
+    return [
         status.weights if status.weights is not None and not latest
         else problem.setting.weights(state if latest or status.best is None else status.best)
         for status, problem, state in zip(run.status, run.problems, run.states, strict=True)
     ]  # fmt: skip
-    return answer_rows(each[0]) if len(each) == 1 else np.stack(each)
 
 
-def constants(run: Run, weights: np.ndarray) -> np.ndarray:
-    """[K], what is added to w.x; nothing where there is no bias, unless it is a threshold."""
+def constants(run: Run, last: np.ndarray) -> np.ndarray:
+    """[K], what is added to w.x, of the ``last`` weights [K]; nothing where there is no bias, unless it is a
+    threshold."""
     biased = run.method.threshold or run.problems[0].setting.settings["bias"]
-    return weights[:, -1] * float(biased)
+    return last * float(biased)
 
 
 def answer_rows(weights: np.ndarray) -> np.ndarray:

@@ -265,13 +265,14 @@ def make_plan(
     settings = problems[0].setting.settings
     schedule = settings.get("schedule", "auto")
     resident = sizes.always() | sizes.resident()
-    if sum(resident.values()) + SLACK_BYTES <= memory and (reads > 1 or in_memory):
+    stays = sum(resident.values()) + SLACK_BYTES if reads > 1 or in_memory else None  # what it takes to keep all rows
+    if stays is not None and stays <= memory:
         parts = resident
         shape: dict[str, Any] = dict(resident=True, sequential=True, block_bytes=0, buffers=2, set_rows=0, set_nnz=0)
         shape["collected"] = source.nnz if sizes.collects else 0
         shape["threads"] = DECODERS
     else:
-        shape, parts = _streamed(sizes, memory, again=reads > 1)
+        shape, parts = _streamed(sizes, memory, reads > 1, stays)
     shape["threads"] = min(threads, shape["threads"]) if threads > 1 else 0
     if schedule != "auto" and (shape["resident"] or reads == 1):
         reason = f"every row fits in memory={format_bytes(memory)}" if shape["resident"] else "there is one read only"
@@ -458,6 +459,8 @@ class Sizes:
             parts["row state"] = self.k * self.source.n_rows * row
         if self.steps_by_sums:  # the best weights, what is at work between two reads, the sums of parts
             parts["certificate"] = self.k * self.narrow + 3 * self.weights
+            if self.k > 1:  # the answer of all; of one, what is at work between two reads makes room
+                parts["model"] = self.k * self.narrow
             parts["sums"] = (self.parts - 1) * self.sum_bytes
         elif not (self.method.certificate and self.alone):  # there the best weights are it, v makes room to write it
             parts["model"] = self.k * self.model
@@ -480,9 +483,9 @@ class Sizes:
     def resident(self) -> dict[str, int]:
         """... with every row in memory, and as columns too where the method collects them."""
         parts = {"data": 0 if self.in_memory else self.data, "scratch": self.at_once * self.group_rows * VIEW_BYTES}
-        if self.proves_by_duals:  # of each problem the best weights (w, a group's v); v, those of this certificate
-            if self.alone:
-                parts["certificate"] = self.k * self.narrow + self.narrow + self.weights
+        if self.proves_by_duals:  # of each problem the best weights (w, a group's v)
+            if self.alone:  # ... and those of this certificate, which the answer of all follows; v of those at work
+                parts["certificate"] = 2 * self.k * self.narrow + self.at_once * self.weights
             else:
                 parts["certificate"] = (3 * self.k + 4) * self.weights
         if not self.in_memory:
@@ -610,10 +613,13 @@ def _useful(sizes: Sizes, least_set: int, share: float) -> int:
     return sizes.kept(every) if every > 1 else 0
 
 
-def _streamed(sizes: Sizes, memory: int, again: bool) -> tuple[dict[str, Any], dict[str, int]]:
+def _streamed(
+    sizes: Sizes, memory: int, again: bool, stays: int | None = None
+) -> tuple[dict[str, Any], dict[str, int]]:
     """The shape of a run whose data do not fit, and what its parts take; refuses a budget that is too small.
 
-    again : rows may be looked at more than once.
+    again : rows may be looked at more than once. stays : bytes that would do where every row stays in memory, which is
+    less where each of many problems has weights at the start of a read and v beside its own (None: it is no way).
     """
     source, setting, k = sizes.source, sizes.setting, sizes.k
     wanted, schedule = setting.settings.get("working_set"), sizes.schedule
@@ -624,7 +630,8 @@ def _streamed(sizes: Sizes, memory: int, again: bool) -> tuple[dict[str, Any], d
     share = (SET_SHARE if wanted is None else wanted) / max(sizes.shares, default=1.0)
     parts, least, most = _least(sizes, memory, again, least_set, share)
     if least > memory:
-        raise _too_small(memory, least, parts | {"blocks": sizes.blocks(sizes.chunk), "working set": least_set})
+        enough = least if stays is None or schedule != "auto" else min(least, stays)
+        raise _too_small(memory, enough, parts | {"blocks": sizes.blocks(sizes.chunk), "working set": least_set})
     way = _streaming(sizes, memory - least, least_set, _useful(sizes, least_set, share))
     if most is not None:
         way = way._replace(size=min(way.size, most.size), room=min(way.room, most.room))
@@ -715,8 +722,17 @@ def _arena(sizes: Sizes, room: int, share: float, beside: int) -> tuple[int, int
 
 def _too_small(memory: int, least: int, parts: dict[str, int]) -> MemoryBudgetError:
     listed = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items() if size)
-    enough = format_bytes(-(-least // MB) * MB)
-    return MemoryBudgetError(f"memory={format_bytes(memory)} is too small: {listed}; memory={enough} would do")
+    return MemoryBudgetError(
+        f"memory={format_bytes(memory)} is too small: {listed}; memory={enough_text(least)} would do"
+    )
+
+
+def enough_text(least: int) -> str:
+    """The least budget of three figures, in MB or more, that is not below ``least`` bytes."""
+    step = MB
+    while -(-least // step) >= 1000:
+        step *= 10
+    return format_bytes(-(-least // step) * step)
 
 
 def decoding_bytes(source: Any) -> int:

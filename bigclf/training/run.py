@@ -469,6 +469,8 @@ class Run:
         primal, dual = objectives(figures.primal, figures.dual, weights, part.dual)
         if not (math.isfinite(primal) and math.isfinite(dual)):
             raise DataError(OVERFLOW)
+        own = self.plan.resident and part.certified is not None  # a copy already, and nobody else's
+        keep = "as they are" if own else keep
         status.accept(primal, max(0.0, dual), weights, self.reads, tol, keep)  # D(0) = 0 is always a bound
         if primal > 0 and 0 < status.estimate < np.inf:
             status.truth = max(TRUTH_OF_SET, (primal - dual) / primal / status.estimate)

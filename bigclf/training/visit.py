@@ -78,7 +78,8 @@ class Part(NamedTuple):
     """What a visit leaves of one problem.
 
     state : NamedTuple of arrays, or its ``Delta`` to the common state; dual : sum of a_i y_i x_i over the group as it
-    was at the start of the read, in the shape of the weights, or its ``Delta`` to zeros, or None; figures : see
+    was at the start of the read, in the shape of the weights, or its ``Delta`` to zeros, or, of rows that stay in
+    memory, its squared norm alone, or None; figures : see
     ``Figures``; certified : the weights at the start of the read where the state has overwritten them, or None; found :
     what the method collected, one of several groups a list with what each block gave, else what its ``gather`` made of
     it, or None.
@@ -197,9 +198,12 @@ def square_of(weights: np.ndarray) -> float:
     return float(inner(flat, flat))
 
 
-def objectives(primal: float, dual: float, weights: np.ndarray, dual_weights: np.ndarray) -> tuple[float, float]:
-    """P(w0) and D(alpha) from the sums over rows, w0 and v = sum a_i y_i x_i."""
-    return primal + 0.5 * square_of(weights), dual - 0.5 * square_of(dual_weights)
+def objectives(
+    primal: float, dual: float, weights: np.ndarray, dual_weights: np.ndarray | float
+) -> tuple[float, float]:
+    """P(w0) and D(alpha) from the sums over rows, w0 and v = sum a_i y_i x_i, or ||v||^2 in its place."""
+    square = dual_weights if isinstance(dual_weights, float) else square_of(dual_weights)
+    return primal + 0.5 * square_of(weights), dual - 0.5 * square
 
 
 def stalls(left: float, mark: float, goal: float) -> bool:
@@ -236,6 +240,7 @@ class Learner:
         code = method.loss_code(loss)
         self.first_row = int(source.chunks.row0[plan.groups[group][0]])  # number in the dataset
         self.alone = len(plan.groups) == 1
+        self.sees_all = self.alone and plan.resident  # one block holds every row: a certificate is made in one go
         self.steps_back = not (self.alone or method.sums)  # how far its row state goes is decided afterwards
         self.kernel, self.params = problem.setting.kernel(), problem.setting.params()
         self.measure = method.certify(code) if method.certify else None
@@ -265,6 +270,7 @@ class Learner:
         self.sums = np.zeros(2)  # primal and dual so far
         self.moves = np.zeros(2)  # gain and bend so far
         self.dual_weights: np.ndarray | None = None
+        self.dual_square: float | None = None  # of ``dual_weights``, which are then let go
         self.certified: np.ndarray | None = None
         self.set: WorkingSet | None = None
         if plan.set_rows:
@@ -335,7 +341,7 @@ class Learner:
         self.tally, self.set_tally = Tally(), Tally()
         self.curve: list[tuple[int, int, float]] = []  # rows, mistakes, losses so far, in this visit
         self.sums[:] = self.moves[:] = 0
-        self.start = self.certified = self._length = None
+        self.start = self.certified = self._length = self.dual_square = None
         self.found = None
         if self.window is not None:
             self.window.begin(keep=self.steps_back or (certifying and not still), still=still)
@@ -349,7 +355,8 @@ class Learner:
             if self.window is None:
                 self.start_rows = _copied(self.rows, self.start_rows) if self.steps_back else ()
         if certifying or (self.measure is not None and not self.alone):
-            self.dual_weights = np.zeros(state.weights.shape)
+            if not self.sees_all:  # there they are needed while one block is gone over: not of every problem at a time
+                self.dual_weights = np.zeros(state.weights.shape)
             if self.alone:
                 still = still or self.plan.resident  # there it comes before the learning
                 rows = () if self.window is not None else self.rows
@@ -400,7 +407,7 @@ class Learner:
             interpolate(start, step, 1.0, mine)
         if self.problem.setting.method.finish is not None:
             self.problem.setting.method.finish(self.shared, self.params)
-        dual = self.dual_weights if certify and self.start is not None else None
+        dual = self._dual() if certify and self.start is not None else None
         certified = self.certified
         if self.start is not None and self.alone and not self.plan.resident:
             certified = self.start[0].weights
@@ -576,7 +583,11 @@ class Learner:
                 rows = self.window.before
             if self._length is None:
                 self._length = math.sqrt(square_of(shared.weights))
+            if self.sees_all:
+                self.dual_weights = np.zeros(shared.weights.shape)
             self.sums += self.measure(view, shared, rows, self.params, self.dual_weights, self._length)
+            if self.sees_all and self.dual_weights is not None:
+                self.dual_square, self.dual_weights = square_of(self.dual_weights), None
 
     def go_over(self, view: Block, members: np.ndarray, scores: np.ndarray, scratch: Scratch) -> Counts:
         """The kernel over ``members`` in shuffled runs, or as they come where the order has no part in the result."""
@@ -744,7 +755,7 @@ class Learner:
 
         If it does not, the weights that it speaks of are kept, since those that follow take their place.
         """
-        assert self.start is not None and self.dual_weights is not None
+        assert self.start is not None
         primal, dual = self.certificate()
         best, bound = min(primal, known[0]), max(0.0, dual, known[1])  # D(0) = 0
         if best <= 0 or max(0.0, best - bound) / best <= tol:
@@ -754,8 +765,13 @@ class Learner:
 
     def certificate(self) -> tuple[float, float]:
         """Primal and dual objective of the weights at the start of the read that has just ended."""
-        assert self.start is not None and self.dual_weights is not None
-        return objectives(float(self.sums[0]), float(self.sums[1]), self.start[0].weights, self.dual_weights)
+        dual = self._dual()
+        assert self.start is not None and dual is not None
+        return objectives(float(self.sums[0]), float(self.sums[1]), self.start[0].weights, dual)
+
+    def _dual(self) -> np.ndarray | float | None:
+        """v of the certificate, or ||v||^2."""
+        return self.dual_weights if self.dual_square is None else self.dual_square
 
     # To a file and back
 

@@ -1,0 +1,100 @@
+"""Memory of runs over many classes: what is planned is what is taken, and a refusal names the least budget."""
+
+import json
+import os
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from test_memory_cap import memory_group
+
+import bigclf
+from bigclf.data.convert import write_shards
+from bigclf.errors import MemoryBudgetError
+from bigclf.training.plan import enough_text
+from bigclf.units import parse_bytes
+
+CLASSES, FEATURES = 24, 1 << 17
+WORDS = dict(algo="dcd", epochs=2, tol=1e-6, progress=False)
+
+
+def write(path, classes, features, rows, length=40):
+    """Documents of ``classes`` topics, each with words of its own."""
+    rng = np.random.default_rng(0)
+    topics = rng.integers(0, features, (classes, 30))
+    labels = np.arange(rows) % classes
+    words = np.sort(np.hstack([rng.integers(0, features, (rows, length)), topics[labels][:, :15]]), axis=1)
+    words += np.arange(words.shape[1])  # no word twice
+    words = np.minimum(words, features - words.shape[1] + np.arange(words.shape[1]))
+    matrix = sp.csr_matrix((rng.random(words.size) / 7, words.ravel(), np.arange(rows + 1) * words.shape[1]))
+    matrix.resize(rows, features)
+    matrix[0, features - 1] = 0.1
+    matrix.sort_indices()
+    block = matrix.indptr, matrix.indices, matrix.data.astype(np.float32), labels.astype(float)
+    write_shards([block], path, classes=list(range(classes)))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("many") / "s", CLASSES, FEATURES, 240)
+
+
+def least_of(shards, **words):
+    """The budget that the refusal of a tiny one names."""
+    with pytest.raises(MemoryBudgetError) as refusal:
+        bigclf.fit(shards, **WORDS | words, memory="2MB")
+    return parse_bytes(str(refusal.value).split("; memory=")[1].split(" would do")[0])
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning")
+@pytest.mark.parametrize("words", [{}, {"working_set": 0}, {"algo": "lbfgs"}], ids=["dcd", "no working set", "lbfgs"])
+def test_the_budget_that_a_refusal_names_is_the_least(shards, words):
+    least = least_of(shards, **words)
+    planned = bigclf.fit(shards, **WORDS | words, memory=least).result_.plan["memory"]["planned"]
+    assert 0.95 * least < planned <= least
+    with pytest.raises(MemoryBudgetError, match="would do"):
+        bigclf.fit(shards, **WORDS | words, memory=int(0.95 * least))
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning")
+@pytest.mark.parametrize("budget", [1.0, 3.0], ids=["the least", "ample"])
+def test_arrays_of_a_run_are_those_that_were_planned(shards, tmp_path, budget):
+    memory = int(budget * least_of(shards))
+    bigclf.fit(shards, **WORDS, memory=memory)  # what is imported and compiled is nobody's plan
+    tracemalloc.start()
+    try:
+        model = bigclf.fit(shards, **WORDS, memory=memory, run_dir=str(tmp_path / "run"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    parts = model.result_.plan["memory"]
+    # neither Arrow's memory nor the states, which lie in large pages, are counted here
+    assert 1.5 * parts["state"] < peak <= parts["planned"] - parts["decoding"] - parts["state"]
+
+
+@pytest.mark.parametrize("least", [1, 999_000_001, 1_000_000_001, 1_234_000_000, 1_239_999_999, 987_654_321_000])
+def test_a_budget_of_three_figures_is_never_below_what_is_needed(least):
+    told = parse_bytes(enough_text(least))
+    assert least <= told <= max(1.01 * least, 10**6)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("share", [1.0, 1.3])
+def test_fifty_classes_of_text_under_a_limit(tmp_path, share):
+    shards = write(tmp_path / "s", 50, 1 << 19, 2500, length=100)
+    memory = int(share * least_of(shards))
+    words = ["fit", shards, "-o", str(tmp_path / "m"), "--memory", str(memory), "--json"]
+    with memory_group(memory + 200 * 2**20) as members:
+        program = [sys.executable, "-m", "bigclf", *words]
+        join = lambda: members.write_text(str(os.getpid()))  # noqa: E731
+        done = subprocess.run(program, preexec_fn=join, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)["memory"]
+    assert told["planned"] - told["base"] <= memory
+    assert told["peak"] <= told["planned"] + 20e6
