@@ -142,8 +142,10 @@ def faults_of(path: str, source: str) -> list[Fault]:
         if is_left_out(node) or isinstance(node, ast.Expr) and is_left_out(node.value):
             return
         if isinstance(node, ast.FunctionDef):
+            for default in filter(None, [*node.args.defaults, *node.args.kw_defaults]):  # belong to what is around
+                walk(default, scope)
             scope = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            children: list[Any] = [*node.args.defaults, *node.args.kw_defaults, *node.body]
+            children: list[Any] = node.body
         else:
             children = [c for name, c in ast.iter_fields(node) if name != "annotation"]
         for kind, new in replaced(node):
