@@ -31,3 +31,47 @@ def test_the_last_weights_are_certified_although_earlier_ones_were(monkeypatch):
         by_time = fit(x, y, **options).result_
     assert by_time.stopped == "seconds" and by_time.epochs == by_epochs.epochs == 75
     assert by_time.certificate["primal"] <= by_epochs.certificate["primal"]
+
+
+def noisy_rows():
+    """Rows of very different lengths with labels drawn at random: each step of a long price overshoots."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(100, 3)) * np.exp(2 * rng.normal(size=(100, 1)))
+    return x, np.where(rng.random(100) > 0.5, 1, -1)
+
+
+def primal_of(model, x, y, C):
+    """P of the hinge, from the model alone."""
+    w, b = np.asarray(model.coef_[0], np.float64), float(model.intercept_[0])
+    return 0.5 * (w @ w + b * b) + C * np.maximum(0, 1 - y * (x @ w + b)).sum()
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_no_answer_is_worse_than_zero_weights(epochs):
+    """The last weights have 1.8 and 3.1 times the objective of zero weights; after the second epoch 1/2^k of them do
+    better than either."""
+    x, y = noisy_rows()
+    with pytest.warns(ConvergenceWarning):
+        model = fit(x, y, C=1e3, tol=1e-9, inner_rounds=1, epochs=epochs, progress=False)
+    primal = model.result_.certificate["primal"]
+    assert primal <= 1e3 * len(y)
+    assert primal == pytest.approx(primal_of(model, x, y, 1e3), rel=1e-5)
+    zero = not model.coef_.any()
+    assert any(("are zero" if zero else "multiplied by") in warning for warning in model.result_.warnings)
+
+
+def test_two_groups_try_the_same_scales():
+    """Losses of scaled weights are summed over groups."""
+    x, y = noisy_rows()
+    with pytest.warns(ConvergenceWarning):
+        model = fit(x, y, C=1e3, tol=1e-9, inner_rounds=1, epochs=2, groups=2, progress=False)
+    primal = model.result_.certificate["primal"]
+    assert primal <= 1e3 * len(y) and primal == pytest.approx(primal_of(model, x, y, 1e3), rel=1e-5)
+
+
+def test_all_classes_at_once_are_no_worse_than_zero_weights():
+    x, y = noisy_rows()
+    y = np.where(np.arange(len(y)) % 3 == 0, 2, y)
+    with pytest.warns(ConvergenceWarning):
+        model = fit(x, y, algo="dcd_mc", C=1e3, tol=1e-9, inner_rounds=1, epochs=1, progress=False)
+    assert model.result_.certificate["primal"] <= 1e3 * len(y)

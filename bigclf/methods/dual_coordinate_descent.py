@@ -147,6 +147,28 @@ def measure(loss: int):  # type: ignore[no-untyped-def]
     return certify
 
 
+def scaled(loss: int):  # type: ignore[no-untyped-def]
+    """Kernel that adds to ``losses`` [scale] a block's  sum_i C_i loss(s_i (t w).x_i)  for each t of ``scales``,
+    with the largest loss that a rounded margin allows. Powers of two scale weights and margins without rounding.
+    """
+    regression = is_regression(loss)
+
+    @kernel
+    def add(block, shared, params, length, scales, losses):  # type: ignore[no-untyped-def]
+        weights, e = shared.weights, params.epsilon
+        constant = params.bias * weights[weights.size - 1]
+        for i in range(block.indptr.size - 1):
+            y, c = block.labels[i], params.C * block.weights[i]
+            if c == 0:
+                continue
+            m = (1.0 if regression else y) * (dot(block, i, weights) + constant)
+            slack = dot_slack(block, i, length, params.bias)
+            for k in range(scales.size):
+                losses[k] += c * highest_loss(loss, scales[k] * m, scales[k] * slack, y, e)
+
+    return add
+
+
 def along(loss: int):  # type: ignore[no-untyped-def]
     """Kernel that says how the rows of ``order`` have moved since ``start``: what a line search on the dual needs.
 

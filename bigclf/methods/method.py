@@ -149,6 +149,8 @@ class Method:
         ``(block, order, shared, rows, params, scores) -> Counts``.
     certify : loss code -> kernel ``(block, shared, rows, params, dual_weights, length) -> (primal, dual)``, or None;
         length : ||weights||, which says how far rounded margins may be off.
+    scaled : loss code -> kernel ``(block, shared, params, length, scales, losses) -> None`` that adds to ``losses``
+        [scale] those of the weights times each of ``scales``, never too small; or None.
     weights : (shared, params) -> the model's weights [feature + 1] or [feature + 1, class], bias last.
     place : (shared, weights, params) -> None: begin with such weights of a model; None: it cannot.
     finish : (shared, params) -> None: at the end of an epoch, what was put off while the rows went by (regularisation
@@ -204,6 +206,7 @@ class Method:
     losses: tuple[str, ...] = ()
     rows: Any = None
     certify: Callable[[int], Callable[..., Any]] | None = None
+    scaled: Callable[[int], Callable[..., Any]] | None = None
     weights: Callable[[Any, Any], np.ndarray] = lambda shared, params: shared.weights
     place: Callable[[Any, np.ndarray, Any], None] | None = lambda shared, weights, params: np.copyto(
         shared.weights, weights, casting="same_kind"

@@ -241,6 +241,24 @@ def measure(block, shared, rows, params, dual_weights, length):  # type: ignore[
 
 
 @kernel
+def scaled(block, shared, params, length, scales, losses):  # type: ignore[no-untyped-def]
+    """Add to ``losses`` [scale] a block's  sum_i C_i max_m (e_im + t (w_m.x_i - w_yi.x_i))  for each t of ``scales``,
+    with the most that outputs may be off by rounding, as in ``measure``."""
+    outputs = params.space.outputs
+    for i in range(block.indptr.size - 1):
+        c = params.C * block.weights[i]
+        if c == 0:
+            continue
+        y = np.int64(block.labels[i])
+        scores_of(block, i, shared.weights, params.bias, outputs)
+        roundings = 2 * (block.indptr[i + 1] - block.indptr[i] + 8)
+        slack = UNIT * roundings * length * math.sqrt(block.norms[i] + params.bias * params.bias)
+        lead = outputs[best_other(outputs, y)] - outputs[y] + slack
+        for k in range(scales.size):
+            losses[k] += c * max(0.0, 1.0 + scales[k] * lead)
+
+
+@kernel
 def along(block, order, rows, start, params):  # type: ignore[no-untyped-def]
     """How the rows of ``order`` have moved since ``start``: the gain of -sum_m e_im a_im; nothing of it bends."""
     alpha, before = rows.alpha, start.alpha

@@ -28,7 +28,20 @@ from bigclf.training.plan import Plan, segment_units, units_of
 from bigclf.training.problems import Problem
 from bigclf.training.sampling import Kept
 from bigclf.training.team import Team
-from bigclf.training.visit import Carry, Dual, Learner, Outcome, Part, Ref, RowFile, Scratch, Sums, Visit
+from bigclf.training.visit import (
+    STILL,
+    Carry,
+    Dual,
+    Figures,
+    Learner,
+    Outcome,
+    Part,
+    Ref,
+    RowFile,
+    Scratch,
+    Sums,
+    Visit,
+)
 from bigclf.units import format_bytes
 
 log = logging.getLogger("bigclf")
@@ -180,11 +193,13 @@ class Bench:
             for learner, state, certify in zip(learners, states, visit.certify, strict=True):
                 spare = self._spare[learner.number]
                 held = spare.pop() if spare and learner.shared is None else None
-                learner.begin_epoch(state, certify, held, still=visit.kind == "certify")
+                learner.begin_epoch(state, certify, held, still=visit.kind in STILL)
+                if visit.kind == "last":
+                    learner.try_scales()
         if visit.kind == "close":
             for learner in learners:
                 learner.start = None  # a certificate of half a read says nothing
-        elif visit.kind == "certify":
+        elif visit.kind in STILL:
             for block in self._blocks(visit, group):
                 self._team.each(learners, lambda ln, own, _: ln.certify(ln.view(block, own)), self.idle)  # noqa: B023
                 self.advance(block.n_rows, block.n_bytes)
@@ -538,7 +553,7 @@ class Blend:
     def add(self, part: Part, height: int = 0) -> None:
         if self._figures is None:
             self._figures = Mixture(STEPS, Sums(np.zeros(part.figures.size)))
-        share = float(part.figures[-2])
+        share = Figures.of(part.figures).share
         if part.found is not None:
             self._take(part.found)
         self._states.add(part.state, share, height)

@@ -248,6 +248,7 @@ def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMem
             *variances_used_up(run),
             *scaled_down(run),
             *not_separated(run),
+            *answers_scaled(run),
             *come_since(source),
         ],
         repeatable=not plan.opportunistic,
@@ -293,6 +294,17 @@ def scaled_down(run: Run) -> list[str]:
     if most <= 1:
         return []
     return [f"values up to {most:g}: {run.method.asked} is made for values up to 1 and divides all by {most:g}"]
+
+
+def answers_scaled(run: Run) -> list[str]:
+    """Of a run that ended early, the problems whose last weights were worse than these times a smaller number."""
+    found = []
+    for problem, status in zip(run.problems, run.status, strict=True):
+        if status.scale != 1:
+            name = f"{problem.name}: " if len(run.problems) > 1 else ""
+            how = f"the last weights were multiplied by {status.scale:g}" if status.scale else "all weights are zero"
+            found.append(f"{name}{how}, which lowers the objective; train longer")
+    return found
 
 
 def not_separated(run: Run) -> list[str]:

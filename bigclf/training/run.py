@@ -25,7 +25,20 @@ from bigclf.training.plan import Plan, proves_alone
 from bigclf.training.problems import Problem, progress_of
 from bigclf.training.run_directory import Checkpoint, RunDirectory
 from bigclf.training.team import beside
-from bigclf.training.visit import Carry, Figures, Outcome, Part, Ref, RowFile, Tally, named_rows, objectives
+from bigclf.training.visit import (
+    SCALES,
+    STILL,
+    Carry,
+    Figures,
+    Outcome,
+    Part,
+    Ref,
+    RowFile,
+    Tally,
+    named_rows,
+    objectives,
+    square_of,
+)
 
 log = logging.getLogger("bigclf")
 # A certificate costs about what an epoch's learning does: one is made when the estimate is this near the tolerance, or
@@ -52,6 +65,7 @@ class Status:
         self.best: Any = None
         self.primal, self.dual = np.inf, -np.inf
         self.tried = np.inf  # least primal objective of weights that were certified, be they kept or let go
+        self.scale = 1.0  # of the answer: a run that ends early may return its last weights scaled
         self.done = False
         self.since_certificate = 0
         self.certify_next = False
@@ -102,7 +116,7 @@ class Status:
         self.done = gap <= tol
         if not self.done and keep == "if done":
             return
-        self.primal, self.reads = primal, read
+        self.primal, self.reads, self.scale = primal, read, 1.0
         if self.done or keep == "as they are":
             self.weights = weights
         elif self.weights is None:
@@ -249,12 +263,33 @@ class Run:
             self._record()
             self._commit(last=True)
 
-    def _certify_all(self, todo: list[int], keep: str) -> None:
+    def _certify_all(self, todo: list[int], keep: str, kind: str = "certify") -> None:
         """One more read of these problems, for their certificates alone."""
-        parts = self._visit_all("certify", todo)
+        parts = self._visit_all(kind, todo)
         assert parts is not None
         for number, part in zip(todo, parts, strict=True):
             self._accept(number, part, Figures.of(part.figures), keep)
+        if kind == "last":
+            scaled = [Figures.of(part.figures).scaled for part in parts]
+            del parts, part  # room for the scaled weights: that of the sums of the dual variables
+            for number, losses in zip(todo, scaled, strict=True):
+                self._take_scaled(number, np.array(losses))
+
+    def _take_scaled(self, number: int, losses: np.ndarray) -> None:
+        """Where the last weights times one of ``SCALES`` are better than all that were certified, they are the answer:
+        P(t w) = t^2/2 ||w||^2 + sum_i C_i loss(t m_i); t = 0 bounds the primal objective of every answer."""
+        weights, status = self.states[number].weights, self.status[number]
+        if status.done or not losses.size:
+            return
+        primals = 0.5 * SCALES * SCALES * square_of(weights) + losses
+        best = int(np.argmin(primals))
+        if primals[best] < status.primal:
+            assert self.tol is not None
+            status.accept(
+                float(primals[best]), status.dual, weights * weights.dtype.type(SCALES[best]), self.reads, self.tol,
+                "as they are",
+            )  # fmt: skip
+            status.scale = float(SCALES[best])
 
     def _todo(self) -> list[int]:
         """The problems that are learned now: neither ended nor waiting for others to end."""
@@ -266,7 +301,7 @@ class Run:
         """One round; what all groups come to together, of each problem of ``todo`` (those that are still learned), at
         an epoch's end."""
         round, before = self._round(kind, self._todo() if todo is None else todo), (self.reads, self.bytes_read)
-        if kind == "certify" or self.segment == 0:
+        if kind in STILL or self.segment == 0:
             self.reads += self._reads_now(round)
             self.rounds = self.steps = self.set_rows = self.waiting_visits = 0
             self.waited = 0.0
@@ -299,7 +334,7 @@ class Run:
     def _round(self, kind: str, todo: list[int]) -> Round:
         begins = tuple(kind == "update" and self._begin_with_others(number) for number in todo)
         status = [self.status[number] for number in todo]
-        certify = tuple(kind == "certify" or self._certifies(s) for s in status)
+        certify = tuple(kind in STILL or self._certifies(s) for s in status)
         aims = tuple(0.0 if self.tol is None else self.tol / s.optimism for s in status)
         return Round(
             kind=kind, epoch=self.epoch, segment=self.segment, todo=tuple(todo), certify=certify, aims=aims,
@@ -484,7 +519,7 @@ class Run:
         ended = [n for n in self._todo() if self.status[n].epochs >= self.epochs or self.status[n].settled]
         proves = self.tol is not None and self.method.absorb is None
         if ended and proves:
-            self._certify_all(ended, "as they are")
+            self._certify_all(ended, "as they are", "last")
         for number in ended:
             self.status[number].over = True
         todo = self._todo()
@@ -501,7 +536,7 @@ class Run:
         """Certify the last weights, which may be better than those kept, where a run ends before it is done. When the
         next certificates are due stays as it is: the run may go on with more time."""
         due = [(s.truth, s.optimism, s.since_certificate) for s in self.status]
-        self._certify_all(todo, "as they are")
+        self._certify_all(todo, "as they are", "last")
         for status, (truth, optimistic, since) in zip(self.status, due, strict=True):
             status.truth, status.optimism, status.since_certificate = truth, optimistic, since
 
@@ -749,7 +784,7 @@ def _carried(group: int, carry: Carry, arrays: dict[str, np.ndarray]) -> Any:
 
 _LATER: dict[str, Any] = {  # facts that older checkpoints have not
     "epochs": 0, "over": False, "busy": 0.0, "settled": False, "last_mistakes": 0, "stalled": False,
-    "violation": None, "dropped": False,
+    "violation": None, "dropped": False, "scale": 1.0,
 }  # fmt: skip
 _FLOATS = ("primal", "dual", "estimate", "seen", "truth", "optimism", "penalty")
 _LATER_FLOATS = {"tried": np.inf}

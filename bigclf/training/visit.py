@@ -37,6 +37,11 @@ SUPPORTED, NARROW = 0.3, 10  # share of the gap that rounds over the support alo
 CLIMBED, MOST_STEPS = 0.25, 3000  # conjugate gradients: share of the rounds' goal they aim at, most steps in a visit
 
 
+STILL = "certify", "last"  # visits in which nothing is learned
+# What the last weights of a run are tried with that ends before it is done: 0 and powers of two, which round nothing.
+SCALES = np.array([0.0, *(0.5**k for k in range(1, 17))])
+
+
 class Ref(NamedTuple):
     """What a group goes on from: the attempt whose result was taken, and how far along its step the row state went
     (for each problem; empty: all the way)."""
@@ -48,7 +53,8 @@ class Ref(NamedTuple):
 class Visit(NamedTuple):
     """Everything a visit depends on but arrays.
 
-    kind : "update"; "certify" (nothing is learned); "close" (the epoch ends before its last segment). epoch, segment :
+    kind : "update"; "certify" (nothing is learned); "last" (likewise, and the losses of scaled weights are added up);
+    "close" (the epoch ends before its last segment). epoch, segment :
     numbers.
     first, last : the groups first:last (more than one: a bundle, joined where it is computed).
     todo : the problems still learned; of each of them: certify : whether the read certifies its weights; aims : the
@@ -163,7 +169,8 @@ class Tally:
 
 class Figures(NamedTuple):
     """The sums of an epoch: over the rows that streamed, over the working set, of the certificate (primal, dual), of
-    the row state's step (gain, bend; see ``line_search``), of the shares, and of shares times mistakes."""
+    the row state's step (gain, bend; see ``line_search``), of the shares, and of shares times mistakes; losses of the
+    weights times each of ``SCALES``, in a run's last read alone."""
 
     tally: Tally
     set_tally: Tally
@@ -173,14 +180,17 @@ class Figures(NamedTuple):
     bend: float
     share: float
     mixed_mistakes: float
+    scaled: tuple[float, ...] = ()
 
     def array(self) -> np.ndarray:
-        """float64 [16]"""
-        return np.concatenate([self.tally.array(), self.set_tally.array(), self[2:]])
+        """float64 [16], and those of the scales"""
+        return np.concatenate([self.tally.array(), self.set_tally.array(), self[2:8], self.scaled])
 
     @classmethod
     def of(cls, array: np.ndarray) -> Figures:
-        return cls(Tally.of(array[:5]), Tally.of(array[5:10]), *(float(x) for x in array[10:]))
+        primal, dual, gain, bend, share, mistakes = (float(x) for x in array[10:16])
+        scaled = tuple(float(x) for x in array[16:])
+        return cls(Tally.of(array[:5]), Tally.of(array[5:10]), primal, dual, gain, bend, share, mistakes, scaled)
 
     def estimated_gap(self, weights: np.ndarray, before: float = np.inf) -> float:
         """Relative gap at the end of the epoch as its counts make it look: it steers, it certifies nothing.
@@ -244,6 +254,8 @@ class Learner:
         self.steps_back = not (self.alone or method.sums)  # how far its row state goes is decided afterwards
         self.kernel, self.params = problem.setting.kernel(), problem.setting.params()
         self.measure = method.certify(code) if method.certify else None
+        self.add_scaled = method.scaled(code) if method.scaled else None
+        self.scaled: np.ndarray | None = None  # losses of the weights times each of ``SCALES``, in a run's last read
         self.along = method.along(code) if method.along and not self.alone else None
         self.collect = method.collect
         self.climb = method.climb(code) if method.climb and plan.climb_rows else None
@@ -342,7 +354,7 @@ class Learner:
         self.curve: list[tuple[int, int, float]] = []  # rows, mistakes, losses so far, in this visit
         self.sums[:] = self.moves[:] = 0
         self.start = self.certified = self._length = self.dual_square = None
-        self.found = None
+        self.found = self.scaled = None
         if self.window is not None:
             self.window.begin(keep=self.steps_back or (certifying and not still), still=still)
             self._look_through()
@@ -418,7 +430,9 @@ class Learner:
     def _figures(self) -> Figures:
         share = self._share()
         primal, dual, gain, bend = (float(x) for x in (*self.sums, *self.moves))
-        return Figures(self.tally, self.set_tally, primal, dual, gain, bend, share, share * self.tally.mistakes)
+        mistakes = share * self.tally.mistakes
+        scaled = () if self.scaled is None else tuple(self.scaled)
+        return Figures(self.tally, self.set_tally, primal, dual, gain, bend, share, mistakes, scaled)
 
     def _share(self) -> float:
         """The weight of this copy among the others; by "mistakes" its updates, since margins move it without any."""
@@ -588,6 +602,13 @@ class Learner:
             self.sums += self.measure(view, shared, rows, self.params, self.dual_weights, self._length)
             if self.sees_all and self.dual_weights is not None:
                 self.dual_square, self.dual_weights = square_of(self.dual_weights), None
+            if self.scaled is not None and self.add_scaled is not None:
+                self.add_scaled(view, shared, self.params, self._length, SCALES, self.scaled)
+
+    def try_scales(self) -> None:
+        """Add up the losses of scaled weights, too, in the read that begins."""
+        if self.add_scaled is not None:
+            self.scaled = np.zeros(SCALES.size)
 
     def go_over(self, view: Block, members: np.ndarray, scores: np.ndarray, scratch: Scratch) -> Counts:
         """The kernel over ``members`` in shuffled runs, or as they come where the order has no part in the result."""
