@@ -38,11 +38,13 @@ def format_count(count: float) -> str:
 
 
 def near(name: object, known: Iterable[str]) -> str:
-    """``; did you mean fit?`` where ``name`` is nearly one of the names that are known, else nothing."""
+    """``; did you mean fit?`` where ``name`` is nearly one of the names that are known, else nothing; capitals make no
+    difference."""
     import difflib
 
-    found = difflib.get_close_matches(str(name), list(known), 1)
-    return f"; did you mean {found[0]}?" if found else ""
+    folded = {str(one).casefold(): one for one in known}
+    found = difflib.get_close_matches(str(name).casefold(), list(folded), 1)
+    return f"; did you mean {folded[found[0]]}?" if found else ""
 
 
 def within_plan(planned: float, peak: float) -> str:

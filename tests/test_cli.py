@@ -225,6 +225,18 @@ def test_labels_come_back_as_they_were(tmp_path):
 # Errors are one line and a code
 
 
+@pytest.mark.parametrize("command", ["fit", "sweep", "path"])
+def test_an_option_with_too_few_dashes_is_recognised(tmp_path, command):
+    said = error_of(command, "rows", "-o", tmp_path / "m", "-C", 1, code=2)
+    assert f"'-C'; did you mean --C? (see bigclf {command} --help)" in said
+
+
+def test_a_column_that_differs_in_capitals_is_suggested(tmp_path):
+    (tmp_path / "t.csv").write_text("a,y\n" + "1,p\n2,n\n" * 20)
+    for words in (("fit", tmp_path / "t.csv", "-o", tmp_path / "m"), ("convert", tmp_path / "t.csv", tmp_path / "o")):
+        assert "column Y: there is no such column; did you mean y?" in error_of(*words, "--label", "Y", code=3)
+
+
 def test_usage_errors_are_2(place, tmp_path):
     m = tmp_path / "m"
     assert "no such command 'fitt'; did you mean fit?" in error_of("fitt", code=2)

@@ -326,6 +326,18 @@ def test_the_module_needs_neither_bigclf_nor_scipy(tmp_path):
     )
     assert run_python(code, tmp_path).strip() == MODELS["words"].predict(np.ones((1, D)))[0]
 
+
+@pytest.mark.parametrize(("name", "better"), [("a.b", "a_b"), ("a.b.py", "a_b"), ("my-model", "my_model"),
+                                              ("2nd", "score_2nd"), ("class", "score_class"),
+                                              ("numpy", "score_numpy")])  # fmt: skip
+def test_a_module_that_could_not_be_imported_is_not_written(tmp_path, name, better):
+    with pytest.raises(RunError, match=f"Python cannot import .* as a module; export to .*/{better}.py"):
+        MODELS["words"].export(f"{tmp_path}/{name}", "numpy")
+    assert not [*tmp_path.iterdir()]
+    MODELS["words"].export(tmp_path / better, "numpy")
+    assert imported(tmp_path / f"{better}.py").predict(np.ones((1, D))).shape == (1,)
+
+
 # Tables
 
 

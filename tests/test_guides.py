@@ -107,6 +107,16 @@ def test_tables_name_options_and_methods_that_exist():
             assert set(re.findall(r"(?<![\w-])--\w[\w-]*", cell)) <= options, cell
 
 
+def test_the_guide_names_the_commands_that_skip_bad_rows_and_no_others():
+    section = guide("data").partition("## Rows that are wrong")[2]
+    commands = {name: main.get_command(click.Context(main), name) for name in main.list_commands(click.Context(main))}
+    skipping = {name for name, command in commands.items() if "on_bad_rows" in {param.name for param in command.params}}
+    named, _, never = section.partition("take both options.")
+    assert skipping and set(re.findall(r"`(\w+)`", named)) & {*commands} == skipping
+    refusing, *_ = never.partition("leaves no")
+    assert set(re.findall(r"`(\w+)`", refusing)) and not set(re.findall(r"`(\w+)`", refusing)) & skipping
+
+
 def test_messages_that_are_explained_are_said():
     said = " ".join(path.read_text() for path in PACKAGE.rglob("*.py"))
     said = re.sub(r"[\"']\s*f?[\"']", "", re.sub(r"\s+", " ", said))  # strings that go on in the next line

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bigclf.units import format_bytes, format_count, format_seconds, parse_bytes
+from bigclf.units import format_bytes, format_count, format_seconds, near, parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,9 @@ def test_what_was_planned_and_passed_by_little_is_said_to_be_within_the_promise(
 
     assert "a tenth, or 20 MB" in within_plan(20.7e6, 38.1e6) and "20 MB" in within_plan(1e9, 1.05e9)
     assert within_plan(20e6, 19e6) == within_plan(20e6, 41e6) == within_plan(1e9, 1.2e9) == ""
+
+
+@pytest.mark.parametrize(("given", "known", "meant"), [("Y", ["a", "b", "y"], "y"), ("label", ["x", "LABEL"], "LABEL"),
+                                                     ("fitt", ["fit", "path"], "fit"), ("Q", ["a"], None)])  # fmt: skip
+def test_what_was_meant_may_differ_in_capitals(given, known, meant):
+    assert near(given, known) == (f"; did you mean {meant}?" if meant else "")

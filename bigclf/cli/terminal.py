@@ -100,7 +100,18 @@ def _usage_text(error: click.ClickException) -> str:
     ctx, text = getattr(error, "ctx", None), error.format_message().rstrip(" .\n")
     if ctx is None:
         return text
+    if meant := _meant(error, ctx):
+        return f"{text}; did you mean {meant}? (see {ctx.command_path} --help)"
     return f"{text} (see {_where_to_look(error, text, ctx)})"
+
+
+def _meant(error: click.ClickException, ctx: click.Context) -> str | None:
+    """``--C`` for ``-C``, which the command does not have; LIBLINEAR's ``-c`` is the same."""
+    if not isinstance(error, click.NoSuchOption) or error.option_name.startswith("--"):
+        return None
+    name = error.option_name.lstrip("-").casefold()
+    written = [option for param in ctx.command.params if isinstance(param, click.Option) for option in param.opts]
+    return next((option for option in written if option.lstrip("-").casefold() == name), None)
 
 
 def _where_to_look(error: click.ClickException, text: str, ctx: click.Context) -> str:

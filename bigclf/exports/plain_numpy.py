@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import inspect
 import json
+import keyword
+import re
+import sys
 from typing import Any
 
 import numpy as np
 
 from bigclf.data import files
 from bigclf.data.features import finish
+from bigclf.errors import RunError
 from bigclf.exports import table_rows
 
 HEAD = '''"""Scores rows by the weights in {data}, which lies beside this file. Needs numpy alone.
@@ -130,9 +134,26 @@ CALIBRATION = 'POINTS, ENDS = MODEL["points"], MODEL["ends"]  # of the calibrati
 
 
 def targets(path: str) -> list[str]:
-    """The module (``.py`` is added where it is missing) and its weights."""
+    """The module (``.py`` is added where it is missing) and its weights.
+
+    Raises
+    ------
+    RunError : Python could not import a module of this name, with one that it can.
+    """
     stem = path.removesuffix(".py")
+    name = files.base_name(stem)
+    if better := _better_name(name):
+        directory = stem.removesuffix(name)
+        raise RunError(f"{stem}.py: Python cannot import {name!r} as a module; export to {directory}{better}.py")
     return [f"{stem}.py", f"{stem}.npz"]
+
+
+def _better_name(name: str) -> str | None:
+    """A name to import a module by in place of ``name``; None where that is one, and hides no module that it needs."""
+    if name.isidentifier() and not keyword.iskeyword(name) and name not in {"numpy", *sys.stdlib_module_names}:
+        return None
+    letters = re.sub(r"\W", "_", name)
+    return letters if letters != name and _better_name(letters) is None else f"score_{letters}".rstrip("_")
 
 
 def write(model: Any, module: str, data: str) -> list[str]:
