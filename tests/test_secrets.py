@@ -39,8 +39,20 @@ def test_a_port_that_refuses_is_said_before_dask_is_asked(monkeypatch):
     with socket.socket() as held:  # bound, and nobody listens
         held.bind(("127.0.0.1", 0))
         monkeypatch.setattr(distributed, "Client", type("Never", (distributed.Client,), {"__init__": None}))
+        monkeypatch.setattr(cluster, "REFUSAL_SECONDS", 0.3)
         with pytest.raises(ClusterError, match="refuses connections"):
             cluster.connect(f"tcp://127.0.0.1:{held.getsockname()[1]}")
+
+
+def test_a_scheduler_that_is_starting_is_waited_for(monkeypatch):
+    pytest.importorskip("distributed")
+    from bigclf.training import cluster
+
+    held = socket.socket()
+    held.bind(("127.0.0.1", 0))
+    monkeypatch.setattr(cluster.time, "sleep", lambda seconds: held.listen())  # it begins while it is waited for
+    with held:
+        assert not cluster.refuses(f"tcp://127.0.0.1:{held.getsockname()[1]}")
 
 
 @pytest.mark.parametrize(("address", "warned"), [("tcp://10.1.2.3:8786", 1), ("tls://10.1.2.3:8786", 0),

@@ -41,6 +41,7 @@ def command(directory: str, rows: int | None, memory: str, keep_text: bool, as_j
     """
     asked = f"--memory {memory}" + (f" --rows {rows}" if rows else "") + (" --keep-text" if keep_text else "")
     rows = rows or int(TIMES_THE_BUDGET * parse_bytes(memory) / (BYTES_PER_ENTRY * ENTRIES_PER_ROW))
+    require_memory(memory)
     with terminal.resumable(f"bigclf demo --dir {directory} {asked}"), taken(directory):
         demo = Demo(directory, rows, memory, quiet=as_json)
         demo.run(keep_text)
@@ -48,6 +49,20 @@ def command(directory: str, rows: int | None, memory: str, keep_text: bool, as_j
         terminal.emit_json(demo.told)
     else:
         show(demo)
+
+
+def require_memory(memory: str) -> None:
+    """Refuse a budget that converting does not fit into, before anything is made.
+
+    Raises
+    ------
+    MemoryBudgetError : with the least budget that fits.
+    """
+    from bigclf.data.convert import LEAST_MEMORY
+
+    if parse_bytes(memory) < LEAST_MEMORY:
+        least = format_bytes(LEAST_MEMORY)
+        raise MemoryBudgetError(f"memory={memory} is too little for the demo; memory={least} would do")
 
 
 @contextlib.contextmanager
@@ -92,11 +107,7 @@ class Demo:
     def _begin(self) -> None:
         """Take the directory: a new one, an empty one, or that of an earlier demo."""
         from bigclf.data import files
-        from bigclf.data.convert import LEAST_MEMORY
 
-        if self.told["memory"] < LEAST_MEMORY:
-            least = format_bytes(LEAST_MEMORY)
-            raise MemoryBudgetError(f"memory={self.memory} is too little for the demo; memory={least} would do")
         content = set(files.list_directory(self.directory)) - {LEASE}
         mark = {"rows": self.rows, "features": N_FEATURES, "seed": SEED, "version": 1}
         if content and json.loads(files.read_text(self.path(MARK))) != mark:

@@ -59,7 +59,7 @@ from bigclf.units import format_bytes
 
 log = logging.getLogger("bigclf")
 POLL_SECONDS = 0.2
-REFUSAL_SECONDS = 3.0  # to be told that a port is closed
+REFUSAL_SECONDS = 4.0  # for a scheduler that is only starting to listen; then a closed port is an error
 ANSWER_SECONDS = 5.0  # for the scheduler to say who is there
 GREETING_SECONDS = 60.0  # for a new worker to import, and to load its kernels
 BUNDLES = 4  # groups are done in bundles when each worker has at least so many bundles to do
@@ -205,15 +205,19 @@ def _reach(address: str, timeout: float) -> Link:
 
 
 def refuses(address: str) -> bool:
-    """Whether the host says at once that nothing listens there: Dask would ask again until its timeout."""
+    """Whether the host says for ``REFUSAL_SECONDS`` that nothing listens there: Dask would ask until its timeout."""
     host, _, port = address.partition("://")[2].rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=REFUSAL_SECONDS).close()
-    except ConnectionRefusedError:
-        return True
-    except (OSError, ValueError):  # what else is wrong Dask says
-        pass
-    return False
+    end = time.monotonic() + REFUSAL_SECONDS
+    while (left := end - time.monotonic()) > 0:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=left).close()
+        except ConnectionRefusedError:
+            time.sleep(min(0.1, left))
+        except (OSError, ValueError):  # Dask says what else is wrong
+            return False
+        else:
+            return False
+    return True
 
 
 def warn_of_plain(address: str) -> None:
