@@ -755,6 +755,32 @@ def test_an_open_quote_is_an_error_at_the_line_where_it_opens(tmp_path):
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("line", [b"x" * 99 + b"\n", b"x" * 2**20], ids=["lines", "one line"])
+def test_an_open_quote_is_not_read_to_the_end_of_the_file(tmp_path, line):
+    """16 MB at a budget of 150 MB: what the quote encloses took 275 MB, as text of four bytes a letter."""
+    path = tmp_path / "r.csv"
+    path.write_bytes(b'a,b\n1,2\n1,"x' + line * (16_000_000 // len(line)))
+    how = tables.reading({"format": "csv", "multiline": True})
+    place = tables.places(str(path))[0]
+    source = tables.look_at(place, 0, how)
+    job = tables.TableJob(how, None, [("a", "b")], [place], 150_000_000 // 8)
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="line 3: a quote that opens here is not closed within 4,687,500 bytes"):
+            for task in tables.tasks_of(job, source, 1):
+                list(tables.batches(job, task))
+        assert tracemalloc.get_traced_memory()[1] < 64e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_quote_open_at_the_end_is_named_on_a_single_line_too():
+    how = tables.reading({"format": "csv", "multiline": True})
+    records = list(tables._long_records(b'1,2\n3,"x', how))
+    assert records == [(0, ["1", "2"]), (4, "a quote is not closed")]
+    assert list(tables._long_records(b'1,2" wide\n3,x', how)) == [(0, ["1", '2" wide']), (10, ["3", "x"])]
+
+
 def test_a_quote_is_closed_many_lines_on(tmp_path):
     path = tmp_path / "r.csv"
     path.write_bytes(b'a,b\n1,"x\r\ny\rz\n\n"\n3,4\n')

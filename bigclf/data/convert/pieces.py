@@ -187,13 +187,13 @@ class Records:
         text = self.ahead + self.file.read(max(size - len(self.ahead), 0))
         self.ahead = b""
         if text and not text.endswith(b"\n"):
-            text += self._line()
+            text += self.line()
         return text + self._rest() if text and self.record else text
 
     def _rest(self) -> bytes:
         """The lines up to the next record."""
         lines, held = list[bytes](), 0
-        while (line := self._line()) and not line.startswith(self.record):
+        while (line := self.line()) and not line.startswith(self.record):
             lines.append(line)
             held += len(line)
             if held > self.max_line:
@@ -201,7 +201,8 @@ class Records:
         self.ahead = line
         return b"".join(lines)
 
-    def _line(self) -> bytes:
+    def line(self) -> bytes:
+        """The next line, with its end; DataError where it is too long."""
         line: bytes = self.file.readline(self.max_line)
         if len(line) >= self.max_line and not line.endswith(b"\n"):
             raise self._too_long("line")

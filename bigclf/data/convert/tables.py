@@ -31,6 +31,7 @@ from bigclf.errors import DataError, SchemaError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+QUOTED_PART = 4  # what a quote may enclose, as a part of the longest line: read slowly it takes ten times its bytes
 SLOW_BYTES = 16_384  # text this short is read line by line when the fast reader refuses it
 ROWS_AT_A_TIME = 2**14  # of a Parquet table
 ROW_GROUP_ROWS = 2**pieces.ROW_BITS
@@ -331,7 +332,7 @@ def _grouped(source: Source, texts: Iterator[tuple[int, Any]], pieces_a_task: in
 def _record_pieces(source: Source, how: Reading, max_line: int) -> Iterator[tuple[int, bytes]]:
     """(piece, whole records), about ``pieces.BLOCK`` bytes each: a record ends with a line up to which all quotes are
     closed."""
-    quote, n_lines = how.quote.encode() or b'"', 0
+    quote, n_lines, most = how.quote.encode() or b'"', 0, max_line // QUOTED_PART
     with opened(source.path) as stream, decompressing(source.path):
         whole_lines = pieces.Records(stream, b"", max_line, source.path)
         for piece in itertools.count():
@@ -339,31 +340,27 @@ def _record_pieces(source: Source, how: Reading, max_line: int) -> Iterator[tupl
             if not text:
                 return
             if text.count(quote) % 2:
-                text += _to_the_quote(stream, text, quote, max_line, (source.path, n_lines))
+                text += _to_the_quote(whole_lines, text, quote, most, n_lines)
             n_lines += text.count(b"\n")
             yield piece, text
 
 
-def _to_the_quote(stream: Any, text: bytes, quote: bytes, max_line: int, place: tuple[str, int]) -> bytes:
+def _to_the_quote(lines: pieces.Records, text: bytes, quote: bytes, most: int, n_lines: int) -> bytes:
     """The lines after ``text`` up to the one that closes its last quote, in one buffer: lines held one by one take many
-    times their bytes where they are short.
+    times their bytes where they are short. ``n_lines`` : lines before ``text``.
 
     Raises
     ------
-    DataError : with the line where the quote opens.
+    DataError : ``most`` bytes after the quote it is not closed, with the line where it opens.
     """
-    more = bytearray()
-    while line := stream.readline(max_line):
-        more += line
-        if line.count(quote) % 2:
-            break
-        if len(more) >= max_line:
-            path, before = place
-            opened_at = before + 1 + text.count(b"\n", 0, text.rfind(quote))
-            raise DataError(f"a quote that opens here is not closed within {max_line:,} bytes; close it, or say that "
-                            "fields have no quotes (quote: \"\" in the reader of a spec)",
-                            file=path, line=opened_at)  # fmt: skip
-    return bytes(more)
+    more, opened_at = bytearray(), text.rfind(quote)
+    while len(text) - opened_at + len(more) < most:
+        more += (line := lines.line())
+        if not line or line.count(quote) % 2:
+            return bytes(more)
+    raise DataError(f"a quote that opens here is not closed within {most:,} bytes; close it, allow more memory, or say "
+                    "that fields have no quotes (quote: \"\" in the reader of a spec)",
+                    file=lines.path, line=n_lines + 1 + text.count(b"\n", 0, opened_at))  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -784,17 +781,19 @@ def _not_utf8(error: UnicodeDecodeError) -> str:
 
 
 def _long_records(text: bytes, how: Reading) -> Iterator[tuple[int, list[str] | str]]:
-    end = 0  # of the lines that the reader has taken: it takes none ahead
+    end, at_end = 0, False  # of the lines that the reader has taken: it takes none ahead
 
     def lines() -> Iterator[str]:
-        nonlocal end
+        nonlocal end, at_end
         for line in WITH_END.finditer(text):
             end = line.end()
             yield line[0].decode(errors="surrogateescape")
+        at_end = True
+        yield ""  # only a record whose quote is open takes it
 
     reader = csv.reader(lines(), **_dialect(how))
     while True:
-        first, start = reader.line_num, end
+        start = end
         try:
             fields = next(reader)
         except StopIteration:
@@ -805,7 +804,7 @@ def _long_records(text: bytes, how: Reading) -> Iterator[tuple[int, list[str] | 
         record = text[start:end]
         if not fields:
             continue
-        if how.quote and reader.line_num > first + 1 and record.count(how.quote.encode()) % 2:
+        if at_end:
             yield start, "a quote is not closed"
             continue
         try:
