@@ -12,6 +12,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from bigclf.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from bigclf import errors as errors
     from bigclf.catalogue import algorithms as algorithms
@@ -33,8 +35,6 @@ if TYPE_CHECKING:
     from bigclf.training.evaluation import evaluate as evaluate
     from bigclf.training.path import path as path
     from bigclf.training.sweep import sweep as sweep
-
-__version__ = "0.1.0"
 
 _PLACES = {
     "fit": "bigclf.training",

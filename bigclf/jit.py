@@ -24,7 +24,6 @@ from numba.extending import intrinsic
 
 from bigclf.inlining import Pipeline
 from bigclf.kernel_cache import KernelCache, kernel_cache
-from bigclf.kernel_cache import cache_home as cache_home
 from bigclf.lanes import (
     BYTE,
     FIRST,

@@ -21,9 +21,7 @@ import io
 import logging
 import os
 import re
-import stat
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -36,6 +34,8 @@ import numpy as np
 from numba.core import config
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
 
+from bigclf.caches import cache_home
+
 log = logging.getLogger("bigclf")
 PACKAGE = Path(__file__).parent
 SEAL = 16  # bytes
@@ -43,32 +43,6 @@ PATIENCE = 120.0  # seconds to wait for a process that compiles the same: it may
 
 
 # Where it is kept
-
-
-def cache_home() -> Path:
-    """``$BIGCLF_CACHE_DIR``, else the user's cache directory, else (not writable) a temporary one."""
-    home = os.environ.get("BIGCLF_CACHE_DIR")
-    path = Path(home) if home else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bigclf"
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        if os.access(path, os.W_OK):
-            return path
-    except OSError:
-        pass
-    return _temporary_home()
-
-
-@functools.cache
-def _temporary_home() -> Path:
-    """A directory of this user's own: code is loaded from there, and anybody may make names in /tmp."""
-    path = Path(tempfile.gettempdir()) / f"bigclf-{os.getuid()}"
-    with contextlib.suppress(FileExistsError):
-        path.mkdir(mode=0o700, parents=True)
-    found = path.lstat()
-    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
-        return path
-    log.warning("%s is another user's or open to others: using a new directory", path)
-    return Path(tempfile.mkdtemp(prefix="bigclf-"))
 
 
 def kernel_cache() -> Path:

@@ -20,6 +20,7 @@ from typing import Any
 from bigclf.data import files
 from bigclf.errors import RunError
 from bigclf.jit import cpu_type, kernel_cache, sources_digest
+from bigclf.version import __version__
 
 SAME_MINOR = ("numpy", "numba", "pyarrow", "python")
 
@@ -63,9 +64,8 @@ def facts() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Versions of what the bits of a result depend on, and of Dask where it is loaded."""
-    import bigclf
 
-    found = {"bigclf": bigclf.__version__, "python": platform.python_version()}
+    found = {"bigclf": __version__, "python": platform.python_version()}
     loaded = tuple(name for name in ("dask", "distributed") if name in sys.modules)
     return found | {name: _version(name) for name in ("numpy", "numba", "pyarrow", *loaded)}
 

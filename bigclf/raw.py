@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bigclf.caches import cache_directory
 from bigclf.data import files
 from bigclf.data.arrays import Arrays
 from bigclf.data.bad_rows import MOST_BAD
@@ -39,6 +40,7 @@ from bigclf.data.features.tally import Tally
 from bigclf.errors import DataError, SchemaError
 from bigclf.model import Model, is_stored
 from bigclf.units import parse_bytes
+from bigclf.version import __version__
 
 log = logging.getLogger("bigclf")
 KEPT = 8  # conversions that are kept in the cache, the last used
@@ -119,7 +121,7 @@ def converted(
     by_name = functools.partial(format_of, data)
     spec, known = finish.given_features(features, format or "svmlight", by_name)
     learned = learned or known
-    home = directory or files.cache_directory("raw")
+    home = directory or cache_directory("raw")
     out = files.join(home, _key(data, spec, seed, (on_bad_rows, max_bad_fraction), learned, part))
     options = dict(chunk_nnz=500_000, shuffle=learned is None, overwrite=True, shard_nnz=2**23,
                    max_bad_fraction=max_bad_fraction)  # fmt: skip
@@ -142,13 +144,12 @@ def sparse_text(
     hash_bits: int | None = None, **options: Any,
 ) -> Dataset:  # fmt: skip
     """Shards of text whose rows are sparse already, made now or found in the cache; errors as ``convert``."""
-    from bigclf import __version__
 
     named = [(files.absolute(path), *files.status(path)) for path in files.expand(data)]
     code = readers.code_of(readers.find(format, RAW_FORMATS))
     bad = dict(on_bad_rows=on_bad_rows, max_bad_fraction=max_bad_fraction)
     told = __version__, named, format, code, seed, bad, hash_bits
-    home = files.cache_directory("raw")
+    home = cache_directory("raw")
     out = files.join(home, hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest())
     options = dict(options, hash_bits=hash_bits, overwrite=True, **bad)
     made = _once(out, lambda: convert(data, out, format=format, seed=seed, **options))
@@ -172,7 +173,6 @@ def _once(out: str, make: Callable[[], Dataset]) -> Dataset:
 def _key(
     data: Any, spec: Spec, seed: int, bad: tuple[str, float], learned: finish.Learned | None, part: HeldOut | None
 ) -> str:
-    from bigclf import __version__
 
     named = [(files.absolute(place.path), place.part, *state_of(place.path)) for place in places(data)]
     known = __version__, named, spec.as_json(), seed, bad, None if learned is None else learned.digest(), part

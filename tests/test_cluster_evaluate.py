@@ -13,7 +13,7 @@ from making import random_rows, shards_of
 import bigclf
 from bigclf.errors import DataError
 from bigclf.metrics import scoring_bytes
-from bigclf.training.evaluation import Measure, Part, cut, try_part
+from bigclf.training.measuring import Measure, Part, cut, try_part
 
 distributed = pytest.importorskip("distributed")
 D = 40

@@ -268,7 +268,7 @@ def wait_until(true, seconds=60):
 
 
 def test_a_cluster_with_a_frozen_worker_is_described_in_bounded_time(compiled, tmp_path):
-    from bigclf.training.cluster import connect
+    from bigclf.training.link import connect
 
     good = ["--nthreads", "1", "--memory-limit", "1GB", "--name", "good"]
     with cluster(good, ["--nthreads", "2", "--memory-limit", "0", "--name", "poor"]) as (address, processes):

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from making import PACKAGE, environment
 
-from bigclf import jit, kernel_cache
+from bigclf import caches, jit, kernel_cache
 from bigclf.jit import compiling, kernel
 from bigclf.kernel_cache import SEAL, KernelCache, SignatureFiles
 
@@ -484,7 +484,7 @@ def test_a_file_system_without_locks_will_do(tmp_path, monkeypatch, caplog):
 
 WARM = """
 import json, sys
-from bigclf import jit, kernel_cache
+from bigclf import caches, jit, kernel_cache
 from bigclf.methods import resolve
 from bigclf.training.sources import warm
 warm(resolve("perceptron", None, None, None, {}), int(sys.argv[1]), "float64")
@@ -564,7 +564,8 @@ def test_eight_processes_on_a_damaged_cache(tmp_path):
 
 HOME = """
 import json, os
-from bigclf.jit import cache_home, next_random, random_state
+from bigclf.caches import cache_home
+from bigclf.jit import next_random, random_state
 next_random(random_state(1))
 print(json.dumps([str(cache_home()), next_random._cache.cache_path, os.environ["HOME"]]))
 """
@@ -596,15 +597,15 @@ def test_a_name_in_tmp_that_others_may_have_made_is_not_used(tmp_path, monkeypat
         place.symlink_to(tmp_path / "elsewhere")
     else:
         place.write_text("")
-    kernel_cache._temporary_home.cache_clear()
+    caches._temporary_home.cache_clear()
     try:
-        found = kernel_cache._temporary_home()
+        found = caches._temporary_home()
         assert (
             found != place
             and found.parent == tmp_path
             and not list(found.iterdir())
             and "open to others" in caplog.text
         )
-        assert kernel_cache._temporary_home() == found
+        assert caches._temporary_home() == found
     finally:
-        kernel_cache._temporary_home.cache_clear()
+        caches._temporary_home.cache_clear()

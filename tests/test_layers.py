@@ -7,7 +7,8 @@ import pytest
 from making import PACKAGE
 
 LAYERS = {
-    "errors": 0, "units": 0, "kernel_cache": 0, "inlining": 0, "lanes": 0, "large_pages": 0, "child": 0,
+    "caches": -1, "errors": 0, "units": 0, "version": 0,
+    "kernel_cache": 0, "inlining": 0, "lanes": 0, "large_pages": 0, "child": 0,
     "jit": 1, "progress": 1,
     "deltas": 1.5,
     "calibration": 1.5,
@@ -21,6 +22,7 @@ LAYERS = {
     "benchmarks": 6.5, "reporting": 6.5,
     "estimators": 7, "cli": 7, "preload": 7,
 }  # fmt: skip
+OF_CLUSTERS = ("training/cluster.py", "training/link.py", "training/survey.py")
 ANYTHING = {"__init__", "__main__"}  # the package's own front
 
 
@@ -88,8 +90,8 @@ def test_an_import_only_points_down(path):
         ("pyarrow", ("data/", "training/fitting.py")),  # training only writes down its version
         ("numba", ("jit.py", "kernel_cache.py", "inlining.py", "lanes.py", "training/fitting.py")),  # the same
         ("llvmlite", ("jit.py", "kernel_cache.py", "lanes.py")),
-        ("dask", ("training/cluster.py", "training/survey.py", "benchmarks/child.py")),  # the last measures dask-ml
-        ("distributed", ("training/cluster.py", "training/survey.py")),
+        ("dask", (*OF_CLUSTERS, "benchmarks/child.py")),  # the last measures dask-ml
+        ("distributed", OF_CLUSTERS),
         ("cryptography", ("tls.py",)),
         ("safetensors", ("data/files.py", "data/features/finish.py")),  # written, and checked, as files
         ("click", ("cli/",)),
@@ -101,8 +103,8 @@ def test_an_import_only_points_down(path):
         ("aiohttp", ("data/remote.py",)),
         ("bigclf.data.remote", ("data/files.py",)),  # behind that one module
         ("glob", ("data/files.py",)),
-        ("pathlib", ("data/files.py", "jit.py", "kernel_cache.py")),
-        ("tempfile", ("data/files.py", "kernel_cache.py")),
+        ("pathlib", ("data/files.py", "caches.py", "jit.py", "kernel_cache.py")),
+        ("tempfile", ("data/files.py", "caches.py", "kernel_cache.py")),
         ("shutil", ("data/files.py",)),
     ],
 )
@@ -127,7 +129,7 @@ def test_of_numba_others_use_the_version_only():
 HARMLESS = {"fspath", "PathLike", "environ", "getenv", "getpid", "getppid", "setpgrp", "kill", "close",
             "sysconf", "cpu_count", "sched_getaffinity", "strerror"}  # fmt: skip
 FOREIGN = "benchmarks/child.py"  # runs under Pythons that have no bigclf
-TOUCHING = ("data/files.py", "data/remote.py", "jit.py", "kernel_cache.py", "training/memory.py", FOREIGN)
+TOUCHING = ("data/files.py", "data/remote.py", "caches.py", "jit.py", "kernel_cache.py", "training/memory.py", FOREIGN)
 
 
 @pytest.mark.parametrize("path", [p for p in sources() if where(p) not in TOUCHING], ids=where)

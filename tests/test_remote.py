@@ -11,6 +11,7 @@ from making import random_rows, shards_of
 from stores import TRANSIENT, refusal, s3, serving
 
 import bigclf
+from bigclf.caches import cache_directory
 from bigclf.data import files, remote
 from bigclf.errors import BigclfError, DataError, RunError, StoreError, masked
 
@@ -134,7 +135,7 @@ def test_blocks_stay_on_disk_until_the_file_changes(server):
 def test_damaged_blocks_are_fetched_again(server):
     server.files["/x.bin"] = CONTENT
     files.open_binary(server.url + "/x.bin").read()
-    kept = glob.glob(os.path.join(files.cache_directory("remote"), "*"))
+    kept = glob.glob(os.path.join(cache_directory("remote"), "*"))
     assert len(kept) == 5
     for path in kept:
         with open(path, "r+b") as file:

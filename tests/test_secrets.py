@@ -34,32 +34,32 @@ def test_escape_sequences_of_names_do_not_reach_the_terminal(capsys):
 def test_a_port_that_refuses_is_said_before_dask_is_asked(monkeypatch):
     distributed = pytest.importorskip("distributed")
     from bigclf.errors import ClusterError
-    from bigclf.training import cluster
+    from bigclf.training import link
 
     with socket.socket() as held:  # bound, and nobody listens
         held.bind(("127.0.0.1", 0))
         monkeypatch.setattr(distributed, "Client", type("Never", (distributed.Client,), {"__init__": None}))
-        monkeypatch.setattr(cluster, "REFUSAL_SECONDS", 0.3)
+        monkeypatch.setattr(link, "REFUSAL_SECONDS", 0.3)
         with pytest.raises(ClusterError, match="refuses connections"):
-            cluster.connect(f"tcp://127.0.0.1:{held.getsockname()[1]}")
+            link.connect(f"tcp://127.0.0.1:{held.getsockname()[1]}")
 
 
 def test_a_scheduler_that_is_starting_is_waited_for(monkeypatch):
     pytest.importorskip("distributed")
-    from bigclf.training import cluster
+    from bigclf.training import link
 
     held = socket.socket()
     held.bind(("127.0.0.1", 0))
-    monkeypatch.setattr(cluster.time, "sleep", lambda seconds: held.listen())  # it begins while it is waited for
+    monkeypatch.setattr(link.time, "sleep", lambda seconds: held.listen())  # it begins while it is waited for
     with held:
-        assert not cluster.refuses(f"tcp://127.0.0.1:{held.getsockname()[1]}")
+        assert not link.refuses(f"tcp://127.0.0.1:{held.getsockname()[1]}")
 
 
 @pytest.mark.parametrize(("address", "warned"), [("tcp://10.1.2.3:8786", 1), ("tls://10.1.2.3:8786", 0),
                                                   ("tcp://127.0.0.1:8786", 0), ("tcp://localhost:1", 0)])  # fmt: skip
 def test_a_plain_scheduler_on_another_host_is_warned_of(caplog, address, warned):
     pytest.importorskip("distributed")
-    from bigclf.training.cluster import warn_of_plain
+    from bigclf.training.link import warn_of_plain
 
     with caplog.at_level(logging.WARNING, "bigclf"):
         warn_of_plain(address)

@@ -89,10 +89,10 @@ def test_dry_run_asks_nobody(place):
     ],
 )
 def test_what_is_refused_leaves_nothing(place, address, old, new, words, code, message, monkeypatch):
-    from bigclf.training import cluster
+    from bigclf.training import link
 
-    slow = cluster.connect
-    monkeypatch.setattr(cluster, "connect", lambda address: slow(address, timeout=0.3))
+    slow = link.connect
+    monkeypatch.setattr(link, "connect", lambda address: slow(address, timeout=0.3))
     (place / "job.yaml").write_text(JOB.replace(old, new))
     assert message in error_of("submit", "job.yaml", "--scheduler", address, *words, code=code)
     assert sorted(p.name for p in place.iterdir()) == ["job.yaml", "s", "steps.yaml"]

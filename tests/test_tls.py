@@ -19,7 +19,7 @@ from making import environment, random_rows, shards_of
 import bigclf
 from bigclf import machine, tls
 from bigclf.errors import ClusterError
-from bigclf.training.cluster import connect
+from bigclf.training.link import connect
 
 FILES = ["ca", "client", "node"]
 OTHER = {"ca_file": "tls.ca-file", "client_cert": "tls.client.cert", "client_key": "tls.client.key"}

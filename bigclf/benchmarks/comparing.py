@@ -26,6 +26,7 @@ from bigclf.benchmarks.cap import Group, memory_group
 from bigclf.benchmarks.peers import Place, last_answer, last_line
 from bigclf.data import files
 from bigclf.errors import RunError
+from bigclf.version import __version__
 
 OURS = "bigclf"
 LADDER = tuple(float(f"{digit}e{power}") for power in range(-1, -13, -1) for digit in (3, 1))[1:]  # 0.1, 0.03, 0.01 ...
@@ -384,6 +385,5 @@ def good_enough(found: Measurement, job: Job) -> bool:
 
 
 def own_version() -> str:
-    import bigclf
 
-    return bigclf.__version__
+    return __version__

@@ -22,6 +22,7 @@ from typing import Any
 import click
 
 from bigclf.cli import terminal
+from bigclf.version import __version__
 
 COMMANDS = {  # in the order in which a person meets them; "module" or "module:attribute"
     "demo": "demo",
@@ -87,7 +88,7 @@ class Program(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Start with: bigclf demo. Guides: bigclf help",
 )
-@click.version_option(package_name=None, version=importlib.import_module("bigclf").__version__, prog_name="bigclf")
+@click.version_option(package_name=None, version=__version__, prog_name="bigclf")
 def main() -> None:
     """Linear classifiers on sparse data larger than memory.
 

@@ -148,10 +148,11 @@ def prepare(output: str, overwrite: bool) -> None:
 
 def options_of(given: dict[str, Any]) -> Any:
     from bigclf.benchmarks.comparing import Options
+    from bigclf.caches import cache_directory
     from bigclf.data import files
     from bigclf.machine import memory_limit
 
-    cache = given["cache"] or files.cache_directory("bench")
+    cache = given["cache"] or cache_directory("bench")
     files.make_directory(cache)
     names = ("rounds", "C", "threads", "peer_threads", "dtype", "time_limit")
     cap = None if given["cap"] is None else parse_bytes(given["cap"])

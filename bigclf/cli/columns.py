@@ -170,13 +170,6 @@ def format_by_name(path: str, said: dict[str, Any]) -> str | None:
     return form
 
 
-def is_table(path: str) -> bool:
-    """Whether a file's name tells that it is a raw table."""
-    from bigclf.data.convert import tables
-
-    return tables.format_by_name(path) in tables.FORMATS
-
-
 def features_of(said: dict[str, Any], data: list[str], format: str | None) -> Any:
     """The spec that the options stand for; None: none was asked for, and the data are features already.
 

@@ -263,7 +263,7 @@ def _steps_shown(note: str) -> Iterator[tuple[float, Callable[[str], None]]]:
 def examined(address: str, run_dir: str | None, timeout: float) -> dict[str, Any]:
     """The survey of the cluster at ``address``; ClusterError if there is none."""
     from bigclf import tls
-    from bigclf.training.cluster import certificates_named, connect
+    from bigclf.training.link import certificates_named, connect
     from bigclf.training.survey import survey
 
     with quiet("distributed"), contextlib.closing(connect(address, min(timeout, 10.0))) as link:

@@ -10,6 +10,7 @@ import click
 
 from bigclf.cli import columns, driver, terminal
 from bigclf.cli.convert import class_text, describe, label_line, print_warnings
+from bigclf.cli.texts import print_table
 from bigclf.errors import DataError
 from bigclf.units import format_bytes, format_seconds, plural
 
@@ -61,6 +62,7 @@ def propose(things: list[str], label: str | None, reader: dict[str, Any], as_jso
 def look(things: list[str], by_shard: bool = False) -> tuple[str, dict[str, Any], Any]:
     """What the paths name (``data``, ``model``, ``run`` or ``sweep``), its facts, and a function that prints them."""
     from bigclf.data import files
+    from bigclf.data.convert.tables import named_as_table
 
     if len(things) == 1 and files.exists(files.join(things[0], "results.json")):
         return _sweep(things[0])
@@ -73,7 +75,7 @@ def look(things: list[str], by_shard: bool = False) -> tuple[str, dict[str, Any]
         begun = {"status": status(things[0], [])}
         return "run", begun, lambda: _print_begun(things[0], begun["status"])
     if len(things) == 1 and files.exists(things[0]) and not files.is_directory(things[0]) and not _parquet(things[0]):
-        if columns.is_table(things[0]):
+        if named_as_table(things[0]):
             raise click.UsageError(f"{things[0]} is a raw table: --suggest proposes what its columns become")
         return _model(things[0])
     from bigclf.data import drift
@@ -302,7 +304,6 @@ def _short(value: Any, most: int = 90) -> str:
 
 
 def _sweep(directory: str) -> tuple[str, dict[str, Any], Any]:
-    from bigclf.cli.sweep import print_table
     from bigclf.data import files
 
     path = files.join(directory, "results.json")

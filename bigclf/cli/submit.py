@@ -46,7 +46,7 @@ def command(
     steps = prepare(ctx, read, {"resume": resume, "overwrite": overwrite, "as_json": as_json and not detach})
     with contextlib.ExitStack() as stack:
         if not dry_run:
-            from bigclf.training.cluster import certificates
+            from bigclf.training.link import certificates
 
             stack.enter_context(certificates(tls_ca_file, tls_cert, tls_key))
             _look(scheduler)
@@ -73,7 +73,7 @@ def _look(scheduler: str) -> None:
     ClusterError : see ``bigclf.training.survey``.
     """
     from bigclf.cli.doctor import quiet
-    from bigclf.training.cluster import connect
+    from bigclf.training.link import connect
     from bigclf.training.survey import require_alike
 
     with quiet("distributed"), contextlib.closing(connect(scheduler)) as link:

@@ -10,10 +10,10 @@ from bigclf.cli import columns, terminal
 from bigclf.cli.evaluate import write_json
 from bigclf.cli.fit import fit_keywords
 from bigclf.cli.results import asked_of, clear_the_way
+from bigclf.cli.texts import MEASURES, print_table
 from bigclf.units import format_seconds, plural
 
 FILES = ("results.json", "results.csv", "results.png", "model.bigclf")
-NAMES = {"error": "error", "log_loss": "log loss", "mean_squared_error": "mean squared error"}
 
 
 @click.command("sweep", short_help="Train with every value of a grid and choose the best.")
@@ -206,7 +206,7 @@ def _draw_lines(axes: Any, found: Any, axis: str) -> None:
     if min(row["params"][axis] for row in found.table) > 0:
         axes.set_xscale("log")
     axes.set_xlabel(axis)
-    axes.set_ylabel(f"{NAMES[found.measure]} on rows not learned from")
+    axes.set_ylabel(f"{MEASURES[found.measure]} on rows not learned from")
     if any(lines):
         axes.legend()
 
@@ -220,7 +220,7 @@ def _draw_points(axes: Any, found: Any) -> None:
         axes.errorbar(row["mean"], place, xerr=row["spread"] or 0.0, marker="o", capsize=3, color=colour)
     axes.set_yticks(range(len(rows)), [name_of(row["params"]) for row in rows])
     axes.invert_yaxis()
-    axes.set_xlabel(f"{NAMES[found.measure]} on rows not learned from")
+    axes.set_xlabel(f"{MEASURES[found.measure]} on rows not learned from")
 
 
 def axis_of(found: Any) -> str | None:
@@ -245,28 +245,3 @@ def show(found: Any, out: str) -> None:
         )
     if result is not None:
         click.echo(f"  next: {click.style(f'bigclf evaluate {files.join(out, FILES[-1])} TEST_DATA', bold=True)}")
-
-
-def print_table(points: list[dict[str, Any]], measure: str, best_params: dict[str, Any]) -> None:
-    """The points of the grid, an arrow at the best; in grey those that were given up on the way."""
-    from rich import box
-    from rich.table import Table
-
-    from bigclf.training.sweep import shown_value
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    names = list(dict.fromkeys(name for row in points for name in row["params"]))
-    for name in ("", *names, NAMES[measure], "spread", "gap", "epochs", "seconds"):
-        table.add_column(name, justify="right")
-    for row in points:
-        best = row["params"] == best_params
-        cells = [*(shown_value(row["params"].get(name)) for name in names),
-                 _number(row["mean"], ".5f"), _number(row["spread"], ".5f"), _number(row["gap"], ".1e"),
-                 str(row["epochs"]), f"{row['seconds']:.2f}"]  # fmt: skip
-        style = "bold" if best else "dim" if row.get("dropped") else None
-        table.add_row("→" if best else "", *cells, style=style)
-    terminal.tables().print(table)
-
-
-def _number(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)

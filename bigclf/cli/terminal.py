@@ -79,13 +79,13 @@ def _describe(error: Exception) -> tuple[str, int]:
 
 def _instead(path: Any) -> str:
     """What may have been meant by a file that is not Parquet."""
-    from bigclf.cli.columns import is_table
     from bigclf.data import files
+    from bigclf.data.convert.tables import named_as_table
 
     with contextlib.suppress(Exception), files.open_binary(path) as file:
         if file.read(9)[8:] == b"{":
             return "; it is a model by the looks of it, and rows are wanted here"
-        if is_table(str(path)):
+        if named_as_table(str(path)):
             ctx = click.get_current_context(silent=True)
             if ctx is not None and any(param.name == "spec" for param in ctx.command.params):
                 return "; of a raw table say the columns: --label COL or --spec FILE (bigclf help data)"

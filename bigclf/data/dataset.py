@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bigclf.block import NO_SCALES, Block, Entries, one_value_a_row, selected
+from bigclf.caches import cache_directory
 from bigclf.data import files, pages, shards, vectors
 from bigclf.data.facts import (
     Chunks,
@@ -389,7 +390,7 @@ class Dataset:
         directories = {files.parent_directory(path) for path in self.files}
         if len(directories) == 1 and not self.columns:
             yield directories.pop(), ""
-        yield files.cache_directory("manifests"), self.digest
+        yield cache_directory("manifests"), self.digest
 
     def _matches(self, listed: Sequence[Mapping[str, Any]]) -> bool:
         """Whether the manifest lists these files by name, size and footer (a copy has another time of change)."""
@@ -398,7 +399,7 @@ class Dataset:
 
     def _remember(self, known: Known) -> None:
         with contextlib.suppress(OSError):  # no room: gathered again next time
-            self._write(files.cache_directory("manifests"), self.digest, known)
+            self._write(cache_directory("manifests"), self.digest, known)
 
     def write_manifest(self, directory: str, conversion: Mapping[str, Any] | None = None) -> None:
         """Write manifest and chunk table into ``directory``, where the files lie; ``conversion`` : what is to be known

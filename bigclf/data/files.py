@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from bigclf.caches import cache_home
 from bigclf.data import remote
 from bigclf.data.remote import is_remote
 from bigclf.errors import DataError, RunError, StoreError
@@ -810,8 +811,6 @@ def scratch_directory(preferred: PathLike | None = None) -> str:
     if preferred is not None:
         make_directory(preferred)
         return os.fspath(preferred)
-    from bigclf.jit import cache_home
-
     for candidate in (tempfile.gettempdir(), "/var/tmp"):
         if os.path.isdir(candidate) and os.access(candidate, os.W_OK) and not _in_memory(candidate):
             return candidate
@@ -847,15 +846,6 @@ def _in_memory(directory: str) -> bool:
         if place.startswith(point.rstrip("/") + "/") and len(point) >= len(best):
             best, kind = point, type_
     return kind in ("tmpfs", "ramfs")
-
-
-def cache_directory(name: str) -> str:
-    """The directory ``name`` in bigclf's cache, made if need be."""
-    from bigclf.jit import cache_home
-
-    path = os.path.join(cache_home(), name)
-    os.makedirs(path, exist_ok=True)
-    return path
 
 
 def unlinked_file(directory: PathLike) -> int:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
+from bigclf.caches import cache_directory
 from bigclf.errors import DataError, RunError, StoreError, masked
 from bigclf.units import parse_bytes
 
@@ -458,14 +459,12 @@ def _blocks_in(process: int, directory: str, bound: int) -> _Blocks:
 
 def _blocks() -> _Blocks:
     """The blocks of this process; BIGCLF_REMOTE_CACHE bounds the directory (0: nothing is kept)."""
-    from bigclf.data import files
-
     text = os.environ.get("BIGCLF_REMOTE_CACHE", CACHE_BYTES)
     try:
         bound = 0 if text.strip() == "0" else parse_bytes(text)
     except ValueError as error:
         raise RunError(f"BIGCLF_REMOTE_CACHE: {error}") from None
-    return _blocks_in(os.getpid(), files.cache_directory("remote") if bound else "", bound)
+    return _blocks_in(os.getpid(), cache_directory("remote") if bound else "", bound)
 
 
 # Writing

@@ -21,6 +21,7 @@ from bigclf.block import as_unsigned, check_rows, one_value_a_row, writable
 from bigclf.data import files, pages, vectors
 from bigclf.data.footer import Footer, check, parse
 from bigclf.errors import BigclfError, DataError, SchemaError
+from bigclf.version import __version__
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -788,7 +789,6 @@ class ShardWriter:
 
     def footer(self) -> dict[str, Any]:
         """What the file's own metadata says of it."""
-        from bigclf import __version__
 
         present = np.flatnonzero(self.counts)
         numbers = {"label_range": self.label_range if self.n_rows else [0.0, 0.0, 0.0]} if self.real else {}

@@ -19,6 +19,7 @@ from bigclf.data import files
 from bigclf.data.features import finish
 from bigclf.errors import RunError
 from bigclf.exports import table_rows
+from bigclf.version import __version__
 
 HEAD = '''"""Scores rows by the weights in {data}, which lies beside this file. Needs numpy alone.
 
@@ -197,14 +198,13 @@ def learned_arrays(finisher: finish.Finisher) -> dict[str, np.ndarray]:
 
 def source(model: Any, data: str) -> str:
     """The module's text."""
-    import bigclf
 
     what = "numbers" if model.regression else f"{model.classes_.size:,} classes"
     one = model.intercept_.size == 1
     shape = "[n]" if model.regression else "[n], positive for the greater class" if one else "[n, classes]"
     tables = takes_tables(model)
     head = HEAD.format(
-        data=data, version=bigclf.__version__, what=what, n_features=model.n_features,
+        data=data, version=__version__, what=what, n_features=model.n_features,
         method=model.method.get("name"), table=OF_TABLES * tables,
         body=_text_of(table_rows) if tables else "\nimport numpy as np\n",
     )  # fmt: skip

@@ -264,9 +264,6 @@ class Method:
         """Whether one problem has all classes."""
         return self.multiclass == ("native",)
 
-    def __reduce__(self) -> tuple[Callable[[str], Method], tuple[str]]:
-        return named, (self.name,)  # travels by its name
-
     def loss_code(self, loss: str | None) -> int:
         """The compile-time constant of a loss (0 for a method that is its own loss)."""
         return losses.LOSSES[loss] if loss is not None else 0
@@ -275,10 +272,3 @@ class Method:
 def zeros(kind: type, n_features: int, dtype: Any, settings: dict[str, Any]) -> Any:
     """A state whose one array is ``weights``."""
     return kind(large_pages.zeros(n_features + 1, dtype))
-
-
-def named(name: str) -> Method:
-    """The method of the table."""
-    from bigclf.methods.table import METHODS
-
-    return METHODS[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -1171,3 +1172,11 @@ def _with_native(method: Method) -> Method:
 
 
 METHODS: dict[str, Method] = {name: _with_native(method) for name, method in _NAMED.items()}
+
+
+def named(name: str) -> Method:
+    """The method of the table."""
+    return METHODS[name]
+
+
+copyreg.pickle(Method, lambda method: (named, (method.name,)))  # travels by its name: kernels cannot be sent

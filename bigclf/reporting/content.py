@@ -13,6 +13,7 @@ from bigclf.reporting import curves
 from bigclf.reporting.page import Bar, Figure, Page, Section, Shade, Table, Tile
 from bigclf.reporting.pictures import Line, chart
 from bigclf.units import format_bytes, format_seconds, plural, within_plan
+from bigclf.version import __version__
 
 MOST_CLASSES = 20  # with a table of their own, or a line and a column of the confusion
 MOST_EVENTS = 200
@@ -44,7 +45,6 @@ class Subject(NamedTuple):
 
 
 def page_of(subject: Subject) -> Page:
-    import bigclf
 
     sections = [
         evaluation_section(subject),
@@ -57,7 +57,7 @@ def page_of(subject: Subject) -> Page:
     ]
     method = told_method(subject)
     return Page(
-        subject.title, method_title(method.get("name")), tiles(subject), [s for s in sections if s], bigclf.__version__
+        subject.title, method_title(method.get("name")), tiles(subject), [s for s in sections if s], __version__
     )
 
 

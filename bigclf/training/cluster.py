@@ -11,10 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import queue
-import re
-import socket
 import threading
 import time
 import uuid
@@ -24,11 +21,9 @@ from concurrent.futures import Future as ThreadFuture
 from dataclasses import dataclass, field
 from typing import Any
 
-import dask
 import distributed
 from distributed.utils_comm import gather_from_workers
 
-from bigclf import tls
 from bigclf.data import files
 from bigclf.data.dataset import Dataset
 from bigclf.deltas import n_bytes
@@ -48,20 +43,18 @@ from bigclf.training.errands import (
     farewell,
     greet,
     on_trial,
-    present,
     shard_error,
     unpacked,
 )
-from bigclf.training.evaluation import Measure, Measured, Part, attempt_part, bytes_needed
+from bigclf.training.link import GREETING_SECONDS, WAIT_LONGER, Link
+from bigclf.training.measuring import Measure, Measured, Part, attempt_part, bytes_needed
 from bigclf.training.run_directory import RunDirectory
 from bigclf.training.visit import Carry, Outcome, Ref, RowFile
 from bigclf.units import format_bytes
 
 log = logging.getLogger("bigclf")
 POLL_SECONDS = 0.2
-REFUSAL_SECONDS = 4.0  # for a scheduler that is only starting to listen; then a closed port is an error
 ANSWER_SECONDS = 5.0  # for the scheduler to say who is there
-GREETING_SECONDS = 60.0  # for a new worker to import, and to load its kernels
 BUNDLES = 4  # groups are done in bundles when each worker has at least so many bundles to do
 INLINE_BYTES = 50_000  # more than this is not sent inside a task
 TRAVEL_BYTES = 64_000_000  # of a group's row state, sent to and fro where no directory is shared
@@ -70,227 +63,7 @@ ROOM_BESIDE = 300_000_000  # interpreter and libraries of a worker, and the 95 %
 WEIGHED_SECONDS, WEIGHED_ROUNDS = 10.0, 3  # of rounds without a fault, before it is said that sending takes longer ...
 MUCH = 3  # ... than learning, by this factor
 RECENT = 6  # events the screen is told of
-WAIT_LONGER = (
-    "; a machine that is busy with other things starts workers slowly: try again, with more patience"
-    " (--patience idle=SECONDS, cluster.patience of a job, patience={'idle': SECONDS}) or fewer workers"
-)
-CHILD = "bigclf.child"  # what a process started here loads first
 PREFIX = "bigclf-visit"  # of every task's key, and always the same: Dask groups and remembers by it
-
-
-# Ways to a cluster
-
-
-class Link:
-    """A connection to a cluster; what was opened for it is closed with it."""
-
-    def __init__(self, client: distributed.Client, closing: list[Any]) -> None:
-        self.client, self._closing = client, closing
-        self._call: Any = None
-        self.address = client.scheduler.address if client.scheduler is not None else None
-        self.security = client.security
-
-    def count(self, limit: float) -> int:
-        """Workers there are now; waits for the first one.
-
-        Raises
-        ------
-        ClusterError : none came within ``limit`` seconds.
-        """
-        deadline = time.monotonic() + limit
-        while True:
-            found = len(self.client.scheduler_info(n_workers=-1)["workers"])
-            self.call(not found)
-            if found:
-                return found
-            if time.monotonic() > deadline:
-                raise ClusterError(
-                    f"no worker came to {self.address} within {limit:.0f} s; start workers and try again"
-                )
-            time.sleep(0.1)
-
-    def call(self, wanted: bool) -> None:
-        """Where nobody is there let a task wait for somebody: a cluster that adapts itself starts workers for tasks."""
-        if not wanted:
-            self._call = None
-        elif self._call is None or self._call.status in ("cancelled", "error"):
-            with contextlib.suppress(Exception):  # the connection is lost
-                self._call = self.client.submit(present, key=("bigclf-call", time.monotonic_ns()), pure=False)
-
-    def again(self) -> bool:
-        """Connect anew where the client has given up; False if that does not work now."""
-        try:
-            self.client = distributed.Client(self.address, security=self.security, timeout=3, set_as_default=False)
-        except (OSError, TimeoutError):
-            return False
-        self._closing.insert(0, self.client)
-        return True
-
-    def close(self) -> None:
-        self._call = None
-        for thing in self._closing:
-            with contextlib.suppress(Exception):
-                thing.close()
-        self._closing = []
-
-
-def connect(workers: Any, timeout: float = 10.0, patience: float = Patience().idle) -> Link:
-    """A link to what ``workers`` names: a client, a cluster object, an address, or a number of processes to start here,
-    which have ``patience`` seconds to come up.
-
-    Raises
-    ------
-    ClusterError : nothing answers at the address.
-    ValueError : it is none of these.
-    """
-    if isinstance(workers, distributed.Client):
-        if workers.asynchronous:
-            raise ValueError("workers is an asynchronous client; bigclf.fit blocks and needs a synchronous one")
-        return Link(workers, [])
-    if isinstance(workers, int) and not isinstance(workers, bool):
-        return _start_processes(workers, patience)
-    if isinstance(workers, str) and not re.search(r":\d+$", workers):
-        raise ClusterError(f"no Dask scheduler answers at {workers!r}: there is no port, as in tcp://host:8786")
-    if isinstance(workers, str):
-        return _reach(workers, timeout)
-    if hasattr(workers, "scheduler_address"):
-        try:
-            client = distributed.Client(workers, timeout=timeout, set_as_default=False)
-        except (OSError, TimeoutError, ValueError) as error:
-            raise ClusterError(f"no Dask scheduler answers at {workers!r}: {error}") from None
-        return Link(client, [client])
-    raise ValueError(
-        f"workers must be a number of processes, a scheduler's address, a Dask client or a cluster, not {workers!r}"
-    )
-
-
-@contextlib.contextmanager
-def certificates(authority: str | None, certificate: str | None, key: str | None) -> Iterator[None]:
-    """While inside, connections use these files for TLS; where none is given, what Dask's configuration says.
-
-    Parameters
-    ----------
-    authority : certificates that are believed, PEM. certificate, key : of this process, PEM.
-    """
-    given = {"ca-file": authority, "client.cert": certificate, "client.key": key}
-    named = {f"distributed.comm.tls.{name}": path for name, path in given.items() if path is not None}
-    if named:
-        named["distributed.comm.require-encryption"] = True  # type: ignore[assignment]
-    with dask.config.set(named):
-        yield
-
-
-def certificates_named() -> tls.Files:
-    """What Dask's configuration says of the certificates of this process."""
-    named = distributed.Security().get_tls_config_for_role("client")
-    return tls.Files(named["ca_file"], named["cert"], named["key"])
-
-
-def _reach(address: str, timeout: float) -> Link:
-    """A link to the scheduler at an address, with the certificates that Dask's configuration names."""
-    given = certificates_named()
-    if (reason := tls.refusal(address, given, dask.config.get("distributed.comm.require-encryption"))) is not None:
-        raise ClusterError(f"no connection to {address!r}: {reason}")
-    if refuses(address):
-        raise ClusterError(f"no Dask scheduler answers at {address!r}: the port refuses connections; start one there"
-                           " (`dask scheduler`), or correct the address")  # fmt: skip
-    warn_of_plain(address)
-    try:
-        client = distributed.Client(address, timeout=timeout, set_as_default=False)
-    except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
-        if (reason := tls.explanation(address, given, error)) is not None:
-            raise ClusterError(f"no connection to {address!r}: {reason}") from None
-        raise ClusterError(f"no Dask scheduler answers at {address!r}: {error}") from None
-    return Link(client, [client])
-
-
-def refuses(address: str) -> bool:
-    """Whether the host says for ``REFUSAL_SECONDS`` that nothing listens there: Dask would ask until its timeout."""
-    host, _, port = address.partition("://")[2].rpartition(":")
-    end = time.monotonic() + REFUSAL_SECONDS
-    while (left := end - time.monotonic()) > 0:
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=left).close()
-        except ConnectionRefusedError:
-            time.sleep(min(0.1, left))
-        except (OSError, ValueError):  # Dask says what else is wrong
-            return False
-        else:
-            return False
-    return True
-
-
-def warn_of_plain(address: str) -> None:
-    """Warn of a scheduler on another host to which nothing is encrypted."""
-    scheme, _, place = address.partition("://")
-    host = place.rpartition(":")[0].strip("[]")
-    if scheme == "tcp" and not (host in ("localhost", "::1") or host.startswith("127.")):
-        log.warning("the connection to %s is not encrypted: data, models and code can be read and changed on the way; "
-                    "use tls://, and %s", address, tls.HOW)  # fmt: skip
-
-
-def _start_processes(n: int, patience: float) -> Link:
-    """Workers on this machine, each a process under a nanny; started anew from the command line, not by forking or
-    importing the caller's main module."""
-    from distributed.deploy.subprocess import SubprocessCluster
-
-    encrypted = "distributed.comm.require-encryption"  # of what leaves a machine, and these do not
-    with (
-        _environment("DASK_LOGGING__DISTRIBUTED", "critical"),  # what there is to say reaches the run as events
-        _environment("DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION", "false"),
-        dask.config.set({encrypted: False}),
-    ):
-        cluster = SubprocessCluster(
-            n_workers=n,
-            threads_per_worker=1,
-            dashboard_address=None,  # type: ignore[arg-type]
-            scheduler_kwargs={"preload": CHILD},
-            worker_kwargs={"memory_limit": 0, "dashboard": False, "preload": CHILD, "preload_nanny": CHILD},
-            silence_logs=logging.CRITICAL,
-        )
-        client = distributed.Client(cluster, set_as_default=False)
-    link = Link(client, [client, _Processes(cluster)])
-    try:
-        client.wait_for_workers(n, timeout=max(patience, GREETING_SECONDS))
-    except TimeoutError as error:
-        link.close()
-        raise ClusterError(f"{n} processes did not all start: {error}{WAIT_LONGER}") from None
-    except BaseException:  # what was started does not outlive a Ctrl-C
-        link.close()
-        raise
-    return link
-
-
-class _Processes:
-    """Closes processes started here, also where Dask cannot because its scheduler is dead."""
-
-    def __init__(self, cluster: Any) -> None:
-        self._cluster = cluster
-
-    def close(self) -> None:
-        started = [self._cluster.scheduler, *self._cluster.workers.values()]
-        with contextlib.suppress(Exception), dask.config.set({"distributed.comm.timeouts.connect": "2s"}):
-            self._cluster.close(timeout=5)
-        for process in [s.process for s in started if s.process is not None]:
-            with contextlib.suppress(OSError):  # it is over
-                process.kill()
-
-
-@contextlib.contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    """For processes started meanwhile, which keep it."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
-
-
-# Workers at work
 
 
 @dataclass

@@ -30,7 +30,6 @@ from bigclf.methods import METHODS, Method, Setting, native, resolve
 from bigclf.model import Model, load
 from bigclf.raw import of_columns
 from bigclf.training.bench import Bench, Job
-from bigclf.training.book import Patience
 from bigclf.training.choice import Asked, choose
 from bigclf.training.engines import Engine, LocalEngine
 from bigclf.training.memory import PeakMemory, anonymous_bytes
@@ -49,7 +48,9 @@ from bigclf.training.problems import Problem, class_weight_array, make_problems,
 from bigclf.training.run import Run
 from bigclf.training.run_directory import VERSION, Checkpoint, RunDirectory, groups_before
 from bigclf.training.sources import counts_of, likely_width, open_source, require_usable, warm
+from bigclf.training.workers import is_cluster, linked, patience_of
 from bigclf.units import parse_bytes
+from bigclf.version import __version__
 
 log = logging.getLogger("bigclf")
 VISITS, MOST_EPOCHS = 1_000_000, 100
@@ -384,47 +385,6 @@ def refuse_what_fit_has(names: Iterable[str], where: str) -> None:
             raise TypeError(f"{name} has no place in {where}: it is a parameter of bigclf.fit")
 
 
-def is_cluster(workers: Any) -> bool:
-    """Whether the visits are made elsewhere.
-
-    Raises
-    ------
-    ValueError : a number of workers that is none.
-    """
-    if isinstance(workers, int | float | np.number) and (
-        isinstance(workers, bool) or workers < 1 or int(workers) != workers
-    ):
-        raise ValueError(f"workers must be a whole number of at least 1, not {workers!r}")
-    return workers is not None and not (isinstance(workers, int | np.integer) and workers == 1)
-
-
-def patience_of(given: Mapping[str, float] | None, workers: Any) -> Patience:
-    """What a person said, checked; TypeError or ValueError where it makes no sense."""
-    if given is None:
-        return Patience()
-    if not is_cluster(workers):
-        raise TypeError("patience has no effect in this process: it is for workers of a cluster")
-    unknown = [name for name in given if name not in Patience._fields]
-    if unknown:
-        raise ValueError(f"patience has no {unknown[0]!r}; it has {', '.join(Patience._fields)}")
-    bad = [name for name, value in given.items() if not (isinstance(value, int | float) and value >= 0)]
-    if bad:
-        raise ValueError(f"patience of {bad[0]} must be a number of at least 0, not {given[bad[0]]!r}")
-    return Patience(**given)  # type: ignore[arg-type]
-
-
-@contextlib.contextmanager
-def linked(workers: Any, patience: Patience) -> Iterator[Any]:
-    """The link to a cluster while it is needed; None where the visits are made in this process."""
-    if not is_cluster(workers):
-        yield None
-        return
-    from bigclf.training.cluster import connect
-
-    with contextlib.closing(connect(workers, patience=patience.idle)) as link:
-        yield link
-
-
 def default_groups(method: Method, link: Any, options: dict[str, Any]) -> int:
     """As many as a run that is resumed had; else 1 in this process, or as many as there are workers now."""
     if options["resume"]:
@@ -569,7 +529,6 @@ def _asked(source: Any, problems: list[Problem], plan: Plan, options: dict[str, 
     import numba
     import pyarrow
 
-    import bigclf
 
     setting = problems[0].setting
     identity = {
@@ -592,7 +551,7 @@ def _asked(source: Any, problems: list[Problem], plan: Plan, options: dict[str, 
         "plan": plan.as_json(),
         "files": [{"path": masked(p), **f._asdict()} for p, f in zip(source.files, source.fingerprints, strict=True)],
         "versions": {
-            "bigclf": bigclf.__version__,
+            "bigclf": __version__,
             "numpy": np.__version__,
             "numba": numba.__version__,
             "pyarrow": pyarrow.__version__,

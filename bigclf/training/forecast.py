@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import psutil
 
+from bigclf.caches import cache_directory
 from bigclf.data import files
 from bigclf.data.dataset import Dataset
 from bigclf.errors import RunError
@@ -33,12 +34,13 @@ from bigclf.mixing import FAN
 from bigclf.training.bench import CACHE_SHARE, Blend, is_frugal
 from bigclf.training.book import Patience
 from bigclf.training.engines import LocalEngine
-from bigclf.training.fitting import conducted, default_epochs, linked, posed
+from bigclf.training.fitting import conducted, default_epochs, posed
 from bigclf.training.plan import DECODERS, Plan, decoding_bytes, group_edges, settle
 from bigclf.training.problems import Problem
 from bigclf.training.sampling import ROOM
 from bigclf.training.sources import open_source, warm
 from bigclf.training.visit import Part
+from bigclf.training.workers import linked
 from bigclf.units import parse_bytes
 
 SAMPLE_NNZ = 8_000_000  # entries that the larger trial learns from, at most
@@ -300,7 +302,7 @@ def _rates(intent: Intent, fresh: bool) -> Rates:
     what = [intent.source.digest, setting.method.name, setting.loss, setting.settings, len(intent.problems),
             plan.same_bits(), plan.threads, intent.tol, intent.footing, cpu_type(), sources_digest()]  # fmt: skip
     name = hashlib.blake2b(json.dumps(what, default=str).encode(), digest_size=16).hexdigest()
-    path = files.join(files.cache_directory("rates"), f"{name}.json")
+    path = files.join(cache_directory("rates"), f"{name}.json")
     if not fresh and files.exists(path):
         try:
             return Rates(**json.loads(files.read_text(path)))

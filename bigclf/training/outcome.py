@@ -21,6 +21,7 @@ from bigclf.training.problems import progress_of
 from bigclf.training.run import Run
 from bigclf.training.sources import longest_row
 from bigclf.units import format_seconds, plural
+from bigclf.version import __version__
 
 MANY = 0.01  # of the variances at their floor
 
@@ -339,7 +340,6 @@ def told_of(run: Run) -> list[dict[str, float]]:
 
 
 def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> Model:
-    import bigclf
 
     setting = run.problems[0].setting
     weights, bias = coefficients_of(run)
@@ -347,7 +347,7 @@ def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> 
     if setting.method.all_classes and setting.loss == "logistic":
         method["multiclass"] = "multinomial"
     facts = {
-        "version": bigclf.__version__, "n_rows": source.n_rows, "nnz": source.nnz, "data": source.digest,
+        "version": __version__, "n_rows": source.n_rows, "nnz": source.nnz, "data": source.digest,
         "seed": options["seed"], "tol": options["tol"], "converged": result.converged, "stopped": result.stopped,
         "mistakes": result.mistakes, "bytes_read": result.bytes_read, "warnings": result.warnings,
         "reads": result.reads, "epochs": result.epochs, "seconds": result.seconds, "progressive": result.progressive,

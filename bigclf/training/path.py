@@ -25,8 +25,6 @@ from bigclf.training.fitting import (
     conducted,
     default_epochs,
     default_groups,
-    is_cluster,
-    linked,
     refuse_what_fit_has,
     require_whole,
 )
@@ -37,6 +35,7 @@ from bigclf.training.problems import Problem, class_weight_array
 from bigclf.training.run import Run
 from bigclf.training.sources import likely_width, open_source, require_usable, warm
 from bigclf.training.sweep import Task, setting_of
+from bigclf.training.workers import is_cluster, linked
 from bigclf.units import plural
 
 log = logging.getLogger("bigclf")

@@ -40,8 +40,6 @@ from bigclf.training.fitting import (
     conducted,
     default_epochs,
     default_groups,
-    is_cluster,
-    linked,
     refuse_what_fit_has,
     require_whole,
 )
@@ -62,6 +60,7 @@ from bigclf.training.sources import likely_width, open_source, require_usable, w
 from bigclf.training.team import Team
 from bigclf.training.validation import Candidate, measure_all, measure_of, open_rows, rows_apart
 from bigclf.training.visit import RowFile
+from bigclf.training.workers import is_cluster, linked
 
 log = logging.getLogger("bigclf")
 HALVINGS = ("progressive", "validation")

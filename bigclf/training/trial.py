@@ -12,7 +12,7 @@ import sys
 import numpy as np
 
 from bigclf.training.bench import Job, row_store_of, stream_of
-from bigclf.training.evaluation import Measure, try_part
+from bigclf.training.measuring import Measure, try_part
 from bigclf.training.visit import Learner, Scratch
 
 

@@ -9,7 +9,7 @@ from clusters import words_of
 import bigclf
 from bigclf.errors import ClusterError
 from bigclf.model import load
-from bigclf.training.cluster import connect
+from bigclf.training.link import connect
 
 pytestmark = pytest.mark.chaos
 

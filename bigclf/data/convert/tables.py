@@ -214,6 +214,11 @@ def format_by_name(path: str) -> str | None:
     return BY_NAME.get(compression) or BY_NAME.get(last)  # rows.csv, rows.csv.gz
 
 
+def named_as_table(path: str) -> bool:
+    """Whether a file's name tells that it is a raw table."""
+    return format_by_name(path) in FORMATS
+
+
 def format_by_look(path: str) -> str | None:
     """The format that a file's name tells, else "svmlight" where it is text; None of Parquet, of directories, and of
     what is no text."""

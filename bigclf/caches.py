@@ -1,0 +1,46 @@
+"""Where bigclf keeps what can be made again."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+log = logging.getLogger("bigclf")
+
+
+def cache_home() -> Path:
+    """``$BIGCLF_CACHE_DIR``, else the user's cache directory, else (not writable) a temporary one."""
+    home = os.environ.get("BIGCLF_CACHE_DIR")
+    path = Path(home) if home else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bigclf"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if os.access(path, os.W_OK):
+            return path
+    except OSError:
+        pass
+    return _temporary_home()
+
+
+@functools.cache
+def _temporary_home() -> Path:
+    """A directory of this user's own: code is loaded from there, and anybody may make names in /tmp."""
+    path = Path(tempfile.gettempdir()) / f"bigclf-{os.getuid()}"
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700, parents=True)
+    found = path.lstat()
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
+        return path
+    log.warning("%s is another user's or open to others: using a new directory", path)
+    return Path(tempfile.mkdtemp(prefix="bigclf-"))
+
+
+def cache_directory(name: str) -> str:
+    """The directory ``name`` in bigclf's cache, made if need be."""
+    path = cache_home() / name
+    path.mkdir(exist_ok=True)
+    return str(path)
