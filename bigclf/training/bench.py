@@ -34,6 +34,7 @@ from bigclf.training.visit import (
     Dual,
     Figures,
     Learner,
+    Lesson,
     Outcome,
     Part,
     Ref,
@@ -65,14 +66,12 @@ class Job(NamedTuple):
     local_dir: str | None
 
 
-class Lesson:
-    """What one learner does in a visit: the visit's words for it, the gap its inner rounds aim at, most rounds after
-    a block and steps of conjugate gradients among them, seconds."""
+class Turn:
+    """A learner at its lesson: the gap its inner rounds aim at, most rounds after a block and steps of conjugate
+    gradients among them, seconds."""
 
-    def __init__(
-        self, learner: Learner, certify: bool, known: tuple[float, float], estimate: float, aim: float
-    ) -> None:
-        self.learner, self.certify, self.known, self.estimate, self.aim = learner, certify, known, estimate, aim
+    def __init__(self, learner: Learner, lesson: Lesson) -> None:
+        self.learner, self.lesson, self.aim = learner, lesson, lesson.aim
         self.rounds, self.steps, self.seconds = 0, 0, 0.0
 
 
@@ -132,7 +131,7 @@ class Bench:
 
         Parameters
         ----------
-        states : common state of each of ``visit.todo``; never changed, unless the run has one group only.
+        states : common state of each problem still learned; never changed, unless the run has one group only.
         carries : of each group what it goes on from, where this process may not have it.
         token : name of this attempt.
 
@@ -185,15 +184,15 @@ class Bench:
         self.bring(group, visit.refs[group - visit.first], carry, visit, states)
         learners = [self._of(group)[number] for number in visit.todo]
         self._at[group] = "", False  # half-way through, it is nothing to go on from
-        for learner, sigma in zip(learners, visit.sigmas, strict=True):
-            learner.count_steps(sigma)
-        if any(visit.begins):
+        for learner, lesson in zip(learners, visit.lessons, strict=True):
+            learner.count_steps(lesson.sigma)
+        if any(lesson.begins for lesson in visit.lessons):
             self._begin_with_others(visit, group, learners, states)
         if visit.segment == 0:
-            for learner, state, certify in zip(learners, states, visit.certify, strict=True):
+            for learner, state, lesson in zip(learners, states, visit.lessons, strict=True):
                 spare = self._spare[learner.number]
                 held = spare.pop() if spare and learner.shared is None else None
-                learner.begin_epoch(state, certify, held, still=visit.kind in STILL)
+                learner.begin_epoch(state, lesson.certify, held, still=visit.kind in STILL)
                 if visit.kind == "last":
                     learner.try_scales()
         if visit.kind == "close":
@@ -208,25 +207,20 @@ class Bench:
         self._at[group] = token, False
         if visit.kind == "update" and visit.segment < self.plan.segments - 1:
             return []
-        ends = zip(learners, states, visit.certify, strict=True)
-        return [learner.end_epoch(state, certify) for learner, state, certify in ends]
+        ends = zip(learners, states, visit.lessons, strict=True)
+        return [learner.end_epoch(state, lesson.certify) for learner, state, lesson in ends]
 
     def _begin_with_others(self, visit: Visit, group: int, learners: list[Learner], states: Sequence[Any]) -> None:
         """Problems whose turn it is begin with the dual variables of those they waited for; every row is at hand."""
         everyone = self._of(group)
         for block in self._blocks(visit, group):
-            for learner, state, begins in zip(learners, states, visit.begins, strict=True):
-                if begins:
+            for learner, state, lesson in zip(learners, states, visit.lessons, strict=True):
+                if lesson.begins:
                     others = [(everyone[number], factor) for number, factor in learner.problem.start]
                     learner.begin_with(others, learner.view(block), state)
 
     def _update(self, visit: Visit, group: int, learners: list[Learner], facts: dict[str, Any]) -> None:
-        lessons = [
-            Lesson(learner, certify, known, estimate, aim)
-            for learner, certify, known, estimate, aim in zip(
-                learners, visit.certify, visit.known, visit.estimates, visit.aims, strict=True
-            )
-        ]
+        turns = list(map(Turn, learners, visit.lessons))
         trace = len(learners) == 1 and visit.epoch == 1 and learners[0].alone and learners[0].measure is None
         method = self.problems[0].setting.method
         trace = trace and method.in_pieces and method.absorb is None
@@ -238,21 +232,21 @@ class Bench:
         if self.plan.opportunistic:
             self.stream.meanwhile = Waiting(learners, facts, self.idle)
         for block in self._blocks(visit, group):
-            share = Share(self.advance, block, len(lessons))
-            self._team.each(lessons, functools.partial(self._teach, block), self.idle, share.told)
+            share = Share(self.advance, block, len(turns))
+            self._team.each(turns, functools.partial(self._teach, block), self.idle, share.told)
         self.stream.meanwhile = None
         if visit.segment == self.plan.segments - 1 and self.plan.set_rows:
             if len(self.plan.groups) == 1:  # else another group's blocks come next
                 self.stream.fetch(self._next_units(visit, group))
-            self._team.each(lessons, self._finish, self.idle)
+            self._team.each(turns, self._finish, self.idle)
             facts["set_rows"] += sum(learner.set.n_rows for learner in learners if learner.set is not None)
-        facts["rounds"] = max([facts["rounds"], *(lesson.rounds for lesson in lessons)])
-        facts["steps"] = max([facts["steps"], *(lesson.steps for lesson in lessons)])
+        facts["rounds"] = max([facts["rounds"], *(turn.rounds for turn in turns)])
+        facts["steps"] = max([facts["steps"], *(turn.steps for turn in turns)])
         if trace:
             facts["curve"] = learners[0].curve
-        for lesson in lessons:
-            number = lesson.learner.number
-            facts["busy"][number] = facts["busy"].get(number, 0.0) + lesson.seconds
+        for turn in turns:
+            number = turn.learner.number
+            facts["busy"][number] = facts["busy"].get(number, 0.0) + turn.seconds
 
     def _sum_up(self, visit: Visit, group: int, learners: list[Learner]) -> None:
         """The sums that learners of a method ask for that takes its steps from sums; some may still learn."""
@@ -317,43 +311,41 @@ class Bench:
                 learner.view(block)
                 learner.keep_values(kept, block)
 
-    def _teach(self, block: Block, lesson: Lesson, scratch: Scratch, idle: Callable[[], None]) -> None:
+    def _teach(self, block: Block, turn: Turn, scratch: Scratch, idle: Callable[[], None]) -> None:
         """One problem learns from a block; with every row at hand it also goes on, and may be done."""
-        began, learner = time.monotonic(), lesson.learner
+        began, learner = time.monotonic(), turn.learner
         view = learner.view(block, scratch)
-        if not (self.plan.resident and self._closed(lesson, view)):
+        if not (self.plan.resident and self._closed(turn, view)):
             learner.learn(view, scratch)
             if self.plan.resident:  # while the scores of the pass are at hand
-                self._go_on(lesson, view, scratch.scores(view.n_rows), scratch, idle)
-        lesson.seconds += time.monotonic() - began
+                self._go_on(turn, view, scratch.scores(view.n_rows), scratch, idle)
+        turn.seconds += time.monotonic() - began
 
-    def _finish(self, lesson: Lesson, scratch: Scratch, idle: Callable[[], None]) -> None:
+    def _finish(self, turn: Turn, scratch: Scratch, idle: Callable[[], None]) -> None:
         """After the data have streamed by, more rounds over the working set."""
-        began, rows = time.monotonic(), lesson.learner.set
+        began, rows = time.monotonic(), turn.learner.set
         if rows is not None:
-            self._go_on(lesson, rows.block(), rows.scores, scratch, idle)
-        lesson.seconds += time.monotonic() - began
+            self._go_on(turn, rows.block(), rows.scores, scratch, idle)
+        turn.seconds += time.monotonic() - began
 
-    def _closed(self, lesson: Lesson, view: Block) -> bool:
+    def _closed(self, turn: Turn, view: Block) -> bool:
         """With every row at hand the certificate comes first: a problem that it ends stays as it is."""
-        learner, tol = lesson.learner, self.job.tol
+        learner, tol = turn.learner, self.job.tol
         learner.certify(view)
-        if not (learner.alone and lesson.certify):
+        if not (learner.alone and turn.lesson.certify):
             return False
         assert tol is not None
-        if learner.closes(lesson.known, tol):
+        if learner.closes(turn.lesson.known, tol):
             return True
-        lesson.aim = tol / optimism(*learner.certificate(), lesson.estimate)
+        turn.aim = tol / optimism(*learner.certificate(), turn.lesson.estimate)
         return False
 
-    def _go_on(
-        self, lesson: Lesson, view: Block, scores: np.ndarray, scratch: Scratch, idle: Callable[[], None]
-    ) -> None:
+    def _go_on(self, turn: Turn, view: Block, scores: np.ndarray, scratch: Scratch, idle: Callable[[], None]) -> None:
         """More rounds over the rows that matter, before the next read."""
         if self.plan.rounds and self.job.tol is not None:
-            rounds = lesson.learner.inner_rounds(view, scores, lesson.aim, scratch, idle)
-            lesson.rounds = max(lesson.rounds, rounds)
-            lesson.steps = max(lesson.steps, lesson.learner.steps)
+            rounds = turn.learner.inner_rounds(view, scores, turn.aim, scratch, idle)
+            turn.rounds = max(turn.rounds, rounds)
+            turn.steps = max(turn.steps, turn.learner.steps)
 
     def _blocks(self, visit: Visit, group: int, drawn: bool = False) -> Iterator[Block]:
         if self.plan.resident:

@@ -10,32 +10,31 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from bigclf.training.bench import Bench, Job
-from bigclf.training.visit import Carry, Outcome, Ref, Visit
+from bigclf.training.visit import Carry, Lesson, Outcome, Ref, Visit
 
 
 class Round(NamedTuple):
     """A segment of an epoch: a visit to every group. ``refs`` has a line a group, ``states`` the common state of each
-    of ``todo``; the other fields are those of ``Visit``. ``midway`` : the epoch goes on after it."""
+    problem still learned; the other fields are those of ``Visit``. ``midway`` : the epoch goes on after it."""
 
     kind: str
     epoch: int
     segment: int
-    todo: tuple[int, ...]
-    certify: tuple[bool, ...]
-    aims: tuple[float, ...]
-    known: tuple[tuple[float, float], ...]
-    estimates: tuple[float, ...]
-    sigmas: tuple[float, ...]
+    lessons: tuple[Lesson, ...]
     version: int
     states: list[Any]
     refs: list[Ref | None]
     midway: bool
-    begins: tuple[bool, ...] = ()
+
+    @property
+    def todo(self) -> tuple[int, ...]:
+        """Numbers of the problems still learned."""
+        return tuple(lesson.number for lesson in self.lessons)
 
     def visit(self, first: int, last: int) -> Visit:
         """The visit to the groups first:last."""
-        return Visit(self.kind, self.epoch, self.segment, first, last, self.todo, self.certify, self.aims, self.known,
-                     self.estimates, self.sigmas, self.version, tuple(self.refs[first:last]), self.begins)  # fmt: skip
+        refs = tuple(self.refs[first:last])
+        return Visit(self.kind, self.epoch, self.segment, first, last, self.lessons, self.version, refs)
 
     @property
     def name(self) -> str:

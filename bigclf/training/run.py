@@ -30,6 +30,7 @@ from bigclf.training.visit import (
     STILL,
     Carry,
     Figures,
+    Lesson,
     Outcome,
     Part,
     Ref,
@@ -332,17 +333,24 @@ class Run:
         return 0 if (self.plan.resident or again) and self.reads else 1
 
     def _round(self, kind: str, todo: list[int]) -> Round:
-        begins = tuple(kind == "update" and self._begin_with_others(number) for number in todo)
-        status = [self.status[number] for number in todo]
-        certify = tuple(kind in STILL or self._certifies(s) for s in status)
-        aims = tuple(0.0 if self.tol is None else self.tol / s.optimism for s in status)
+        lessons = tuple(self._lesson(kind, number) for number in todo)  # some take up the weights of others
         return Round(
-            kind=kind, epoch=self.epoch, segment=self.segment, todo=tuple(todo), certify=certify, aims=aims,
-            known=tuple((s.primal, s.dual) for s in status), estimates=tuple(s.estimate for s in status),
-            sigmas=tuple(1 / s.penalty if self._searches else float(len(self.refs)) for s in status),
-            version=self.version, states=[self.states[number] for number in todo], refs=list(self.refs),
-            midway=kind == "update" and self.segment < self.plan.segments - 1, begins=begins,
+            kind=kind, epoch=self.epoch, segment=self.segment, lessons=lessons, version=self.version,
+            states=[self.states[number] for number in todo], refs=list(self.refs),
+            midway=kind == "update" and self.segment < self.plan.segments - 1,
         )  # fmt: skip
+
+    def _lesson(self, kind: str, number: int) -> Lesson:
+        status = self.status[number]
+        return Lesson(
+            number,
+            certify=kind in STILL or self._certifies(status),
+            aim=0.0 if self.tol is None else self.tol / status.optimism,
+            known=(status.primal, status.dual),
+            estimate=status.estimate,
+            sigma=1 / status.penalty if self._searches else float(len(self.refs)),
+            begins=kind == "update" and self._begin_with_others(number),
+        )
 
     def _begin_with_others(self, number: int) -> bool:
         """A problem whose turn it is begins with the weights that go with the dual variables it begins with."""

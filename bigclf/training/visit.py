@@ -50,6 +50,24 @@ class Ref(NamedTuple):
     steps: tuple[float, ...] = ()
 
 
+class Lesson(NamedTuple):
+    """What a visit is told of one problem.
+
+    number : of the problem; certify : whether the read certifies its weights; aim : the relative gap that its inner
+    rounds aim at; known : its best primal and dual objective so far; estimate : of its gap; sigma : how many times each
+    step of a group counts while it is away from the others; begins : it now begins with the dual variables of others
+    (``Problem.start``).
+    """
+
+    number: int
+    certify: bool
+    aim: float
+    known: tuple[float, float]
+    estimate: float
+    sigma: float
+    begins: bool = False
+
+
 class Visit(NamedTuple):
     """Everything a visit depends on but arrays.
 
@@ -57,11 +75,8 @@ class Visit(NamedTuple):
     "close" (the epoch ends before its last segment). epoch, segment :
     numbers.
     first, last : the groups first:last (more than one: a bundle, joined where it is computed).
-    todo : the problems still learned; of each of them: certify : whether the read certifies its weights; aims : the
-    relative gap its inner rounds aim at; known : best primal and dual objective so far; estimates : of its gap;
-    sigmas : how many times each step of a group counts while it is away from the others.
+    lessons : one for each problem still learned.
     version : of the common state; refs : of each group, what it goes on from (None: its beginning).
-    begins : of each of todo, whether it now begins with the dual variables of others (``Problem.start``).
     """
 
     kind: str
@@ -69,15 +84,14 @@ class Visit(NamedTuple):
     segment: int
     first: int
     last: int
-    todo: tuple[int, ...]
-    certify: tuple[bool, ...]
-    aims: tuple[float, ...]
-    known: tuple[tuple[float, float], ...]
-    estimates: tuple[float, ...]
-    sigmas: tuple[float, ...]
+    lessons: tuple[Lesson, ...]
     version: int
     refs: tuple[Ref | None, ...]
-    begins: tuple[bool, ...] = ()
+
+    @property
+    def todo(self) -> tuple[int, ...]:
+        """Numbers of the problems still learned."""
+        return tuple(lesson.number for lesson in self.lessons)
 
 
 class Part(NamedTuple):
@@ -128,9 +142,9 @@ class Carry(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of a visit to the groups first:last: parts of each of todo after the last segment (else none), the
-    ``Carry`` where it has to travel, and facts: rows, bytes_read, rounds, set_rows,
-    rebuilt, seconds, and of these those in which it waited for data; bytes decoded."""
+    """What came of a visit to the groups first:last: parts of each problem still learned after the last segment (else
+    none), the ``Carry`` where it has to travel, and facts: rows, bytes_read, rounds, set_rows, rebuilt, seconds, and of
+    these those in which it waited for data; bytes decoded."""
 
     first: int
     last: int
