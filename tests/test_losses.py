@@ -86,3 +86,74 @@ def test_freedom_is_minus_the_way_of_the_margin_until_the_row_moves_again(loss):
                 assert not any(moves(a, m + 0.999 * way * sign, t) for sign in (-1, 1))
                 assert any(moves(a, m + 1.001 * way * sign, t) for sign in (-1, 1))
     assert stuck > 3 or loss == "logistic"
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_highest_loss_is_that_at_the_worse_end_of_what_a_margin_may_be(loss):
+    code, rng = LOSSES[loss], np.random.default_rng(3)
+    for m, t, slack in zip(rng.uniform(-4, 4, 50), rng.uniform(-3, 3, 50), rng.uniform(0, 0.5, 50), strict=True):
+        ends = [naive.VALUE[loss](m + way * slack, t, TUBE) for way in (-1, 1)]
+        assert losses.highest_loss(code, m, slack, t, TUBE) == pytest.approx(max(ends), rel=1e-12, abs=1e-15)
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "squared", "epsilon_insensitive"])
+def test_a_rate_goes_no_further_than_to_the_least_loss_of_the_row(loss):
+    code, rng, cut = LOSSES[loss], np.random.default_rng(4), 0
+    for _ in range(60):
+        rate, q, m, t = rng.uniform(0.01, 2), rng.uniform(0.2, 3), rng.uniform(-3, 0.5), rng.uniform(-2, 2)
+        value, slope = naive.VALUE[loss](m, t, TUBE), naive.SLOPE[loss](m, t, TUBE)
+        if value == 0:
+            continue
+        found = losses.rate_within(code, rate, q, value)
+        far = value / q if loss == "epsilon_insensitive" else 1 / (naive.CURVATURE[loss](m, t, TUBE) * q)
+        assert found == pytest.approx(min(rate, far), rel=1e-12)
+        cut += found < rate
+        if found < rate:
+            assert naive.VALUE[loss](m - found * slope * q, t, TUBE) == pytest.approx(0.0, abs=1e-12)
+    assert 5 < cut < 55
+    assert losses.rate_within(LOSSES["logistic"], 7.0, 9.0, 1.0) == 7.0
+
+
+def test_a_gradient_is_cut_to_the_longest_that_float32_can_add_up():
+    longest = losses.LONGEST
+    assert losses.slope_within(-3.0, 4.0) == -3.0
+    assert losses.slope_within(longest / 2, 4.0) == longest / 2
+    assert losses.slope_within(-longest, 4.0) == -longest / 2
+    assert losses.slope_within(longest, 4.0) == longest / 2
+
+
+@pytest.mark.parametrize("loss", DUAL)
+def test_a_row_s_gap_is_what_its_loss_and_its_dual_term_lack(loss):
+    """Of the logistic loss nearly: near the optimum its bound of the second order, here at most four times as much."""
+    code, rng = LOSSES[loss], np.random.default_rng(5)
+    for _ in range(60):
+        c, t, m = rng.uniform(0.3, 2), rng.uniform(-2, 2), rng.uniform(-3, 3)
+        a = inside(loss, c, rng)
+        exact = c * naive.VALUE[loss](m, t, TUBE) - losses.dual_value(code, a, c, t, TUBE) + a * m
+        found = losses.row_gap(code, a, m, c, t, TUBE)
+        assert exact >= -1e-12
+        if loss == "logistic":
+            assert exact <= found + 1e-12 and found <= 4 * exact + 1e-12
+        else:
+            assert found == pytest.approx(exact, rel=1e-12, abs=1e-12)
+    if loss == "logistic":  # the second order itself: (p - q)^2 / (q (1 - q)), where logarithms would cancel
+        q = 1 / (1 + np.exp(0.4))
+        assert losses.row_gap(code, 2 * (q + 1e-7), 0.4, 2.0, 1.0, 0.0) == pytest.approx(2e-14 / (q - q * q), rel=1e-6)
+
+
+def test_a_logistic_row_far_from_its_best_point_finds_it_within_its_steps():
+    """The root of u + m + q (c sigma(u) - a), which is monotone: bisection finds it too."""
+    rng = np.random.default_rng(6)
+    for _ in range(60):
+        c, q, m = 10 ** rng.uniform(-3, 6), 10 ** rng.uniform(-3, 4), rng.uniform(-50, 50)
+        a = c * rng.choice([0.0, 1e-9, 0.3, 1 - 1e-9])
+        low, high = -1e12, 1e12
+        for _ in range(200):
+            u = 0.5 * (low + high)
+            low, high = (low, u) if u + m + q * (c * losses.sigmoid(u) - a) > 0 else (u, high)
+        assert losses.logit_root(a, m, q, c) == pytest.approx(losses.sigmoid(u), rel=1e-4)
+
+
+def test_the_entropy_of_certainty_is_nothing():
+    assert losses.entropy(0.0) == losses.entropy(1.0) == losses.entropy(-0.5) == losses.entropy(1.5) == 0.0
+    assert losses.entropy(0.5) == pytest.approx(np.log(2)) and losses.entropy(0.1) == pytest.approx(0.3250829733914482)
