@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bigclf.data import files
-from bigclf.data.arrays import Arrays, listed_names, require_same_names
+from bigclf.data.arrays import listed_names, require_same_names
 from bigclf.data.collected import collected, is_collection
 from bigclf.data.dataset import Dataset
 from bigclf.data.features.spec import refuse_shell_names
@@ -32,7 +32,7 @@ from bigclf.raw import of_columns
 from bigclf.training.bench import Bench, Job
 from bigclf.training.choice import Asked, choose
 from bigclf.training.engines import Engine, LocalEngine
-from bigclf.training.memory import PeakMemory, anonymous_bytes
+from bigclf.training.memory import PeakMemory
 from bigclf.training.outcome import (
     Result,
     class_columns,
@@ -44,16 +44,16 @@ from bigclf.training.outcome import (
     warn_of_limits,
 )
 from bigclf.training.plan import Plan, settle
-from bigclf.training.problems import Problem, class_weight_array, make_problems, regression_problem, require_few
+from bigclf.training.preparing import Request, default_epochs, default_groups, prepare
+from bigclf.training.problems import Problem
 from bigclf.training.run import Run
-from bigclf.training.run_directory import VERSION, Checkpoint, RunDirectory, groups_before
-from bigclf.training.sources import counts_of, likely_width, open_source, require_usable, warm
+from bigclf.training.run_directory import VERSION, Checkpoint, RunDirectory
+from bigclf.training.sources import counts_of, warm
 from bigclf.training.workers import is_cluster, linked, patience_of
 from bigclf.units import parse_bytes
 from bigclf.version import __version__
 
 log = logging.getLogger("bigclf")
-VISITS, MOST_EPOCHS = 1_000_000, 100
 
 
 def fit(
@@ -201,32 +201,24 @@ def fit(
     setting = resolve(*named, groups=groups or (2 if is_cluster(workers) else 1))
     options = _checked(setting, locals())
     options["chosen"] = chosen
-    given_groups = groups is not None
-    regression = setting.loss in REGRESSION
     with contextlib.ExitStack() as stack:
         link, peak = stack.enter_context(linked(workers, options["patience"])), stack.enter_context(PeakMemory())
         if is_iterator(data):
             _refuse_beside_iterator(y, sample_weight, columns, link, run_dir)
-            data = stack.enter_context(spooled(data, regression, options))
-        groups = groups or default_groups(setting.method, link, options)
-        width = likely_width(data, columns)
-        warm(setting, width, dtype)
-        peak.base = peak.peak = anonymous_bytes()  # interpreter and libraries, before the first row
-        source = open_source(data, y, sample_weight, columns, groups, options["memory"], regression)
-        if not given_groups:
-            groups = min(groups, source.n_chunks)
-        setting = resolve(*named[:-1], mixing if groups > 1 else None, groups=groups)
+            data = stack.enter_context(spooled(data, setting.loss in REGRESSION, options))
+        request = Request(
+            data, y, sample_weight, columns, class_weight, groups,
+            default_groups=lambda: default_groups(setting.method, link, options),
+            settings_for=lambda groups: [resolve(*named[:-1], mixing if groups > 1 else None, groups=groups)],
+            memory=options["memory"], dtype=dtype, seed=seed, threads=threads or (2 if link is None else 1),
+        )  # fmt: skip
+        prepared = prepare(request, [setting], peak)
+        source = prepared.source
         options["epochs"] = options["epochs"] or default_epochs(setting.method, source.learnable[0], early_stopping)
-        problems = posed(source, setting, class_weight, options["memory"])
-        if source.index_width != width:
-            warm(setting, source.index_width, dtype)
-        if isinstance(source, Arrays):  # the caller's rows, and what making CSR of them took
-            peak.base = peak.peak = anonymous_bytes()
         problems, plan = settle(
-            source, problems, memory=options["memory"], dtype=dtype, seed=seed, groups=groups,
-            threads=threads or (2 if link is None else 1), in_memory=isinstance(source, Arrays), segments=segments,
-            reads=options["epochs"] + (options["tol"] is not None), opportunistic=opportunistic,
-            keeps_best=early_stopping is not None,
+            source, prepared.problems(options["memory"]), segments=segments, opportunistic=opportunistic,
+            reads=options["epochs"] + (options["tol"] is not None), keeps_best=early_stopping is not None,
+            **prepared.shape,
         )  # fmt: skip
         log.info("plan: %s", plan)
         if plan.places:
@@ -260,22 +252,6 @@ def arguments_of(function: Callable[..., Any], said: Mapping[str, Any]) -> dict[
     bound = inspect.signature(function).bind(None, **said)
     bound.apply_defaults()
     return bound.arguments
-
-
-def posed(source: Any, setting: Setting, class_weight: Any, memory: int) -> list[Problem]:
-    """What is to be learned from the rows of ``source``.
-
-    Raises
-    ------
-    DataError, ValueError, MemoryBudgetError : it cannot be.
-    """
-    regression = setting.loss in REGRESSION
-    weights = None if regression else class_weight_array(class_weight, source)
-    require_usable(source, setting, weights)
-    if weights is None:
-        return [regression_problem(setting)]
-    require_few(source.classes.size, setting, memory)
-    return make_problems(source.classes, weights, setting)
 
 
 def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
@@ -383,26 +359,6 @@ def refuse_what_fit_has(names: Iterable[str], where: str) -> None:
     for name in names:
         if name not in own and name in inspect.signature(fit).parameters:
             raise TypeError(f"{name} has no place in {where}: it is a parameter of bigclf.fit")
-
-
-def default_groups(method: Method, link: Any, options: dict[str, Any]) -> int:
-    """As many as a run that is resumed had; else 1 in this process, or as many as there are workers now."""
-    if options["resume"]:
-        before = groups_before(options["run_dir"])
-        if before:
-            return before
-    if link is None or not method.mixings:
-        return 1
-    return int(link.count(options["patience"].idle))
-
-
-def default_epochs(method: Method, n_rows: int, early_stopping: int | None = None) -> int:
-    """The method's own limit; an online method goes over few rows more often, to about a million visits."""
-    if method.certificate:
-        return method.epochs
-    if early_stopping is not None:
-        return MOST_EPOCHS
-    return min(MOST_EPOCHS, max(method.epochs, -(-VISITS // max(1, n_rows))))
 
 
 def _train(
@@ -528,7 +484,6 @@ def _asked(source: Any, problems: list[Problem], plan: Plan, options: dict[str, 
     """``run.json``: the identity, which a resumed run must share, and what else there is to know."""
     import numba
     import pyarrow
-
 
     setting = problems[0].setting
     identity = {

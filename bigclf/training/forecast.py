@@ -27,18 +27,17 @@ from bigclf.data import files
 from bigclf.data.dataset import Dataset
 from bigclf.errors import RunError
 from bigclf.jit import cpu_type, sources_digest
-from bigclf.losses import REGRESSION
 from bigclf.machine import cores, memory_limit
 from bigclf.methods import native, resolve
 from bigclf.mixing import FAN
 from bigclf.training.bench import CACHE_SHARE, Blend, is_frugal
 from bigclf.training.book import Patience
 from bigclf.training.engines import LocalEngine
-from bigclf.training.fitting import conducted, default_epochs, posed
+from bigclf.training.fitting import conducted
 from bigclf.training.plan import DECODERS, Plan, decoding_bytes, group_edges, settle
+from bigclf.training.preparing import Request, default_epochs, prepare
 from bigclf.training.problems import Problem
 from bigclf.training.sampling import ROOM
-from bigclf.training.sources import open_source, warm
 from bigclf.training.visit import Part
 from bigclf.training.workers import linked
 from bigclf.units import parse_bytes
@@ -149,26 +148,21 @@ def forecast(
     several = workers is not None and workers > 1
     bias = None if bias == "none" else bias
     named = native(algo, multiclass), loss, penalty, bias, params | ({} if C is None else {"C": C})
-    given_groups = groups is not None
-    groups = groups or (workers if several else None) or 1
-    setting = resolve(*named, mixing if groups > 1 else None, groups=groups)
+    setting = resolve(*named, None, groups=1)
     budget = parse_bytes(memory)
-    source = open_source(data, None, None, columns, groups, budget, setting.loss in REGRESSION)
-    if not given_groups and source.n_chunks < groups:
-        groups = source.n_chunks
-        setting = resolve(*named, mixing if groups > 1 else None, groups=groups)
-    warm(setting, source.index_width, dtype)
+    request = Request(
+        data, None, None, columns, class_weight, groups, default_groups=lambda: workers if several and workers else 1,
+        settings_for=lambda groups: [resolve(*named, mixing if groups > 1 else None, groups=groups)],
+        memory=budget, dtype=dtype, seed=seed, threads=threads or (1 if several else 2),
+    )  # fmt: skip
+    prepared = prepare(request, [setting])
+    source, groups, method = prepared.source, prepared.groups, setting.method
     if not isinstance(source, Dataset):
         raise TypeError("a plan is for shards: convert the rows first")
-    problems = posed(source, setting, class_weight, budget)
-    method = setting.method
     tol = (method.tol if tol is None else float(tol)) if method.certificate else None
     most = epochs or default_epochs(method, source.learnable[0])
-    shape: dict[str, Any] = dict(
-        dtype=dtype, seed=seed, groups=groups, threads=threads or (1 if several else 2), in_memory=False,
-        reads=most + (tol is not None),
-    )  # fmt: skip
-    problems, plan = settle(source, problems, memory=budget, **shape)
+    shape = prepared.shape | {"reads": most + (tol is not None)}
+    problems, plan = settle(source, prepared.problems(budget), **shape)
     footing: dict[str, Any] = dict(
         named=[*named, mixing if groups > 1 else None, groups], width=source.index_width, dtype=dtype, worker=several,
         classes=0 if source.classes is None else int(source.classes.size),

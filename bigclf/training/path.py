@@ -16,26 +16,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigclf.data.arrays import Arrays
-from bigclf.losses import REGRESSION
 from bigclf.methods import METHODS, Method, Setting
 from bigclf.model import Model
 from bigclf.training.fitting import (
     _checked,
     conducted,
-    default_epochs,
-    default_groups,
     refuse_what_fit_has,
     require_whole,
 )
-from bigclf.training.memory import PeakMemory, anonymous_bytes
+from bigclf.training.memory import PeakMemory
 from bigclf.training.outcome import result_of, warn_of_limits
 from bigclf.training.plan import make_plan
-from bigclf.training.problems import Problem, class_weight_array
+from bigclf.training.preparing import Request, default_epochs, default_groups, prepare
+from bigclf.training.problems import Problem
 from bigclf.training.run import Run
-from bigclf.training.sources import likely_width, open_source, require_usable, warm
 from bigclf.training.sweep import Task, setting_of
-from bigclf.training.workers import is_cluster, linked
+from bigclf.training.workers import linked
 from bigclf.units import plural
 
 log = logging.getLogger("bigclf")
@@ -142,30 +138,20 @@ def path(
     """
     points, settings_for, options = understood(locals())
     settings = settings_for(groups or 1)
-    method, regression = settings[0].method, settings[0].loss in REGRESSION
+    method = settings[0].method
     if algo == "auto":
         log.info("algo=auto: %s, for %s", method.name, "l2" if penalty == "l2" else "exact zeros")
-    given_groups = groups is not None
     with linked(workers, options["patience"]) as link, PeakMemory() as peak:
-        groups = groups or default_groups(method, link, options)
-        width = likely_width(data, columns)
-        warm(settings[0], width, dtype)
-        peak.base = peak.peak = anonymous_bytes()
-        source = open_source(data, y, sample_weight, columns, groups, options["memory"], regression)
-        groups = groups if given_groups else min(groups, source.n_chunks)
-        settings = settings_for(groups)
-        options["epochs"] = options["epochs"] or default_epochs(method, source.learnable[0])
-        weights = None if regression else class_weight_array(class_weight, source)
-        require_usable(source, settings[0], weights)
-        warm(settings[0], source.index_width, dtype)
-        if isinstance(source, Arrays):
-            peak.base = peak.peak = anonymous_bytes()
-        task = Chain(source, points, settings, weights, 0, None, options, link, peak)
-        task.shape = dict(
-            memory=options["memory"], dtype=dtype, seed=seed, groups=groups,
-            threads=threads or (1 if is_cluster(workers) else 2), in_memory=isinstance(source, Arrays),
-            reads=options["epochs"] + 1,
+        request = Request(
+            data, y, sample_weight, columns, class_weight, groups,
+            default_groups=lambda: default_groups(method, link, options), settings_for=settings_for,
+            memory=options["memory"], dtype=dtype, seed=seed, threads=threads or (2 if link is None else 1),
         )  # fmt: skip
+        prepared = prepare(request, settings, peak)
+        source = prepared.source
+        options["epochs"] = options["epochs"] or default_epochs(method, source.learnable[0])
+        task = Chain(source, points, prepared.settings, prepared.class_weights, 0, None, options, link, peak)
+        task.shape = prepared.shape | {"reads": options["epochs"] + 1}
         return task.follow()
 
 

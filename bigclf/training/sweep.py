@@ -27,7 +27,6 @@ import numpy as np
 
 from bigclf.block import Block
 from bigclf.data import files
-from bigclf.data.arrays import Arrays
 from bigclf.data.working_set import Members
 from bigclf.losses import REGRESSION
 from bigclf.methods import METHODS, Setting, native, resolve
@@ -38,25 +37,23 @@ from bigclf.training.fitting import (
     _asked,
     _checked,
     conducted,
-    default_epochs,
-    default_groups,
     refuse_what_fit_has,
     require_whole,
 )
-from bigclf.training.memory import PeakMemory, anonymous_bytes
+from bigclf.training.memory import PeakMemory
 from bigclf.training.outcome import answer_rows, model_of, result_of, warn_of_limits
 from bigclf.training.plan import LEARNERS, Plan, settle
+from bigclf.training.preparing import Request, default_epochs, default_groups, prepare
 from bigclf.training.problems import (
     Fold,
     Problem,
-    class_weight_array,
     make_problems,
     regression_problem,
     require_few,
 )
 from bigclf.training.run import Run, Status, _status_facts
 from bigclf.training.run_directory import Checkpoint, RunDirectory, load_rows
-from bigclf.training.sources import likely_width, open_source, require_usable, warm
+from bigclf.training.sources import warm
 from bigclf.training.team import Team
 from bigclf.training.validation import Candidate, measure_all, measure_of, open_rows, rows_apart
 from bigclf.training.visit import RowFile
@@ -228,25 +225,21 @@ def sweep(
     settings = settings_for(groups or 1, None)
     every = [setting for each in settings for setting in each]
     many, options, regression = len(families) > 1, asked[0], every[0].loss in REGRESSION
-    given_groups = groups is not None
     apart = open_rows(validate, regression, columns or getattr(data, "named_columns", None)) if folds == 0 else None
     with linked(workers, options["patience"]) as link, PeakMemory() as peak:
-        groups = groups or min(default_groups(each[0].method, link, options) for each in settings)
-        width = likely_width(data, columns)
-        warm_all(every, width, dtype)
-        peak.base = peak.peak = anonymous_bytes()
-        source = open_source(data, y, sample_weight, columns, groups, options["memory"], regression)
-        groups = groups if given_groups else min(groups, source.n_chunks)
-        settings = settings_for(groups, mixing if groups > 1 else None)
-        weights = None if regression else class_weight_array(class_weight, source)
-        for each in settings:
-            require_usable(source, each[0], weights)
-            if not regression:
+        request = Request(
+            data, y, sample_weight, columns, class_weight, groups,
+            default_groups=lambda: min(default_groups(each[0].method, link, options) for each in settings),
+            settings_for=lambda groups: [*itertools.chain(*settings_for(groups, mixing if groups > 1 else None))],
+            memory=options["memory"], dtype=dtype, seed=seed, threads=threads or (2 if link is None else 1),
+        )  # fmt: skip
+        prepared = prepare(request, every, peak)
+        source, weights = prepared.source, prepared.class_weights
+        learned = iter(prepared.settings)
+        settings = [list(itertools.islice(learned, len(points))) for _, points in families]
+        if not regression:
+            for each in settings:
                 require_few(source.classes.size, each[0], options["memory"], len(each) * max(1, folds))
-        if source.index_width != width:
-            warm_all(every, source.index_width, dtype)
-        if isinstance(source, Arrays):
-            peak.base = peak.peak = anonymous_bytes()
         tasks = []
         for number, ((name, points), each, own) in enumerate(zip(families, settings, asked, strict=True)):
             own["validate"] = None  # of the run itself: measured at its end only
@@ -255,11 +248,7 @@ def sweep(
             own["epochs"] = own["epochs"] or default_epochs(each[0].method, source.learnable[0])
             task = Task(source, points, each, weights, folds, apart, own, link, peak)
             task.halve(halving)
-            task.shape = dict(
-                memory=options["memory"], dtype=dtype, seed=seed, groups=groups,
-                threads=threads or (2 if link is None else 1), in_memory=isinstance(source, Arrays),
-                reads=own["epochs"] + (own["tol"] is not None) + 1,
-            )  # fmt: skip
+            task.shape = prepared.shape | {"reads": own["epochs"] + (own["tol"] is not None) + 1}
             tasks.append(task)
         measure = measure_of([s.loss for s in every], [s.method.loss_code(s.loss) for s in every])
         for task in tasks:
@@ -419,12 +408,6 @@ def setting_of(
         raise TypeError("loss is in the grid and has a value of its own besides")
     own = {name: value for name, value in point.items() if name != "loss"}
     return resolve(algo, point.get("loss", loss), penalty, bias, params | own, mixing, groups)
-
-
-def warm_all(settings: list[Setting], width: int, dtype: str) -> None:
-    for setting in {setting.loss: setting for setting in settings}.values():
-        warm(setting, width, dtype)
-    Fold(0, 2, 0).holds(np.zeros(0, np.int64), 0)
 
 
 def name_of(point: dict[str, Any]) -> str:
