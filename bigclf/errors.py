@@ -102,6 +102,12 @@ class DataError(BigclfError):
         kind, message, place = self.__reduce__()[1]
         return _rebuild(kind, f"{message}; {text}", place)
 
+    def further_down(self, rows: int) -> DataError:
+        """The same error of a row that stands so many ``rows`` further down than where it was met."""
+        kind, message, place = self.__reduce__()[1]
+        row = place["row"]
+        return _rebuild(kind, message, {**place, "row": row if row is None else row + rows})
+
     def __reduce__(self):  # type: ignore[no-untyped-def]  # travels between processes with its place
         place = dict(file=self.file, row_group=self.row_group, row=self.row, line=self.line, column=self.column)
         return _rebuild, (type(self), self.message, place)

@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse as sp
 
 from bigclf.block import concatenate, explicit_values
+from bigclf.data import dataset as dataset_module
 from bigclf.data import facts, files, footer, shards
 from bigclf.data.convert import write_shards
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, Dataset, require_trainable
@@ -298,6 +299,76 @@ def test_large_foreign_row_groups_are_cut(tmp_path):
     assert ds.chunks.row0.tolist() == np.cumsum([0, *ds.chunks.rows[:-1]]).tolist()
     assert ds.chunks.first.tolist()[:4] == (ds.chunks.row0[:4]).tolist() and ds.chunks.first[4] == 0
     assert ds.max_group_nnz == 1500 and ds.decode(0, 1).ids[0] == 500
+
+
+def largest_parts(monkeypatch):
+    """The rows of each part of a row group that is decoded from now on, and of each that is decoded whole."""
+    parts, whole = [], []
+    in_parts, at_once = shards.read_parts, shards.read_rows
+
+    def told(*given):
+        for first, rows in in_parts(*given):
+            parts.append(rows.n_rows)
+            yield first, rows
+
+    monkeypatch.setattr(shards, "read_parts", told)
+    monkeypatch.setattr(shards, "read_rows", lambda *given: whole.append(1) or at_once(*given))
+    return parts, whole
+
+
+def test_a_row_group_of_rows_without_entries_is_decoded_in_parts(tmp_path, monkeypatch):
+    m = 300_000  # 48 bytes each as arrays, a tenth of a bit in the file
+    empty = pa.array([[]] * m, pa.list_(pa.int32()))
+    data = pa.table({"label": np.arange(m) >= m // 2, "indices": empty, "values": empty.cast(pa.list_(pa.float32()))})
+    pq.write_table(data, tmp_path / "f.parquet", row_group_size=m)
+    parts, whole = largest_parts(monkeypatch)
+    ds = Dataset(tmp_path / "f.parquet")
+    assert (ds.n_rows, ds.nnz, ds.sorted_labels, ds.class_counts.tolist()) == (m, 0, True, [m // 2, m // 2])
+    assert ds.n_chunks > 2 and ds.chunks.rows.max() * 48 < 10_000_000
+    seen = [(block.n_rows, int(block.ids[0]), float(block.labels.sum())) for block in ds.blocks()]
+    assert [n for n, _, _ in seen] == ds.chunks.rows.tolist() and [i for _, i, _ in seen] == ds.chunks.row0.tolist()
+    assert sum(total for _, _, total in seen) == m // 2
+    assert max(parts) * 64 <= 1 << 20 and sum(parts) == 2 * m and not whole
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_parts_of_a_row_group_say_what_the_whole_of_it_does(tmp_path, monkeypatch, weighted):
+    rng = np.random.default_rng(0)
+    m, lengths = 3000, rng.integers(0, 9, 3000)
+    indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    indices = np.concatenate([np.sort(rng.choice(50, n, replace=False)) for n in lengths]).astype(np.int32)
+    columns = {
+        "label": np.repeat(["b", "a", "c"], m // 3),
+        "indices": pa.ListArray.from_arrays(indptr, indices),
+        "values": pa.ListArray.from_arrays(indptr, rng.integers(1, 9, indices.size).astype(np.float32)),
+    }
+    if weighted:
+        columns["weight"] = rng.integers(0, 3, m).astype(np.float32)
+    pq.write_table(pa.table(columns), tmp_path / "f.parquet", row_group_size=m // 2)
+    told = []
+    for part_bytes in (1 << 30, 1 << 12):
+        for module in (shards, dataset_module):
+            monkeypatch.setattr(module, "PART_BYTES", part_bytes)
+        monkeypatch.setenv("BIGCLF_CACHE_DIR", str(tmp_path / str(part_bytes)))
+        parts, whole = largest_parts(monkeypatch)
+        ds = Dataset(tmp_path / "f.parquet", target_nnz=700).taking_part()
+        assert bool(whole) == (part_bytes == 1 << 30)  # while facts are gathered
+        block = concatenate([block._replace(labels=block.labels.copy()) for block in ds.blocks()])
+        assert max(parts) < m // 2 or part_bytes == 1 << 30
+        told.append((ds._known.facts, *ds.chunks, *block))
+    assert told[0][0] == told[1][0]
+    for mine, its in zip(told[0][1:], told[1][1:], strict=True):
+        np.testing.assert_array_equal(mine, its)
+
+
+def test_a_fault_in_a_later_part_is_named_by_its_row_in_the_row_group(tmp_path, monkeypatch):
+    m = 2000
+    data = pa.table({"label": [0, 1] * (m // 2), "indices": [[1, 2]] * 1700 + [[2, 1]] * 300})
+    pq.write_table(data, tmp_path / "f.parquet", row_group_size=m)
+    for module in (shards, dataset_module):
+        monkeypatch.setattr(module, "PART_BYTES", 1 << 12)
+    with pytest.raises(DataError, match="row group 0, row 1700, column indices"):
+        Dataset(tmp_path / "f.parquet")
 
 
 @pytest.mark.parametrize(

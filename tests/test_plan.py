@@ -87,7 +87,7 @@ def test_even_chunks_are_cut_evenly_and_one_large_one_stands_alone():
 
 
 def blocks_plan(**more):
-    held = dict(groups=[(0, 10)], sequential=True, by_row_group=False, schedule="auto")
+    held = dict(groups=[(0, 10)], sequential=True, by_row_group=False, in_order=False, schedule="auto")
     return SimpleNamespace(**{**held, "block_bytes": 30, "seed": 5, "segments": 3, **more})
 
 
@@ -107,6 +107,9 @@ def test_an_order_is_drawn_anew_in_each_epoch_and_row_groups_stay_together():
         assert sorted(order.tolist()) == list(range(10))
         assert (order[::2] // 2 == order[1::2] // 2).all()
     assert orders[0].tolist() != orders[1].tolist()
+    in_order = blocks_plan(sequential=False, by_row_group=True, in_order=True)
+    order = np.concatenate(units_of(in_order, chunks, np.full(10, 1), 0, 0))
+    assert (order[::2] + 1 == order[1::2]).all() and order[::2].tolist() == (orders[0][::2] // 2 * 2).tolist()
     fixed = blocks_plan(sequential=False, schedule="fixed")
     sets = [{frozenset(u.tolist()) for u in units_of(fixed, chunks, np.full(10, 10), 0, epoch)} for epoch in (1, 2)]
     turns = [[u[0] for u in units_of(fixed, chunks, np.full(10, 10), 0, epoch)] for epoch in (1, 2)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -96,6 +96,7 @@ class Arrays:
         self.max_group_rows = int(self.chunks.rows.max(initial=0))
         self.max_group_nnz = int(self.chunks.nnz.max(initial=0))
         self.whole_group, self.written_here = (self.max_group_rows, self.max_group_nnz), True
+        self.in_parts = np.zeros(self.chunks.file.size, bool)
         runs = int((np.diff(codes) != 0).sum()) + 1
         self.sorted_labels = not real_labels and bool(runs == self.classes.size > 1)
 
@@ -145,6 +146,11 @@ class Arrays:
         """The rows of one chunk (row group = chunk) as views."""
         first = int(self.chunks.row0[row_group])
         return rows_of(self._block, first, first + int(self.chunks.rows[row_group]))
+
+    def blocks(self) -> Iterator[Block]:
+        """All rows, a chunk at a time, as views."""
+        for chunk in range(self.n_chunks):
+            yield self.decode(0, chunk)
 
     def check_unchanged(self, chunks: tuple[int, int] | None = None) -> None:
         """Arrays in memory are taken to stay as they are."""

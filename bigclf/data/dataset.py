@@ -11,12 +11,12 @@ import json
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bigclf.block import NO_SCALES, Block, Entries, one_value_a_row, selected
+from bigclf.block import NO_SCALES, Block, Entries, concatenate, one_value_a_row, rows_of, selected
 from bigclf.caches import cache_directory
 from bigclf.data import files, pages, shards, vectors
 from bigclf.data.facts import (
@@ -24,11 +24,13 @@ from bigclf.data.facts import (
     Distinct,
     Facts,
     Header,
+    Lengths,
     Line,
     check_alike,
     chunk_table,
     cut_lines,
     gather,
+    group_starts,
     in_threads,
     is_sorted,
     largest_group,
@@ -40,7 +42,17 @@ from bigclf.data.facts import (
 )
 from bigclf.data.features.finish import is_columns, load
 from bigclf.data.pages import Scratch
-from bigclf.data.shards import Layout, Rows, Said
+from bigclf.data.shards import (
+    BUFFER_BYTES,
+    PART_BYTES,
+    PART_ENTRY_BYTES,
+    PART_ROW_BYTES,
+    Layout,
+    Rows,
+    Said,
+    counted_from,
+    part_rows,
+)
 from bigclf.errors import DataError, SchemaError, masked
 from bigclf.jit import compiling
 from bigclf.units import format_bytes, format_count, plural
@@ -55,7 +67,9 @@ log = logging.getLogger("bigclf")
 TARGET_NNZ = 500_000
 MOST_MARKS = 1000  # files
 MOST_NAMED = 10  # columns in a warning
+RELEASE_EVERY = 16  # parts after which Arrow gives back what it no longer needs
 KEPT_OPEN = 4  # files, by each thread that decodes
+LARGE_PARTS = 4  # of ``PART_BYTES``: larger row groups are decoded in parts
 GATHER_FACTOR = 5  # decoded pages, Arrow's arrays and ours, times a row group's decompressed bytes
 MANIFEST, CHUNK_TABLE = "_bigclf_manifest.json", "_bigclf_chunks.parquet"
 GLOBS = "without index columns"  # what a glob of features names; it took them before, and caches remember
@@ -80,6 +94,18 @@ class Opened(NamedTuple):
     file: pq.ParquetFile
     schema: pa.Schema
     lists: Pages | None
+
+
+def is_large(rows: Any, nnz: Any) -> Any:
+    """Whether a row group of other people's is decoded in parts, by its rows and entries: bool or bool [n]."""
+    return PART_ROW_BYTES * rows + PART_ENTRY_BYTES * nnz > LARGE_PARTS * PART_BYTES
+
+
+def _gathering_bytes(header: Header) -> int:
+    """What reading one of a file's row groups for the first time takes."""
+    groups = zip(header.group_rows, header.group_nnz, header.group_bytes, strict=True)
+    whole = [n for rows, nnz, n in groups if header.footer is not None or not is_large(rows, nnz)]
+    return GATHER_FACTOR * max([*whole, 2 * PART_BYTES])
 
 
 class Dataset:
@@ -112,8 +138,7 @@ class Dataset:
     index_width : bytes of an index, the same in all blocks: 4 or 8.
     weighted : whether rows have weights of their own; weight_sum : their sum.
     max_row_nnz, max_norm : entries and squared norm of the longest row.
-    max_group_rows, max_group_nnz : rows and entries of the largest row group; whole_group : both as the file has them,
-        what ``decode`` has to hold.
+    max_group_rows, max_group_nnz : rows and entries of the largest row group.
     sorted_labels : whether equal labels stand together far more than by chance.
     features : how the features were made.
     digest : hex; the same only for the same files, columns and cut.
@@ -178,7 +203,7 @@ class Dataset:
         self.features, self.layout, self.chunks = known.features, known.layout, chunks
         self.conversion = dict(known.conversion or {})
         self.sorted_labels = not self.real_labels and is_sorted(self.class_counts, facts.label_changes)
-        self.max_group_rows, self.max_group_nnz = self.whole_group = largest_group(chunks)
+        self.max_group_rows, self.max_group_nnz = largest_group(chunks)
         self.warnings = self._warnings()
         self._known = known
 
@@ -218,19 +243,24 @@ class Dataset:
     def taking_part(self) -> Dataset:
         """The rows that can be learned from, as if those of weight 0 were not there: counts, chunks and blocks are
         without them. What is known of files, of classes (but for ``learnable_counts``) and the largest row is still
-        that of all rows; so is ``whole_group``."""
+        that of all rows."""
         if self._takes_part:
             return self
         chunks = without(self.chunks, self._known.zero_weight)
         if chunks.rows.sum() in (0, self.n_rows):  # where none can be learned from, training says so
             return self
         found = copy.copy(self)
-        found.__dict__.pop("_group_keys", None)
+        found._forget_places()
         found._takes_part, found.chunks = True, chunks
         found.n_rows, found.nnz = int(chunks.rows.sum()), int(chunks.nnz.sum())
         found.max_group_rows, found.max_group_nnz = largest_group(chunks)
         found.digest = hashlib.blake2b(f"{self.digest} taking part".encode(), digest_size=16).hexdigest()
         return found
+
+    def _forget_places(self) -> None:
+        """Where chunks are, which was worked out for other ones."""
+        for name in ("_group_keys", "in_parts"):
+            self.__dict__.pop(name, None)
 
     def seen_from_elsewhere(self) -> Dataset:
         """Itself for a process that works in another directory: its files have absolute paths."""
@@ -242,7 +272,7 @@ class Dataset:
         """The first ``n_chunks`` chunks as a dataset of their own; what is known of classes, features and the largest
         row and row group is still that of all."""
         found = copy.copy(self)
-        found.__dict__.pop("_group_keys", None)
+        found._forget_places()
         found.chunks = Chunks(*(column[:n_chunks] for column in self.chunks))
         found.n_rows, found.nnz = int(found.chunks.rows.sum()), int(found.chunks.nnz.sum())
         found.digest = hashlib.blake2b(f"{self.digest} first {n_chunks}".encode(), digest_size=16).hexdigest()
@@ -277,7 +307,12 @@ class Dataset:
     @property
     def written_here(self) -> bool:
         """Whether the files are our own shards, whose lists are decoded without Arrow."""
-        return not files.is_remote(self.files[0]) and shards.KEY in shards.claims(self.files[0]).pairs
+        return not files.is_remote(self.files[0]) and self.ours
+
+    @functools.cached_property
+    def ours(self) -> bool:
+        """Whether the files are our own shards."""
+        return shards.KEY in shards.claims(self.files[0]).pairs
 
     @property
     def n_chunks(self) -> int:
@@ -333,20 +368,33 @@ class Dataset:
             header = headers[file]
             if not header.group_rows:
                 return Facts(label_dtype=header.label_dtype), []
-            rows = self._read(file, group)
-            facts = distinct.look(gather(rows, header.label_dtype, header.layout, header.path, group))
-            target = max(1, rows.indices.size) if header.footer else self.target_nnz
-            lines = cut_lines(rows.indptr, rows.weights, group, target)
-            del rows
+            total, lengths, last = Facts(), Lengths(), None
+            for first, rows in self._headed(header, file, group):
+                with counted_from(first):
+                    facts = distinct.look(gather(rows, header.label_dtype, header.layout, header.path, group))
+                if rows.labels is not None and rows.n_rows:  # a change where two parts meet
+                    facts.label_changes += last is not None and rows.labels[0].as_py() != last
+                    last = rows.labels[-1].as_py()
+                total.add(facts)
+                lengths.add(rows.indptr, rows.weights)
+                del rows
+            lines = cut_lines(lengths, group, None if header.footer else self.target_nnz)
             shards.release_unused()
-            return facts, lines
+            return total, lines
 
         found: dict[int, list[tuple[Facts, list[Line]]]] = {}
-        largest = max((header.largest_group for header in headers), default=0)
-        at_a_time = int(self.memory // max(1, GATHER_FACTOR * largest))
+        at_a_time = int(self.memory // max(map(_gathering_bytes, headers), default=1))
         for (file, _), result in zip(unknown, in_threads(gather_one, unknown, at_a_time), strict=True):
             found.setdefault(file, []).append(result)
         return found
+
+    def _headed(self, header: Header, file: int, row_group: int) -> Iterator[tuple[int, Rows]]:
+        """The rows of a row group of which there is no chunk table yet, in parts if it is large: (first row, rows)."""
+        n_rows, nnz = header.group_rows[row_group], header.group_nnz[row_group]
+        if header.footer is None and is_large(n_rows, nnz):
+            yield from self._read_parts(file, row_group, part_rows(n_rows, nnz))
+        else:
+            yield 0, self._read(file, row_group)
 
     def learned_of_columns(self) -> dict[str, np.ndarray]:
         """What was learned of raw columns, by name; nothing for features of other kinds, or where it is not beside the
@@ -450,9 +498,84 @@ class Dataset:
         ------
         DataError : with file, row group, row and column of the first fault.
         """
-        path = self.files[file]
         rows = self._read(file, row_group, into)
-        layout = self.layout
+        block = self._checked(rows, file, row_group)
+        if self._takes_part:
+            block, chunks = self._those_with_weight(block), slice(*self._chunks_of(file, row_group))
+            if (block.n_rows, block.nnz) != (self.chunks.rows[chunks].sum(), self.chunks.nnz[chunks].sum()):
+                raise self._wrong_counts(file, row_group)
+        first = self._row_number(file, row_group)
+        return block._replace(ids=np.arange(first, first + block.n_rows, dtype=np.int64))
+
+    def blocks(self, places: Iterable[tuple[int, int]] | None = None) -> Iterator[Block]:
+        """The chunks of the row groups ``places`` (file, row group), a block each, as ``decode`` has it; None: of all,
+        in order. Of a large row group little more than the block is in memory at a time."""
+        for place in self.places() if places is None else places:
+            yield from self.parts(*place)
+
+    def places(self) -> list[tuple[int, int]]:
+        """(file, row group) of everything, in order."""
+        return list(dict.fromkeys(zip(self.chunks.file.tolist(), self.chunks.row_group.tolist(), strict=True)))
+
+    def parts(self, file: int, row_group: int) -> Iterator[Block]:
+        """The chunks of one row group, a block each, as ``decode`` has it: it is decoded whole where it is no larger
+        than a few megabytes or one of our own, else in parts."""
+        chunks = range(*self._chunks_of(file, row_group))
+        if not self.in_parts[chunks.start]:
+            yield self.decode(file, row_group)
+            return
+        small, held = self._small_blocks(file, row_group), list[Block]()
+        for chunk in chunks:
+            missing = int(self.chunks.rows[chunk]) - sum(block.n_rows for block in held)
+            while missing > 0 and (block := next(small, None)) is not None:
+                held.append(block)
+                missing -= block.n_rows
+            if missing > 0:
+                raise self._wrong_counts(file, row_group)
+            last, end = held[-1], held[-1].n_rows + missing
+            first = int(self.chunks.row0[chunk])
+            whole = concatenate([*held[:-1], rows_of(last, 0, end)])
+            held = [rows_of(last, end, last.n_rows)]
+            yield whole._replace(ids=np.arange(first, first + whole.n_rows, dtype=np.int64))
+            del whole
+
+    def _small_blocks(self, file: int, row_group: int) -> Iterator[Block]:
+        """A large row group in blocks of a megabyte in the mean, of the rows that take part; ids are left to do."""
+        chunks = slice(*self._chunks_of(file, row_group, self._known.chunks))
+        n_rows, nnz = int(self._known.chunks.rows[chunks].sum()), int(self._known.chunks.nnz[chunks].sum())
+        for number, (first, rows) in enumerate(self._read_parts(file, row_group, part_rows(n_rows, nnz)), start=1):
+            with counted_from(first):
+                block = self._checked(rows, file, row_group)
+            del rows
+            block = self._those_with_weight(block) if self._takes_part else block
+            yield block
+            del block
+            if number % RELEASE_EVERY == 0:
+                shards.release_unused()
+
+    def _read_parts(self, file: int, row_group: int, rows: int, tries: int = 3) -> Iterator[tuple[int, Rows]]:
+        """(first row, rows) of a row group in parts; an input/output error is given two more tries."""
+        path, done = self.files[file], 0
+        for left in reversed(range(tries)):
+            try:
+                self._handle(file)  # with its checks
+                said = self._said_by(file)
+                with shards.open_parquet(path, said.metadata, BUFFER_BYTES) as opened:
+                    layout = self._layout_in(said.schema)
+                    for first, part in shards.read_parts(opened, said.schema, row_group, layout, path, rows):
+                        if first >= done:  # else it was given before the error
+                            done = first + part.n_rows
+                            yield first, part
+                        del part
+                return
+            except DataError as error:
+                self._forget(file)
+                if not left or getattr(error.__cause__, "errno", None) != errno.EIO:
+                    raise
+
+    def _checked(self, rows: Rows, file: int, row_group: int) -> Block:
+        """Rows of a row group as a block, all numbers checked; ids are left to do."""
+        path, layout = self.files[file], self.layout
         norms = shards.checked_norms(rows, self.n_features, layout, path, row_group)
         indices = rows.indices
         if indices.dtype.itemsize < self.index_width:
@@ -465,30 +588,26 @@ class Dataset:
             values = np.ones(indices.size, np.float32)
         weights = np.ones(rows.n_rows) if rows.weights is None else rows.weights
         labels = self._codes(rows.labels, rows.n_rows, path, row_group)
-        block = Block(rows.indptr, indices, values, labels, weights, norms, np.empty(rows.n_rows, np.int64), scales)
-        block = self._without(block, file, row_group) if self._takes_part else block
-        first = self._row_number(file, row_group)
-        return block._replace(ids=np.arange(first, first + block.n_rows, dtype=np.int64))
+        return Block(rows.indptr, indices, values, labels, weights, norms, np.empty(rows.n_rows, np.int64), scales)
 
     def prepare(self) -> None:
         """Compile (or load) the kernels that decode: a first read does not wait for them then."""
         with compiling():
             pages.warm(self.index_width)
 
-    def _without(self, block: Block, file: int, row_group: int) -> Block:
-        """The rows of a row group that take part.
-
-        Raises
-        ------
-        DataError : if they are not as many as the footer or an earlier read said.
-        """
+    def _those_with_weight(self, block: Block) -> Block:
         there = block.weights > 0
-        block = block if there.all() else selected(block, there)
-        chunks = slice(*np.searchsorted(self._group_keys, (file << 32) + row_group + np.arange(2)))
-        if (block.n_rows, block.nnz) != (self.chunks.rows[chunks].sum(), self.chunks.nnz[chunks].sum()):
-            raise DataError("the footer is wrong about how many rows have the weight 0; write the file again",
-                            file=self.files[file], row_group=row_group, column=self.layout.weight)  # fmt: skip
-        return block
+        return block if there.all() else selected(block, there)
+
+    def _wrong_counts(self, file: int, row_group: int) -> DataError:
+        return DataError("the footer is wrong about how many rows have the weight 0; write the file again",
+                         file=self.files[file], row_group=row_group, column=self.layout.weight)  # fmt: skip
+
+    def _chunks_of(self, file: int, row_group: int, table: Chunks | None = None) -> tuple[int, int]:
+        """The first chunk of a row group and one past its last."""
+        keys = self._group_keys if table is None else _keys(table)
+        first, last = np.searchsorted(keys, (file << 32) + row_group + np.arange(2)).tolist()
+        return first, last
 
     def _read(self, file: int, row_group: int, into: Entries | None = None, tries: int = 3) -> Rows:
         """Rows of a row group; an input/output error is given two more tries."""
@@ -580,7 +699,32 @@ class Dataset:
 
     @functools.cached_property
     def _group_keys(self) -> np.ndarray:
-        return (self.chunks.file.astype(np.int64) << 32) + self.chunks.row_group
+        return _keys(self.chunks)
+
+    @functools.cached_property
+    def in_parts(self) -> np.ndarray:
+        """Whether each chunk is of a row group that is decoded in parts, bool [chunk]: one that was cut, or a large
+        one, of files that bigclf did not write."""
+        table, apart = self._known.chunks, self._apart
+        found: np.ndarray = apart[np.searchsorted(_keys(table), self._group_keys)]
+        return found
+
+    @property
+    def whole_group(self) -> tuple[int, int]:
+        """Rows of the longest row group that is decoded whole, with those of weight 0, and entries of the fullest."""
+        return largest_group(Chunks(*(column[~self._apart] for column in self._known.chunks)))
+
+    @functools.cached_property
+    def _apart(self) -> np.ndarray:
+        """``in_parts`` of the chunks of all rows."""
+        table = self._known.chunks
+        if not table.file.size:
+            return np.zeros(0, bool)
+        starts = group_starts(table)
+        sizes = np.diff(np.append(starts, table.file.size))
+        rows, nnz = np.add.reduceat(table.rows, starts), np.add.reduceat(table.nnz, starts)
+        cut, large = sizes > 1, is_large(rows, nnz)
+        return np.repeat(cut if cut[large].all() or self.ours else cut | large, sizes)
 
     def check_unchanged(self, chunks: tuple[int, int] | None = None) -> None:
         """Compare the status of every file, or those of the chunks first:last, with the fingerprint first taken.
@@ -690,6 +834,12 @@ def _those_there(data: Any, columns: Mapping[str, Any]) -> dict[str, Any]:
             return shards.those_there(file.schema_arrow, columns, path)
     except DataError:  # the dataset tells what is wrong with the file
         return dict(columns)
+
+
+def _keys(chunks: Chunks) -> np.ndarray:
+    """A number for the row group of each chunk, ascending, int64 [chunk]."""
+    found: np.ndarray = (chunks.file.astype(np.int64) << 32) + chunks.row_group
+    return found
 
 
 def _has_changed(path: str, change: str) -> DataError:

@@ -11,7 +11,7 @@ import math
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from bigclf.block import one_value_a_row
 from bigclf.data import shards
-from bigclf.data.footer import Footer
+from bigclf.data.footer import Footer, Group
 from bigclf.data.shards import Layout, Rows
 from bigclf.errors import DataError, MemoryBudgetError, SchemaError
 from bigclf.losses import REGRESSION
@@ -29,6 +29,7 @@ MAX_FLOAT_CLASSES = 100_000  # more distinct labels that are not whole numbers a
 MANY_FLOAT_CLASSES = 20  # more are warned of
 HANDFUL = 10  # rows; of fewer everybody sees what there is
 MANY_WHOLE_CLASSES = 50
+ROW_ENTRIES = 6  # so many entries take the memory that a row of a block takes beside its own
 GIVEN = {"kind": "given", "version": 1}
 Line = tuple[int, int, int, int, int, int]  # a chunk: row group, first row, rows, nnz; of them, those of weight 0
 _A = TypeVar("_A")
@@ -169,7 +170,8 @@ class Header(NamedTuple):
     types : kinds of its columns, as ``shards.check_types`` gives them.
     label_dtype : as in ``Facts``.
     footer : what bigclf wrote into the footer; None for other people's files.
-    group_rows : rows of each row group; largest_group : bytes of the largest once decompressed.
+    group_rows : rows of each row group; group_nnz : entries that it claims, at most; group_bytes : its bytes once
+        decompressed.
     """
 
     path: str
@@ -178,7 +180,8 @@ class Header(NamedTuple):
     label_dtype: str
     footer: dict[str, Any] | None
     group_rows: list[int]
-    largest_group: int
+    group_nnz: list[int]
+    group_bytes: list[int]
 
     @property
     def features(self) -> dict[str, Any]:
@@ -228,9 +231,18 @@ def read_header(path: str, columns: Mapping[str, str], need_labels: bool) -> Hea
         schema = file.schema_arrow
     layout = shards.find_layout(schema, columns, path, need_labels)
     types = shards.check_types(schema, layout, path)
-    groups = [group.n_rows for group in claims.groups]
-    largest = max((group.n_bytes for group in claims.groups), default=0)
-    return Header(path, layout, types, shards.label_dtype(schema, layout), footer, groups, largest)
+    rows = [group.n_rows for group in claims.groups]
+    nnz = [_entries_claimed(group, layout) for group in claims.groups]
+    sizes = [group.n_bytes for group in claims.groups]
+    return Header(path, layout, types, shards.label_dtype(schema, layout), footer, rows, nnz, sizes)
+
+
+def _entries_claimed(group: Group, layout: Layout) -> int:
+    """Entries of a row group by its footer; a list without any counts as one."""
+    if isinstance(layout.values, tuple):
+        return group.n_rows * len(layout.values)
+    names = [name.partition(".")[0] for name in (layout.indices, layout.values) if name is not None]
+    return max((c.n_values for c in group.columns if c.name.partition(".")[0] in names), default=0)
 
 
 def index_width_of(path: str, columns: Mapping[str, str]) -> int:
@@ -274,7 +286,7 @@ def check_alike(header: Header, first: Header) -> None:
 
 
 def gather(rows: Rows, label_dtype: str, layout: Layout, path: str, row_group: int) -> Facts:
-    """Facts of one row group, all its numbers checked.
+    """Facts of a row group or of a part of one, all its numbers checked.
 
     Raises
     ------
@@ -311,21 +323,73 @@ def _count_labels(labels: Any) -> tuple[Counter[Any], int]:
     return Counter(found), int(np.count_nonzero(np.diff(codes)))
 
 
-def cut_lines(indptr: np.ndarray, weights: np.ndarray | None, row_group: int, target_nnz: int) -> list[Line]:
-    """Chunks of a row group: itself, or with over twice ``target_nnz`` entries pieces of about as many.
+class Lengths:
+    """What cutting a row group into chunks needs of its rows, taken down part by part in as few bytes as hold it: how
+    many entries each has, and which have the weight 0."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def add(self, indptr: np.ndarray, weights: np.ndarray | None) -> None:
+        """The next rows: their bounds int64 [m+1], from 0, and weights float64 [m], or None."""
+        lengths = np.diff(indptr)
+        zeros = np.empty(0, np.uint8) if weights is None else np.packbits(weights == 0)
+        self._parts.append((lengths.astype(np.min_scalar_type(int(lengths.max(initial=0)))), zeros))
+
+    def before(self) -> Iterator[np.ndarray]:
+        """Of each part int64 [m+1, 4]: before each row and at the end the rows, their entries, and of both those of
+        weight 0."""
+        base = np.zeros(4, np.int64)
+        for lengths, packed in self._parts:
+            zeros = np.unpackbits(packed, count=lengths.size) if packed.size else np.zeros(lengths.size, np.uint8)
+            counts = np.stack([np.ones_like(zeros), lengths, zeros, lengths * zeros], axis=1, dtype=np.int64)
+            prefix = np.concatenate([base[None], base + np.cumsum(counts, axis=0)])
+            yield prefix
+            base = prefix[-1].copy()
+
+    def total(self) -> np.ndarray:
+        """The last line of ``before``."""
+        last = np.zeros(4, np.int64)
+        for prefix in self.before():
+            last = prefix[-1].copy()
+        return last
+
+    def reaching(self, marks: np.ndarray, of: int) -> np.ndarray:
+        """The lines of ``before`` of the first rows before which there are so many rows (``of`` 0) or entries (1) that
+        count, int64 [k, 4]; ``marks`` ascend."""
+        found = [np.empty((0, 4), np.int64)]
+        for prefix in self.before():
+            places = np.searchsorted(prefix[:-1, of] - prefix[:-1, of + 2], marks)
+            here = places < prefix.shape[0] - 1
+            found.append(prefix[places[here]])
+            marks = marks[~here]
+        return np.concatenate(found)
+
+
+def cut_lines(lengths: Lengths, row_group: int, target_nnz: int | None) -> list[Line]:
+    """Chunks of a row group: itself, or with over twice ``target_nnz`` entries pieces of about as many; those that have
+    so few entries that their rows take more memory are cut by rows, and all of it stays one chunk where it is None.
 
     Rows of weight 0 do not count: the others are cut as if these were not there.
     """
-    zeros = np.zeros(indptr.size - 1, bool) if weights is None else weights == 0
-    rows = np.concatenate([[0], np.cumsum(zeros)])
-    entries = np.concatenate([[0], np.cumsum(np.where(zeros, np.diff(indptr), 0))])
-    m, counted = indptr.size - 1, indptr - entries
-    nnz = int(counted[-1])
-    pieces = max(1, round(nnz / target_nnz)) if nnz > 2 * target_nnz else 1
-    marks = np.arange(1, pieces) * (nnz / pieces)
-    cuts = np.unique(np.concatenate(([0], np.searchsorted(counted[:m], marks), [m])))
-    sizes = np.diff(np.stack([cuts, indptr[cuts], rows[cuts], entries[cuts]], 1), axis=0)
-    return [(row_group, a, *size) for a, size in zip(cuts[:-1].tolist(), sizes.tolist(), strict=True)]
+    total = lengths.total()
+    lines = np.stack([np.zeros(4, np.int64), total])
+    if target_nnz is not None:
+        lines = _cut(lengths, lines, target_nnz, of=1)
+        lines = _cut(lengths, lines, max(1, target_nnz // ROW_ENTRIES), of=0)
+    sizes = np.diff(lines, axis=0)
+    return [(row_group, first, *size) for first, size in zip(lines[:-1, 0].tolist(), sizes.tolist(), strict=True)]
+
+
+def _cut(lengths: Lengths, lines: np.ndarray, target: int, of: int) -> np.ndarray:
+    """Further lines between those that are more than twice ``target`` rows or entries apart."""
+    counted = lines[:, of] - lines[:, of + 2]
+    marks = [np.empty(0)]
+    for begin, n in zip(counted[:-1].tolist(), np.diff(counted).tolist(), strict=True):
+        pieces = max(1, round(n / target)) if n > 2 * target else 1
+        marks.append(begin + np.arange(1, pieces) * (n / pieces))
+    added = lengths.reaching(np.concatenate(marks), of)
+    return np.unique(np.concatenate([lines, added]), axis=0)
 
 
 def is_sorted(counts: np.ndarray, changes: int) -> bool:

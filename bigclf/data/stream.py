@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigclf.block import Block, Entries, alike, concatenate, rows_of
+from bigclf.block import Block, Entries, alike, concatenate
 from bigclf.data.shards import release_unused
 from bigclf.data.store import Buffer, RawStore, Record
 
@@ -78,13 +78,9 @@ class Stream:
         self._made = 0
         self._fetching: threading.Thread | None = None
         self._begun: _Begun | None = None  # the first block of the read to come
-        self._last: tuple[tuple[int, int], Block] | None = None
-        self._locks: dict[tuple[int, int], threading.Lock] = {}
         self._guard = threading.Lock()
+        self._large = _Large(source)
         self._writer: _Writer | None = None
-        keys = np.stack([source.chunks.file, source.chunks.row_group])
-        same = (keys[:, 1:] == keys[:, :-1]).all(axis=0)
-        self._cut = np.concatenate([same, [False]]) | np.concatenate([[False], same])  # chunks that share a row group
 
     def blocks(self, units: Sequence[np.ndarray], then: Sequence[np.ndarray] = ()) -> Iterator[Block]:
         """One block a unit (an array of chunk numbers), in order.
@@ -177,6 +173,7 @@ class Stream:
 
     def _let_go(self) -> None:
         """Of what decoding took, in threads that have ended: while they last, Arrow keeps what was theirs."""
+        self._large.close()
         if self.frugal and self._decoded:
             release_unused()
             if self.store is not None:
@@ -272,32 +269,19 @@ class Stream:
 
     def _decode(self, chunk: int, into: Entries | None = None) -> Block:
         """A checked chunk from its file; it goes into the raw store, if there is one, on the way."""
-        chunks = self.source.chunks
-        first, rows = int(chunks.first[chunk]), int(chunks.rows[chunk])
-        block = self._row_group(int(chunks.file[chunk]), int(chunks.row_group[chunk]), bool(self._cut[chunk]), into)
-        if rows != block.n_rows:
-            block = rows_of(block, first, first + rows)
+        place = int(self.source.chunks.file[chunk]), int(self.source.chunks.row_group[chunk])
+        if not self._decodes:
+            block = self._counted(self.source.decode(*place))
+        elif self.source.in_parts[chunk]:
+            block = self._counted(self._large.chunk(place, chunk))
+        else:
+            block = self.source.decode(*place, into)
+            self._counted(block, into is not None and np.may_share_memory(block.indices, into[0]))
         if self._writer is not None:
             self._writer.write(chunk, block)
         elif self.store is not None:
             self.store.write(chunk, block)
         return block
-
-    def _row_group(self, file: int, row_group: int, shared: bool, into: Entries | None) -> Block:
-        """A decoded row group; the last one that several chunks share stays at hand."""
-        if not self._decodes:
-            return self._counted(self.source.decode(file, row_group))
-        if not shared:
-            block = self.source.decode(file, row_group, into)
-            return self._counted(block, into is not None and np.may_share_memory(block.indices, into[0]))
-        key = file, row_group
-        with self._guard:
-            lock = self._locks.setdefault(key, threading.Lock())
-        with lock:
-            last = self._last
-            if last is None or last[0] != key:
-                last = self._last = key, self._counted(self.source.decode(file, row_group))
-            return last[1]
 
     def _counted(self, block: Block, past_arrow: bool = False) -> Block:
         self.bytes_decoded += block.n_bytes
@@ -315,6 +299,42 @@ class Stream:
             self.store.remember()
             self.store.close()
         release_unused()
+
+
+class _Large:
+    """The large row group that is being decoded in parts: its chunks are had in order, by one thread at a time; one
+    that has gone by costs another look at those before it."""
+
+    def __init__(self, source: Any) -> None:
+        self._source, self._lock = source, threading.Lock()
+        self._place: tuple[int, int] | None = None
+        self._blocks: Iterator[Block] = iter(())
+        self._next = 0  # chunk
+
+    def chunk(self, place: tuple[int, int], chunk: int) -> Block:
+        """A chunk of the row group ``place``."""
+        with self._lock:
+            if self._place != place or chunk < self._next:
+                self.close()
+                same = (self._source.chunks.file == place[0]) & (self._source.chunks.row_group == place[1])
+                self._place, self._next = place, int(np.argmax(same))
+                self._blocks = self._source.parts(*place)
+            try:
+                while True:
+                    block, at = next(self._blocks), self._next
+                    self._next += 1
+                    if at == chunk:
+                        return block
+                    del block
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """Let go of the file."""
+        blocks, self._place, self._blocks = self._blocks, None, iter(())
+        if hasattr(blocks, "close"):
+            blocks.close()
 
 
 class _Writer:

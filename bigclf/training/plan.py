@@ -15,6 +15,7 @@ import numpy as np
 
 from bigclf.data import row_files, working_set
 from bigclf.data import store as raw
+from bigclf.data.shards import PART_BYTES
 from bigclf.errors import MemoryBudgetError
 from bigclf.jit import random_state, shuffle
 from bigclf.losses import BOXED
@@ -38,7 +39,8 @@ DECODE_BYTES = 8 * MB  # what Arrow's allocator holds at least
 DECODE_FACTOR = 5  # pages, levels, Arrow's arrays and ours, times a row group's raw bytes, for each decoding thread
 OWN_FACTOR = 4  # ... of our own shards, whose values go straight to where they are read (measured: 3.2)
 LEFT_OUT_FACTOR = 2  # ... of our own shards, where rows are left out: their arrays and a page, before that
-CUT_FACTOR = 3  # ... and where it is cut into chunks, for the one that lasts while blocks are made of its parts
+PARTS_FACTOR = 10  # ... times the bytes of a part, of a row group that is decoded in parts; they differ in length
+CUT_FACTOR = 2  # ... and of its chunks: the parts of one, and all of it
 DECODERS = 2  # threads that decode at a time, where there is memory for it
 LEARNERS = 2  # problems that learn at a time, where there are several; room is made for them whatever the threads
 BUFFERS = 3  # blocks in memory at a time, and
@@ -83,7 +85,8 @@ class Plan:
     resident : whether every row stays in memory after one read.
     groups : [group][first chunk, one past the last chunk].
     sequential : blocks in the order of the files (a working set makes the order irrelevant) or drawn afresh.
-    by_row_group : some chunks share a row group: in a drawn order they stay together, to be decoded once.
+    by_row_group : some chunks share a row group: in a drawn order they stay together, to be decoded once; in_order :
+        and follow each other as they lie there, since it is decoded in parts (not in runs begun before it was).
     block_bytes : a block is as many chunks as fit this, and at least one.
     segments : parts of an epoch between which a run commits, checkpoints and stops.
     run : neighbours shuffled as a unit.
@@ -134,6 +137,7 @@ class Plan:
     parts: int = 1
     every: int = 1
     collected: int = 0
+    in_order: bool = False
     version: int = VERSION
 
     def as_json(self) -> dict[str, Any]:
@@ -151,6 +155,8 @@ class Plan:
             del shared[name]
         if shared.pop("places"):
             shared["touched"] = True
+        if not shared["in_order"]:  # older runs do not say
+            del shared["in_order"]
         return shared
 
 
@@ -286,7 +292,8 @@ def make_plan(
     parts["budget"] = memory
     return Plan(
         seed=seed,
-        by_row_group=_shares_row_groups(source.chunks),
+        by_row_group=(shares := _shares_row_groups(source.chunks)),
+        in_order=shares,
         groups=edges,
         segments=1 if shape["resident"] else parts_of_epoch,
         run=run_length(source),
@@ -736,16 +743,21 @@ def enough_text(least: int) -> str:
 
 
 def decoding_bytes(source: Any) -> int:
-    """Most that a thread takes to decode a row group."""
-    width, binary = source.index_width, source.binary
-    row_group = raw.buffer_bytes(source.max_group_rows, source.max_group_nnz, width, binary)  # values are decoded
-    whole_rows, whole_nnz = source.whole_group  # with rows that are left out once they are decoded
-    whole = raw.buffer_bytes(whole_rows, whole_nnz, width, binary)
+    """Most that a thread takes to decode a row group, or what is at work of a large one."""
+    chunks, width, binary, apart = source.chunks, source.index_width, source.binary, source.in_parts
+
+    def largest(rows: np.ndarray, nnz: np.ndarray) -> int:  # values are decoded
+        return int(raw.buffer_bytes(int(rows.max(initial=0)), int(nnz.max(initial=0)), width, binary))
+
+    row_group = largest(chunks.rows[~apart], chunks.nnz[~apart])
+    whole = largest(*(np.array([n]) for n in source.whole_group))  # with rows that are left out once they are decoded
     in_place = source.written_here and not source.row_constant
-    factor = (OWN_FACTOR if in_place else DECODE_FACTOR) + CUT_FACTOR * _shares_row_groups(source.chunks)
+    factor = OWN_FACTOR if in_place else DECODE_FACTOR
     needed = factor * row_group
     if whole > row_group:
         needed = max(needed, (LEFT_OUT_FACTOR if source.written_here else factor) * whole)
+    if apart.any():
+        needed = max(needed, PARTS_FACTOR * PART_BYTES + CUT_FACTOR * largest(chunks.rows[apart], chunks.nnz[apart]))
     return int(DECODE_BYTES + needed)
 
 
@@ -825,7 +837,7 @@ def _drawn(plan: Plan, chunks: Any, first: int, last: int, group: int, epoch: in
     for key in keys[order - first].tolist():
         ranks.setdefault(key, len(ranks))
     rank = np.array([ranks[key] for key in keys[order - first].tolist()])
-    return order[np.argsort(rank, kind="stable")]
+    return order[np.lexsort((order, rank)) if plan.in_order else np.argsort(rank, kind="stable")]
 
 
 def segment_units(plan: Plan, units: list[np.ndarray], segment: int) -> list[np.ndarray]:
