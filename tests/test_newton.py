@@ -349,3 +349,142 @@ def test_a_step_without_a_finite_objective_is_cut_most():
     from bigclf.methods.trust_region import lowest
 
     assert lowest(1.0, -1.0, 1.0, np.inf, np.inf) == 0.0 == lowest(1.0, -1.0, 1.0, np.nan, 1.0)
+
+
+# What lies between two reads
+
+
+def between_reads(algo, n_features=2):
+    """Module, state at 0 and parameters, with a preconditioner of ones and no start by coordinate descent."""
+    from bigclf.methods import lbfgs, newton, trust_region
+
+    setting = resolve(algo, "squared_hinge", None, None, {"start": 0})
+    shared = setting.shared(n_features, "float64")
+    shared.diagonal[:], shared.scalars[newton.FRESH] = 1.0, 0.0
+    return {"newton": newton, "tron": trust_region, "lbfgs": lbfgs}[algo], shared, setting.params()
+
+
+@pytest.mark.parametrize("algo", ["newton", "tron", "lbfgs"])
+def test_points_whose_gradient_is_no_shorter_than_any_before_are_counted(algo):
+    from bigclf.methods import newton
+
+    module, shared, params = between_reads(algo)
+    counted = []
+    for length in (2.0, 3.0, 3.0, 1.0, 2.0, 0.5):
+        shared.weights[:], shared.total[:] = 0.0, [length, 0.0, 0.0]
+        shared.figures[newton.LOSS] = 5.0  # P, which has fallen
+        shared.scalars[[newton.VALUE, newton.LENGTH, newton.MODEL, newton.FRESH]] = 10.0, 1.0, 0.0, 0.0
+        told = module.looked(1, shared, params)
+        assert told.primal == 5.0 and told.over == ""
+        counted.append(shared.scalars[newton.IDLE])
+    assert counted == [0, 1, 2, 0, 1, 0] and shared.scalars[newton.LEAST] == 0.25
+
+
+@pytest.mark.parametrize("algo", ["newton", "tron", "lbfgs"])
+def test_a_gradient_of_nothing_is_the_end(algo):
+    module, shared, params = between_reads(algo)
+    shared.weights[:] = [1.0, -2.0, 0.0]
+    shared.total[:] = -shared.weights
+    told = module.looked(1, shared, params)
+    assert told.over == "done" and told.primal == told.dual == 2.5 and told.weights.tolist() == [1.0, -2.0, 0.0]
+
+
+def test_the_next_read_is_where_the_step_ends_that_meets_a_direction_without_curvature():
+    from bigclf.methods import newton
+
+    for products, bend in ((1, -3.0), (1, np.inf), (0, -3.0)):
+        module, shared, params = between_reads("newton")
+        shared.point[:], shared.step[:], shared.probe[:] = [1.0, 1.0, 0.0], [3.0, -2.0, 0.0], [1.0, 0.0, 0.0]
+        shared.total[:] = [bend, 0.0, 0.0]  # of the losses; that of the penalty is 1
+        shared.scalars[[newton.KIND, newton.SQUARE, newton.PRODUCTS]] = newton.PRODUCT, 1.0, products
+        told = module.multiplied(shared, params)
+        assert told.facts == {"products": 1.0}
+        if products:
+            assert told.over == "" and shared.weights.tolist() == [4.0, -1.0, 0.0]
+            assert shared.scalars[newton.KIND] == newton.GRADIENT and shared.scalars[newton.LENGTH] == 1.0
+        else:
+            assert told.over == "stalled" and not shared.weights.any()
+
+
+@pytest.mark.parametrize(
+    ("fell", "first", "radius"),
+    [
+        (-1.0, 0.0, 2 / 3),  # promised were 1, by a step of length 2 in a region of 3: the parabola is lowest at 1/3
+        (0.2, 0.0, 2 / 1.8),
+        (0.5, 0.0, 2 / 1.5),
+        (0.9, 0.0, 3.0),
+        (1.5, 0.0, 4.0),
+        (1.9, 0.0, 12.0),  # no more than four times as large
+        (2.5, 0.0, 8.0),  # it fell faster than its tangent
+        (0.9, 1.0, 2.0),  # the first region is no larger than its step
+        (-200.0, 0.0, 0.5),  # a quarter of the step at least
+    ],
+)
+def test_the_region_follows_the_parabola_through_what_a_step_brought(fell, first, radius):
+    from bigclf.methods import newton, trust_region
+
+    _, shared, _ = between_reads("tron")
+    shared.step[:] = [2.0, 0.0, 0.0]
+    shared.scalars[newton.MODEL] = -1.0  # g.s = -2
+    shared.scalars[[trust_region.RADIUS, trust_region.FIRST, trust_region.REACH]] = 3.0, first, 2.0
+    trust_region.resize(shared, fell, 1.0)
+    assert shared.scalars[trust_region.RADIUS] == pytest.approx(radius) and shared.scalars[trust_region.FIRST] == 0
+
+
+@pytest.mark.parametrize(("region", "length", "ends"), [(0.5, 0.5, True), (1.0, 1.0, True), (1.5, 1.0, False)])
+def test_a_step_of_conjugate_gradients_ends_at_the_border_of_the_region(region, length, ends):
+    from bigclf.methods import newton, trust_region
+
+    module, shared, params = between_reads("tron")
+    shared.probe[:] = shared.residual[:] = [1.0, 0.0, 0.0]
+    shared.total[:] = [0.0, 0.5, 0.0]  # of the losses: H d = (1, 0.5), lowest at 1
+    shared.scalars[[newton.KIND, newton.SQUARE, trust_region.RADIUS]] = newton.PRODUCT, 1.0, region
+    module.multiplied(shared, params)
+    assert shared.step.tolist() == [length, 0.0, 0.0]
+    assert shared.scalars[newton.KIND] == (newton.GRADIENT if ends else newton.PRODUCT)
+    assert -shared.scalars[newton.MODEL] == pytest.approx(length - 0.5 * length**2)
+    np.testing.assert_allclose(shared.residual, [1 - length, -0.5 * length, 0.0])
+
+
+@pytest.mark.parametrize("pairs", [0, 3, 12])
+def test_l_bfgs_goes_along_the_inverse_that_its_newest_ten_pairs_make(pairs):
+    """H <- (I - s y'/s.y) H (I - y s'/s.y) + s s'/s.y from a multiple of the preconditioner's inverse, as matrices."""
+    from bigclf.methods import lbfgs, newton
+
+    module, shared, _ = between_reads("lbfgs", 6)
+    rng = np.random.default_rng(0)
+    shared.diagonal[:] = rng.uniform(0.5, 2.0, 7)
+    half = rng.standard_normal((7, 7))
+    hessian, kept = half @ half.T + np.eye(7), []
+    for _ in range(pairs):
+        shared.point[:], shared.weights[:] = rng.standard_normal(7), rng.standard_normal(7)
+        shared.slope[:] = rng.standard_normal(7)
+        s = shared.weights - shared.point
+        module.remember(shared, shared.slope + hessian @ s)
+        kept.append((s, hessian @ s))
+    inverse = np.diag(1 / shared.diagonal)
+    for s, y in kept[-1:]:
+        inverse *= (s @ y) / (y @ (y / shared.diagonal))
+    for s, y in kept[-lbfgs.MEMORY :]:
+        away = np.eye(7) - np.outer(y, s) / (s @ y)
+        inverse = away.T @ inverse @ away + np.outer(s, s) / (s @ y)
+    g = rng.standard_normal(7)
+    np.testing.assert_allclose(module.inverse_times(shared, g), inverse @ g, rtol=1e-9)
+    shared.weights[:] = 1.0
+    module.turn(shared, g, 3.0)
+    np.testing.assert_allclose(shared.step, -inverse @ g, rtol=1e-9)
+    np.testing.assert_allclose(shared.weights, 1.0 - inverse @ g, rtol=1e-9)
+    assert shared.scalars[newton.PRODUCTS] == pairs and shared.scalars[newton.MODEL] == pytest.approx(-g @ inverse @ g)
+
+
+def test_l_bfgs_forgets_pairs_that_lead_uphill_and_those_of_no_curvature():
+    from bigclf.methods import newton
+
+    module, shared, _ = between_reads("lbfgs")
+    shared.weights[:] = [1.0, 0.0, 0.0]
+    module.remember(shared, np.array([-1.0, 0.0, 0.0]))  # s.y < 0
+    assert shared.scalars[newton.PRODUCTS] == 0
+    shared.moves[0], shared.turns[0], shared.scalars[newton.PRODUCTS] = [1.0, 0, 0], [-1.0, 0, 0], 1
+    shared.diagonal[:] = [2.0, 4.0, 1.0]
+    module.turn(shared, np.array([1.0, 1.0, 0.0]), 3.0)
+    assert shared.step.tolist() == [-0.5, -0.25, 0.0] and shared.scalars[newton.PRODUCTS] == 0
