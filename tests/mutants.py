@@ -320,7 +320,7 @@ def run_tests(top: Path, ids: list[str], output: Path, way: tuple[Fault, str, st
 
 
 def outcome(top: Path, notes: list[dict[str, Any]], output: Path, way: tuple[Fault, str, str] | None = None) -> str:
-    """"killed", "time-out" or "survived"."""
+    """What became of a mutant: killed, time-out or survived."""
     pid = os.fork()
     if pid == 0:
         try:

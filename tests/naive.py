@@ -330,7 +330,7 @@ def winnow(rows, s):
 
 def winnow2(rows, s):
     """The answer is in units of its longest entry; the threshold is minus the last one."""
-    theta, before, limit = zeros(rows), 1.0, s["threshold"]
+    theta, before, limit = zeros(rows), 1.0, s["threshold"] or float(rows[0][0].size - 1)
     for (x, y, c), X in zip(rows, scaled(rows), strict=True):
         theta, before = theta * before / X, X
         wrong = y * (np.exp(theta) @ x / X - limit) <= 0

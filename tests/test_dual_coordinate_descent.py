@@ -16,6 +16,8 @@ from sklearn.svm import LinearSVC
 
 from bigclf.jit import kernel, random_state, shuffle_runs
 from bigclf.losses import LOGISTIC, REGRESSION, TUBES, best_dual, freedom
+from bigclf.losses import LOSSES as LOSSES_BY_NAME
+from bigclf.methods import dual_coordinate_descent as module
 from bigclf.training import fit
 from bigclf.training.run_directory import RunDirectory
 
@@ -493,3 +495,101 @@ def test_a_row_s_score_is_its_freedom_after_its_step(loss, bias):
         judged = getattr(freedom, "py_func", freedom)(code, alpha[0], m, 0.35, y[i], params.epsilon)
         assert scores[0] == pytest.approx(judged, abs=1e-6)
     assert moved > 20
+
+
+# What else is asked of dual variables
+
+
+SIX = sorted({"hinge", "squared_hinge", "logistic", *TUBES})
+
+
+def rows_with_duals(loss, seed=0, n=25):
+    """Block, its dense rows, labels, prices and dual variables inside their intervals, some of them 0."""
+    rng = np.random.default_rng(seed)
+    x, y = random_rows(n, D, noise=1.0, seed=seed, real=loss in REGRESSION)
+    weights = rng.choice([0.5, 1.0, 2.0], n)
+    alpha = rng.uniform(0.1, 0.9, n) * 3.0 * weights * (rng.choice([-1, 1], n) if loss in REGRESSION else 1)
+    alpha[::5] = 0.0
+    return block_of(x, y, weights), np.asarray(y, float), 3.0 * weights, alpha
+
+
+def dual_terms(loss, alpha, y, c):
+    """-C_i loss*(-alpha_i / C_i), row by row."""
+    if loss == "logistic":
+        return c * (entr(alpha / c) + entr(1 - alpha / c))
+    gain = y * alpha - EPSILON * np.abs(alpha) if loss in REGRESSION else alpha
+    return gain - (alpha**2 / (4 * c) if loss.startswith("squared") else 0.0)
+
+
+@pytest.mark.parametrize("loss", SIX)
+def test_how_far_dual_variables_have_moved_is_told_by_their_terms(loss):
+    case = Case("dcd", loss)
+    block, y, c, alpha = rows_with_duals(loss)
+    params, before, some = case.params("feature", C=3.0), alpha[::-1] * c / c[::-1], np.arange(3, 20)
+    moved = module.along(LOSSES_BY_NAME[loss])
+    gain, bend = moved(block, some, module.Rows(alpha), module.Rows(before), params)
+    terms = dual_terms(loss, alpha, y, c) - dual_terms(loss, before, y, c)
+    assert gain == pytest.approx(terms[some].sum(), rel=1e-11)
+    curved = 1 / (2 * c) if loss.startswith("squared") else np.zeros(25)
+    assert bend == pytest.approx((curved * (alpha - before) ** 2)[some].sum(), rel=1e-12)
+    assert moved(block, some, module.Rows(alpha), module.Rows(alpha.copy()), params) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("loss", SIX)
+@pytest.mark.parametrize("t", [1.0, 0.3])
+def test_the_dual_value_of_a_part_of_the_way_is_the_sum_of_its_terms(loss, t):
+    block, y, c, alpha = rows_with_duals(loss)
+    found = module.value(LOSSES_BY_NAME[loss])(block, module.Rows(alpha), Case("dcd", loss).params(C=3.0), t)
+    assert found == pytest.approx(dual_terms(loss, t * alpha, y, c).sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("loss", SIX)
+def test_dual_variables_of_another_c_are_put_into_their_intervals(loss):
+    block, _, _, alpha = rows_with_duals(loss)
+    block.weights[7] = 0.0
+    alpha[8] = -4.0
+    c, rows = 0.5 * block.weights, module.Rows(alpha.copy())
+    module.within(LOSSES_BY_NAME[loss])(block, rows, Case("dcd", loss).params(C=0.5))
+    upper = np.where(c > 0, np.inf if loss.startswith("squared") else c, 0.0)
+    expected = np.clip(alpha, -upper if loss in REGRESSION else 0.0, upper)
+    assert rows.alpha.tolist() == expected.tolist() and rows.alpha[7] == 0 and (rows.alpha != alpha).any()
+
+
+@pytest.mark.parametrize("loss", SIX)
+@biases
+def test_the_loss_of_weights_scaled_down_is_that_of_margins_scaled_down(loss, bias):
+    case, rng = Case("dcd", loss), np.random.default_rng(0)
+    block, y, c, _ = rows_with_duals(loss)
+    shared, _ = case.state(D, 25)
+    shared.weights[:] = rng.standard_normal(D + 1) * (1.0 if bias else np.append(np.ones(D), 0.0))
+    scales, found, params = np.array([1.0, 0.5, 0.25]), np.zeros(3), case.params(bias, C=3.0)
+    module.scaled(LOSSES_BY_NAME[loss])(block, shared, params, float(np.linalg.norm(shared.weights)), scales, found)
+    for scale, told in zip(scales, found, strict=True):
+        w, matrix = scale * shared.weights, np.hstack([dense(block, D), np.full((25, 1), float(bias is not None))])
+        wanted = primal(matrix, y, w, loss, c) - 0.5 * w @ w
+        assert wanted * (1 - 1e-12) <= told <= wanted * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("loss", SIX)
+@biases
+def test_a_pass_counts_rows_mistakes_updates_losses_and_gaps_as_it_meets_them(loss, bias):
+    """Beside a loop that takes one row at a time: what counts is the margin before the row's own step."""
+    case, (block, y, c, _) = Case("dcd", loss), rows_with_duals(loss)
+    w, alpha, matrix = np.zeros(D + 1), np.zeros(25), np.hstack([dense(block, D), np.full((25, 1), bias is not None)])
+    state, wrong = case.state(D, 25), 0
+    for _ in range(2):
+        (_, _, counts, _), told = learn(case, block, D, None, state, bias=bias, C=3.0), np.zeros(4)
+        for i, row in enumerate(matrix):
+            s = 1.0 if loss in REGRESSION else y[i]
+            m = s * (row @ w)
+            value = float(primal(row[None], y[i : i + 1], w, loss, c[i : i + 1]) - 0.5 * w @ w)
+            gap = value - dual_terms(loss, alpha[[i]], y[i], c[i])[0] + alpha[i] * m
+            new = state[1].alpha[i]
+            told += value > 0 if loss in REGRESSION else m <= 0, new != alpha[i], value, gap
+            w, alpha[i] = w + (new - alpha[i]) * s * row, new
+        assert counts.rows == 25 and [counts.mistakes, counts.updates] == told[:2].tolist()
+        assert counts.loss == pytest.approx(told[2], rel=1e-9)
+        assert counts.gap == pytest.approx(told[3], rel=0.6 if loss == "logistic" else 1e-9)  # there by a bound
+        np.testing.assert_allclose(state[0].weights, w, atol=1e-12)
+        wrong += counts.mistakes
+    assert told[1] > 5 and wrong > 5

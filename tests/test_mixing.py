@@ -131,3 +131,33 @@ def test_the_penalty_grows_and_shrinks_by_the_same_factor_within_its_bounds():
     assert next_penalty(2.0, 0.5, 5.0, 2.0, 4) == 2.0 / CHANGE
     assert next_penalty(0.25, 0.5, 5.0, 2.0, 4) == 0.25
     assert next_penalty(LARGEST, 1.0, 5.0, 2.0, 4) == LARGEST
+
+
+class Measured(NamedTuple):
+    weights: np.ndarray
+    square: np.ndarray
+
+
+def test_the_squared_length_is_that_of_the_mixed_weights_and_keeps_its_bits_where_nothing_moved():
+    start = Measured(np.array([3.0, 4.0]), np.array([25.0 + 1e-9]))
+    copies = [Measured(np.array([3.0, 4.0 + by]), np.array([by])) for by in (2.0, 4.0)]
+    mixed = mix(mixing.MEASURED, start, copies, [1.0, 1.0])
+    assert mixed.weights.tolist() == [3.0, 7.0] and mixed.square.tolist() == [58.0]
+    assert mix(mixing.MEASURED, start, [start, start], [1.0, 1.0]).square.tolist() == [25.0 + 1e-9]
+
+
+def test_the_shares_of_a_mixture_are_all_that_it_has_taken_in_on_every_level():
+    start = Pair(np.zeros(1), np.zeros(1))
+    mixture, n = mixing.Mixture(MEAN, start), 2 * mixing.FAN + 3
+    for number in range(n):
+        mixture.add(Pair(np.array([float(number)]), np.ones(1)), number + 1.0)
+    assert mixture.shares == n * (n + 1) / 2 and len(mixture._nodes) == 2
+    shares = np.arange(1, n + 1)
+    assert mixture.result().weights[0] == pytest.approx((shares * np.arange(n)).sum() / shares.sum())
+
+
+def test_a_tree_has_no_more_levels_than_its_copies_fill():
+    mixture = mixing.Mixture(MEAN, Pair(np.zeros(1), np.zeros(1)))
+    for number in range(mixing.FAN**2 + mixing.FAN + 1):
+        mixture.add(Pair(np.ones(1), np.ones(1)), 1.0)
+        assert len(mixture._nodes) == 1 + (number >= mixing.FAN) + (number >= mixing.FAN**2 + mixing.FAN)

@@ -305,3 +305,16 @@ def test_scores_are_those_of_the_rows_written_out(kind):
     multiclass.axpy_classes(2.0, block, 3, weights, np.array([2, 0, 1]), np.array([3.0, -1.0, 9.0]), 2, 0.5)
     before += np.outer(np.append(rows[3], 0.5), [-2, 0, 6, 0, 2])
     np.testing.assert_allclose(weights, before, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["pa_mc", "pa1_mc", "pa2_mc", "averaged_pa1_mc"])
+@pytest.mark.parametrize("bias", [None, "feature"])
+def test_a_row_without_entries_moves_the_bias_alone_and_nothing_where_there_is_none(name, bias):
+    x, y = random_rows(6, 5)
+    x = x.tolil()
+    x[3] = 0
+    block = block_of(x.tocsr().astype(np.float32), np.array([0, 1, 2, 1, 2, 0]))
+    shared, _, counts, _ = learn(Case(name, None), block, 5, np.array([3]), bias=bias)
+    assert counts.updates == (bias is not None) and counts.mistakes == 1 and counts.loss == 1.0
+    assert not shared.weights[:5].any() and np.isfinite(shared.weights).all()
+    assert shared.weights[5].any() == (bias is not None)

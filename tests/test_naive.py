@@ -67,7 +67,7 @@ GIVEN = {
     "sgd_newton": [dict(lam=0.05, eta0=0.5)],
     "ftrl": [dict(alpha=0.3, beta=0.5, l1=0.1, l2=0.2)],
     "winnow": [dict(eta=0.3, signs="both"), dict(eta=0.3, signs="nonnegative")],
-    "winnow2": [dict(alpha=1.37, threshold=3.3)],
+    "winnow2": [dict(alpha=1.37, threshold=3.3), {}],
     "alma": [dict(p=2.0), dict(p=3.5), {}],
     "pumma": [dict(p=2.0), dict(p=3.5, delta=0.3), {}],
     "memma": [dict(eps=0.05, c=2.01, signs="both"), dict(eps=0.05, c=2.01, signs="nonnegative")],

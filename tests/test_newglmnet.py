@@ -355,3 +355,108 @@ def test_columns_that_nearly_depend_on_each_other_take_few_cycles():
     told = fit(sp.csr_matrix(x, dtype=np.float32), y, penalty="l1", C=10.0, bias=None, tol=1e-11, **BASE).result_
     assert told.converged and sum(record.get("face_steps", 0) for record in told.history) > 20
     assert sum(record.get("cycles", 0) for record in told.history) < 200
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_the_constant_column_is_one_of_the_face_and_free_where_it_is_not_penalised(free):
+    """Beside numpy's solution of the same linear system, the constant feature of 2 the last of its columns."""
+    random = np.random.default_rng(2)
+    x = random.normal(size=(40, 3)).astype(np.float32)
+    y = np.where(random.random(40) < 0.4, 1.0, -1.0)
+    made, penalty, n = columns_of(sp.csr_matrix(x), y, np.zeros(40)), Penalty(0.1, 0.05, 2.0, free), 4
+    pairs, slopes, diagonal, losses, w = np.empty((40, 2)), np.empty(n), np.empty(n), np.empty(n), np.zeros(n)
+    look(LOGISTIC)(made, pairs)
+    gradient(made, penalty, pairs, w, slopes, diagonal, losses)
+    pairs[:, 1] = 0.0
+    wide = np.hstack([x.astype(float) * y[:, None], 2 * y[:, None]]) * y[:, None]
+    curved = wide.T @ (pairs[:, :1] * wide) + np.diag([0.05, 0.05, 0.05, 0.0 if free else 0.05])
+    l1 = np.array([0.1, 0.1, 0.1, 0.0 if free else 0.1])
+    np.testing.assert_allclose(diagonal, np.diag(curved), rtol=1e-6)
+    signs = np.sign(np.linalg.solve(curved, -slopes))
+    best = np.linalg.solve(curved, -slopes - l1 * signs)
+    assert (np.sign(best) == signs).all()
+    sought = 1e-3 * signs
+    pairs[:, 1] = wide @ sought
+    climb(made, penalty, pairs, w, sought, slopes, diagonal, np.arange(n), 1e-10, lambda: False)
+    np.testing.assert_allclose(sought, best, rtol=1e-5)
+    np.testing.assert_allclose(pairs[:, 1], wide @ best, rtol=1e-4, atol=1e-6)
+
+
+def test_a_step_that_leaves_its_face_and_raises_the_model_is_cut_to_a_part_that_lowers_it():
+    """Weight 0 would change its sign and becomes 0; weight 1 would go three times as far as is best."""
+    x = sp.csr_matrix(np.array([[1, 1], [0, 1], [0, 1], [0, 1]], np.float32))
+    made, penalty = columns_of(x, np.ones(4), np.zeros(4)), Penalty(0.1, 0.0, 0.0, False)
+    face = orthant_faces.face_of(np.array([0, 1]), 4)
+    pairs, sought = np.column_stack([np.ones(4), np.zeros(4)]), np.array([1e-3, 0.5, 0.0])
+    face.gradient[:], face.step[:] = [0.0, 4.0], [-1.0, 3.0]
+    face.way[:] = x @ face.step
+    assert orthant_faces.project(made, penalty, pairs, sought, face) == 1
+    np.testing.assert_allclose(sought, [0.0, 0.5 + 0.25 * 3, 0.0], rtol=1e-9)
+    np.testing.assert_allclose(pairs[:, 1], x @ np.array([-1e-3, 0.75]), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("crossing", "over"), [(3, False), (4, True)])
+def test_a_face_is_the_wrong_one_where_more_weights_leave_it_than_may(crossing, over):
+    made = columns_of(sp.csr_matrix(np.ones((3, 6), np.float32)), np.ones(3), np.zeros(3))
+    face = orthant_faces.face_of(np.arange(6), 3)
+    sought, diagonal = np.ones(7), np.full(7, 2.0)
+    face.direction[:] = np.where(np.arange(6) < crossing, -1.0, 1.0)
+    face.residual[:], face.image[:], face.product[:] = 4.0, [1.0, 2.0, 3.0, -1.0, 0.0, 5.0], [1.0, 2.0, 3.0]
+    following, told = orthant_faces.advance(made, Penalty(0.1, 0.0, 0.0, False), sought, diagonal, face, 6.0, 3.0,
+                                            1e-9, 3)  # fmt: skip
+    residual = 4.0 - 2.0 * np.array([1.0, 2.0, 3.0, -1.0, 0.0, 5.0])
+    np.testing.assert_allclose(face.residual, residual)
+    assert following == pytest.approx((residual**2 / 2).sum()) and told == over
+    direction = np.where(np.arange(6) < crossing, -1.0, 1.0)
+    np.testing.assert_allclose(face.step, 2.0 * direction)
+    np.testing.assert_allclose(face.way, [2.0, 4.0, 6.0])
+    np.testing.assert_allclose(face.direction, residual / 2 + following / 6.0 * direction)
+
+
+@pytest.mark.parametrize("free", [0.0, 1.0])
+@pytest.mark.parametrize("l1", [1.0, 0.6])
+def test_the_bound_and_the_violation_are_those_of_their_formulas(free, l1):
+    shared = newglmnet.begin(3, "float64", {})
+    params = newglmnet.Params(1.0, 1.0, free, l1, 1.0 - l1)
+    weights = np.array([0.0, 0.5, -2.0, 0.25])
+    shared.total[:], shared.figures[:], shared.scalars[newglmnet.SCALE] = [-2.5, 1.7, 0.4, 1e-12], [0, 7.0, 3.0], 0.5
+    parts = l1 * np.sign(weights) + (1 - l1) * weights - shared.total
+    parts[0] = 2.5 - l1  # at 0: as far as the slope is beyond l1
+    parts[3] = 1e-12 if free else parts[3]
+    assert newglmnet.worst(shared, weights, params) == pytest.approx(np.abs(parts).max())
+    shared.total[3] = 90.0
+    assert newglmnet.worst(shared, weights, params) == pytest.approx(90.0 if free else 90.0 - 0.25 * (1 - l1) - l1)
+    far = 7.0 / 45 if l1 == 1 and not free else 0.0  # for a free bias more than rounding, for the elastic net too steep
+    assert newglmnet.bound(shared, weights, params) == pytest.approx(far)
+    shared.total[3] = 1e-12
+    u = shared.total[:3]
+    if l1 < 1:
+        bound = 7.0 - 1e-12 * free - (np.maximum(0, np.abs(u) - l1) ** 2).sum() / (2 * (1 - l1))
+    else:
+        bound = (7.0 - 1e-12 * free) * 1.0 / (2.5 * 0.5)
+    assert newglmnet.bound(shared, weights, params) == pytest.approx(max(0.0, bound))
+
+
+@pytest.mark.parametrize("sides", [(1.0, 1.0), (0.5, 0.25)])
+def test_the_dual_of_columns_is_that_of_its_rows_and_of_the_penalty_s_conjugate(sides):
+    rng = np.random.default_rng(0)
+    x, y = random_rows(30, 4, 0.5)
+    made, u = columns_of(x, y, rng.standard_normal(30)), np.array([2.0, -0.3, 0.1, -1.5, 9.0])
+    a = np.where(y > 0, *sides) * 0.7 / (1 + np.exp(made.margins))
+    rows = -(a * np.log(a) + (1 - a) * np.log1p(-a)).sum()
+    add, penalty = columns.dual_sum(LOGISTIC), Penalty(0.6, 0.4, 0.0, False)
+    beyond = np.maximum(0, np.abs(u[:4]) - 0.6)
+    assert columns.dual_of(add, made, u, penalty, 0.7, sides) == pytest.approx(rows - (beyond**2).sum() / 0.8)
+    assert columns.dual_of(add, made, u, Penalty(1.0, 0.0, 0.0, False), 0.7, sides) == pytest.approx(rows)
+
+
+def test_slopes_of_either_side_add_up_apart():
+    rng = np.random.default_rng(0)
+    x, y = random_rows(30, 4, 0.5)
+    made, pairs = columns_of(x, y, rng.standard_normal(30)), np.empty((30, 2))
+    total, plus, minus = look(LOGISTIC)(made, pairs)
+    p = 1 / (1 + np.exp(made.margins))
+    assert (total, plus, minus) == pytest.approx((-np.log1p(-p).sum(), p[y > 0].sum(), p[y < 0].sum()))
+    assert columns.sides_of(Penalty(1, 0, 1, True), 2.0, 8.0) == (1.0, 0.25)
+    assert columns.sides_of(Penalty(1, 0, 1, False), 2.0, 8.0) == (1.0, 1.0)
+    assert columns.sides_of(Penalty(1, 0, 1, True), 0.0, 8.0) == (1.0, 0.0)

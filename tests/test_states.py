@@ -1,5 +1,7 @@
 """The state of every method: what it begins with, and that the weights of a model come back from it."""
 
+from dataclasses import FrozenInstanceError
+
 import numpy as np
 import pytest
 
@@ -37,3 +39,27 @@ def test_the_weights_of_a_model_come_back_from_the_state_that_begins_with_them(n
         method.finish(shared, params)
     found = setting.weights(shared)
     np.testing.assert_allclose(found, weights, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_a_method_declares_is_the_same_for_all_who_ask(name):
+    for declared, field in ((METHODS[name], "update"), (METHODS[name].touched, "update")):
+        if declared is not None:
+            with pytest.raises(FrozenInstanceError):
+                setattr(declared, field, None)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_state_takes_the_bytes_that_the_plan_counts(name, dtype):
+    setting = setting_of(METHODS[name])
+    taken = sum(array.nbytes for array in setting.shared(1000, dtype))
+    assert taken <= setting.state_bytes(1000, dtype) <= 1.01 * taken + 64
+
+
+@pytest.mark.parametrize("name", ["cw_mc", "cw_var_mc", "arow_mc", "cw", "arow", "scw1"])
+def test_a_mean_and_a_variance_stand_side_by_side(name):
+    setting = setting_of(METHODS[name], a=0.25) if name.startswith("cw") else setting_of(METHODS[name])
+    weights = setting.shared(D, "float64").weights
+    assert weights.shape == ((D + 1, K, 2) if METHODS[name].all_classes else (D + 1, 2))
+    assert not weights[..., 0].any() and (weights[..., 1] == (0.25 if name.startswith("cw") else 1.0)).all()

@@ -262,7 +262,12 @@ def test_a_set_that_was_cleared_takes_the_same_rows_again():
     block, scores = rows_and_scores()
     held = set_of(100, block.nnz)
     held.admit(block, np.arange(40), scores)
+    held.passed = 0.5
+    held.compact()
+    generation = held.generation
     held.clear()
     assert held.n_rows == 0 and held.block().nnz == 0 and inside(held).size == 0
+    assert held.compacted.tolist() == [0, 0] and held.generation == generation + 1  # as if nobody had ever been there
+    held.threshold = -np.inf
     held.admit(block, np.arange(40), scores)
     same_rows(held.block(), block, np.arange(40))
