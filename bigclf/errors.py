@@ -5,58 +5,19 @@
 
 from __future__ import annotations
 
-import logging
-import re
-
-USER = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*://)([^/\s'\"@]+)@")
-QUERY = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*://[^\s'\"?]*)\?[^\s'\"]*=[^\s'\"]*[^\s'\":;,.)]")
-
-
-_seen: set[str] = set()  # what stood before the "@" of a URL: libraries repeat it without the URL, in other messages
-LEAST = 6  # letters of a password that is masked by itself; a shorter one is part of other words
-
-
-def masked(text: str) -> str:
-    """``text`` without what URLs in it may hold of secrets: names and passwords before ``@``, queries (signatures);
-    and without those that any text had before."""
-    _seen.update(match[2] for match in USER.finditer(text) if match[2] != "***")
-    text = QUERY.sub(r"\1?***", USER.sub(r"\1***@", text))
-    for secret in sorted(_seen, key=len, reverse=True):
-        password = secret.partition(":")[2]
-        text = text.replace(f"{secret}@", "***@")
-        text = text.replace(password, "***") if len(password) >= LEAST else text
-    return text
-
-
-def mask_chain(error: BaseException | None) -> None:
-    """Mask the messages of an error and of all that it was raised from or while: a traceback prints them, too."""
-    seen: set[int] = set()
-    todo = [error]
-    while todo:
-        one = todo.pop()
-        if one is not None and id(one) not in seen:
-            seen.add(id(one))
-            one.args = tuple(masked(arg) if isinstance(arg, str) else arg for arg in one.args)
-            todo += [one.__cause__, one.__context__]
-
-
-def _mask(record: logging.LogRecord) -> bool:
-    text = record.getMessage()
-    if masked(text) != text:
-        record.msg, record.args = masked(text), None
-    return True
-
-
-logging.getLogger("bigclf").addFilter(_mask)
+from bigclf.texts import mask_chain as mask_chain
+from bigclf.texts import masked as masked
+from bigclf.texts import safe
 
 
 class BigclfError(Exception):
-    """Base of all errors that bigclf raises on purpose; what they say holds no secrets of URLs."""
+    """Base of all errors that bigclf raises on purpose; what they say holds no secrets of URLs, and no escape
+    sequences."""
 
     exit_code = 1
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(masked(arg) if isinstance(arg, str) else arg for arg in args))
+        super().__init__(*(safe(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class DataError(BigclfError):

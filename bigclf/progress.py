@@ -198,6 +198,13 @@ def watcher(progress: Any) -> Any:
                     f" bigclf.progress.TerminalProgress(), or None, not {progress!r}")  # fmt: skip
 
 
+def console(stderr: bool = False, **options: Any) -> Any:
+    """A ``rich`` console to which texts are texts, whatever brackets and colons they hold."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, **options)
+
+
 def console_in_use() -> Any:
     """The ``rich`` console on which a live line is drawn now, or None. What it prints comes to stand above the line,
     which anything else would break."""
@@ -232,20 +239,19 @@ class TerminalProgress:
     def start(self, plan: dict[str, Any]) -> None:
         """Begin to draw; ``plan`` may say ``n_rows`` or ``bytes`` (of a read), ``epoch`` and ``epochs`` (the numbers of
         the next and of the last one), and ``task``, a word for work that is no reading in epochs."""
-        from rich.console import Console
         from rich.live import Live
 
         self.stop()
         self.meter.begin(plan)
-        console = self._used = self._console or Console(stderr=True, highlight=False)
-        if not console.is_terminal:
+        screen = self._used = self._console or console(stderr=True)
+        if not screen.is_terminal:
             if pause := longest_pause():
                 self._over.clear()
                 self._lines = threading.Thread(target=self._write, args=(pause,), name="bigclf-lines", daemon=True)
                 self._lines.start()
             return
         self._live = Live(
-            get_renderable=self._picture, console=console, refresh_per_second=REFRESH_PER_SECOND, transient=True
+            get_renderable=self._picture, console=screen, refresh_per_second=REFRESH_PER_SECOND, transient=True
         )
         self._live.start()
         _drawing.append(self._live)

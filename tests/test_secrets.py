@@ -1,12 +1,22 @@
 """What the terminal, logs and tracebacks are told: no passwords of URLs, and no escape sequences of names."""
 
+import csv
+import io
+import json
 import logging
+import random
+import re
 import socket
+import sys
 
 import pytest
+from click.testing import CliRunner
+from rich.table import Table
 
-from bigclf.cli import terminal
-from bigclf.errors import BigclfError, mask_chain, masked
+from bigclf.cli import COMMANDS, main, terminal
+from bigclf.errors import BigclfError
+from bigclf.progress import console
+from bigclf.texts import ON_STDERR, ON_STDOUT, Guarded, in_json, mask_chain, masked
 
 
 def test_a_password_is_masked_where_a_library_repeats_it_without_its_url():
@@ -86,3 +96,115 @@ def test_a_full_disk_under_predictions_is_told_with_the_path(tmp_path, monkeypat
         predictions.PredictionWriter(path, {}) as writer,
     ):
         writer.write({"row": np.arange(2)})
+
+
+# Every command, on data of somebody who means ill
+
+OSC, CSI, BIDI = "\x1b]0;x\x07", "\x9b31m", "\u202e"
+OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+LABEL, NUMBER, CATEGORY = f"y{OSC}[red]", f"n{CSI}{BIDI}[/]", f"c{BIDI}{OSC}:boom:[x"
+YES, NO = f"yes{OSC}[bold]", f"no{CSI}{BIDI}[/]"
+RAW, SHARDS, MODEL, RUN = f"raw{CSI}[x.csv", f"shards{OSC}[red]", f"model{CSI}{BIDI}[red]", f"run{OSC}[red]"
+ABSENT, JOB = f"none{OSC}{CSI}[red]", f"job{CSI}[red].yaml"
+ATTACKS = [
+    ("inspect", RAW, "--suggest"), ("convert", RAW, SHARDS, "--label", LABEL, "--workers", 1),
+    ("convert", RAW, SHARDS, "--label", LABEL, "--overwrite", "--json", "--workers", 1), ("inspect", SHARDS),
+    ("inspect", SHARDS, "--json"), ("inspect", SHARDS, "--shards"),
+    ("fit", RAW, "--label", LABEL, "-o", MODEL, "--run-dir", RUN, "--evaluate", RAW, "--report", f"a{CSI}.html"),
+    ("inspect", MODEL), ("inspect", MODEL, "--json"), ("inspect", RUN), ("evaluate", MODEL, SHARDS),
+    ("evaluate", MODEL, SHARDS, "--json"), ("predict", MODEL, SHARDS, "-o", f"p{OSC}[red]"),
+    ("explain", MODEL), ("explain", MODEL, "--json"), ("explain", MODEL, "--data", SHARDS, "--row", 3),
+    ("export", MODEL, f"e{OSC}[red].parquet", "--to", "parquet"),
+    ("run", JOB, "--dry-run"), ("algorithms", OSC), ("help", OSC), (OSC,),
+    *((command, ABSENT, f"x{BIDI}") for command in COMMANDS),
+]  # fmt: skip
+LONG_ATTACKS = [
+    ("validate", SHARDS), ("split", SHARDS, f"parts{CSI}", "--parts", f"train{OSC}=0.5,te{BIDI}=0.5"), ("plan", SHARDS),
+    ("fit", RAW, "--label", LABEL, "-o", f"b{MODEL}", "--json", "--class-weight", "balanced"), ("run", JOB),
+    ("calibrate", MODEL, SHARDS, "-o", f"calibrated{CSI}"), ("predict", MODEL, RAW, "-o", f"q{OSC}", "--json"),
+    ("report", MODEL, "-o", f"r{CSI}.html"), ("sweep", SHARDS, "-o", f"s{CSI}[red]", "--grid", "C=0.1,1"),
+    ("inspect", f"s{CSI}[red]"), ("path", SHARDS, "-o", f"w{CSI}[red]", "--C", "0.1,1", "--algo", "newton"),
+    ("submit", JOB, "--scheduler", f"tcp://{OSC}:1", "--dry-run", "--set", "run.groups=1"),
+    ("generate", f"g{OSC}[red].svm", "--rows", 20, "--features", 1000),
+]  # fmt: skip
+
+
+@pytest.fixture
+def hostile_place(tmp_path, monkeypatch):
+    place = tmp_path / f"d{OSC}{BIDI}[red]"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    rng = random.Random(0)
+    numbers = [(rng.random(), k % 3) for k in range(60)]
+    rows = [(YES if a + b / 3 > 0.8 else NO, a, f"v{b}{OSC}{CSI}") for a, b in numbers]
+    with open(place / RAW, "w", newline="") as file:
+        csv.writer(file).writerows([(LABEL, NUMBER, CATEGORY), *rows])
+    (place / JOB).write_text(json.dumps({"data": {"train": SHARDS}, "outputs": {"model": f"j{MODEL}"}}))
+    return place
+
+
+def told_by(*words, **options):
+    result = CliRunner(**options).invoke(main, [str(word) for word in words], prog_name="bigclf")
+    assert isinstance(result.exception, SystemExit | None), result.exception
+    return result, (result.stdout_bytes + result.stderr_bytes).decode("utf-8", "surrogateescape")
+
+
+@pytest.mark.parametrize("attacks", [ATTACKS, pytest.param(ATTACKS + LONG_ATTACKS, marks=pytest.mark.long)],
+                         ids=["most", "all"])  # fmt: skip
+def test_no_command_prints_what_a_terminal_obeys_of_names(hostile_place, attacks):
+    failed = []
+    for words in attacks:
+        result, text = told_by(*words)
+        assert not OBEYED.findall(text) and "(unexpected:" not in text, (words, text)
+        failed += [(*words, text)] * (result.exit_code not in (0, 4) and words[1:2] != (ABSENT,))
+        if "--json" in words and words[0] not in ("fit", "predict"):  # it says the names themselves
+            assert repr(NO)[1:-1] in repr(json.loads(result.stdout))
+    assert {words[0] for words in failed} <= {"algorithms", "help", OSC}, failed
+    assert r"no\x9b31m\u202e[/]" in told_by("inspect", SHARDS)[1]
+
+
+def test_the_attacks_know_every_command():
+    assert {words[0] for words in ATTACKS} >= set(COMMANDS)
+
+
+def guarded_text(text, tty, own=ON_STDERR):
+    stream = io.StringIO()
+    stream.isatty = lambda: tty
+    Guarded(stream, own).write(text)
+    return stream.getvalue()
+
+
+def test_a_terminal_gets_colours_and_the_live_line_and_nothing_else_that_it_obeys():
+    own = "\x1b[1;31mred\x1b[0m \x1b[2K\x1b[1A\x1b[?25l\t\n"
+    assert guarded_text(own, True) == own
+    assert guarded_text(own, True, ON_STDOUT) == "\x1b[1;31mred\x1b[0m \\x1b[2K\\x1b[1A\\x1b[?25l\t\n"
+    assert not OBEYED.search(guarded_text(own, False))
+    hostile = "\x1b]0;x\x07\x9b31m\u202e\x1bP+q\x1b\\\x1b[6n\x1b[?1049h\x1bc\udc9b\x08"
+    for tty in (True, False):
+        shown = guarded_text(hostile, tty)
+        assert shown == "".join(c if c.isprintable() else ascii(c)[1:-1] for c in hostile)
+
+
+def test_predictions_into_a_pipe_are_data_and_on_a_terminal_text(capfdbinary, monkeypatch):
+    data = [f"{YES}\n".encode()[:5], f"{YES}\n".encode()[5:]]
+    terminal.emit_bytes(data)
+    assert capfdbinary.readouterr().out == f"{YES}\n".encode()
+    shown = io.StringIO()
+    shown.isatty = lambda: True
+    monkeypatch.setattr(sys, "stdout", Guarded(shown, ON_STDOUT))
+    terminal.emit_bytes(data)
+    assert shown.getvalue() == "yes\\x1b]0;x\\x07[bold]\n"
+
+
+def test_json_with_such_characters_says_the_same():
+    value = {"a\x9b": ["\x1b\u202e\x7f", "\U000e0041 é 日本 \udc9b"]}
+    text = in_json(json.dumps(value, ensure_ascii=False))
+    assert json.loads(text) == value and not OBEYED.search(text) and "日本" in text
+
+
+def test_brackets_and_colons_of_names_are_no_markup():
+    screen = console(file=io.StringIO(), width=60)
+    table = Table("[red]x[/]")
+    table.add_row("[/] :boom: [bold")
+    screen.print(table)
+    assert "[red]x[/]" in screen.file.getvalue() and "[/] :boom: [bold" in screen.file.getvalue()

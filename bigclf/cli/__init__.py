@@ -70,14 +70,15 @@ class Program(click.Group):
             ctx.fail(f"no such command {args[0]!r}{near(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
-    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        with terminal.errors_as_lines(None):
-            return super().make_context(*args, **kwargs)
+    def make_context(self, info_name: str | None, args: list[str], *more: Any, **kwargs: Any) -> click.Context:
+        terminal.remember(args)
+        with terminal.guarded(), terminal.errors_as_lines(None):
+            return super().make_context(info_name, args, *more, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
         if os.environ.get("NO_COLOR"):
             ctx.color = False
-        with terminal.errors_as_lines(ctx), terminal.warnings_as_lines(), terminal.terminable():
+        with terminal.guarded(), terminal.errors_as_lines(ctx), terminal.warnings_as_lines(), terminal.terminable():
             terminal.check_environment()
             return super().invoke(ctx)
 

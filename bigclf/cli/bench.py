@@ -189,15 +189,13 @@ _consoles: list[Any] = []  # while something turns on it: what lines have to go 
 @contextlib.contextmanager
 def working() -> Iterator[None]:
     """Something that turns below the lines while others are waited for."""
-    from rich.console import Console
-
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
+    screen = terminal.console(stderr=True)
+    if not screen.is_terminal:
         yield
         return
-    _consoles.append(console)
+    _consoles.append(screen)
     try:
-        with console.status("measuring"):
+        with screen.status("measuring"):
             yield
     finally:
         _consoles.clear()

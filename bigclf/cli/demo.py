@@ -255,10 +255,8 @@ class Demo:
             click.echo(" " * TICK + line)
 
     def _working(self, text: str) -> Any:
-        from rich.console import Console
-
-        console = Console(stderr=True)
-        return console.status(text, spinner="dots") if console.is_terminal else _Nothing()
+        screen = terminal.console(stderr=True)
+        return screen.status(text, spinner="dots") if screen.is_terminal else _Nothing()
 
 
 class _Nothing:
@@ -359,7 +357,7 @@ def show(demo: Demo) -> None:
     parts: list[Any] = [_sizes(told), Text(), _gaps(told), Text(), _scores(told), Text(), _places(told, demo)]
     panel = Panel(
         Group(*parts),
-        title=f"[bold]done in {format_seconds(told['seconds'])}[/]",
+        title=Text(f"done in {format_seconds(told['seconds'])}", style="bold"),
         title_align="left",
         box=box.ROUNDED,
         border_style="green",

@@ -238,10 +238,9 @@ def _heard(words: list[str], show: Callable[[str], None]) -> subprocess.Complete
 def _steps_shown(note: str) -> Iterator[tuple[float, Callable[[str], None]]]:
     """Seconds between two lines ``so far N of M steps: ...``, and who shows them: as a bar on a terminal, else as they
     are."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True, highlight=False)
+    console = terminal.console(stderr=True)
     if not console.is_terminal:
         click.echo(f"{note} ...", err=True)
         yield PAUSE, lambda line: click.echo(f"  {line}", err=True)

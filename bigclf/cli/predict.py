@@ -94,8 +94,7 @@ def to_stdout(model: Any, data: Any, options: dict[str, Any]) -> None:
         out = files.join(scratch, "predictions.csv")
         showing(model, data, out, **options)
         with files.open_binary(out) as file:
-            while piece := file.read(2**20):
-                click.echo(piece, nl=False)
+            terminal.emit_bytes(iter(lambda: file.read(2**20), b""))
 
 
 def written_text(out: str, result: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import logging
@@ -20,7 +21,9 @@ import click
 from click.core import ParameterSource
 
 from bigclf.errors import BigclfError, ClusterError, Interrupted, RunError, mask_chain, masked
-from bigclf.progress import console_in_use, longest_pause
+from bigclf.progress import console, console_in_use, longest_pause
+from bigclf.texts import ON_STDERR, ON_STDOUT, Guarded, in_json
+from bigclf.texts import remember as remember
 
 USAGE, INTERRUPTED, LIMITS, BAD_DATA = 2, 6, 4, 3
 _RESUME = "bigclf.resume"
@@ -28,6 +31,18 @@ RULE = "──"  # before the name of a step of a job
 
 
 # Errors, warnings, signals
+
+
+@contextlib.contextmanager
+def guarded() -> Iterator[None]:
+    """Let nothing reach stdout or stderr, whoever writes it, but what ``texts.Guarded`` lets pass."""
+    if any(isinstance(stream, Guarded) or stream is None for stream in (sys.stdout, sys.stderr)):
+        yield
+        return
+    out: Any = Guarded(sys.stdout, ON_STDOUT)
+    err: Any = Guarded(sys.stderr, ON_STDERR)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        yield
 
 
 @contextlib.contextmanager
@@ -249,12 +264,12 @@ def terminable() -> Iterator[None]:
 def say(word: str, text: str, colour: str, joint: str = " ") -> None:
     """One line on stderr, its first word in colour; above the live line, where one is drawn."""
     text = printable(masked(" ".join(text.split("\n")))) if text else ""
-    if (console := console_in_use()) is None:
+    if (used := console_in_use()) is None:
         click.echo(click.style(word, fg=colour, bold=True) + joint + text, err=True)
         return
     from rich.text import Text
 
-    console.print(Text.assemble((word, f"bold {colour}"), joint, text), soft_wrap=True)
+    used.print(Text.assemble((word, f"bold {colour}"), joint, text), soft_wrap=True)
 
 
 # Results
@@ -262,20 +277,32 @@ def say(word: str, text: str, colour: str, joint: str = " ") -> None:
 
 def emit_json(result: Any) -> None:
     """One JSON value on stdout; NaN and infinities as null, numpy as plain numbers and lists."""
-    click.echo(json.dumps(plain(result), indent=2, ensure_ascii=False))
+    click.echo(in_json(json.dumps(plain(result), indent=2, ensure_ascii=False)))
+
+
+def emit_bytes(pieces: Iterable[bytes]) -> None:
+    """UTF-8 on stdout: data are left as they are, unless a terminal reads them."""
+    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+    stream = sys.stdout.stream if isinstance(sys.stdout, Guarded) else sys.stdout
+    for piece in pieces:
+        if stream.isatty():
+            click.echo(decoder.decode(piece), nl=False)
+        else:
+            stream.buffer.write(piece)
+    stream.flush()
 
 
 def plain(value: Any) -> Any:
-    """``value`` in the types JSON knows."""
+    """``value`` in the types JSON knows, its texts without secrets of URLs."""
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {masked(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set)):
         return [plain(item) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, (str, int)) or value is None:
+    if isinstance(value, int) or value is None:
         return value
-    return plain(value.tolist()) if hasattr(value, "tolist") else str(value)
+    return plain(value.tolist()) if hasattr(value, "tolist") else masked(str(value))
 
 
 def facts(pairs: Iterable[tuple[str, Any]], indent: str = "") -> None:
@@ -332,10 +359,8 @@ def poor(text: str) -> str:
 
 def tables() -> Any:
     """A ``rich`` console on stdout, as wide as the terminal; where there is none, wide enough to cut nothing short."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=max(console.width, 160))
+    found = console()
+    return found if found.is_terminal else console(width=max(found.width, 160))
 
 
 # Parameters
