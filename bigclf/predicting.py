@@ -35,6 +35,7 @@ from bigclf.progress import watcher
 from bigclf.raw import Texts, in_order
 
 MOST_SCORE_COLUMNS = 1000
+NOTE = ".named.json"  # behind the name of a file, until what it grew from is gone: what it is known by
 LOCK = ".predicting"  # in the directory of the output, or behind the name of a file, while one process writes there
 
 
@@ -111,16 +112,17 @@ def _as_text(
     asked: Asked, data: Any, out: str, keep: Sequence[str] | None, overwrite: bool, progress: Any
 ) -> tuple[dict[str, Any], list[str]]:
     """The same as one file of CSV; what is interrupted goes on in a hidden directory beside it."""
-    _refuse_existing(out, overwrite)
+    home, name = files.parent_directory(out), files.base_name(out)
+    hidden = files.join(home, f".{name}.predictions")
+    note = files.join(home, f".{name}{NOTE}")
+    _refuse_existing(out, overwrite or files.is_noted(out, note))
     inputs = _inputs(asked, data, keep)
     _check_as_text(inputs, out)
     paths = [one.path for one in inputs]
-    home, name = files.parent_directory(out), files.base_name(out)
-    hidden = files.join(home, f".{name}.predictions")
     targets = _target_paths(paths, hidden)
     files.make_directory(home)
     with _alone_at(out, files.join(home, f".{name}{LOCK}")):
-        _refuse_existing(out, overwrite)  # another call may have ended since
+        _refuse_existing(out, overwrite or files.is_noted(out, note))  # another call may have ended since
         try:
             files.make_directory(hidden)
             result, warned = _as_parquet(asked, data, inputs, targets, True, progress)
@@ -129,8 +131,9 @@ def _as_text(
                 files.remove_tree(hidden)
             raise
         named = None if len(paths) == 1 else (_free_name("file", result["columns"]), paths)
-        columns = write_csv(targets, named, out)
+        columns = write_csv(targets, named, out, hidden, note)
         files.remove_tree(hidden)
+    files.remove(note)  # nothing else is left then
     told = {"out": out, "written": 1, "kept": 0, "columns": columns, "bytes": files.file_size(out)}
     return {**result, **told}, warned
 

@@ -140,7 +140,8 @@ def prepare(output: str, overwrite: bool) -> None:
     """Take the directory for results; nothing that is there is replaced unless that is wanted."""
     from bigclf.data import files
 
-    if not overwrite and any(name in RESULTS for name in files.list_directory(output)):
+    there = {path for path in results_in(output) if files.exists(path)}
+    if not overwrite and there - files.half_done(results_in(output)).keys():
         raise RunError(f"{output}: holds results; add --overwrite to replace them, or name another with -o")
     files.make_directory(output)
     files.probe_writable(output)
@@ -258,16 +259,29 @@ def save(output: str, told: dict[str, Any], data: Any, outcomes: list[Any], abse
 
     texts = (json.dumps(terminal.plain(told), indent=2), results.as_csv(outcomes),
              results.as_markdown(data, outcomes, absent))  # fmt: skip
-    paths = [files.join(output, name) for name in RESULTS]
-    for path, text in zip(paths, texts, strict=True):
-        files.publish_text(path, text)
+    drawn = pictures(output, data, outcomes)  # first: with the tables everything is there
+    paths = results_in(output)
+    with files.together(paths) as place:
+        for path, text in zip(paths, texts, strict=True):
+            files.publish_text(place[path], text)
+    return paths + drawn
+
+
+def results_in(output: str) -> list[str]:
+    from bigclf.data import files
+
+    return [files.join(output, name) for name in RESULTS]
+
+
+def pictures(output: str, data: Any, outcomes: list[Any]) -> list[str]:
+    """Draw them; their paths, none without matplotlib."""
     try:
         from bigclf.benchmarks import plots
 
-        return paths + plots.draw(outcomes, output, data.name)
+        return plots.draw(outcomes, output, data.name)
     except ModuleNotFoundError as error:
         terminal.say("warning:", f"no plots ({error}): pip install matplotlib", "yellow")
-        return paths
+        return []
 
 
 def show(data: Any, outcomes: list[Any], absent: list[Any], saved: list[str]) -> None:

@@ -39,7 +39,7 @@ def command(
     from bigclf.progress import TerminalProgress
     from bigclf.training.calibrating import calibrate
 
-    refuse_existing(out, overwrite)
+    refuse_existing([out], overwrite)
     where = list(data) if len(data) > 1 else data[0]
     with TerminalProgress("calibrating") as progress, terminal.usage_errors():
         bad = columns.bad_rows(reader)

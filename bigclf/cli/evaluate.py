@@ -36,11 +36,12 @@ def command(
     Of a model that predicts numbers: mean squared and absolute error, and R^2. Exit code 3: no row has a label that
     MODEL knows.
     """
+    from bigclf.data import files
     from bigclf.model import load
+    from bigclf.reporting import report as write_report
 
-    for path in (output, report, reliability):
-        if path:
-            refuse_existing(path, overwrite)
+    written = [path for path in (output, report, reliability) if path]
+    refuse_existing(written, overwrite)
     if report and workers:
         raise click.UsageError("--report needs every decision value and measures in this process: without --workers")
     where, bad = list(data) if len(data) > 1 else data[0], columns.bad_rows(reader)
@@ -48,13 +49,18 @@ def command(
     if reliability:
         require_reliability(known)
     if report:
-        result = measure_and_report(known, where, memory or "1GB", report, model, bad)
+        found = measured_for_report(known, where, memory or "1GB", bad)
+        result = found.evaluation
     else:
         result = measure(known, where, memory or "1GB", workers, patience, bad)
-    if output:
-        write_json(output, result.to_dict())
-    if reliability:
-        draw_reliability(result, reliability)
+    make_way(written)
+    with files.together(written) as place:
+        if output:
+            write_json(place[output], result.to_dict())
+        if report:
+            write_report(known, place[report], found, overwrite=True, title=files.base_name(model))
+        if reliability:
+            draw_reliability(result, place[reliability])
     if as_json:
         terminal.emit_json(result.to_dict())
     else:
@@ -82,29 +88,38 @@ def measure(
         )  # fmt: skip
 
 
-def measure_and_report(model: Any, data: Any, memory: str, out: str, path: str, bad: dict[str, Any]) -> Any:
-    """The same figures, and their report, from one read."""
+def measured_for_report(model: Any, data: Any, memory: str, bad: dict[str, Any]) -> Any:
+    """The same figures, with what a report shows of them, from one read."""
     import time
 
-    from bigclf.data import files
     from bigclf.progress import TerminalProgress
     from bigclf.raw import BadRows
-    from bigclf.reporting import measured, report
+    from bigclf.reporting import measured
 
     started = time.perf_counter()
     with TerminalProgress("evaluating") as progress, terminal.usage_errors():
         found = measured(model, data, memory, progress, BadRows(**bad))
     found.evaluation.seconds = time.perf_counter() - started
-    report(model, out, found, overwrite=True, title=files.base_name(path))
-    return found.evaluation
+    return found
 
 
-def refuse_existing(path: str, overwrite: bool) -> None:
+def refuse_existing(paths: list[str], overwrite: bool) -> None:
+    """RunError where one of the files is there and may not be replaced."""
     from bigclf.data import files
     from bigclf.errors import RunError
 
-    if files.exists(path) and not overwrite:
-        raise RunError(f"{path}: exists; add --overwrite to replace it")
+    ours = files.half_done(paths)
+    for path in paths:
+        if files.exists(path) and not overwrite and path not in ours:
+            raise RunError(f"{path}: exists; add --overwrite to replace it")
+
+
+def make_way(paths: list[str]) -> None:
+    """Make the directories that are missing above ``paths``."""
+    from bigclf.data import files
+
+    for path in paths:
+        files.make_directory(files.parent_directory(path))
 
 
 def write_json(path: str, value: Any) -> None:

@@ -24,7 +24,7 @@ def command(out: str, rows: int, features: int, seed: int, part: int, overwrite:
     from bigclf.data import files
     from bigclf.progress import TerminalProgress
 
-    refuse_existing(out, overwrite)
+    refuse_existing([out], overwrite)
     files.make_directory(files.parent_directory(out))
     with TerminalProgress("making rows") as progress:
         progress.start({"n_rows": rows, "task": files.base_name(out)})

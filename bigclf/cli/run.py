@@ -12,7 +12,7 @@ import click
 from bigclf.cli import terminal
 from bigclf.cli.jobs import Job, JobError, Step, read_job
 
-MADE_ANEW = ("evaluate", "report", "export", "import")  # on resume; all other steps keep what is finished
+MADE_ANEW = ("calibrate", "evaluate", "report", "export", "import")  # on resume; others keep what is finished
 
 
 def print_schema(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
@@ -96,7 +96,7 @@ def make_context(ctx: click.Context, job: Job, step: Step, flags: dict[str, bool
     words = list(step.words)
     for param in command.params:
         wanted = flags.get(param.name or "")
-        if param.name == "overwrite" and step.command in MADE_ANEW:
+        if param.name == "overwrite" and _is_made_anew(step):
             wanted = wanted or flags["resume"]
         if isinstance(param, click.Option) and param.is_flag and wanted:
             words.append(param.opts[-1])
@@ -107,6 +107,12 @@ def make_context(ctx: click.Context, job: Job, step: Step, flags: dict[str, bool
         line = step.lines.get(wrong.name or "", step.line) if wrong is not None else step.line
         place = f"{job.path}, line {line}" if line else job.path
         raise JobError(f"{place}: {step.command}: {error.format_message()}") from None
+
+
+def _is_made_anew(step: Step) -> bool:
+    """On resume; predictions as one file of text, too, which does not say what it was made from."""
+    as_text = step.command == "predict" and any(word.lower().endswith(".csv") for word in step.words)
+    return as_text or step.command in MADE_ANEW
 
 
 def refuse_climbing(job: Job, step: Step, inner: click.Context) -> None:

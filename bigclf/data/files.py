@@ -20,7 +20,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -393,9 +393,11 @@ def read_text(path: PathLike) -> str:
 
 
 @contextlib.contextmanager
-def publishing(path: PathLike, mode: int = 0o666, within: PathLike | None = None) -> Iterator[str]:
+def publishing(
+    path: PathLike, mode: int = 0o666, within: PathLike | None = None, note: PathLike | None = None
+) -> Iterator[str]:
     """Yield a path beside ``path`` (or ``within`` another directory there); on success sync it and rename it to
-    ``path``, else remove it.
+    ``path``, else remove it. ``note`` : a file that says from before then on what was put there (``is_noted``).
 
     What is to be remote is written to a scratch file here, and sent when it is whole.
     """
@@ -403,6 +405,7 @@ def publishing(path: PathLike, mode: int = 0o666, within: PathLike | None = None
     if is_remote(path):
         with _sending(path) as beside:
             yield beside
+            _take_note(note, beside, path)
         return
     beside = temporary_name(path if within is None else os.path.join(within, os.path.basename(path)))
     try:
@@ -410,11 +413,23 @@ def publishing(path: PathLike, mode: int = 0o666, within: PathLike | None = None
         if os.path.isfile(beside):
             os.chmod(beside, mode & ~_umask())  # libraries that write files for us may keep them to the owner
         _sync(beside)
+        _take_note(note, beside, path)
         os.replace(beside, path)
         _sync(parent_directory(path))
     except BaseException:
         remove(beside)
         raise
+
+
+def _take_note(note: PathLike | None, beside: str, path: str) -> None:
+    if note is not None:
+        publish_text(note, json.dumps({"known": _known_by(beside, is_remote(path))}))
+
+
+def is_noted(path: str, note: PathLike) -> bool:
+    """Whether what is at ``path`` is what ``publishing`` noted that it would put there."""
+    known = _told(os.fspath(note)).get("known")
+    return known is not None and exists(path) and _known_by(path, is_remote(path)) == known
 
 
 @contextlib.contextmanager
@@ -477,13 +492,13 @@ def beside(path: PathLike) -> str:
     return join(scratch_directory(), f"bigclf-{name}-{base_name(path)}")
 
 
-def publish_bytes(path: PathLike, data: bytes, mode: int = 0o666) -> None:
+def publish_bytes(path: PathLike, data: bytes, mode: int = 0o666, within: PathLike | None = None) -> None:
     """Write a whole file that is seen complete or not at all, at no time by more people than ``mode`` says."""
 
     def opener(name: str, flags: int) -> int:
         return os.open(name, flags, mode)
 
-    with publishing(path, mode) as beside, open(beside, "wb", opener=opener) as file:
+    with publishing(path, mode, within) as beside, open(beside, "wb", opener=opener) as file:
         file.write(data)
 
 
@@ -590,6 +605,94 @@ def _told(mark: str) -> dict[str, Any]:
         return told
     except (OSError, ValueError):
         return {}
+
+
+# Several that belong together
+
+
+@contextlib.contextmanager
+def together(paths: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Yield for each of the files or directories ``paths`` of one command where to write it. Without an error those
+    that were written take their names, one right after another; with one none does.
+
+    What a process left that was killed meanwhile goes; what that had named already is known by ``half_done``. One alone
+    is written in its own place, by who writes it whole.
+
+    Raises
+    ------
+    RunError : another process writes them now.
+    """
+    if len(paths) < 2:
+        yield {path: path for path in paths}
+        return
+    note = _note_of(paths)
+    with _waiting_places(paths) as (places, within):
+        yield places
+        whole = {path: place for path, place in places.items() if os.path.exists(place)}
+        known = half_done(paths)
+        told = {path: [_known_by(place, is_remote(path)), *known.get(path, ())] for path, place in whole.items()}
+        text = json.dumps({base_name(path): marks for path, marks in told.items()})
+        publish_bytes(note, text.encode(), within=within)
+        for path, place in whole.items():
+            _name(place, path)
+    remove(note)  # nothing of theirs is left then
+
+
+def half_done(paths: Sequence[str]) -> dict[str, list[Any]]:
+    """Of ``paths`` those that a killed process has put in their places while others were missing, as ``together`` noted
+    them, with what they are known by: nobody else's, so that they may be replaced."""
+    told = _told(_note_of(paths)) if len(paths) > 1 else {}
+    noted = {path: told[base_name(path)] for path in paths if base_name(path) in told and exists(path)}
+    return {path: known for path, known in noted.items() if _known_by(path, is_remote(path)) in known}
+
+
+def _note_of(paths: Sequence[str]) -> str:
+    """Beside one of them, whatever their order."""
+    first = min(map(absolute, paths))
+    return join(parent_directory(first), f".{base_name(first)}.named.json")
+
+
+def _known_by(path: str, by_size: bool) -> Any:
+    """A mark; of what a store holds, and here is to be known there by, sizes alone."""
+    if is_directory(path):
+        return [[name, status(inner)[0]] for name, inner in walk(path)]
+    return file_size(path) if by_size else mark(path)
+
+
+@contextlib.contextmanager
+def _waiting_places(paths: Sequence[str]) -> Iterator[tuple[dict[str, str], str]]:
+    """A place of its own name in a hidden directory beside each of ``paths``, and that of the first, which is held by
+    one process at a time."""
+    hidden = {path: _waiting_directory(path) for path in paths}
+    first = hidden[min(paths, key=absolute)]
+    make_directory(first)
+    if (held := lock(join(first, ".lock"))) is None:
+        raise RunError(f"{paths[0]}: another process writes there now; wait for it, or name another output")
+    try:
+        for directory in hidden.values():
+            make_directory(directory)
+            clear_directory(directory, keep=[".lock"])  # of one that was killed
+        yield {path: join(directory, base_name(path)) for path, directory in hidden.items()}, first
+    finally:
+        for directory in hidden.values():
+            remove_tree(directory)
+        unlock(held)
+
+
+def _waiting_directory(path: str) -> str:
+    place = beside(path)
+    return join(parent_directory(place), f".{base_name(place)}.unfinished")
+
+
+def _name(place: str, path: str) -> None:
+    """Let what was written at ``place`` appear at ``path``."""
+    if os.path.isdir(place):
+        publish_directory(place, path)
+    elif is_remote(path):
+        remote.upload(place, path)
+    else:
+        os.replace(place, path)
+        _sync(parent_directory(path))
 
 
 def append_line(path: PathLike, text: str) -> None:

@@ -189,13 +189,16 @@ def check_csv(columns: Columns, path: str) -> None:
                             file=path, column=name)  # fmt: skip
 
 
-def write_csv(paths: Sequence[str], named: tuple[str, Sequence[str]] | None, out: str) -> list[str]:
+def write_csv(
+    paths: Sequence[str], named: tuple[str, Sequence[str]] | None, out: str, within: str | None, note: str
+) -> list[str]:
     """The files of predictions ``paths``, one after another, as the file ``out`` of CSV, which appears whole.
 
     Parameters
     ----------
     paths : files of the same columns; a column may have another type in each, and is told as it is there.
     named : a column before the others, and of each file what stands in it; None: there is none.
+    within, note : where it grows, and where is noted what appears at ``out``, as in ``files.publishing``.
 
     Returns
     -------
@@ -205,7 +208,7 @@ def write_csv(paths: Sequence[str], named: tuple[str, Sequence[str]] | None, out
 
     with shards.open_parquet(paths[0]) as first:
         names = list(first.schema_arrow.names)
-    with files.publishing(out) as beside, pa.OSFile(beside, "wb") as stream:
+    with files.publishing(out, within=within, note=note) as beside, pa.OSFile(beside, "wb") as stream:
         for k, path in enumerate(paths):
             before = {} if named is None else {named[0]: named[1][k]}
             _append_csv(stream, path, names, before, header=k == 0)

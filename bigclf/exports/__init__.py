@@ -57,8 +57,9 @@ def uncalibrated(model: Any, to: str) -> list[str]:
 
 def refuse_existing(targets: list[str], overwrite: bool) -> None:
     """RunError where one of the files is there and may not be replaced."""
+    ours = files.half_done(targets)
     for target in targets:
         if files.is_directory(target):
             raise RunError(f"{target}: a directory; name the file")
-        if files.exists(target) and not overwrite:
+        if files.exists(target) and not overwrite and target not in ours:
             raise RunError(f"{target}: exists; overwrite it with overwrite=True")

@@ -158,7 +158,7 @@ def _better_name(name: str) -> str | None:
 
 
 def write(model: Any, module: str, data: str) -> list[str]:
-    """Write weights and module, in this order."""
+    """Write module and weights, which appear together."""
     arrays: dict[str, np.ndarray] = {"bias": model.intercept_}
     if model.sparse:
         arrays |= {"indptr": model.coef_.indptr, "columns": model.coef_.indices, "weights": model.coef_.data}
@@ -171,8 +171,9 @@ def write(model: Any, module: str, data: str) -> list[str]:
         arrays |= {"points": model.calibration.values, "ends": model.calibration.ends}
     if takes_tables(model):
         arrays |= learned_arrays(model.finisher)
-    files.save_arrays(data, **arrays)
-    files.publish_text(module, source(model, files.base_name(data)))
+    with files.together([module, data]) as place:
+        files.save_arrays(place[data], **arrays)
+        files.publish_text(place[module], source(model, files.base_name(data)))
     names = ", ".join(model.finisher.spec.columns) if takes_tables(model) else ""
     return [f"takes tables with the columns {names}, as they stand in a CSV file or a DataFrame"] if names else []
 

@@ -710,6 +710,11 @@ def _check_free(out: files.PathLike, overwrite: bool, before: Dataset | None = N
             raise ValueError("append adds to what is there, overwrite replaces it: take one of them")
         before.check_unchanged()
         return
+    require_free(out, overwrite)
+
+
+def require_free(out: files.PathLike, overwrite: bool) -> None:
+    """RunError where shards cannot go to ``out`` because of what is there."""
     name = os.fspath(out)
     if files.exists(name) and not files.is_directory(name):
         raise RunError(f"{name!r} is a file; name a directory for the shards")

@@ -14,7 +14,7 @@ import numpy as np
 
 from bigclf.block import selected, written_out
 from bigclf.data import files, shards
-from bigclf.data.convert import OF_COLUMNS, write_shards
+from bigclf.data.convert import OF_COLUMNS, require_free, write_shards
 from bigclf.data.convert.shuffle import _mixed
 from bigclf.data.dataset import Dataset
 from bigclf.data.predictions import passed_through
@@ -66,10 +66,14 @@ def split(
         choose = _by_group(bounds, by, seed)
     if order is not None:
         choose = _along(dataset, bounds, order, parse_bytes(memory))
-    return {
-        name: _write(dataset, files.join(files.absolute(out), name), number, choose, memory, overwrite)
-        for number, name in enumerate(parts)
-    }
+    paths = [files.join(files.absolute(out), name) for name in parts]
+    ours = files.half_done(paths)
+    for path in paths:
+        require_free(path, overwrite or path in ours)
+    with files.together(paths) as place:
+        for number, path in enumerate(paths):
+            _write(dataset, place[path], number, choose, memory, overwrite)
+    return {name: Dataset(path) for name, path in zip(parts, paths, strict=True)}
 
 
 Choose = Callable[[Dataset, int, int, Any], np.ndarray]  # (dataset, file, row group, block) -> part of each row
@@ -85,7 +89,7 @@ def _bounds(parts: Mapping[str, float]) -> np.ndarray:
     return np.cumsum(shares)[:-1]
 
 
-def _write(dataset: Dataset, out: str, number: int, choose: Choose, memory: float | str, overwrite: bool) -> Dataset:
+def _write(dataset: Dataset, out: str, number: int, choose: Choose, memory: float | str, overwrite: bool) -> None:
     def rows() -> Iterator[Any]:
         for place in dict.fromkeys(zip(dataset.chunks.file.tolist(), dataset.chunks.row_group.tolist(), strict=True)):
             block = dataset.decode(*place)
@@ -104,7 +108,6 @@ def _write(dataset: Dataset, out: str, number: int, choose: Choose, memory: floa
     for name in OF_COLUMNS:  # what was learned of raw columns goes with the rows
         if files.exists(files.join(source, name)):
             files.publish_bytes(files.join(out, name), files.read_bytes(files.join(source, name)))
-    return found
 
 
 # By hash

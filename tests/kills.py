@@ -1,0 +1,160 @@
+"""Run a command line, kill it at each of the points where it changes names of files, and run it again.
+
+``python tests/kills.py DIR`` reads a case as JSON from standard input and prints a line of JSON for each point. The
+process does nothing itself but fork: a child is killed as by SIGKILL, without any clearing up, before it renames, links
+or removes for the n-th time.
+
+A case is a table: ``line``, words in which ``{out}`` stands for a directory of its own; ``again``, words that are added
+to it after a kill; ``begin``, lines that go before it; ``only``, part of the names of changes that count.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import shutil
+import sys
+import traceback
+
+NAMES = ("replace", "rename", "link", "unlink", "rmdir")
+TIMES = ("seconds", "epoch_seconds", "memory", "busy", "peak", "machine", "run")  # what differs from run to run
+
+
+class Count:
+    """Ends the process at the n-th change below ``directory``; 0: never."""
+
+    def __init__(self, directory, n):
+        self.directory, self.n, self.done, self.within = os.path.realpath(directory), n, [], False
+        for name in NAMES:
+            setattr(os, name, self.counted(name, getattr(os, name)))
+        self.remove_tree, shutil.rmtree = shutil.rmtree, self.rmtree
+
+    def counted(self, name, function):
+        def act(path, *rest, **options):
+            self.step(name, path)
+            return function(path, *rest, **options)
+
+        return act
+
+    def rmtree(self, path, *rest, **options):
+        self.step("rmtree", path)
+        self.within = True
+        try:
+            return self.remove_tree(path, *rest, **options)
+        finally:
+            self.within = False
+
+    def step(self, name, path):
+        if self.within or not os.path.realpath(os.path.dirname(os.fspath(path)) or ".").startswith(self.directory):
+            return
+        if not os.path.lexists(path):
+            return
+        self.done.append(f"{name} {os.path.relpath(os.fspath(path), self.directory)}")
+        if len(self.done) == self.n:
+            print(self.done[-1])
+            sys.stdout.flush()
+            os._exit(137)
+
+
+def run(words, directory, kill_at=0):
+    """Run a command line in a child that may be killed: its exit code, its output, and the changes."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        os.dup2(writer, 1)
+        os.dup2(writer, 2)
+        sys.stdout = sys.stderr = io.TextIOWrapper(os.fdopen(writer, "wb"), write_through=True)
+        code, count = 1, Count(directory, kill_at)
+        try:
+            from bigclf.cli import main
+
+            main(words, prog_name="bigclf")
+        except SystemExit as end:
+            code = end.code or 0
+        except BaseException:
+            traceback.print_exc()
+        print("\n" + json.dumps(count.done), flush=True)
+        os._exit(int(code))
+    os.close(writer)
+    with os.fdopen(reader) as file:
+        text = file.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    *lines, last = text.strip().splitlines() or [""]
+    return code, "\n".join(lines), last
+
+
+def content(directory):
+    """name -> digest of what is the same whenever it is made, of every file below a directory that is not hidden, and
+    the names of hidden files and directories."""
+    found, hidden = {}, []
+    for folder, folders, names in os.walk(directory):
+        hidden += [os.path.relpath(os.path.join(folder, name), directory) for name in (*folders, *names)
+                   if name.startswith(".")]  # fmt: skip
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            if not name.startswith("."):
+                path = os.path.join(folder, name)
+                found[os.path.relpath(path, directory)] = digest(path)
+    return found, sorted(hidden)
+
+
+def digest(path):
+    with open(path, "rb") as file:
+        held = file.read()
+    if path.endswith((".html", ".png", "history.jsonl")):
+        return "there"
+    if path.endswith(".json"):
+        held = json.dumps(timeless(json.loads(held)), sort_keys=True).encode()
+    elif path.endswith((".bigclf", ".liblinear", ".joblib")):
+        from bigclf.model import load
+
+        with contextlib.suppress(Exception):
+            held = load(path).digest().encode()
+    elif path.endswith("results.csv") or path.endswith("path.csv"):
+        held = b"\n".join(line.rpartition(b",")[0] for line in held.splitlines())  # the last column holds seconds
+    return hashlib.blake2b(held, digest_size=8).hexdigest()
+
+
+def timeless(told):
+    if isinstance(told, dict):
+        return {name: timeless(value) for name, value in told.items() if name not in TIMES}
+    return [timeless(value) for value in told] if isinstance(told, list) else told
+
+
+def attempt(case, directory, kill_at):
+    """Kill the line at one point and run it again: what came of it."""
+    out = os.path.join(directory, "out")
+    shutil.rmtree(out, ignore_errors=True)
+    os.mkdir(out)
+    words = [word.format(out=out) for word in case["line"]]
+    for line in case.get("begin", ()):
+        code, text, _ = run([word.format(out=out) for word in line], out)
+        assert code == 0, text
+    code, text, last = run(words, out, kill_at)
+    told = {"point": kill_at, "code": code, "where": last if code == 137 else None, "text": text}
+    if code == 137:
+        told["left"] = content(out)
+        told["again"], told["said"], _ = run([*words, *case.get("again", ())], out)
+    else:
+        told["changes"] = json.loads(last)
+    told["content"], told["hidden"] = content(out)
+    return told
+
+
+def main(directory):
+    import bigclf.cli  # noqa: F401  what children would each import for themselves
+
+    case = json.load(sys.stdin)
+    whole = attempt(case, directory, 0)
+    print(json.dumps(whole), flush=True)
+    for n, change in enumerate(whole["changes"] if whole["code"] in (0, 4) else (), 1):
+        if case.get("only", "") in change:
+            print(json.dumps(attempt(case, directory, n)), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
