@@ -405,7 +405,7 @@ def publishing(
     if is_remote(path):
         with _sending(path) as beside:
             yield beside
-            _take_note(note, beside, path)
+            _take_note(note, beside, path, within)
         return
     beside = temporary_name(path if within is None else os.path.join(within, os.path.basename(path)))
     try:
@@ -413,7 +413,7 @@ def publishing(
         if os.path.isfile(beside):
             os.chmod(beside, mode & ~_umask())  # libraries that write files for us may keep them to the owner
         _sync(beside)
-        _take_note(note, beside, path)
+        _take_note(note, beside, path, within)
         os.replace(beside, path)
         _sync(parent_directory(path))
     except BaseException:
@@ -421,9 +421,9 @@ def publishing(
         raise
 
 
-def _take_note(note: PathLike | None, beside: str, path: str) -> None:
+def _take_note(note: PathLike | None, beside: str, path: str, within: PathLike | None) -> None:
     if note is not None:
-        publish_text(note, json.dumps({"known": _known_by(beside, is_remote(path))}))
+        publish_bytes(note, json.dumps({"known": _known_by(beside, is_remote(path))}).encode(), within=within)
 
 
 def is_noted(path: str, note: PathLike) -> bool:
