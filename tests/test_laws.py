@@ -7,6 +7,7 @@ import re
 import warnings
 from pathlib import Path
 
+import naive
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -28,11 +29,14 @@ from making import (
     separable_rows,
     shards_of,
 )
+from naive import NAIVE
+from test_naive import GIVEN, SEARCHED
 
 import bigclf
 from bigclf.block import as_unsigned, concatenate, rows_of, written_out
 from bigclf.jit import random_state, shuffle_runs
-from bigclf.methods import METHODS, listed, resolve
+from bigclf.losses import REGRESSION
+from bigclf.methods import METHODS, Setting, listed, resolve
 from bigclf.training import fit
 
 D = 30
@@ -632,3 +636,178 @@ def test_indices_are_read_where_they_lie():
     for kind in (np.int32, np.int64):
         indices = np.array([0, 5, 7], kind)
         assert np.shares_memory(as_unsigned(indices), indices) and as_unsigned(indices).dtype.kind == "u"
+
+
+# What a person gives to ``fit``: weights of rows, a bias, and what the run says of the rows it learned from
+
+
+def losses_of(method):
+    """(loss, marks) of a method: its first loss of classes and of numbers is plain, the others are long."""
+    plain = {METHODS[method].losses[:1], tuple(loss for loss in METHODS[method].losses if loss in REGRESSION)[:1]}
+    return [(loss, () if (loss,) in plain else pytest.mark.long) for loss in METHODS[method].losses] or [(None, ())]
+
+
+every_loss = pytest.mark.parametrize(("name", "loss"), [
+    pytest.param(name, loss, marks=marks, id=f"{name}-{loss}" if loss else name)
+    for name in METHODS for loss, marks in losses_of(name)
+])  # fmt: skip
+MANY = 60  # rows
+
+
+def rows_to_fit(name, loss, n_rows=MANY):
+    """Dense float32 rows, no two alike, none empty, and labels of the method's kind, which ask for a bias."""
+    method, real = METHODS[name], loss in REGRESSION
+    x, y = random_rows(n_rows, 8, 0.5, seed=4, real=real, noise=0.0 if name == "memma_blocks" else 0.5)
+    x = x.toarray()
+    x[:, 0] += x[:, 0] == 0
+    x[:, 1] -= 1
+    if method.all_classes:
+        y = (x @ np.random.default_rng(0).standard_normal((8, 4))).argmax(axis=1)
+    return (x / np.abs(x).max() if method.threshold else x), y
+
+
+def settings_for(name, loss):
+    """Parameters other than the default, where a method has them to be tried with; MEMMA's width among them."""
+    tube = any(param.name == "epsilon" and loss in param.losses for param in METHODS[name].params)
+    return GIVEN.get(name, [{}])[0] | ({"epsilon": 0.05} if tube else {})
+
+
+def answer_of(model):
+    """[feature + 1] or [feature + 1, class], the bias last."""
+    rows = np.column_stack([model.coef_, model.intercept_])
+    return rows.T if rows.shape[0] > 1 else rows[0]
+
+
+def solved(name, x, y, **options):
+    """The model of a method with a certificate, as near to the optimum as it gets."""
+    own = {"C": 5.0, "tol": 1e-12} if any(p.name == "C" for p in METHODS[name].params) else {"eps": 0.01}
+    return fit(x, y, algo=name, epochs=2000, progress=False, **own, **options)
+
+
+def recorded(name, loss, bias, weights, monkeypatch):
+    """(model, setting, rows visited in their order) of two epochs of ``fit``, the kernel's visits noted."""
+    (x, y), noted, kernel = rows_to_fit(name, loss), [], Setting.kernel
+
+    def noting(setting):
+        compiled = kernel(setting)
+
+        def update(block, order, *rest):
+            noted.append((setting, dense(block, 8)[order]))
+            return compiled(block, order, *rest)
+
+        return update
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Setting, "kernel", noting)
+        model = fit(x, y, algo=name, loss=loss, bias=bias, sample_weight=weights, epochs=2, progress=False,
+                    **settings_for(name, loss))  # fmt: skip
+    places = {row.tobytes(): i for i, row in enumerate(x.astype(float))}
+    visited = np.array([places[row.tobytes()] for _, block in noted for row in block])
+    y = y if loss in REGRESSION or METHODS[name].all_classes else np.where(y > 0, 1.0, -1.0)
+    wide = np.column_stack([x.astype(float), np.full(MANY, float(bias is not None))])
+    setting = noted[0][0].of_classes(4) if METHODS[name].all_classes else noted[0][0]
+    return model, setting, visited, [(wide[i], y[i], weights[i]) for i in visited]
+
+
+LEARNED_BY_ROW = [param for param in every_loss.args[1] if not METHODS[param.values[0]].certificate]
+
+
+@pytest.mark.parametrize(("name", "loss"), LEARNED_BY_ROW)
+@pytest.mark.parametrize("bias", ["feature", None])
+def test_fit_learns_and_counts_as_the_naive_loop_does_over_the_rows_it_visits(name, loss, bias, monkeypatch, quiet):
+    """Labels and weights are those that the user gave; mistakes and losses those of each row before it is learned."""
+    method, rng = METHODS[name], np.random.default_rng(2)
+    weights = rng.choice([0.0, 0.5, 1.0, 2.0, 3.0] if method.row_weights == "any" else [0.0, 1.0], MANY)
+    model, setting, visited, rows = recorded(name, loss, bias, weights, monkeypatch)
+    told = [*NAIVE[name](rows, setting.settings | {"loss": loss})]
+    n = len(rows) // 2
+    for epoch in (visited[:n], visited[n:]):
+        np.testing.assert_array_equal(np.sort(epoch[weights[epoch] > 0]), np.flatnonzero(weights))
+    history, first = model.result_.history, model.result_.progressive
+    for record, part in zip(history, (told[:n], told[n:]), strict=True):
+        assert record["rows"] == n and record["mistakes"] == sum(row.wrong for row in part)
+        assert record["loss"] == pytest.approx(sum(row.loss for row in part), rel=1e-9, abs=1e-12)
+    assert first["mistakes"] == history[0]["mistakes"] > 0 and first["rows"] == n and history[0]["loss"] > 0
+    if loss in REGRESSION:
+        assert first["mean_loss"] == pytest.approx(sum(row.loss for row in told[:n]) / n, rel=1e-9)
+        _, y, c = rows[0]
+        assert told[0].loss == pytest.approx(c * naive.VALUE[loss](0.0, y, setting.settings.get("epsilon", 0.0)))
+    else:
+        assert first["error"] == sum(row.wrong for row in told[:n]) / n
+    if method.linear:
+        found, expected = answer_of(model), told[-1].weights
+        np.testing.assert_allclose(found, expected, rtol=0, atol=SEARCHED.get(name, 1e-9) * np.abs(expected).max())
+        if method.row_weights == "any":
+            alike = [*NAIVE[name]([(x, y, 1.0) for x, y, _ in rows], setting.settings | {"loss": loss})][-1].weights
+            assert np.abs(found - alike).max() > 1e-3 * np.abs(alike).max()
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.certificate])
+def test_a_row_of_weight_k_counts_as_k_rows_in_an_answer_that_is_certified(name, quiet):
+    x, y = rows_to_fit(name, None)
+    counts = np.random.default_rng(3).choice([0, 1, 2, 3] if METHODS[name].row_weights == "any" else [0, 1], MANY)
+    one, many = solved(name, x, y, sample_weight=counts), solved(name, x.repeat(counts, axis=0), y.repeat(counts))
+    np.testing.assert_allclose(answer_of(one), answer_of(many), rtol=0, atol=1e-4 * np.abs(answer_of(many)).max())
+    if (certified := one.result_.certificate) is not None:
+        assert certified["primal"] == pytest.approx(many.result_.certificate["primal"], rel=1e-9)
+    assert np.abs(answer_of(one) - answer_of(solved(name, x, y))).max() > 1e-3 * np.abs(answer_of(one)).max()
+
+
+MEANINGS = {"multiplies C": ("C", 2.0), "divides r": ("r", 0.5)}  # the parameter, and what weights of 2 make of it
+PRICED = [(name, *MEANINGS[method.weight_meaning]) for name, method in METHODS.items()
+          if any(param.name == MEANINGS.get(method.weight_meaning, "?")[0] for param in method.params)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "param", "times"), PRICED)
+def test_weights_that_are_all_two_are_the_parameter_they_are_said_to_change(name, param, times, quiet):
+    x, y = rows_to_fit(name, None)
+    options = dict(algo=name, epochs=6, progress=False)
+    heavy = answer_of(fit(x, y, sample_weight=np.full(MANY, 2.0), **{param: 0.1}, **options))
+    dearer = answer_of(fit(x, y, **{param: 0.1 * times}, **options))
+    np.testing.assert_allclose(heavy, dearer, rtol=1e-9, atol=1e-12)
+    assert np.any(heavy != answer_of(fit(x, y, **{param: 0.1}, **options)))
+
+
+def test_what_a_weight_means_is_declared_in_words_that_the_laws_know():
+    means = {name: method.weight_meaning for name, method in METHODS.items()}
+    assert set(means.values()) == {*MEANINGS, "multiplies the step", "multiplies the loss", "0 or 1 only"}
+    assert {name for name in means if means[name] == "0 or 1 only"} == {
+        name for name, method in METHODS.items() if method.row_weights == "binary"
+    }
+    assert len(PRICED) > 20 and {param.values[0] for param in LEARNED_BY_ROW} == set(NAIVE)
+
+
+# What begins with a number of the features that it counts the constant among, or not, is told the same
+COUNTED = {"alma": {"p": 3.0}, "pumma": {"p": 3.0}}
+
+
+@every_loss
+def test_the_bias_is_the_weight_of_a_column_of_ones(name, loss, quiet):
+    x, y = rows_to_fit(name, loss)
+    wide = np.column_stack([x, np.ones(MANY, np.float32)])
+    given = settings_for(name, loss) | COUNTED.get(name, {})
+    if METHODS[name].certificate:
+        own, column = (solved(name, rows, y, loss=loss, bias=bias) for rows, bias in ((x, "feature"), (wide, None)))
+        grain = 1e-4
+    else:
+        options = dict(algo=name, loss=loss, epochs=3, progress=False, **given)
+        own, column = fit(x, y, bias="feature", **options), fit(wide, y, bias=None, **options)
+        grain = SEARCHED.get(name, 1e-9)
+    if not METHODS[name].linear:
+        np.testing.assert_array_equal(own.predict(x), column.predict(wide))
+        assert own.result_.history[-1]["mistakes"] == column.result_.history[-1]["mistakes"]
+        return
+    found, expected = answer_of(own), answer_of(column)
+    last = expected[-1]
+    expected = np.concatenate([expected[:-2], expected[-2:-1] + last])
+    if METHODS[name].threshold:  # of any length, and the constant has a threshold besides
+        found, expected = found / np.abs(found).max(), expected / np.abs(expected).max()
+    else:
+        assert not np.any(last) and np.any(found[-1])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=grain * np.abs(expected).max())
+
+
+def test_every_method_is_held_to_these_laws():
+    taken = {param.values[0] for param in every_loss.args[1]}
+    assert taken == set(METHODS) == set(NAIVE) | {name for name, method in METHODS.items() if method.certificate}
+    assert all("feature" in method.bias and "none" in method.bias for method in METHODS.values())
