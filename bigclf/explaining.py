@@ -328,8 +328,7 @@ def _count(model: Any, data: Any, told: list[dict[str, Any]], listed: list[dict[
     counts = np.zeros((max(1, len(labels)), features.size), np.int64)
     if progress is not None:
         progress.start({"n_rows": dataset.n_rows, "task": "counting"})
-    for place in dict.fromkeys(zip(dataset.chunks.file.tolist(), dataset.chunks.row_group.tolist(), strict=True)):
-        block = dataset.decode(*place)
+    for block in dataset.blocks():
         codes = np.zeros(block.n_rows, np.int64) if model.regression else block.labels.astype(np.int64)
         add_counts(block, codes, features, counts)
         if progress is not None:
@@ -441,9 +440,9 @@ def stored_row(
         raise ValueError(f"there are rows 0 to {dataset.n_rows - 1:,}, no row {number:,}")
     ends = np.cumsum(dataset.chunks.rows)
     chunk = int(np.searchsorted(ends, number, side="right"))
-    file, group = int(dataset.chunks.file[chunk]), int(dataset.chunks.row_group[chunk])
-    block = dataset.decode(file, group)
-    i = number - int(ends[chunk] - dataset.chunks.rows[chunk]) + int(dataset.chunks.first[chunk])
+    place = int(dataset.chunks.file[chunk]), int(dataset.chunks.row_group[chunk])
+    block = next(block for block in dataset.parts(*place) if block.ids[-1] >= number)
+    i = number - int(block.ids[0])
     label = block.labels[i]
     if not dataset.real_labels:
         label = dataset.classes[int(label)] if dataset.classes is not None and label == label else None

@@ -9,12 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from bigclf.block import Block, rows_of
+from bigclf.block import Block
 from bigclf.data.arrays import label_array, number_array
 from bigclf.deltas import n_bytes
 from bigclf.errors import DataError, MemoryBudgetError
@@ -236,17 +235,17 @@ def exact_auc_fits(model: Model, dataset: Any, memory: int) -> bool:
     need = scoring_bytes(model, dataset)
     if need > memory:
         raise MemoryBudgetError(
-            f"scoring needs {format_bytes(need)} (model {format_bytes(model.n_bytes)}, row groups of "
-            f"{dataset.max_group_nnz:,} entries) and memory is {format_bytes(memory)}; "
+            f"scoring needs {format_bytes(need)} (model {format_bytes(model.n_bytes)}, chunks of "
+            f"{int(dataset.chunks.nnz.max(initial=0)):,} entries) and memory is {format_bytes(memory)}; "
             f"give memory={format_bytes(1.05 * need)!r} or more"
         )
     return bool(need + BYTES_PER_ROW * dataset.n_rows <= memory)
 
 
 def scoring_bytes(model: Model, dataset: Any) -> int:
-    """Bytes that a process needs to score: the model, two row groups, and decision values of one."""
-    rows, nnz = dataset.max_group_rows, dataset.max_group_nnz
-    decoded_twice = 2 * (nnz * (dataset.index_width + 4) + rows * 40)  # this row group and the one read ahead
+    """Bytes that a process needs to score: the model, two chunks, and decision values of one."""
+    rows, nnz = int(dataset.chunks.rows.max(initial=0)), int(dataset.chunks.nnz.max(initial=0))
+    decoded_twice = 2 * (nnz * (dataset.index_width + 4) + rows * 40)  # this chunk and the one read ahead
     values = 8 * (2 * model.intercept_.size + 4)
     by_codes = model.many and model.no_probabilities() is not None
     scores = min(rows * values, 2 * PIECE_BYTES + values) if by_codes else rows * values
@@ -267,7 +266,7 @@ def partial_evaluation(
     Parameters
     ----------
     exact : what ``exact_auc_fits`` said, the same for all parts. True keeps 8 bytes a row of two classes.
-    advance : called with rows and bytes after every row group.
+    advance : called with rows and bytes after every chunk.
 
     It takes ``scoring_bytes`` and what the part keeps. A row group of which some chunks belong to another part is
     decoded here and there: cut where row groups begin.
@@ -282,19 +281,16 @@ def partial_evaluation(
     rows = int(dataset.chunks.rows[first_chunk:last_chunk].sum())
     part = no_part(model, exact=exact, rows=rows, first=first_chunk)
     positions = None if model.regression else class_positions(model, dataset.classes)
-    groups = row_groups(dataset, first_chunk, last_chunk)
-    for file, row_group, block in decoded(dataset, list(groups)):
-        cuts = _cuts(dataset, part.last, groups[file, row_group])
-        wanted = rows_of(block, int(cuts[0]), int(cuts[-1]))
-        by_codes = model.many and model.no_probabilities() is not None
-        scores, unseen = (model.codes_of_block if by_codes else model.score_block)(wanted)
-        true = wanted.labels if positions is None else positions[wanted.labels.astype(np.int64)]
+    by_codes = model.many and model.no_probabilities() is not None
+    for chunk, block in decoded(dataset, list(row_groups(dataset, first_chunk, last_chunk))):
+        if not first_chunk <= chunk < last_chunk:
+            continue
+        scores, unseen = (model.codes_of_block if by_codes else model.score_block)(block)
+        true = block.labels if positions is None else positions[block.labels.astype(np.int64)]
         part.unseen += unseen
-        for begin, end in pairwise((cuts - cuts[0]).tolist()):
-            weights = wanted.weights[begin:end] if dataset.weighted else None
-            part.add(model, scores[begin:end], true[begin:end], weights)
+        part.add(model, scores, true, block.weights if dataset.weighted else None)
         if advance is not None:
-            advance(wanted.n_rows, block.n_bytes)
+            advance(block.n_rows, block.n_bytes)
     return part
 
 
@@ -316,12 +312,6 @@ def no_part(model: Model, *, exact: bool, rows: int = 0, first: int = 0) -> Part
     if model.regression:
         return PartialRegression(first=first)
     return PartialEvaluation(model, exact=exact, rows=rows, first=first)
-
-
-def _cuts(dataset: Any, chunk: int, n: int) -> np.ndarray:
-    """Where ``n`` chunks of one row group begin and the last one ends, int64 [n + 1], counted inside the row group."""
-    first, rows = dataset.chunks.first[chunk : chunk + n], dataset.chunks.rows[chunk : chunk + n]
-    return np.append(first, first[-1] + rows[-1])
 
 
 def class_positions(model: Model, labels: np.ndarray) -> np.ndarray:
@@ -858,11 +848,19 @@ def row_groups(dataset: Any, first: int = 0, last: int | None = None) -> dict[tu
     return Counter(zip(file, row_group, strict=True))
 
 
-def decoded(dataset: Any, places: list[tuple[int, int]]) -> Iterator[tuple[int, int, Block]]:
-    """The row groups ``places``, each as a checked block, the next one read while this one is used."""
+def decoded(dataset: Any, places: list[tuple[int, int]]) -> Iterator[tuple[int, Block]]:
+    """The chunks of the row groups ``places``, each with its number and as a checked block, the next one read while
+    this one is used."""
+    wanted = dict.fromkeys(places)
+    keys = zip(dataset.chunks.file.tolist(), dataset.chunks.row_group.tolist(), strict=True)
+    numbers = [number for number, place in enumerate(keys) if place in wanted]
+    blocks = dataset.blocks(places)
     with ThreadPoolExecutor(1) as reader:
-        ahead = None
-        for k, place in enumerate(places):
-            block = (ahead or reader.submit(dataset.decode, *place)).result()
-            ahead = reader.submit(dataset.decode, *places[k + 1]) if k + 1 < len(places) else None
-            yield (*place, block)
+        ahead = reader.submit(next, blocks) if numbers else None
+        for k, number in enumerate(numbers):
+            assert ahead is not None
+            block = ahead.result()
+            ahead = reader.submit(next, blocks) if k + 1 < len(numbers) else None
+            yield number, block
+            del block
+

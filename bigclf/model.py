@@ -414,8 +414,7 @@ class Model:
         rows = as_trained(data, self.columns, need_labels=False)
         require_same_columns(self, rows)
         codes, skipped, first = np.empty(rows.n_rows, np.intp), 0, 0
-        for place in dict.fromkeys(zip(rows.chunks.file.tolist(), rows.chunks.row_group.tolist(), strict=True)):
-            block = rows.decode(*place)
+        for block in rows.blocks():
             codes[first : first + block.n_rows], more = self.codes_of_block(block)
             first, skipped = first + block.n_rows, skipped + more
             if skipped and unseen == "error":
@@ -430,8 +429,7 @@ class Model:
         rows = as_trained(data, self.columns, need_labels=False)
         require_same_columns(self, rows)
         scores, skipped, first = np.empty((rows.n_rows, self.intercept_.size)), 0, 0
-        for place in dict.fromkeys(zip(rows.chunks.file.tolist(), rows.chunks.row_group.tolist(), strict=True)):
-            block = rows.decode(*place)
+        for block in rows.blocks():
             m = block.n_rows
             scores[first : first + m], more = self.score_block(block)
             first, skipped = first + m, skipped + more

@@ -24,7 +24,7 @@ from bigclf.data.predictions import (
     no_rows,
     other_columns,
     parts_of,
-    passed_through,
+    passed_in_parts,
     write_csv,
     write_in_parts,
 )
@@ -409,21 +409,34 @@ def _of_shard(
     """Predictions for the row groups ``places`` behind those that were done."""
     if asked.unseen == "error" and totals.get("unseen"):  # in parts of a call that was to ignore them
         raise DataError(unseen_text(totals["unseen"], asked.model.n_features), file=dataset.files[places[0][0]])
-    for file, row_group, block in decoded(dataset, places[totals.get("groups", 0) :]):
+    left = places[totals.get("groups", 0) :]
+    beside = _passing_by(dataset, left, passing)
+    for chunk, block in decoded(dataset, left):
+        file, row_group = int(dataset.chunks.file[chunk]), int(dataset.chunks.row_group[chunk])
         said, skipped = asked.of_block(block)
         if skipped and asked.unseen == "error":
             raise DataError(
                 unseen_text(skipped, asked.model.n_features), file=dataset.files[file], row_group=row_group
             )
         columns = {"row": np.arange(totals["rows"], totals["rows"] + block.n_rows)}
-        columns |= passed_through(dataset.files[file], row_group, passing)
+        columns |= next(beside)
         columns |= _label_column(dataset, block) | said
-        _count(totals, rows=block.n_rows, groups=1, unseen=skipped, bytes=block.n_bytes,
-               work=_work(asked, block.n_rows, int(block.indices.size)))  # fmt: skip
+        ends = bool(dataset.last_of_group[chunk])
+        _count(totals, rows=block.n_rows, groups=int(ends), unseen=skipped, bytes=block.n_bytes,
+               work=_work(asked, block.n_rows, block.nnz))  # fmt: skip
         yield columns
-        yield None
+        if ends:  # here it can be begun again
+            yield None
     if not places:
         yield {"row": np.arange(0), **asked.nothing()}
+
+
+def _passing_by(
+    dataset: Any, places: list[tuple[int, int]], passing: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
+    """The columns that pass through, of one chunk of the row groups after the other."""
+    for file, row_group in places:
+        yield from passed_in_parts(dataset.files[file], row_group, passing, dataset.rows_of_chunks(file, row_group))
 
 
 def _label_column(dataset: Any, block: Block) -> dict[str, np.ndarray]:

@@ -18,7 +18,8 @@ from making import environment, random_rows, shards_of
 
 import bigclf
 from bigclf import predicting
-from bigclf.data import predictions
+from bigclf.data import dataset as dataset_module
+from bigclf.data import predictions, shards
 from bigclf.data.convert import pieces
 from bigclf.errors import DataError, RunError
 from bigclf.predicting import LOCK, predict
@@ -437,3 +438,41 @@ def test_a_killed_one_leaves_nothing_but_what_it_made(tmp_path):
     assert kept == sorted(kept) and kept[-1] >= 3, kept
     (only,), (same,) = (tmp_path / "out").iterdir(), (tmp_path / "at-once").iterdir()
     assert only.read_bytes() == same.read_bytes()
+
+
+def test_a_large_row_group_is_decoded_in_parts_by_whatever_reads_it(tmp_path, monkeypatch):
+    x, y = random_rows(900, 30)
+    indptr, there = x.indptr.astype(np.int32), np.arange(900) % 7 > 0
+    table = pa.table({
+        "label": y, "indices": pa.ListArray.from_arrays(indptr, x.indices), "weight": there.astype(np.float32),
+        "values": pa.ListArray.from_arrays(indptr, x.data),
+        "user": pa.array([f"u{k % 50}" for k in range(900)]).dictionary_encode(), "at": np.arange(900),
+    })  # fmt: skip
+    path = str(tmp_path / "f.parquet")
+    pq.write_table(table, path, row_group_size=600)
+    for module in (shards, dataset_module):
+        monkeypatch.setattr(module, "PART_BYTES", 1 << 11)
+    largest, in_parts = [], shards.read_parts
+
+    def told(*given):
+        for first, rows in in_parts(*given):
+            largest.append(rows.n_rows)
+            yield first, rows
+
+    monkeypatch.setattr(shards, "read_parts", told)
+    monkeypatch.setattr(shards, "read_rows", None)  # whole
+    dataset = bigclf.Dataset(path, target_nnz=400)
+    assert dataset.n_chunks > 10
+    model = bigclf.fit(dataset, algo="pa1", epochs=1, memory="100MB")
+    predict(model, dataset, str(tmp_path / "out"), scores=True)
+    said = pq.read_table(tmp_path / "out" / "f.parquet")
+    np.testing.assert_array_equal(said["label"].to_numpy(), y)
+    np.testing.assert_array_equal(said["score"].to_numpy(), model.decision_function(dataset))
+    assert said["user"].to_pylist() == table["user"].to_pylist() and said["at"].to_pylist() == list(range(900))
+    np.testing.assert_array_equal(model.predict(dataset), model.predict(x))
+    np.testing.assert_allclose(model.decision_function(dataset), model.decision_function(x), atol=1e-12)
+    assert bigclf.evaluate(model, dataset).accuracy == np.mean(model.predict(x) == y)
+    assert dataset.learnable_counts.tolist() == [int((there & (y == k)).sum()) for k in (-1, 1)]
+    parts = dataset.split(tmp_path / "split", {"a": 0.5, "b": 0.5}, order="at")
+    assert [part.n_rows for part in parts.values()] == [450, 450]
+    assert max(largest) < 60

@@ -151,9 +151,7 @@ def write_own(dataset: Any, positive: str | None, name: str, directory: str) -> 
 
 
 def blocks(dataset: Any) -> Iterator[Any]:
-    groups = dict.fromkeys(zip(dataset.chunks.file.tolist(), dataset.chunks.row_group.tolist(), strict=True))
-    for file, row_group in groups:
-        yield dataset.decode(file, row_group)
+    yield from dataset.blocks()
 
 
 def positive_code(dataset: Any, positive: str | None) -> int:

@@ -120,8 +120,6 @@ def _check_all(pipe: Any, data: list[str], columns: dict[str, Any] | None) -> No
 
 
 def _check(pipe: Any, data: list[str], columns: dict[str, Any] | None) -> dict[str, Any]:
-    import numpy as np
-
     from bigclf.data.dataset import Dataset
 
     pipe.send(("at", data[0]))
@@ -129,12 +127,13 @@ def _check(pipe: Any, data: list[str], columns: dict[str, Any] | None) -> dict[s
     pipe.send(("start", {"n_rows": dataset.n_rows, "task": "rows"}))
     rows = nnz = 0
     faults = [f"{text}: fit and others go on without, and {_anew(dataset)}" for text in dataset.damaged]
-    for file, row_group in np.unique(np.column_stack([dataset.chunks.file, dataset.chunks.row_group]), axis=0):
+    for file, row_group in dataset.places():
         pipe.send(("at", f"{dataset.files[file]}, row group {row_group}"))
         try:
-            block = dataset.decode(int(file), int(row_group))
-            rows, nnz = rows + block.n_rows, nnz + block.nnz
-            pipe.send(("done", (block.n_rows, block.n_bytes)))
+            for block in dataset.parts(file, row_group):
+                rows, nnz = rows + block.n_rows, nnz + block.nnz
+                pipe.send(("done", (block.n_rows, block.n_bytes)))
+                del block
         except DataError as error:
             faults.append(str(error))
             if len(faults) == MOST_FAULTS:

@@ -299,9 +299,10 @@ class Dataset:
         table = self._known.chunks
         places = {*zip(table.file[chunks].tolist(), table.row_group[chunks].tolist(), strict=True)}
         for file, row_group in sorted(places):
-            labels, weights = shards.read_labels(self._handle(file).file, row_group, self.layout, self.files[file])
-            codes = self._codes(labels, len(labels), self.files[file], row_group)
-            counts -= np.bincount(codes[weights == 0].astype(np.int64), minlength=counts.size)
+            path = self.files[file]
+            for labels, weights in shards.read_labels(self._handle(file).file, row_group, self.layout, path):
+                codes = self._codes(labels, len(labels), path, row_group)
+                counts -= np.bincount(codes[weights == 0].astype(np.int64), minlength=counts.size)
         return counts
 
     @property
@@ -534,7 +535,7 @@ class Dataset:
                 raise self._wrong_counts(file, row_group)
             last, end = held[-1], held[-1].n_rows + missing
             first = int(self.chunks.row0[chunk])
-            whole = concatenate([*held[:-1], rows_of(last, 0, end)])
+            whole = concatenate([*held[:-1], _standing_alone(rows_of(last, 0, end))])
             held = [rows_of(last, end, last.n_rows)]
             yield whole._replace(ids=np.arange(first, first + whole.n_rows, dtype=np.int64))
             del whole
@@ -602,6 +603,17 @@ class Dataset:
     def _wrong_counts(self, file: int, row_group: int) -> DataError:
         return DataError("the footer is wrong about how many rows have the weight 0; write the file again",
                          file=self.files[file], row_group=row_group, column=self.layout.weight)  # fmt: skip
+
+    @property
+    def last_of_group(self) -> np.ndarray:
+        """Whether each chunk is the last one of its row group, bool [chunk]."""
+        found: np.ndarray = np.append(np.diff(self._group_keys) != 0, True)[: self.n_chunks]
+        return found
+
+    def rows_of_chunks(self, file: int, row_group: int) -> list[int]:
+        """Rows of each chunk of a row group, as ``parts`` gives them."""
+        found: list[int] = self.chunks.rows[slice(*self._chunks_of(file, row_group))].tolist()
+        return found
 
     def _chunks_of(self, file: int, row_group: int, table: Chunks | None = None) -> tuple[int, int]:
         """The first chunk of a row group and one past its last."""
@@ -834,6 +846,13 @@ def _those_there(data: Any, columns: Mapping[str, Any]) -> dict[str, Any]:
             return shards.those_there(file.schema_arrow, columns, path)
     except DataError:  # the dataset tells what is wrong with the file
         return dict(columns)
+
+
+def _standing_alone(block: Block) -> Block:
+    """The block without the entries of rows that are not in it."""
+    a, b = int(block.indptr[0]), int(block.indptr[-1])
+    values = block.values[a:b] if block.values.size else block.values
+    return block._replace(indptr=block.indptr - a, indices=block.indices[a:b], values=values)
 
 
 def _keys(chunks: Chunks) -> np.ndarray:

@@ -16,6 +16,7 @@ from bigclf.data import files, shards
 from bigclf.errors import DataError, RunError
 
 KEY, UNSEEN = "bigclf", "unseen"
+PASSING_ROWS = 1 << 14  # of columns that pass through, read at a time
 PART_WORK = 2**28  # multiplications, bytes of text or whatever ``work`` counts: some seconds
 
 Totals = dict[str, int]  # what came of a file so far: "rows", "work" done and whatever its reader needs to go on
@@ -290,6 +291,25 @@ def passed_through(path: str, row_group: int, names: Mapping[str, str]) -> dict[
     with shards.open_parquet(path) as file, shards.translated(path, row_group):
         table = file.read_row_group(row_group, columns=list(names), use_threads=False)
         return {said: table.column(name).combine_chunks() for name, said in names.items()}
+
+
+def passed_in_parts(
+    path: str, row_group: int, names: Mapping[str, str], sizes: Sequence[int]
+) -> Iterator[dict[str, Any]]:
+    """The same in pieces of so many rows each, of which no more than the next is in memory."""
+    import pyarrow as pa
+
+    if len(sizes) == 1 or not names:
+        yield from (passed_through(path, row_group, names) for _ in sizes)
+        return
+    with shards.open_parquet(path, buffer=shards.BUFFER_BYTES) as file, shards.translated(path, row_group):
+        rest = file.schema_arrow.empty_table().select(list(names))  # KeyError where there is no such column
+        for batch in file.iter_batches(PASSING_ROWS, [row_group], columns=list(names), use_threads=False):
+            rest = pa.concat_tables([rest, pa.Table.from_batches([batch]).select(list(names))])
+            while sizes and rest.num_rows >= sizes[0]:
+                piece, rest, sizes = rest.slice(0, sizes[0]), rest.slice(sizes[0]), sizes[1:]
+                piece = piece.unify_dictionaries()
+                yield {said: piece.column(name).combine_chunks() for name, said in names.items()}
 
 
 def no_rows(path: str, names: Mapping[str, str]) -> dict[str, Any]:

@@ -406,27 +406,25 @@ def counted_from(first: int) -> Iterator[None]:
         raise error.further_down(first) from error.__cause__
 
 
-def read_column(path: str, row_group: int, name: str, rows: int) -> Iterator[Any]:
-    """A column of a row group as Arrow arrays of at most so many ``rows`` each."""
-    with open_parquet(path, buffer=BUFFER_BYTES) as file, translated(path, row_group):
-        for batch in file.iter_batches(rows, [row_group], columns=[name], use_threads=False):
-            yield batch.column(0)
-
-
-def read_labels(file: pq.ParquetFile, row_group: int, layout: Layout, path: str) -> tuple[Any, np.ndarray]:
-    """Labels (Arrow array [m]) and weights (float64 [m]) of a row group that has both.
+def read_labels(
+    file: pq.ParquetFile, row_group: int, layout: Layout, path: str
+) -> Iterator[tuple[Any, np.ndarray]]:
+    """Labels (Arrow array [m]) and weights (float64 [m]) of a row group that has both, part by part.
 
     Raises
     ------
     DataError : with the place of the first fault.
     """
+    import pyarrow as pa
+
     assert layout.label is not None and layout.weight is not None
     with translated(path, row_group):
         columns = [vectors.column_of(file.schema_arrow, name) for name in (layout.label, layout.weight)]
-        group = _Group(file.read_row_group(row_group, columns=columns, use_threads=False), layout, path, row_group, {})
-        labels, weights = group.decoded(group.column(layout.label)), group.weights()
-        assert weights is not None
-        return labels, weights
+        for batch in file.iter_batches(part_rows(1, 0), [row_group], columns=columns, use_threads=False):
+            group = _Group(pa.Table.from_batches([batch]), layout, path, row_group, {})
+            labels, weights = group.decoded(group.column(layout.label)), group.weights()
+            assert weights is not None
+            yield labels, weights
 
 
 def rows_of_table(X: Any) -> Any:

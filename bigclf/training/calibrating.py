@@ -189,7 +189,7 @@ class _Shards(_Rows):
         positions = class_positions(self.model, self.source.classes)
         if self.progress is not None:
             self.progress.start({"n_rows": self.source.n_rows, "task": "rows"})
-        for _, _, block in decoded(self.source, list(row_groups(self.source))):
+        for _, block in decoded(self.source, list(row_groups(self.source))):
             scores, _ = self.model.score_block(block)
             yield scores, positions[block.labels.astype(np.int64)], block.weights
             if self.progress is not None:

@@ -417,8 +417,9 @@ def _spread(source: Any, chunks: int) -> tuple[int, float]:
     seen = np.zeros(source.n_features, np.bool_)
     counts: list[tuple[int, int]] = []
     entries = 0
-    for chunk in range(chunks):
-        block = source.decode(int(source.chunks.file[chunk]), int(source.chunks.row_group[chunk]))
+    blocks = source.blocks()
+    for _ in range(chunks):
+        block = next(blocks)
         seen[block.indices] = True
         entries += block.nnz
         counts.append((entries, int(seen.sum())))

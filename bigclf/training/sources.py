@@ -108,20 +108,18 @@ def others() -> str:
     return f" (any are taken by {listed(name for name, method in METHODS.items() if method.row_weights == 'any')})"
 
 
-def _row_groups(source: Any) -> Iterator[Block]:
+def _blocks(source: Any) -> Iterator[Block]:
     """All rows, read once more."""
-    chunks = source.chunks
-    for place in sorted({*zip(chunks.file.tolist(), chunks.row_group.tolist(), strict=True)}):
-        yield source.decode(*place)
+    yield from source.blocks()
 
 
 def _zero_or_one(source: Any) -> bool:
-    return all(np.isin(block.weights, (0.0, 1.0)).all() for block in _row_groups(source))
+    return all(np.isin(block.weights, (0.0, 1.0)).all() for block in _blocks(source))
 
 
 def longest_row(source: Any) -> tuple[int, float]:
     """Number and norm of the first of the rows with the largest norm."""
-    each = ((float(block.norms.max()), -int(block.ids[block.norms.argmax()])) for block in _row_groups(source))
+    each = ((float(block.norms.max()), -int(block.ids[block.norms.argmax()])) for block in _blocks(source))
     square, row = max(each)
     return -row, square**0.5
 

@@ -118,16 +118,15 @@ def _count(
 
 def rows_apart(source: Any, classes: np.ndarray, n_features: int) -> Iterator[tuple[int, Block]]:
     """The rows of another source, with labels as codes of ``classes`` and without features that nobody learned."""
-    places = dict.fromkeys(zip(source.chunks.file.tolist(), source.chunks.row_group.tolist(), strict=True))
     if classes is None or not len(classes):  # numbers
-        for place in places:
-            yield 0, _known(source.decode(*place), n_features)[0]
+        for block in source.blocks():
+            yield 0, _known(block, n_features)[0]
         return
     codes = np.searchsorted(classes, source.classes)
     codes[codes == classes.size] = 0
     codes = np.where(classes[codes] == source.classes, codes, -1).astype(np.float64)
-    for place in places:
-        block, _ = _known(source.decode(*place), n_features)
+    for whole in source.blocks():
+        block, _ = _known(whole, n_features)
         yield 0, block._replace(labels=codes[block.labels.astype(np.int64)])
 
 

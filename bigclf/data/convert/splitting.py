@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from bigclf.data import files, shards
 from bigclf.data.convert import OF_COLUMNS, require_free, write_shards
 from bigclf.data.convert.shuffle import _mixed
 from bigclf.data.dataset import Dataset
-from bigclf.data.predictions import passed_through
+from bigclf.data.predictions import passed_in_parts
 from bigclf.errors import DataError, MemoryBudgetError, SchemaError
 from bigclf.units import format_bytes, parse_bytes
 
@@ -76,7 +76,12 @@ def split(
     return {name: Dataset(path) for name, path in zip(parts, paths, strict=True)}
 
 
-Choose = Callable[[Dataset, int, int, Any], np.ndarray]  # (dataset, file, row group, block) -> part of each row
+class Choose(NamedTuple):
+    """Which part each row goes to: ``parts(block, column)`` int [m], and the name of the column that it looks at, an
+    Arrow array (None: it looks at none)."""
+
+    column: str | None
+    parts: Callable[[Any, Any], np.ndarray]
 
 
 def _bounds(parts: Mapping[str, float]) -> np.ndarray:
@@ -91,11 +96,11 @@ def _bounds(parts: Mapping[str, float]) -> np.ndarray:
 
 def _write(dataset: Dataset, out: str, number: int, choose: Choose, memory: float | str, overwrite: bool) -> None:
     def rows() -> Iterator[Any]:
-        for place in dict.fromkeys(zip(dataset.chunks.file.tolist(), dataset.chunks.row_group.tolist(), strict=True)):
-            block = dataset.decode(*place)
-            mine = choose(dataset, *place, block) == number
-            if mine.any():
-                yield selected(block, mine)
+        for place in dataset.places():
+            for block, column in zip(dataset.parts(*place), _columns(dataset, *place, choose.column), strict=True):
+                mine = choose.parts(block, column) == number
+                if mine.any():
+                    yield selected(block, mine)
 
     found = write_shards(
         rows(), out, classes=dataset.classes, n_features=dataset.n_features, features=dataset.features, memory=memory,
@@ -114,7 +119,7 @@ def _write(dataset: Dataset, out: str, number: int, choose: Choose, memory: floa
 
 
 def _by_row(bounds: np.ndarray, seed: int) -> Choose:
-    return lambda dataset, file, row_group, block: _part(hashes_of(block, seed), bounds)
+    return Choose(None, lambda block, _: _part(hashes_of(block, seed), bounds))
 
 
 def _part(hashes: np.ndarray, bounds: np.ndarray) -> np.ndarray:
@@ -136,29 +141,35 @@ def hashes_of(block: Any, seed: int) -> np.ndarray:
 
 
 def _by_group(bounds: np.ndarray, name: str, seed: int) -> Choose:
-    def choose(dataset: Dataset, file: int, row_group: int, block: Any) -> np.ndarray:
-        values = _column(dataset, file, row_group, name).dictionary_encode()
+    def parts(_: Any, column: Any) -> np.ndarray:
+        values = column.dictionary_encode()
         texts = [f"{seed}\0{value}".encode() for value in values.dictionary.to_pylist()]
         digests = [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
         hashes = np.array([int.from_bytes(digest) for digest in digests], np.uint64)
         return _part(hashes[shards.as_numpy(values.indices)], bounds)
 
-    return choose
+    return Choose(name, parts)
 
 
-def _column(dataset: Dataset, file: int, row_group: int, name: str) -> Any:
-    """A column that stands beside the rows, as an Arrow array without nulls."""
+def _columns(dataset: Dataset, file: int, row_group: int, name: str | None) -> Iterator[Any]:
+    """A column that stands beside the rows, of each chunk of a row group as an Arrow array without nulls; None of each
+    where it has no ``name``."""
     import pyarrow as pa
 
-    path = dataset.files[file]
-    try:
-        array = passed_through(path, row_group, {name: name})[name]
-    except (DataError, KeyError) as error:
-        raise SchemaError("there is no such column beside the rows to split by", file=path, column=name) from error
-    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-    if array.null_count:
-        raise DataError("a null has no part to go to", file=path, row_group=row_group, column=name)
-    return array
+    path, sizes = dataset.files[file], dataset.rows_of_chunks(file, row_group)
+    if name is None:
+        yield from (None for _ in sizes)
+        return
+    pieces = passed_in_parts(path, row_group, {name: name}, sizes)
+    for _ in sizes:
+        try:
+            array = next(pieces)[name]
+        except (DataError, KeyError) as error:
+            raise SchemaError("there is no such column beside the rows to split by", file=path, column=name) from error
+        array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+        if array.null_count:
+            raise DataError("a null has no part to go to", file=path, row_group=row_group, column=name)
+        yield array
 
 
 # Along an order
@@ -171,27 +182,27 @@ def _along(dataset: Dataset, bounds: np.ndarray, name: str, memory: int) -> Choo
         raise MemoryBudgetError(
             f"the column {name!r} of {dataset.n_rows:,} rows needs {needed} while it is put in order"
         )
-    groups = dict.fromkeys(zip(dataset.chunks.file.tolist(), dataset.chunks.row_group.tolist(), strict=True))
-    values = np.sort(np.concatenate([_numbers(dataset, *place, name) for place in groups]))
+    def numbers(array: Any, path: str | None = None) -> np.ndarray:
+        return _numbers(array, name, path)
+
+    each = ((dataset.files[place[0]], array) for place in dataset.places() for array in _columns(dataset, *place, name))
+    values = np.sort(np.concatenate([numbers(array, path) for path, array in each]))
     places = np.minimum(np.rint(bounds * values.size).astype(np.int64), values.size - 1)
     cuts = values[places]
-    return lambda dataset, file, row_group, block: np.searchsorted(
-        cuts, _numbers(dataset, file, row_group, name), side="right"
-    )
+    return Choose(name, lambda _, column: np.searchsorted(cuts, numbers(column), side="right"))
 
 
-def _numbers(dataset: Dataset, file: int, row_group: int, name: str) -> np.ndarray:
+def _numbers(array: Any, name: str, path: str | None) -> np.ndarray:
     """A column's numbers, or times as numbers."""
     import pyarrow as pa
 
-    array = _column(dataset, file, row_group, name)
     if pa.types.is_temporal(array.type):
         wide = pa.types.is_date32(array.type) or pa.types.is_time32(array.type)
         array = array.cast(pa.int32()).cast(pa.int64()) if wide else array.cast(pa.int64())
     if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
-        raise SchemaError(f"numbers or times have an order, {array.type} is neither", file=dataset.files[file],
+        raise SchemaError(f"numbers or times have an order, {array.type} is neither", file=path,
                           column=name)  # fmt: skip
     numbers = shards.as_numpy(array)
     if numbers.dtype.kind == "f" and np.isnan(numbers).any():
-        raise DataError("NaN has no place in an order", file=dataset.files[file], row_group=row_group, column=name)
+        raise DataError("NaN has no place in an order", file=path, column=name)
     return numbers
