@@ -243,13 +243,17 @@ def traced(top: Path, tests: list[str], path: Path) -> list[dict[str, Any]]:
 
 
 def meeting(fault: Fault, notes: list[dict[str, Any]], seconds: float) -> list[dict[str, Any]]:
-    """The tests that execute the fault's line, one of each function first and quick ones first."""
+    """The tests that execute the fault's line, one of each function first and quick ones first; then those that may
+    execute it behind the lines that were noted."""
     hit = [n for n in notes if fault.line in n["lines"].get(fault.path, ())]
-    if fault.scope:  # the line may lie past those that were noted
-        met = {n["id"] for n in hit}
-        hit += [n for n in notes if n["id"] not in met and -fault.scope in n["lines"].get(fault.path, ())]
+    met = {n["id"] for n in hit}
+    late = [n for n in notes if n["id"] not in met and fault.scope and -fault.scope in n["lines"].get(fault.path, ())]
     if not hit and not fault.scope:  # on import
         hit = [n for n in notes if fault.path in n["lines"]] or notes
+    return quickest(hit, seconds) + quickest(late, seconds)
+
+
+def quickest(hit: list[dict[str, Any]], seconds: float) -> list[dict[str, Any]]:
     order, before = [], Counter[str]()
     for note in sorted(hit, key=lambda n: n["s"]):
         function = note["id"].split("[")[0]
