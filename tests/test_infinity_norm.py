@@ -541,3 +541,24 @@ def test_where_mistakes_are_left_both_reasons_are_named(algo):
     x, y = random_rows(200, 20, noise=2.0)
     (said,) = fit(x, y, algo=algo, epochs=2, progress=False).result_.warnings
     assert "more than 2 epochs are needed" in said and "or the rows are not separable" in said
+
+
+@pytest.mark.parametrize("p", [2.0, 3.5, 9.0])
+def test_the_slopes_along_a_search_are_the_derivatives_of_half_the_squared_norm(p):
+    """In units of the scale times the unit; features that z lacks count by their norm."""
+    rng, scale, unit = np.random.default_rng(0), 0.5, 2.0
+    u, z, rest = rng.standard_normal(5), rng.standard_normal(5), 0.7
+    length = np.array([p, scale, unit, 0.0, 0.0, 0.0])
+    places, values = np.zeros((6, 3), np.int64), np.zeros((6, 3))
+    places[:5, 2], values[:5, 2] = np.arange(5)[::-1], z
+
+    def half(s):
+        joined = (1 - s) * u[::-1] / unit + s * z / (scale * unit)
+        return 0.5 * (((1 - s) * rest) ** p + (np.abs(joined) ** p).sum()) ** (2 / p)
+
+    for s in (0.0, 0.3, 0.8):
+        norm, first, second = pn.slope(s, 5, rest, np.append(u, 9.0), length, places, values)
+        h = 1e-4
+        assert norm == pytest.approx(np.sqrt(2 * half(s)))
+        assert first == pytest.approx((half(s + h) - half(s - h)) / (2 * h), rel=1e-6)
+        assert second == pytest.approx((half(s + h) - 2 * half(s) + half(s - h)) / h**2, rel=1e-4)

@@ -223,3 +223,18 @@ def test_the_perceptron_with_dynamic_margin_ends_with_an_epoch_that_moves_nothin
     assert [r["updates"] == 0 for r in result.history] == [False] * (result.epochs - 1) + [True]
     further = fit(x, y, algo="pdm", bias=None, epochs=1, init=model, progress=False)
     assert further.result_.mistakes == 0
+
+
+@every_romma
+def test_romma_measures_its_weights_anew_where_roundings_have_grown_or_the_scale_has(case):
+    """The scale goes into the weights and ||w||^2 is theirs; what is learned is the same."""
+    w, x, y = np.array([0.5, -2.0, 0.25]), np.array([1.0, 3.0, -1.0], np.float32), 1
+    plain, _ = after(case, w, x, y)
+    for growth, scale in ((1e6, 1.0), (1.0, 2.0**40), (1.0, 2.0**-40)):
+        shared = case.state(3, 1)[0]
+        shared.weights[:3], shared.square[0] = w / scale, w @ w
+        shared.growth[0], shared.scale[0] = growth, scale
+        counts = learn(case, block_of(sp.csr_matrix(x[None]), [y]), 3, None, (shared, ()))[2]
+        assert counts.updates == 1 and shared.scale[0] == 1.0 == shared.growth[0]
+        np.testing.assert_allclose(shared.weights[:3], plain, rtol=1e-12)
+        assert shared.square[0] == pytest.approx(plain @ plain, rel=1e-12)

@@ -163,3 +163,58 @@ def test_a_part_of_an_epoch_takes_about_half_a_minute():
     assert module._segments(source, 3, 1) == 30
     assert module._segments(source, 10, 50) == 20  # no more than a group has chunks
     assert module._segments(SimpleNamespace(nnz=1, n_chunks=0), 1, 1) == 1
+
+
+def test_a_budget_of_the_least_to_the_byte_is_not_refused():
+    problems = problems_of("pa1")
+    sizes = Sizes(LARGE, problems, "float64", [(0, 400)], False, module._segments(LARGE, 1, 1))
+    _, least, _ = module._least(sizes, 10**12, True, 0, 1.0)
+    assert not plan_of(LARGE, problems, least).resident
+    with pytest.raises(MemoryBudgetError, match="would do"):
+        plan_of(LARGE, problems, least - 1)
+
+
+def test_a_block_is_gone_over_as_often_as_its_schedule_or_the_user_says():
+    memory = 5 * 10**8
+    assert plan_of(LARGE, problems_of(), memory).block_rounds == 0
+    for schedule in ("fixed", "selective", "cached"):
+        plan = plan_of(LARGE, problems_of(schedule=schedule), memory)
+        assert plan.block_rounds == module.BLOCK_ROUNDS[schedule] > 0 and plan.schedule == schedule
+        assert plan_of(LARGE, problems_of(schedule=schedule, inner_rounds=7), memory).block_rounds == 7
+
+
+def test_certificates_are_made_apart_from_learning_for_one_problem_of_one_group_alone():
+    def apart(problems, groups=1, schedule="auto", has_set=True):
+        return Sizes(LARGE, problems, "float64", group_edges(LARGE.chunks.nnz, groups), False, 1).proves_apart(
+            has_set, schedule
+        )
+
+    assert apart(problems_of())
+    assert not apart(problems_of(classes=3)) and not apart(problems_of(), groups=2)
+    assert not apart(problems_of(), schedule="fixed") and not apart(problems_of(), has_set=False)
+
+
+def test_free_rows_have_room_for_an_eighth_of_all_and_no_more_than_the_budget_has_left():
+    def room(resident, rows, memory, set_rows=0, climbs=True):
+        sizes = SimpleNamespace(group_rows=rows, fields=2, at_once=1, climbs=climbs, climbing=lambda has_set: 1000)
+        parts = {"state": 5000}
+        found = module._room_to_climb(sizes, parts, memory, dict(resident=resident, set_rows=set_rows))
+        assert (parts.get("conjugate gradients") == found * module.BYTES_A_ROW + 1000) == (found > 0)
+        return found
+
+    assert room(True, 10**7, 10**12) == 2 * 10**7 // 8
+    assert room(True, 500_000, 10**12) == module.CLIMB_ROWS and room(True, 30, 10**12) == 60
+    assert room(False, 10**7, 10**12, set_rows=777) == 777 and room(False, 10**7, 10**12) == 0
+    assert room(True, 30, 10**12, climbs=False) == 0
+    enough = 5000 + module.SLACK_BYTES + 60 * module.BYTES_A_ROW + 1000
+    assert room(True, 30, enough) == 60 and room(True, 30, enough - 1) == 0
+
+
+def test_touched_places_share_what_is_left_with_the_best_state_that_is_kept():
+    wide = Pretended(40, 5000, 30, 10**7)
+    wide.classes = np.arange(3000)
+    problems = make_problems(wide.classes, np.ones(3000), resolve("pa1_mc", None, None, None, {}))
+    shape = dict(dtype="float64", groups=1, in_memory=False, reads=5)
+    once = module._places(wide, problems, 10**9, shape)
+    kept = module._places(wide, problems, 10**9, {**shape, "keeps_best": True})
+    assert 0.6 * once < kept < 0.75 * once  # one state more beside the state itself and the answer's two

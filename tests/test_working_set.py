@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from making import block_of, dense, random_rows
 
 from bigclf.block import rows_of
-from bigclf.data.working_set import KEEP, LEAST_KEPT, TIE, WorkingSet, bytes_of, find_cut
+from bigclf.data.working_set import KEEP, LEAST_KEPT, TIE, Members, WorkingSet, bytes_of, find_cut
 from bigclf.jit import move
 
 D = 20
@@ -271,3 +271,16 @@ def test_a_set_that_was_cleared_takes_the_same_rows_again():
     held.threshold = -np.inf
     held.admit(block, np.arange(40), scores)
     same_rows(held.block(), block, np.arange(40))
+
+
+def test_the_members_of_a_set_that_nobody_has_entered_are_those_of_a_fresh_one():
+    block, scores = rows_and_scores()
+    fresh, again = set_of(30, block.nnz), set_of(30, block.nnz)
+    for none, found in zip(Members.none(), fresh.members(), strict=True):
+        assert none.tolist() == found.tolist() and none.dtype == found.dtype
+    again.expect(Members.none())
+    assert again.n_rows == 0 and again.threshold == -np.inf and again.compacted.tolist() == [0, 0]
+    again.fill(block)
+    again.admit(block, np.arange(100), scores)
+    fresh.admit(block, np.arange(100), scores)
+    assert again.block().ids.tolist() == fresh.block().ids.tolist()
