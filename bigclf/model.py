@@ -21,14 +21,31 @@ from typing import Any
 import numpy as np
 
 from bigclf.block import Block, alike, as_unsigned, rows_of, writable
+from bigclf.calibration import METHODS as CALIBRATIONS
 from bigclf.calibration import Calibration
 from bigclf.data import files
 from bigclf.data.features.finish import Finisher, checked, is_columns
 from bigclf.data.features.spec import parse
 from bigclf.data.features.values import is_table
+from bigclf.data.json_fields import (
+    FLAG,
+    TABLE,
+    TEXTS,
+    Field,
+    FieldError,
+    check_features,
+    check_fields,
+    check_relations,
+    number,
+    optional,
+    or_none,
+    text,
+    whole,
+)
 from bigclf.data.shards import sealed, unsealed
-from bigclf.errors import DataError, ModelFormatError
+from bigclf.errors import DataError, ModelFormatError, SchemaError
 from bigclf.jit import dot, entry, kernel
+from bigclf.losses import REGRESSION
 from bigclf.methods import voted_perceptron
 
 FORMAT, VERSION = "bigclf-model", 5
@@ -133,6 +150,24 @@ class Model:
             raise ValueError("the classes must ascend and differ")
         if not all_finite(self.coef_, self.intercept_):
             raise ValueError("a weight is NaN or infinite")
+
+    def _check_state(self) -> None:
+        """ValueError where what a file says of the method or of columns is not what its arrays are of."""
+        votes = {f"{k}.{name}" for k in range(self.intercept_.size) for name in voted_perceptron.Shared._fields}
+        name, state = self.method.get("name"), set(self.state)
+        check_relations([
+            (name != "voted_perceptron" or not state or votes <= state, "method.name", "that of the state beside it"),
+            (name == "voted_perceptron" or not votes <= state, "method.name", "voted_perceptron, whose state it has"),
+            (is_columns(self.features) or not self.learned, "features.kind", "columns, of which it has learned"),
+        ])  # fmt: skip
+        voted_bias = name == "voted_perceptron" and self.method.get("bias") is None
+        names = self.features.get("names")
+        check_relations([
+            (not voted_bias or not self.intercept_.any(), "method.bias", "feature, where the bias is not 0"),
+            (not isinstance(names, list) or len(names) == self.n_features, "features.names", "one for each feature"),
+        ])  # fmt: skip
+        if self.learned:
+            self.finisher.check()
 
     @property
     def n_features(self) -> int:
@@ -620,6 +655,7 @@ class Model:
             if header["checksums"].get(name) != _checksum(tensors[name]):
                 raise ModelFormatError(f"damaged: the checksum of tensor {name!r} does not match; copy the file again")
         try:
+            _check_header(header)
             classes = None if header["classes"] is None else _stored_classes(header["classes"])
             rest = (header["features"], header["method"], header["certificate"], header["facts"])
             state, learned = (
@@ -635,8 +671,9 @@ class Model:
                 values, ends = (tensors[CALIBRATION + name] for name in ("values", "ends"))
                 model.calibration = Calibration(kept["method"], values, ends, kept["facts"])
                 model.calibration.check(model.intercept_.size)
+            model._check_state()
             return model
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, SchemaError) as error:
             raise ModelFormatError(f"not a usable model: {error}") from None
 
     def __repr__(self) -> str:
@@ -786,12 +823,11 @@ def _as_stored(classes: np.ndarray) -> dict[str, Any]:
 
 
 def _stored_classes(stored: dict[str, Any]) -> np.ndarray:
+    check_fields(stored, {"type": text(), "values": Field(lambda value: isinstance(value, list), "a list")}, "classes")
     kind, values = stored["type"], stored["values"]
-    if not isinstance(values, list) or not isinstance(kind, str) or not _TYPE_NAME.fullmatch(kind):
-        raise ValueError(f"classes of type {kind!r}")
-    expected = str if kind[0] in "<o" else bool if kind == "bool" else (int, float)
-    if not all(isinstance(value, expected) for value in values):
-        raise ValueError(f"a class is not of type {kind}")
+    check_relations([(_TYPE_NAME.fullmatch(kind) is not None, "classes.type", "that of ints, floats, bools or texts")])
+    expected = {str} if kind[0] in "<o" else {bool} if kind == "bool" else {int, float} if kind[0] == "f" else {int}
+    check_relations([({type(value) for value in values} <= expected, "classes.values", f"of the type {kind}")])
     if kind[0] == "<":  # its width comes from the values: the header cannot ask for more memory than it holds
         return np.array(values, dtype=str)
     return np.array(values, dtype=kind)
@@ -801,7 +837,7 @@ def _stored_columns(told: Any) -> dict[str, Any]:
     """Names of columns by role; ValueError where they are none."""
     roles = ("label", "weight", "features", "indices", "values")
     if not isinstance(told, dict) or not all(role in roles and _are_names(name) for role, name in told.items()):
-        raise ValueError("columns that are not names of columns")
+        raise ValueError(f"field 'columns' must be names of columns by {', '.join(roles)}")
     return told
 
 
@@ -936,7 +972,7 @@ def _product(shape: tuple[int, ...]) -> int:
 def _header(metadata: dict[str, str]) -> dict[str, Any]:
     try:
         header = json.loads(metadata["bigclf"])
-        known = header["format"] == FORMAT and isinstance(header["checksums"], dict)
+        known = header["format"] == FORMAT and "checksums" in header
     except (KeyError, TypeError, ValueError, RecursionError):
         known = False
     if not known:
@@ -947,9 +983,59 @@ def _header(metadata: dict[str, str]) -> dict[str, Any]:
             "upgrade bigclf to use it"
         )
     try:
-        return unsealed(metadata["bigclf"])
+        header = unsealed(metadata["bigclf"])
     except ValueError as error:
         raise ModelFormatError(f"damaged: of the header, {error}; copy the file again") from None
+    try:
+        check_fields(header, {"checksums": TABLE})
+    except FieldError as error:
+        raise ModelFormatError(f"not a usable model: {error}") from None
+    return header
+
+
+CERTIFICATE = {"primal": number(infinite=True), "dual": number(infinite=True), "gap": number(infinite=True)}
+HEADER = {
+    "classes": or_none(TABLE),
+    "features": TABLE,
+    "method": TABLE,
+    "certificate": or_none(TABLE),
+    "facts": TABLE,
+    "columns": optional(TABLE),
+    "calibration": optional(TABLE),
+}
+METHOD = {
+    "name": optional(or_none(text())),
+    "loss": optional(or_none(text())),
+    "multiclass": optional(or_none(text("multinomial"))),
+    "bias": optional(or_none(text("feature", "unregularized", "none"))),
+}
+FACTS = {
+    **{name: optional(or_none(whole())) for name in ("n_rows", "nnz", "epochs", "best_epoch", "seed", "bytes_read")},
+    **{name: optional(or_none(TABLE)) for name in ("plan", "memory", "progressive", "limits", "origin", "held_out")},
+    **{name: optional(or_none(text())) for name in ("stopped", "run", "data", "version")},
+    **{name: optional(or_none(FLAG)) for name in ("converged", "repeatable")},
+    **{name: optional(or_none(number())) for name in ("tol", "seconds")},
+    "reads": optional(or_none(number(0))),
+    "warnings": optional(TEXTS),
+}
+
+
+def _check_header(header: Mapping[str, Any]) -> None:
+    """Check the fields of a model's header; FieldError or SchemaError names the first that is wrong."""
+    check_fields(header, HEADER)
+    check_features(header["features"])
+    if is_columns(header["features"]):
+        parse(header["features"])
+    check_fields(header["method"], METHOD, "method")
+    check_fields(header["facts"], FACTS, "facts")
+    loss = header["method"].get("loss", "")
+    number_loss = loss in REGRESSION or (loss == "" and header["version"] > 1)
+    check_relations([(header["classes"] is not None or number_loss, "classes", "a table, of a method for classes"),
+                     (header["classes"] is None or loss not in REGRESSION, "classes", f"null with the loss {loss}")])
+    if header["certificate"] is not None:
+        check_fields(header["certificate"], CERTIFICATE, "certificate")
+    if "calibration" in header:
+        check_fields(header["calibration"], {"method": text(*CALIBRATIONS), "facts": TABLE}, "calibration")
 
 
 def _checksum(tensor: np.ndarray) -> str:

@@ -27,6 +27,8 @@ from bigclf.data.facts import (
     Lengths,
     Line,
     check_alike,
+    check_chunks,
+    check_manifest,
     chunk_table,
     cut_lines,
     gather,
@@ -41,6 +43,7 @@ from bigclf.data.facts import (
     without,
 )
 from bigclf.data.features.finish import is_columns, load
+from bigclf.data.json_fields import check_fields, check_relations, whole
 from bigclf.data.pages import Scratch
 from bigclf.data.shards import (
     BUFFER_BYTES,
@@ -68,6 +71,7 @@ TARGET_NNZ = 500_000
 MOST_MARKS = 1000  # files
 MOST_NAMED = 10  # columns in a warning
 RELEASE_EVERY = 16  # parts after which Arrow gives back what it no longer needs
+COMPARED = 16  # shards; of so many the footers are compared with the manifest beside them
 KEPT_OPEN = 4  # files, by each thread that decodes
 LARGE_PARTS = 4  # of ``PART_BYTES``: larger row groups are decoded in parts
 GATHER_FACTOR = 5  # decoded pages, Arrow's arrays and ours, times a row group's decompressed bytes
@@ -415,25 +419,55 @@ class Dataset:
         for directory, prefix in self._places():
             try:
                 manifest = shards.unsealed(files.read_text(files.join(directory, prefix + MANIFEST)))
-                known = manifest["version"] in (MANIFEST_VERSION, REAL_MANIFEST_VERSION)
+                check_fields(manifest, {"version": whole(1)})
+                if manifest["version"] > REAL_MANIFEST_VERSION:
+                    continue
+                check_manifest(manifest)
                 told = not manifest["weighted"] or "zero_weight" in manifest  # older ones did not always say
-                if not known or not told or not self._matches(manifest["files"]):
+                if not told or not self._matches(manifest["files"]):
                     continue
                 table = shards.read_table(files.join(directory, prefix + CHUNK_TABLE), list(Chunks._fields))
                 chunks = Chunks(*(table[name] for name in Chunks._fields))
+                check_chunks(manifest, chunks)
                 zero_weight = np.zeros((chunks.rows.size, 2), np.int64)
                 for chunk, *counts in manifest["zero_weight"] if manifest["weighted"] else ():
                     zero_weight[chunk] = counts
-                if table_digest(chunks) == manifest["chunks"]:
-                    facts, layout = Facts.from_json(manifest), Layout.from_json(manifest["layout"])
-                    conversion = manifest.get("conversion")
-                    return Known(facts, layout, manifest["features"], chunks, zero_weight, conversion)
+                facts, layout = Facts.from_json(manifest), Layout.from_json(manifest["layout"])
+                known = Known(facts, layout, manifest["features"], chunks, zero_weight, manifest.get("conversion"))
+                self._compare(known)
+                return known
             except (OSError, ValueError, KeyError, TypeError, DataError) as error:
                 if files.exists(files.join(directory, prefix + MANIFEST)):  # damaged, not missing
                     found = self._damaged_in_cache if prefix else self.damaged
                     found.append(f"{directory}: manifest or chunk table is damaged ({error}); what they say "
                                  "was taken from the files themselves")  # fmt: skip
         return None
+
+    def _compare(self, known: Known) -> None:
+        """Compare a manifest with what few files say of themselves, of others with the first one's columns.
+
+        Raises
+        ------
+        FieldError : naming the field that differs.
+        """
+        few = self.files if len(self.files) <= COMPARED else self.files[:1]
+        read = functools.partial(read_header, columns=self.columns, need_labels=self._need_labels)
+        headers = in_threads(read, few)
+        if headers[0].footer is None:
+            check_relations([(known.layout == headers[0].layout, "layout", "the columns that the first file has")])
+        elif len(few) == len(self.files):
+            total = Facts()
+            for header in headers:
+                total.add(header.facts())
+            check_relations(known.facts.agrees(total))
+            layout = next((h.layout for h in headers if h.layout.values), headers[0].layout)
+            check_relations([(known.layout == layout, "layout", "that of the shards"),
+                             (known.features == headers[0].features, "features", "those of the shards")])  # fmt: skip
+            if all(header.knows_chunks for header in headers):
+                chunks, zeros = chunk_table(header.chunk_lines() for header in headers)
+                same = np.array_equal(zeros, known.zero_weight)
+                check_relations([(table_digest(chunks) == table_digest(known.chunks), "chunks", "those of the shards"),
+                                 (same, "zero_weight", "what the shards say")])  # fmt: skip
 
     def _places(self) -> Iterator[tuple[str, str]]:
         directories = {files.parent_directory(path) for path in self.files}

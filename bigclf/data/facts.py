@@ -20,6 +20,23 @@ import numpy as np
 from bigclf.block import one_value_a_row
 from bigclf.data import shards
 from bigclf.data.footer import Footer, Group
+from bigclf.data.json_fields import (
+    FLAG,
+    TABLE,
+    check_facts,
+    check_features,
+    check_fields,
+    check_relations,
+    either,
+    list_of,
+    number,
+    optional,
+    or_none,
+    table_of,
+    text,
+    tuple_of,
+    whole,
+)
 from bigclf.data.shards import Layout, Rows
 from bigclf.errors import DataError, MemoryBudgetError, SchemaError
 from bigclf.losses import REGRESSION
@@ -116,12 +133,66 @@ class Facts:
             "class_counts": [self.counts[c] for c in classes],
         }
 
+    def agrees(self, other: Facts) -> Iterator[tuple[bool, str, str]]:
+        """Field by field whether ``other``, what the files say, is the same (for ``check_relations``)."""
+        for field in dataclasses.fields(self):
+            mine, its = getattr(self, field.name), getattr(other, field.name)
+            same = math.isclose(mine, its, rel_tol=1e-9) if field.name == "weight_sum" else mine == its
+            name = "class_counts" if field.name == "counts" else field.name
+            yield same, name, "what the shards say" + ("" if name == "class_counts" else f": {its}")
+
     @staticmethod
     def from_json(facts: Mapping[str, Any]) -> Facts:
         told = {"row_constant": facts["binary"], **facts}  # older ones do not say
         known = {f.name: told[f.name] for f in dataclasses.fields(Facts) if f.name not in ("counts", "label_range")}
         counts = Counter(dict(zip(facts["classes"], facts["class_counts"], strict=True)))
         return Facts(**known, counts=counts, label_range=_span_of(facts))
+
+
+NAMES = list_of(text())
+LAYOUT = (or_none(text()), or_none(either(text(), NAMES)), or_none(text()), or_none(text()), or_none(text()), NAMES)
+CONVERSION = {"sources": optional(NAMES), "part": optional(or_none(tuple_of(number(0), FLAG))),
+              "warnings": optional(NAMES), "report": optional(TABLE)}  # fmt: skip
+MANIFEST = {
+    "files": list_of(table_of({"name": text(), "size": whole(), "footer": text()}, "tables of name, size and footer")),
+    "features": TABLE,
+    "layout": either(tuple_of(*LAYOUT[:-1]), tuple_of(*LAYOUT)),
+    "chunks": text(),
+    "weighted": FLAG,
+    "zero_weight": optional(list_of(tuple_of(whole(), whole(1), whole()))),
+    "label_dtype": text("", "bool", "str", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
+                        "float16", "float32", "float64"),
+    "index_width": either(whole(4, 4), whole(8, 8)),
+}  # fmt: skip
+
+
+def check_manifest(told: Any) -> None:
+    """Check every field of a manifest; FieldError names the first that is wrong."""
+    check_facts(told, MANIFEST)
+    check_features(told["features"])
+    if "conversion" in told:
+        check_fields(told["conversion"], CONVERSION, "conversion")
+    kinds, dtype = {type(label).__name__ for label in told["classes"]}, told["label_dtype"].rstrip("0123456789")
+    check_relations([
+        (kinds <= {dtype.removeprefix("u")}, "classes", f"labels of the type {told['label_dtype'] or 'none'}"),
+        (told["weighted"] or told["weight_sum"] == told["n_rows"], "weight_sum", "n_rows where rows have no weights"),
+        (told["index_width"] == 8 or told["n_features"] <= 2**32, "index_width", "8 for so many features"),
+        (told["weighted"] == (told["layout"][3] is not None), "weighted", "true where layout has a column of weights"),
+    ])  # fmt: skip
+
+
+def check_chunks(told: Mapping[str, Any], chunks: Chunks) -> None:
+    """Check what a manifest says against its chunk table; FieldError names the field that is wrong."""
+    check_relations([(table_digest(chunks) == told["chunks"], "chunks", "the digest of the chunk table")])
+    rows, n = chunks.rows, chunks.rows.size
+    zeros = np.array(told.get("zero_weight", []), np.int64).reshape(-1, 3)
+    there = bool((zeros[:, 0] < n).all())
+    check_relations([
+        (int(rows.sum()) == told["n_rows"], "n_rows", f"{rows.sum():,}, as in the chunk table"),
+        (int(chunks.nnz.sum()) == told["nnz"], "nnz", f"{chunks.nnz.sum():,}, as in the chunk table"),
+        (there and bool((zeros[:, 1] <= rows[zeros[:, 0]]).all()), "zero_weight", "at most the rows of each chunk"),
+        (there and bool((zeros[:, 2] <= chunks.nnz[zeros[:, 0]]).all()), "zero_weight", "at most their entries"),
+    ])  # fmt: skip
 
 
 class Distinct:
@@ -231,6 +302,8 @@ def read_header(path: str, columns: Mapping[str, str], need_labels: bool) -> Hea
         schema = file.schema_arrow
     layout = shards.find_layout(schema, columns, path, need_labels)
     types = shards.check_types(schema, layout, path)
+    if footer is not None:
+        _check_labels(footer, types, path)
     rows = [group.n_rows for group in claims.groups]
     nnz = [_entries_claimed(group, layout) for group in claims.groups]
     sizes = [group.n_bytes for group in claims.groups]
@@ -243,6 +316,14 @@ def _entries_claimed(group: Group, layout: Layout) -> int:
         return group.n_rows * len(layout.values)
     names = [name.partition(".")[0] for name in (layout.indices, layout.values) if name is not None]
     return max((c.n_values for c in group.columns if c.name.partition(".")[0] in names), default=0)
+
+
+def _check_labels(told: Mapping[str, Any], types: Mapping[str, str], path: str) -> None:
+    """Refuse a footer whose classes are of another kind than the column of labels."""
+    kinds = {type(label).__name__ for label in told["classes"]}
+    if not kinds <= {types.get("label")}:
+        raise DataError(f"the facts in the footer are damaged (field 'classes' must be labels of the type "
+                        f"{types.get('label')}); copy the file again", file=path)  # fmt: skip
 
 
 def index_width_of(path: str, columns: Mapping[str, str]) -> int:

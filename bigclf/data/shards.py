@@ -20,6 +20,19 @@ import numpy as np
 from bigclf.block import as_unsigned, check_rows, one_value_a_row, writable
 from bigclf.data import files, pages, vectors
 from bigclf.data.footer import Footer, check, parse
+from bigclf.data.json_fields import (
+    FLAG,
+    TABLE,
+    check_facts,
+    check_features,
+    check_fields,
+    check_relations,
+    list_of,
+    optional,
+    text,
+    tuple_of,
+    whole,
+)
 from bigclf.errors import BigclfError, DataError, SchemaError
 from bigclf.version import __version__
 
@@ -667,19 +680,51 @@ def read_facts(footer: Footer, path: str) -> dict[str, Any] | None:
     ------
     DataError : if it is damaged, contradicts the file or is of a newer format.
     """
-    text = footer.pairs.get(KEY)
-    if text is None:
+    said = footer.pairs.get(KEY)
+    if said is None:
         return None
     try:
-        facts = unsealed(text)
+        facts = unsealed(said)
+        check_fields(facts, {"version": whole(1)})
+        if facts["version"] > FORMAT_VERSION:
+            raise DataError(f"written in shard format {facts['version']}, this program reads up to {FORMAT_VERSION}; "
+                            "install a newer bigclf", file=path)  # fmt: skip
+        check_facts(facts, FOOTER)
+        check_features(facts["features"])
+        check_relations(_agreeing(facts, footer))
     except ValueError as error:
         raise DataError(f"the facts in the footer are damaged ({error}); copy the file again", file=path) from None
-    if facts["version"] > FORMAT_VERSION:
-        raise DataError(f"written in shard format {facts['version']}, this program reads up to {FORMAT_VERSION}; "
-                        "install a newer bigclf", file=path)  # fmt: skip
-    if facts["n_rows"] != footer.n_rows or len(facts["chunks"]) != len(footer.groups):
-        raise DataError("the facts in the footer contradict the file; copy the file again", file=path)
     return facts
+
+
+FOOTER = {
+    "writer": text(),
+    "sorted": FLAG,
+    "features": TABLE,
+    "chunks": list_of(whole()),
+    "zero_weight": optional(list_of(tuple_of(whole(), whole()))),
+    "content": text(),
+}
+
+
+def _agreeing(facts: Mapping[str, Any], footer: Footer) -> Iterator[tuple[bool, str, str]]:
+    """What the facts in a footer say that the file itself says too."""
+    yield facts["n_rows"] == footer.n_rows, "n_rows", f"{footer.n_rows:,}, as the file has"
+    yield len(facts["chunks"]) == len(footer.groups), "chunks", f"of length {len(footer.groups):,}, as the row groups"
+    yield sum(facts["chunks"]) == facts["nnz"], "nnz", "the sum of chunks"
+    columns = {column.name.partition(".")[0] for group in footer.groups for column in group.columns}
+    if columns:
+        yield facts["binary"] == ("values" not in columns), "binary", "true where there is no column of values"
+        weighted = "weight" in columns
+        yield weighted or facts["weight_sum"] == facts["n_rows"], "weight_sum", "n_rows where rows have no weights"
+        yield weighted or "zero_weight" not in facts, "zero_weight", "left out where rows have no weights"
+    for group, nnz in zip(footer.groups, facts["chunks"], strict=True):
+        held = next((column.n_values for column in group.columns if column.name.startswith("indices.")), nnz)
+        yield nnz <= held <= nnz + group.n_rows, "chunks", "the entries of each row group"  # an empty row counts there
+    zeros = facts.get("zero_weight", [(0, 0)] * len(footer.groups))
+    yield len(zeros) == len(footer.groups), "zero_weight", f"of length {len(footer.groups):,}, as the row groups"
+    for group, nnz, (rows, entries) in zip(footer.groups, facts["chunks"], zeros, strict=True):
+        yield rows <= group.n_rows and entries <= nnz, "zero_weight", "at most rows and entries of each row group"
 
 
 def sealed(facts: Mapping[str, Any], indent: int | None = None) -> bytes:

@@ -26,6 +26,8 @@ import numpy as np
 from bigclf.data import files, shards
 from bigclf.data.convert import pieces
 from bigclf.data.convert.pieces import BOM, Source, Task
+from bigclf.data.json_fields import FLAG, Field, FieldError, check_fields, optional, whole
+from bigclf.data.json_fields import text as some_text
 from bigclf.errors import DataError, SchemaError
 
 if TYPE_CHECKING:
@@ -82,6 +84,18 @@ class Reading:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in kept.items()}
 
 
+NAMED = Field(lambda value: isinstance(value, list | tuple) and all(isinstance(name, str | int) for name in value),
+              "a list of names")  # fmt: skip
+READER = {
+    **{name: optional(some_text()) for name in ("format", "separator", "quote", "decimal", "encoding", "label_from")},
+    "header": optional(FLAG),
+    "multiline": optional(FLAG),
+    "names": optional(NAMED),
+    "between": optional(NAMED._replace(expected="a list of two texts")),
+    "skip_lines": optional(whole(0, 2**31)),
+}
+
+
 def reading(told: Mapping[str, Any]) -> Reading:
     """Options of a reader, checked.
 
@@ -93,6 +107,10 @@ def reading(told: Mapping[str, Any]) -> Reading:
     if unknown := sorted(set(told) - fields):
         raise SchemaError(f"unknown option {unknown[0]!r} of the reader; it has {', '.join(sorted(fields))}")
     told = {name: value for name, value in told.items() if value is not None}
+    try:
+        check_fields(told, READER)
+    except FieldError as error:
+        raise SchemaError(f"of the reader, {error}") from None
     form = told.get("format", "csv")
     if form not in FORMATS:
         raise SchemaError(f"format must be one of {', '.join(FORMATS)}, not {form!r}")
@@ -108,8 +126,6 @@ def reading(told: Mapping[str, Any]) -> Reading:
         raise SchemaError("between must be the mark before and the mark after a text")
     if made.label_from not in ("directory", "file"):
         raise SchemaError(f"label_from must be directory or file, not {made.label_from!r}")
-    if type(made.skip_lines) is not int or made.skip_lines < 0:
-        raise SchemaError(f"skip_lines must be a whole number from 0, not {made.skip_lines!r}")
     if made.skip_lines and form not in ("csv", "tsv"):
         raise SchemaError(f"skip_lines has no effect with format {form}: it has one with csv, tsv")
     if made.decimal not in (".", ","):

@@ -24,6 +24,7 @@ from bigclf.data.features.extract import Extracted
 from bigclf.data.features.hashing import LEAST_H, fold, hash_names, index_of, sign_of
 from bigclf.data.features.spec import DATE_PARTS, Categorical, Date, Numeric, Spec, Text, parse, with_format
 from bigclf.data.features.tally import Tally, estimate, packed
+from bigclf.data.json_fields import check_relations
 from bigclf.errors import DataError, MemoryBudgetError, SchemaError
 from bigclf.jit import kernel
 
@@ -224,6 +225,14 @@ class Finisher:
         ]  # fmt: skip
         self._idf, self._idf_at = dense_idf(spec, learned)
         self._options = options
+
+    def check(self) -> None:
+        """FieldError where the spec and what was learned are not of the same terms."""
+        told, counts = self.learned, self.learned.counts
+        check_relations([
+            (len(self.spec.terms) == told.kind.size, "features.features", f"the {told.kind.size:,} terms learned of"),
+            (counts.shape == (4,), "features.learned", "that of the arrays beside it"),
+        ])  # fmt: skip
 
     def __call__(self, indptr: np.ndarray, codes: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]:
         """indptr int64 [m+1], indices uint32, values float32 (or [0] where all are 1) of raw rows."""

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bigclf.data.json_fields import number, whole
 from bigclf.errors import SchemaError
 from bigclf.units import near
 
@@ -25,6 +26,8 @@ VERSION = 1
 KIND = "columns"
 MISSING_VALUES = ("", "?", "#N/A", "#NA", "-NaN", "-nan", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan",
                   "null")  # fmt: skip
+TEXT_OPTIONS = ("strip", "format", "prefix")
+MOST = 2**31  # bins, categories or names
 MAX_BITS = 30  # a signed hash of 32 bits has 31 to choose from
 DATE_PARTS = {"time": 0, "year": 0, "month": 12, "day": 31, "weekday": 7, "hour": 24}  # places; 0: a number
 # Options of the command line that are said by features= in Python
@@ -265,7 +268,7 @@ def _parsed(told: Any) -> Spec:
     told = {key: value for key, value in told.items() if key not in ("learned", "notes")}  # notes: of a proposal
     if told.pop("kind", KIND) != KIND:
         raise _Refused("these features were not made from columns", "kind")
-    if not isinstance(version := told.pop("version", VERSION), int) or version > VERSION:
+    if type(version := told.pop("version", VERSION)) is not int or not 1 <= version <= VERSION:
         reason = f"written in version {version!r} of specs, this program reads up to {VERSION}; install a newer bigclf"
         raise _Refused(reason, "version")
     known = {f.name for f in dataclasses.fields(Spec)} - {"terms"} | {"features"}
@@ -277,8 +280,10 @@ def _parsed(told: Any) -> Spec:
     given = {name: value for name, value in told.items() if value is not None}
     if "label" in given:
         given["label"] = _label(given["label"])
+    if "weight" in given:
+        given["weight"] = _column(given["weight"], "weight", "weight")
     if "missing_values" in given:
-        given["missing_values"] = tuple(map(str, _listed(given["missing_values"])))
+        given["missing_values"] = _texts(given["missing_values"], "missing_values", "missing_values")
     spec = Spec(terms=terms, **given)
     _check(spec)
     return spec
@@ -305,10 +310,17 @@ def _label(told: Any) -> Label:
         raise _Refused("label needs the name of its column: {column: NAME}", "label")
     told["column"] = _column(told["column"], "label", "label")
     if "one_of" in told:
-        told["one_of"] = tuple(map(str, _listed(told["one_of"])))
-    if type(told.get("above")) not in (int, float, type(None)):
+        told["one_of"] = _texts(told["one_of"], "label: one_of", "label", "one_of")
+    if told.get("above") is not None and not number().takes(told["above"]):
         raise _Refused(f"label: above must be a number, not {told['above']!r}", "label", "above")
     return _made(Label, told, "label", "label")
+
+
+def _texts(told: Any, place: str, *keys: str | int) -> tuple[str, ...]:
+    """A value or several as texts."""
+    if wrong := [one for one in _listed(told) if isinstance(one, list | tuple | Mapping)]:
+        raise _Refused(f"{place} must be a list of texts; {wrong[0]!r} is none", *keys)
+    return tuple(map(str, _listed(told)))
 
 
 def _column(name: Any, place: str, *keys: str | int) -> str:
@@ -384,8 +396,10 @@ def _must_be(kind: type, name: str, value: Any, default: Any) -> str | None:
     if isinstance(default, bool):
         return None if isinstance(value, bool) else "true or false"
     least = 2 if name == "bins" else 0
-    if isinstance(default, int) and (type(value) is not int or value < least):
+    if isinstance(default, int) and not whole(least, MOST).takes(value):
         return f"a whole number from {least}"
+    if name in TEXT_OPTIONS and not (value is None and default is None) and not isinstance(value, str):
+        return "a text"
     return None
 
 
@@ -404,6 +418,10 @@ def _check(spec: Spec) -> None:
     bits = spec.hash_bits
     if bits is not None and (type(bits) is not int or not 1 <= bits <= MAX_BITS):
         raise _Refused(f"hash_bits must be a whole number from 1 to {MAX_BITS}, not {bits!r}", "hash_bits")
+    if not isinstance(spec.signed, bool):
+        raise _Refused(f"signed must be true or false, not {spec.signed!r}", "signed")
+    if not whole(0, MOST).takes(spec.names):
+        raise _Refused(f"names must be a whole number from 0, not {spec.names!r}", "names")
     if not isinstance(spec.reader, Mapping):
         raise _Refused(f"reader must be a table of options, not {spec.reader!r}", "reader")
     if len(spec.terms) >= 2**16:
