@@ -200,7 +200,10 @@ def answers(model, rows):
     return said + ([model.predict_proba(rows).tolist()] if model.calibration else [])
 
 
-@pytest.mark.parametrize("kind", MODELS)
+SLOW = dict.fromkeys(("votes", "columns"), pytest.mark.long)  # their kernels are compiled here
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=SLOW.get(kind, ())) for kind in MODELS])
 def test_every_field_of_a_model_is_checked(tmp_path, kind):
     """Whatever stands there, with its checksum: an error that names it, or a model that answers as before."""
     model, rows = MODELS[kind](tmp_path)
