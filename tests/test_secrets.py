@@ -16,7 +16,7 @@ from rich.table import Table
 from bigclf.cli import COMMANDS, main, terminal
 from bigclf.errors import BigclfError
 from bigclf.progress import console
-from bigclf.texts import ON_STDERR, ON_STDOUT, Guarded, in_json, mask_chain, masked
+from bigclf.texts import ON_STDERR, ON_STDOUT, Guarded, guard_logs, in_json, mask_chain, masked
 
 
 def test_a_password_is_masked_where_a_library_repeats_it_without_its_url():
@@ -208,3 +208,74 @@ def test_brackets_and_colons_of_names_are_no_markup():
     table.add_row("[/] :boom: [bold")
     screen.print(table)
     assert "[red]x[/]" in screen.file.getvalue() and "[/] :boom: [bold" in screen.file.getvalue()
+
+
+# Secrets in every place that takes an address
+
+
+PASSWORD, TOKEN = "hunter2S3CRET", "T0KENT0KEN"
+
+
+def closed_port():
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return held.getsockname()[1]
+
+
+LONG_URLS = ["http://me:{0}@127.0.0.1:{2}/x?sig={1}", "ftp://u:p@{0}@127.0.0.1:{2}/x", "s3://key:with/{0}@b/x"]
+
+
+@pytest.mark.parametrize("url", ["ftp://me:{0}@127.0.0.1:{2}/x",
+                                 *(pytest.param(url, marks=pytest.mark.long) for url in LONG_URLS)])  # fmt: skip
+def test_no_place_repeats_the_password_of_an_address(url, tmp_path, monkeypatch, caplog):
+    pytest.importorskip("aiohttp", reason="the extra remote")
+    from bigclf.data import remote
+
+    monkeypatch.setattr(remote, "TRIES", 1)
+    remote._store_of.cache_clear()
+    monkeypatch.chdir(tmp_path)
+    given = url.format(PASSWORD, TOKEN, closed_port())
+    (tmp_path / "a.svm").write_text("+1 1:1\n-1 2:1\n" * 9)
+    lines = [("inspect", given), ("fit", given, "-o", "m"), ("fit", "a.svm", "-o", given), ("validate", given),
+             ("fit", "a.svm", "-o", "m", "--run-dir", given), ("convert", "a.svm", given, "--workers", 1),
+             ("predict", given, "a.svm", "-o", "p"), ("evaluate", given, "a.svm"), ("report", given, "-o", "r.html"),
+             ("fit", "a.svm", "-o", "m", "--workers", given, "--groups", 1)]  # fmt: skip
+    for words in [*lines, *((*words, "--json") for words in lines)]:
+        result, text = told_by(*words)
+        assert result.exit_code not in (0, 2) and "***" in text, text
+        assert PASSWORD not in text and TOKEN not in text, text
+    held = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
+    assert not any(PASSWORD.encode() in content or TOKEN.encode() in content for content in held)
+    assert PASSWORD not in caplog.text and TOKEN not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("s3://key:sec/ret@bucket/x", "s3://***@bucket/x"), ("ftp://u:p@ss@h/x y@z", "ftp://***@h/x y@z"),
+        ("http://host:8080/data@v1", "http://host:8080/data@v1"), ("tcp://h:1 and a@b:2", "tcp://h:1 and a@b:2"),
+    ],
+)  # fmt: skip
+def test_where_a_password_ends(text, shown):
+    assert masked(text) == shown == masked(shown)
+
+
+def test_what_a_library_repeats_of_a_query_or_decoded_is_masked():
+    masked("https://me:p%40ssw0rd@h/x?a=b&sig=0123abcd%3D")
+    text = masked("url: /x?a=b&sig=0123abcd%3D for p@ssw0rd, a=b")
+    assert "0123abcd" not in text and "p@ssw0rd" not in text and text.startswith("url: /x?")
+
+
+def test_other_libraries_log_no_passwords(caplog):
+    guard_logs("distributed")
+    masked("tcp://me:log-password@h:1")
+    logging.getLogger("distributed").warning("cannot reach %s\x1b[2J", "me:log-password@h:1")
+    assert "log-password" not in caplog.text and "***@h:1\\x1b[2J" in caplog.text
+
+
+def test_a_driver_s_record_holds_no_password(tmp_path, monkeypatch):
+    from bigclf.cli import driver
+
+    with pytest.raises(SystemExit):
+        driver.main(str(tmp_path), ["algorithms", "ftp://me:driver-password@h/x"])
+    assert "driver-password" not in (tmp_path / driver.NAME).read_text()

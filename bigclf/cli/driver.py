@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from bigclf.cli import terminal
-from bigclf.errors import RunError
+from bigclf.errors import RunError, masked
 
 NAME, LOG = "driver.json", "driver.log"
 START_SECONDS = 30.0  # for the new process to say that it is there
@@ -131,7 +131,7 @@ def main(directory: str, words: list[str]) -> None:
 
     path = files.join(directory, NAME)
     told = signature() | {
-        "command": shlex.join(["bigclf", *words]), "log": files.join(directory, LOG), "begun": _now(),
+        "command": masked(shlex.join(["bigclf", *words])), "log": files.join(directory, LOG), "begun": _now(),
         "ended": None, "exit_code": None,
     }  # fmt: skip
     files.publish_text(path, json.dumps(told, indent=1))

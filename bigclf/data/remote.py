@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 
 from bigclf.caches import cache_directory
 from bigclf.errors import DataError, RunError, StoreError, masked
+from bigclf.texts import LIBRARIES, guard_logs
 from bigclf.units import parse_bytes
 
 BLOCK = 2**22  # bytes asked for at a time
@@ -148,6 +149,7 @@ def _store_of(scheme: str, place: str, process: int) -> Any:
     """fsspec's file system; its own retries are off, ours are counted. ``process`` : sockets are not shared."""
     import fsspec
 
+    guard_logs(*LIBRARIES)
     options: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
     if scheme in ("s3", "s3a"):
         silent = {"connect_timeout": CONNECT_SECONDS, "read_timeout": SILENT_SECONDS}

@@ -16,6 +16,7 @@ import distributed
 
 from bigclf import tls
 from bigclf.errors import ClusterError
+from bigclf.texts import LIBRARIES, guard_logs, remember
 from bigclf.training.book import Patience
 from bigclf.training.errands import present
 
@@ -136,6 +137,11 @@ def certificates_named() -> tls.Files:
 
 def _reach(address: str, timeout: float) -> Link:
     """A link to the scheduler at an address, with the certificates that Dask's configuration names."""
+    remember([address])
+    guard_logs(*LIBRARIES)
+    if "@" in address:
+        raise ClusterError(f"{address!r} is no scheduler's address: Dask takes no user names and passwords; write"
+                           " tcp://HOST:PORT, or tls://HOST:PORT with certificates")  # fmt: skip
     given = certificates_named()
     if (reason := tls.refusal(address, given, dask.config.get("distributed.comm.require-encryption"))) is not None:
         raise ClusterError(f"no connection to {address!r}: {reason}")
