@@ -65,6 +65,20 @@ def test_a_scheduler_that_is_starting_is_waited_for(monkeypatch):
         assert not link.refuses(f"tcp://127.0.0.1:{held.getsockname()[1]}")
 
 
+def test_another_server_in_place_of_the_scheduler_is_no_lack_of_memory(monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    from bigclf.errors import ClusterError
+    from bigclf.training import link
+
+    def answer(*_, **__):  # what Dask does with "HTTP/1.1" in the place of a length
+        raise MemoryError("Unable to allocate 3.07 EiB")
+
+    monkeypatch.setattr(distributed, "Client", answer)
+    monkeypatch.setattr(link, "refuses", lambda _: False)
+    with pytest.raises(ClusterError, match="no Dask scheduler.*the dashboard"):
+        link._reach("tcp://127.0.0.1:8787", 1)
+
+
 @pytest.mark.parametrize(("address", "warned"), [("tcp://10.1.2.3:8786", 1), ("tls://10.1.2.3:8786", 0),
                                                   ("tcp://127.0.0.1:8786", 0), ("tcp://localhost:1", 0)])  # fmt: skip
 def test_a_plain_scheduler_on_another_host_is_warned_of(caplog, address, warned):

@@ -151,6 +151,9 @@ def _reach(address: str, timeout: float) -> Link:
     warn_of_plain(address)
     try:
         client = distributed.Client(address, timeout=timeout, set_as_default=False)
+    except MemoryError:  # the first letters of an answer in another language, taken for its length
+        raise ClusterError(f"what answers at {address!r} is no Dask scheduler (an HTTP server, such as the dashboard?);"
+                           " look at the port, which `dask scheduler` says as it starts") from None  # fmt: skip
     except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
         if (reason := tls.explanation(address, given, error)) is not None:
             raise ClusterError(f"no connection to {address!r}: {reason}") from None
