@@ -13,7 +13,7 @@ from bigclf.block import Block, as_unsigned
 from bigclf.data import files
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset
-from bigclf.data.store import FETCH_SHARE, Buffer, RawStore, buffer_bytes
+from bigclf.data.store import FETCH_SHARE, Buffer, RawStore, buffer_bytes, is_finished
 from bigclf.data.stream import Stream
 
 
@@ -177,6 +177,19 @@ def test_read_in_sequence_all_but_the_end_is_forgotten_in_pieces_larger_than_a_r
         end = first + length
     assert end == store.offsets[-1] - lag and max(n for _, n in dropped) > 1.5 * largest
     store.close()
+
+
+def test_a_store_that_was_kept_is_finished_once_it_has_every_chunk(dataset, tmp_path):
+    assert not is_finished(dataset, str(tmp_path))
+    for done in (3, dataset.n_chunks):
+        store = RawStore(dataset, str(tmp_path), keep=True)
+        stream = Stream(dataset, dataset.chunks.row0, store=store, rows=400, nnz=dataset.nnz)
+        list(stream.blocks(one_by_one(dataset)[:done]))
+        stream.close()
+        assert is_finished(dataset, str(tmp_path)) == (done == dataset.n_chunks)
+    (path,) = tmp_path.glob("raw-*.bin")
+    os.truncate(path, path.stat().st_size // 2)
+    assert not is_finished(dataset, str(tmp_path))
 
 
 def test_what_is_read_next_is_asked_for_ahead_unless_it_lies_next(dataset, tmp_path, monkeypatch):

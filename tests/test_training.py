@@ -175,6 +175,25 @@ def test_whatever_the_data_more_memory_is_never_less(case, shape, width, memory,
     assert after is None or all(a <= b for a, b in zip(before, after, strict=True))
 
 
+def test_decoding_is_not_planned_where_a_store_has_all_rows_and_changes_no_bit():
+    source = Pretended(200, 3000, 60, 40_000)
+    problems = make_problems(np.arange(2), np.ones(2), resolve("dcd", None, None, None, {}))
+
+    def planned(memory, stored):
+        return make_plan(source, problems, memory=memory, dtype="float64", seed=0, groups=1, threads=2,
+                         in_memory=False, reads=99, stored=stored)  # fmt: skip
+
+    made, found = planned(10**8, False), planned(10**8, True)
+    assert found.same_bits() == made.same_bits()
+    assert found.memory["decoding"] == 0 < made.memory["decoding"] == made.memory["planned"] - found.memory["planned"]
+    with pytest.raises(MemoryBudgetError) as refusal:
+        planned(20 * 10**6, False)
+    least = int(float(re.search(r"memory=([\d.]+) MB would do", str(refusal.value)).group(1)) * 1e6)
+    with pytest.raises(MemoryBudgetError):
+        planned(least - 5 * 10**6, False)
+    assert planned(least - 5 * 10**6, True).memory["planned"] <= least - 5 * 10**6
+
+
 def test_state_is_counted_by_features_classes_types_and_groups(shards):
     def state(**given):
         return plan_of(shards, "pa1", **given).memory["state"]

@@ -570,6 +570,20 @@ class RawStore:
         self.descriptor = self._direct = -1  # closed twice, it would be somebody else's
 
 
+def is_finished(source: Any, directory: str) -> bool:
+    """Whether a store left in ``directory`` by earlier runs has a record of every chunk of ``source``: then nothing is
+    left to decode."""
+    try:
+        store = RawStore(source, directory, keep=True)
+    except OSError:
+        return False
+    try:
+        whole = bool(store.stored.all()) and store.descriptor >= 0
+        return whole and os.fstat(store.descriptor).st_size >= int((store.offsets + store.sizes).max(initial=0))
+    finally:
+        store.close()
+
+
 KEPT = ("offsets", "sizes", "units", "sums", "stored")
 
 

@@ -227,7 +227,26 @@ def model_copies(problems: list[Problem]) -> int:
     return MODEL_COPIES if problems[0].fold is None else 0
 
 
-def make_plan(
+def make_plan(source: Any, problems: list[Problem], *, memory: int, stored: bool = False, **shape: Any) -> Plan:
+    """Decide how the run goes; arguments and errors as of ``_made``.
+
+    stored : whether a raw store that was kept has every chunk already: then nothing is decoded. The bytes for it are
+        not planned, but only a budget that were too small with them is shared out anew: the same run gives the same
+        bits whether it finds a store or makes one.
+    """
+    try:
+        plan = _made(source, problems, memory=memory, **shape)
+    except MemoryBudgetError:
+        if not stored:
+            raise
+        plan = _made(source, problems, memory=memory, decodes=False, **shape)
+    if not stored or not plan.store_bytes:
+        return plan
+    told = {**plan.memory, "decoding": 0}
+    return dataclasses.replace(plan, memory={**told, "planned": told["planned"] - plan.memory["decoding"]})
+
+
+def _made(
     source: Any,
     problems: list[Problem],
     *,
@@ -241,6 +260,7 @@ def make_plan(
     segments: int | None = None,
     opportunistic: bool = False,
     keeps_best: bool = False,
+    decodes: bool = True,
 ) -> Plan:
     """Decide how the run goes.
 
@@ -255,6 +275,7 @@ def make_plan(
     segments : parts of an epoch; None decides from the data's size.
     opportunistic : see ``Plan``.
     keeps_best : whether the best state so far is kept beside the present one.
+    decodes : False: where rows stream by, they come from a store that is finished.
 
     Raises
     ------
@@ -268,6 +289,8 @@ def make_plan(
     parts_of_epoch = 1 if collects else segments or _segments(source, len(problems), len(edges))
     sizes = Sizes(source, problems, dtype, edges, in_memory, parts_of_epoch)
     sizes.state += sizes.one_state * keeps_best
+    if not decodes and reads > 1:
+        sizes.streamed_decoding = 0
     settings = problems[0].setting.settings
     schedule = settings.get("schedule", "auto")
     resident = sizes.always() | sizes.resident()
@@ -405,7 +428,7 @@ class Sizes:
         self.chunk_rows = int(chunks.rows.max(initial=0))
         self.chunk = raw.buffer_bytes(self.chunk_rows, int(chunks.nnz.max(initial=0)), width, binary, constant)
         self.group_rows = max(int(chunks.rows[a:b].sum()) for a, b in edges)
-        self.decoding = 0 if in_memory else decoding_bytes(source)
+        self.decoding = self.streamed_decoding = 0 if in_memory else decoding_bytes(source)
         classes = self.setting.settings["n_classes"] if self.method.all_classes else 1
         self.weights = 8 * (source.n_features + 1) * classes
         self.narrow = np.dtype(dtype).itemsize * (source.n_features + 1) * classes
@@ -511,7 +534,7 @@ class Sizes:
             parts["certificate"] = self.k * (self.weights + (0 if self.proves_apart(has_set, schedule) else beside))
         if has_set:
             parts["membership"] = self.sets * working_set.member_bytes(self.group_rows)
-        return parts | self.collection(min(self.source.nnz, self.source.n_rows)) | {"decoding": self.decoding}
+        return parts | self.collection(min(self.source.nnz, self.source.n_rows)) | {"decoding": self.streamed_decoding}
 
     def proves_apart(self, has_set: bool, schedule: str) -> bool:
         """Whether certificates are never made beside the learning (as ``proves_alone``)."""
@@ -579,7 +602,7 @@ def _streaming(sizes: Sizes, left: int, least_set: int, useful: int) -> Streamin
 
     least_set : bytes of a working set in the least, 0 where there is none; useful : see ``_useful``.
     """
-    least, second = sizes.blocks(sizes.chunk), sizes.decoding
+    least, second = sizes.blocks(sizes.chunk), sizes.streamed_decoding
     among_others = not sizes.of_its_size and (least_set > 0 or sizes.steps_by_sums)
     if among_others:
         largest = max(1, BLOCK_BYTES // sizes.chunk) * sizes.chunk
@@ -644,7 +667,7 @@ def _streamed(
         way = way._replace(size=min(way.size, most.size), room=min(way.room, most.room))
     room = way.room
     if "decoding" in parts:
-        parts["decoding"] = way.readers * sizes.decoding
+        parts["decoding"] = way.readers * sizes.streamed_decoding
     parts["blocks"] = sizes.blocks(way.size, way.buffers)
     set_rows = set_nnz = collected = 0
     if sizes.collects:
