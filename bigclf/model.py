@@ -1006,8 +1006,8 @@ HEADER = {
 METHOD = {
     "name": optional(or_none(text())),
     "loss": optional(or_none(text())),
-    "multiclass": optional(or_none(text("multinomial"))),
-    "bias": optional(or_none(text("feature", "unregularized", "none"))),
+    "multiclass": optional(or_none(text("multinomial", "native", "one-vs-rest", "auto", "binary"))),
+    "bias": optional(or_none(text("feature", "free", "none"))),
 }
 FACTS = {
     **{name: optional(or_none(whole())) for name in ("n_rows", "nnz", "epochs", "best_epoch", "seed", "bytes_read")},

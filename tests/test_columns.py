@@ -489,3 +489,18 @@ def test_a_model_without_what_was_learned_says_so(tmp_path, trained):
     model = bigclf.fit(str(tmp_path / "s"), loss="squared_hinge", tol=0.1)
     with pytest.raises(ValueError, match="lacks what was learned"):
         model.predict(people(5))
+
+
+@pytest.mark.parametrize("name", [None, "customer", "__null_dask_index__"])
+def test_a_proposal_leaves_out_the_index_of_a_data_frame(tmp_path, name):
+    """It stands last in the file: it was proposed as a feature, and where no column has few values as the label."""
+    from bigclf.data.features.suggest import as_yaml, suggest
+
+    index = pd.Index(np.arange(60) % 7 + 3, name=name)
+    frame = pd.DataFrame({"y": ["a", "b"] * 30, "size": np.arange(60) % 9 / 7}, index=index)
+    frame.to_parquet(tmp_path / "f.parquet")
+    if name and name.startswith("__"):  # Dask's, which no metadata name
+        pq.write_table(pq.read_table(tmp_path / "f.parquet").replace_schema_metadata(None), tmp_path / "f.parquet")
+    found = suggest(str(tmp_path / "f.parquet"))
+    assert found.label == "y" and found.spec().columns == ("size",)
+    assert f"left out: {name or '__index_level_0__'}, the data frame's index" in as_yaml(found)

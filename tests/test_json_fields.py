@@ -16,6 +16,7 @@ from bigclf.data.dataset import MANIFEST, Dataset
 from bigclf.data.features.spec import parse
 from bigclf.data.json_fields import FieldError, check_fields, optional, or_none
 from bigclf.errors import BigclfError, DataError, ModelFormatError, SchemaError
+from bigclf.methods import METHODS
 from bigclf.model import load, read_tensors
 
 WRONG = (None, True, -1, 1.5, "x", [], {}, 2**70, float("nan"))
@@ -228,6 +229,15 @@ def test_every_field_of_a_model_is_checked(tmp_path, kind):
                 assert named or way[0] in ("version", "format"), (way, wrong, str(error))
             else:
                 assert answers(found, rows) == before, (way, wrong)
+
+
+def test_every_bias_and_kind_of_several_classes_is_read_back(tmp_path):
+    """Models of all methods that there are."""
+    for method in METHODS.values():
+        for said in [{"bias": bias} for bias in method.bias] + [{"multiclass": kind} for kind in method.multiclass]:
+            told = {"name": method.name, "loss": None, **said}
+            bigclf.Model(np.zeros((1, 2)), np.zeros(1), [0, 1], method=told).save(tmp_path / "m")
+            assert load(tmp_path / "m").method == told
 
 
 def test_classes_are_of_their_type(tmp_path):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigclf.data import files
+from bigclf.data import files, shards, vectors
 from bigclf.data.bad_rows import Reasons
 from bigclf.data.convert import tables
 from bigclf.data.convert.from_columns import first_batch, located
@@ -94,11 +94,22 @@ def suggest(data: Any, told: dict[str, Any] | None = None, label: str | None = N
     if how.format in ("csv", "tsv") and "decimal" not in (told or {}) and _has_decimal_commas(batch.columns):
         how = dataclasses.replace(how, decimal=",")
     broken = _broken(place, batch)
-    columns = [looked_at(name, column, how.decimal, batch.where, broken.n) for name, column in batch.columns.items()]
-    chosen = label or _label(columns, how)
+    index = _index(place, how)
+    columns = [Column(name, "", {}, "the data frame's index", 0) if name in index else
+               looked_at(name, column, how.decimal, batch.where, broken.n)
+               for name, column in batch.columns.items()]  # fmt: skip
+    chosen = label or _label([c for c in columns if c.name not in index] or columns, how)
     few = any(c.name == chosen and c.distinct <= FEW for c in columns)
     classes = _classes(batch.columns[chosen], chosen) if chosen is not None and few else ()
     return Suggestion(how, columns, chosen, batch.n_rows, label is None, classes, broken)
+
+
+def _index(place: Place, how: Reading) -> set[str]:
+    """Columns of a Parquet file that hold the index of a data frame."""
+    if how.format != "parquet":
+        return set()
+    with shards.open_parquet(place.path) as file:
+        return vectors.index_columns(file.schema_arrow)
 
 
 def _broken(place: Place, batch: Batch) -> Reasons:
