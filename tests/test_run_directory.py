@@ -4,11 +4,15 @@ import errno
 import hashlib
 import json
 import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from making import environment
 
+import bigclf
 from bigclf.data import files
 from bigclf.data.row_files import FiledArray
 from bigclf.errors import ModelFormatError, RunError
@@ -242,3 +246,26 @@ def test_a_file_of_a_newer_version_is_refused(tmp_path, monkeypatch):
         publish_arrays(path, {"a": np.zeros(1)}, {})
     with pytest.raises(RunError, match="newer bigclf"):
         load_arrays(path)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A directory on a file system of 128 kB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", place], check=True)
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+@pytest.mark.root
+def test_the_model_is_written_where_there_is_room_though_the_disk_of_the_run_is_full(small_disk, tmp_path):
+    text = "".join(f"{1 - 2 * (k % 2)} {k + 1}:1 {100_000 + k}:1\n" for k in range(20))
+    (tmp_path / "rows.svm").write_text(text)
+    words = ["fit", tmp_path / "rows.svm", "-o", tmp_path / "m", "--run-dir", small_disk / "run", "--epochs", "2"]
+    done = subprocess.run([sys.executable, "-m", "bigclf", *map(str, words)], env=environment(), text=True,
+                          capture_output=True, check=False)  # fmt: skip
+    assert done.returncode in (0, 4), done.stderr
+    assert bigclf.load(tmp_path / "m").n_features == 100_019
+    assert "No space left on device" in done.stderr and "SafetensorError" not in done.stderr
+    assert not (small_disk / "run" / "model.bigclf").exists()
