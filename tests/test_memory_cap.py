@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bigclf.data.convert import write_shards
@@ -68,3 +70,23 @@ def test_256_mb_live_under_512_mb_of_memory_and_page_cache(tmp_path, working_set
     assert told["certificate"]["gap"] <= 1e-2
     assert memory["planned"] - memory["base"] <= 256e6
     assert memory["peak"] <= max(1.1 * memory["planned"], memory["planned"] + 20e6)
+
+
+@pytest.mark.root
+def test_rows_without_entries_are_read_under_256_mb_of_memory_and_page_cache(tmp_path):
+    m = 8_000_000  # 70 kB in the file, 0.5 GB as arrays
+    empty = pa.ListArray.from_arrays(np.zeros(m + 1, np.int32), pa.array([], pa.int32()))
+    table = pa.table({"label": (np.arange(m) >= m // 2).astype(np.int8), "indices": empty})
+    pq.write_table(table, tmp_path / "f.parquet", row_group_size=m)
+    del empty, table
+    lines = "import sys, bigclf; found = bigclf.Dataset(sys.argv[1]); print(sum(b.n_rows for b in found.blocks()))"
+    program = [sys.executable, "-c", lines, str(tmp_path / "f.parquet")]
+    home = {**os.environ, "BIGCLF_CACHE_DIR": str(tmp_path / "cache")}
+    with memory_group(LIMIT // 2) as members:
+
+        def join():
+            members.write_text(str(os.getpid()))
+
+        done = subprocess.run(program, preexec_fn=join, capture_output=True, text=True, timeout=280, env=home)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == m
