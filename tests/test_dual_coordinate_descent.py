@@ -188,14 +188,15 @@ def test_the_certificate_kernel_s_sums_are_those_of_numpy(loss, seed, C, bias):
     assert dual_sum - 0.5 * v @ v == pytest.approx(both, rel=1e-10, abs=1e-10 * (1 + abs(both) + v @ v))
 
 
-@pytest.mark.parametrize("loss", ["hinge", "epsilon_insensitive"])
+@pytest.mark.parametrize(("loss", "size"), [("hinge", 1), ("epsilon_insensitive", 1), ("epsilon_insensitive", 3)])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("form", ["values", "ones", "scales"])
-def test_where_a_unit_of_loss_is_dear_the_certificate_s_loss_is_never_too_small(loss, dtype, form):
+def test_where_a_unit_of_loss_is_dear_the_certificate_s_loss_is_never_too_small(loss, size, dtype, form):
     """Margins are 1, or at the edge of the tube, but for roundings, whose prices are more than all of 1/2 ||w||^2."""
     case, C, epsilon = Case("dcd", loss), 1e12, 0.0 if loss == "hinge" else 0.125
     for seed in range(30):
         x, y = random_rows(12, 60, 0.5, seed=seed)
+        y = size * y
         if form != "values":
             x.data[:] = 1.0
         if form == "scales":
@@ -206,7 +207,7 @@ def test_where_a_unit_of_loss_is_dear_the_certificate_s_loss_is_never_too_small(
             block = block._replace(values=block.values[:0], scales=scales)
         shared, rows = case.state(60, 12, dtype=dtype)
         matrix = np.hstack([x.toarray(), np.ones((12, 1))])
-        shared.weights[:] = np.linalg.lstsq(matrix.astype(np.float64), (1 + epsilon) * y, rcond=None)[0]
+        shared.weights[:] = np.linalg.lstsq(matrix.astype(np.float64), (1 + epsilon / size) * y, rcond=None)[0]
         w = [Fraction(float(number)) for number in shared.weights]
         exact = Fraction(0)
         for row, label in zip(matrix, y.tolist(), strict=True):
@@ -216,7 +217,7 @@ def test_where_a_unit_of_loss_is_dear_the_certificate_s_loss_is_never_too_small(
         params = case.params("feature", C=C, **({} if loss == "hinge" else {"epsilon": epsilon}))
         told, _ = case.certify(block, shared, rows, params, np.zeros(61), np.linalg.norm(shared.weights))
         told = Fraction(float(told))
-        assert exact * Fraction(1 - 1e-9) <= told <= exact * Fraction(1 + 1e-9) + Fraction(12 * C * 2.0**-49)
+        assert exact * Fraction(1 - 1e-9) <= told <= exact * Fraction(1 + 1e-9) + Fraction(12 * C * size * 2.0**-49)
 
 
 @every_loss

@@ -214,3 +214,11 @@ def test_dual_coordinate_descent_has_no_squared_loss():
     assert "squared" not in METHODS["dcd"].losses and set(METHODS["dcd"].losses) < set(LOSSES)
     with pytest.raises(ValueError, match="squared"):
         resolve("dcd", "squared", None, None, {})
+
+
+@pytest.mark.parametrize("name", ["eta", "delta"])
+@pytest.mark.parametrize("algo", ["adagrad", "adagrad_rda"])
+def test_a_rate_of_nothing_and_a_start_that_would_be_divided_by_are_refused(algo, name):
+    with pytest.raises(ValueError, match=name):
+        resolve(algo, None, None, None, {name: 0.0})
+    assert resolve(algo, None, None, None, {name: 1e-12}).settings[name] == 1e-12

@@ -562,3 +562,21 @@ def test_the_slopes_along_a_search_are_the_derivatives_of_half_the_squared_norm(
         assert norm == pytest.approx(np.sqrt(2 * half(s)))
         assert first == pytest.approx((half(s + h) - half(s - h)) / (2 * h), rel=1e-6)
         assert second == pytest.approx((half(s + h) - 2 * half(s) + half(s - h)) / h**2, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("bracket", "first", "second", "found"),
+    [
+        ((0.0, 1.0, 0.5), -1.0, 10.0, (0.5, 1.0, 0.6)),  # Newton's step
+        ((0.0, 1.0, 0.5), 1.0, 10.0, (0.0, 0.5, 0.4)),
+        ((0.0, 1.0, 0.5), -1.0, 0.1, (0.5, 1.0, 1.0)),  # beyond the end: the end itself, once
+        ((0.0, 1.0, 1.0), -1.0, 0.1, (1.0, 1.0, 1.0)),
+        ((0.2, 0.8, 0.5), -1.0, 0.1, (0.5, 0.8, 0.65)),  # beyond what is left: its middle
+        ((0.2, 0.8, 0.5), 1.0, 0.1, (0.2, 0.5, 0.35)),
+        ((0.2, 0.8, 0.5), 1.0, 0.0, (0.2, 0.5, 0.35)),  # no curvature
+    ],
+)
+def test_a_search_looks_next_inside_what_is_left_of_its_bracket(bracket, first, second, found):
+    from bigclf.methods.held_rows import narrowed
+
+    assert narrowed(*bracket, first, second) == pytest.approx(found)

@@ -238,3 +238,11 @@ def test_romma_measures_its_weights_anew_where_roundings_have_grown_or_the_scale
         assert counts.updates == 1 and shared.scale[0] == 1.0 == shared.growth[0]
         np.testing.assert_allclose(shared.weights[:3], plain, rtol=1e-12)
         assert shared.square[0] == pytest.approx(plain @ plain, rel=1e-12)
+
+
+def test_the_perceptron_with_dynamic_margin_measures_its_weights_when_an_epoch_is_over():
+    """What rounding has added to ||w||^2 while rows went by does not stay."""
+    shared = PDM.state(2, 1)[0]
+    shared.weights[:], shared.square[0] = [3.0, 4.0, 12.0], 170.0
+    PDM.method.finish(shared, PDM.params())
+    assert shared.square[0] == 169.0 and shared.weights.tolist() == [3.0, 4.0, 12.0]

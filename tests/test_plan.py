@@ -163,6 +163,7 @@ def test_a_part_of_an_epoch_takes_about_half_a_minute():
     assert module._segments(source, 3, 1) == 30
     assert module._segments(source, 10, 50) == 20  # no more than a group has chunks
     assert module._segments(SimpleNamespace(nnz=1, n_chunks=0), 1, 1) == 1
+    assert module._segments(SimpleNamespace(nnz=30 * 10**9, n_chunks=1), 1, 1) == 1
 
 
 def test_a_budget_of_the_least_to_the_byte_is_not_refused():
