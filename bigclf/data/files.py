@@ -14,6 +14,7 @@ import hashlib
 import io
 import itertools
 import json
+import mmap
 import os
 import re
 import secrets
@@ -918,6 +919,22 @@ def scratch_directory(preferred: PathLike | None = None) -> str:
         if os.path.isdir(candidate) and os.access(candidate, os.W_OK) and not _in_memory(candidate):
             return candidate
     return str(cache_home())
+
+
+def filed_copy(array: np.ndarray, directory: PathLike) -> np.ndarray:
+    """A copy that can be changed and lies in a nameless file, mapped: no memory but that of the page cache.
+
+    Raises
+    ------
+    OSError : no room in ``directory``.
+    """
+    if not array.size:
+        return array.copy()
+    with tempfile.TemporaryFile(dir=directory) as file:
+        file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8))  # a full disk is told here, not by a signal
+        file.flush()
+        mapped = mmap.mmap(file.fileno(), array.nbytes)
+    return np.frombuffer(mapped, array.dtype).reshape(array.shape)
 
 
 @contextlib.contextmanager

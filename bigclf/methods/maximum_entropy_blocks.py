@@ -276,9 +276,15 @@ def absorb(shared: Shared, params: Params) -> Step:
     if told.over == "" and figures[:sides, SEEN].all():
         told = told._replace(facts=told.facts | {"sweeps": float(_solve(shared, params, sides))})
         numbers[BEGUN] = 1.0
+    forget(shared)
+    return told
+
+
+def forget(shared: Shared) -> bool:
+    """Of rows that have been read nothing is kept: all are to be read anew."""
     kept = kept_of(shared)
     kept.counts[:], kept.bars[:], shared.figures[:] = 0, np.inf, 0
-    return told
+    return True
 
 
 def _judged(shared: Shared, params: Params) -> Step:

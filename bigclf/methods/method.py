@@ -168,6 +168,8 @@ class Method:
         all rows (gradients, products with a Hessian): the kernel only adds to the arrays ``sums`` of ``shared``, so
         that the order of rows and groups has no part in it; this makes of them, in place, what the next read begins
         with. None: the kernel itself learns.
+    forget : shared -> bool: after a read of some rows alone, lets go of what was summed over them, so that the read can
+        be made anew; False: there is no such sum, ``absorb`` goes on from what was learned. None: reads are whole.
     sums : names of those arrays; reading : shared -> what the next read is, "learn", "sum" or "again".
     collect : (block, order, shared, params) -> what the read keeps of the block's rows ``order``, a NamedTuple of
         arrays, in place of a call of the kernel; or None in a read for sums. ``absorb`` is then by loss code, and what
@@ -221,6 +223,7 @@ class Method:
     value: Callable[[int], Callable[..., Any]] | None = None
     climb: Callable[[int], Callable[..., int] | None] | None = None
     absorb: Callable[[int], Callable[..., Step]] | None = None
+    forget: Callable[[Any], bool] | None = None
     sums: tuple[str, ...] = ()
     reading: Callable[[Any], str] = lambda shared: LEARN
     collect: Callable[[Any, np.ndarray, Any, Any], Any] | None = None

@@ -346,6 +346,14 @@ def clear(shared: Any) -> None:
     clear_sums(shared)
 
 
+def forget(shared: Any) -> bool:
+    """A read for sums has ended before its time: it is to be made anew. A pass of the start has learned what it has."""
+    if shared.scalars[KIND] == START:
+        return False
+    (clear_sums if shared.scalars[KIND] == PRODUCT else clear)(shared)
+    return True
+
+
 def clear_sums(shared: Any) -> None:
     """All but the diagonal: once it is made, ``diagonal`` is the preconditioner."""
     for array in (shared.total, shared.side, shared.figures):

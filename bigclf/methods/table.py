@@ -600,6 +600,7 @@ _INFINITY_NORM = (
         update=lambda loss: memma_blocks.update,
         weights=memma_blocks.weights,
         absorb=lambda loss: memma_blocks.absorb,
+        forget=memma_blocks.forget,
         **MEMMA
         | dict(
             told=memma_blocks.told,
@@ -653,8 +654,10 @@ BY_SUMS: dict[str, Any] = dict(
     rows=newton.Rows,
     bind=newton.bind,
     update=functools.cache(newton.sums),
+    scaled=functools.cache(dcd.scaled),
     finish=newton.finish,
     sums=newton.SUMS,
+    forget=newton.forget,
     reading=newton.reading,
     place=newton.place,
     mixings={"sum": totals(*newton.SUMS)},
@@ -794,6 +797,7 @@ _METHODS = (
             losses=("logistic",),
             bias=("feature", "none"),
             rows=None,
+            scaled=None,
             bind=multinomial.bind,
             update=functools.cache(multinomial.sums),
             finish=None,

@@ -24,7 +24,7 @@ from bigclf.machine import cores, memory_limit
 from bigclf.methods.method import AGAIN, LEARN, SUM
 from bigclf.mixing import SUM as STEPS
 from bigclf.mixing import Mixture
-from bigclf.training.plan import Plan, segment_units, units_of
+from bigclf.training.plan import Plan, proves_alone, segment_units, units_of
 from bigclf.training.problems import Problem
 from bigclf.training.sampling import Kept
 from bigclf.training.team import Team
@@ -123,6 +123,8 @@ class Bench:
         self._spare: list[list[Any]] = [[] for _ in self.problems]
         self._team = Team(job.plan.learners)
         self._bytes = self._told = 0
+        aside = proves_alone(job.plan, len(job.problems))  # then memory has no room for a copy of the weights
+        self._aside = files.scratch_directory(job.local_dir) if aside else None
 
     # A visit
 
@@ -192,15 +194,13 @@ class Bench:
             for learner, state, lesson in zip(learners, states, visit.lessons, strict=True):
                 spare = self._spare[learner.number]
                 held = spare.pop() if spare and learner.shared is None else None
-                learner.begin_epoch(state, lesson.certify, held, still=visit.kind in STILL)
-                if visit.kind == "last":
-                    learner.try_scales()
+                learner.begin_epoch(state, lesson.certify, held, visit.kind in STILL, lesson.beat)
         if visit.kind == "close":
             for learner in learners:
-                learner.start = None  # a certificate of half a read says nothing
+                learner.start = learner.scaled = None  # sums of half a read say nothing
         elif visit.kind in STILL:
             for block in self._blocks(visit, group):
-                self._team.each(learners, lambda ln, own, _: ln.certify(ln.view(block, own)), self.idle)  # noqa: B023
+                self._team.each(learners, lambda ln, own, _: ln.look(ln.view(block, own)), self.idle)  # noqa: B023
                 self.advance(block.n_rows, block.n_bytes)
         else:
             self._update(visit, group, learners, facts)
@@ -385,7 +385,7 @@ class Bench:
         if group not in self._learners:
             rows = self.group_rows[group]
             self._learners[group] = [
-                Learner(problem, self.plan, number, group, rows, self.source, self._rows)
+                Learner(problem, self.plan, number, group, rows, self.source, self._rows, self._aside)
                 for number, problem in enumerate(self.problems)
             ]
         return self._learners[group]

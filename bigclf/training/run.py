@@ -17,7 +17,7 @@ import numpy as np
 
 from bigclf import large_pages
 from bigclf.errors import ClusterError, DataError, Interrupted
-from bigclf.methods.method import AGAIN, Given
+from bigclf.methods.method import AGAIN, LEARN, Given
 from bigclf.mixing import PENALTY, agree, half_distance, line_search, next_penalty
 from bigclf.training.bench import Blend, optimism
 from bigclf.training.engines import Engine, Round
@@ -38,7 +38,7 @@ from bigclf.training.visit import (
     Tally,
     named_rows,
     objectives,
-    square_of,
+    primals_of,
 )
 
 log = logging.getLogger("bigclf")
@@ -83,6 +83,7 @@ class Status:
         self.dropped = False  # others promise more
         self.stalled = False  # floating point has no better answer
         self.last_mistakes = 0  # in its last epoch
+        self.learned = True  # ... from rows, one after another: else its read was for sums
         self.settled = False  # its last epoch learned from no row, and no further one would
         self.busy = 0.0  # seconds of a core that it took
         self.violation: float | None = None  # of the optimality conditions, in the weights of the answer
@@ -269,28 +270,36 @@ class Run:
         parts = self._visit_all(kind, todo)
         assert parts is not None
         for number, part in zip(todo, parts, strict=True):
-            self._accept(number, part, Figures.of(part.figures), keep)
+            if part.dual is not None:
+                self._accept(number, part, Figures.of(part.figures), keep)
         if kind == "last":
+            assert self.tol is not None
             scaled = [Figures.of(part.figures).scaled for part in parts]
             del parts, part  # room for the scaled weights: that of the sums of the dual variables
             for number, losses in zip(todo, scaled, strict=True):
-                self._take_scaled(number, np.array(losses))
+                self._take_scaled(number, np.array(losses), self.tol)
 
-    def _take_scaled(self, number: int, losses: np.ndarray) -> None:
-        """Where the last weights times one of ``SCALES`` are better than all that were certified, they are the answer:
-        P(t w) = t^2/2 ||w||^2 + sum_i C_i loss(t m_i); t = 0 bounds the primal objective of every answer."""
-        weights, status = self.states[number].weights, self.status[number]
+    def _take_scaled(self, number: int, losses: np.ndarray, tol: float, own: np.ndarray | None = None) -> None:
+        """Where the weights at the start of the read times one of ``SCALES`` are better than all before, they are the
+        answer so far; t = 0 bounds the primal objective of every answer.
+
+        own : a copy of these weights that is nobody else's; tol : below 0, no problem is done by this, learning went
+        on.
+        """
+        status, setting = self.status[number], self.problems[number].setting
+        weights = self.states[number].weights if own is None else own
         if status.done or not losses.size:
             return
-        primals = 0.5 * SCALES * SCALES * square_of(weights) + losses
+        primals = primals_of(weights, setting.params(), losses)
         best = int(np.argmin(primals))
-        if primals[best] < status.primal:
-            assert self.tol is not None
-            status.accept(
-                float(primals[best]), status.dual, weights * weights.dtype.type(SCALES[best]), self.reads, self.tol,
-                "as they are",
-            )  # fmt: skip
-            status.scale = float(SCALES[best])
+        if not primals[best] < status.primal:
+            return
+        if own is None:
+            weights = weights * weights.dtype.type(SCALES[best])
+        else:
+            weights *= weights.dtype.type(SCALES[best])
+        status.accept(float(primals[best]), max(0.0, status.dual), weights, self.reads, tol, "as they are")
+        status.scale = float(SCALES[best])
 
     def _todo(self) -> list[int]:
         """The problems that are learned now: neither ended nor waiting for others to end."""
@@ -342,6 +351,7 @@ class Run:
 
     def _lesson(self, kind: str, number: int) -> Lesson:
         status = self.status[number]
+        tries = kind == "last" or kind == "update" and not self.segment and self._tries(status)
         return Lesson(
             number,
             certify=kind in STILL or self._certifies(status),
@@ -350,6 +360,7 @@ class Run:
             estimate=status.estimate,
             sigma=1 / status.penalty if self._searches else float(len(self.refs)),
             begins=kind == "update" and self._begin_with_others(number),
+            beat=status.primal if tries else None,
         )
 
     def _begin_with_others(self, number: int) -> bool:
@@ -375,6 +386,12 @@ class Run:
             self.method.follow(state, weights, setting.params(), before.params())
         elif self.method.place is not None:
             self.method.place(state, weights, setting.params())
+
+    def _tries(self, status: Status) -> bool:
+        """Whether the weights at the start of an epoch are tried, as they are and scaled: where the run may end before
+        it is done no lower objective is lost, whatever follows. What sums are made at, they tell themselves."""
+        limited = self.epochs < self.method.epochs or self.max_seconds is not None
+        return limited and self.tol is not None and status.epochs > 0 and status.learned
 
     def _certifies(self, status: Status) -> bool:
         """Groups always make one: it says how they are to go on; alone, a problem has it made when it may end, or in
@@ -413,11 +430,15 @@ class Run:
             for tally in (status.total,) + ((status.progressive,) if status.epochs == 1 else ()):
                 tally.add(figures.tally)
             status.last_mistakes = figures.tally.mistakes
-            if self.method.absorb is not None:
-                self._absorb(number, part)
-                continue
             if part.dual is not None:
                 self._accept(number, part, figures)
+            self._take_scaled(number, np.array(figures.scaled), -1.0, part.certified)
+            status.learned = self.method.reading(part.state) == LEARN
+            if self.method.absorb is not None:
+                cut_off = not self._whole and self.method.forget is not None
+                if not (cut_off and self.method.forget(self.states[number])):  # type: ignore[misc]
+                    self._absorb(number, part)
+                continue
             status.settled = self.method.settles and self._whole and figures.tally.updates == 0
             if status.done:
                 steps[number] = 0.0  # the dual variables stay with the certificate
@@ -525,9 +546,9 @@ class Run:
         for number in self.give_up(self) if self.give_up is not None and not late else ():
             self.status[number].over = self.status[number].dropped = True
         ended = [n for n in self._todo() if self.status[n].epochs >= self.epochs or self.status[n].settled]
-        proves = self.tol is not None and self.method.absorb is None
-        if ended and proves:
-            self._certify_all(ended, "as they are", "last")
+        proves = [n for n in ended if self._may_be_better(n)]
+        if proves:
+            self._certify_all(proves, "as they are", "last")
         for number in ended:
             self.status[number].over = True
         todo = self._todo()
@@ -536,9 +557,14 @@ class Run:
         elif self.early_stopping is not None and self.since_best >= self.early_stopping:
             self.stopped = "validation"
         elif late:
-            if proves:
-                self._certify_last(todo)
+            if last := [n for n in todo if self._may_be_better(n)]:
+                self._certify_last(last)
             self.stopped = "seconds" if self._todo() else self._ending()
+
+    def _may_be_better(self, number: int) -> bool:
+        """Whether nothing is known of the last weights: they do not come from sums, which tell how good they are."""
+        absorbs = self.method.absorb is not None
+        return self.tol is not None and self.status[number].learned and not (absorbs and self.method.scaled is None)
 
     def _certify_last(self, todo: list[int]) -> None:
         """Certify the last weights, which may be better than those kept, where a run ends before it is done. When the
@@ -792,7 +818,7 @@ def _carried(group: int, carry: Carry, arrays: dict[str, np.ndarray]) -> Any:
 
 _LATER: dict[str, Any] = {  # facts that older checkpoints have not
     "epochs": 0, "over": False, "busy": 0.0, "settled": False, "last_mistakes": 0, "stalled": False,
-    "violation": None, "dropped": False, "scale": 1.0,
+    "violation": None, "dropped": False, "scale": 1.0, "learned": True,
 }  # fmt: skip
 _FLOATS = ("primal", "dual", "estimate", "seen", "truth", "optimism", "penalty")
 _LATER_FLOATS = {"tried": np.inf}

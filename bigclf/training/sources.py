@@ -19,7 +19,7 @@ from bigclf.jit import compiling, inner, random_state, shuffle_runs
 from bigclf.methods import METHODS, Setting, listed
 from bigclf.methods.method import Given
 from bigclf.mixing import FEATURES, SUM, Mixture, agree, half_distance, line_search
-from bigclf.training.visit import Dual, Sums
+from bigclf.training.visit import SCALES, Dual, Sums, Tried
 
 
 def open_source(
@@ -141,6 +141,8 @@ def warm(setting: Setting, index_width: int, dtype: str) -> None:
             method.certify(code)(block, shared, rows, params, np.zeros(shared.weights.shape), 0.0)
             inner(shared.weights.reshape(-1), shared.weights.reshape(-1))
             inner(floats, floats)
+        if method.scaled is not None:
+            method.scaled(code)(block, Tried(shared.weights), params, 0.0, SCALES, np.zeros(SCALES.size))
         if method.absorb is not None and method.collect is None:
             method.absorb(code)(shared, params)
         if method.absorb is not None and method.collect is not None and method.gather is not None:

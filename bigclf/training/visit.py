@@ -16,6 +16,7 @@ import numpy as np
 
 from bigclf import large_pages
 from bigclf.block import Block, Counts, count_features
+from bigclf.data.files import filed_copy
 from bigclf.data.row_files import Between, FiledArray, RowStore, Window
 from bigclf.data.working_set import Members, WorkingSet
 from bigclf.jit import FEW, inner, random_state, shuffle_few_runs, shuffle_runs
@@ -38,8 +39,8 @@ CLIMBED, MOST_STEPS = 0.25, 3000  # conjugate gradients: share of the rounds' go
 
 
 STILL = "certify", "last"  # visits in which nothing is learned
-# What the last weights of a run are tried with that ends before it is done: 0 and powers of two, which round nothing.
-SCALES = np.array([0.0, *(0.5**k for k in range(1, 17))])
+# What the weights of a run that may end before it is done are tried with: 0 and powers of two, which round nothing.
+SCALES = np.array([0.0, *(0.5**k for k in range(17))])
 
 
 class Ref(NamedTuple):
@@ -56,7 +57,8 @@ class Lesson(NamedTuple):
     number : of the problem; certify : whether the read certifies its weights; aim : the relative gap that its inner
     rounds aim at; known : its best primal and dual objective so far; estimate : of its gap; sigma : how many times each
     step of a group counts while it is away from the others; begins : it now begins with the dual variables of others
-    (``Problem.start``).
+    (``Problem.start``); beat : the primal objective that its weights at the start times one of ``SCALES`` may beat, or
+    None: they are not tried.
     """
 
     number: int
@@ -66,6 +68,7 @@ class Lesson(NamedTuple):
     estimate: float
     sigma: float
     begins: bool = False
+    beat: float | None = None
 
 
 class Visit(NamedTuple):
@@ -114,6 +117,12 @@ class Part(NamedTuple):
 
 class Dual(NamedTuple):
     """weights : float64 [feature + 1] or [feature + 1, class], sum of a_i y_i x_i."""
+
+    weights: np.ndarray
+
+
+class Tried(NamedTuple):
+    """weights : [feature + 1] or [feature + 1, class], whose losses are added up times each of ``SCALES``."""
 
     weights: np.ndarray
 
@@ -184,7 +193,7 @@ class Tally:
 class Figures(NamedTuple):
     """The sums of an epoch: over the rows that streamed, over the working set, of the certificate (primal, dual), of
     the row state's step (gain, bend; see ``line_search``), of the shares, and of shares times mistakes; losses of the
-    weights times each of ``SCALES``, in a run's last read alone."""
+    weights times each of ``SCALES``, where they are tried."""
 
     tally: Tally
     set_tally: Tally
@@ -222,6 +231,12 @@ def square_of(weights: np.ndarray) -> float:
     return float(inner(flat, flat))
 
 
+def primals_of(weights: np.ndarray, params: Any, losses: np.ndarray) -> np.ndarray:
+    """P(t w) = t^2/2 ||w||^2 + sum_i C_i loss(t m_i) for each t of ``SCALES``; a free bias has no part in the norm."""
+    free = getattr(params, "free", 0.0) * float(weights.reshape(-1)[-1]) ** 2
+    return 0.5 * SCALES * SCALES * max(0.0, square_of(weights) - free) + losses
+
+
 def objectives(
     primal: float, dual: float, weights: np.ndarray, dual_weights: np.ndarray | float
 ) -> tuple[float, float]:
@@ -247,6 +262,7 @@ class Learner:
     source : for the widths of its arrays.
     store : where the per-row arrays are, if not in memory; then ``rows`` are a window on them, and a block's ``ids``
         places in it.
+    aside : directory for a copy of the weights that memory has no room for; None: it has.
     """
 
     def __init__(
@@ -258,7 +274,9 @@ class Learner:
         group_rows: int,
         source: Any,
         store: RowStore | None = None,
+        aside: str | None = None,
     ) -> None:
+        self.aside = aside
         self.problem, self.plan, self.number, self.group, self.group_rows = problem, plan, number, group, group_rows
         method, loss = problem.setting.method, problem.setting.loss
         code = method.loss_code(loss)
@@ -269,7 +287,9 @@ class Learner:
         self.kernel, self.params = problem.setting.kernel(), problem.setting.params()
         self.measure = method.certify(code) if method.certify else None
         self.add_scaled = method.scaled(code) if method.scaled else None
-        self.scaled: np.ndarray | None = None  # losses of the weights times each of ``SCALES``, in a run's last read
+        self.scaled: np.ndarray | None = None  # losses of the weights times each of ``SCALES``, where they are tried
+        self.tried, self.beat = Tried(np.empty(0)), np.inf  # these weights; the primal objective to beat
+        self.moves_on = False
         self.along = method.along(code) if method.along and not self.alone else None
         self.collect = method.collect
         self.climb = method.climb(code) if method.climb and plan.climb_rows else None
@@ -357,12 +377,16 @@ class Learner:
         if self.along is not None:
             self.params = self.params._replace(sigma=sigma)  # type: ignore[attr-defined]
 
-    def begin_epoch(self, state: Any, certifying: bool, spare: Any = None, still: bool = False) -> None:
+    def begin_epoch(
+        self, state: Any, certifying: bool, spare: Any = None, still: bool = False, beat: float | None = None
+    ) -> None:
         """Start counting anew from the common ``state``; keep what the certificate of its weights needs, which is no
         copy where nothing will be learned (``still``).
 
         Alone, a learner works in the common state itself; one of several works in a copy, in ``spare`` if given, and
         always takes the sums of the certificate: they say how the groups are to go on.
+
+        beat : the primal objective that the weights times one of ``SCALES`` may beat, or None: they are not tried.
         """
         self.tally, self.set_tally = Tally(), Tally()
         self.curve: list[tuple[int, int, float]] = []  # rows, mistakes, losses so far, in this visit
@@ -380,7 +404,7 @@ class Learner:
             self.shared = _copied(state, self.shared if self.shared is not None else spare)
             if self.window is None:
                 self.start_rows = _copied(self.rows, self.start_rows) if self.steps_back else ()
-        if certifying or (self.measure is not None and not self.alone):
+        if self.measure is not None and (certifying or not self.alone):
             if not self.sees_all:  # there they are needed while one block is gone over: not of every problem at a time
                 self.dual_weights = np.zeros(state.weights.shape)
             if self.alone:
@@ -391,6 +415,17 @@ class Learner:
                 self.start = shared, rows if still or self.set is None else _copied(rows, None)
             else:
                 self.start = (state, self.start_rows)
+        if beat is not None and self.add_scaled is not None:
+            self._begin_to_try(state, still, beat)
+
+    def _begin_to_try(self, state: Any, still: bool, beat: float) -> None:
+        """Losses of scaled weights are added up in the read that begins, too."""
+        self.scaled, self.beat, self._length = np.zeros(SCALES.size), beat, None
+        self.moves_on = self.sees_all and not still  # these very weights, once every row has been looked at
+        weights = state.weights if self.start is None else self.start[0].weights
+        if self.alone and not still and weights is state.weights and not self.plan.resident:  # blocks will move it
+            weights = weights.copy() if self.aside is None else filed_copy(weights, self.aside)
+        self.tried = Tried(weights)
 
     def begin_with(self, others: Sequence[tuple[Learner, float]], view: Block, state: Any) -> None:
         """Take the sum of factor times the dual variables of ``others``, which is in ``state`` already, inside the
@@ -437,9 +472,13 @@ class Learner:
         certified = self.certified
         if self.start is not None and self.alone and not self.plan.resident:
             certified = self.start[0].weights
+        elif self.scaled is not None and self.tried.weights is not common.weights and not self.plan.resident:
+            certified = self.tried.weights
         self.start = self.certified = self.dual_weights = None
         found, self.found = self.found, None
-        return Part(self.shared, dual, self._figures().array(), certified, found)
+        figures = self._figures().array()
+        self.scaled, self.tried = None, Tried(np.empty(0))
+        return Part(self.shared, dual, figures, certified, found)
 
     def _figures(self) -> Figures:
         share = self._share()
@@ -476,6 +515,7 @@ class Learner:
         """The same, of the block as the problem sees it."""
         if not self.plan.resident:  # there it came first
             self.certify(view)
+        self.weigh(view)
         members = taking_part(view, scratch.members(view.n_rows))
         if self._take is not None:
             self._take(self, view, members, scratch)
@@ -525,7 +565,7 @@ class Learner:
 
     def work(self, block: Block) -> list[Callable[[Scratch], None]]:
         """What the read does with a block, as pieces that may be done at the same time; ``end_block`` is to follow."""
-        if self.reading == LEARN:
+        if self.reading == LEARN:  # which tries scaled weights, too
             return [lambda scratch: self.learn(self.view(block, scratch), scratch)]
         if self._whole is not None:
             view, pieces = self._whole
@@ -534,6 +574,7 @@ class Learner:
             pieces = self._cut(view, taking_part(view))
             if self.plan.resident and len(self.plan.groups) == 1:
                 self._whole = view, pieces
+        self.weigh(view)
         return self._adding(view, pieces, self.rows)
 
     def work_again(self, kept: Kept, block: Block | None) -> list[Callable[[Scratch], None]]:
@@ -616,13 +657,25 @@ class Learner:
             self.sums += self.measure(view, shared, rows, self.params, self.dual_weights, self._length)
             if self.sees_all and self.dual_weights is not None:
                 self.dual_square, self.dual_weights = square_of(self.dual_weights), None
-            if self.scaled is not None and self.add_scaled is not None:
-                self.add_scaled(view, shared, self.params, self._length, SCALES, self.scaled)
 
-    def try_scales(self) -> None:
-        """Add up the losses of scaled weights, too, in the read that begins."""
-        if self.add_scaled is not None:
-            self.scaled = np.zeros(SCALES.size)
+    def look(self, view: Block) -> None:
+        """All that is to be known of the weights, where nothing is learned."""
+        self.certify(view)
+        self.weigh(view)
+
+    def weigh(self, view: Block) -> None:
+        """Add the block's losses of scaled weights; where it holds every row, keep weights that are better so."""
+        if self.scaled is None or self.add_scaled is None:
+            return
+        weights = self.tried.weights
+        if self._length is None:
+            self._length = math.sqrt(square_of(weights))
+        self.add_scaled(view, self.tried, self.params, self._length, SCALES, self.scaled)
+        if self.moves_on and self.certified is None:
+            if primals_of(weights, self.params, self.scaled)[1:].min() < self.beat:
+                self.certified = weights.copy()
+            else:
+                self.scaled[1:] = np.inf  # what they were is not known at the end
 
     def go_over(self, view: Block, members: np.ndarray, scores: np.ndarray, scratch: Scratch) -> Counts:
         """The kernel over ``members`` in shuffled runs, or as they come where the order has no part in the result."""
@@ -846,6 +899,8 @@ class Learner:
             held["dual_weights"] = self.dual_weights
             if self.alone:
                 held |= {f"start.shared.{n}": a for n, a in self.start[0]._asdict().items()}
+        elif self.scaled is not None and self.alone:
+            held["tried"] = self.tried.weights
         return held
 
     def restore_rows(self, held: dict[str, np.ndarray]) -> None:
@@ -881,6 +936,10 @@ class Learner:
             if self.alone:
                 before = kind(*(held[f"start.shared.{n}"].copy() for n in kind._fields))
             self.start = before, self.start_rows or (self.rows if self.alone and self.window is None else ())
+        self.scaled = np.array(figures.scaled) if figures.scaled else None
+        if self.scaled is not None:
+            tried = common.weights if self.start is None else self.start[0].weights
+            self.tried = Tried(held["tried"].copy() if "tried" in held else tried)
 
     def gather(self, block: Block) -> None:
         """Copy the rows of the working set that stand in the block; every block of the group passes here once."""
