@@ -74,8 +74,8 @@ def test_arrays_of_a_run_are_those_that_were_planned(shards, tmp_path, budget):
     finally:
         tracemalloc.stop()
     parts = model.result_.plan["memory"]
-    # neither Arrow's memory nor the states, which lie in large pages, are counted here
-    assert 1.5 * parts["state"] < peak <= parts["planned"] - parts["decoding"] - parts["state"]
+    # neither Arrow's memory nor the states, which lie in large pages, are counted here: the answer takes their place
+    assert 1.5 * parts["state"] < peak <= parts["planned"] - parts["decoding"]
 
 
 @pytest.mark.parametrize("least", [1, 999_000_001, 1_000_000_001, 1_234_000_000, 1_239_999_999, 987_654_321_000])
@@ -85,16 +85,18 @@ def test_a_budget_of_three_figures_is_never_below_what_is_needed(least):
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("share", [1.0, 1.3])
-def test_fifty_classes_of_text_under_a_limit(tmp_path, share):
+@pytest.mark.parametrize(("share", "more"), [(1.0, ["--tol", "1e-6", "--epochs", "4"]), (1.3, [])])
+def test_fifty_classes_of_text_under_a_limit(tmp_path, share, more):
+    """The refusal named 681 MB, of which 441 were taken; where certificates do not end the run it is the plan."""
     shards = write(tmp_path / "s", 50, 1 << 19, 2500, length=100)
     memory = int(share * least_of(shards))
-    words = ["fit", shards, "-o", str(tmp_path / "m"), "--memory", str(memory), "--json"]
+    words = ["fit", shards, "-o", str(tmp_path / "m"), "--memory", str(memory), "--json", *more]
     with memory_group(memory + 200 * 2**20) as members:
         program = [sys.executable, "-m", "bigclf", *words]
         join = lambda: members.write_text(str(os.getpid()))  # noqa: E731
         done = subprocess.run(program, preexec_fn=join, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == (4 if more else 0), done.stderr
     told = json.loads(done.stdout)["memory"]
     assert told["planned"] - told["base"] <= memory
     assert told["peak"] <= told["planned"] + 20e6
+    assert not more or told["peak"] >= 0.9 * told["planned"]

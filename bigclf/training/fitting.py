@@ -388,10 +388,10 @@ def _train(
         result.chosen = options["chosen"]
         if options["init"] is not None and (seen := share_seen(options["init"], source)):
             result.progressive["seen"] = seen
+        if isinstance(run.engine, LocalEngine):
+            run.engine.bench.forget()  # makes room for the answer
         model = model_of(run, source, result, options)
         run.forget()  # the model has what it needs, and this makes room for its bytes while it is written
-        if isinstance(run.engine, LocalEngine):
-            run.engine.bench.forget()
         if directory is not None:
             if history:
                 directory.record(history[-1], now=True)

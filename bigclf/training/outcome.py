@@ -79,8 +79,11 @@ class Result:
         return f"<Result: {told}{', ' * bool(how_good)}{how_good}; stopped by: {self.stopped}>"
 
 
-def coefficients_of(run: Run, latest: bool = False) -> tuple[Any, np.ndarray]:
-    """coef_ [K, feature], of a state of touched places sparse, and intercept_ [K] of the answer (``weights_of``)."""
+def coefficients_of(run: Run, latest: bool = False, last: bool = False) -> tuple[Any, np.ndarray]:
+    """coef_ [K, feature], of a state of touched places sparse, and intercept_ [K] of the answer (``weights_of``).
+
+    last : the run needs them no more: of many certified problems each is let go as it is copied.
+    """
     setting, state = run.problems[0].setting, run.states[0]
     if setting.places:
         state = state if latest or run.status[0].best is None else run.status[0].best
@@ -94,9 +97,13 @@ def coefficients_of(run: Run, latest: bool = False) -> tuple[Any, np.ndarray]:
         return rows[:, :-1], constants(run, rows[:, -1])
     # one array that is written as it lies: a model of many classes is never copied whole
     weights = np.empty((len(each), each[0].shape[0] - 1), each[0].dtype)
-    for row, found in zip(weights, each, strict=True):
-        row[:] = found[:-1]
-    return weights, constants(run, np.array([found[-1] for found in each]))
+    ends = np.array([found[-1] for found in each])
+    for number in range(len(each)):
+        weights[number] = each[number][:-1]
+        each[number] = None  # type: ignore[call-overload]
+        if last and run.method.certificate:
+            run.let_go(number)
+    return weights, constants(run, ends)
 
 
 def weights_of(run: Run, latest: bool = False) -> list[np.ndarray]:
@@ -342,7 +349,7 @@ def told_of(run: Run) -> list[dict[str, float]]:
 def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> Model:
 
     setting = run.problems[0].setting
-    weights, bias = coefficients_of(run)
+    weights, bias = coefficients_of(run, last=True)
     method = {"name": setting.method.name, "loss": setting.loss, **setting.chosen, "bias": options["bias"]}
     if setting.method.all_classes and setting.loss == "logistic":
         method["multiclass"] = "multinomial"

@@ -514,8 +514,8 @@ class Sizes:
         """... with every row in memory, and as columns too where the method collects them."""
         parts = {"data": 0 if self.in_memory else self.data, "scratch": self.at_once * self.group_rows * VIEW_BYTES}
         if self.proves_by_duals:  # of each problem the best weights (w, a group's v)
-            if self.alone:  # ... and those of this certificate, which the answer of all follows; v of those at work
-                parts["certificate"] = 2 * self.k * self.narrow + self.at_once * self.weights
+            if self.alone:  # ... of many that of the answer's, each in place of its state; v of those at work
+                parts["certificate"] = (self.k + (self.k == 1)) * self.narrow + self.at_once * self.weights
             else:
                 parts["certificate"] = (3 * self.k + 4) * self.weights
         if not self.in_memory:

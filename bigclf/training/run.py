@@ -104,7 +104,7 @@ class Status:
             return self.primal, self.gap
         return self.tried, max(0.0, self.tried - self.dual) / self.tried if self.tried > 0 else 0.0
 
-    def accept(self, primal: float, dual: float, weights: np.ndarray, read: int, tol: float, keep: str) -> None:
+    def accept(self, primal: float, dual: float, weights: Any, read: int, tol: float, keep: str) -> None:
         """Keep the best primal and the best dual seen: together they certify the weights of the former.
 
         keep : "copy" (learning goes on in their place), "as they are" (it does not), or "if done": weights that do not
@@ -229,6 +229,10 @@ class Run:
         """Let go of all that is large: callbacks and the run refer to each other, and would keep it for long."""
         self.engine.close()
         self.forget()
+
+    def let_go(self, number: int) -> None:
+        """Of a problem's weights, whose answer has been copied."""
+        self.status[number].weights = self.status[number].best = self.states[number] = None
 
     def forget(self) -> None:
         """Let go of what was learned."""
@@ -432,7 +436,8 @@ class Run:
             status.last_mistakes = figures.tally.mistakes
             if part.dual is not None:
                 self._accept(number, part, figures)
-            self._take_scaled(number, np.array(figures.scaled), -1.0, part.certified)
+            own = part.certified if isinstance(part.certified, np.ndarray) else None
+            self._take_scaled(number, np.array(figures.scaled), -1.0, own)
             status.learned = self.method.reading(part.state) == LEARN
             if self.method.absorb is not None:
                 cut_off = not self._whole and self.method.forget is not None
@@ -533,7 +538,7 @@ class Run:
         primal, dual = objectives(figures.primal, figures.dual, weights, part.dual)
         if not (math.isfinite(primal) and math.isfinite(dual)):
             raise DataError(OVERFLOW)
-        own = self.plan.resident and part.certified is not None  # a copy already, and nobody else's
+        own = self.plan.resident and isinstance(part.certified, np.ndarray)  # a copy already, and nobody else's
         keep = "as they are" if own else keep
         status.accept(primal, max(0.0, dual), weights, self.reads, tol, keep)  # D(0) = 0 is always a bound
         if primal > 0 and 0 < status.estimate < np.inf:

@@ -103,15 +103,15 @@ class Part(NamedTuple):
     state : NamedTuple of arrays, or its ``Delta`` to the common state; dual : sum of a_i y_i x_i over the group as it
     was at the start of the read, in the shape of the weights, or its ``Delta`` to zeros, or, of rows that stay in
     memory, its squared norm alone, or None; figures : see
-    ``Figures``; certified : the weights at the start of the read where the state has overwritten them, or None; found :
-    what the method collected, one of several groups a list with what each block gave, else what its ``gather`` made of
-    it, or None.
+    ``Figures``; certified : the weights at the start of the read where the state has overwritten them, their squared
+    norm alone where others are known to be better, or None; found : what the method collected, one of several groups a
+    list with what each block gave, else what its ``gather`` made of it, or None.
     """
 
     state: Any
     dual: Any
     figures: np.ndarray
-    certified: np.ndarray | None = None
+    certified: np.ndarray | float | None = None
     found: Any = None
 
 
@@ -238,11 +238,11 @@ def primals_of(weights: np.ndarray, params: Any, losses: np.ndarray) -> np.ndarr
 
 
 def objectives(
-    primal: float, dual: float, weights: np.ndarray, dual_weights: np.ndarray | float
+    primal: float, dual: float, weights: np.ndarray | float, dual_weights: np.ndarray | float
 ) -> tuple[float, float]:
-    """P(w0) and D(alpha) from the sums over rows, w0 and v = sum a_i y_i x_i, or ||v||^2 in its place."""
-    square = dual_weights if isinstance(dual_weights, float) else square_of(dual_weights)
-    return primal + 0.5 * square_of(weights), dual - 0.5 * square
+    """P(w0) and D(alpha) from the sums over rows, w0 and v = sum a_i y_i x_i, or their squared norms in their place."""
+    squares = [given if isinstance(given, float) else square_of(given) for given in (weights, dual_weights)]
+    return primal + 0.5 * squares[0], dual - 0.5 * squares[1]
 
 
 def stalls(left: float, mark: float, goal: float) -> bool:
@@ -317,7 +317,8 @@ class Learner:
         self.moves = np.zeros(2)  # gain and bend so far
         self.dual_weights: np.ndarray | None = None
         self.dual_square: float | None = None  # of ``dual_weights``, which are then let go
-        self.certified: np.ndarray | None = None
+        self.certified: np.ndarray | float | None = None
+        self._best = np.empty(0)  # of rows that stay in memory, the weights of the answer so far
         self.set: WorkingSet | None = None
         if plan.set_rows:
             set_rows, set_nnz = plan.arena(number)
@@ -671,9 +672,9 @@ class Learner:
         if self._length is None:
             self._length = math.sqrt(square_of(weights))
         self.add_scaled(view, self.tried, self.params, self._length, SCALES, self.scaled)
-        if self.moves_on and self.certified is None:
+        if self.moves_on and not isinstance(self.certified, np.ndarray):
             if primals_of(weights, self.params, self.scaled)[1:].min() < self.beat:
-                self.certified = weights.copy()
+                self._keep_weights()
             else:
                 self.scaled[1:] = np.inf  # what they were is not known at the end
 
@@ -848,8 +849,15 @@ class Learner:
         best, bound = min(primal, known[0]), max(0.0, dual, known[1])  # D(0) = 0
         if best <= 0 or max(0.0, best - bound) / best <= tol:
             return True
-        self.certified = self.shared.weights.copy()
+        self._keep_weights() if primal < known[0] else self._keep_square()
         return False
+
+    def _keep_weights(self) -> None:
+        """Copy the weights, which learning is about to move, to where the best before them lay: they are better."""
+        self._best = self.certified = _copied_array(self.shared.weights, self._best)
+
+    def _keep_square(self) -> None:
+        self.certified = square_of(self.shared.weights)
 
     def certificate(self) -> tuple[float, float]:
         """Primal and dual objective of the weights at the start of the read that has just ended."""
