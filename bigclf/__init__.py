@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bigclf.catalogue import algorithms as algorithms
     from bigclf.data.convert import convert as convert
     from bigclf.data.convert import readers as readers
+    from bigclf.data.convert.splitting import split as split
     from bigclf.data.dataset import Dataset as Dataset
     from bigclf.estimators import FeatureTransformer as FeatureTransformer
     from bigclf.estimators import LinearClassifier as LinearClassifier
@@ -50,6 +51,7 @@ _PLACES = {
     "infinity_norm_margin": "bigclf.margins",
     "entropy_margin": "bigclf.margins",
     "soft_margin": "bigclf.margins",
+    "split": "bigclf.data.convert.splitting",
     "Dataset": "bigclf.data.dataset",
     "Model": "bigclf.model",
     "FeatureTransformer": "bigclf.estimators",
@@ -79,6 +81,7 @@ __all__ = [
     "predict",
     "report",
     "soft_margin",
+    "split",
     "sweep",
 ]
 

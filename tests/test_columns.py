@@ -342,7 +342,8 @@ def test_bytes_do_not_depend_on_workers_memory_or_packing(tmp_path, small_pieces
     path = written(people(1500), tmp_path, "csv")
     packed = tmp_path / "rows.csv.gz"
     packed.write_bytes(gzip.compress(Path(path).read_bytes()))
-    monkeypatch.setattr(bigclf.data.convert, "_pool", lambda workers: None if workers == 1 else Threads(workers))
+    pool = lambda workers: None if workers == 1 else Threads(workers)  # noqa: E731
+    monkeypatch.setattr("bigclf.data.convert.converter._pool", pool)
     for number, (source, workers, memory) in enumerate([(path, 1, "1GB"), (path, 3, "1GB"), (packed, 1, "96MB")]):
         bigclf.convert(source, tmp_path / f"s{number}", format="csv", features=SPEC, workers=workers, memory=memory,
                        shard_nnz=8000, chunk_nnz=3000)  # fmt: skip

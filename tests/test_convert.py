@@ -525,9 +525,9 @@ def test_files_that_may_not_grow_leave_nothing_behind(tmp_path):
     path = source(tmp_path, text_of(3000))
     program = f"""
 import resource, bigclf
-from bigclf.data.convert import _compile
+from bigclf.data.convert.converter import compile_kernels
 from bigclf.errors import RunError
-_compile()
+compile_kernels()
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 try:
     bigclf.convert({path!r}, {str(tmp_path / "s")!r}, workers=1)

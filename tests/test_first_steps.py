@@ -140,7 +140,7 @@ def test_shards_that_were_trained_on_are_known_again_and_so_is_what_they_were_ma
     model = bigclf.fit(tmp_path / "s", algo="pa1", epochs=1, progress=False)
     assert bigclf.evaluate(model, shards).trained_on == 1
     assert bigclf.evaluate(model, people).trained_on == 1
-    parts = shards.split(tmp_path / "parts", {"one": 0.5, "two": 0.5})
+    parts = bigclf.split(shards, tmp_path / "parts", {"one": 0.5, "two": 0.5})
     learned = bigclf.fit(parts["one"], algo="pa1", epochs=1, progress=False)
     assert bigclf.evaluate(learned, parts["two"]).trained_on == 0
     assert bigclf.evaluate(learned, parts["one"]).trained_on == 1

@@ -473,6 +473,6 @@ def test_a_large_row_group_is_decoded_in_parts_by_whatever_reads_it(tmp_path, mo
     np.testing.assert_allclose(model.decision_function(dataset), model.decision_function(x), atol=1e-12)
     assert bigclf.evaluate(model, dataset).accuracy == np.mean(model.predict(x) == y)
     assert dataset.learnable_counts.tolist() == [int((there & (y == k)).sum()) for k in (-1, 1)]
-    parts = dataset.split(tmp_path / "split", {"a": 0.5, "b": 0.5}, order="at")
+    parts = bigclf.split(dataset, tmp_path / "split", {"a": 0.5, "b": 0.5}, order="at")
     assert [part.n_rows for part in parts.values()] == [450, 450]
     assert max(largest) < 60

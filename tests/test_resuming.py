@@ -15,9 +15,8 @@ import pytest
 from making import environment
 
 import bigclf
-from bigclf.data import convert as converting
 from bigclf.data import files
-from bigclf.data.convert import from_columns, pieces, resuming, shuffle
+from bigclf.data.convert import converter, from_columns, pieces, resuming, shuffle
 from bigclf.data.convert.resuming import Workplace
 from bigclf.data.dataset import MANIFEST
 from bigclf.errors import DataError, RunError
@@ -79,7 +78,7 @@ def tables(tmp_path, sources):
 def sources(tmp_path, monkeypatch):
     monkeypatch.setattr(pieces, "PIECE", 4096)
     monkeypatch.setattr(pieces, "BLOCK", 1500)
-    monkeypatch.setattr(converting, "PARSED_PIECE", 2**30)  # a piece a task
+    monkeypatch.setattr(converter, "PARSED_PIECE", 2**30)  # a piece a task
     folder = tmp_path / "rows"
     folder.mkdir()
     (folder / "a.svm").write_bytes(text_of(400))

@@ -35,7 +35,7 @@ def dataset(tmp_path):
 
 
 def test_every_row_goes_to_one_part_and_equal_rows_to_the_same(tmp_path, dataset):
-    found = dataset.split(tmp_path / "a", PARTS)
+    found = bigclf.split(dataset, tmp_path / "a", PARTS)
     assert sum(part.n_rows for part in found.values()) == 3000
     for name, share in PARTS.items():
         assert abs(found[name].n_rows - 3000 * share) < 4 * np.sqrt(3000 * share * (1 - share))
@@ -47,12 +47,12 @@ def test_every_row_goes_to_one_part_and_equal_rows_to_the_same(tmp_path, dataset
 
 
 def test_the_parts_depend_on_rows_and_seed_alone(tmp_path, dataset):
-    found = dataset.split(tmp_path / "a", PARTS)
+    found = bigclf.split(dataset, tmp_path / "a", PARTS)
     half = bigclf.Dataset(dataset.files[:1])  # fewer files, other chunks: the same rows go to the same parts
-    mine = half.split(tmp_path / "b", PARTS)
+    mine = bigclf.split(half, tmp_path / "b", PARTS)
     for name in PARTS:
         assert set(rows_of(mine[name])) <= set(rows_of(found[name]))
-    other = dataset.split(tmp_path / "c", PARTS, seed=1)
+    other = bigclf.split(dataset, tmp_path / "c", PARTS, seed=1)
     assert set(rows_of(other["test"])) != set(rows_of(found["test"]))
     block = dataset.decode(0, 0)
     explicit = block._replace(values=np.ones(block.indices.size, np.float32))
@@ -78,7 +78,7 @@ def visits(tmp_path):
 
 def test_groups_stay_together(tmp_path, visits):
     table, dataset = visits
-    found = dataset.split(tmp_path / "a", {"train": 0.5, "test": 0.5}, by="user")
+    found = bigclf.split(dataset, tmp_path / "a", {"train": 0.5, "test": 0.5}, by="user")
     place = {name: {row[1:] for row in rows_of(part)} for name, part in found.items()}
     sizes = {name: part.n_rows for name, part in found.items()}
     choose = splitting._by_group(splitting._bounds({"train": 0.5, "test": 0.5}), "user", 0)
@@ -91,7 +91,7 @@ def test_groups_stay_together(tmp_path, visits):
 @pytest.mark.parametrize("column", ["at", "day"])
 def test_parts_follow_each_other_in_time(tmp_path, visits, column):
     table, dataset = visits
-    found = dataset.split(tmp_path / "a", PARTS, order=column)
+    found = bigclf.split(dataset, tmp_path / "a", PARTS, order=column)
     numbers = np.sort(table[column].cast(pa.int64()).to_numpy())
     sizes = [part.n_rows for part in found.values()]
     assert sum(sizes) == 2000
@@ -105,19 +105,19 @@ def test_what_cannot_be_split_is_refused(tmp_path, visits):
     _, dataset = visits
     for wrong in ({"a": 0.5}, {"a": 0.5, "b": 0.6}, {}, {"a": 1.0, "b": 0.0}):
         with pytest.raises(ValueError, match="add up to 1"):
-            dataset.split(tmp_path / "x", wrong)
+            bigclf.split(dataset, tmp_path / "x", wrong)
     with pytest.raises(ValueError, match="cannot be its name"):
-        dataset.split(tmp_path / "x", {"../a": 0.5, "b": 0.5})
+        bigclf.split(dataset, tmp_path / "x", {"../a": 0.5, "b": 0.5})
     with pytest.raises(ValueError, match="take one of them"):
-        dataset.split(tmp_path / "x", PARTS, by="user", order="at")
+        bigclf.split(dataset, tmp_path / "x", PARTS, by="user", order="at")
     with pytest.raises(SchemaError, match="no such column"):
-        dataset.split(tmp_path / "x", PARTS, by="nobody")
+        bigclf.split(dataset, tmp_path / "x", PARTS, by="nobody")
     with pytest.raises(SchemaError, match="neither"):
-        dataset.split(tmp_path / "x", PARTS, order="user")
+        bigclf.split(dataset, tmp_path / "x", PARTS, order="user")
     with pytest.raises(MemoryBudgetError, match=r"48.0 kB"):
-        dataset.split(tmp_path / "x", PARTS, order="at", memory=1000)
+        bigclf.split(dataset, tmp_path / "x", PARTS, order="at", memory=1000)
     with pytest.raises(DataError, match="no row"):
-        dataset.split(tmp_path / "x", {"a": 1 - 1e-7, "b": 1e-7})
+        bigclf.split(dataset, tmp_path / "x", {"a": 1 - 1e-7, "b": 1e-7})
 
 
 def test_split_from_the_command_line(tmp_path, dataset, capsys):

@@ -28,11 +28,11 @@ def command(data: tuple[str, ...], out: str, shares: str, as_json: bool, **optio
     Without --by and --order a hash of each row says where it goes: equal rows stay together, and data that grow split
     as before.
     """
-    from bigclf.data.dataset import Dataset
+    from bigclf.data.convert.splitting import split
 
     parts = _parts(shares)
     with terminal.usage_errors():
-        found = Dataset(list(data) if len(data) > 1 else data[0]).split(out, parts, **options)
+        found = split(list(data) if len(data) > 1 else data[0], out, parts, **options)
     if as_json:
         terminal.emit_json({name: describe(part) for name, part in found.items()})
         return

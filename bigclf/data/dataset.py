@@ -553,8 +553,13 @@ class Dataset:
         return list(dict.fromkeys(zip(self.chunks.file.tolist(), self.chunks.row_group.tolist(), strict=True)))
 
     def parts(self, file: int, row_group: int) -> Iterator[Block]:
-        """The chunks of one row group, a block each, as ``decode`` has it: it is decoded whole where it is no larger
-        than a few megabytes or one of our own, else in parts."""
+        """Yield the chunks of one row group, a block each, as ``decode`` has them: it is decoded whole where it is no
+        larger than a few megabytes or one of our own, else in parts.
+
+        Parameters
+        ----------
+        file, row_group : numbers of the file and of the row group in it.
+        """
         chunks = range(*self._chunks_of(file, row_group))
         if not self.in_parts[chunks.start]:
             yield self.decode(file, row_group)
@@ -645,7 +650,8 @@ class Dataset:
         return found
 
     def rows_of_chunks(self, file: int, row_group: int) -> list[int]:
-        """Rows of each chunk of a row group, as ``parts`` gives them."""
+        """Count the rows of each chunk of a row group, as ``parts`` gives them; ``file``, ``row_group`` : their
+        numbers."""
         found: list[int] = self.chunks.rows[slice(*self._chunks_of(file, row_group))].tolist()
         return found
 
@@ -784,26 +790,6 @@ class Dataset:
         paths, known = [self.files[n] for n in numbers], [self.fingerprints[n] for n in numbers]
         if change := files.first_change(paths, known):
             raise _has_changed(paths[change[0]], change[1])
-
-    def split(self, out: files.PathLike, parts: Mapping[str, float], **options: Any) -> dict[str, Dataset]:
-        """Write parts of the rows, such as ``{"train": 0.8, "test": 0.2}``, as shards below the directory ``out``.
-
-        Parameters
-        ----------
-        parts : name -> share of the rows.
-        options : ``by``, ``order``, ``seed``, ``memory``, ``overwrite``, as in ``data/convert/splitting.py``.
-
-        Returns
-        -------
-        dict : name -> Dataset.
-
-        Raises
-        ------
-        DataError, SchemaError, ValueError : see there.
-        """
-        from bigclf.data.convert.splitting import split
-
-        return split(self, out, parts, **options)
 
     def by_file(self) -> list[Facts] | None:
         """What the footers of the shards say of each; None of files that bigclf did not write."""

@@ -2,43 +2,29 @@
 
 from __future__ import annotations
 
-import collections
-import contextlib
-import errno
 import functools
 import inspect
-import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Never, Self, TypeVar
-
-import numpy as np
+from collections.abc import Mapping
+from typing import Any, Never
 
 from bigclf.data import files
-from bigclf.data.bad_rows import MOST_BAD, Reasons, left_out, too_many, with_way_out
+from bigclf.data.bad_rows import MOST_BAD
 from bigclf.data.collected import collected, is_collection
 from bigclf.data.convert import appending, pieces, readers
-from bigclf.data.convert import shuffle as merging
+from bigclf.data.convert.converter import LEAST_MEMORY as LEAST_MEMORY
+from bigclf.data.convert.converter import QUERIES_IGNORED as QUERIES_IGNORED
+from bigclf.data.convert.converter import SHARD_NNZ, Converter, check_sizes, compile_parser, processes
+from bigclf.data.convert.converter import write_shards as write_shards
+from bigclf.data.convert.destination import continuing
 from bigclf.data.convert.parsed import Options
-from bigclf.data.convert.resuming import SPARSE, Workplace, tidy
-from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, MOST_MARKS, TARGET_NNZ, Dataset
+from bigclf.data.dataset import TARGET_NNZ, Dataset
 from bigclf.data.features.spec import refuse_shell_names
-from bigclf.errors import DataError, MemoryBudgetError, RunError, masked
+from bigclf.errors import DataError, masked
 from bigclf.progress import watcher
-from bigclf.units import format_bytes, near, parse_bytes
+from bigclf.units import near, parse_bytes
 
-SHARD_NNZ = 2**23
-LEAST_MEMORY = 96_000_000  # bytes a process needs to parse a piece and to write a chunk
-WORTH_A_PROCESS = 2**26  # bytes of text that take as long to parse as a process to start
-PARSED_PIECE = 2**24  # bytes a piece becomes, about
-MAX_CHUNK_NNZ = 2**27
-QUARANTINE = "_bigclf_quarantine.txt"
-OF_COLUMNS = ("_bigclf_features.json", "_bigclf_features.safetensors")  # how they became features
-QUERIES_IGNORED = "qid: is ignored: bigclf learns classes and numbers, no ranking within queries"
 RAW_FORMATS = ("csv", "tsv", "jsonl", "text", "parquet")
 BAD_ROWS = ("error", "skip", "quarantine")
-_A = TypeVar("_A")
-_B = TypeVar("_B")
 
 
 def convert(
@@ -116,7 +102,7 @@ def convert(
     format = format or (appending.format_of(out) if append else "svmlight")
     if features is not None or format in RAW_FORMATS:
         _check_bad_rows(on_bad_rows, max_bad_fraction)
-        _check_sizes(chunk_nnz, shard_nnz)
+        check_sizes(chunk_nnz, shard_nnz)
         sparse = dict(index_base=index_base is not None, n_features=n_features, hash_bits=hash_bits)
         return _convert_columns(
             source, out, format, features, sparse,
@@ -129,7 +115,7 @@ def convert(
     options = _options(reader, format, index_base, n_features, hash_bits)
     total = parse_bytes(memory)
     sources = [pieces.look_at(path, number) for number, path in enumerate(files.expand(source))]
-    workers = _workers(workers, total, sources)
+    workers = processes(workers, total, sources)
     before = appending.there(out) if append else None
     identity = {
         "append": appending.identity(before),
@@ -138,10 +124,10 @@ def convert(
         "reader": readers.code_of(reader),
     }
     with (
-        _resuming(out, overwrite, identity, before) as work,
-        _Converter(work.directory, workers, total, progress, work) as converter,
+        continuing(out, overwrite, identity, before) as work,
+        Converter(work.directory, workers, total, progress, work) as converter,
     ):
-        _compile_parser(reader, options)
+        compile_parser(reader, options)
         max_line = max(converter.room // 8, 2**24)
         if reader.prepare is not None:
             options = reader.prepare(pieces.first_text(sources[0], max_line, reader.record), options)
@@ -207,7 +193,7 @@ def _check_choices(
     if index_base not in (None, 0, 1):
         raise ValueError(f"index_base must be 0 or 1, not {index_base!r}")
     _check_bad_rows(on_bad_rows, max_bad_fraction)
-    _check_sizes(chunk_nnz, shard_nnz)
+    check_sizes(chunk_nnz, shard_nnz)
 
 
 def _check_bad_rows(on_bad_rows: str, max_bad_fraction: float) -> None:
@@ -215,513 +201,3 @@ def _check_bad_rows(on_bad_rows: str, max_bad_fraction: float) -> None:
         raise ValueError(f"on_bad_rows must be one of {', '.join(BAD_ROWS)}, not {on_bad_rows!r}")
     if not 0 <= max_bad_fraction <= 1:
         raise ValueError(f"max_bad_fraction must be from 0 to 1, not {max_bad_fraction!r}")
-
-
-def _check_sizes(chunk_nnz: int, shard_nnz: int) -> None:
-    if not 1 <= chunk_nnz <= MAX_CHUNK_NNZ:
-        raise ValueError(f"chunk_nnz must be from 1 to 2^27, not {chunk_nnz!r}")
-    if shard_nnz < 1:
-        raise ValueError(f"shard_nnz must be at least 1, not {shard_nnz!r}")
-
-
-def _workers(asked: int | None, total: int, sources: list[pieces.Source]) -> int:
-    """Processes to use: as asked or one a core, as far as memory and pieces go.
-
-    Raises
-    ------
-    MemoryBudgetError : if there is not enough memory for them.
-    """
-    streamed = any(source.compressed for source in sources)
-    each = 2 * LEAST_MEMORY if streamed and asked != 1 else LEAST_MEMORY  # decompressed text on its way
-    if asked is None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        text = sum(source.size * (4 if source.compressed else 1) for source in sources)
-        asked = max(1, min(cores, text // WORTH_A_PROCESS, total // each))
-        each = LEAST_MEMORY if asked == 1 else each
-    if asked < 1:
-        raise ValueError(f"workers must be at least 1, not {asked!r}")
-    _require(total, asked * each, f"converting with {asked} process{'es' if asked > 1 else ''}")
-    return asked
-
-
-def _require(total: int, needed: int, what: str) -> None:
-    if total < needed:
-        raise MemoryBudgetError(
-            f"memory={format_bytes(total)} is too little for {what}; memory={format_bytes(needed)} would do"
-        )
-
-
-class _Converter:
-    """The two passes of a conversion and what they found."""
-
-    def __init__(self, directory: str, workers: int, total: int, progress: Any, work: Workplace | None = None) -> None:
-        self.directory, self.workers, self.progress, self.work = directory, workers, progress, work
-        self.room = total // workers
-        self.scratch = work.scratch if work else files.join(directory, "runs")
-        files.make_directory(self.scratch)
-        self.totals, self.runs = merging.Totals(), list[merging.Run]()
-        self.pieces = list[tuple[int, int, int, int]]()
-        self.n_bad, self.examples, self.n_bytes = 0, list[str](), 0
-        self.reasons, self.n_elsewhere = Reasons(), 0  # rows that were read and belong to another part
-        self.started = time.monotonic()
-        self.pool = _pool(workers)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        if self.pool is not None:
-            self.pool.shutdown(wait=True, kill_workers=error[0] is not None)
-        if self.progress is not None:
-            self.progress.stop()
-
-    def parse(self, sources: list[pieces.Source], job: pieces.Job, keep_bad: bool) -> None:
-        """First pass: parse every piece, spill its rows in order of their keys."""
-        if self.progress is not None:
-            self.progress.start({"task": "parse", "bytes": sum(s.size for s in sources), "workers": self.workers})
-        files.remove(files.join(self.directory, QUARANTINE))  # of an earlier attempt
-        lines: collections.Counter[int] = collections.Counter()
-
-        def cut(source: pieces.Source, pieces_a_task: int) -> Iterator[pieces.Task]:
-            return pieces.tasks_of(source, pieces_a_task, job.max_line, job.reader.record)
-
-        for task, done in self._results(functools.partial(pieces.run_task, job), sources, cut, job.stop_at_bad):
-            for bad in done.bad:
-                self._note_bad(task.source, bad._replace(line=bad.line + lines[task.source.number]), job, keep_bad)
-            lines[task.source.number] += done.n_lines
-            self._count(done)
-
-    def _results(
-        self,
-        run: Callable[[pieces.Task], Any],
-        sources: list[pieces.Source],
-        cut: Callable[[pieces.Source, int], Iterator[pieces.Task]],
-        stop_at_bad: bool,
-    ) -> Iterator[tuple[pieces.Task, Any]]:
-        """(task, what came of it) of all tasks in order, written down for another attempt; ``cut`` makes the tasks of a
-        source of so many pieces."""
-        tasks = (task for source in sources for task in self._tasks(source, cut))
-        before: pieces.Source | None = None
-        known = self.work.known if self.work else _nothing
-        for task, done in _in_order(self.pool, run, tasks, self.workers + 1, known):
-            if self.work and not (done.bad and stop_at_bad):
-                self.work.note(task, done)
-                if before not in (None, task.source):
-                    self.work.note_end(before)
-            before = task.source
-            yield task, done
-        if self.work and before is not None:
-            self.work.note_end(before)
-
-    def _count(self, done: Any) -> None:
-        """Add up what came of a task."""
-        self.totals.add(done.totals)
-        self.runs += done.runs
-        self.pieces += done.pieces
-        self.n_bytes += done.n_bytes
-        if self.progress is not None:
-            self.progress.advance(done.totals.n_rows, done.n_bytes)
-
-    def _tasks(
-        self, source: pieces.Source, cut: Callable[[pieces.Source, int], Iterator[pieces.Task]]
-    ) -> Iterator[pieces.Task]:
-        n_pieces = self._pieces_a_task(source)
-        if self.work:
-            n_pieces = self.work.pieces_a_task(source, n_pieces)
-            if (known := self.work.all_tasks(source)) is not None:
-                return known
-        return cut(source, n_pieces)
-
-    def _pieces_a_task(self, source: pieces.Source) -> int:
-        """Enough to fill a run, few enough to keep all workers busy to the end."""
-        room = max(1, self.room // (4 * PARSED_PIECE))
-        if source.compressed:
-            return max(1, room // 2)
-        return min(room, max(1, source.n_pieces // (4 * self.workers)))
-
-    def _note_bad(self, source: pieces.Source, bad: pieces.Bad, job: pieces.Job, keep: bool) -> None:
-        if job.stop_at_bad:
-            raise with_way_out(DataError(bad.reason, file=source.path, line=bad.line))
-        self.n_bad += 1
-        told = f"{source.path}, line {bad.line}: {bad.reason}"
-        self.reasons.add(bad.reason, told)
-        if len(self.examples) < 10:
-            self.examples.append(told)
-        if keep:
-            with files.open_binary(files.join(self.directory, QUARANTINE), "ab") as file:
-                name = files.base_name(source.path).encode("utf-8", "replace")
-                file.write(b"# %s, line %d: %s\n%s\n" % (name, bad.line, bad.reason.encode(), bad.text))
-
-    def check(self, sources: list[pieces.Source], max_bad_fraction: float) -> None:
-        """Refuse what cannot become a dataset, and sources that changed while they were read."""
-        for source in sources:
-            if files.status(source.path) != (source.size, source.mtime_ns):
-                raise DataError("the file changed while it was converted; convert it again", file=source.path)
-        n_rows = self.totals.n_rows + self.n_bad
-        if self.n_bad > max_bad_fraction * (n_rows + self.n_elsewhere):
-            raise DataError(too_many(self.reasons, n_rows + self.n_elsewhere, max_bad_fraction))
-        if n_rows == 0:
-            raise DataError("there are no rows", file=sources[0].path if len(sources) == 1 else None)
-        if not self.totals.fractions and any(abs(label) >= 2**53 for label in self.totals.labels):
-            raise DataError("a label is beyond 2^53, where whole numbers can no longer be told apart; give the classes "
-                            "smaller numbers", column="label")  # fmt: skip
-
-    def plan(self, job: pieces.Job, chunk_nnz: int, shard_nnz: int) -> merging.Plan:
-        """What the second pass is to do."""
-        bounds = self._bounds(shuffled=job.seed is not None, shard_nnz=shard_nnz)
-        features = made_by(job.options)
-        if self.totals.real:
-            return _plan(self, bounds, None, None, job.options.n_features, features, chunk_nnz)
-        codes = np.array(sorted(self.totals.labels), np.float64)
-        classes = codes.astype(np.int64) if _integral(self.totals.labels) else codes
-        return _plan(self, bounds, codes, classes, job.options.n_features, features, chunk_nnz)
-
-    def told(self, sources: list[pieces.Source], warnings: list[str], part: Any = None) -> dict[str, Any]:
-        """What is kept beside the shards of how they came about, but for what another call would have otherwise."""
-        marks = [] if len(sources) > MOST_MARKS else [files.mark(source.path) for source in sources]
-        report = {"bad_rows": self.n_bad, "bad_examples": self.examples}
-        return {"sources": marks, "part": None if part is None else list(part), "warnings": warnings, "report": report}
-
-    def write(self, plan: merging.Plan, told: Mapping[str, Any]) -> None:
-        """Second pass: each shard collects its range of keys from all runs; the manifest has what is ``told``."""
-        shards = [n for n in range(len(plan.bounds) - 1) if self.work is None or not merging.is_written(plan, n)]
-        for _ in _in_order(self.pool, functools.partial(merging.write_shard, plan), shards, 2 * self.workers):
-            pass
-        if self.work:
-            self.work.note_written()
-        for run in self.runs:
-            files.remove(run.path)
-        files.remove_tree(self.scratch)
-        Dataset(self.directory).write_manifest(self.directory, told)
-
-    def _bounds(self, shuffled: bool, shard_nnz: int) -> list[int]:
-        """Ranges of keys that become shards: even ones, or groups of consecutive pieces of about equal size."""
-        cost = [nnz + merging.ROW_COST * rows for _, _, rows, nnz in self.pieces]
-        if shuffled:
-            return merging.even_bounds(_shard_count(sum(cost), shard_nnz))
-        bounds, held = [0], 0
-        for (source, piece, _, _), size in zip(self.pieces, cost, strict=True):
-            if held and held + size > shard_nnz:
-                bounds.append((source << (pieces.PIECE_BITS + pieces.ROW_BITS)) + (piece << pieces.ROW_BITS))
-                held = 0
-            held += size
-        return [*bounds, 2**64]
-
-    def report(self, dataset: Dataset) -> dict[str, Any]:
-        return {
-            "rows": self.totals.n_rows,
-            "nnz": self.totals.nnz,
-            "seconds": time.monotonic() - self.started,
-            "bytes_in": self.n_bytes,
-            "bytes_kept": self.work.kept_bytes if self.work else 0,
-            "bytes_out": sum(f.size for f in dataset.fingerprints),
-            "largest_relative_rounding": self.totals.rounding,
-            "bad_rows": self.n_bad,
-            "bad_examples": self.examples,
-            **({"left_out": left_out(self.reasons)} if self.n_bad else {}),
-        }
-
-    def warnings(self, index_base: int | None) -> list[str]:
-        found = []
-        if index_base == 0 and self.totals.min_index > 0:
-            found.append("no row has index 0: if the text counts features from 1, convert it with index_base=1")
-        if self.totals.queries:
-            found.append(QUERIES_IGNORED)
-        if self.n_bad:
-            found.append(left_out(self.reasons))
-        return found
-
-
-def made_by(options: Options) -> dict[str, Any] | None:
-    """What shards and models say of features that are hashed names; None of those that are given."""
-    if options.hash_bits is None:
-        return None
-    return {"kind": "hashed names", "version": 1, "hash_bits": options.hash_bits}
-
-
-def _integral(labels: Iterable[float]) -> bool:
-    return all(label == round(label) and abs(label) < 2**53 for label in labels)
-
-
-def _pool(workers: int) -> Any:
-    """Processes, or None for this one alone.
-
-    loky's (it comes with joblib) start afresh and import no ``__main__``, so scripts need no guard, and they notice
-    the death of a worker; they end with this process.
-    """
-    _compile()
-    if workers == 1:
-        return None
-    from joblib.externals.loky import ProcessPoolExecutor
-
-    from bigclf.child import end_with
-
-    return ProcessPoolExecutor(workers, initializer=end_with, initargs=(os.getpid(),))
-
-
-def _compile() -> None:
-    """Compile the kernels once, here, so that workers find them in the cache."""
-    from bigclf.block import check_rows, one_value_a_row
-    from bigclf.jit import compiling
-
-    bounds, indices, values = np.array([0, 1]), np.zeros(1, np.uint32), np.ones(1, np.float32)
-    with compiling():
-        for source in (indices, values):
-            merging.take_rows(bounds[:1], bounds[1:], np.zeros(1, np.int64), source, source.copy())
-        check_rows(bounds, indices, values, np.uint32(1), np.empty(1))
-        one_value_a_row(bounds, values)
-
-
-def _compile_parser(reader: readers.Reader, options: Options) -> None:
-    """Compile what parses, here, too."""
-    from bigclf.data.convert.parsed import as_slab
-    from bigclf.jit import compiling
-
-    with compiling():
-        as_slab(reader.parse(reader.example, options))
-
-
-def _nothing(_item: Any) -> None:
-    """Nothing is known."""
-
-
-def _in_order(
-    pool: Any,
-    function: Callable[[_A], _B],
-    items: Iterable[_A],
-    in_flight: int,
-    known: Callable[[_A], _B | None] = _nothing,
-) -> Iterator[tuple[_A, _B]]:
-    """(item, function(item)) in the order of the items, ``in_flight`` of them under way in the pool's processes; what
-    is ``known`` of an item is not asked for."""
-    if pool is None:
-        for item in items:
-            told = known(item)
-            yield item, function(item) if told is None else told
-        return
-    waiting: collections.deque[tuple[_A, Any]] = collections.deque()
-    for item in items:
-        told = known(item)
-        waiting.append((item, pool.submit(function, item) if told is None else _Known(told)))
-        if len(waiting) >= in_flight:
-            yield _first_of(waiting)
-    while waiting:
-        yield _first_of(waiting)
-
-
-class _Known:
-    """A result that is there already."""
-
-    def __init__(self, result: Any) -> None:
-        self._result = result
-
-    def result(self) -> Any:
-        return self._result
-
-
-def _first_of(waiting: collections.deque[tuple[_A, Any]]) -> tuple[_A, Any]:
-    """Wait for the item that was submitted first.
-
-    Raises
-    ------
-    RunError : if a process died.
-    """
-    from concurrent.futures.process import BrokenProcessPool
-
-    item, future = waiting.popleft()
-    try:
-        return item, future.result()
-    except BrokenProcessPool as error:
-        raise RunError("a process of the conversion died, perhaps for want of memory; use fewer workers") from error
-
-
-def write_shards(
-    blocks: Iterable[Any],
-    out: files.PathLike,
-    *,
-    classes: Any,
-    n_features: int | Callable[[], int] | None = None,
-    shuffle_rows: bool = False,
-    seed: int = 0,
-    chunk_nnz: int = TARGET_NNZ,
-    shard_nnz: int = SHARD_NNZ,
-    features: Mapping[str, Any] | None = None,
-    memory: float | str = "256MB",
-    overwrite: bool = False,
-) -> Dataset:
-    """Write rows from memory as shards, in their order or shuffled.
-
-    Parameters
-    ----------
-    blocks : blocks, or tuples (indptr, indices, values or None, labels[, weights]); labels are class codes, or
-        numbers.
-    out : directory to make.
-    classes : [K] ascending; bools, ints, floats or strings. None: the labels are numbers to predict. A function
-        is asked once every block has been seen for the classes and the place of each code among them, float64 [K].
-    n_features : columns; None takes the largest index plus one; a function is asked once every block has been seen.
-    memory : bytes to allocate besides the blocks, about.
-
-    Raises
-    ------
-    DataError : if a block is not what it should be. RunError : if ``out`` exists or the disk is full.
-    """
-    total = parse_bytes(memory)
-    _check_sizes(chunk_nnz, shard_nnz)
-    _require(total, LEAST_MEMORY, "writing shards")
-    ranks = None
-    if classes is not None and not callable(classes):
-        classes = np.asarray(classes)
-    with _building(out, overwrite) as directory, _Converter(directory, 1, total, None) as converter:
-        prefix = files.join(converter.scratch, "rows")
-        spiller = merging.Spiller(prefix, seed if shuffle_rows else None, total // 4)
-        for slab in map(merging.as_slab, blocks):
-            first = spiller.totals.n_rows
-            spiller.add(np.arange(first, first + slab.n_rows, dtype=np.uint64), slab)
-        spiller.flush()
-        converter.totals, converter.runs = spiller.totals, spiller.runs
-        if callable(classes):
-            classes, ranks = classes()
-        if classes is not None:
-            _check_codes(spiller.totals.labels, classes)
-        bounds = _row_bounds(spiller.totals, shard_nnz, shuffle_rows)
-        codes = None if classes is None else np.arange(classes.size, dtype=np.float64)
-        width = n_features() if callable(n_features) else n_features
-        plan = _plan(converter, bounds, codes, classes, width, features, chunk_nnz)
-        converter.write(plan._replace(ranks=ranks), {})
-    return Dataset(out)
-
-
-def _check_codes(codes: Iterable[float], classes: np.ndarray) -> None:
-    wrong = [code for code in codes if not (0 <= code < classes.size and code == int(code))]
-    if wrong:
-        last = classes.size - 1
-        raise DataError(f"labels must be codes of the {classes.size} classes, 0 to {last}, not {wrong[0]:g}")
-    if classes.size and (classes[1:] <= classes[:-1]).any():
-        raise DataError("classes must ascend and differ")
-
-
-def _row_bounds(totals: merging.Totals, shard_nnz: int, shuffled: bool) -> list[int]:
-    """Ranges of keys that become shards, of about equally many rows."""
-    n_shards = _shard_count(totals.nnz + merging.ROW_COST * totals.n_rows, shard_nnz)
-    if shuffled:
-        return merging.even_bounds(n_shards)
-    return [s * totals.n_rows // n_shards for s in range(n_shards)] + [2**64]
-
-
-def _plan(
-    converter: _Converter,
-    bounds: list[int],
-    codes: np.ndarray | None,
-    classes: np.ndarray | None,
-    n_features: int | None,
-    features: Mapping[str, Any] | None,
-    chunk_nnz: int,
-) -> merging.Plan:
-    """The plan of the second pass."""
-    totals = converter.totals
-    return merging.Plan(
-        converter.runs,
-        bounds,
-        converter.directory,
-        codes,
-        classes,
-        totals.max_index + 1 if n_features is None else n_features,
-        8 if totals.max_index >= 2**31 else 4,
-        totals.binary,
-        totals.weighted,
-        features,
-        chunk_nnz,
-        converter.room,
-    )
-
-
-def _shard_count(cost: int, shard_nnz: int) -> int:
-    return max(1, round(cost / shard_nnz))
-
-
-@contextlib.contextmanager
-def _resuming(
-    out: files.PathLike,
-    overwrite: bool,
-    identity: Mapping[str, Any],
-    before: Dataset | None = None,
-    kinds: tuple[type, ...] = SPARSE,
-) -> Iterator[Workplace]:
-    """Yield a place whose shards take the name ``out`` when all went well. Where they did not, but might at another
-    attempt, what was finished stays for that."""
-    tidy(out)
-    _check_free(out, overwrite, before)
-    files.make_directory(files.parent_directory(out))
-    work = Workplace(out, identity, kinds)
-    try:
-        yield work
-        _take_place(work.directory, out, overwrite, before)
-    except BaseException as error:
-        free, size = files.free_bytes(work.path), work.size()
-        again = work.leave(finished=not isinstance(error, OSError | RunError | KeyboardInterrupt))
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
-            raise _no_room(out, error, free, f"run the same again, and it goes on from what is finished "
-                           f"({format_bytes(size)} in {work.path})" if again else "") from error  # fmt: skip
-        raise
-    work.leave(finished=True)
-
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-def _no_room(out: files.PathLike, error: OSError, free: int, next: str) -> RunError:
-    reason = os.strerror(error.errno or 0).lower()
-    advice = f"make room and {next}" if next else "make room or name another directory; nothing was left behind"
-    return RunError(f"{os.fspath(out)}: {reason} ({format_bytes(free)} were free); {advice}")
-
-
-@contextlib.contextmanager
-def _building(out: files.PathLike, overwrite: bool, before: Dataset | None = None) -> Iterator[str]:
-    """Yield a hidden directory beside ``out`` that takes its name when all went well and is removed otherwise."""
-    _check_free(out, overwrite, before)
-    files.make_directory(files.parent_directory(out))
-    beside = files.temporary_name(files.beside(out))
-    files.make_directory(beside)
-    try:
-        yield beside
-        _take_place(beside, out, overwrite, before)
-    except BaseException as error:
-        free = files.free_bytes(beside)
-        files.remove_tree(beside)
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
-            raise _no_room(out, error, free, "") from error
-        raise
-
-
-def _take_place(directory: str, out: files.PathLike, overwrite: bool, before: Dataset | None) -> None:
-    """Make what was made appear at ``out``, or beside the shards that are there."""
-    _check_free(out, overwrite, before)
-    if before is None:
-        files.publish_directory(directory, files.absolute(out))
-    else:
-        appending.adopt(directory, files.absolute(out), before)
-        files.remove_tree(directory)
-
-
-def _check_free(out: files.PathLike, overwrite: bool, before: Dataset | None = None) -> None:
-    """Refuse an output that is there already; only directories of shards are ever replaced."""
-    if before is not None:
-        if overwrite:
-            raise ValueError("append adds to what is there, overwrite replaces it: take one of them")
-        before.check_unchanged()
-        return
-    require_free(out, overwrite)
-
-
-def require_free(out: files.PathLike, overwrite: bool) -> None:
-    """RunError where shards cannot go to ``out`` because of what is there."""
-    name = os.fspath(out)
-    if files.exists(name) and not files.is_directory(name):
-        raise RunError(f"{name!r} is a file; name a directory for the shards")
-    there = files.list_directory(name)
-    if there and not overwrite:
-        raise RunError(f"{name!r} exists and is not empty; name another directory or overwrite it with overwrite=True")
-    ours = {MANIFEST, CHUNK_TABLE, QUARANTINE, files.UNFINISHED, *OF_COLUMNS}
-    strange = [entry for entry in there if entry not in ours and not entry.startswith("part-")]
-    if strange:
-        raise RunError(f"{name!r} holds {strange[0]!r}, which bigclf did not write; it is not overwritten")

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigclf.data import convert as package
 from bigclf.data import files
 from bigclf.data.bad_rows import with_way_out
-from bigclf.data.convert import appending, tables
+from bigclf.data.convert import appending, destination, tables
 from bigclf.data.convert import shuffle as merging
+from bigclf.data.convert.converter import Converter, integral, plan_of, processes
 from bigclf.data.convert.pieces import PIECE_BITS, ROW_BITS, Source, Task
 from bigclf.data.convert.resuming import Workplace
 from bigclf.data.convert.shuffle import Slab, Spiller, Totals
@@ -113,8 +113,13 @@ def run_task(job: ColumnsJob, task: Task) -> Done:
 
 
 def usable(
-    spec: Spec, batch: Batch, first: int, tally: Tally | None, part: HeldOut | None = None, label: bool = True,
-    stop_at_bad: bool = False
+    spec: Spec,
+    batch: Batch,
+    first: int,
+    tally: Tally | None,
+    part: HeldOut | None = None,
+    label: bool = True,
+    stop_at_bad: bool = False,
 ) -> tuple[Extracted, np.ndarray, list[Bad]]:
     """The rows of a batch that belong to ``part`` and are not bad, their ordinals, and those that are bad.
 
@@ -161,9 +166,7 @@ class Raw(NamedTuple):
     notes: list[str]
 
 
-def prepare(
-    data: Any, spec: Spec, room: int, label: bool = True, keep: Sequence[str] | None = ()
-) -> Raw:
+def prepare(data: Any, spec: Spec, room: int, label: bool = True, keep: Sequence[str] | None = ()) -> Raw:
     """Look at the files and at the beginning of the first: columns that are not there, and what the labels are.
 
     ``keep`` : columns that are read although nothing is made of them; None: all such.
@@ -292,7 +295,7 @@ def convert_columns(
     if before is not None:
         spec, learned = _as_before(spec, before, out)
     raw = prepare(data, spec, total)
-    workers = package._workers(workers, total, raw.sources)
+    workers = processes(workers, total, raw.sources)
     options = [chunk_nnz, shuffle, seed, on_bad_rows, max_bad_fraction, shard_nnz]
     identity = {
         "append": appending.identity(before),
@@ -301,7 +304,7 @@ def convert_columns(
         "options": [raw.spec.as_json(), None if learned is None else learned.digest(), part, *options],
     }  # fmt: skip
     with (
-        package._resuming(out, overwrite, identity, before, (Done, Bad, merging.Run, Tallies)) as work,
+        destination.continuing(out, overwrite, identity, before, (Done, Bad, merging.Run, Tallies)) as work,
         _Columns(work.directory, workers, total, progress, work) as converter,
     ):
         directory = work.directory
@@ -374,7 +377,7 @@ def collision_warnings(report: Mapping[str, Any]) -> list[str]:
             f"with another; more bits than {report['hash_bits']} would part them (hash_bits, --hash-bits)"]  # fmt: skip
 
 
-class _Columns(package._Converter):
+class _Columns(Converter):
     """The two passes over raw columns."""
 
     def __init__(self, directory: str, workers: int, total: int, progress: Any, work: Workplace) -> None:
@@ -406,7 +409,7 @@ class _Columns(package._Converter):
         if len(self.examples) < 10:
             self.examples.append(str(error))
         if keep:
-            with files.open_binary(files.join(self.directory, package.QUARANTINE), "ab") as file:
+            with files.open_binary(files.join(self.directory, destination.QUARANTINE), "ab") as file:
                 file.write(f"# {error}\n".encode("utf-8", "replace") + bad.text + b"\n")
 
     def plan_columns(
@@ -416,7 +419,7 @@ class _Columns(package._Converter):
         self.totals.max_index = min(self.totals.max_index, 0)  # of raw features it says nothing
         bounds = self._bounds(shuffled=job.seed is not None, shard_nnz=shard_nnz)
         codes, classes, ranks = self._classes(job.spec.label)
-        plan = package._plan(self, bounds, codes, classes, learned.n_features, features, chunk_nnz)
+        plan = plan_of(self, bounds, codes, classes, learned.n_features, features, chunk_nnz)
         return plan._replace(binary=learned.binary, ranks=ranks, raw=True)
 
     def _classes(self, label: Label | None) -> tuple[Any, Any, Any]:
@@ -432,7 +435,7 @@ class _Columns(package._Converter):
             return codes, np.array(sorted(names)), ranks
         if label is not None and label.type == "bool":
             return codes, codes.astype(bool), None
-        return codes, codes.astype(np.int64) if package._integral(self.totals.labels) else codes, None
+        return codes, codes.astype(np.int64) if integral(self.totals.labels) else codes, None
 
 
 def located(path: str, bad: Bad, lines_before: int = 0) -> DataError:

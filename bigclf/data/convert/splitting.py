@@ -14,7 +14,8 @@ import numpy as np
 
 from bigclf.block import selected, written_out
 from bigclf.data import files, shards
-from bigclf.data.convert import OF_COLUMNS, require_free, write_shards
+from bigclf.data.convert.converter import write_shards
+from bigclf.data.convert.destination import OF_COLUMNS, require_free
 from bigclf.data.convert.shuffle import _mixed
 from bigclf.data.dataset import Dataset
 from bigclf.data.predictions import passed_in_parts
@@ -25,7 +26,7 @@ ORDER_BYTES = 24  # a row, while cuts along an order are looked for
 
 
 def split(
-    dataset: Dataset,
+    data: Any,
     out: files.PathLike,
     parts: Mapping[str, float],
     *,
@@ -39,6 +40,7 @@ def split(
 
     Parameters
     ----------
+    data : path, directory or glob of Parquet, list of them, or ``Dataset``.
     parts : name -> share of the rows; the shares add up to 1.
     by : column whose equal values stay in one part (users, sessions, documents); None: a hash of each row's features,
         so that equal rows stay together.
@@ -58,6 +60,7 @@ def split(
     SchemaError : there is no such column, or it has no order. DataError : a part without rows, or a null.
     MemoryBudgetError : the column ``order`` does not fit ``memory``. RunError : what is to be written is there already.
     """
+    dataset = data if isinstance(data, Dataset) else Dataset(data)
     bounds = _bounds(parts)
     if by is not None and order is not None:
         raise ValueError("by and order are two ways to split: take one of them")
@@ -182,6 +185,7 @@ def _along(dataset: Dataset, bounds: np.ndarray, name: str, memory: int) -> Choo
         raise MemoryBudgetError(
             f"the column {name!r} of {dataset.n_rows:,} rows needs {needed} while it is put in order"
         )
+
     def numbers(array: Any, path: str | None = None) -> np.ndarray:
         return _numbers(array, name, path)
 

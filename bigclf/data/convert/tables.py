@@ -38,8 +38,17 @@ SLOW_BYTES = 16_384  # text this short is read line by line when the fast reader
 ROWS_AT_A_TIME = 2**14  # of a Parquet table
 ROW_GROUP_ROWS = 2**pieces.ROW_BITS
 FORMATS = ("csv", "tsv", "jsonl", "text", "parquet")
-BY_NAME = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl", "vw": "vw",
-           "svm": "svmlight", "svmlight": "svmlight", "libsvm": "svmlight"}
+BY_NAME = {
+    "csv": "csv",
+    "tsv": "tsv",
+    "jsonl": "jsonl",
+    "ndjson": "jsonl",
+    "json": "jsonl",
+    "vw": "vw",
+    "svm": "svmlight",
+    "svmlight": "svmlight",
+    "libsvm": "svmlight",
+}
 LINE = re.compile(rb"[^\r\n]+")
 WITH_END = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 MEMBER = "member"  # of a directory or an archive, that a document is
@@ -191,6 +200,7 @@ class Table(NamedTuple):
     def line_at(self, offset: int) -> tuple[int, bytes]:
         """Number of the line in the text, from 1, and its bytes."""
         return self.text.count(b"\n", 0, offset) + 1, self.line_from(offset)
+
 
 # Sources
 
