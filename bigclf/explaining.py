@@ -423,9 +423,7 @@ def entries_of(row: Any) -> tuple[np.ndarray, np.ndarray]:
     return features, dense[features]
 
 
-def stored_row(
-    data: Any, number: int, columns: Mapping[str, Any] | None = None
-) -> tuple[np.ndarray, np.ndarray, Any]:
+def stored_row(data: Any, number: int, columns: Mapping[str, Any] | None = None) -> tuple[np.ndarray, np.ndarray, Any]:
     """Features, values and label (None: there is none) of row ``number`` of shards, counted from 0 in their order;
     ``columns`` : what the model remembers of the names of columns.
 

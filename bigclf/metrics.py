@@ -863,4 +863,3 @@ def decoded(dataset: Any, places: list[tuple[int, int]]) -> Iterator[tuple[int, 
             ahead = reader.submit(next, blocks) if k + 1 < len(numbers) else None
             yield number, block
             del block
-

@@ -1030,8 +1030,12 @@ def _check_header(header: Mapping[str, Any]) -> None:
     check_fields(header["facts"], FACTS, "facts")
     loss = header["method"].get("loss", "")
     number_loss = loss in REGRESSION or (loss == "" and header["version"] > 1)
-    check_relations([(header["classes"] is not None or number_loss, "classes", "a table, of a method for classes"),
-                     (header["classes"] is None or loss not in REGRESSION, "classes", f"null with the loss {loss}")])
+    check_relations(
+        [
+            (header["classes"] is not None or number_loss, "classes", "a table, of a method for classes"),
+            (header["classes"] is None or loss not in REGRESSION, "classes", f"null with the loss {loss}"),
+        ]
+    )
     if header["certificate"] is not None:
         check_fields(header["certificate"], CERTIFICATE, "certificate")
     if "calibration" in header:

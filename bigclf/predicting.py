@@ -415,9 +415,7 @@ def _of_shard(
         file, row_group = int(dataset.chunks.file[chunk]), int(dataset.chunks.row_group[chunk])
         said, skipped = asked.of_block(block)
         if skipped and asked.unseen == "error":
-            raise DataError(
-                unseen_text(skipped, asked.model.n_features), file=dataset.files[file], row_group=row_group
-            )
+            raise DataError(unseen_text(skipped, asked.model.n_features), file=dataset.files[file], row_group=row_group)
         columns = {"row": np.arange(totals["rows"], totals["rows"] + block.n_rows)}
         columns |= next(beside)
         columns |= _label_column(dataset, block) | said
@@ -431,9 +429,7 @@ def _of_shard(
         yield {"row": np.arange(0), **asked.nothing()}
 
 
-def _passing_by(
-    dataset: Any, places: list[tuple[int, int]], passing: Mapping[str, str]
-) -> Iterator[dict[str, Any]]:
+def _passing_by(dataset: Any, places: list[tuple[int, int]], passing: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """The columns that pass through, of one chunk of the row groups after the other."""
     for file, row_group in places:
         yield from passed_in_parts(dataset.files[file], row_group, passing, dataset.rows_of_chunks(file, row_group))

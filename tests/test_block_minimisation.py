@@ -89,9 +89,7 @@ def test_bits_repeat_whatever_the_threads_and_follow_the_seed(shards, schedule):
 
 @every_other
 @pytest.mark.parametrize("stop_after", [1, 4, 6])
-def test_stopped_in_the_middle_and_resumed_it_has_the_bits_of_one_that_went_on(
-    shards, schedule, stop_after, tmp_path
-):
+def test_stopped_in_the_middle_and_resumed_it_has_the_bits_of_one_that_went_on(shards, schedule, stop_after, tmp_path):
     shape = dict(tol=0, epochs=4, segments=3, run_dir=tmp_path / "run", checkpoint_every=0, **given(schedule))
     whole = fit(shards, tol=0, epochs=4, segments=3, **given(schedule))
     with interrupted_after(stop_after):

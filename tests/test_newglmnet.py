@@ -87,7 +87,7 @@ def test_rows_of_one_value_and_rows_written_out_come_to_the_same_columns():
     places[-1] = -1
     for first, second in ((x, x), (x, some), (some, x)):
         both = sp.vstack([first, second]).tocsr()
-        taken = both[:, : D][:, np.flatnonzero(places >= 0)].tocsc()
+        taken = both[:, :D][:, np.flatnonzero(places >= 0)].tocsc()
         gathering = Gathering(np.diff(taken.indptr), 120)
         for part in (first, second):
             gathering.append(piece_of(block_of(part, y), np.arange(60), np.zeros(D + 1), places, 2.0, 0.0))

@@ -21,7 +21,7 @@ from bigclf.training import fit
 
 D = 8
 VOID = {"meta", "link", "br"}
-EVIL = '<script>alert(1)</script><img src=x onerror=alert(1)>"\'&'
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
 
 
 class Parsed(HTMLParser):

@@ -53,8 +53,9 @@ def columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def raw_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add what a command that trains needs to take raw files."""
     options: list[Callable[..., Any]] = [
-        click.option("--format", help="DATA is raw: svmlight, vw, csv, tsv, jsonl, text, parquet; made shards in a"
-                     " cache."),
+        click.option(
+            "--format", help="DATA is raw: svmlight, vw, csv, tsv, jsonl, text, parquet; made shards in a cache."
+        ),
         columns_options,
         bad_rows_options,
     ]

@@ -187,8 +187,12 @@ def _prepared(note: str) -> dict[str, Any] | Check:
             done = _heard([*words, "--every", str(every)], show)
         told: dict[str, Any] = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
-        return Check(BAD, "kernels", f"not compiled within {format_seconds(KERNEL_SECONDS)}",
-                     "the machine is busy with other things, or frozen; what is compiled by now is kept")
+        return Check(
+            BAD,
+            "kernels",
+            f"not compiled within {format_seconds(KERNEL_SECONDS)}",
+            "the machine is busy with other things, or frozen; what is compiled by now is kept",
+        )
     except ValueError:
         last = (done.stderr.strip().splitlines() or ["no word"])[-1]
         text = f"the process that compiles them ended with code {done.returncode}: {last}"

@@ -26,8 +26,9 @@ LINES = 30  # weights that are drawn
 @terminal.memory_option
 @click.option("--tol", type=click.FloatRange(0, min_open=True), help="Stop each at this relative gap.")
 @click.option("--epochs", type=click.IntRange(1), help="Stop each after so many epochs.")
-@click.option("--resume", is_flag=True, help="Go on with an interrupted path of the same output; a finished one is"
-              " shown again.")
+@click.option(
+    "--resume", is_flag=True, help="Go on with an interrupted path of the same output; a finished one is shown again."
+)
 @click.option("--checkpoint-every", type=click.FloatRange(0), metavar="SECONDS", help="Time between checkpoints.")
 @terminal.workers_option
 @click.option("--groups", type=click.IntRange(1), help="Virtual workers; recorded.")

@@ -419,9 +419,7 @@ def counted_from(first: int) -> Iterator[None]:
         raise error.further_down(first) from error.__cause__
 
 
-def read_labels(
-    file: pq.ParquetFile, row_group: int, layout: Layout, path: str
-) -> Iterator[tuple[Any, np.ndarray]]:
+def read_labels(file: pq.ParquetFile, row_group: int, layout: Layout, path: str) -> Iterator[tuple[Any, np.ndarray]]:
     """Labels (Arrow array [m]) and weights (float64 [m]) of a row group that has both, part by part.
 
     Raises

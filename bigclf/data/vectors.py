@@ -65,7 +65,7 @@ def matching(schema: pa.Schema, pattern: str, others: Sequence[str | None]) -> l
 
 
 def not_taken(schema: pa.Schema, told: Any, others: Sequence[str | None]) -> tuple[str, ...]:
-    """"name (why)" of each column that the glob ``told`` names and that is no feature; a nameless index is not worth a
+    """ "name (why)" of each column that the glob ``told`` names and that is no feature; a nameless index is not worth a
     word. Nothing where ``told`` is no glob."""
     if not isinstance(told, str) or field(schema, told) is not None:
         return ()

@@ -37,9 +37,9 @@ MODEL = np.load(Path(__file__).with_name({data!r}), allow_pickle=False)
 OF_TABLES = """
                             # or a table: a mapping of COLUMNS, a pandas or Arrow table, rows of csv.DictReader"""
 
-TABLE = '''TABLE = Table(MODEL)
+TABLE = """TABLE = Table(MODEL)
 COLUMNS = TABLE.columns  # that a table must have
-'''
+"""
 
 DENSE = '''WEIGHTS, BIAS = MODEL["weights"], MODEL["bias"]  # [features, columns], [columns]
 N_FEATURES = len(WEIGHTS)
@@ -92,10 +92,10 @@ def decision_function(X):
     return np.array([score(*row) for row in rows(X)]).reshape(-1, len(BIAS))%(flat)s
 '''
 
-ROWS_OF_TABLES = '''    if is_table(X):
+ROWS_OF_TABLES = """    if is_table(X):
         yield from TABLE.rows(X)
         return
-'''
+"""
 
 NUMBERS = '''
 

@@ -288,9 +288,7 @@ def looked_at(
     return Column(name, "categorical", {}, about, distinct)
 
 
-def _strange(
-    bad: Iterable[int], kind: str, where: Callable[[int], tuple[dict[str, Any], bytes]], text: Any
-) -> str:
+def _strange(bad: Iterable[int], kind: str, where: Callable[[int], tuple[dict[str, Any], bytes]], text: Any) -> str:
     """How many cells are no ``kind``, and the first."""
     rows = sorted(bad)
     said = f"{len(rows):,} cells are no {kind}s" if len(rows) > 1 else f"1 cell is no {kind}"

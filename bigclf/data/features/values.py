@@ -196,9 +196,9 @@ def crossed(texts: list[Any], values: tuple[str, ...]) -> Any:
 
 COMMA = r"^[+-]?[\d. ]*\d,\d+$"
 HINTS = {
-    ".": "write it with a decimal point and no other separators, or say that decimals have a comma (decimal: \",\" in"
+    ".": 'write it with a decimal point and no other separators, or say that decimals have a comma (decimal: "," in'
     " the reader of a spec, --decimal ,)",
-    ",": "decimals have a comma here; leave out what parts thousands, or say that they have a point (decimal: \".\" in"
+    ",": 'decimals have a comma here; leave out what parts thousands, or say that they have a point (decimal: "." in'
     " the reader of a spec, --decimal .)",
 }
 HINTED = {".": re.compile(COMMA), ",": re.compile(r"^[+-]?[\d. ]*\d([.,]\d+)+$")}
