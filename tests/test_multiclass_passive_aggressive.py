@@ -318,3 +318,11 @@ def test_a_row_without_entries_moves_the_bias_alone_and_nothing_where_there_is_n
     assert counts.updates == (bias is not None) and counts.mistakes == 1 and counts.loss == 1.0
     assert not shared.weights[:5].any() and np.isfinite(shared.weights).all()
     assert shared.weights[5].any() == (bias is not None)
+
+
+@pytest.mark.parametrize("name", ["pa1_mc", "averaged_pa1_mc"])
+def test_a_row_that_weighs_nothing_is_no_update(name):
+    x, y = random_rows(6, 5, 0.9)
+    block = block_of(x, np.array([0, 1, 2, 1, 2, 0]), np.array([0.0, 1.0, 0.0, 0.0, 1.0, 0.0]))
+    shared, _, counts, _ = learn(Case(name, None), block, 5)
+    assert counts.updates == 2 and counts.rows == 6 and shared.weights.any()
