@@ -119,7 +119,7 @@ def test_text_from_data_stays_text(tmp_path):
     """Fault 89: markup in labels, names of features, titles, paths, settings, events and warnings."""
     model = Model(
         np.random.default_rng(0).normal(size=(3, D)), np.zeros(3), np.array([f"{EVIL}{k}" for k in range(3)]),
-        features={"kind": EVIL}, method={"name": EVIL, "loss": EVIL, EVIL: EVIL},
+        features={"kind": EVIL, "version": 1}, method={"name": EVIL, "loss": EVIL, EVIL: EVIL},
         facts={"stopped": EVIL, "warnings": [EVIL], "chosen": EVIL, "plan": {"memory": {EVIL: 5}}},
     )  # fmt: skip
     x, _ = random_rows(60, D, 0.4)

@@ -1046,6 +1046,11 @@ def reserve(descriptor: int, size: int) -> None:
         os.ftruncate(descriptor, size)
 
 
+def size_of(descriptor: int) -> int:
+    """Bytes of the file."""
+    return os.fstat(descriptor).st_size
+
+
 def close_descriptor(descriptor: int) -> None:
     os.close(descriptor)
 

@@ -579,7 +579,7 @@ def is_finished(source: Any, directory: str) -> bool:
         return False
     try:
         whole = bool(store.stored.all()) and store.descriptor >= 0
-        return whole and os.fstat(store.descriptor).st_size >= int((store.offsets + store.sizes).max(initial=0))
+        return whole and files.size_of(store.descriptor) >= int((store.offsets + store.sizes).max(initial=0))
     finally:
         store.close()
 

@@ -682,6 +682,7 @@ class Task:
             states=[run.states[n] for n in numbers], method=run.method, tol=run.tol, stopped=run.stopped,
             reads=run.reads, epoch=run.epoch, seconds=run.seconds, bytes_read=run.bytes_read,
             decoded=run.decoded, best_epoch=0, curve=[],  # a curve is of all problems together
+            let_go=lambda number: None,  # the answers of all points are still to be measured
         )  # fmt: skip
         result = result_of(part, plan, history, self.peak, self.source)
         result.memory = result_of(run, plan, history, self.peak, self.source).memory  # of all points together

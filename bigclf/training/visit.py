@@ -233,8 +233,13 @@ def square_of(weights: np.ndarray) -> float:
 
 def primals_of(weights: np.ndarray, params: Any, losses: np.ndarray) -> np.ndarray:
     """P(t w) = t^2/2 ||w||^2 + sum_i C_i loss(t m_i) for each t of ``SCALES``; a free bias has no part in the norm."""
-    free = getattr(params, "free", 0.0) * float(weights.reshape(-1)[-1]) ** 2
-    return 0.5 * SCALES * SCALES * max(0.0, square_of(weights) - free) + losses
+    square = square_of(weights)
+    if getattr(params, "free", 0.0):
+        last = float(weights.reshape(-1)[-1])
+        square = max(0.0, square - last * last) if square < np.inf else square
+    primals = losses.copy()
+    primals[1:] += 0.5 * SCALES[1:] * SCALES[1:] * square  # of 0 times inf nothing is known
+    return primals
 
 
 def objectives(
