@@ -185,7 +185,8 @@ def test_a_certificate_that_was_tried_in_vain_is_told_by_the_record_that_follows
     monkeypatch.setattr(Run, "_seems_done", lambda self: self.epoch > 1 and self.status[0].estimate < np.inf)
 
     def noting(self, primal, dual, *rest):
-        seen.append((primal, dual))
+        if dual != self.dual:  # else weights that were let go are kept after all, their losses rounded up
+            seen.append((primal, dual))
         accept(self, primal, dual, *rest)
 
     monkeypatch.setattr(Status, "accept", noting)
@@ -195,8 +196,8 @@ def test_a_certificate_that_was_tried_in_vain_is_told_by_the_record_that_follows
     for tried, record in enumerate(history[1:], 1):  # each follows one more certificate
         primal, dual = min(p for p, _ in seen[:tried]), max(d for _, d in seen[:tried])
         if tried < len(seen):  # the last one ends the run
-            assert (record["objective"], record["dual"]) == (primal, dual)
-            assert record["gap"] == (primal - dual) / primal > 1e-2
+            assert record["objective"] == pytest.approx(primal, rel=1e-9) and record["dual"] == dual
+            assert record["gap"] == pytest.approx((primal - dual) / primal, rel=1e-9) and record["gap"] > 1e-2
     assert history[-1]["gap"] == model.certificate["gap"] <= 1e-2
 
 
