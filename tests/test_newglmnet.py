@@ -263,6 +263,21 @@ def columns_of(x, y, margins):
     return found
 
 
+@pytest.mark.parametrize("round_of", [newton_round, cdn_round])
+def test_a_problem_on_columns_ends_where_its_own_gap_says_so(round_of):
+    """The gap that ends it lies above the distance to the optimum, and no more than the goal above 0."""
+    random = np.random.default_rng(2)
+    x, y = random.normal(size=(40, 6)).astype(np.float32), np.where(random.random(40) < 0.5, 1.0, -1.0)
+    penalty = Penalty(0.1, 0.05, 0.0, False)
+
+    def solved(goal):
+        return solve(round_of, LOGISTIC, columns_of(sp.csr_matrix(x), y, np.zeros(40)), penalty, np.zeros(7), goal, 0)
+
+    rough, fine = solved(1e-2), solved(1e-9)
+    assert 0 < rough.gap <= 1e-2 * rough.primal and rough.primal - fine.primal <= rough.gap
+    assert 0 <= fine.gap <= 1e-9 * fine.primal and rough.cycles < fine.cycles < 200
+
+
 @pytest.mark.parametrize("signs_hold", [True, False])
 def test_conjugate_gradients_go_to_the_lowest_point_of_a_face(signs_hold):
     """Beside numpy's solution of the same linear system, on a model with nearly dependent columns."""
