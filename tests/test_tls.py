@@ -6,6 +6,7 @@ import socket
 import stat
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +20,7 @@ from making import environment, random_rows, shards_of
 import bigclf
 from bigclf import machine, tls
 from bigclf.errors import ClusterError
+from bigclf.training import link
 from bigclf.training.link import connect
 
 FILES = ["ca", "client", "node"]
@@ -242,11 +244,38 @@ class Alone:
         self._runner.stop()
 
 
-def test_nobody_there_is_no_matter_of_certificates(made):
+def test_nobody_there_is_no_matter_of_certificates(made, monkeypatch):
+    monkeypatch.setattr(link, "REFUSAL_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with configured(made[0]), pytest.raises(ClusterError, match="no Dask scheduler answers at"):
         connect(f"tls://127.0.0.1:{port}", timeout=0.5)
+
+
+@pytest.fixture
+def silent():
+    """A port that accepts connections and never says a word, as a scheduler that was stopped."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
+
+
+@pytest.mark.timeout(60, method="signal")  # Dask's client, whatever its timeout, waits for the greeting without end
+@pytest.mark.parametrize("scheme", ["tcp", "tls"])
+def test_a_scheduler_that_says_nothing_is_not_waited_for(scheme, made, silent):
+    settings = configured(made[0]) if scheme == "tls" else contextlib.nullcontext()
+    with settings, pytest.raises(ClusterError) as error:
+        connect(f"{scheme}://127.0.0.1:{silent}", timeout=0.5)
+    text = str(error.value)
+    assert f"'{scheme}://127.0.0.1:{silent}'" in text and "accepted, and then nothing was said for 0.5 s" in text
+    assert "stopped or overloaded" in text and "a proxy with nothing behind it" in text
+
+
+@pytest.mark.timeout(60, method="signal")
+def test_a_scheduler_that_fell_silent_is_asked_again_later(silent, monkeypatch):
+    monkeypatch.setattr(link, "AGAIN_SECONDS", 0.3)
+    lost = SimpleNamespace(scheduler=SimpleNamespace(address=f"tcp://127.0.0.1:{silent}"),
+                           security=distributed.Security())  # fmt: skip
+    assert not link.Link(lost, []).again()
 
 
 def test_a_name_that_nobody_knows_is_no_matter_of_waiting():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -9,6 +10,7 @@ import re
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import dask
@@ -22,6 +24,7 @@ from bigclf.training.errands import present
 
 log = logging.getLogger("bigclf")
 REFUSAL_SECONDS = 4.0  # for a scheduler that is only starting to listen; then a closed port is an error
+AGAIN_SECONDS = 3.0  # for a scheduler whose connection was lost; it is asked again
 GREETING_SECONDS = 60.0  # for a new worker to import, and to load its kernels
 WAIT_LONGER = (
     "; a machine that is busy with other things starts workers slowly: try again, with more patience"
@@ -68,8 +71,13 @@ class Link:
 
     def again(self) -> bool:
         """Connect anew where the client has given up; False if that does not work now."""
+        if self.address is None:
+            return False
         try:
-            self.client = distributed.Client(self.address, security=self.security, timeout=3, set_as_default=False)
+            shake_hands(self.address, self.security, AGAIN_SECONDS)
+            self.client = distributed.Client(
+                self.address, security=self.security, timeout=AGAIN_SECONDS, set_as_default=False
+            )
         except (OSError, TimeoutError):
             return False
         self._closing.insert(0, self.client)
@@ -150,6 +158,7 @@ def _reach(address: str, timeout: float) -> Link:
                            " (`dask scheduler`), or correct the address")  # fmt: skip
     warn_of_plain(address)
     try:
+        shake_hands(address, distributed.Security(), timeout)
         client = distributed.Client(address, timeout=timeout, set_as_default=False)
     except MemoryError:  # the first letters of an answer in another language, taken for its length
         raise ClusterError(f"what answers at {address!r} is no Dask scheduler (an HTTP server, such as the dashboard?);"
@@ -157,8 +166,31 @@ def _reach(address: str, timeout: float) -> Link:
     except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
         if (reason := tls.explanation(address, given, error)) is not None:
             raise ClusterError(f"no connection to {address!r}: {reason}") from None
+        if TimeoutError in (type(error), type(error.__cause__)) and accepts(address):
+            raise ClusterError(
+                f"no Dask scheduler answers at {address!r}: the connection was accepted, and then nothing was said for "
+                f"{timeout:g} s. Is the scheduler stopped or overloaded, or is something else at that port (a tunnel "
+                "or a proxy with nothing behind it)? Look at the scheduler's log, or start it anew"
+            ) from None
         raise ClusterError(f"no Dask scheduler answers at {address!r}: {error}") from None
     return Link(client, [client])
+
+
+def shake_hands(address: str, security: distributed.Security, timeout: float) -> None:
+    """Exchange greetings with a scheduler: Dask's client, whatever its timeout, waits without end for the other's.
+
+    Raises
+    ------
+    TimeoutError : it was silent for ``timeout`` seconds. OSError and others : as Dask's client.
+    """
+
+    async def greet() -> None:
+        options = security.get_connection_args("client")
+        comm = await asyncio.wait_for(distributed.comm.connect(address, timeout=timeout, **options), timeout)
+        comm.abort()
+
+    with ThreadPoolExecutor(1) as apart:  # a notebook has a loop of its own in this thread
+        apart.submit(asyncio.run, greet()).result()
 
 
 def refuses(address: str) -> bool:
@@ -174,6 +206,16 @@ def refuses(address: str) -> bool:
             return False
         else:
             return False
+    return True
+
+
+def accepts(address: str) -> bool:
+    """Whether a connection to there can be opened at once, whatever comes of it."""
+    host, _, port = address.partition("://")[2].rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
+    except (OSError, ValueError):
+        return False
     return True
 
 
