@@ -186,3 +186,30 @@ def test_out_of_core_more_epochs_never_hand_back_a_higher_primal(words, streamed
     ]  # fmt: skip
     assert not any(result.plan["resident"] for result in found)
     assert all(b.certificate["primal"] <= a.certificate["primal"] * (1 + 1e-12) for a, b in itertools.pairwise(found))
+
+
+@pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning")
+@pytest.mark.parametrize(("groups", "epoch", "segment"), [(1, 6, 2), (2, 5, 1)])
+def test_an_epoch_cut_short_hands_back_nothing_worse_than_it_began_with(groups, epoch, segment, streamed, monkeypatch):
+    """Of an epoch of several segments in which time was over only the weights that it came to were tried: 495,098 of
+    492,665, and of two groups 552,626 of 509,668."""
+    words = dict(
+        groups=groups,
+        working_set=0,
+        loss="squared_hinge",
+        C=1e3,
+        tol=1e-9,
+        memory="14MB",
+        inner_rounds=1,
+        segments=4,
+        max_seconds=1e6,
+    )
+    found = []
+    for reached in (0, segment):
+        monkeypatch.setattr(Run, "_late", lambda run, at=(epoch, reached): (run.epoch, run.segment) >= at)
+        model = fit(streamed[0], **words, progress=False)
+        w, b = np.asarray(model.coef_[0], np.float64), float(model.intercept_[0])
+        slack = np.maximum(0, 1 - streamed[2] * (streamed[1] @ w + b))
+        found.append(model.result_.certificate["primal"])
+        assert found[-1] == pytest.approx(0.5 * (w @ w + b * b) + 1e3 * (slack**2).sum(), rel=1e-5)
+    assert found[1] <= found[0] * (1 + 1e-12)

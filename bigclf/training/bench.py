@@ -194,10 +194,10 @@ class Bench:
             for learner, state, lesson in zip(learners, states, visit.lessons, strict=True):
                 spare = self._spare[learner.number]
                 held = spare.pop() if spare and learner.shared is None else None
-                learner.begin_epoch(state, lesson.certify, held, visit.kind in STILL, lesson.beat)
+                learner.begin_epoch(state, lesson.certify, held, visit.kind in STILL, lesson.beat, lesson.holds)
         if visit.kind == "close":
             for learner in learners:
-                learner.start = learner.scaled = None  # sums of half a read say nothing
+                learner.cut_short()
         elif visit.kind in STILL:
             for block in self._blocks(visit, group):
                 self._team.each(learners, lambda ln, own, _: ln.look(ln.view(block, own)), self.idle)  # noqa: B023

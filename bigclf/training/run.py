@@ -53,6 +53,11 @@ OVERFLOW = "the objective overflows: scale down the labels, the values, the rows
 GRACE_SECONDS = 20.0  # what a run that was told to stop may take to reach the end of its segment
 
 
+def is_fibonacci(n: int) -> bool:
+    """Whether n is one of 1, 2, 3, 5, 8, 13 and so on: 5 n^2 + 4 or 5 n^2 - 4 is a square."""
+    return any(math.isqrt(square) ** 2 == square for square in (5 * n * n - 4, 5 * n * n + 4))
+
+
 class Status:
     """How far a problem is.
 
@@ -87,6 +92,7 @@ class Status:
         self.settled = False  # its last epoch learned from no row, and no further one would
         self.busy = 0.0  # seconds of a core that it took
         self.violation: float | None = None  # of the optimality conditions, in the weights of the answer
+        self.began: np.ndarray | None = None  # the weights at the start of an epoch that was cut short
         self.dual_weights: np.ndarray | None = None  # float64, sum a_i y_i x_i, where groups start from another point
 
     @property
@@ -365,6 +371,7 @@ class Run:
             sigma=1 / status.penalty if self._searches else float(len(self.refs)),
             begins=kind == "update" and self._begin_with_others(number),
             beat=status.primal if tries else None,
+            holds=kind == "update" and not self.segment and self._holds(status),
         )
 
     def _begin_with_others(self, number: int) -> bool:
@@ -393,9 +400,16 @@ class Run:
 
     def _tries(self, status: Status) -> bool:
         """Whether the weights at the start of an epoch are tried, as they are and scaled: where the run may end before
-        it is done no lower objective is lost, whatever follows. What sums are made at, they tell themselves."""
+        it is done their objective is not lost, whatever follows. That costs part of an epoch, so it is seldom done.
+        What sums are made at, they tell themselves."""
         limited = self.epochs < self.method.epochs or self.max_seconds is not None
-        return limited and self.tol is not None and status.epochs > 0 and status.learned
+        return limited and self.tol is not None and status.learned and status.epochs > 0 and is_fibonacci(status.epochs)
+
+    def _holds(self, status: Status) -> bool:
+        """Whether a copy of the weights at the start of an epoch is kept, to be tried where time is over in the midst
+        of it."""
+        may_be_cut = self.max_seconds is not None and self.plan.segments > 1
+        return may_be_cut and self.tol is not None and status.learned and status.epochs > 0
 
     def _certifies(self, status: Status) -> bool:
         """Groups always make one: it says how they are to go on; alone, a problem has it made when it may end, or in
@@ -437,7 +451,10 @@ class Run:
             if part.dual is not None:
                 self._accept(number, part, figures)
             own = part.certified if isinstance(part.certified, np.ndarray) else None
-            self._take_scaled(number, np.array(figures.scaled), -1.0, own)
+            if self._whole:
+                self._take_scaled(number, np.array(figures.scaled), -1.0, own)
+            elif self._holds(status) and status.epochs > 1:
+                status.began = own if len(self.refs) == 1 else self.states[number].weights
             status.learned = self.method.reading(part.state) == LEARN
             if self.method.absorb is not None:
                 cut_off = not self._whole and self.method.forget is not None
@@ -564,6 +581,7 @@ class Run:
         elif late:
             if last := [n for n in todo if self._may_be_better(n)]:
                 self._certify_last(last)
+            self._certify_starts()
             self.stopped = "seconds" if self._todo() else self._ending()
 
     def _may_be_better(self, number: int) -> bool:
@@ -578,6 +596,22 @@ class Run:
         self._certify_all(todo, "as they are", "last")
         for status, (truth, optimistic, since) in zip(self.status, due, strict=True):
             status.truth, status.optimism, status.since_certificate = truth, optimistic, since
+
+    def _certify_starts(self) -> None:
+        """Likewise the weights at the start of an epoch that was cut short, which may be better than its end."""
+        todo = [number for number in self._todo() if self.status[number].began is not None]
+        ends = {number: self.states[number] for number in todo}
+        if not todo:
+            return
+        try:
+            for number, state in ends.items():
+                self.states[number] = state._replace(weights=self.status[number].began)
+            self.version += 1
+            self._certify_last(todo)
+        finally:
+            self.version += 1
+            for number, state in ends.items():
+                self.states[number], self.status[number].began = state, None
 
     def _ending(self) -> str:
         """What ended a run in which nothing is left to learn."""

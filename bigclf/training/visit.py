@@ -58,7 +58,7 @@ class Lesson(NamedTuple):
     rounds aim at; known : its best primal and dual objective so far; estimate : of its gap; sigma : how many times each
     step of a group counts while it is away from the others; begins : it now begins with the dual variables of others
     (``Problem.start``); beat : the primal objective that its weights at the start times one of ``SCALES`` may beat, or
-    None: they are not tried.
+    None: they are not tried; holds : these weights are given back where the epoch ends before its last segment.
     """
 
     number: int
@@ -69,6 +69,7 @@ class Lesson(NamedTuple):
     sigma: float
     begins: bool = False
     beat: float | None = None
+    holds: bool = False
 
 
 class Visit(NamedTuple):
@@ -384,7 +385,13 @@ class Learner:
             self.params = self.params._replace(sigma=sigma)  # type: ignore[attr-defined]
 
     def begin_epoch(
-        self, state: Any, certifying: bool, spare: Any = None, still: bool = False, beat: float | None = None
+        self,
+        state: Any,
+        certifying: bool,
+        spare: Any = None,
+        still: bool = False,
+        beat: float | None = None,
+        holds: bool = False,
     ) -> None:
         """Start counting anew from the common ``state``; keep what the certificate of its weights needs, which is no
         copy where nothing will be learned (``still``).
@@ -393,6 +400,7 @@ class Learner:
         always takes the sums of the certificate: they say how the groups are to go on.
 
         beat : the primal objective that the weights times one of ``SCALES`` may beat, or None: they are not tried.
+        holds : these weights are given back where the epoch is cut short.
         """
         self.tally, self.set_tally = Tally(), Tally()
         self.curve: list[tuple[int, int, float]] = []  # rows, mistakes, losses so far, in this visit
@@ -421,17 +429,24 @@ class Learner:
                 self.start = shared, rows if still or self.set is None else _copied(rows, None)
             else:
                 self.start = (state, self.start_rows)
-        if beat is not None and self.add_scaled is not None:
-            self._begin_to_try(state, still, beat)
+        if self.add_scaled is not None and (holds or beat is not None):
+            self._hold(state, still)
+        if self.add_scaled is not None and beat is not None:  # losses are added up in the read that begins, too
+            self.scaled, self.beat, self._length = np.zeros(SCALES.size), beat, None
+            self.moves_on = self.sees_all and not still  # these very weights, once every row has been looked at
 
-    def _begin_to_try(self, state: Any, still: bool, beat: float) -> None:
-        """Losses of scaled weights are added up in the read that begins, too."""
-        self.scaled, self.beat, self._length = np.zeros(SCALES.size), beat, None
-        self.moves_on = self.sees_all and not still  # these very weights, once every row has been looked at
+    def _hold(self, state: Any, still: bool) -> None:
+        """Keep the weights at the start of the read."""
         weights = state.weights if self.start is None else self.start[0].weights
         if self.alone and not still and weights is state.weights and not self.plan.resident:  # blocks will move it
             weights = weights.copy() if self.aside is None else filed_copy(weights, self.aside)
         self.tried = Tried(weights)
+
+    def cut_short(self) -> None:
+        """The epoch ends before its last segment: sums of part of the rows say nothing, weights stay."""
+        if self.alone and self.tried.weights.size and self.tried.weights is not self.shared.weights:
+            self.certified = self.tried.weights
+        self.start = self.scaled = None
 
     def begin_with(self, others: Sequence[tuple[Learner, float]], view: Block, state: Any) -> None:
         """Take the sum of factor times the dual variables of ``others``, which is in ``state`` already, inside the
@@ -676,12 +691,26 @@ class Learner:
         weights = self.tried.weights
         if self._length is None:
             self._length = math.sqrt(square_of(weights))
-        self.add_scaled(view, self.tried, self.params, self._length, SCALES, self.scaled)
+        if not (self.sees_all and self._best_whole(view)):
+            self.add_scaled(view, self.tried, self.params, self._length, SCALES, self.scaled)
         if self.moves_on and not isinstance(self.certified, np.ndarray):
             if primals_of(weights, self.params, self.scaled)[1:].min() < self.beat:
                 self._keep_weights()
             else:
                 self.scaled[1:] = np.inf  # what they were is not known at the end
+
+    def _best_whole(self, view: Block) -> bool:
+        """Whether half of the weights is no better than they are: P(t w) bends up along t, so no smaller part is."""
+        assert self.scaled is not None and self.add_scaled is not None
+        two = slice(1, 3)
+        self.scaled[:] = np.inf
+        self.scaled[two] = 0
+        self.add_scaled(view, self.tried, self.params, self._length, SCALES[two], self.scaled[two])
+        whole, half = primals_of(self.tried.weights, self.params, self.scaled)[two]
+        if whole <= half < np.inf:
+            return True
+        self.scaled[:] = 0
+        return False
 
     def go_over(self, view: Block, members: np.ndarray, scores: np.ndarray, scratch: Scratch) -> Counts:
         """The kernel over ``members`` in shuffled runs, or as they come where the order has no part in the result."""
@@ -912,7 +941,7 @@ class Learner:
             held["dual_weights"] = self.dual_weights
             if self.alone:
                 held |= {f"start.shared.{n}": a for n, a in self.start[0]._asdict().items()}
-        elif self.scaled is not None and self.alone:
+        elif self.tried.weights.size and self.alone:
             held["tried"] = self.tried.weights
         return held
 
@@ -950,9 +979,10 @@ class Learner:
                 before = kind(*(held[f"start.shared.{n}"].copy() for n in kind._fields))
             self.start = before, self.start_rows or (self.rows if self.alone and self.window is None else ())
         self.scaled = np.array(figures.scaled) if figures.scaled else None
-        if self.scaled is not None:
-            tried = common.weights if self.start is None else self.start[0].weights
-            self.tried = Tried(held["tried"].copy() if "tried" in held else tried)
+        if "tried" in held:
+            self.tried = Tried(held["tried"].copy())
+        elif self.scaled is not None or self.start is not None:
+            self.tried = Tried(common.weights if self.start is None else self.start[0].weights)
 
     def gather(self, block: Block) -> None:
         """Copy the rows of the working set that stand in the block; every block of the group passes here once."""
