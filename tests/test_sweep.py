@@ -570,3 +570,14 @@ def test_resuming_what_is_finished_returns_it(shards, tmp_path, monkeypatch, nam
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == before
     (tmp_path / "out" / names[-1]).unlink()
     assert "has no " in command(*words, "--resume", code=1)[1]
+
+
+def path(data, **options):
+    return bigclf.path(data, C=[0.1, 1.0], algo="lbfgs", **options)
+
+
+@pytest.mark.parametrize("learn", [sweep, path])
+def test_no_decoding_is_planned_where_local_dir_has_every_row(shards, tmp_path, learn, quiet):
+    given = {"memory": SMALL, "epochs": 2, "tol": 0.5, "progress": False, "local_dir": tmp_path}
+    made, found = (learn(shards, **given).plan["memory"] for _ in range(2))
+    assert made["decoding"] > 0 == found["decoding"]

@@ -23,7 +23,6 @@ from bigclf.data.collected import collected, is_collection
 from bigclf.data.dataset import Dataset
 from bigclf.data.features.spec import refuse_shell_names
 from bigclf.data.iterator import is_iterator, write_down
-from bigclf.data.store import is_finished
 from bigclf.errors import ClusterError, Interrupted, masked
 from bigclf.jit import cpu_type
 from bigclf.losses import REGRESSION
@@ -212,6 +211,7 @@ def fit(
             default_groups=lambda: default_groups(setting.method, link, options),
             settings_for=lambda groups: [resolve(*named[:-1], mixing if groups > 1 else None, groups=groups)],
             memory=options["memory"], dtype=dtype, seed=seed, threads=threads or (2 if link is None else 1),
+            local_dir=local_dir if link is None else None,
         )  # fmt: skip
         prepared = prepare(request, [setting], peak)
         source = prepared.source
@@ -219,7 +219,7 @@ def fit(
         problems, plan = settle(
             source, prepared.problems(options["memory"]), segments=segments, opportunistic=opportunistic,
             reads=options["epochs"] + (options["tol"] is not None), keeps_best=early_stopping is not None,
-            stored=link is None and _is_stored(source, options["local_dir"]), **prepared.shape,
+            **prepared.shape,
         )  # fmt: skip
         log.info("plan: %s", plan)
         if plan.places:
@@ -230,13 +230,6 @@ def fit(
     for record in model.result_.warnings[len(source.warnings) :]:
         log.warning("%s", record)
     return model
-
-
-def _is_stored(source: Any, local_dir: Any) -> bool:
-    """Whether earlier runs left every row of ``source`` decoded in ``local_dir``."""
-    if local_dir is None or not isinstance(source, Dataset) or not files.exists(local_dir):
-        return False
-    return is_finished(source, files.scratch_directory(local_dir))
 
 
 def refuse_early(given: Mapping[str, Any]) -> None:

@@ -146,6 +146,7 @@ def path(
             data, y, sample_weight, columns, class_weight, groups,
             default_groups=lambda: default_groups(method, link, options), settings_for=settings_for,
             memory=options["memory"], dtype=dtype, seed=seed, threads=threads or (2 if link is None else 1),
+            local_dir=local_dir if link is None else None,
         )  # fmt: skip
         prepared = prepare(request, settings, peak)
         source = prepared.source

@@ -7,7 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bigclf.data import files
 from bigclf.data.arrays import Arrays
+from bigclf.data.dataset import Dataset
+from bigclf.data.store import is_finished
 from bigclf.losses import REGRESSION
 from bigclf.methods import Method, Setting
 from bigclf.training.memory import PeakMemory, anonymous_bytes
@@ -24,6 +27,7 @@ class Request(NamedTuple):
     data, y, sample_weight, columns, class_weight : as in ``fit``. groups : how many, None: as many as
     ``default_groups`` says, and no more than there are chunks. settings_for : groups -> the settings that are learned
     from the rows, of one method or several. memory : bytes; dtype, seed, threads : as ``make_plan`` takes them.
+    local_dir : where this process keeps decoded rows from run to run; None where it does not, or others decode.
     """
 
     data: Any
@@ -38,6 +42,7 @@ class Request(NamedTuple):
     dtype: str
     seed: int
     threads: int
+    local_dir: Any = None
 
 
 class Prepared(NamedTuple):
@@ -94,8 +99,15 @@ def prepare(request: Request, checked: list[Setting], peak: PeakMemory | None = 
     if in_memory:
         _begin(peak)
     shape = dict(memory=request.memory, dtype=request.dtype, seed=request.seed, groups=groups, threads=request.threads,
-                 in_memory=in_memory)  # fmt: skip
+                 in_memory=in_memory, stored=is_stored(source, request.local_dir))  # fmt: skip
     return Prepared(source, settings, class_weights, groups, shape)
+
+
+def is_stored(source: Any, local_dir: Any) -> bool:
+    """Whether earlier runs left every row of ``source`` decoded in ``local_dir``."""
+    if local_dir is None or not isinstance(source, Dataset) or not files.exists(local_dir):
+        return False
+    return is_finished(source, files.scratch_directory(local_dir))
 
 
 def _begin(peak: PeakMemory | None) -> None:

@@ -232,6 +232,7 @@ def sweep(
             default_groups=lambda: min(default_groups(each[0].method, link, options) for each in settings),
             settings_for=lambda groups: [*itertools.chain(*settings_for(groups, mixing if groups > 1 else None))],
             memory=options["memory"], dtype=dtype, seed=seed, threads=threads or (2 if link is None else 1),
+            local_dir=local_dir if link is None else None,
         )  # fmt: skip
         prepared = prepare(request, every, peak)
         source, weights = prepared.source, prepared.class_weights
