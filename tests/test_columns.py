@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
@@ -505,3 +506,20 @@ def test_a_proposal_leaves_out_the_index_of_a_data_frame(tmp_path, name):
     found = suggest(str(tmp_path / "f.parquet"))
     assert found.label == "y" and found.spec().columns == ("size",)
     assert f"left out: {name or '__index_level_0__'}, the data frame's index" in as_yaml(found)
+
+
+def test_columns_of_numbers_are_looked_at_together(tmp_path, monkeypatch):
+    from bigclf.data.features.suggest import suggest
+
+    calls = []
+    for name in ("fill_null", "cast", "is_in", "is_null", "dictionary_encode", "ascii_trim_whitespace"):
+        real = getattr(pc, name)
+        monkeypatch.setattr(pc, name, lambda *given, real=real, **more: calls.append(real) or real(*given, **more))
+    for k in (10, 300):
+        rows = [{f"{kind}{i}-{j}": j * step for j in range(k) for kind, step in (("w", 1), ("f", 0.5))} for i in (0, 1)]
+        (tmp_path / "x.jsonl").write_text("\n".join(json.dumps({"y": i, **row}) for i, row in enumerate(rows)))
+        found = suggest(str(tmp_path / "x.jsonl"))
+        assert [c.kind for c in found.columns] == ["numeric"] * (4 * k + 1) and found.label == "y"
+        last = 0.5 * (k - 1)
+        assert found.columns[-1].why == f"1 distinct, 50.0 % missing, {last:g} to {last:g}" and len(calls) < 30
+        calls.clear()

@@ -18,7 +18,7 @@ from bigclf.data.convert.tables import Batch, Place, Reading, TableJob
 from bigclf.data.features import values
 from bigclf.data.features.spec import MISSING_VALUES, Spec, parse
 from bigclf.data.features.values import Bad
-from bigclf.data.shards import as_numpy
+from bigclf.data.shards import FLOAT32_MAX, as_numpy
 from bigclf.errors import DataError, SchemaError
 from bigclf.units import plural
 
@@ -95,7 +95,9 @@ def suggest(data: Any, told: dict[str, Any] | None = None, label: str | None = N
         how = dataclasses.replace(how, decimal=",")
     broken = _broken(place, batch)
     index = _index(place, how)
+    plain = plain_numbers(batch.columns, how.decimal)
     columns = [Column(name, "", {}, "the data frame's index", 0) if name in index else
+               _plain_column(name, plain[name], broken.n) if name in plain else
                looked_at(name, column, how.decimal, batch.where, broken.n)
                for name, column in batch.columns.items()]  # fmt: skip
     chosen = label or _label([c for c in columns if c.name not in index] or columns, how)
@@ -218,6 +220,93 @@ def _is_number(text: str) -> bool:
     return True
 
 
+# Columns of nothing but numbers, many at a time
+
+AT_ONCE = 2**20  # cells that are looked at together
+# as they are written where each number has one text: then there are as many different numbers as texts
+PLAIN = r"^(0|-?[1-9]\d{0,14}|-?(0|[1-9]\d{0,6})\.\d{0,7}[1-9])$"
+
+
+class Numbers(NamedTuple):
+    """A column of numbers: float64 [row], NaN where missing; how many there are, how many different ones, the least,
+    the greatest, the middle, what 99 % of them do not exceed, and how many are not 0."""
+
+    rows: np.ndarray
+    n: int
+    distinct: int
+    low: float
+    high: float
+    middle: float
+    top: float
+    nonzero: int
+
+
+def plain_numbers(columns: dict[str, Any], decimal: str) -> dict[str, Numbers]:
+    """Those columns that hold numbers within float32, and nothing else but what is missing, floats or plainly written.
+
+    A hundred calls of Arrow and numpy for each of 20,000 columns of two rows take seconds; here they are shared.
+    """
+    import pyarrow as pa
+
+    found: dict[str, Numbers] = {}
+    kinds = (pa.float64(), pa.large_string()) if decimal == "." else (pa.float64(),)
+    for kind in kinds:
+        names = [name for name, column in columns.items() if column.type == kind and len(column)]
+        step = max(1, AT_ONCE // len(columns[names[0]])) if names else 1
+        for start in range(0, len(names), step):
+            some = names[start : start + step]
+            rows, plain = _cells(pa.concat_arrays([columns[name] for name in some]), len(some))
+            found |= {
+                some[k]: numbers for k, numbers in zip(np.flatnonzero(plain), summaries(rows[plain]), strict=True)
+            }
+    return found
+
+
+def _cells(column: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """float64 [k, row] of columns one after another, NaN where missing, and bool [k]: which are of numbers alone."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    strange = np.zeros(len(column), bool)
+    if column.type == pa.large_string():
+        absent = values.missing(column, MISSING_VALUES)
+        strange = ~(_like(column, PLAIN) | absent)
+        none = pa.scalar(None, pa.large_string())
+        column = pc.cast(pc.if_else(pa.array(strange | absent), none, column), pa.float64())
+    rows = as_numpy(pc.fill_null(column, np.nan)).reshape(k, -1)
+    strange = strange.reshape(k, -1) | (np.abs(rows) > FLOAT32_MAX)
+    return rows, ~strange.any(axis=1) & ~np.isnan(rows).all(axis=1)
+
+
+def summaries(rows: np.ndarray) -> list[Numbers]:
+    """What there is to know of each of float64 [k, row], none of which is all NaN."""
+    if not len(rows):
+        return []
+    ascending, all_of = np.sort(rows, axis=1), np.arange(len(rows))  # NaN comes last
+    n = np.count_nonzero(~np.isnan(rows), axis=1)
+    distinct = 1 + np.count_nonzero(ascending[:, 1:] > ascending[:, :-1], axis=1)
+    nonzero = n - np.count_nonzero(rows == 0, axis=1)
+
+    def share(q: float) -> np.ndarray:
+        place = q * (n - 1)
+        below = np.floor(place).astype(np.int64)
+        low, high = ascending[all_of, below], ascending[all_of, np.minimum(below + 1, n - 1)]
+        return np.asarray(low + (high - low) * (place - below))
+
+    of_each = (n, distinct, ascending[:, 0], ascending[all_of, n - 1], share(0.5), share(0.99), nonzero)
+    told = zip(*(each.tolist() for each in of_each), strict=True)
+    return [Numbers(row, *facts) for row, facts in zip(rows, told, strict=True)]
+
+
+def _plain_column(name: str, numbers: Numbers, gaps: int) -> Column:
+    return _number_column(name, numbers, numbers.distinct, _about(numbers.distinct, numbers.rows.size, numbers.n), gaps)
+
+
+def _about(distinct: int, m: int, there: int) -> str:
+    """How many values of ``m`` rows differ, and how many are missing."""
+    return f"{distinct:,} distinct" + (f", {100 * (m - there) / m:.1f} % missing" if there < m else "")
+
+
 # Columns
 
 WHOLE = r"^[+-]?\d+$"
@@ -252,13 +341,13 @@ def looked_at(
     found = values.categories(text, MISSING_VALUES)
     m, distinct = len(column), int(np.unique(found.codes[found.codes >= 0]).size)
     absent = int(np.count_nonzero(found.codes < 0))
-    about = f"{distinct:,} distinct" + (f", {100 * absent / m:.1f} % missing" if absent else "")
+    about = _about(distinct, m, m - absent)
     if distinct == 0:
         return Column(name, "", {}, "all missing", distinct)
     bad: Bad = {}
     numbers = values.numbers(column, name, MISSING_VALUES, bad, decimal)
     if not bad:
-        return _number_column(name, numbers[~np.isnan(numbers)], distinct, about, gaps)
+        return _number_column(name, summaries(numbers[None])[0], distinct, about, gaps)
     dates: Bad = {}
     values.days(column, name, None, MISSING_VALUES, dates)
     if pa.types.is_temporal(column.type) or not dates:
@@ -276,9 +365,8 @@ def looked_at(
         return Column(name, "", {}, why, distinct)
     if mistakes:
         strange = _strange(bad, "number", where, text)
-        there = np.delete(numbers, list(bad))
-        there = there[~np.isnan(there)]
-        made = _number_column(name, there, int(np.unique(there).size), about, gaps + len(bad))
+        there = summaries(np.delete(numbers, list(bad))[None])[0]
+        made = _number_column(name, there, there.distinct, about, gaps + len(bad))
         return made._replace(why=f"{made.why}; {strange}: --on-bad-rows skip leaves such rows out", distinct=distinct)
     words = float(np.mean([len(one.split()) for one in text.slice(0, 1000).to_pylist() if one is not None]))
     if words >= 4 and distinct > (m - absent) / 2:
@@ -363,23 +451,31 @@ def _like(trimmed: Any, pattern: str) -> np.ndarray:
     return as_numpy(pc.fill_null(pc.match_substring_regex(trimmed, pattern), False))
 
 
-def _number_column(name: str, numbers: np.ndarray, distinct: int, about: str, gaps: int) -> Column:
-    low, high = float(numbers.min()), float(numbers.max())
+def _number_column(name: str, numbers: Numbers, distinct: int, about: str, gaps: int) -> Column:
+    n, low, high = numbers.n, numbers.low, numbers.high
     about = f"{about}, {low:g} to {high:g}"
-    ids = numbers.size >= COUNTED and distinct == numbers.size and bool((numbers == np.rint(numbers)).all())
-    if ids and (np.diff(numbers) >= 1).all() and high - low + 1 - numbers.size <= gaps:
-        return Column(name, "", {}, f"{about}: numbers the rows one after another", distinct)
-    if ids and (name.lower() in IDS or name.lower().endswith("_id")):
-        return Column(name, "", {}, f"{about}: tells every row from the others", distinct)
+    if why := _of_rows(name, numbers, distinct, gaps):
+        return Column(name, "", {}, f"{about}: {why}", distinct)
     if distinct == 2 and low == 0:
         return Column(name, "numeric", {"scale": "none"}, about, distinct)
-    if low >= 0 and high <= SMALL and np.count_nonzero(numbers) <= numbers.size / (2 if high <= 1 else 100):
+    if low >= 0 and high <= SMALL and numbers.nonzero <= n / (2 if high <= 1 else 100):
         # standardised, rows in which it is not 0 would be far from all others, and no row sparse
         return Column(name, "numeric", {"scale": "none"}, f"{about}, 0 in most rows", distinct)
-    middle = float(np.median(numbers))
-    if low >= 0 and float(np.quantile(numbers, 0.99)) > 10 * max(middle, 1.0):
+    if low >= 0 and numbers.top > 10 * max(numbers.middle, 1.0):
         return Column(name, "numeric", {"scale": "log"}, f"{about}, most of them small", distinct)
     return Column(name, "numeric", {}, about, distinct)
+
+
+def _of_rows(name: str, numbers: Numbers, distinct: int, gaps: int) -> str:
+    """How a column tells rows apart, where it does nothing else."""
+    if numbers.n < COUNTED or distinct < numbers.n:
+        return ""
+    there = numbers.rows[~np.isnan(numbers.rows)]
+    if not (there == np.rint(there)).all():
+        return ""
+    if (np.diff(there) >= 1).all() and numbers.high - numbers.low + 1 - numbers.n <= gaps:
+        return "numbers the rows one after another"
+    return "tells every row from the others" if name.lower() in IDS or name.lower().endswith("_id") else ""
 
 
 def _label(columns: list[Column], how: Reading) -> str | None:
