@@ -1,6 +1,7 @@
 """Files written by a writer that was wrong, with right checksums: each field is checked, and named where it is not."""
 
 import copy
+import json
 import re
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import safetensors.numpy
 
 import bigclf
+from bigclf.cli.inspect import _sweep
 from bigclf.data import json_fields, shards
 from bigclf.data.convert import convert, write_shards
 from bigclf.data.convert.tables import reading
@@ -297,3 +299,14 @@ def test_every_option_of_a_reader_is_checked(form):
                 reading({"format": form, name: wrong}).as_json()
             except BigclfError as error:
                 assert isinstance(error, SchemaError) and name in str(error), (name, wrong)
+
+
+@pytest.mark.parametrize("field", ["table", "reads", "measure", "best_params_"])
+def test_a_wrong_field_of_the_results_of_a_sweep_is_named(field, tmp_path):
+    told = {"table": [{}], "reads": 3, "measure": "error", "best_params_": {}}
+    for wrong in WRONG[:-1]:
+        if wrong == told[field] or (field, wrong) in (("table", []), ("measure", "x")):
+            continue
+        (tmp_path / "results.json").write_text(json.dumps(told | {field: wrong}))
+        with pytest.raises(DataError, match=f"not the results of a sweep: field '{field}' must be"):
+            _sweep(str(tmp_path))

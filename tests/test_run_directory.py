@@ -269,3 +269,28 @@ def test_the_model_is_written_where_there_is_room_though_the_disk_of_the_run_is_
     assert bigclf.load(tmp_path / "m").n_features == 100_019
     assert "No space left on device" in done.stderr and "SafetensorError" not in done.stderr
     assert not (small_disk / "run" / "model.bigclf").exists()
+
+
+@pytest.mark.parametrize(("name", "wrong"), [
+    ("it", []), ("version", "x"), ("version", None), ("identity", 3), ("plan", []), ("limits", "x"),
+])  # fmt: skip
+def test_a_wrong_field_of_a_run_is_named(tmp_path, name, wrong):
+    RunDirectory(tmp_path).begin(asked(), resume=False)
+    held = wrong if name == "it" else asked() | {name: wrong}
+    (tmp_path / "run.json").write_text(json.dumps(held))
+    with pytest.raises(RunError, match=rf"run\.json is damaged: .*{name}.* must be a"):
+        RunDirectory(tmp_path).begin(asked(), resume=True)
+    assert json.loads((tmp_path / "run.json").read_text()) == held
+
+
+@pytest.mark.parametrize(("name", "wrong"), [
+    ("rows_files", []), ("rows_files", {"rows": "x"}), ("rows_files", {"rows-00000-1-1.safetensors": 3}),
+    ("rows_steps", 3), ("rows_steps", [3]), ("run", 3), ("epoch", "x"), ("segment", None),
+])  # fmt: skip
+def test_a_checkpoint_with_a_wrong_field_is_passed_over(directory, caplog, name, wrong):
+    directory.save(checkpoint(1.0), 1, 0)
+    directory.save(checkpoint(2.0), 2, 0)
+    path = directory.file(directory.checkpoints()[0])
+    arrays, facts, _ = load_arrays(path)
+    publish_arrays(path, arrays, facts | {name: wrong})
+    assert directory.newest(1).facts["value"] == 1.0 and f"field 'facts.{name}' must be" in caplog.text

@@ -305,13 +305,15 @@ def _short(value: Any, most: int = 90) -> str:
 
 def _sweep(directory: str) -> tuple[str, dict[str, Any], Any]:
     from bigclf.data import files
+    from bigclf.data.json_fields import TABLE, check_fields, list_of, text, whole
 
     path = files.join(directory, "results.json")
     try:
         told = json.loads(files.read_text(path))
-        points, reads = len(told["table"]), told["reads"]
-    except (ValueError, KeyError, TypeError):
-        raise DataError("not the results of a sweep", file=path) from None
+        check_fields(told, {"table": list_of(TABLE), "reads": whole(), "measure": text(), "best_params_": TABLE})
+    except ValueError as error:
+        raise DataError(f"not the results of a sweep: {error}", file=path) from None
+    points, reads = len(told["table"]), told["reads"]
 
     def show() -> None:
         terminal.heading(directory, f"a sweep, {plural(points, 'point')}, {plural(reads, 'read')}")

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from bigclf.data import files
+from bigclf.data.json_fields import TABLE, TEXTS, Field, check_fields, optional, or_none, text, whole
 from bigclf.data.shards import sealed, unsealed
 from bigclf.errors import ModelFormatError, RunError, masked
 from bigclf.model import plain, read_tensors
@@ -29,10 +30,17 @@ from bigclf.training.visit import RowFile, settled_rows
 
 log = logging.getLogger("bigclf")
 VERSION = 1
+ROWS = re.compile(r"rows-\d{5,}-.*\.safetensors")
 STATE = re.compile(r"state-(\d{8})-(\d{6})\.safetensors")
 HISTORY_SECONDS = 0.1  # at most ten records a second
 KEPT = 2
 RUN_FILES = ("run.json", "history.jsonl", "model.bigclf")
+RUN = {"version": optional(whole()), "identity": optional(TABLE), "plan": optional(TABLE), "limits": optional(TABLE)}
+HEAD = {"version": whole(), "sums": TABLE, "facts": TABLE}
+ROW_FILES = Field(lambda value: isinstance(value, dict) and all(ROWS.fullmatch(name) and isinstance(digest, str)
+                  for name, digest in value.items()), "a table of files of rows and their digests")  # fmt: skip
+STATE_FACTS = {"rows_files": ROW_FILES, "rows_steps": optional(TEXTS), "run": optional(or_none(text())),
+               "epoch": whole(), "segment": whole()}  # fmt: skip
 
 
 class Checkpoint:
@@ -99,6 +107,7 @@ class RunDirectory:
             raise RunError(f"{self.path} holds a run already; resume it (resume=True, --resume) or use another one")
         try:
             before: dict[str, Any] = json.loads(files.read_text(self.file("run.json")))
+            check_fields(before, RUN)
         except ValueError as error:
             raise RunError(f"{self.file('run.json')} is damaged: {error}; use another run directory") from None
         if before.get("version", 0) > VERSION:
@@ -217,6 +226,7 @@ class RunDirectory:
             try:
                 arrays, facts, _ = load_arrays(self.file(name))
                 self._require_own(name, facts)
+                check_fields(facts, STATE_FACTS, "facts")
                 rows: list[Any] = [{} for _ in range(groups)]
                 steps = tuple(float.fromhex(t) for t in facts.get("rows_steps", ()))
                 for file, digest in facts["rows_files"].items():
@@ -300,6 +310,7 @@ def load_arrays(path: str) -> tuple[dict[str, np.ndarray], dict[str, Any], str]:
 def _checked(path: str, arrays: dict[str, Any], metadata: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any], str]:
     """Arrays of a file, the facts in its head and the digest, all of it compared with the checksums."""
     header = unsealed(metadata["bigclf-run"])
+    check_fields(header, HEAD)
     if header["version"] > VERSION:
         raise RunError(f"{path} was written by a newer bigclf (run format {header['version']})")
     sums = {key: checksum(array) for key, array in arrays.items()}
