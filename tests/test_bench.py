@@ -247,6 +247,7 @@ def solution(cache, tmp_path_factory):
     return made, model, str(path)
 
 
+@pytest.mark.long
 def test_a_program_runs_at_the_loosest_tolerance_that_is_good_enough(tmp_path, cache, solution):
     made, model, weights = solution
     rows, w = made.rows("train"), model.coef_[0]

@@ -128,19 +128,19 @@ def test_sorted_source_is_shuffled(tmp_path):
 
 
 def test_bytes_do_not_depend_on_workers_memory_or_place(tmp_path, monkeypatch):
-    text = text_of(60_000, 300)
+    text = text_of(30_000, 300)
     path = source(tmp_path, text)
     made = set()
     for number, (workers, memory) in enumerate([(1, "1GB"), (2, "1GB"), (1, "96MB")]):
-        convert(path, tmp_path / f"s{number}", workers=workers, memory=memory, shard_nnz=600_000, chunk_nnz=50_000)
+        convert(path, tmp_path / f"s{number}", workers=workers, memory=memory, shard_nnz=300_000, chunk_nnz=25_000)
         made.add(digest(tmp_path / f"s{number}"))
     monkeypatch.setattr(shuffle.Spiller, "flush", _often(shuffle.Spiller.flush))
     packed = source(tmp_path, gzip.compress(text, 1), "z")
-    convert(packed, tmp_path / "other", workers=1, shard_nnz=600_000, chunk_nnz=50_000)
+    convert(packed, tmp_path / "other", workers=1, shard_nnz=300_000, chunk_nnz=25_000)
     made.add(digest(tmp_path / "other"))
     assert len(made) == 1
     assert len(Dataset(tmp_path / "s0").files) > 2
-    convert(path, tmp_path / "seed", workers=1, seed=1, shard_nnz=600_000, chunk_nnz=50_000)
+    convert(path, tmp_path / "seed", workers=1, seed=1, shard_nnz=300_000, chunk_nnz=25_000)
     assert digest(tmp_path / "seed") not in made
 
 

@@ -254,7 +254,7 @@ def test_no_place_repeats_the_password_of_an_address(url, tmp_path, monkeypatch,
              ("fit", "a.svm", "-o", "m", "--run-dir", given), ("convert", "a.svm", given, "--workers", 1),
              ("predict", given, "a.svm", "-o", "p"), ("evaluate", given, "a.svm"), ("report", given, "-o", "r.html"),
              ("fit", "a.svm", "-o", "m", "--workers", given, "--groups", 1)]  # fmt: skip
-    for words in [*lines, *((*words, "--json") for words in lines)]:
+    for words in [*lines, *((*words, "--json") for words in (lines if url in LONG_URLS else lines[:2]))]:
         result, text = told_by(*words)
         assert result.exit_code not in (0, 2) and "***" in text, text
         assert PASSWORD not in text and TOKEN not in text, text
