@@ -588,6 +588,13 @@ def test_a_full_disk_of_the_run_costs_no_model(place, tmp_path, monkeypatch, alg
     assert not (tmp_path / "small" / "run" / "model.bigclf").exists()
 
 
+def test_a_run_without_checkpoints_is_not_said_to_go_on(place, tmp_path, monkeypatch):
+    fills_up(monkeypatch, tmp_path / "m.run" / "state-")
+    out, _ = bigclf("fit", place / "shards", "-o", tmp_path / "m", "--tol", "1e-9", "--epochs", 1, code=4)
+    assert f"{tmp_path / 'm.run'} holds no checkpoint to go on with: make room there" in " ".join(out.split())
+    assert "goes on" not in out
+
+
 def test_a_full_disk_is_told_in_our_words(place, tmp_path):
     """The library that writes tensors has errors of its own for it."""
     script = (
