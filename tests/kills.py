@@ -20,7 +20,8 @@ import sys
 import traceback
 
 NAMES = ("replace", "rename", "link", "unlink", "rmdir")
-TIMES = ("seconds", "epoch_seconds", "memory", "busy", "peak", "machine", "run")  # what differs from run to run
+# what differs from run to run
+TIMES = ("seconds", "epoch_seconds", "memory", "busy", "peak", "machine", "run", "mtime_ns", "checksum")
 
 
 class Count:

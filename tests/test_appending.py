@@ -101,6 +101,22 @@ def test_an_appending_that_is_killed_is_invisible_and_goes_on(tmp_path, text, mo
     assert sorted(os.listdir(tmp_path / "s")) == sorted(os.listdir(tmp_path / "whole"))
 
 
+@pytest.mark.parametrize("there", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_killed_when_all_was_there_the_same_appending_appends_nothing(tmp_path, text, monkeypatch, there):
+    """It was known again by the shards it appended to, which by then had become more."""
+    a, b = text("a", 60), text("b", 50, seed=1)
+    if there:
+        bigclf.convert(a, tmp_path / "s", **SMALL)
+    with monkeypatch.context() as patch:
+        patch.setattr(Workplace, "leave", lambda self, finished: files.unlock(self._lock))
+        bigclf.convert(b, tmp_path / "s", append=True, **SMALL)
+    before = content(tmp_path / "s")
+    again = bigclf.convert(b, tmp_path / "s", append=True, **SMALL)
+    assert again.report["rows"] == 50 and again.n_rows == 50 + 60 * there and content(tmp_path / "s") == before
+    assert not os.path.exists(tmp_path / ".s.converting")
+    assert bigclf.convert(b, tmp_path / "s", append=True, **SMALL).n_rows == 100 + 60 * there  # now it is asked for
+
+
 def test_an_appending_given_up_is_cleared_by_the_next(tmp_path, text, monkeypatch):
     a, b, c = text("a", 300), text("b", 500, seed=1), text("c", 60, seed=2)
     bigclf.convert(a, tmp_path / "s", **SMALL)

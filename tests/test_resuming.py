@@ -116,7 +116,7 @@ MOMENTS = [
     moment if i in (1, 4, 8, 10) else pytest.param(*moment, marks=pytest.mark.long) for i, moment in enumerate(MOMENTS)
 ])  # fmt: skip
 def test_killed_and_run_again_gives_the_same_shards(tmp_path, sources, monkeypatch, module, name, count, after):
-    bigclf.convert(sources, tmp_path / "once", **OPTIONS)
+    once = bigclf.convert(sources, tmp_path / "once", **OPTIONS)
     with monkeypatch.context() as patch:
         killed_at(patch, module, name, count, after)
         with pytest.raises(Killed):
@@ -124,7 +124,8 @@ def test_killed_and_run_again_gives_the_same_shards(tmp_path, sources, monkeypat
     published = name == "publish_directory" and after
     assert (tmp_path / "again").exists() == published
     if published:
-        with pytest.raises(RunError, match="exists and is not empty; .* with overwrite=True$"):
+        assert bigclf.convert(sources, tmp_path / "again", **OPTIONS).report["rows"] == once.n_rows
+        with pytest.raises(RunError, match="exists and is not empty; .* with overwrite=True$"):  # another one
             bigclf.convert(sources, tmp_path / "again", **OPTIONS)
     else:
         ds = bigclf.convert(sources, tmp_path / "again", **{**OPTIONS, "memory": "2GB"})

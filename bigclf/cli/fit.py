@@ -303,8 +303,8 @@ def how_to_go_on(model: Any, run_dir: str) -> str:
     or_tolerance = " or --tol" * (result.certificate is not None)
     stopped = terminal.poor(f"not converged: stopped at its limit of {result.stopped}")
     if not has_checkpoint(run_dir):  # its disk was full
-        return (f"{stopped}; {run_dir} holds no checkpoint to go on with: make room there, and train anew with a larger "
-                f"{limit}{or_tolerance} and --overwrite")  # fmt: skip
+        return (f"{stopped}; {run_dir} holds no checkpoint to go on with: make room there, and train anew with a "
+                f"larger {limit}{or_tolerance} and --overwrite")  # fmt: skip
     return f"{stopped}; the same line with --resume and a larger {limit}{or_tolerance} goes on from {run_dir}"
 
 

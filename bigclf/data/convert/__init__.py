@@ -15,7 +15,7 @@ from bigclf.data.convert.converter import LEAST_MEMORY as LEAST_MEMORY
 from bigclf.data.convert.converter import QUERIES_IGNORED as QUERIES_IGNORED
 from bigclf.data.convert.converter import SHARD_NNZ, Converter, check_sizes, compile_parser, processes
 from bigclf.data.convert.converter import write_shards as write_shards
-from bigclf.data.convert.destination import continuing
+from bigclf.data.convert.destination import continuing, finished
 from bigclf.data.convert.parsed import Options
 from bigclf.data.dataset import TARGET_NNZ, Dataset
 from bigclf.data.features.spec import refuse_shell_names
@@ -123,6 +123,8 @@ def convert(
         "options": [format, repr(options), chunk_nnz, shuffle, seed, on_bad_rows, max_bad_fraction, shard_nnz],
         "reader": readers.code_of(reader),
     }
+    if (there := finished(out, identity)) is not None:
+        return there
     with (
         continuing(out, overwrite, identity, before) as work,
         Converter(work.directory, workers, total, progress, work) as converter,

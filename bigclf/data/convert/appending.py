@@ -8,7 +8,7 @@ again.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -106,8 +106,9 @@ def together(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]
     return {"sources": sources, "part": None, "warnings": warnings, "report": report}
 
 
-def adopt(directory: str, out: files.PathLike, before: Dataset) -> None:
-    """Put the shards of ``directory`` beside those at ``out``."""
+def adopt(directory: str, out: files.PathLike, before: Dataset, note: Callable[[Dataset], None]) -> None:
+    """Put the shards of ``directory`` beside those at ``out``; ``note`` : called with all of them before readers see
+    the new ones."""
     new = [name for name in files.list_directory(directory) if name.startswith("part-")]
     told = Dataset(directory).conversion
     numbers = [int(match[1]) for path in before.files if (match := PART.fullmatch(files.base_name(path)))]
@@ -122,8 +123,10 @@ def adopt(directory: str, out: files.PathLike, before: Dataset) -> None:
                 files.publish_bytes(files.join(out, other), old + files.read_bytes(files.join(directory, other)))
         paths = [*before.files, *(files.join(out, name) for name in names)]
         try:
-            Dataset(sorted(paths)).write_manifest(str(out), together(before.conversion, told))
+            whole = Dataset(sorted(paths))
+            whole.write_manifest(str(out), together(before.conversion, told))
         except DataError:
             for name in names:
                 files.remove(files.join(out, name))
             raise
+        note(whole)

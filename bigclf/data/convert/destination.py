@@ -10,9 +10,9 @@ from typing import Any
 
 from bigclf.data import files
 from bigclf.data.convert import appending
-from bigclf.data.convert.resuming import SPARSE, Workplace, tidy
+from bigclf.data.convert.resuming import SPARSE, Workplace, made_before, tidy
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, Dataset
-from bigclf.errors import RunError
+from bigclf.errors import DataError, RunError
 from bigclf.units import format_bytes
 
 QUARANTINE = "_bigclf_quarantine.txt"
@@ -35,7 +35,7 @@ def continuing(
     work = Workplace(out, identity, kinds)
     try:
         yield work
-        _take_place(work.directory, out, overwrite, before)
+        _take_place(work.directory, out, overwrite, before, work)
     except BaseException as error:
         free, size = files.free_bytes(work.path), work.size()
         again = work.leave(finished=not isinstance(error, OSError | RunError | KeyboardInterrupt))
@@ -44,6 +44,20 @@ def continuing(
                            f"({format_bytes(size)} in {work.path})" if again else "") from error  # fmt: skip
         raise
     work.leave(finished=True)
+
+
+def finished(out: files.PathLike, identity: Mapping[str, Any]) -> Dataset | None:
+    """The shards at ``out``, if a conversion of the same was killed when they were there already."""
+    try:
+        dataset = Dataset(out) if MANIFEST in files.list_directory(out) else None
+    except DataError:
+        return None
+    if dataset is None or (made := made_before(out, dict(identity), appending.identity(dataset))) is None:
+        return None
+    counts = {name: made[name] for name in ("rows", "nnz")}
+    size = sum(found.size for found in dataset.fingerprints)
+    dataset.report = {**counts, "bytes_out": size, **dataset.conversion.get("report", {})}
+    return dataset
 
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -73,13 +87,22 @@ def building(out: files.PathLike, overwrite: bool, before: Dataset | None = None
         raise
 
 
-def _take_place(directory: str, out: files.PathLike, overwrite: bool, before: Dataset | None) -> None:
-    """Make what was made appear at ``out``, or beside the shards that are there."""
+def _take_place(
+    directory: str, out: files.PathLike, overwrite: bool, before: Dataset | None, work: Workplace | None = None
+) -> None:
+    """Make what was made appear at ``out``, or beside the shards that are there; ``work`` notes it first."""
     check_free(out, overwrite, before)
+
+    def note(whole: Dataset) -> None:
+        if work is not None:
+            mine = Dataset(directory)
+            work.note_made(appending.identity(whole), mine.n_rows, mine.nnz)
+
     if before is None:
+        note(Dataset(directory))
         files.publish_directory(directory, files.absolute(out))
     else:
-        appending.adopt(directory, files.absolute(out), before)
+        appending.adopt(directory, files.absolute(out), before, note)
         files.remove_tree(directory)
 
 

@@ -292,17 +292,20 @@ def convert_columns(
     another read has learned."""
     total = parse_bytes(memory)
     before = appending.there(out) if append else None
+    asked = [spec.as_json(), None if learned is None else learned.digest()]
     if before is not None:
         spec, learned = _as_before(spec, before, out)
     raw = prepare(data, spec, total)
     workers = processes(workers, total, raw.sources)
     options = [chunk_nnz, shuffle, seed, on_bad_rows, max_bad_fraction, shard_nnz]
     identity = {
-        "append": appending.identity(before),
+        "append": [*appending.identity(before), *([learned.digest()] if before and learned else [])],
         "sources": [(masked(files.absolute(place.path)), place.part, tables.state_of(place.path))
                     for place in raw.reader.places],
-        "options": [raw.spec.as_json(), None if learned is None else learned.digest(), part, *options],
+        "options": [*asked, part, *options],
     }  # fmt: skip
+    if (there := destination.finished(out, identity)) is not None:
+        return there
     with (
         destination.continuing(out, overwrite, identity, before, (Done, Bad, merging.Run, Tallies)) as work,
         _Columns(work.directory, workers, total, progress, work) as converter,

@@ -36,6 +36,35 @@ def tidy(out: files.PathLike) -> None:
         files.remove_tree(path)
 
 
+def made_before(out: files.PathLike, identity: Mapping[str, Any], found: Any) -> dict[str, Any] | None:
+    """What a conversion of the same sources and options noted of its shards, if these are there (``found`` : what is,
+    as it names them) and it was killed since, whatever stood there before it; its place goes then."""
+    path = _place_of(out)
+    if not files.exists(files.join(path, "job.json")) or (held := files.lock(files.join(path, "lock"))) is None:
+        return None
+    try:
+        told = json.loads(files.read_text(files.join(path, "job.json")))
+        made: dict[str, Any] = told["facts"].get("made", {})
+        same = _asked(told["identity"]) == _asked(_plain(identity)) and made.get("shards") == _plain(found)
+        if same:
+            files.remove_tree(path)
+        return made if same else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    finally:
+        files.unlock(held)
+
+
+def _plain(identity: Any) -> Any:
+    """As JSON knows it; of a conversion with the package's sources."""
+    return json.loads(json.dumps({**identity, "package": sources_digest()} if isinstance(identity, dict) else identity))
+
+
+def _asked(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the shards that were there before."""
+    return {name: value for name, value in identity.items() if name != "append"}
+
+
 def forget(directory: files.PathLike, keep: int) -> None:
     """Remove what killed conversions left in ``directory``, but for the ``keep`` last; those at work go on."""
     places = [files.join(directory, name) for name in files.list_directory(directory) if name.endswith(".converting")]
@@ -87,7 +116,7 @@ class Workplace:
         if self._lock is None:
             raise RunError(f"another process is converting to {files.base_name(out)!r} (it works in {self.path}); wait "
                            "for it, or name another output")  # fmt: skip
-        self._identity = json.loads(json.dumps({**identity, "package": sources_digest()}))
+        self._identity = _plain(dict(identity))
         self._facts: dict[str, Any] = {"pieces": {}}
         self._done: dict[tuple[int, int, int], dict[str, Any]] = {}
         self._whole: set[tuple[int, int, int]] = set()  # of these, those whose runs are known to be as they were
@@ -206,6 +235,12 @@ class Workplace:
         if not self.written:
             self.written = True
             self._line({"written": True})
+
+    def note_made(self, shards: Any, rows: int, nnz: int) -> None:
+        """Write down what the shards at the output will be known by, before they can be seen there, and how many rows
+        and entries came of this conversion."""
+        self._facts["made"] = {"shards": shards, "rows": rows, "nnz": nnz}
+        self._save()
 
     def _line(self, told: Mapping[str, Any]) -> None:
         files.append_line(self._journal, json.dumps(told))
