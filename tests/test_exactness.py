@@ -316,7 +316,7 @@ def long_row():
     return sp.vstack([x[:20], full, x[20:]]).tocsr(), np.insert(y, 20, 1)
 
 
-@pytest.mark.parametrize("loss", ["hinge", "squared_epsilon_insensitive"])
+@pytest.mark.parametrize("loss", ["hinge", pytest.param("squared_epsilon_insensitive", marks=pytest.mark.long)])
 def test_a_row_of_five_million_entries_is_learned_or_refused_with_the_memory_it_takes(loss, long_row, tmp_path, quiet):
     x, y = long_row
     options = dict(loss=loss, epochs=30, tol=1e-6, progress=False)
