@@ -588,6 +588,18 @@ def test_a_full_disk_of_the_run_costs_no_model(place, tmp_path, monkeypatch, alg
     assert not (tmp_path / "small" / "run" / "model.bigclf").exists()
 
 
+@pytest.mark.long
+def test_a_path_leaves_no_models_of_another_grid(place, tmp_path):
+    words = ("path", place / "shards", "-o", tmp_path / "p", "--tol", "0.1", "--C")
+    bigclf(*words, "0.01,0.1")
+    bigclf(*words, "0.1", "--overwrite")
+    assert sorted(name for name in os.listdir(tmp_path / "p") if name.startswith("model")) == ["model-1.bigclf"]
+    (tmp_path / "p" / "path.json").rename(tmp_path / "p" / "elsewhere")
+    for name in ("path.csv", "path.png"):
+        (tmp_path / "p" / name).unlink(missing_ok=True)
+    assert "model-1.bigclf: exists; add --overwrite" in error_of(*words, "0.1", code=1)
+
+
 def test_a_run_without_checkpoints_is_not_said_to_go_on(place, tmp_path, monkeypatch):
     fills_up(monkeypatch, tmp_path / "m.run" / "state-")
     out, _ = bigclf("fit", place / "shards", "-o", tmp_path / "m", "--tol", "1e-9", "--epochs", 1, code=4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import click
@@ -14,6 +15,7 @@ from bigclf.cli.sweep import write_table
 from bigclf.units import format_seconds, plural
 
 FILES = ("path.json", "path.csv", "path.png")
+MODEL = re.compile(r"model-\d+\.bigclf")
 LINES = 30  # weights that are drawn
 
 
@@ -51,7 +53,7 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
 
     overwrite, raw = options.pop("overwrite"), columns.Asked.taken(options)
     values = [terminal.number_or(text.strip()) for text in options.pop("C").strip("[] ").split(",")]
-    before = clear_the_way(ctx, out, FILES, "path", overwrite=overwrite, resume=options["resume"])
+    before = clear_the_way(ctx, out, (*FILES, *models_in(out)), "path", overwrite=overwrite, resume=options["resume"])
     keywords = fit_keywords(ctx, options)
     keywords |= {"C": values, "run_dir": files.join(out, "run")}
     with terminal.usage_errors():
@@ -87,6 +89,13 @@ def finished(out: str, told: dict[str, Any]) -> Any:
     return Path(**told, models=models)
 
 
+def models_in(out: str) -> list[str]:
+    """Names of the models of a path in a directory."""
+    from bigclf.data import files
+
+    return sorted(name for name in files.list_directory(out) if MODEL.fullmatch(name))
+
+
 def paths_of(found: Any, out: str) -> list[str]:
     """Of the results: the files of ``FILES``, then a model for each value."""
     from bigclf.data import files
@@ -97,7 +106,11 @@ def paths_of(found: Any, out: str) -> list[str]:
 
 def write(found: Any, out: str, asked: dict[str, Any]) -> list[str]:
     """The results as files, path.json last: with it they are whole. Their paths."""
+    from bigclf.data import files
+
     told, table, picture, *models = paths_of(found, out)
+    for name in models_in(out):  # of a grid that is replaced, which may have been larger
+        files.remove(files.join(out, name))
     for place, model in zip(models, found.models, strict=True):
         model.save(place)
     drawn = [picture] if draw(found, picture) else []
