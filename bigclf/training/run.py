@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from bigclf import large_pages
+from bigclf.data import files
 from bigclf.errors import ClusterError, DataError, Interrupted
 from bigclf.methods.method import AGAIN, LEARN, Given
 from bigclf.mixing import PENALTY, agree, half_distance, line_search, next_penalty
@@ -402,8 +403,12 @@ class Run:
         """Whether the weights at the start of an epoch are tried, as they are and scaled: where the run may end before
         it is done their objective is not lost, whatever follows. That costs part of an epoch, so it is seldom done.
         What sums are made at, they tell themselves."""
-        limited = self.epochs < self.method.epochs or self.max_seconds is not None
-        return limited and self.tol is not None and status.learned and status.epochs > 0 and is_fibonacci(status.epochs)
+        return self._limited and status.learned and status.epochs > 0 and is_fibonacci(status.epochs)
+
+    @property
+    def _limited(self) -> bool:
+        """Whether the run may end before its tolerance is met: then the best answer that was certified is kept."""
+        return self.tol is not None and (self.epochs < self.method.epochs or self.max_seconds is not None)
 
     def _holds(self, status: Status) -> bool:
         """Whether a copy of the weights at the start of an epoch is kept, to be tried where time is over in the midst
@@ -556,6 +561,8 @@ class Run:
         if not (math.isfinite(primal) and math.isfinite(dual)):
             raise DataError(OVERFLOW)
         own = self.plan.resident and isinstance(part.certified, np.ndarray)  # a copy already, and nobody else's
+        if keep == "if done" and self._limited and primal < status.primal:  # memory has no room for a copy
+            weights, own = files.filed_copy(weights, files.scratch_directory()), True
         keep = "as they are" if own else keep
         status.accept(primal, max(0.0, dual), weights, self.reads, tol, keep)  # D(0) = 0 is always a bound
         if primal > 0 and 0 < status.estimate < np.inf:
