@@ -13,6 +13,7 @@ import logging
 import math
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -55,6 +56,8 @@ def sources_digest() -> str:
 
 
 INTERPRETED = bool(numba.config.DISABLE_JIT)
+if INTERPRETED:  # random numbers wrap around, which compiled code does without a word
+    warnings.filterwarnings("ignore", "overflow encountered in scalar (add|multiply)", RuntimeWarning, "bigclf")
 _compiled: list[Any] = []  # every kernel and routine
 
 
