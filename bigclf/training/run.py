@@ -562,7 +562,7 @@ class Run:
             raise DataError(OVERFLOW)
         own = self.plan.resident and isinstance(part.certified, np.ndarray)  # a copy already, and nobody else's
         if keep == "if done" and self._limited and primal < status.primal:  # memory has no room for a copy
-            weights, own = files.filed_copy(weights, files.scratch_directory()), True
+            weights, own = files.filed_copy(np.asarray(weights), files.scratch_directory()), True
         keep = "as they are" if own else keep
         status.accept(primal, max(0.0, dual), weights, self.reads, tol, keep)  # D(0) = 0 is always a bound
         if primal > 0 and 0 < status.estimate < np.inf:
