@@ -15,6 +15,7 @@ Kernels have these bits on every processor, and as plain Python too (``NUMBA_DIS
 library for an exponential, a logarithm or a power: that rounds the last bit differently on processors without fused
 multiplication (seen with ``GLIBC_TUNABLES``). Such entries are in LIBM, and are compared where the library gives the
 numbers that it gave when FILE was written: ``libm`` there is a hash of some.
+Plain Python gives other bits where averaged_pa2 mixes groups by pull, and for memma_p/float32: FILE has the compiled.
 """
 
 from __future__ import annotations
