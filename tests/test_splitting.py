@@ -116,8 +116,9 @@ def test_what_cannot_be_split_is_refused(tmp_path, visits):
         bigclf.split(dataset, tmp_path / "x", PARTS, order="user")
     with pytest.raises(MemoryBudgetError, match=r"48.0 kB"):
         bigclf.split(dataset, tmp_path / "x", PARTS, order="at", memory=1000)
-    with pytest.raises(DataError, match="no row"):
+    with pytest.raises(DataError, match="no row") as caught:
         bigclf.split(dataset, tmp_path / "x", {"a": 1 - 1e-7, "b": 1e-7})
+    assert str(caught.value).startswith(f"{tmp_path / 'x' / 'b'}: ")  # it named a hidden directory
 
 
 def test_split_from_the_command_line(tmp_path, dataset, capsys):

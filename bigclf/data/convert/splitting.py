@@ -75,7 +75,10 @@ def split(
         require_free(path, overwrite or path in ours)
     with files.together(paths) as place:
         for number, path in enumerate(paths):
-            _write(dataset, place[path], number, choose, memory, overwrite)
+            if _write(dataset, place[path], number, choose, memory, overwrite) == 0:
+                files.remove_tree(place[path])
+                name = files.base_name(path)
+                raise DataError(f"no row belongs to the part {name!r}; give it a larger share", file=path)
     return {name: Dataset(path) for name, path in zip(parts, paths, strict=True)}
 
 
@@ -97,7 +100,9 @@ def _bounds(parts: Mapping[str, float]) -> np.ndarray:
     return np.cumsum(shares)[:-1]
 
 
-def _write(dataset: Dataset, out: str, number: int, choose: Choose, memory: float | str, overwrite: bool) -> None:
+def _write(dataset: Dataset, out: str, number: int, choose: Choose, memory: float | str, overwrite: bool) -> int:
+    """Write the rows of a part to ``out``; returns their number."""
+
     def rows() -> Iterator[Any]:
         for place in dataset.places():
             for block, column in zip(dataset.parts(*place), _columns(dataset, *place, choose.column), strict=True):
@@ -109,13 +114,11 @@ def _write(dataset: Dataset, out: str, number: int, choose: Choose, memory: floa
         rows(), out, classes=dataset.classes, n_features=dataset.n_features, features=dataset.features, memory=memory,
         overwrite=overwrite,
     )  # fmt: skip
-    if found.n_rows == 0:
-        files.remove_tree(out)
-        raise DataError(f"no row belongs to the part {files.base_name(out)!r}; give it a larger share", file=out)
     source = files.parent_directory(dataset.files[0])
     for name in OF_COLUMNS:  # what was learned of raw columns goes with the rows
         if files.exists(files.join(source, name)):
             files.publish_bytes(files.join(out, name), files.read_bytes(files.join(source, name)))
+    return found.n_rows
 
 
 # By hash
