@@ -13,10 +13,11 @@ import pytest
 from click.testing import CliRunner
 from rich.table import Table
 
+from bigclf import texts
 from bigclf.cli import COMMANDS, main, terminal
 from bigclf.errors import BigclfError
 from bigclf.progress import console
-from bigclf.texts import ON_STDERR, ON_STDOUT, Guarded, guard_logs, in_json, mask_chain, masked
+from bigclf.texts import ON_STDERR, ON_STDOUT, Guarded, guard_logs, in_json, mask_chain, masked, remember, safe
 
 
 def test_a_password_is_masked_where_a_library_repeats_it_without_its_url():
@@ -66,14 +67,14 @@ def test_a_scheduler_that_is_starting_is_waited_for(monkeypatch):
 
 
 def test_another_server_in_place_of_the_scheduler_is_no_lack_of_memory(monkeypatch):
-    distributed = pytest.importorskip("distributed")
+    pytest.importorskip("distributed")
     from bigclf.errors import ClusterError
     from bigclf.training import link
 
     def answer(*_, **__):  # what Dask does with "HTTP/1.1" in the place of a length
         raise MemoryError("Unable to allocate 3.07 EiB")
 
-    monkeypatch.setattr(distributed, "Client", answer)
+    monkeypatch.setattr(link, "shake_hands", answer)
     monkeypatch.setattr(link, "refuses", lambda _: False)
     with pytest.raises(ClusterError, match="no Dask scheduler.*the dashboard"):
         link._reach("tcp://127.0.0.1:8787", 1)
@@ -268,10 +269,58 @@ def test_no_place_repeats_the_password_of_an_address(url, tmp_path, monkeypatch,
     [
         ("s3://key:sec/ret@bucket/x", "s3://***@bucket/x"), ("ftp://u:p@ss@h/x y@z", "ftp://***@h/x y@z"),
         ("http://host:8080/data@v1", "http://host:8080/data@v1"), ("tcp://h:1 and a@b:2", "tcp://h:1 and a@b:2"),
+        ("tcp://bob:12/secret@10.0.0.9:8786", "tcp://***@10.0.0.9:8786"), ("https://u:1/pw@h.org/x", "https://***@h.org/x"),
+        ("s3://key:12/secret@bucket/x", "s3://***@bucket/x"), ("https://user:pa ss@host is", "https://***@host is"),
+        ("data@2024/x.csv, me@h.org", "data@2024/x.csv, me@h.org"), ("https://h/data@v1/x", "https://h/data@v1/x"),
+        ("http://[::1]:80/data@v1", "http://[::1]:80/data@v1"), ("tcp://h:1: ask a@b", "tcp://h:1: ask a@b"),
     ],
 )  # fmt: skip
 def test_where_a_password_ends(text, shown):
     assert masked(text) == shown == masked(shown)
+
+
+@pytest.fixture
+def nothing_remembered(monkeypatch):
+    monkeypatch.setattr(texts, "_users", set())
+    monkeypatch.setattr(texts, "_words", set())
+
+
+@pytest.mark.parametrize("password", ["12/secretpw", "pa'ssword", "pa ssword", "p@/ss\"w'ord", "12/34 'x@y:z"])
+@pytest.mark.parametrize("begin", ["", "--workers=", "data.train="])
+@pytest.mark.usefixtures("nothing_remembered")
+def test_a_given_address_is_known_as_a_whole(password, begin):
+    remember([f"{begin}tcp://bob:{password}@10.0.0.9:8786"])
+    for text in (f"{begin}tcp://bob:{password}@10.0.0.9:8786", f"wrong: {password}.", f"<bob:{password}@h>"):
+        assert password not in masked(text) and repr(text)[1:-1] != masked(repr(text))[1:-1]
+
+
+@pytest.mark.usefixtures("nothing_remembered")
+def test_the_error_about_passwords_repeats_none():
+    shown = told_by("fit", "none.svm", "-o", "m", "--workers", "tcp://bob:123/secret99@10.0.0.9:8786")[1]
+    assert "secret99" not in shown
+
+
+@pytest.mark.usefixtures("nothing_remembered")
+def test_a_password_that_is_a_word_masks_no_field(tmp_path, capsys):
+    remember(["https://bob:accuracy@host/x"])
+    told = {"accuracy": 0.9, "balanced_accuracy": 0.8, "why": "refused: accuracy"}
+    wanted = told | {"why": "refused: ***"}
+    assert terminal.plain(told) == texts.masked_in(told) == wanted
+    with terminal.guarded():
+        terminal.emit_json(told)
+        print("accuracy  0.9")
+    shown = capsys.readouterr().out
+    assert json.loads(shown[: shown.rindex("}") + 1]) == wanted and shown.endswith("accuracy  0.9\n")
+    assert masked("balanced_accuracy: accuracy") == "balanced_accuracy: ***"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "co\xadop"],
+)
+def test_joiners_and_soft_hyphens_of_names_stay(name):
+    assert safe(name) == name == in_json(name)
+    assert safe("\u200b\u200f\u202e\u2028\ufeff\x85\x1b").isascii()
 
 
 def test_what_a_library_repeats_of_a_query_or_decoded_is_masked():

@@ -129,9 +129,10 @@ def main(directory: str, words: list[str]) -> None:
     from bigclf.data import files
     from bigclf.training.lease import signature
 
+    terminal.remember(words)
     path = files.join(directory, NAME)
     told = signature() | {
-        "command": masked(shlex.join(["bigclf", *words])), "log": files.join(directory, LOG), "begun": _now(),
+        "command": shlex.join(["bigclf", *map(masked, words)]), "log": files.join(directory, LOG), "begun": _now(),
         "ended": None, "exit_code": None,
     }  # fmt: skip
     files.publish_text(path, json.dumps(told, indent=1))

@@ -30,7 +30,8 @@ import click
 import yaml
 
 from bigclf.cli import columns, terminal
-from bigclf.errors import BigclfError, masked
+from bigclf.errors import BigclfError
+from bigclf.texts import masked_in, remember
 from bigclf.units import near
 
 MAX_BYTES = 1_000_000
@@ -87,6 +88,7 @@ class Job:
         self._seen: set[int] = set()
         self._environ = dict(os.environ) if environ is None else environ
         self.table = self._read(text)
+        remember(value for _, value in _leaves(self.table))
         self._check_keys()
 
     def fail(self, message: str, *place: Any) -> JobError:
@@ -267,7 +269,7 @@ class Job:
 
     def resolved(self) -> str:
         """The job as YAML, with nothing left to look up but secrets in URLs."""
-        return masked(yaml.safe_dump(self.table, sort_keys=False, allow_unicode=True))
+        return yaml.safe_dump(masked_in(self.table), sort_keys=False, allow_unicode=True)
 
     def steps(self, exists: Callable[[str], bool]) -> list[Step]:
         """The commands of the job; shards that ``exists`` are not made again.

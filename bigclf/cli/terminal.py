@@ -22,7 +22,7 @@ from click.core import ParameterSource
 
 from bigclf.errors import BigclfError, ClusterError, Interrupted, RunError, mask_chain, masked
 from bigclf.progress import console, console_in_use, longest_pause
-from bigclf.texts import ON_STDERR, ON_STDOUT, Guarded, in_json
+from bigclf.texts import ON_STDERR, ON_STDOUT, Guarded, in_json, masked_key
 from bigclf.texts import remember as remember
 
 USAGE, INTERRUPTED, LIMITS, BAD_DATA = 2, 6, 4, 3
@@ -277,7 +277,12 @@ def say(word: str, text: str, colour: str, joint: str = " ") -> None:
 
 def emit_json(result: Any) -> None:
     """One JSON value on stdout; NaN and infinities as null, numpy as plain numbers and lists."""
-    click.echo(in_json(json.dumps(plain(result), indent=2, ensure_ascii=False)))
+    text = in_json(json.dumps(plain(result), indent=2, ensure_ascii=False))
+    if isinstance(sys.stdout, Guarded):  # which would mask names of fields
+        sys.stdout.put(f"{text}\n")
+        sys.stdout.flush()
+    else:
+        click.echo(text)
 
 
 def emit_bytes(pieces: Iterable[bytes]) -> None:
@@ -295,7 +300,7 @@ def emit_bytes(pieces: Iterable[bytes]) -> None:
 def plain(value: Any) -> Any:
     """``value`` in the types JSON knows, its texts without secrets of URLs."""
     if isinstance(value, dict):
-        return {masked(str(key)): plain(item) for key, item in value.items()}
+        return {masked_key(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set)):
         return [plain(item) for item in value]
     if isinstance(value, float):

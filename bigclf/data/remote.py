@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from bigclf.caches import cache_directory
 from bigclf.errors import DataError, RunError, StoreError, masked
-from bigclf.texts import LIBRARIES, guard_logs
+from bigclf.texts import LIBRARIES, guard_logs, remember
 from bigclf.units import parse_bytes
 
 BLOCK = 2**22  # bytes asked for at a time
@@ -80,6 +80,7 @@ def patiently(what: Callable[[], _T], url: str) -> _T:
         except (RunError, DataError, MemoryError):
             raise
         except Exception as error:
+            remember([url])
             reason = _reason(error)
             if _is_missing(reason):
                 raise FileNotFoundError(2, "No such file", masked(url)) from None

@@ -22,8 +22,9 @@ import numpy as np
 from bigclf.data import files
 from bigclf.data.json_fields import TABLE, TEXTS, Field, check_fields, optional, or_none, text, whole
 from bigclf.data.shards import sealed, unsealed
-from bigclf.errors import ModelFormatError, RunError, masked
+from bigclf.errors import ModelFormatError, RunError
 from bigclf.model import plain, read_tensors
+from bigclf.texts import masked_in
 from bigclf.training.lease import Lease, holding
 from bigclf.training.tensors import checksum, filed_array, read_head, write_tensors
 from bigclf.training.visit import RowFile, settled_rows
@@ -146,7 +147,7 @@ class RunDirectory:
         if not wanted and moment - self._last_record < HISTORY_SECONDS:
             return
         self._last_record, self._written = moment, record
-        line = masked(json.dumps(record, default=plain))
+        line = json.dumps(masked_in(record), default=plain)
         self._try("history", lambda: files.append_line(self.file("history.jsonl"), line))
 
     def history(self, up_to: int | None = None) -> list[dict[str, Any]]:
