@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import ipaddress
 import json
 import socket
 import ssl
@@ -293,13 +294,38 @@ def _all_texts(error: BaseException | None) -> str:
     return "; ".join(texts)
 
 
+class Place(NamedTuple):
+    """Where a scheduler is: ``scheme`` in small letters, ``host`` without brackets, ``port`` (0: none was said)."""
+
+    scheme: str
+    host: str
+    port: int
+
+
+def place_of(address: str) -> Place:
+    """The parts of an address, as Dask reads it: without a scheme it is ``tcp``."""
+    scheme, _, place = address.rpartition("://")
+    host, _, port = place.rpartition(":")
+    return Place(scheme.lower() or "tcp", host.strip("[]").lower(), int(port) if port.isdecimal() else 0)
+
+
+def is_plain(address: str) -> bool:
+    """Whether a connection to ``address`` leaves this machine, and nothing encrypts it."""
+    scheme, host, _ = place_of(address)
+    if scheme in ("tls", "wss", "inproc") or host == "localhost":
+        return False
+    try:
+        return not ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name
+        return True
+
+
 def speaks_tls(address: str, timeout: float = 2.0) -> bool:
     """Whether something there answers a TLS greeting, whoever it is."""
-    host, _, port = address.partition("://")[2].rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout) as line, context.wrap_socket(line):
+        with socket.create_connection(place_of(address)[1:], timeout) as line, context.wrap_socket(line):
             return True
     except (OSError, ValueError):
         return False

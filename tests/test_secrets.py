@@ -42,7 +42,8 @@ def test_escape_sequences_of_names_do_not_reach_the_terminal(capsys):
     assert "\\x1b[2J" in shown and "\x07" not in shown and "\x1b[2J" not in shown
 
 
-def test_a_port_that_refuses_is_said_before_dask_is_asked(monkeypatch):
+@pytest.mark.parametrize("scheme", ["tcp://", "TCP://", ""])
+def test_a_port_that_refuses_is_said_before_dask_is_asked(scheme, monkeypatch):
     distributed = pytest.importorskip("distributed")
     from bigclf.errors import ClusterError
     from bigclf.training import link
@@ -52,7 +53,7 @@ def test_a_port_that_refuses_is_said_before_dask_is_asked(monkeypatch):
         monkeypatch.setattr(distributed, "Client", type("Never", (distributed.Client,), {"__init__": None}))
         monkeypatch.setattr(link, "REFUSAL_SECONDS", 0.3)
         with pytest.raises(ClusterError, match="refuses connections"):
-            link.connect(f"tcp://127.0.0.1:{held.getsockname()[1]}")
+            link.connect(f"{scheme}127.0.0.1:{held.getsockname()[1]}")
 
 
 def test_a_scheduler_that_is_starting_is_waited_for(monkeypatch):
@@ -81,7 +82,10 @@ def test_another_server_in_place_of_the_scheduler_is_no_lack_of_memory(monkeypat
 
 
 @pytest.mark.parametrize(("address", "warned"), [("tcp://10.1.2.3:8786", 1), ("tls://10.1.2.3:8786", 0),
-                                                  ("tcp://127.0.0.1:8786", 0), ("tcp://localhost:1", 0)])  # fmt: skip
+                                                  ("tcp://127.0.0.1:8786", 0), ("tcp://localhost:1", 0),
+                                                  ("10.0.0.1:8786", 1), ("ws://10.0.0.1:8786", 1), ("[::1]:1", 0),
+                                                  ("TCP://10.0.0.1:1", 1), ("tcp://127.0.0.1.evil.com:1", 1),
+                                                  ("localhost:1", 0), ("tcp://127.8.0.1:1", 0)])  # fmt: skip
 def test_a_plain_scheduler_on_another_host_is_warned_of(caplog, address, warned):
     pytest.importorskip("distributed")
     from bigclf.training.link import warn_of_plain
@@ -89,6 +93,21 @@ def test_a_plain_scheduler_on_another_host_is_warned_of(caplog, address, warned)
     with caplog.at_level(logging.WARNING, "bigclf"):
         warn_of_plain(address)
     assert caplog.text.count("not encrypted") == warned and caplog.text.count("bigclf.tls") == warned
+
+
+def test_a_client_of_a_plain_scheduler_elsewhere_is_warned_of(caplog):
+    distributed = pytest.importorskip("distributed")
+    from bigclf.training import link
+
+    class Elsewhere(distributed.Client):
+        asynchronous = False
+        scheduler = type("Scheduler", (), {"address": "tcp://10.0.0.1:8786"})
+        security = None
+        __init__ = __del__ = close = lambda self: None
+
+    with caplog.at_level(logging.WARNING, "bigclf"):
+        link.connect(Elsewhere())
+    assert caplog.text.count("not encrypted") == 1
 
 
 def test_a_full_disk_under_predictions_is_told_with_the_path(tmp_path, monkeypatch):

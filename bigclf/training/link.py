@@ -103,7 +103,7 @@ def connect(workers: Any, timeout: float = 10.0, patience: float = Patience().id
     if isinstance(workers, distributed.Client):
         if workers.asynchronous:
             raise ValueError("workers is an asynchronous client; bigclf.fit blocks and needs a synchronous one")
-        return Link(workers, [])
+        return _link_of(workers, [])
     if isinstance(workers, int) and not isinstance(workers, bool):
         return _start_processes(workers, patience)
     if isinstance(workers, str) and not re.search(r":\d+$", workers):
@@ -115,10 +115,18 @@ def connect(workers: Any, timeout: float = 10.0, patience: float = Patience().id
             client = distributed.Client(workers, timeout=timeout, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
             raise ClusterError(f"no Dask scheduler answers at {workers!r}: {error}") from None
-        return Link(client, [client])
+        return _link_of(client, [client])
     raise ValueError(
         f"workers must be a number of processes, a scheduler's address, a Dask client or a cluster, not {workers!r}"
     )
+
+
+def _link_of(client: distributed.Client, closing: list[Any]) -> Link:
+    """A link of a client that was made elsewhere, or to a cluster that was."""
+    link = Link(client, closing)
+    if link.address is not None:
+        warn_of_plain(link.address)
+    return link
 
 
 @contextlib.contextmanager
@@ -195,11 +203,10 @@ def shake_hands(address: str, security: distributed.Security, timeout: float) ->
 
 def refuses(address: str) -> bool:
     """Whether the host says for ``REFUSAL_SECONDS`` that nothing listens there: Dask would ask until its timeout."""
-    host, _, port = address.partition("://")[2].rpartition(":")
     end = time.monotonic() + REFUSAL_SECONDS
     while (left := end - time.monotonic()) > 0:
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=left).close()
+            socket.create_connection(tls.place_of(address)[1:], timeout=left).close()
         except ConnectionRefusedError:
             time.sleep(min(0.1, left))
         except (OSError, ValueError):  # Dask says what else is wrong
@@ -211,9 +218,8 @@ def refuses(address: str) -> bool:
 
 def accepts(address: str) -> bool:
     """Whether a connection to there can be opened at once, whatever comes of it."""
-    host, _, port = address.partition("://")[2].rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
+        socket.create_connection(tls.place_of(address)[1:], timeout=1).close()
     except (OSError, ValueError):
         return False
     return True
@@ -221,9 +227,7 @@ def accepts(address: str) -> bool:
 
 def warn_of_plain(address: str) -> None:
     """Warn of a scheduler on another host to which nothing is encrypted."""
-    scheme, _, place = address.partition("://")
-    host = place.rpartition(":")[0].strip("[]")
-    if scheme == "tcp" and not (host in ("localhost", "::1") or host.startswith("127.")):
+    if tls.is_plain(address):
         log.warning("the connection to %s is not encrypted: data, models and code can be read and changed on the way; "
                     "use tls://, and %s", address, tls.HOW)  # fmt: skip
 
