@@ -46,7 +46,8 @@ from bigclf.data.shards import sealed, unsealed
 from bigclf.errors import DataError, ModelFormatError, SchemaError
 from bigclf.jit import dot, entry, kernel
 from bigclf.losses import REGRESSION
-from bigclf.methods import voted_perceptron
+from bigclf.methods import METHODS, Method, Param, voted_perceptron
+from bigclf.version import __version__
 
 FORMAT, VERSION = "bigclf-model", 5
 # 2 where numbers are predicted, 3 for sparse weights, 4 for raw columns, 5 where it was calibrated, else 1
@@ -1010,7 +1011,8 @@ METHOD = {
     "bias": optional(or_none(text("feature", "free", "none"))),
 }
 FACTS = {
-    **{name: optional(or_none(whole())) for name in ("n_rows", "nnz", "epochs", "best_epoch", "seed", "bytes_read")},
+    **{name: optional(whole()) for name in ("n_rows", "nnz")},
+    **{name: optional(or_none(whole())) for name in ("epochs", "best_epoch", "seed", "bytes_read")},
     **{name: optional(or_none(TABLE)) for name in ("plan", "memory", "progressive", "limits", "origin", "held_out")},
     **{name: optional(or_none(text())) for name in ("stopped", "run", "data", "version")},
     **{name: optional(or_none(FLAG)) for name in ("converged", "repeatable")},
@@ -1028,6 +1030,8 @@ def _check_header(header: Mapping[str, Any]) -> None:
         parse(header["features"])
     check_fields(header["method"], METHOD, "method")
     check_fields(header["facts"], FACTS, "facts")
+    if header["facts"].get("version") is not None:  # else made by hand, or by another program, in words of its own
+        _check_trained(header["method"], header["facts"]["version"])
     loss = header["method"].get("loss", "")
     number_loss = loss in REGRESSION or (loss == "" and header["version"] > 1)
     check_relations(
@@ -1040,6 +1044,30 @@ def _check_header(header: Mapping[str, Any]) -> None:
         check_fields(header["certificate"], CERTIFICATE, "certificate")
     if "calibration" in header:
         check_fields(header["calibration"], {"method": text(*CALIBRATIONS), "facts": TABLE}, "calibration")
+
+
+def _check_trained(told: Mapping[str, Any], version: str) -> None:
+    """Check what a model that was trained by bigclf ``version`` says of its method against the table of methods."""
+    try:
+        check_fields(told, {"name": text(*METHODS)}, "method")
+        check_fields(told, _fields_of(METHODS[told["name"]]), "method")
+    except FieldError as error:
+        if version == __version__:
+            raise
+        raise FieldError(f"{error}; it was trained by bigclf {version}, and this is {__version__}: "
+                         "upgrade bigclf if that is the newer one") from None  # fmt: skip
+
+
+def _fields_of(method: Method) -> dict[str, Field]:
+    """What may stand under ``method`` in a model that it learned; parameters may be those of another version."""
+    loss = text(*method.losses) if method.losses else Field(lambda value: value is None, "null")
+    penalty = {"penalty": optional(text(*method.penalties))} if method.penalties else {}
+    return {"loss": loss, **penalty, **{param.name: optional(_field_of(param)) for param in method.params}}
+
+
+def _field_of(param: Param) -> Field:
+    said = f"one of {', '.join(param.choices)}" if param.choices else f"a number {param.bounds}"
+    return Field(param.takes, said + (" or null" if param.default is None else ""))
 
 
 def _checksum(tensor: np.ndarray) -> str:

@@ -233,6 +233,57 @@ def test_every_field_of_a_model_is_checked(tmp_path, kind):
                 assert answers(found, rows) == before, (way, wrong)
 
 
+def relabelled(directory, model, way, value):
+    """Load the model with another value in a field (None of them: without it), resealed."""
+    model.save(directory / "m")
+    tensors, metadata = read_tensors((directory / "m").read_bytes())
+    changed = shards.unsealed(metadata["bigclf"])
+    table = changed
+    for name in way[:-1]:
+        table = table[name]
+    table.pop(way[-1])
+    if value is not MISSING:
+        table[way[-1]] = value
+    arrays = {name: tensor.copy() for name, tensor in tensors.items()}
+    (directory / "w").write_bytes(safetensors.numpy.save(arrays, {"bigclf": shards.sealed(changed).decode()}))
+    return load(directory / "w")
+
+
+MISSING = object()
+LIES = [
+    (("method",), {}, "method.name"), (("method",), {"a": 1}, "method.name"),
+    *((("method", "name"), value, "method.name") for value in (None, "x", MISSING)),
+    *((("method", "loss"), value, "method.loss") for value in ("x", None, MISSING)),
+    *((("method", "C"), value, "method.C") for value in (True, -1, 0, "1", [], {}, float("inf"), None)),
+    (("method", "working_set"), 2, "method.working_set"), (("method", "schedule"), "x", "method.schedule"),
+    (("facts", "n_rows"), None, "facts.n_rows"),
+]  # fmt: skip
+
+
+def trained(**told):
+    method = {"name": "dcd", "loss": "hinge", "C": 0.5, "working_set": None, "schedule": "auto", "bias": "feature"}
+    facts = {"version": bigclf.__version__, "n_rows": 9} | told
+    return bigclf.Model(np.ones((1, 2)), np.zeros(1), [0, 1], method=method, facts=facts)
+
+
+@pytest.mark.parametrize(("way", "value", "named"), LIES)
+def test_a_trained_model_says_its_method_as_the_table_has_it(tmp_path, way, value, named):
+    with pytest.raises(ModelFormatError, match=f"field '{re.escape(named)}'"):
+        relabelled(tmp_path, trained(), way, value)
+
+
+def test_a_method_of_another_version_is_said_to_be_of_that(tmp_path):
+    with pytest.raises(ModelFormatError, match=r"trained by bigclf 9\.1, and this is .*: upgrade bigclf"):
+        relabelled(tmp_path, trained(version="9.1"), ("method", "name"), "newest")
+    assert relabelled(tmp_path, trained(version="9.1"), ("method", "C"), 1).method["C"] == 1
+
+
+@pytest.mark.parametrize("method", [None, {"loss": "logistic"}, {"name": "mine", "loss": "own", "C": "large"}])
+def test_a_model_made_by_hand_has_words_of_its_own(tmp_path, method):
+    bigclf.Model(np.ones((1, 2)), np.zeros(1), [0, 1], method=method).save(tmp_path / "m")
+    assert load(tmp_path / "m").method == (method or {})
+
+
 def test_every_bias_and_kind_of_several_classes_is_read_back(tmp_path):
     """Models of all methods that there are."""
     for method in METHODS.values():

@@ -50,6 +50,14 @@ class Param:
             raise ValueError(f"{self.name}={value!r} must be a whole number")
         return int(number) if self.integer else number
 
+    def takes(self, value: Any) -> bool:
+        """Whether ``value``, as a model's file has it, is one that ``check`` gives."""
+        try:
+            found = self.check(value)
+        except (ValueError, OverflowError):
+            return False
+        return found is value or (type(value) in (int, float) and found == value)
+
     @property
     def bounds(self) -> str:
         """Such as ``0 < C <= 1e+30``."""
