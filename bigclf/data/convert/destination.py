@@ -49,7 +49,7 @@ def continuing(
 def finished(out: files.PathLike, identity: Mapping[str, Any]) -> Dataset | None:
     """The shards at ``out``, if a conversion of the same was killed when they were there already."""
     try:
-        dataset = Dataset(out) if MANIFEST in files.list_directory(out) else None
+        dataset = Dataset(out) if files.exists(files.join(out, MANIFEST)) else None
     except DataError:
         return None
     if dataset is None or (made := made_before(out, dict(identity), appending.identity(dataset))) is None:
