@@ -23,9 +23,7 @@ LINES = {
     "directory": ["predict", "{model}", "{data}", "-o", "{out}/p"],
     "split": ["split", "{data}", "{out}/parts"],
     "convert": ["convert", "{text}", "{out}/s", "--workers", "1"],
-    "append": ["convert", "{text}", "{out}/s", "--workers", "1", "--append"],
 }
-BEGIN = {"append": [["convert", "{text}", "{out}/s", "--workers", "1"]]}
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +66,6 @@ def test_killed_between_its_two_files_an_export_is_finished_by_the_same_line(pla
 @pytest.mark.long
 @pytest.mark.parametrize("name", LINES)
 def test_killed_anywhere_a_line_is_finished_by_the_same_line(name, place, tmp_path):
-    begin = [[word.format(out="{out}", **place) for word in line] for line in BEGIN.get(name, ())]
-    whole, killed = attempts(LINES[name], place, tmp_path, begin=begin)
+    whole, killed = attempts(LINES[name], place, tmp_path)
     check(whole, killed)
     assert len(killed) == len(whole["changes"])

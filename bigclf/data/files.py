@@ -553,6 +553,7 @@ def publish_directory(beside: PathLike, directory: PathLike) -> None:
 
 
 UNFINISHED = "_bigclf_unfinished.json"
+LEFT = re.compile(r"\.(part-\d+|_bigclf_\w+)\.\w+\.tmp-\d+-[0-9a-f]{8}")  # by a process killed before it renamed them
 
 
 def _send_directory(local: str, url: str) -> None:
@@ -579,6 +580,9 @@ def finishing(directory: PathLike, names: list[str]) -> Iterator[None]:
     mark = join(directory, UNFINISHED)
     for name in set(_told(mark).get("files", ())) - set(names):  # of others that were interrupted
         remove(join(directory, name))
+    for name in list_directory(directory):
+        if LEFT.fullmatch(name):
+            remove(join(directory, name))
     publish_text(mark, json.dumps({"files": names}))
     yield
     remove(mark)
