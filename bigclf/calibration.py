@@ -10,7 +10,7 @@ against the rest, and made to sum to 1.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class Calibration(NamedTuple):
     method: str
     values: np.ndarray
     ends: np.ndarray
-    facts: dict[str, Any]
+    facts: dict[str, int]
 
     def check(self, n_problems: int) -> None:
         """ValueError for what is no calibration of so many problems."""
@@ -84,7 +84,7 @@ class Calibration(NamedTuple):
         return shares
 
 
-def learned(method: str, tallies: list[Tally], facts: dict[str, Any]) -> Calibration:
+def learned(method: str, tallies: list[Tally], facts: dict[str, int]) -> Calibration:
     """The calibration of as many problems as there are tallies."""
     points = [np.array(platt(tally))[:, None] if method == "platt" else isotonic(tally) for tally in tallies]
     ends = np.cumsum([0, *(part.shape[1] for part in points)])

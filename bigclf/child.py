@@ -12,12 +12,11 @@ import os
 import signal
 import threading
 import time
-from typing import Any
 
 GRACE_SECONDS = 10.0
 
 
-def dask_setup(server: Any) -> None:
+def dask_setup(server: object) -> None:
     """Called by Dask in the scheduler, each nanny and each worker."""
     logging.disable(logging.CRITICAL)  # nobody reads the scheduler's standard error: a full pipe would stop it
     if hasattr(server, "nanny"):  # a worker: in its nanny's group, and closed by it

@@ -6,13 +6,25 @@ bytes of the one it was taken from: 0.0 and -0.0 differ, a NaN equals itself and
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from bigclf.jit import kernel
 
-State = TypeVar("State", bound=tuple)  # type: ignore[type-arg]
+
+class State(Protocol):
+    """What a learner keeps: a NamedTuple of arrays."""
+
+    def __init__(self, *arrays: np.ndarray) -> None: ...
+
+    def __iter__(self) -> Iterator[np.ndarray]: ...
+
+    def __getitem__(self, part: slice, /) -> tuple[np.ndarray, ...]: ...
+
+
+S = TypeVar("S", bound=State)
 
 WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
@@ -32,7 +44,7 @@ class Delta(NamedTuple):
     whole: tuple[bool, ...]
 
 
-def difference(start: State, state: State, length: int) -> Delta | None:
+def difference(start: S, state: S, length: int) -> Delta | None:
     """What makes ``state`` out of ``start``; None when a third or more of the places changed, so that it does not pay.
 
     Parameters
@@ -60,7 +72,7 @@ def difference(start: State, state: State, length: int) -> Delta | None:
     return Delta(places, arrays, whole)
 
 
-def applied(start: State, delta: Delta) -> State:
+def applied(start: S, delta: Delta) -> S:
     """``start`` with the delta's values, in new arrays.
 
     Raises
@@ -72,7 +84,7 @@ def applied(start: State, delta: Delta) -> State:
     return state
 
 
-def apply(state: tuple[np.ndarray, ...], delta: Delta) -> None:
+def apply(state: Iterable[np.ndarray], delta: Delta) -> None:
     """Give the arrays of ``state`` the delta's values, in place.
 
     Raises
@@ -87,7 +99,7 @@ def apply(state: tuple[np.ndarray, ...], delta: Delta) -> None:
             array[delta.places] = values
 
 
-def n_bytes(thing: Any) -> int:
+def n_bytes(thing: object) -> int:
     """Bytes of all arrays in nested tuples, lists and dicts; of anything else its own ``n_bytes``, or nothing."""
     if isinstance(thing, np.ndarray):
         return thing.nbytes
@@ -98,7 +110,7 @@ def n_bytes(thing: Any) -> int:
     return int(getattr(thing, "n_bytes", 0))
 
 
-def place_dtype(length: int) -> np.dtype[Any]:
+def place_dtype(length: int) -> np.dtype[np.unsignedinteger]:
     """What holds every place of ``length``."""
     return np.dtype(np.uint32 if length <= 2**32 else np.uint64)
 
@@ -109,7 +121,7 @@ def _check_alike(start: State, state: State) -> None:
             raise ValueError(f"states differ in form: {old.dtype} {old.shape} and {new.dtype} {new.shape}")
 
 
-def _check_fits(state: tuple[np.ndarray, ...], delta: Delta) -> None:
+def _check_fits(state: Iterable[np.ndarray], delta: Delta) -> None:
     for array, values, full in zip(state, delta.arrays, delta.whole, strict=True):
         shape = array.shape if full else (delta.places.size, *array.shape[1:])
         if values.shape != shape or values.dtype != array.dtype:

@@ -16,7 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 import numba
 import numpy as np
@@ -40,7 +40,10 @@ from bigclf.lanes import (
     sum_lanes_ahead,
 )
 
-_F = TypeVar("_F", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from numba.core.dispatcher import Dispatcher
+
+_F = TypeVar("_F", bound=Callable[..., object])
 log = logging.getLogger("bigclf")
 patient_log = logging.getLogger("bigclf.waiting")  # INFO: what somebody before a screen waits for
 PACKAGE = Path(__file__).parent
@@ -58,7 +61,7 @@ def sources_digest() -> str:
 INTERPRETED = bool(numba.config.DISABLE_JIT)
 if INTERPRETED:  # random numbers wrap around, which compiled code does without a word
     warnings.filterwarnings("ignore", "overflow encountered in scalar (add|multiply)", RuntimeWarning, "bigclf")
-_compiled: list[Any] = []  # every kernel and routine
+_compiled: list[Dispatcher] = []  # every kernel and routine
 
 
 def cpu_type() -> str:
@@ -93,7 +96,7 @@ def brief_routine(function: _F) -> _F:
     return _kept(numba.njit(error_model="numpy", pipeline_class=Pipeline)(function))
 
 
-def _kept(dispatcher: Any) -> Any:
+def _kept(dispatcher: _F) -> _F:
     """Keep the compiled code on disk, if there is a place for it."""
     if INTERPRETED:
         return dispatcher
@@ -179,7 +182,7 @@ def _said_if_long() -> Iterator[threading.Event]:
 _patient = True  # whether to wait for who compiles; not after that was in vain
 
 
-def _locked(file: Any, end: float) -> bool:
+def _locked(file: TextIO, end: float) -> bool:
     """Lock the file for this process alone, until it is closed; False when that could not be done until ``end``."""
     import fcntl
 
@@ -218,7 +221,7 @@ _prefetch, _ask = _hint(along=False, level=FIRST), _hint(along=True, level=SECON
 
 if INTERPRETED:
 
-    def prefetch(array: np.ndarray, index: Any) -> None:
+    def prefetch(array: np.ndarray, index: int | np.integer) -> None:
         """Nothing: a hint to the processor has no meaning in the interpreter."""
 
     ask = prefetch
@@ -252,7 +255,7 @@ def _load_word(typing, array, index):  # type: ignore[no-untyped-def]
 
 if INTERPRETED:
 
-    def load_word(array: np.ndarray, index: Any) -> np.uint64:
+    def load_word(array: np.ndarray, index: int | np.integer) -> np.uint64:
         """Eight bytes from array[index] on as a number."""
         return np.uint64(int.from_bytes(array[index : index + 8].tobytes(), "little"))
 
@@ -284,7 +287,7 @@ def _move(typing, into, first, source, start, count):  # type: ignore[no-untyped
 
 if INTERPRETED:
 
-    def move(into: np.ndarray, first: Any, source: np.ndarray, start: Any, count: Any) -> None:
+    def move(into: np.ndarray, first: int, source: np.ndarray, start: int, count: int) -> None:
         """source[start : start + count] to into[first : first + count]."""
         into[first : first + count] = source[start : start + count].copy()
 

@@ -26,16 +26,20 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import TypeAlias
 
 import llvmlite
 import numba
 import numpy as np
 from numba.core import config
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
+from numba.core.compiler import CompileResult
+from numba.core.cpu import CPUContext
+from numba.core.typing import Signature
 
 from bigclf.caches import cache_home
 
+Key: TypeAlias = tuple[object, ...]  # numba's: a signature, the processor and a digest of the function
 log = logging.getLogger("bigclf")
 PACKAGE = Path(__file__).parent
 SEAL = 16  # bytes
@@ -105,11 +109,11 @@ def sources(paths: Iterable[Path]) -> set[Path]:
     return found
 
 
-def reached(function: Any) -> set[FunctionType]:
+def reached(function: FunctionType) -> set[FunctionType]:
     """The Python functions that a kernel may have pasted into it: those its code names and those it was made with, and
     theirs. A kernel made by a function may be made with what its module does not import."""
     found: set[FunctionType] = set()
-    todo = [function]
+    todo: list[object] = [function]
     while todo:
         one = todo.pop()
         one = getattr(one, "py_func", getattr(one, "_defn", one))  # of a kernel, of an intrinsic
@@ -126,7 +130,7 @@ def _ours(one: FunctionType, kernel: FunctionType) -> bool:
     return one.__module__.partition(".")[0] in ("bigclf", kernel.__module__.partition(".")[0])
 
 
-def _named(function: FunctionType) -> list[Any]:
+def _named(function: FunctionType) -> list[object]:
     """What a function was made with, and the globals that its code names, in modules, too."""
     made_with = []
     for cell in function.__closure__ or ():
@@ -169,16 +173,17 @@ class SealedFiles(IndexDataCacheFile):
             yield (held := io.BytesIO())
             file.write(held.getvalue() + _seal(held.getvalue()))
 
-    def _load_index(self) -> Any:
+    def _load_index(self) -> dict[Key, str]:
         return super()._load_index() if _is_whole(self._index_path) else {}
 
-    def load(self, key: Any) -> Any:
+    def load(self, key: Key) -> object:
         """What was saved under ``key``, or None when it is not there or not whole."""
         name = self._load_index().get(key)
         if name is None or not _is_whole(self._data_path(name)):
             return None
         with contextlib.suppress(FileNotFoundError):  # removed by another process meanwhile
             return self._load_data(name)
+        return None
 
 
 def _is_whole(path: str) -> bool:
@@ -199,23 +204,23 @@ def _is_whole(path: str) -> bool:
 class SignatureFiles:
     """``SealedFiles`` for each signature of one function, named by a digest of the signature."""
 
-    def __init__(self, directory: str, base: str, stamp: Any) -> None:
+    def __init__(self, directory: str, base: str, stamp: str) -> None:
         self.directory, self.base, self.stamp = directory, base, stamp
 
-    def name(self, key: Any) -> str:
+    def name(self, key: Key) -> str:
         return f"{self.base}-{hashlib.blake2b(repr(key).encode(), digest_size=8).hexdigest()}"
 
-    def of(self, key: Any) -> SealedFiles:
+    def of(self, key: Key) -> SealedFiles:
         return SealedFiles(self.directory, self.name(key), self.stamp)
 
-    def lock(self, key: Any) -> str:
+    def lock(self, key: Key) -> str:
         """Path of a file that is locked while the signature is compiled."""
         return os.path.join(self.directory, self.name(key) + ".lock")
 
-    def load(self, key: Any) -> Any:
+    def load(self, key: Key) -> object:
         return self.of(key).load(key)
 
-    def save(self, key: Any, data: Any) -> None:
+    def save(self, key: Key, data: object) -> None:
         self.of(key).save(key, data)
 
 
@@ -227,7 +232,7 @@ class Place(_CacheLocator):
     RuntimeError : there is no file of the function's source, whose changes would be seen.
     """
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: FunctionType) -> None:
         self._py_file = function.__code__.co_filename
         self._line = function.__code__.co_firstlineno
         self.function = function
@@ -258,7 +263,7 @@ class Place(_CacheLocator):
 class Kernels(CompileResultCacheImpl):
     """What numba writes of compiled code, at a place of ours."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: FunctionType) -> None:
         self._lineno = function.__code__.co_firstlineno
         self._locator = Place(function)
         self._filename_base = self.get_filename_base(function.__qualname__, getattr(sys, "abiflags", ""))
@@ -274,7 +279,7 @@ class KernelCache(FunctionCache):
 
     _impl_class = Kernels
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: FunctionType) -> None:
         self._name, self._py_func = repr(function), function
         self._impl = self._impl_class(function)
         self._lock: io.IOBase | None = None  # held from a load in vain to the save that follows
@@ -294,7 +299,7 @@ class KernelCache(FunctionCache):
         """The directory of the files."""
         return self._files.directory
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
+    def load_overload(self, sig: Signature, target_context: CPUContext) -> CompileResult | None:
         """What is on disk, at once or when another process has compiled it; None where it is to be compiled here."""
         self._let_go()
         found = super().load_overload(sig, target_context)
@@ -305,7 +310,7 @@ class KernelCache(FunctionCache):
                 self._let_go()
         return found
 
-    def save_overload(self, sig: Any, data: Any) -> None:
+    def save_overload(self, sig: Signature, data: CompileResult) -> None:
         try:
             super().save_overload(sig, data)
         except OSError as error:

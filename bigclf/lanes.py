@@ -12,13 +12,17 @@ kept in a small room until the row's move, which computes eight at a time and on
 from __future__ import annotations
 
 import operator
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TypeAlias
 
 import llvmlite.ir as ir
 import numba
 import numpy as np
 from numba.core import cgutils, types
+from numba.core.base import BaseContext
 from numba.core.errors import TypingError
+from numba.core.typing import Context, Signature
 from numba.extending import intrinsic
 
 LANES = 8
@@ -27,26 +31,31 @@ BYTE, WORD, LONG, REAL, SINGLE = ir.IntType(8), ir.IntType(32), ir.IntType(64), 
 REALS, LONGS = ir.VectorType(REAL, LANES), ir.VectorType(LONG, LANES)
 ONCE, SECOND, FIRST = 0, 2, 3  # llvm.prefetch's locality: used once; kept in all cache levels but the first; in all
 INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
+Values: TypeAlias = Sequence[ir.Value]
+Build: TypeAlias = Callable[[BaseContext, ir.IRBuilder, Signature, Values], ir.Value]
+Typed: TypeAlias = tuple[Signature, Build]  # what an intrinsic is by numba: its types, and what writes its instructions
 KINDS = {types.float32: SINGLE, types.float64: REAL, types.uint32: WORD, types.int32: WORD, types.uint64: LONG}
 
 
-def _opened(context: Any, builder: Any, signature: Any, arguments: Any, k: int) -> Any:
+def _opened(
+    context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Values, k: int
+) -> cgutils._StructProxy:
     return cgutils.create_struct_proxy(signature.args[k])(context, builder, arguments[k])
 
 
-def _splat(builder: Any, value: Any) -> Any:
+def _splat(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     """A number in all lanes."""
     one = builder.insert_element(ir.Constant(ir.VectorType(value.type, LANES), ir.Undefined), value, WORD(0))
     return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(WORD, LANES), [0] * LANES))
 
 
-def _vector(builder: Any, data: Any, kind: Any, first: Any) -> Any:
+def _vector(builder: ir.IRBuilder, data: ir.Value, kind: ir.Type, first: ir.Value) -> ir.Value:
     """data[first : first + 8], aligned as numbers are."""
     where = builder.bitcast(builder.gep(data, [first]), ir.VectorType(kind, LANES).as_pointer())
     return builder.load(where, align=8 if kind in (LONG, REAL) else 4)
 
 
-def _gather(builder: Any, data: Any, kind: Any, offsets: Any) -> Any:
+def _gather(builder: ir.IRBuilder, data: ir.Value, kind: ir.Type, offsets: ir.Value) -> ir.Value:
     """The numbers that lie ``offsets`` (eight longs, bytes) behind ``data``; llvm.masked.gather with a full mask."""
     pointers, mask = ir.VectorType(ir.PointerType(), LANES), ir.VectorType(ir.IntType(1), LANES)
     where = builder.inttoptr(builder.add(_splat(builder, builder.ptrtoint(data, LONG)), offsets), pointers)
@@ -58,7 +67,7 @@ def _gather(builder: Any, data: Any, kind: Any, offsets: Any) -> Any:
     return builder.call(function, [where, align, ir.Constant(mask, [1] * LANES), ir.Constant(numbers, ir.Undefined)])
 
 
-def _tree(builder: Any, lanes: Any) -> Any:
+def _tree(builder: ir.IRBuilder, lanes: ir.Value) -> ir.Value:
     """((0+4)+(2+6))+((1+5)+(3+7))"""
     parts = [builder.extract_element(lanes, WORD(k)) for k in range(LANES)]
     while len(parts) > 1:
@@ -67,11 +76,11 @@ def _tree(builder: Any, lanes: Any) -> Any:
     return parts[0]
 
 
-def _wide(builder: Any, numbers: Any) -> Any:
+def _wide(builder: ir.IRBuilder, numbers: ir.Value) -> ir.Value:
     return numbers if numbers.type == REALS else builder.fpext(numbers, REALS)
 
 
-def _places(builder: Any, indices: Any, kind: Any, place: Any) -> list[Any]:
+def _places(builder: ir.IRBuilder, indices: ir.Value, kind: ir.Type, place: ir.Value) -> list[ir.Value]:
     """The features, longs, of the eight entries from ``place`` on, one by one; two short ones are one load, the lower
     half first: loads are what a row has most of."""
     if kind is LONG:
@@ -85,12 +94,12 @@ def _places(builder: Any, indices: Any, kind: Any, place: Any) -> list[Any]:
     return places
 
 
-def _as_it_is(builder: Any, number: Any) -> Any:
+def _as_it_is(builder: ir.IRBuilder, number: ir.Value) -> ir.Value:
     """The number in a register: joined with what becomes of it, its cut would take LLVM twice the instructions."""
     return builder.asm(ir.FunctionType(number.type, [number.type]), "", "=r,0", [number], side_effect=False)
 
 
-def _pairs(builder: Any, data: Any, kind: Any, places: list[Any]) -> list[Any]:
+def _pairs(builder: ir.IRBuilder, data: ir.Value, kind: ir.Type, places: list[ir.Value]) -> list[ir.Value]:
     """Eight means and eight variances, which lie side by side; each pair is one load: gathers take longer."""
     pair = ir.VectorType(kind, 2)
     data = builder.bitcast(data, pair.as_pointer())
@@ -100,15 +109,17 @@ def _pairs(builder: Any, data: Any, kind: Any, places: list[Any]) -> list[Any]:
     return [builder.shuffle_vector(parts[0], parts[0], _picks(range(k, 2 * LANES, 2))) for k in (0, 1)]
 
 
-def _joined(builder: Any, a: Any, b: Any) -> Any:
+def _joined(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
     return builder.shuffle_vector(a, b, _picks(range(2 * a.type.count)))
 
 
-def _picks(places: Any) -> Any:
+def _picks(places: Sequence[int]) -> ir.Constant:
     return ir.Constant(ir.VectorType(WORD, len(places)), list(places))
 
 
-def _store_pairs(builder: Any, data: Any, kind: Any, places: list[Any], both: list[Any]) -> None:
+def _store_pairs(
+    builder: ir.IRBuilder, data: ir.Value, kind: ir.Type, places: list[ir.Value], both: list[ir.Value]
+) -> None:
     """Eight means and variances, float64, to where they lie: a row has a feature once, so in any order."""
     means, variances = (part if kind is REAL else builder.fptrunc(part, ir.VectorType(kind, LANES)) for part in both)
     data = builder.bitcast(data, ir.VectorType(kind, 2).as_pointer())
@@ -117,28 +128,28 @@ def _store_pairs(builder: Any, data: Any, kind: Any, places: list[Any], both: li
         builder.store(pair, builder.gep(data, [place]), align=4 if kind is SINGLE else 8)
 
 
-def _kept(builder: Any, room: Any, kind: Any, entry: Any) -> list[Any]:
+def _kept(builder: ir.IRBuilder, room: ir.Value, kind: ir.Type, entry: ir.Value) -> list[ir.Value]:
     """Pointers to eight means and eight variances of the entries from ``entry`` of the row on."""
     first = builder.gep(builder.bitcast(room, kind.as_pointer()), [builder.mul(entry, LONG(2))])
     vectors = builder.bitcast(first, ir.VectorType(kind, LANES).as_pointer())
     return [builder.gep(vectors, [LONG(k)]) for k in (0, 1)]
 
 
-def _least(builder: Any, a: Any, b: Any) -> Any:
+def _least(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
     """min(a, b) as Python has it."""
     return builder.select(builder.fcmp_ordered("<", b, a), b, a)
 
 
-def _most(builder: Any, a: Any, b: Any) -> Any:
+def _most(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
     """max(a, b) as Python has it."""
     return builder.select(builder.fcmp_ordered(">", b, a), b, a)
 
 
 @intrinsic
-def _room(typing: Any, weights: Any) -> Any:
+def _room(typing: Context, weights: types.Array) -> Typed:
     """Memory of the kernel's own for the pairs of a row; what lies past ``ROOM`` entries goes to eight places more."""
 
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def build(context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Values) -> ir.Value:
         room = cgutils.alloca_once(builder, ir.ArrayType(KINDS[weights.dtype], 2 * (ROOM + LANES)))
         room.align = 64
         return builder.bitcast(room, ir.IntType(8).as_pointer())
@@ -146,12 +157,19 @@ def _room(typing: Any, weights: Any) -> Any:
     return types.voidptr(weights), build
 
 
-def _sums(explicit: bool) -> Any:
+def _sums(explicit: bool) -> Callable[..., ir.Value]:
     """An intrinsic (weights, indices, values, first, end) -> the sum over the entries first:end, whose number is a
     multiple of eight, of w_j x_j, with x_j = 1 unless ``explicit``."""
 
-    def sums(typing: Any, weights: Any, indices: Any, values: Any, first: Any, end: Any) -> Any:
-        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def sums(
+        typing: Context,
+        weights: types.Array,
+        indices: types.Array,
+        values: types.Array,
+        first: types.Type,
+        end: types.Type,
+    ) -> Typed:
+        def build(context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Values) -> ir.Value:
             row = _Sum(context, builder, signature, arguments, explicit)
             with row.eights() as (p, _):
                 row.add(p, row.entries.gathered(p))
@@ -163,7 +181,7 @@ def _sums(explicit: bool) -> Any:
     return intrinsic(sums)
 
 
-def _sums_ahead(explicit: bool) -> Any:
+def _sums_ahead(explicit: bool) -> Callable[..., ir.Value]:
     """The same sum; with eight entries at a time it asks for the indices and values that lie ``far`` entries on, and
     where the weights are ``large`` for those of the eight entries ``near`` on, which must be there, as must eight more,
     for the entries that are left to the caller: short rows have no others.
@@ -172,7 +190,7 @@ def _sums_ahead(explicit: bool) -> Any:
     """
 
     def sums(typing, weights, indices, values, first, end, near, far, large):  # type: ignore[no-untyped-def]
-        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def build(context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Values) -> ir.Value:
             row = _Sum(context, builder, signature, arguments, explicit)
             entries, (near, far, large) = row.entries, arguments[5:]
             with builder.if_else(large) as (yes, no):
@@ -194,12 +212,20 @@ def _sums_ahead(explicit: bool) -> Any:
     return intrinsic(sums)
 
 
-def _steps(explicit: bool) -> Any:
+def _steps(explicit: bool) -> Callable[..., ir.Value]:
     """An intrinsic (weights, indices, values, first, end, step): w_j <- w_j + step x_j for the entries first:end, a
     multiple of eight, x_j = 1 unless ``explicit``: to the bit what the same words in numba do."""
 
-    def steps(typing: Any, weights: Any, indices: Any, values: Any, first: Any, end: Any, step: Any) -> Any:
-        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def steps(
+        typing: Context,
+        weights: types.Array,
+        indices: types.Array,
+        values: types.Array,
+        first: types.Type,
+        end: types.Type,
+        step: types.Type,
+    ) -> Typed:
+        def build(context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Values) -> ir.Value:
             entries = _entries(context, builder, signature, arguments, explicit)
             begin, stop, number = arguments[3:]
             step = _splat(builder, number)
@@ -215,7 +241,7 @@ def _steps(explicit: bool) -> Any:
     return intrinsic(steps)
 
 
-def _check_weights(weights: Any) -> None:
+def _check_weights(weights: types.Array) -> None:
     if weights.ndim != 1 or weights.dtype not in KINDS:
         raise TypingError(f"weights in lanes are float32 or float64 [feature], not {weights}")
 
@@ -224,18 +250,20 @@ class _Entries:
     """The instructions for eight entries of a row, of arrays (weights, indices, values): what they need looked up or
     asked for; ``stride`` bytes lie between the weights of two features."""
 
-    def __init__(self, builder: Any, arrays: Any, kind: Any, whole: Any, stride: Any, explicit: bool) -> None:
+    def __init__(
+        self, builder: ir.IRBuilder, arrays: Values, kind: ir.Type, whole: ir.Type, stride: ir.Value, explicit: bool
+    ) -> None:
         self.builder, self.kind, self.whole, self.stride, self.explicit = builder, kind, whole, stride, explicit
         self.weights, self.indices, self.values = arrays
 
-    def gathered(self, p: Any) -> Any:
+    def gathered(self, p: ir.Value) -> ir.Value:
         """The eight weights of the entries from p on, all at once."""
         builder = self.builder
         entries = _vector(builder, self.indices, self.whole, p)
         longs = entries if self.whole is LONG else builder.zext(entries, LONGS)
         return _gather(builder, self.weights, self.kind, builder.mul(longs, _splat(builder, self.stride)))
 
-    def looked_up(self, p: Any) -> Any:
+    def looked_up(self, p: ir.Value) -> ir.Value:
         """The same, one by one."""
         builder, numbers = self.builder, ir.Constant(ir.VectorType(self.kind, LANES), ir.Undefined)
         for k, where in enumerate(self._where(p)):
@@ -243,7 +271,7 @@ class _Entries:
             numbers = builder.insert_element(numbers, number, WORD(k))
         return numbers
 
-    def put(self, p: Any, numbers: Any) -> None:
+    def put(self, p: ir.Value, numbers: ir.Value) -> None:
         """Eight float64 to where those weights lie: a row has a feature once, so in any order."""
         builder, align = self.builder, 4 if self.kind is SINGLE else 8
         numbers = numbers if self.kind is REAL else builder.fptrunc(numbers, ir.VectorType(SINGLE, LANES))
@@ -251,29 +279,31 @@ class _Entries:
             number = builder.extract_element(numbers, WORD(k))
             builder.store(number, builder.bitcast(where, self.kind.as_pointer()), align=align)
 
-    def ask_weights(self, p: Any) -> None:
+    def ask_weights(self, p: ir.Value) -> None:
         for where in self._where(p):
             hint(self.builder, where, SECOND)
 
-    def ask_entries(self, p: Any) -> None:
+    def ask_entries(self, p: ir.Value) -> None:
         """For the indices and values from p on, which are used once and need not stay in any cache."""
         for data in (self.indices, self.values) if self.explicit else (self.indices,):
             hint(self.builder, self.builder.gep(data, [p]), ONCE)
 
-    def ask_end(self, first: Any, end: Any, far: Any) -> None:
+    def ask_end(self, first: ir.Value, end: ir.Value, far: ir.Value) -> None:
         """... of the last entries, fewer than eight, where the row is so short that no others ask for their line."""
         builder = self.builder
         with builder.if_then(builder.icmp_signed("<", builder.sub(end, first), LONG(2 * LANES))):
             self.ask_entries(builder.add(end, far))
 
-    def _where(self, p: Any) -> list[Any]:
+    def _where(self, p: ir.Value) -> list[ir.Value]:
         builder = self.builder
         start = builder.bitcast(self.weights, BYTE.as_pointer())
         places = _places(builder, self.indices, self.whole, p)
         return [builder.gep(start, [builder.mul(place, self.stride)]) for place in places]
 
 
-def _entries(context: Any, builder: Any, signature: Any, arguments: Any, explicit: bool) -> _Entries:
+def _entries(
+    context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Values, explicit: bool
+) -> _Entries:
     """Of the arguments (weights, indices, values, ...)."""
     w, ix, v = (_opened(context, builder, signature, arguments, k) for k in range(3))
     weights, indices = signature.args[:2]
@@ -285,40 +315,42 @@ def _entries(context: Any, builder: Any, signature: Any, arguments: Any, explici
 class _Sum:
     """The instructions for the sum of a row: arguments (weights, indices, values, first, end, ...)."""
 
-    def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any, explicit: bool) -> None:
+    def __init__(
+        self, context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Values, explicit: bool
+    ) -> None:
         self.entries = _entries(context, builder, signature, arguments, explicit)
         self.builder, (self.first, self.end) = builder, arguments[3:5]
         self.lanes = cgutils.alloca_once_value(builder, ir.Constant(REALS, [0.0] * LANES))
 
-    def eights(self) -> Any:
+    def eights(self) -> AbstractContextManager[Values]:
         return cgutils.for_range_slice(self.builder, self.first, self.end, LONG(LANES))
 
-    def add(self, p: Any, numbers: Any) -> None:
+    def add(self, p: ir.Value, numbers: ir.Value) -> None:
         """Each of eight weights times the value of its entry, to its lane."""
         builder, product = self.builder, _wide(self.builder, numbers)
         if self.entries.explicit:
             product = builder.fmul(product, _wide(builder, _vector(builder, self.entries.values, SINGLE, p)))
         builder.store(builder.fadd(builder.load(self.lanes), product), self.lanes)
 
-    def total(self) -> Any:
+    def total(self) -> ir.Value:
         return _tree(self.builder, self.builder.load(self.lanes))
 
 
-def hint(builder: Any, pointer: Any, locality: int) -> None:
+def hint(builder: ir.IRBuilder, pointer: ir.Value, locality: int) -> None:
     """llvm.prefetch for reading of the cache line at ``pointer``, which need not exist."""
     form = ir.FunctionType(ir.VoidType(), [BYTE.as_pointer(), WORD, WORD, WORD])
     function = cgutils.get_or_insert_function(builder.module, form, "llvm.prefetch.p0")
     builder.call(function, [builder.bitcast(pointer, BYTE.as_pointer()), WORD(0), WORD(locality), WORD(1)])
 
 
-def _moments(explicit: bool) -> Any:
+def _moments(explicit: bool) -> Callable[..., ir.Value]:
     """The same as ``_sums_ahead`` of means and variances side by side, [feature, 2]: the sums of mu_j x_j and of
     s_j x_j^2, the pairs themselves kept in ``room``."""
 
     def sums(typing, pairs, indices, values, first, end, near, far, large, room):  # type: ignore[no-untyped-def]
         _check_pairs(pairs)
 
-        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def build(context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Values) -> ir.Value:
             w, ix, v = (_opened(context, builder, signature, arguments, k) for k in range(3))
             kind, whole = KINDS[pairs.dtype], KINDS[indices.dtype]
             totals = [cgutils.alloca_once_value(builder, ir.Constant(REALS, [0.0] * LANES)) for _ in range(2)]
@@ -352,12 +384,12 @@ def _moments(explicit: bool) -> Any:
     return intrinsic(sums)
 
 
-def _check_pairs(pairs: Any) -> None:
+def _check_pairs(pairs: types.Array) -> None:
     if pairs.ndim != 2 or pairs.dtype not in (types.float32, types.float64) or pairs.layout != "C":
         raise TypingError(f"pairs in lanes are float32 or float64 [feature, 2], not {pairs}")
 
 
-def _moves(explicit: bool) -> Any:
+def _moves(explicit: bool) -> Callable[..., ir.Value]:
     """An intrinsic (pairs, indices, values, first, end, one, step, c, floor, room): for the entries first:end, a
     multiple of eight and at most ``ROOM``, whose pairs the sums have kept in ``room``,
 
@@ -368,7 +400,7 @@ def _moves(explicit: bool) -> Any:
     def moves(typing, pairs, indices, values, first, end, one, step, c, floor, room):  # type: ignore[no-untyped-def]
         _check_pairs(pairs)
 
-        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def build(context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Values) -> ir.Value:
             w, ix, v = (_opened(context, builder, signature, arguments, k) for k in range(3))
             kind, whole = KINDS[pairs.dtype], KINDS[indices.dtype]
             begin, stop = arguments[3:5]
@@ -391,49 +423,66 @@ def _moves(explicit: bool) -> Any:
 
 
 @intrinsic
-def _element(typing: Any, array: Any, index: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _element(typing: Context, array: types.Array, index: types.Type) -> Typed:
+    def build(context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Values) -> ir.Value:
         return builder.load(builder.gep(_opened(context, builder, signature, arguments, 0).data, [arguments[1]]))
 
     return array.dtype(array, types.int64), build
 
 
-def _sums_in_python(explicit: bool) -> Any:
+def _sums_in_python(explicit: bool) -> Callable[..., float]:
     """The same sums by numpy."""
 
-    def sums(weights: Any, indices: Any, values: Any, first: int, end: int) -> Any:
+    def sums(weights: np.ndarray, indices: np.ndarray, values: np.ndarray, first: int, end: int) -> float:
         numbers = weights[indices[first:end]].astype(float)
         return _added(numbers * values[first:end].astype(float) if explicit else numbers)
 
     return sums
 
 
-def _sums_ahead_in_python(explicit: bool) -> Any:
+def _sums_ahead_in_python(explicit: bool) -> Callable[..., float]:
     """The same sums by numpy: the interpreter asks for nothing."""
     plain = _sums_in_python(explicit)
 
-    def sums(weights: Any, indices: Any, values: Any, first: int, end: int, near: int, far: int, large: bool) -> Any:
+    def sums(
+        weights: np.ndarray,
+        indices: np.ndarray,
+        values: np.ndarray,
+        first: int,
+        end: int,
+        near: int,
+        far: int,
+        large: bool,
+    ) -> float:
         return plain(weights, indices, values, first, end)
 
     return sums
 
 
-def _steps_in_python(explicit: bool) -> Any:
+def _steps_in_python(explicit: bool) -> Callable[..., None]:
     """The same steps by numpy."""
 
-    def steps(weights: Any, indices: Any, values: Any, first: int, end: int, step: Any) -> None:
+    def steps(weights: np.ndarray, indices: np.ndarray, values: np.ndarray, first: int, end: int, step: float) -> None:
         j = indices[first:end]
         weights[j] = weights[j].astype(float) + (step * values[first:end].astype(float) if explicit else step)
 
     return steps
 
 
-def _moments_in_python(explicit: bool) -> Any:
+def _moments_in_python(explicit: bool) -> Callable[..., tuple[float, float]]:
     """The same sums by numpy; nothing is kept."""
 
     def sums(
-        pairs: Any, indices: Any, values: Any, first: int, end: int, near: int, far: int, large: bool, room: None
-    ) -> Any:
+        pairs: np.ndarray,
+        indices: np.ndarray,
+        values: np.ndarray,
+        first: int,
+        end: int,
+        near: int,
+        far: int,
+        large: bool,
+        room: None,
+    ) -> tuple[float, float]:
         numbers = pairs[indices[first:end]].astype(float)
         x = values[first:end].astype(float) if explicit else np.ones(end - first)
         return _added(numbers[:, 0] * x), _added(numbers[:, 1] * (x * x))
@@ -441,11 +490,20 @@ def _moments_in_python(explicit: bool) -> Any:
     return sums
 
 
-def _moves_in_python(explicit: bool) -> Any:
+def _moves_in_python(explicit: bool) -> Callable[..., None]:
     """The same moves by numpy."""
 
     def moves(
-        pairs: Any, indices: Any, values: Any, first: int, end: int, one: Any, step: Any, c: Any, floor: Any, room: None
+        pairs: np.ndarray,
+        indices: np.ndarray,
+        values: np.ndarray,
+        first: int,
+        end: int,
+        one: float,
+        step: float,
+        c: float,
+        floor: float,
+        room: None,
     ) -> None:
         j = indices[first:end]
         x = values[first:end].astype(float) if explicit else np.full(end - first, one)
@@ -456,11 +514,11 @@ def _moves_in_python(explicit: bool) -> Any:
     return moves
 
 
-def _no_room(weights: Any) -> None:
+def _no_room(weights: np.ndarray) -> None:
     return None
 
 
-def _added(numbers: np.ndarray) -> Any:
+def _added(numbers: np.ndarray) -> float:
     """The sum of float64, a multiple of eight of them, lane by lane and then as a tree."""
     lanes = np.zeros(LANES)
     for eight in numbers.reshape(-1, LANES):
@@ -477,5 +535,5 @@ dot_lanes_ahead, sum_lanes_ahead = (
 step_lanes, step_lanes_alike = ((_steps_in_python if INTERPRETED else _steps)(explicit) for explicit in (True, False))
 moment_lanes, pair_lanes = ((_moments_in_python if INTERPRETED else _moments)(explicit) for explicit in (True, False))
 move_lanes, move_lanes_alike = ((_moves_in_python if INTERPRETED else _moves)(explicit) for explicit in (True, False))
-room_for_pairs: Any = _no_room if INTERPRETED else _room
+room_for_pairs: Callable[..., object] = _no_room if INTERPRETED else _room
 element = operator.getitem if INTERPRETED else _element

@@ -10,15 +10,15 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 PAGE = 1 << 21  # bytes of a large page on x86-64, and on 64-bit ARM with pages of 4 KiB
 LEAST = PAGE * 3 // 2  # bytes of an array; the addresses of fewer small pages are kept
 
 
-def zeros(shape: Any, dtype: Any = np.float64) -> np.ndarray:
+def zeros(shape: int | tuple[int, ...], dtype: DTypeLike = np.float64) -> np.ndarray:
     """``numpy.zeros``, on large pages where the array fills one and a half and the system has them; what fills no whole
     one is on small ones, so that no memory is taken in vain."""
     dtype = np.dtype(dtype)

@@ -11,12 +11,12 @@ on who computed a copy or a part of the tree nor on when.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from bigclf.deltas import Delta, applied
+from bigclf.deltas import Delta, S, State, applied
 from bigclf.jit import inlined, inner, kernel
 
 FAN = 16  # copies that one node of the tree joins
@@ -24,11 +24,49 @@ ADDED = 4  # copies whose steps add up at most, where those of learners by pull 
 TRACE = 1e-200  # what a copy counts that has nothing to count: nothing beside others, and alike where none has any
 
 
-class Rule(NamedTuple):
+class Weights(State, Protocol):
+    """A state with the weights that its answer is made of."""
+
+    @property
+    def weights(self) -> np.ndarray: ...
+
+
+class Measured(Weights, Protocol):
+    @property
+    def square(self) -> np.ndarray: ...
+
+
+class Averaged(Weights, Protocol):
+    """A state of ``weights, drift, steps`` and what else there is."""
+
+    @property
+    def drift(self) -> np.ndarray: ...
+
+    @property
+    def steps(self) -> np.ndarray: ...
+
+
+class Pulled(Averaged, Protocol):
+    @property
+    def ways(self) -> np.ndarray: ...
+
+
+class Gaussians(Weights, Protocol):
+    @property
+    def variances(self) -> np.ndarray: ...
+
+
+W = TypeVar("W", bound=Weights)
+M = TypeVar("M", bound=Measured)
+A = TypeVar("A", bound=Averaged)
+P = TypeVar("P", bound=Pulled)
+
+
+class Rule(NamedTuple, Generic[S]):
     """add : (total, start, copy, share) -> None; join : (total, start, sum of shares) -> state."""
 
-    add: Callable[[Any, Any, Any, float], None]
-    join: Callable[[Any, Any, float], Any]
+    add: Callable[[S, S, S, float], None]
+    join: Callable[[S, S, float], S]
 
 
 @kernel
@@ -59,17 +97,19 @@ def accumulate_drift(total, start, copy, start_weights, copy_weights, steps):  #
         total[j] += steps * moved - (copy[j] - start[j])
 
 
-def _add_mean(total: Any, start: Any, copy: Any, share: float) -> None:
+def add_mean(
+    total: Iterable[np.ndarray], start: Iterable[np.ndarray], copy: Iterable[np.ndarray], share: float
+) -> None:
     for t, s, c in zip(total, start, copy, strict=True):
         accumulate(t.reshape(-1), s.reshape(-1), c.reshape(-1), float(share))
 
 
-def _moved(total: Any, start: Any, scale: float) -> Any:
+def _moved(total: S, start: S, scale: float) -> S:
     """start + scale total, array by array, in the types of ``start``."""
     return type(start)(*_moved_arrays(total, start, scale))
 
 
-def _moved_arrays(total: Any, start: Any, scale: float) -> list[np.ndarray]:
+def _moved_arrays(total: Iterable[np.ndarray], start: Iterable[np.ndarray], scale: float) -> list[np.ndarray]:
     arrays = []
     for t, s in zip(total, start, strict=True):
         out = np.empty_like(s)
@@ -78,39 +118,39 @@ def _moved_arrays(total: Any, start: Any, scale: float) -> list[np.ndarray]:
     return arrays
 
 
-def _join_mean(total: Any, start: Any, shares: float) -> Any:
+def join_mean(total: S, start: S, shares: float) -> S:
     return _moved(total, start, 1.0 / shares if shares > 0 else 0.0)
 
 
 # Iterative parameter mixing (McDonald, Hall, Mann, NAACL 2010): sum_k mu_k w_k, mu_k a copy's part of the shares. Their
 # mu by errors is by updates, which are the same for their perceptron: a learner with a margin moves without errors.
-MEAN = Rule(_add_mean, _join_mean)
+MEAN: Rule[State] = Rule(add_mean, join_mean)
 
 
-def _join_measured(total: Any, start: Any, shares: float) -> Any:
-    state = _join_mean(total, start, shares)
+def _join_measured(total: M, start: M, shares: float) -> M:
+    state = join_mean(total, start, shares)
     if np.any(total.weights):
         state.square[0] = inner(state.weights, state.weights)
     return state
 
 
 # The mean, for states that keep in ``square`` the squared length of their weights: that of the mixed ones is measured.
-MEASURED = Rule(_add_mean, _join_measured)
+MEASURED: Rule[Measured] = Rule(add_mean, _join_measured)
 
 # Steps of dual methods and sums: start + sum_k (copy_k - start), whatever the shares.
-SUM = Rule(lambda total, start, copy, share: _add_mean(total, start, copy, 1.0),
+SUM: Rule[State] = Rule(lambda total, start, copy, share: add_mean(total, start, copy, 1.0),
            lambda total, start, shares: _moved(total, start, 1.0))  # fmt: skip
 
 
-def totals(*names: str) -> Rule:
+def totals(*names: str) -> Rule[State]:
     """The rule for states of which the arrays ``names`` are sums over rows and nothing else changes in an epoch."""
 
-    def add(total: Any, start: Any, copy: Any, share: float) -> None:
+    def add(total: State, start: State, copy: State, share: float) -> None:
         for name in names:
             t, s, c = (getattr(state, name).reshape(-1) for state in (total, start, copy))
             accumulate(t, s, c, 1.0)
 
-    def join(total: Any, start: Any, shares: float) -> Any:
+    def join(total: State, start: State, shares: float) -> State:
         state = type(start)(*(array.copy() for array in start))
         for name in names:
             t, s, out = (getattr(part, name).reshape(-1) for part in (total, start, state))
@@ -120,7 +160,7 @@ def totals(*names: str) -> Rule:
     return Rule(add, join)
 
 
-def _add_steps(total: Any, start: Any, copy: Any) -> None:
+def _add_steps(total: Averaged, start: Averaged, copy: Averaged) -> None:
     """Take in the steps of a copy and what its drift says of the weights at each of them."""
     before, now = start.weights.reshape(-1), copy.weights.reshape(-1)
     drifts = total.drift.reshape(-1), start.drift.reshape(-1), copy.drift.reshape(-1)
@@ -128,7 +168,7 @@ def _add_steps(total: Any, start: Any, copy: Any) -> None:
     total.steps[:] += copy.steps - start.steps
 
 
-def _joined_steps(total: Any, start: Any, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _joined_steps(total: Averaged, start: Averaged, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(drift, steps) of the mixed ``weights``. The sum of the weights over t steps is S = t w - drift, and
     S = S_0 + sum_k (S_k - S_0). Solved for the drift after t' steps:  drift' = drift_0 + t' (w' - w_0) - total."""
     steps = start.steps + total.steps
@@ -140,13 +180,13 @@ def _joined_steps(total: Any, start: Any, weights: np.ndarray) -> tuple[np.ndarr
     return drift, steps
 
 
-def _add_averaged(total: Any, start: Any, copy: Any, share: float) -> None:
+def _add_averaged(total: Averaged, start: Averaged, copy: Averaged, share: float) -> None:
     accumulate(total.weights.reshape(-1), start.weights.reshape(-1), copy.weights.reshape(-1), float(share))
     _add_steps(total, start, copy)
-    _add_mean(total[3:], start[3:], copy[3:], share)
+    add_mean(total[3:], start[3:], copy[3:], share)
 
 
-def _join_averaged(total: Any, start: Any, shares: float) -> Any:
+def _join_averaged(total: A, start: A, shares: float) -> A:
     scale = 1.0 / shares if shares > 0 else 0.0
     (weights,) = _moved_arrays(total[:1], start[:1], scale)
     return type(start)(weights, *_joined_steps(total, start, weights), *_moved_arrays(total[3:], start[3:], scale))
@@ -154,7 +194,7 @@ def _join_averaged(total: Any, start: Any, shares: float) -> Any:
 
 # Averaged models: weights (and what follows the first three arrays) mix by their shares; the average stays the mean
 # over every step any copy took, once each.
-AVERAGED = Rule(_add_averaged, _join_averaged)
+AVERAGED: Rule[Averaged] = Rule(_add_averaged, _join_averaged)
 
 
 @inlined
@@ -185,13 +225,13 @@ def interpolate_pulled(start, total, ways, copies, added, out):  # type: ignore[
             out[j] = np.float64(start[j]) + (-np.expm1(-s) / ways[j, 1] if s > 0 else 1.0) * total[j]
 
 
-def _add_pulled(total: Any, start: Any, copy: Any, share: float) -> None:
+def _add_pulled(total: Pulled, start: Pulled, copy: Pulled, share: float) -> None:
     accumulate_pulled(total.weights, start.weights, copy.weights, start.ways, copy.ways, float(share), float(ADDED))
     _add_steps(total, start, copy)
     accumulate(total.ways.reshape(-1), start.ways.reshape(-1), copy.ways.reshape(-1), 1.0)
 
 
-def _join_pulled(total: Any, start: Any, shares: float) -> Any:
+def _join_pulled(total: P, start: P, shares: float) -> P:
     weights = np.empty_like(start.weights)
     interpolate_pulled(start.weights, total.weights, total.ways, float(shares), float(ADDED), weights)
     return type(start)(weights, *_joined_steps(total, start, weights), *_moved_arrays(total[3:], start[3:], 1.0))
@@ -210,7 +250,7 @@ def _join_pulled(total: Any, start: Any, shares: float) -> Any:
 # together sooner than s, which looks at one feature, can tell, and steps of many copies would go too far: together they
 # go no further than ``ADDED`` times what a copy went in the mean, S = min(sum_k q_k, ADDED mean_k s_k). A share is the
 # number of copies that a state was joined from; what it was joined with is undone before it is joined with others.
-PULL = Rule(_add_pulled, _join_pulled)
+PULL: Rule[Pulled] = Rule(_add_pulled, _join_pulled)
 
 
 @kernel
@@ -227,7 +267,7 @@ def interpolate_weighed(start, total, weight, trace, out):  # type: ignore[no-un
         out[j] = start[j] if total[j] == 0 else np.float64(start[j]) + total[j] / (weight[j] + trace)
 
 
-def weighed(by: str) -> Rule:
+def weighed(by: str) -> Rule[Weights]:
     """The rule that weighs each copy's change at a feature by how much the array ``by`` of the state (float64
     [feature + 1], which only grows) has grown there:  w_j = w0_j + sum_k c_kj (w_kj - w0_j) / sum_k c_kj.  ``by``
     itself and whatever else the state holds grows by the sum of the copies' changes.
@@ -237,13 +277,13 @@ def weighed(by: str) -> Rule:
     of it, what regularisation made of its weight counts by the shares.
     """
 
-    def add(total: Any, start: Any, copy: Any, share: float) -> None:
+    def add(total: Weights, start: Weights, copy: Weights, share: float) -> None:
         before, now = getattr(start, by), getattr(copy, by)
         accumulate_weighed(total.weights, start.weights, copy.weights, before, now, TRACE * share)
         for t, s, c in zip(total[1:], start[1:], copy[1:], strict=True):
             accumulate(t, s, c, 1.0)
 
-    def join(total: Any, start: Any, shares: float) -> Any:
+    def join(total: Weights, start: Weights, shares: float) -> Weights:
         state = _moved(total, start, 1.0)
         interpolate_weighed(start.weights, total.weights, getattr(total, by), TRACE * shares, state.weights)
         return state
@@ -278,19 +318,19 @@ def fuse(total, precisions, start, s0, out, s, scale):  # type: ignore[no-untype
             out[j, c] = start[j, c] if total[j, c] == 0 else np.float64(start[j, c]) + moved
 
 
-def _in_pairs(state: Any) -> tuple[np.ndarray, np.ndarray]:
+def _in_pairs(state: Weights) -> tuple[np.ndarray, np.ndarray]:
     """The means [place, 1] and variances [place] of ``weights`` [..., 2]."""
     pairs = state.weights.reshape(-1, 2)
     return pairs[:, :1], pairs[:, 1]
 
 
-def _fused(parts: Callable[[Any], tuple[np.ndarray, np.ndarray]]) -> Rule:
+def _fused(parts: Callable[[W], tuple[np.ndarray, np.ndarray]]) -> Rule[W]:
     """The rule for states of which ``parts`` gives the means [place, n] and variances [place]."""
 
-    def add(total: Any, start: Any, copy: Any, share: float) -> None:
+    def add(total: W, start: W, copy: W, share: float) -> None:
         accumulate_fused(*parts(total), *parts(start), *parts(copy), float(share))
 
-    def join(total: Any, start: Any, shares: float) -> Any:
+    def join(total: W, start: W, shares: float) -> W:
         state = type(start)(*map(np.empty_like, start))
         fuse(*parts(total), *parts(start), *parts(state), 1.0 / shares if shares > 0 else 0.0)
         return state
@@ -305,25 +345,25 @@ def _fused(parts: Callable[[Any], tuple[np.ndarray, np.ndarray]]) -> Rule:
 # the posterior given all rows if these were new; from the second epoch on they are not. The start knows them already,
 # its precision is close to that of every copy, and steps that all copies take for the same lack of margin add up: K
 # times the step that one learner takes. Of states with ``weights`` [..., 2], mean and variance s of each:
-PRECISION = _fused(_in_pairs)
+PRECISION: Rule[Weights] = _fused(_in_pairs)
 
 # The same of states with ``weights`` [feature + 1, class], the means, and ``variances`` [feature + 1] for all classes.
-SHARED_PRECISION = _fused(lambda state: (state.weights, state.variances))
+SHARED_PRECISION: Rule[Gaussians] = _fused(lambda state: (state.weights, state.variances))
 
 
-class _Node:
+class _Node(Generic[S]):
     """Copies taken in on one level: their total, shares and number, and the copy itself while there is but one."""
 
-    def __init__(self, start: Any) -> None:
+    def __init__(self, start: S) -> None:
         self.total = type(start)(*(np.zeros(a.shape, np.int64 if a.dtype.kind == "i" else np.float64) for a in start))
         self.clear()
 
     def clear(self) -> None:
         self.shares, self.count = 0.0, 0
-        self.only: Any = None
+        self.only: S | Delta | None = None
 
 
-class Mixture:
+class Mixture(Generic[S]):
     """Copies taken in one after another, joined ``FAN`` at a time into nodes, nodes again, up to one state.
 
     Parameters
@@ -332,11 +372,11 @@ class Mixture:
     start : the state that every copy began with; it is not changed.
     """
 
-    def __init__(self, rule: Rule, start: Any) -> None:
+    def __init__(self, rule: Rule[S], start: S) -> None:
         self.rule, self.start = rule, start
-        self._nodes: list[_Node] = []
+        self._nodes: list[_Node[S]] = []
 
-    def add(self, copy: Any, share: float, height: int = 0) -> None:
+    def add(self, copy: S | Delta, share: float, height: int = 0) -> None:
         """Take in the next copy in group order (a state or a ``Delta`` to the start).
 
         ``height`` 1 : ``copy`` is what ``FAN`` consecutive copies (fewer only at the end) were joined to elsewhere.
@@ -354,7 +394,7 @@ class Mixture:
         node.count += 1
         node.only = copy if node.count == 1 else None
 
-    def _add_changes(self, node: _Node, delta: Delta, share: float) -> None:
+    def _add_changes(self, node: _Node[S], delta: Delta, share: float) -> None:
         """As for a whole copy, on the places that changed alone."""
         kind, places = type(self.start), delta.places
         part = kind(*(t if w else t[places] for t, w in zip(node.total, delta.whole, strict=True)))
@@ -373,13 +413,13 @@ class Mixture:
         node.clear()
         self.add(joined, shares, height + 1)
 
-    def result(self) -> Any:
+    def result(self) -> S:
         """The state that all copies make together; the mixture is used up."""
         height = 0
         while height < len(self._nodes) - 1:  # a level that was full makes another one
             if self._nodes[height].count:
                 self._lift(height)
-            self._nodes[height].total = ()
+            del self._nodes[height].total
             height += 1
         top = self._nodes[-1]
         if top.only is not None:  # one copy keeps its bits

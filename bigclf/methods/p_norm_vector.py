@@ -13,19 +13,33 @@ each time as many entries have been touched as there are features.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from bigclf.jit import inlined, kernel
-from bigclf.mixing import MEAN, Rule
+from bigclf.mixing import Rule, Weights, add_mean, join_mean
 
 P, SCALE, UNIT, TOTAL, FACTOR, TOUCHED = range(6)  # of ``length``: p, scale, unit, sum of |a/unit|^p, g = factor *
 # powers, entries touched since the sum was measured
 LARGE = 1e25  # of the sum and of 1 / scale, until the unit is chosen anew; float32 ends at 3e38
 
 
-def begin(n_features: int, dtype: Any, p: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+class Vector(Weights, Protocol):
+    """A state whose ``weights`` are such a vector."""
+
+    @property
+    def powers(self) -> np.ndarray: ...
+
+    @property
+    def length(self) -> np.ndarray: ...
+
+
+V = TypeVar("V", bound=Vector)
+
+
+def begin(n_features: int, dtype: DTypeLike, p: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """weights [feature + 1], powers float64 [feature + 1] and length float64 [6] of a vector of zeros."""
     n = n_features + 1
     return np.zeros(n, dtype), np.zeros(n), np.array([p, 1.0, 0.0, 0.0, 0.0, 0.0])
@@ -89,8 +103,8 @@ def settle(weights, powers, length):  # type: ignore[no-untyped-def]
         measure(weights, powers, length)
 
 
-def _join_measured(total: Any, start: Any, shares: float) -> Any:
-    state = MEAN.join(total, start, shares)
+def _join_measured(total: V, start: V, shares: float) -> V:
+    state = join_mean(total, start, shares)
     state.length[SCALE] = 1.0
     if np.any(total.weights):
         measure(state.weights, state.powers, state.length)
@@ -98,4 +112,4 @@ def _join_measured(total: Any, start: Any, shares: float) -> Any:
 
 
 # The mean of theta, for states (weights, powers, length, ...) that were measured at the end of the epoch.
-MEAN_OF_VECTORS = Rule(MEAN.add, _join_measured)
+MEAN_OF_VECTORS: Rule[Vector] = Rule(add_mean, _join_measured)
