@@ -17,6 +17,7 @@ from bigclf.data.arrays import Arrays
 from bigclf.data.convert import write_shards
 from bigclf.losses import REGRESSION
 from bigclf.methods import METHODS, resolve
+from bigclf.training import plan
 from bigclf.training.outcome import answer_rows
 from bigclf.training.run import Run
 
@@ -190,6 +191,21 @@ def mix(rule, start, copies, shares):
     for copy, share in zip(copies, shares, strict=True):
         mixture.add(copy, share)
     return mixture.result()
+
+
+@contextlib.contextmanager
+def in_segments(number):
+    """Epochs of runs planned inside have so many segments, however small the data are; None: by their size."""
+    with pytest.MonkeyPatch.context() as patch:
+        if number is not None:
+            patch.setattr(plan, "_segments", lambda *_: number)
+        yield
+
+
+def fit(*given, segments=None, **options):
+    """``bigclf.fit`` in epochs of so many segments."""
+    with in_segments(segments):
+        return bigclf.fit(*given, **options)
 
 
 @contextlib.contextmanager

@@ -1,20 +1,18 @@
 """The family of block minimisation as settings of one solver: the same optimum, the same bits, and what each of them
-does with its blocks and its cache; and waiting time put to use."""
+does with its blocks and its cache."""
 
 import time
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from making import block_of, interrupted_after, random_rows, shards_of
+from making import block_of, fit, interrupted_after, random_rows, shards_of
 
 import bigclf
 from bigclf.cli import main
 from bigclf.data import stream
 from bigclf.data.store import chunk_sizes
-from bigclf.data.stream import Stream
 from bigclf.methods import METHODS, SCHEDULES, resolve
-from bigclf.training import fit
 from bigclf.training.plan import make_plan, units_of
 from bigclf.training.problems import make_problems
 from bigclf.training.schedules import TAKES, cached, pieces, selective
@@ -43,10 +41,10 @@ def shards(tmp_path_factory):
     return shards_of(tmp_path_factory.mktemp("family") / "shards", x, y, chunk_nnz=3000, shard_nnz=40_000)
 
 
-def plan_of(source, memory=14_800_000, reads=9, opportunistic=False, threads=2, seed=0, **settings):
+def plan_of(source, memory=14_800_000, reads=9, threads=2, seed=0, **settings):
     problems = make_problems(np.arange(2), np.ones(2), resolve("dcd", None, None, None, settings))
     return make_plan(source, problems, memory=memory, dtype="float64", seed=seed, groups=1, threads=threads,
-                     in_memory=False, reads=reads, opportunistic=opportunistic), problems[0]  # fmt: skip
+                     in_memory=False, reads=reads), problems[0]  # fmt: skip
 
 
 # Laws
@@ -319,14 +317,6 @@ def test_a_row_that_is_too_large_for_the_cache_is_learned_from_where_it_stands(t
         ({"schedule": "cached", "memory": "1GB"}, ValueError, "schedule='cached' has no effect: every row fits"),
         ({"schedule": "cached", "epochs": 1}, ValueError, "schedule='cached' has no effect: there is one read only"),
         ({"schedule": "fixed", "algo": "pa1"}, TypeError, "schedule has no effect.*dcd"),
-        ({"opportunistic": True, "memory": "1GB"}, ValueError, "opportunistic=True has no effect: every row fits"),
-        ({"opportunistic": True, "working_set": 0}, ValueError, "opportunistic.*no working set"),
-        ({"opportunistic": True, "schedule": "fixed"}, ValueError, "opportunistic.*no working set"),
-        ({"opportunistic": True, "threads": 1}, ValueError, "opportunistic.*threads=2"),
-        ({"opportunistic": True, "groups": 2}, ValueError, "opportunistic.*one group"),
-        ({"opportunistic": True, "algo": "pa1"}, ValueError, "opportunistic.*pa1"),
-        ({"opportunistic": True, "workers": 2}, ValueError, "opportunistic.*workers"),
-        ({"opportunistic": "yes"}, ValueError, "opportunistic must be True or False"),
     ],
     ids=str,
 )
@@ -351,56 +341,3 @@ def test_on_the_command_line(shards, tmp_path):
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert bigclf.load(path).method["schedule"] == "cached" and "schedule=cached" in done.output
-
-
-# Waiting time
-
-
-@pytest.fixture
-def slow(monkeypatch):
-    """A reader that takes its time over every block."""
-    make = Stream._make
-
-    def slowly(self, unit, coming):
-        time.sleep(0.01)
-        return make(self, unit, coming)
-
-    monkeypatch.setattr(Stream, "_make", slowly)
-
-
-@pytest.mark.parametrize("schedule", ["auto", "selective", "cached"])
-def test_while_no_block_is_ready_rows_of_the_working_set_are_visited(shards, slow, schedule):
-    model = fit(shards, tol=1e-3, epochs=50, opportunistic=True, **given(schedule))
-    result = model.result_
-    assert result.converged and model.certificate["gap"] <= 1e-3 and not result.repeatable
-    assert sum(record["waiting_visits"] for record in result.history) > N
-    assert result.plan["opportunistic"] and not model.facts["repeatable"]
-    best = fit(shards, C=0.1, tol=1e-6, memory="1GB", progress=False).certificate
-    assert best["dual"] <= model.certificate["primal"] <= best["primal"] * (1 + 1e-3)
-
-
-def test_visits_while_waiting_have_an_end(shards, monkeypatch):
-    monkeypatch.setattr(Stream, "_make", lambda self, *unit, make=Stream._make: time.sleep(0.2) or make(self, *unit))
-    record = fit(shards, tol=0.5, epochs=1, opportunistic=True, **given("auto")).result_.history[0]
-    blocks = N / 100
-    assert 0 < record["waiting_visits"] < 6 * blocks * record["working_set_rows"]
-
-
-def test_without_being_asked_nobody_looks_at_the_clock(shards, slow):
-    model = fit(shards, tol=0, epochs=2, **given("auto"))
-    assert "waiting_visits" not in model.result_.history[0] and model.result_.repeatable
-    assert model.digest() == fit(shards, tol=0, epochs=2, threads=1, **given("auto")).digest()
-
-
-def test_the_command_line_says_that_the_bits_cannot_be_repeated(shards, tmp_path):
-    path = str(tmp_path / "model")
-    done = CliRunner().invoke(
-        main, ["fit", *shards.files, "-o", path, "--memory", SMALL, "--tol", "1e-1", "--param", "working_set=0.1",
-               "--opportunistic"]
-    )  # fmt: skip
-    assert done.exit_code == 0, done.output
-    assert "opportunistic" in done.output
-    told = CliRunner().invoke(main, ["inspect", path]).output
-    assert "repeatable" in told and "opportunistic" in told
-    plain = CliRunner().invoke(main, ["inspect", path, "--json"]).output
-    assert '"repeatable": false' in plain

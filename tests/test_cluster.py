@@ -2,6 +2,7 @@
 
 import json
 
+import making
 import numpy as np
 import pytest
 import scipy.sparse
@@ -28,7 +29,7 @@ def shards(tmp_path_factory):
 
 
 def fit(*data, **options):
-    return bigclf.fit(*data, **({"progress": False} | options))
+    return making.fit(*data, **({"progress": False} | options))
 
 
 def same(a, b):

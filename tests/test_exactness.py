@@ -12,14 +12,13 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from making import random_rows, shards_of
+from making import fit, random_rows, shards_of
 from test_dual_coordinate_descent import alphas, dual, extended, primal
 
 import bigclf
 from bigclf.errors import DataError, MemoryBudgetError
 from bigclf.losses import REGRESSION, TUBES
 from bigclf.methods import METHODS
-from bigclf.training import fit
 
 LOSSES = METHODS["dcd"].losses
 every_loss = pytest.mark.parametrize("loss", LOSSES)

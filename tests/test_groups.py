@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from making import block_of, environment, random_rows, separable_rows, shards_of
+from making import block_of, environment, fit, random_rows, separable_rows, shards_of
 from test_dual_coordinate_descent import EPSILON, dual, extended, primal, signs
 
 from bigclf.deltas import difference
@@ -35,7 +35,6 @@ from bigclf.mixing import (
     next_penalty,
 )
 from bigclf.model import Model
-from bigclf.training import fit
 from bigclf.training.run_directory import RunDirectory
 
 every_loss = pytest.mark.parametrize("loss", METHODS["dcd"].losses)
@@ -330,7 +329,7 @@ KILLED = """
 import json, os, signal, sys, warnings
 warnings.simplefilter("ignore")
 from bigclf.data.stream import Stream
-from bigclf.training import fit
+from making import fit
 shards, directory, options, stop = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4])
 blocks, count = Stream.blocks, 0
 

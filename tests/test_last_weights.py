@@ -5,11 +5,11 @@ import itertools
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from making import fit
 
 from bigclf.data.convert import write_shards
 from bigclf.errors import ConvergenceWarning
 from bigclf.methods import METHODS
-from bigclf.training import fit
 from bigclf.training.run import Run
 
 

@@ -18,7 +18,7 @@ LAYERS = {
     "explaining": 3.2,
     "exports": 3.5, "scorer": 3.5,
     "model": 4, "machine": 4, "tls": 4,
-    "raw": 4.5, "metrics": 5, "margins": 5, "predicting": 5.5,
+    "api": 2, "raw": 4.5, "metrics": 5, "margins": 5, "predicting": 5.5,
     "training": 6, "catalogue": 6,
     "benchmarks": 6.5, "reporting": 6.5,
     "estimators": 7, "cli": 7, "preload": 7,

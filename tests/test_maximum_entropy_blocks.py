@@ -1,5 +1,6 @@
 """The infinity-norm margin from the worst rows of each read, against the linear programme."""
 
+import making
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -59,7 +60,7 @@ def test_groups_and_rows_in_another_order_come_to_the_same_margin_and_resumed_ru
     whole = fit(x, y, algo="memma_blocks", eps=0.03, bias="free", buffer=50)
     shards = shards_of(tmp_path / "shards", sp.csr_matrix(x), y)
     for other in (
-        bigclf.fit(shards, algo="memma_blocks", eps=0.03, bias="free", buffer=50, groups=3, segments=2, progress=False),
+        making.fit(shards, algo="memma_blocks", eps=0.03, bias="free", buffer=50, groups=3, segments=2, progress=False),
         fit(x[::-1], y[::-1], algo="memma_blocks", eps=0.03, bias="free", buffer=50),
     ):
         assert other.result_.certificate["dual"] >= whole.result_.certificate["primal"] - 0.03

@@ -145,8 +145,6 @@ def test_rows_and_columns_that_say_nothing():
 def test_what_has_no_effect_is_refused():
     with pytest.raises(TypeError, match="l1_ratio has no effect with penalty='l1'"):
         resolve("newglmnet", None, "l1", None, {"l1_ratio": 0.5})
-    with pytest.raises(ValueError, match="segments"):
-        fit(*random_rows(), penalty="l1", segments=2, **BASE)
 
 
 def test_a_path_is_as_many_fits_and_each_value_has_its_certificate(tmp_path):

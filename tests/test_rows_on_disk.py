@@ -8,7 +8,7 @@ import signal
 
 import numpy as np
 import pytest
-from making import interrupted_after, random_rows, run_python, shards_of
+from making import fit, interrupted_after, random_rows, run_python, shards_of
 
 import bigclf
 from bigclf.data import files, row_files
@@ -17,7 +17,6 @@ from bigclf.data.dataset import Dataset
 from bigclf.data.row_files import FiledArray, RowStore
 from bigclf.errors import MemoryBudgetError, RunError
 from bigclf.methods import resolve
-from bigclf.training import fit
 from bigclf.training import plan as planning
 from bigclf.training.problems import make_problems
 from bigclf.training.run_directory import load_rows, publish_arrays
@@ -221,7 +220,7 @@ KILLS = """
 import dataclasses, json, os, signal, sys, warnings
 warnings.simplefilter("ignore")
 from bigclf.data import files
-from bigclf.training import fit
+from making import fit
 from bigclf.training import plan as planning
 shards, place, moments = sys.argv[1], sys.argv[2], int(sys.argv[3])
 plan, count, stop, real = planning.make_plan, 0, None, files.write_all

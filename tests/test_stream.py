@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from making import dense, random_rows, shards_of
+from making import dense, in_segments, random_rows, shards_of
 
 from bigclf.data import files, shards
 from bigclf.data import stream as stream_module
@@ -51,10 +51,9 @@ def seen(stream, units, then=()):
 
 def plan_for(source, groups=1, algo="pa1", memory=16_500_000, seed=0, segments=None):
     problems = make_problems(np.array([0, 1]), np.ones(2), resolve(algo, None, None, None, {}))
-    return make_plan(
-        source, problems, memory=memory, dtype="float64", seed=seed, groups=groups, threads=2, in_memory=False, reads=9,
-        segments=segments,
-    )  # fmt: skip
+    with in_segments(segments):
+        return make_plan(source, problems, memory=memory, dtype="float64", seed=seed, groups=groups, threads=2,
+                         in_memory=False, reads=9)  # fmt: skip
 
 
 CHUNK_BYTES = 48 * 600 // 20

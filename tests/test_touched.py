@@ -7,12 +7,12 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from making import shards_of
+from making import fit, shards_of
 
 import bigclf
 from bigclf.errors import Interrupted, MemoryBudgetError, ModelFormatError
 from bigclf.methods import METHODS, touched
-from bigclf.training import fit, fitting, plan
+from bigclf.training import fitting, plan
 
 N, D, K = 300, 60, 12
 HUGE = 2**22  # features: of 1,000 classes 34 GB

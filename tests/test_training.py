@@ -19,8 +19,9 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from making import environment, random_rows, run_python, shards_of
+from making import environment, fit, random_rows, run_python, shards_of
 
+import bigclf
 from bigclf.block import NO_SCALES
 from bigclf.data import files
 from bigclf.data.arrays import Arrays
@@ -30,7 +31,6 @@ from bigclf.errors import ClusterError, ConvergenceWarning, DataError, Interrupt
 from bigclf.methods import resolve
 from bigclf.metrics import evaluate
 from bigclf.model import load
-from bigclf.training import fit
 from bigclf.training.plan import SLACK_BYTES, Sizes, _streamed, make_plan
 from bigclf.training.problems import make_problems
 from bigclf.training.run_directory import RunDirectory, differences, run_of
@@ -627,10 +627,11 @@ KILLS = """
 import hashlib, json, os, random, shutil, signal, sys, warnings
 warnings.simplefilter("ignore")
 import numpy, bigclf, safetensors.numpy, psutil, xxhash, sklearn
+import bigclf
 from bigclf.block import NO_SCALES
 from bigclf.data import files
 from bigclf.data.stream import Stream
-from bigclf.training import fit
+from making import fit
 shards, place, shape, moments = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4])
 count, stop = 0, None
 
@@ -766,6 +767,12 @@ def test_sigterm_in_the_middle_of_an_epoch_stops_at_the_segment_s_end(shards, na
     facts = RunDirectory(tmp_path / "run").newest(len(whole.result_.plan["groups"])).facts
     assert (facts["epoch"], facts["segment"]) == (1, 1)
     assert fit(shards, run_dir=tmp_path / "run", resume=True, **given, **options()).digest() == whole.digest()
+
+
+@pytest.mark.parametrize("name", ["on_change", "opportunistic", "segments"])
+def test_an_option_that_is_gone_says_what_is_so_without_it(name):
+    with pytest.raises(TypeError, match=f"there is no option {name} any more: .*; leave it out"):
+        bigclf.fit(*random_rows(), **{name: None})
 
 
 def test_without_a_run_directory_an_interrupted_run_says_that_nothing_is_kept(shards):
@@ -946,7 +953,6 @@ def test_one_class_or_no_rows_is_refused_before_training(rows, tmp_path):
         ({"class_weight": {1: -1.0}}, ValueError, "class_weight"),
         ({"class_weight": "even"}, ValueError, "balanced"),
         ({"resume": True}, ValueError, "run_dir"),
-        ({"opportunistic": True}, ValueError, "opportunistic"),
         ({"workers": 0}, ValueError, "workers"),
         ({"workers": "two"}, ClusterError, "two.*port"),
         ({"columns": {"label": "y"}}, TypeError, "columns"),

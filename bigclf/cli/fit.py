@@ -53,8 +53,6 @@ from bigclf.units import format_bytes, format_seconds, near, plural, within_plan
     type=click.IntRange(1),
     help="Threads that read ahead (2 at most are used); they never change the result.",
 )
-@click.option("--opportunistic", is_flag=True, help="Learn on while the disk is waited for; certified as ever, but its"
-              " bits cannot be repeated.")  # fmt: skip
 @click.option("--local-dir", metavar="DIR", help="Where caches may lie.")
 @click.option("--columns", metavar="ROLE=NAME,...", help="Columns of label, weight, features (or indices, values).")
 @click.option("--report", metavar="FILE.html", help="Also write a report that a browser shows; with --validate it"
@@ -243,9 +241,8 @@ _TEXT_TO_VALUE = {"params", "columns", "class_weight", "workers", "bias", "patie
 def fit_keywords(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
     """What was said on the command line as keywords of ``bigclf.fit``; what was not said is left to its defaults."""
     keywords = {name: value for name, value in options.items() if value is not None and name not in _TEXT_TO_VALUE}
-    for name in ("resume", "opportunistic"):
-        if not options.get(name):
-            keywords.pop(name, None)
+    if not options.get("resume"):
+        keywords.pop("resume", None)
     if ctx.get_parameter_source("bias") is not ParameterSource.DEFAULT:
         keywords["bias"] = None if options["bias"] == "none" else options["bias"]
     if options["workers"]:

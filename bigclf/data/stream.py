@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -47,7 +47,6 @@ class Stream:
     threads : readers beside the caller's thread; 0: blocks are made in turn by that thread itself. They never change
         the blocks.
     buffers : blocks in memory at a time (at least 2); rows, nnz : size of the largest.
-    meanwhile (attribute) : called while the next block is not ready and for as long as it returns True, or None.
     copiers : of the readers, those that read where all is in the store (None: all) and its indices need no unpacking:
         then they only copy, and more than there are cores beside the caller's would take turns with it.
     frugal : have Arrow give back, every few decodes, the memory it holds beyond what it needs (several times that).
@@ -69,7 +68,6 @@ class Stream:
         self.source, self.place, self.store, self.threads, self.ahead = source, place, store, threads, buffers
         self.frugal, self.copiers = frugal, copiers
         self.waited = 0.0  # seconds in which nothing was at hand to learn from
-        self.meanwhile: Callable[[], bool] | None = None
         self.bytes_decoded = self.bytes_stored = self._through_arrow = 0
         self._decoded = False  # anything in this read
         self._decodes = not hasattr(source, "whole")  # blocks are made of files, not views of arrays
@@ -103,8 +101,6 @@ class Stream:
             for unit, coming in itertools.islice(todo, self.ahead - len(waiting)):
                 waiting.append(pool.submit(self._make, unit, coming))
             while waiting:
-                while self.meanwhile is not None and not waiting[0].done() and self.meanwhile():
-                    pass
                 began = time.monotonic()
                 block, buffer = waiting.popleft().result() or self._make(units[0], NOTHING)
                 self.waited += time.monotonic() - began

@@ -49,8 +49,6 @@ log = logging.getLogger("bigclf")
 HELD_BYTES = 64_000_000  # what Arrow may hold beyond its need where the budget has room
 MOST_OPTIMISM = 100.0
 SMALL_BLOCK = 50_000  # entries: less work than it is to hand it to another thread
-BITE = 1000  # rows of the working set visited before another look whether the next block is ready
-MOST_WAITING = 5  # visits to a row of the working set while one block is waited for: more gain nothing
 CACHE_SHARE = 0.2  # of the machine's (or control group's) memory: a raw store up to that may stay in the page cache
 
 
@@ -229,12 +227,9 @@ class Bench:
         if method.sums:
             self._sum_up(visit, group, learners)
             return
-        if self.plan.opportunistic:
-            self.stream.meanwhile = Waiting(learners, facts, self.idle)
         for block in self._blocks(visit, group):
             share = Share(self.advance, block, len(turns))
             self._team.each(turns, functools.partial(self._teach, block), self.idle, share.told)
-        self.stream.meanwhile = None
         if visit.segment == self.plan.segments - 1 and self.plan.set_rows:
             if len(self.plan.groups) == 1:  # else another group's blocks come next
                 self.stream.fetch(self._next_units(visit, group))
@@ -501,26 +496,6 @@ def _do_all(work: list[Callable[[Scratch], None]], scratch: Scratch, idle: Calla
     """Pieces of work one after another."""
     for piece in work:
         piece(scratch)
-
-
-class Waiting:
-    """What to do while no block is ready: a bite of each problem's working set in turn, as often as it may gain."""
-
-    def __init__(self, learners: list[Learner], facts: dict[str, Any], idle: Callable[[], None]) -> None:
-        self._learners, self._facts, self._idle = learners, facts, idle
-        self._block, self._visits = -1, 0
-
-    def __call__(self) -> bool:
-        """Take a bite; whether there is to be another one, if the block is still not ready."""
-        done = sum(learner.wait(BITE) for learner in self._learners)
-        self._facts["waiting_visits"] = self._facts.get("waiting_visits", 0) + done
-        self._idle()
-        seen = self._learners[0].tally.rows if self._learners else 0
-        if seen != self._block:
-            self._block, self._visits = seen, 0
-        self._visits += done
-        held = sum(learner.set.n_rows for learner in self._learners if learner.set is not None)
-        return done > 0 and self._visits < MOST_WAITING * held
 
 
 class Blend:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from bigclf.api.options import refuse_gone
 from bigclf.data import files
 from bigclf.data.arrays import listed_names, require_same_names
 from bigclf.data.collected import collected, is_collection
@@ -87,12 +88,9 @@ def fit(
     local_dir: Any = None,
     columns: dict[str, str] | None = None,
     on_bad_rows: str = "error",
-    on_change: str = "error",
-    opportunistic: bool = False,
     patience: Mapping[str, float] | None = None,
     callbacks: Sequence[Callable[[dict[str, Any]], None]] = (),
     progress: Any = None,
-    segments: int | None = None,
     features: Any = None,
     format: str | None = None,
     hash_bits: int | None = None,
@@ -143,7 +141,6 @@ def fit(
         also where the run stopped at its limits: with larger ones or a larger ``tol``. Where there is no run it begins.
     local_dir : keep the raw store there for later runs; None: a nameless file on local disk for this run.
     on_bad_rows : "error", the only choice here: bad rows of text are dealt with by ``convert``.
-    on_change : "error", the only choice: files that change while they are read end the run.
     seed : of every random choice; the same one gives the same bits.
     columns : names in Parquet that bigclf did not write: {"label": ..., "indices": ..., "values": ..., "weight": ...}.
     validate : Dataset, glob or (X, y) to evaluate on after each epoch (accuracy, or of a regression mean squared and
@@ -157,9 +154,6 @@ def fit(
         ``init`` give the bits of 5. So it does in other groups or mixed in another way, which take over its weights
         and averages. With another ``dtype`` its numbers are converted, with another ``seed`` the rows come in other
         orders; a warning says so.
-    segments : parts of an epoch between which a run commits (None: by size).
-    opportunistic : while the disk is waited for, go on with the rows of the working set. The answer is certified as
-        ever, but its bits cannot be repeated, which ``result_.repeatable`` says.
     callbacks : called with each record of the history; progress : True, False or None (a bar on a terminal only).
 
     Returns
@@ -174,6 +168,7 @@ def fit(
     RunError, Interrupted : a run directory in use or of another run; a signal.
     """
     refuse_shell_names(params)
+    refuse_gone(params)
     if is_collection(data):
         given = {name: value for name, value in locals().items() if name not in ("data", "params", "format")}
         if y is not None:
@@ -217,7 +212,7 @@ def fit(
         source = prepared.source
         options["epochs"] = options["epochs"] or default_epochs(setting.method, source.learnable[0], early_stopping)
         problems, plan = settle(
-            source, prepared.problems(options["memory"]), segments=segments, opportunistic=opportunistic,
+            source, prepared.problems(options["memory"]),
             reads=options["epochs"] + (options["tol"] is not None), keeps_best=early_stopping is not None,
             **prepared.shape,
         )  # fmt: skip
@@ -266,14 +261,6 @@ def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f'dtype must be "float64" or "float32", not {given["dtype"]!r}')
     if given["on_bad_rows"] != "error":
         raise ValueError('on_bad_rows must be "error" when training; convert can skip or quarantine bad rows')
-    if given["on_change"] != "error":
-        raise ValueError('on_change must be "error"')
-    if not isinstance(given["opportunistic"], bool):
-        raise ValueError(f"opportunistic must be True or False, not {given['opportunistic']!r}")
-    if given["opportunistic"] and not method.working_set:
-        raise ValueError(f"opportunistic=True has no effect with {method.asked}: it has no working set")
-    if given["opportunistic"] and is_cluster(given["workers"]):
-        raise ValueError("opportunistic=True has no effect with workers: it runs in this process")
     require_numbers(given, "tol", "epochs", "max_seconds", "seed", "checkpoint_every")
     if not given["checkpoint_every"] >= 0:
         raise ValueError(f"checkpoint_every must be at least 0 seconds, not {given['checkpoint_every']!r}")
@@ -286,7 +273,7 @@ def _checked(setting: Setting, given: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"tol must be at least 0 and less than 1, not {tol!r}")
     if epochs is not None and (int(epochs) != epochs or epochs < 1):
         raise ValueError(f"epochs must be a whole number of at least 1, not {epochs!r}")
-    require_whole(given, "threads", "segments")
+    require_whole(given, "threads")
     if given["max_seconds"] is not None and not given["max_seconds"] > 0:
         raise ValueError(f"max_seconds must be more than 0, not {given['max_seconds']!r}")
     require_early_stopping(given["early_stopping"], given["validate"], method)

@@ -50,8 +50,8 @@ class Result:
     stopped : "tolerance", "settled" (an epoch learned from no row, so that no further one would), "epochs", "seconds",
         "validation" or "stalled" (floating point has no better answer); converged : whether it was the first, the
         second or validation, or, of a method without a certificate, epochs.
-    repeatable : whether the same call gives the same bits; not with opportunistic=True, whose history also has
-        waiting_visits, the rows of the working set visited while no block was ready.
+    repeatable : whether the same call gives the same bits; False only of runs of older versions that made use of the
+        time they waited for the disk.
     chosen : with algo="auto", which method was chosen and why.
     """
 
@@ -259,7 +259,6 @@ def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMem
             *answers_scaled(run),
             *come_since(source),
         ],
-        repeatable=not plan.opportunistic,
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bigclf.api.options import refuse_gone
 from bigclf.methods import METHODS, Method, Setting
 from bigclf.model import Model
 from bigclf.training.fitting import (
@@ -172,6 +173,7 @@ def understood(given: Mapping[str, Any]) -> Understood:
     TypeError, ValueError : what makes no sense whatever the rows are.
     """
     points, groups = [{"C": value} for value in values_of(given["C"])], given["groups"]
+    refuse_gone(given["params"])
     refuse_what_fit_has(given["params"], "path")
     auto = "newton" if given["penalty"] == "l2" else "newglmnet"
     algo = auto if given["algo"] == "auto" else given["algo"]
@@ -186,8 +188,8 @@ def understood(given: Mapping[str, Any]) -> Understood:
     if not begins_with(settings[0].method):
         having = ", ".join(m.name for m in METHODS.values() if begins_with(m))
         raise TypeError(f"path is not available with algo={algo!r}: it is with {having}; sweep has every method")
-    rest = dict(bias=bias, multiclass="auto", on_bad_rows="error", on_change="error", opportunistic=False,
-                max_seconds=None, init=None, segments=None, early_stopping=None, validate=None)  # fmt: skip
+    rest = dict(bias=bias, multiclass="auto", on_bad_rows="error", max_seconds=None, init=None,
+                early_stopping=None, validate=None)  # fmt: skip
     return Understood(points, settings_for, _checked(settings[0], {**given, **rest}))
 
 

@@ -98,7 +98,6 @@ class Plan:
     climb_rows : most free rows that conjugate gradients go over where rounds stall (0: none, or no memory for it).
     schedule : "auto", or which of the family of ``schedules.py``; block_rounds : of "fixed" and "selective" the rounds
         over each block, of "cached" the visits to cached rows for each row read, of "auto" 0.
-    opportunistic : rows of the working set are visited while no block is ready: the bits are not repeatable.
     threads, buffers : readers beside the learning thread and blocks in memory; they never change bits.
     learners : problems that learn from a block at a time, each on a core; they never change bits.
     parts : of each block, that have sums of their own, joined in their order; every : of so many rows one, by a hash,
@@ -131,7 +130,6 @@ class Plan:
     shares: tuple[float, ...] = ()
     schedule: str = "auto"
     block_rounds: int = 0
-    opportunistic: bool = False
     climb_rows: int = 0
     places: int = 0
     parts: int = 1
@@ -157,7 +155,7 @@ class Plan:
             shared["touched"] = True
         if not shared["in_order"]:  # older runs do not say
             del shared["in_order"]
-        return shared
+        return shared | {"opportunistic": False}  # which older runs could be, and say
 
 
 def settle(source: Any, problems: list[Problem], *, memory: int, **shape: Any) -> tuple[list[Problem], Plan]:
@@ -209,7 +207,7 @@ def _places(source: Any, problems: list[Problem], memory: int, shape: dict[str, 
     """Slots of each problem that ``memory`` has room for beside everything else, and no more than there can be use
     for."""
     edges = group_edges(source.chunks.nnz, shape["groups"])
-    segments = shape.get("segments") or _segments(source, len(problems), len(edges))
+    segments = _segments(source, len(problems), len(edges))
     least = [problem._replace(setting=problem.setting._replace(places=1)) for problem in problems]
     sizes = Sizes(source, least, shape["dtype"], edges, shape["in_memory"], segments)
     sizes.state += sizes.one_state * shape.get("keeps_best", False)
@@ -257,8 +255,6 @@ def _made(
     threads: int,
     in_memory: bool,
     reads: int,
-    segments: int | None = None,
-    opportunistic: bool = False,
     keeps_best: bool = False,
     decodes: bool = True,
 ) -> Plan:
@@ -272,21 +268,17 @@ def _made(
     threads : cores: 1 reads and learns in turn, more read ahead; room is made for ``DECODERS`` readers whatever is
         asked, so that they never change bits.
     reads : most reads the run can make; for one alone nothing is kept, in memory or on disk.
-    segments : parts of an epoch; None decides from the data's size.
-    opportunistic : see ``Plan``.
     keeps_best : whether the best state so far is kept beside the present one.
     decodes : False: where rows stream by, they come from a store that is finished.
 
     Raises
     ------
-    ValueError : a schedule, or ``opportunistic``, that would have no effect.
+    ValueError : a schedule that would have no effect.
     MemoryBudgetError : the budget is too small; the message has the parts and the smallest budget that would do.
     """
     edges = group_edges(source.chunks.nnz, groups)
-    collects = problems[0].setting.method.collect is not None
-    if collects and segments not in (None, 1):
-        raise ValueError(f"segments={segments} is not available: a collection of columns is made in one go")
-    parts_of_epoch = 1 if collects else segments or _segments(source, len(problems), len(edges))
+    collects = problems[0].setting.method.collect is not None  # in one go
+    parts_of_epoch = 1 if collects else _segments(source, len(problems), len(edges))
     sizes = Sizes(source, problems, dtype, edges, in_memory, parts_of_epoch)
     sizes.state += sizes.one_state * keeps_best
     if not decodes and reads > 1:
@@ -306,8 +298,6 @@ def _made(
     if schedule != "auto" and (shape["resident"] or reads == 1):
         reason = f"every row fits in memory={format_bytes(memory)}" if shape["resident"] else "there is one read only"
         raise ValueError(f"schedule={schedule!r} has no effect: {reason}")
-    if opportunistic:
-        _require_waiting(shape, len(edges))
     shape["climb_rows"] = _room_to_climb(sizes, parts, memory, shape)
     shape["every"] = _sampled(sizes, parts, shape.pop("room", 0), shape["resident"])
     parts["slack"] = SLACK_BYTES
@@ -330,7 +320,6 @@ def _made(
         memory=parts,
         schedule=schedule,
         block_rounds=(settings.get("inner_rounds") or BLOCK_ROUNDS[schedule]) if schedule != "auto" else 0,
-        opportunistic=opportunistic,
         places=problems[0].setting.places,
         **shape,
     )
@@ -375,19 +364,6 @@ def _wanted_sample(sizes: Sizes, resident: bool) -> int:
     if share is None:
         return 1 if resident else SAMPLED
     return max(1, round(1 / share))
-
-
-def _require_waiting(shape: dict[str, Any], groups: int) -> None:
-    """ValueError where no waiting time can be used."""
-    reasons = {
-        "every row fits in memory": shape["resident"],
-        "there is no working set": not shape["set_rows"],
-        "one thread reads and learns in turn (set threads=2)": not shape["threads"],
-        "it runs with one group": groups > 1,
-    }
-    for reason, applies in reasons.items():
-        if applies:
-            raise ValueError(f"opportunistic=True has no effect: {reason}")
 
 
 def _rounds(settings: dict[str, Any], groups: int) -> int:

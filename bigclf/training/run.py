@@ -187,7 +187,7 @@ class Run:
         self.figures: dict[int, Figures] = {}  # of the epoch that has just ended, by problem
         self.step_facts: dict[str, float] = {}  # of its steps
         self.epoch, self.segment, self.reads = 1, 0, 0
-        self.rounds = self.steps = self.set_rows = self.rebuilt = self.mixes = self.waiting_visits = 0
+        self.rounds = self.steps = self.set_rows = self.rebuilt = self.mixes = 0
         self.seconds_before, self.moved_before = 0.0, 0
         self.decoded = 0  # bytes that had to be decoded from the shards
         self.waited = 0.0  # of the epoch's visits: seconds in which they had nothing to learn from
@@ -324,7 +324,7 @@ class Run:
         round, before = self._round(kind, self._todo() if todo is None else todo), (self.reads, self.bytes_read)
         if kind in STILL or self.segment == 0:
             self.reads += self._reads_now(round)
-            self.rounds = self.steps = self.set_rows = self.waiting_visits = 0
+            self.rounds = self.steps = self.set_rows = 0
             self.waited = 0.0
         alone = len(self.plan.groups) == 1
         blends: list[Blend] = []
@@ -439,7 +439,6 @@ class Run:
         self.set_rows += facts["set_rows"]
         for number, seconds in facts.get("busy", {}).items():
             self.status[number].busy += seconds
-        self.waiting_visits += facts.get("waiting_visits", 0)
         self.curve += facts.get("curve", [])
 
     def _end_epoch(self, parts: list[Part] | None) -> None:
@@ -719,8 +718,6 @@ class Run:
                 record["conjugate_steps"] = self.steps
             record["estimated_gap"] = max(status.estimate for status in self.status)
             record["working_set_rows"] = self.set_rows
-        if self.plan.opportunistic:
-            record["waiting_visits"] = self.waiting_visits
         if len(certified) == len(told):
             record["gap"] = max(certified)
             record["objective"] = sum(primal for primal, _ in told)

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bigclf.api.options import refuse_gone
 from bigclf.block import Block
 from bigclf.data import files
 from bigclf.data.working_set import Members
@@ -269,6 +270,7 @@ def understood(given: Mapping[str, Any]) -> Understood:
     """
     params, groups, tol = given["params"], given["groups"], given["tol"]
     families = families_of(given["grid"], given["algo"], given["multiclass"], params, given["folds"], given["validate"])
+    refuse_gone(params)
     refuse_what_fit_has(params, "sweep")
     require_whole({"groups": groups}, "groups")
     bias, many = None if given["bias"] == "none" else given["bias"], len(families) > 1
@@ -289,8 +291,7 @@ def understood(given: Mapping[str, Any]) -> Understood:
             raise TypeError(f"sweep is not available with {setting.method.asked}: its answer is not its weights")
     if len({setting.loss in REGRESSION for setting in every}) > 1:
         raise ValueError("the grid has losses for classes and for numbers: labels are one or the other")
-    rest = dict(bias=bias, on_bad_rows="error", on_change="error", opportunistic=False, max_seconds=None, init=None,
-                segments=None, early_stopping=None)  # fmt: skip
+    rest = dict(bias=bias, on_bad_rows="error", max_seconds=None, init=None, early_stopping=None)  # fmt: skip
     asked = [
         _checked(each[0], {**given, **rest} | ({"tol": tol if each[0].method.certificate else None} if many else {}))
         for each in settings

@@ -767,10 +767,6 @@ class Learner:
         self._credit += visits
         self._go_round()
 
-    def wait(self, most: int) -> int:
-        """Visit ``most`` rows of the working set, beyond what has been earned: no block is ready; their number."""
-        return self.go_on_round(most) if self.set is not None and self.set.n_rows else 0
-
     def go_on_round(self, most: int) -> int:
         """Visit the next rows of the working set, ``most`` at most; their number."""
         assert self.set is not None

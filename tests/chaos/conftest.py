@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 from clusters import HERE, PATIENCE, ChaosCluster, kill_trees, wait_for
-from making import environment, random_rows, shards_of
+from making import environment, in_segments, random_rows, shards_of
 
 import bigclf
 from bigclf.errors import ConvergenceWarning, MemoryBudgetError
@@ -93,6 +93,13 @@ def tight_memory(shards, keywords):
     return parse_bytes(str(refusal.value).split("memory=")[-1].removesuffix(" would do"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def two_segments():
+    """Of an epoch of the rows that stream by, few as they are; ``driver.py`` has it so, too."""
+    with in_segments(2):
+        yield
+
+
 @pytest.fixture(scope="session")
 def answers(shards):
     """case or its name -> Answer, learned in this process with the same groups."""
@@ -103,7 +110,7 @@ def answers(shards):
         if case.name not in known:
             keywords = case.keywords | {"groups": GROUPS}
             if case.streams:
-                keywords = {"memory": "tight", **keywords, "segments": 2}
+                keywords = {"memory": "tight", **keywords}
                 if keywords["memory"] == "tight":
                     keywords["memory"] = tight_memory(shards, case.keywords)
             model = bigclf.fit(shards, **keywords)

@@ -1,12 +1,15 @@
-"""The command line as a process of its own, with the patience of a test: $BIGCLF_CHAOS_PATIENCE is JSON."""
+"""The command line as a process of its own, with the patience of a test ($BIGCLF_CHAOS_PATIENCE is JSON) and epochs of
+two segments."""
 
 import json
 import os
 
 from bigclf.cli import main
+from bigclf.training import plan
 from bigclf.training.book import Patience
 
 if __name__ == "__main__":
     given = json.loads(os.environ.get("BIGCLF_CHAOS_PATIENCE", "{}"))
     Patience.__new__.__defaults__ = tuple(Patience(**given))
+    plan._segments = lambda *_: 2  # as the tests' own process has it
     main()

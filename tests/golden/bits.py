@@ -40,6 +40,7 @@ import scipy.sparse as sp
 
 import bigclf
 import bigclf.errors
+from bigclf.training import plan
 
 HERE = Path(__file__).resolve().parent
 N, D, CHUNK = 240, 300, 800  # rows, features, entries a chunk: about nine chunks
@@ -212,13 +213,23 @@ def comparable(was: dict[str, str]) -> dict[str, str]:
     return {name: said for name, said in was.items() if name != "libm" and (here or not LIBM.search(name))}
 
 
+def fit(*given: Any, segments: int | None = None, **options: Any) -> Any:
+    """``bigclf.fit`` in epochs of so many segments; None: as many as the size of the data asks for."""
+    by_size = plan._segments
+    plan._segments = by_size if segments is None else lambda *_: segments
+    try:
+        return bigclf.fit(*given, **options)
+    finally:
+        plan._segments = by_size
+
+
 def trained(entry: Entry, rows: Rows) -> Any:
     """The model; of several budgets in the first that is enough."""
     memory = entry.options["memory"]
     for budget in (memory,) if isinstance(memory, str) else memory:
         with warnings.catch_warnings(), contextlib.suppress(bigclf.errors.MemoryBudgetError):
             warnings.simplefilter("ignore")
-            return bigclf.fit(*rows.given(entry), progress=False, **entry.options | {"memory": budget})
+            return fit(*rows.given(entry), progress=False, **entry.options | {"memory": budget})
     raise MemoryError(f"more than {budget} is needed")
 
 

@@ -92,7 +92,7 @@ def train(name: str, run_dir: Path | None = None, watch: Watch | None = None, **
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if "grid" not in options:
-            return bigclf.fit(f"shards/{rows}", progress=watch or False, **given)
+            return bits.fit(f"shards/{rows}", progress=watch or False, **given)
         calls = [] if watch is None else [watch.epoch]
         return bigclf.sweep(f"shards/{rows}", progress=False, callbacks=calls, **given)
 

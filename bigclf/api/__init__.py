@@ -1,0 +1,1 @@
+"""What a person asks for: ``options.py`` declares every option once."""
