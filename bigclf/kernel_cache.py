@@ -3,7 +3,8 @@
 The directory and its names are bigclf's own, whatever was imported first: numba chooses its directory when it is
 imported, and watches only the file a function stands in. Here a name holds a digest of every source that can end in
 the machine code: the kernel's module and what it imports of this package, transitively. An edited helper recompiles
-all that use it; an edited help text recompiles nothing.
+all that use it; an edited help text recompiles nothing. What a module of a method says of it to people, below the line
+``# Methods``, is no part of that, nor are imports that only this needs.
 
 numba reads back what it finds. A cut or changed file is an exception in the first call, a crash of the process, or
 other machine code than was compiled; and where several processes fill an empty cache at once, the index of one may name
@@ -65,6 +66,9 @@ def _own_cache() -> Path:
 # "from bigclf.a import b, c" and "import bigclf.a" at the left margin: inside a function they name no kernel's globals
 IMPORTED = re.compile(r"^(?:from (bigclf[\w.]*) import (\([^)]*\)|.*)|import (bigclf[\w.]*))", re.MULTILINE)
 BESIDE = re.compile(r"#.*| as \w+")  # no names of what is imported
+NAMES = re.compile(r"#.*|\w+ as ")  # ... and no names but those that are bound
+DECLARED = "\n# Methods\n"  # below this line no kernel stands, and none above uses what is bound there
+WORDS = re.compile(r'"""(?:.|\n)*?"""|#.*|(?<![\w.])[A-Za-z_]\w*')  # of code; text and comments apart
 CHOICES = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "USING_SVML",
            "LLVM_REFPRUNE_PASS", "LLVM_REFPRUNE_FLAGS")  # fmt: skip
 
@@ -89,12 +93,15 @@ def _source(path: Path) -> tuple[bytes, tuple[Path, ...]]:
 
     ``from bigclf.a import b`` names the module bigclf.a.b, or else something in bigclf.a.
     """
-    content = path.read_bytes()
+    text, mark, _ = path.read_bytes().decode().partition(DECLARED)
+    used = set(WORDS.findall(IMPORTED.sub("", text))) if mark else set()
     found: list[Path | None] = []
-    for package, names, module in IMPORTED.findall(content.decode()):
+    for package, names, module in IMPORTED.findall(text):
+        if mark and names and used.isdisjoint(re.findall(r"\w+", NAMES.sub("", names))):
+            continue
         submodules = [_module_file(f"{package}.{name}") for name in re.findall(r"\w+", re.sub(BESIDE, "", names))]
         found += submodules if submodules and all(submodules) else [*submodules, _module_file(package or module)]
-    return hashlib.blake2b(content).digest(), tuple(path for path in found if path)
+    return hashlib.blake2b(text.encode()).digest(), tuple(path for path in found if path)
 
 
 def sources(paths: Iterable[Path]) -> set[Path]:

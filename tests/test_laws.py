@@ -287,13 +287,6 @@ def test_empty_rows_change_no_weight_where_there_is_no_bias(case):
         np.testing.assert_allclose(rows2.alpha[[0, 1, 22]], price * expected, rtol=1e-15)
 
 
-# Their steps (narow's: of theta) are as long as the row, or all values are divided by the largest (Winnow, MEMMA):
-# nothing but finite weights can be asked for.
-AS_LONG = ("perceptron", "averaged_perceptron", "perceptron_mc", "averaged_perceptron_mc", "voted_perceptron",
-           "pnorm_perceptron", "pdm", "narow", "narow_full", "sgd", "asgd", "pegasos",
-           "winnow", "winnow2", "memma", "memma_p")  # fmt: skip
-
-
 @either_dtype
 def test_rows_without_entries_and_of_huge_norm_do_no_harm(case, dtype):
     x, y = case.data(120, D, density=0.4)
@@ -308,8 +301,8 @@ def test_rows_without_entries_and_of_huge_norm_do_no_harm(case, dtype):
             case.method.finish(state[0], case.params("feature"))
     assert all(np.isfinite(array).all() for array in (*state[0], *state[1]))
     weights, others = case.weights(state[0], "feature"), np.delete(np.arange(120), [11, 12])
-    assert np.isfinite(weights).all()
-    if case.algo not in AS_LONG or case.loss in ("squared", "squared_hinge"):
+    assert np.isfinite(weights).all()  # of others than the bounded ones nothing more can be asked for
+    if case.method.bounded or case.loss in ("squared", "squared_hinge"):
         predicted = dense(block, D)[others] @ weights[:-1] + weights[-1]
         assert np.mean((predicted > 0) == (y[others] > 0)) > 0.7
 
@@ -410,8 +403,8 @@ HELPERS = {
     "bigclf.jit.inner",
     "bigclf.jit.shuffle",
     "bigclf.methods.multiclass_confidence_weighted.variance_of",
-    "bigclf.methods.multiclass_passive_aggressive.draw_support",
-    "bigclf.methods.multiclass_passive_aggressive.support",
+    "bigclf.methods.support_classes.draw_support",
+    "bigclf.methods.support_classes.support",
 }
 COMPILED = """
 import json, sys, warnings, numpy as np

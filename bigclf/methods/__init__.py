@@ -1,6 +1,6 @@
 """The learning algorithms: what a method is, and the table of them.
 
-A method is a file with its kernels and a line in ``METHODS`` (``table.py``); the command line, the table that
+A method is a file that ends with its ``METHODS``, and its name in ``table.py``; the command line, the table that
 ``bigclf algorithms`` prints, the laws in the tests, mixing and checkpoints follow by themselves.
 """
 

@@ -15,6 +15,7 @@ of the sums and t. A free bias is not penalised. A row's weight multiplies its l
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -23,7 +24,10 @@ import numpy as np
 from bigclf.block import Counts
 from bigclf.jit import at, axpy, dot, entry, kernel, prefetch_ahead, prefetch_weights
 from bigclf.losses import is_regression, loss_value, slope, slope_within
+from bigclf.methods.common import EPSILON, LAM, gradient
+from bigclf.methods.method import Param, by_shares
 from bigclf.methods.stochastic_gradient import touched
+from bigclf.mixing import FEATURES, MEAN, weighed
 from bigclf.penalties import PENALTIES, dual_averaged, paid
 
 
@@ -212,3 +216,45 @@ def made(shared: Sums, params: Params) -> np.ndarray:
     if params.penalty == PENALTIES["l1"]:
         return -np.sign(s) * np.maximum(0.0, np.abs(s) - dues) / h
     return -s / (h + dues)
+
+
+# Methods
+
+ADAPTIVE = (
+    LAM,
+    Param("eta", 0.1, 0.0, 1e30, "the rate", open_low=True),
+    Param("delta", 1e-6, 0.0, 1e30, "what H is before the first gradient", open_low=True),
+    EPSILON,
+)
+
+METHODS = (
+    gradient(
+        "adagrad",
+        "AdaGrad, forward-backward splitting",
+        "Duchi, Hazan, Singer, JMLR 2011; Duchi and Singer, JMLR 2009",
+        "G <- G + g^2;  H = delta + sqrt(G);  w <- (w - eta g / H) / (1 + eta lam / H),  g = loss'(y w.x) y x",
+        params=ADAPTIVE,
+        penalties=("l2", "l1"),
+        shared=shared,
+        bind=bind,
+        update=functools.cache(adagrad),
+        weights=weights,
+        finish=finish,
+        mixings=by_shares(MEAN) | {"features": FEATURES, "adagrad": weighed("squares")},
+        mixing="mean by rows, uniform, by mistakes or, feature by feature, by the rows that have it or by the squared "
+        "gradients",
+    ),
+    gradient(
+        "adagrad_rda",
+        "AdaGrad, dual averaging",
+        "Duchi, Hazan, Singer, JMLR 2011; Xiao, JMLR 2010",
+        "S <- S + g;  G <- G + g^2;  H = delta + sqrt(G);  w = -eta S / (H + eta lam t),  g = loss'(y w.x) y x",
+        params=ADAPTIVE,
+        penalties=("l2", "l1"),
+        shared=sums,
+        bind=bind,
+        update=functools.cache(adagrad_rda),
+        weights=made,
+        place=None,
+    ),
+)

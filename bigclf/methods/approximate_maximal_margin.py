@@ -25,6 +25,8 @@ import numpy as np
 from bigclf.block import Counts
 from bigclf.jit import dot_ahead, entry, inlined, kernel
 from bigclf.methods import p_norm_vector
+from bigclf.methods.common import BINARY
+from bigclf.methods.method import Method, Param, by_shares
 from bigclf.methods.p_norm_vector import FACTOR, SCALE, UNIT, P, measure, move, norm_of, settle
 
 
@@ -115,3 +117,31 @@ def finish(shared: Shared, params: Params) -> None:
 def weights(shared: Any, params: Any) -> np.ndarray:
     """w = g(theta) [feature + 1]"""
     return np.asarray(shared.length[FACTOR] * shared.powers, shared.weights.dtype)
+
+
+# Methods
+
+METHODS = (
+    Method(
+        name="alma",
+        title="ALMA, approximate maximal margin in the p-norm",
+        paper="Gentile, JMLR 2001",
+        formula="y w.x^ <= (1-alpha) B sqrt((p-1)/k):  theta <- theta + rate y x^ / sqrt((p-1) k), ||theta||_p <= 1",
+        params=(
+            Param("p", None, 2.0, 1e6, "the norm (none: 2 ln(features))"),
+            Param("alpha", 0.5, 0.0, 1.0, "part of the margin that may lack", open_low=True),
+            Param("B", None, 1e-30, 1e30, "of the margin asked for (none: sqrt(8) / alpha)"),
+            Param("rate", 2**0.5, 1e-30, 1e30, "C of the paper"),
+        ),
+        shared=begin,
+        bind=bind,
+        update=lambda loss: alma,
+        weights=weights,
+        finish=finish,
+        place=None,
+        settles=True,
+        mixings=by_shares(p_norm_vector.MEAN_OF_VECTORS),
+        mixing="mean of theta by rows, uniform or by mistakes",
+        **BINARY,
+    ),
+)

@@ -49,6 +49,7 @@ of the rows; the variance form depends on phi sqrt(a) only.
 
 from __future__ import annotations
 
+import functools
 import math
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -66,6 +67,8 @@ from bigclf.lanes import (
     pair_lanes,
     room_for_pairs,
 )
+from bigclf.methods.method import Method, Param, by_shares
+from bigclf.mixing import MEAN, PRECISION
 
 VARIANCE, DEVIATION, SOFT, SQUARED_SOFT, ADAPTIVE, HERDING = range(6)
 OFF_PRECISION, OFF_COVARIANCE = range(2)  # the matrix whose entries off the diagonal are dropped
@@ -461,3 +464,145 @@ def full(rule: int):  # type: ignore[no-untyped-def]
         return Counts(order.size, mistakes, updates, total, 0.0)
 
     return update
+
+
+# Methods
+
+PHI = Param(
+    "phi", 1.0, 0.0, 1e6, "confidence that a row asks for: Phi^-1(eta), the normal quantile of eta", open_low=True
+)
+ETA = Param("eta", 0.9, 0.5, 1.0, "probability with which a row is to be right", open_low=True, open_high=True)
+A = Param("a", 1.0, 1e-30, 1e30, "first variance of every weight")
+R = Param("r", 1.0, 1e-100, 1e30, "price of divergence against loss; larger moves less")
+PRICE = Param("C", 1.0, 1e-100, 1e30, "price of a unit of loss; larger fits the rows closer")
+MEANS = "mean by rows, uniform or by mistakes; by precision, each mean weighed by how sure it is"
+FULL: dict[str, Any] = dict(
+    shared=full_state,
+    weights=lambda shared, params: shared.weights,
+    place=lambda shared, weights, params: np.copyto(shared.weights, weights, casting="same_kind"),
+    mixings={},
+    mixing="none: it runs with one group",
+)
+PRICED: dict[str, Any] = dict(row_weights="any", weight_meaning="multiplies C")
+DIVIDED: dict[str, Any] = dict(row_weights="any", weight_meaning="divides r")
+VARIANCE_PAPER = "Dredze, Crammer, Pereira, ICML 2008"
+DEVIATION_PAPER = "Crammer, Dredze, Pereira, NIPS 2008"
+SOFT_PAPER = "Wang, Zhao, Hoi, ICML 2012"
+ADAPTIVE_PAPER = "Crammer, Kulesza, Dredze, NIPS 2009"
+
+
+def gaussian(name: str, title: str, paper: str, formula: str, kernel: Any, **more: Any) -> Method:
+    """A method whose state is means and variances side by side."""
+    standard: dict[str, Any] = dict(
+        shared=diagonal_state,
+        bind=bind,
+        weights=means,
+        place=begin_means,
+        floored=at_floor,
+        mixings={**by_shares(MEAN), "precision": PRECISION},
+        mixing=MEANS,
+        row_weights="binary",
+        weight_meaning="0 or 1 only",
+    )
+    kernel = functools.cache(kernel)
+    return Method(name, title, paper, formula, update=lambda loss: kernel(), **(standard | more))
+
+
+METHODS = (
+    gaussian(
+        "cw_var",
+        "confidence-weighted, variance form, diagonal by dropping",
+        VARIANCE_PAPER,
+        "m < phi v:  mu <- mu + g y S x;  1/s <- 1/s + 2 g phi x^2",
+        lambda: diagonal(VARIANCE),
+        params=(PHI, A),
+    ),
+    gaussian(
+        "cw_var_exact",
+        "confidence-weighted, variance form, exact diagonal",
+        VARIANCE_PAPER,
+        "m < phi v:  mu <- mu + g y S x;  1/s <- 1/s + 2 g phi x^2;  g the root of m + g v = phi v'",
+        lambda: diagonal(VARIANCE, exact=True),
+        params=(PHI, A),
+    ),
+    gaussian(
+        "cw_var_full",
+        "confidence-weighted, variance form, full covariance",
+        VARIANCE_PAPER,
+        "m < phi v:  mu <- mu + g y S x;  S <- S - (2 g phi / (1 + 2 g phi v)) S x x' S",
+        lambda: full(VARIANCE),
+        params=(PHI, A),
+        **FULL,
+    ),
+    gaussian(
+        "cw",
+        "confidence-weighted, standard-deviation form, diagonal by dropping",
+        DEVIATION_PAPER,
+        "m < phi sqrt(v):  mu <- mu + a y S x;  1/s <- 1/s + (a phi / sqrt(u)) x^2",
+        lambda: diagonal(DEVIATION),
+        params=(ETA, A),
+    ),
+    gaussian(
+        "cw_exact",
+        "confidence-weighted, standard-deviation form, exact diagonal",
+        DEVIATION_PAPER,
+        "m < phi sqrt(v):  mu <- mu + a y S x;  1/s <- 1/s + c x^2;  a = c sqrt(v') / phi,  m + a v = phi sqrt(v')",
+        lambda: diagonal(DEVIATION, exact=True),
+        params=(ETA, A),
+    ),
+    gaussian(
+        "cw_full",
+        "confidence-weighted, standard-deviation form, full covariance",
+        DEVIATION_PAPER,
+        "m < phi sqrt(v):  mu <- mu + a y S x;  S <- S - b S x x' S,  b = a phi / (sqrt(u) + v a phi)",
+        lambda: full(DEVIATION),
+        params=(ETA, A),
+        **FULL,
+    ),
+    gaussian(
+        "scw1",
+        "soft confidence-weighted I, diagonal by dropping",
+        SOFT_PAPER,
+        "m < phi sqrt(v):  mu <- mu + min(C, a) y S x;  1/s <- 1/s + (min(C, a) phi / sqrt(u)) x^2,  a of cw",
+        lambda: diagonal(SOFT),
+        params=(PRICE, ETA),
+        **PRICED,
+    ),
+    gaussian(
+        "scw2",
+        "soft confidence-weighted II, diagonal by dropping",
+        SOFT_PAPER,
+        "m < phi sqrt(v):  mu <- mu + a y S x;  1/s <- 1/s + (a phi / sqrt(u)) x^2,  m + a (v + 1/(2C)) = phi sqrt(u)",
+        lambda: diagonal(SQUARED_SOFT),
+        params=(PRICE, ETA),
+        **PRICED,
+    ),
+    gaussian(
+        "arow",
+        "adaptive regularisation of weights, diagonal by dropping in the precision",
+        ADAPTIVE_PAPER,
+        "m < 1:  mu <- mu + ((1 - m) / (v + r)) y S x;  1/s <- 1/s + x^2 / r",
+        lambda: diagonal(ADAPTIVE),
+        params=(R,),
+        **DIVIDED,
+    ),
+    gaussian(
+        "arow_var",
+        "adaptive regularisation of weights, diagonal by dropping in the covariance",
+        ADAPTIVE_PAPER,
+        "m < 1:  mu <- mu + ((1 - m) / (v + r)) y S x;  s <- s - s^2 x^2 / (v + r)",
+        lambda: diagonal(ADAPTIVE, OFF_COVARIANCE),
+        params=(R,),
+        **DIVIDED,
+    ),
+    gaussian(
+        "arow_full",
+        "adaptive regularisation of weights, full covariance",
+        ADAPTIVE_PAPER,
+        "m < 1:  mu <- mu + ((1 - m) / (v + r)) y S x;  S <- S - S x x' S / (v + r)",
+        lambda: full(ADAPTIVE),
+        bind=functools.partial(bind, least=LEAST_FULL),
+        params=(R,),
+        **DIVIDED | FULL,
+    ),
+)

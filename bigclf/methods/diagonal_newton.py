@@ -20,6 +20,7 @@ D is the whole second derivative, go K times too far where features are correlat
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,8 @@ import numpy as np
 from bigclf.block import Counts
 from bigclf.jit import at, entry, kernel, prefetch_ahead, prefetch_weights
 from bigclf.losses import curvature, is_regression, loss_value, slope
+from bigclf.methods.common import LAM, gradient
+from bigclf.methods.method import Param
 
 MOST = 1e30  # that a row may add to D, or z = D w would leave float32: a longer row has a smaller weight
 
@@ -121,3 +124,23 @@ def weights(shared: Shared, params: Params) -> np.ndarray:
 def place(shared: Shared, weights: np.ndarray, params: Params) -> None:
     """Begin with the weights [feature + 1] of a model."""
     shared.weights[:] = weights * diagonal(shared, params)
+
+
+# Methods
+
+METHODS = (
+    gradient(
+        "sgd_newton",
+        "diagonal Newton steps (second-order stochastic gradient descent)",
+        "Becker and LeCun, 1989; Bordes, Bottou, Gallinari, JMLR 2009",
+        "D <- D + lam;  w <- (1 - lam / D) w;  w <- w - (loss'(m) / (1 + loss''(m) x'D^-1 x)) D^-1 y x;  "
+        "D_j <- D_j + loss''(m) x_j^2",
+        params=(LAM, Param("eta0", 1.0, 0.0, 1e30, "1 over the second derivative to begin with", open_low=True)),
+        losses=("logistic", "squared_hinge", "squared"),
+        shared=shared,
+        bind=bind,
+        update=functools.cache(newton),
+        weights=weights,
+        place=place,
+    ),
+)

@@ -18,11 +18,13 @@ weights at its start.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
 import numpy as np
 
+from bigclf import losses
 from bigclf.block import Counts
 from bigclf.jit import AHEAD, axpy, dot, dot_ahead, dot_slack, inlined, kernel, prefetch, sharp_dot, sharp_slack
 from bigclf.losses import (
@@ -36,6 +38,9 @@ from bigclf.losses import (
     loss_value,
     row_gap,
 )
+from bigclf.methods import conjugate_gradients
+from bigclf.methods.common import COST, DUAL, EPSILON, INNER_ROUNDS, SCHEDULE, WORKING_SET
+from bigclf.methods.method import Method, zeros
 
 UNSEEN = 1e-9  # of P: what the roundings of margins may come to, at most, without being looked at
 
@@ -221,3 +226,29 @@ def value(loss: int):  # type: ignore[no-untyped-def]
         return total
 
     return part
+
+
+# Methods
+
+METHODS = (
+    Method(
+        name="dcd",
+        title="dual coordinate descent (SVM, logistic, support vector regression), certified, in memory or out of core",
+        paper="Hsieh et al., ICML 2008; Yu et al., KDD 2010; Chang and Roth, KDD 2011; Matsushima et al., KDD 2012; "
+        "Yu, Huang, Lin, MLJ 2011; Ho and Lin, JMLR 2012",
+        formula="a_i <- clip(a_i - (y_i w.x_i - 1 + D a_i) / (||x_i||^2 + D), 0, U);  w <- w + (change) y_i x_i",
+        params=(COST, EPSILON, WORKING_SET, SCHEDULE, INNER_ROUNDS),
+        losses=("hinge", "squared_hinge", "logistic", *losses.TUBES),
+        shared=functools.partial(zeros, Shared),
+        rows=Rows,
+        bind=lambda settings: Params(settings["C"], settings["bias"], settings.get("epsilon", 0.0), 1.0),
+        update=functools.cache(descend),
+        certify=functools.cache(measure),
+        scaled=functools.cache(scaled),
+        along=functools.cache(along),
+        within=functools.cache(within),
+        value=functools.cache(value),
+        climb=conjugate_gradients.climb,
+        **DUAL,
+    ),
+)

@@ -20,6 +20,8 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import axpy, dot_ahead, inner, kernel
+from bigclf.methods.method import Method, Param, by_shares
+from bigclf.mixing import MEASURED
 
 
 class Shared(NamedTuple):
@@ -70,3 +72,25 @@ def begin_with(shared: Shared, weights: np.ndarray, params: Params) -> None:
     """Begin with the weights of a model. t counts from here: where u.w >= 0 at first, ||w|| / t is a bound still."""
     shared.weights[:] = weights
     finish(shared, params)
+
+
+# Methods
+
+METHODS = (
+    Method(
+        name="pdm",
+        title="perceptron with dynamic margin, in the place of the Margitron",
+        paper="Panagiotakopoulos and Tsampouka, arXiv 1105.6041, 2011",
+        formula="y w.x <= (1-eps) ||w||^2 / t:  w <- w + y x;  t counts the updates",
+        params=(Param("eps", 0.1, 0.0, 1.0, "part of the largest margin that the answer may lack", open_low=True),),
+        shared=lambda n_features, dtype, settings: Shared(np.zeros(n_features + 1, dtype), np.zeros(1), np.zeros(1)),
+        bind=lambda settings: Params(settings["eps"], settings["bias"]),
+        update=lambda loss: dynamic_margin_perceptron,
+        place=begin_with,
+        finish=finish,
+        settles=True,
+        mixings=by_shares(MEASURED),
+        weight_meaning="multiplies the step",
+        bounded=False,
+    ),
+)

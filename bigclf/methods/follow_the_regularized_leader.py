@@ -15,6 +15,7 @@ none. A row's weight multiplies its loss.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -23,6 +24,8 @@ import numpy as np
 from bigclf.block import Counts
 from bigclf.jit import at, entry, inlined, kernel, prefetch_ahead, prefetch_weights
 from bigclf.losses import is_regression, loss_value, slope, slope_within
+from bigclf.methods.common import EPSILON, gradient
+from bigclf.methods.method import Param
 from bigclf.penalties import truncated
 
 
@@ -127,3 +130,29 @@ def _penalties(n: int, params: Params) -> tuple[np.ndarray, np.ndarray]:
     if params.free:
         of[-1] = 0
     return params.l1 * of, params.l2 * of
+
+
+# Methods
+
+METHODS = (
+    gradient(
+        "ftrl",
+        "FTRL-proximal",
+        "McMahan et al., KDD 2013",
+        "n <- n + g^2;  z <- z + g - sigma w;  w = -(z - sign(z) l1) / ((beta + sqrt(n)) / alpha + l2), 0 at |z| <= l1",
+        params=(
+            Param("alpha", 0.1, 0.0, 1e30, "the rate", open_low=True),
+            Param("beta", 1.0, 0.0, 1e30, "what is added to sqrt(n)", open_low=True),
+            Param("l1", 0.0, 0.0, 1e30, "price of ||w||_1 beside the sum of all losses"),
+            Param("l2", 1.0, 0.0, 1e30, "price of ||w||^2 / 2 beside the sum of all losses"),
+            EPSILON,
+        ),
+        losses=("logistic", "hinge", "squared_hinge", "squared", "epsilon_insensitive"),
+        clocked=False,
+        shared=shared,
+        bind=bind,
+        update=functools.cache(ftrl),
+        weights=weights,
+        place=place,
+    ),
+)

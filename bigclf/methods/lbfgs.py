@@ -10,14 +10,31 @@ rows and the sum of the steps is safe; problem, sums, kernel and certificate are
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bigclf.methods import newton
-from bigclf.methods.method import SUM, Step
-from bigclf.methods.newton import ARMIJO, FRESH, HALVINGS, IDLE, LEAST, LENGTH, MODEL, PRODUCTS, ROUNDING, VALUE, dot
+from bigclf.methods.common import COST, EPSILON
+from bigclf.methods.method import SUM, Method, Step
+from bigclf.methods.newton import (
+    ARMIJO,
+    BY_SUMS,
+    FRESH,
+    HALVINGS,
+    IDLE,
+    LEAST,
+    LENGTH,
+    MODEL,
+    PASSES,
+    PRODUCTS,
+    ROUNDING,
+    VALUE,
+    dot,
+)
 
 MEMORY = 10
 CURVED = 1e-10  # a pair counts where s.y is more than so many times ||y||^2
@@ -135,3 +152,19 @@ def inverse_times(shared: Shared, g: np.ndarray) -> np.ndarray:
         s, y = shared.moves[n], shared.turns[n]
         q += (shares[n] - dot(y, q) / dot(s, y)) * s
     return q
+
+
+# Methods
+
+METHODS = (
+    Method(
+        name="lbfgs",
+        title="L-BFGS from a pass of online learning, certified",
+        paper="Liu and Nocedal 1989; Agarwal, Chapelle, Dudik, Langford, JMLR 2014",
+        formula="w <- w - t H g,  H from the last ten pairs of steps and gradients",
+        params=(COST, EPSILON, dataclasses.replace(PASSES, default=1)),
+        shared=begin,
+        absorb=functools.cache(absorb),
+        **BY_SUMS | dict(reading=reading),
+    ),
+)

@@ -31,8 +31,8 @@ import numpy as np
 
 from bigclf.block import Block, Counts, as_unsigned
 from bigclf.jit import dot, dot_ahead, entry, inlined, kernel
-from bigclf.methods.maximum_entropy_margin import Params, features, temperature
-from bigclf.methods.method import Step
+from bigclf.methods.maximum_entropy_margin import MEMMA, Params, features, temperature
+from bigclf.methods.method import Method, Param, Step
 from bigclf.methods.winnow import largest_entry
 from bigclf.mixing import Rule
 
@@ -569,3 +569,30 @@ def told(shared: Shared, params: Params) -> dict[str, float]:
     ``largest_value`` : X."""
     names = {"margin": MARGIN, "margin_bound": BOUND, "largest_value": LARGEST}
     return {name: float(shared.numbers[0, place]) for name, place in names.items()}
+
+
+# Methods
+
+BUFFER = Param("buffer", 2000, 2, 10_000_000, "rows kept of each side of a read, and between reads", integer=True)
+
+METHODS = (
+    Method(
+        name="memma_blocks",
+        title="MEMMA from the worst rows of each read: the infinity-norm margin out of core, certified",
+        formula="v <- argmin F over the rows of least y p.x in reads;  p = softmax(v / eta);  margin <= F",
+        shared=begin,
+        update=lambda loss: update,
+        weights=weights,
+        absorb=lambda loss: absorb,
+        forget=forget,
+        **MEMMA
+        | dict(
+            told=told,
+            params=(*MEMMA["params"], BUFFER),
+            mixings={"top": TOP},
+            mixing="the worst rows of all groups",
+            epochs=1000,
+            tol=0.0,
+        ),
+    ),
+)

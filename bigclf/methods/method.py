@@ -201,6 +201,8 @@ class Method:
     touched : how it learns where weights of every feature and class do not fit in memory, or None.
     in_pieces : whether rows gone over in several calls of the kernel give the bits of one call.
     separates : whether on rows that a vector separates the mistakes come to an end.
+    bounded : whether what was learned from the others outlives a row of huge norm; False where a step is as long as its
+        row (of ``narow``: of theta), or all values are divided by the largest.
     linear : whether the answer is its weights; else the model decides by the state that it keeps.
     judges_by_answer : whether rows are judged by the weights of the answer, before they are learned from.
     """
@@ -256,6 +258,7 @@ class Method:
     penalties: tuple[str, ...] = ()
     in_pieces: bool = True
     separates: bool = True
+    bounded: bool = True
     judges_by_answer: bool = True
     linear: bool = True
 

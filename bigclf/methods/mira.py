@@ -18,6 +18,8 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import axpy, dot_ahead, kernel
+from bigclf.methods.common import BINARY
+from bigclf.methods.method import Method
 
 
 class Shared(NamedTuple):
@@ -62,3 +64,21 @@ def begin_with(shared: Shared, weights: np.ndarray, params: Params) -> None:
     """Begin with the weights of a model."""
     shared.weights[:] = weights
     shared.begun[0] = float(np.any(weights))
+
+
+# Methods
+
+METHODS = (
+    Method(
+        name="mira",
+        title="MIRA (as published: no margin, steps of one row at most)",
+        paper="Crammer and Singer, JMLR 2003",
+        formula="y w.x <= 0:  w <- w + min(1, -y w.x / ||x||^2) y x",
+        shared=lambda n_features, dtype, settings: Shared(np.zeros(n_features + 1, dtype), np.zeros(1)),
+        bind=lambda settings: Params(settings["bias"]),
+        update=lambda loss: mira,
+        place=begin_with,
+        separates=False,
+        **BINARY,
+    ),
+)

@@ -33,7 +33,9 @@ from bigclf import large_pages
 from bigclf.block import Counts
 from bigclf.jit import dot, entry, kernel, prefetch_ahead
 from bigclf.methods import confidence_weighted as cw
-from bigclf.methods.confidence_weighted import Diagonal, closed_form, lack, move
+from bigclf.methods.common import NATIVE
+from bigclf.methods.confidence_weighted import ETA, PHI, A, Diagonal, R, closed_form, gaussian, lack, move
+from bigclf.methods.method import Param, choice
 from bigclf.methods.multiclass import Room, best_other, next_other, others, room, scores_of
 
 ONE, ALL, PARALLEL = CONSTRAINTS = ("one", "all", "parallel")
@@ -133,3 +135,45 @@ def diagonal(rule: int):  # type: ignore[no-untyped-def]
         return Counts(order.size, mistakes, updates, total, 0.0)
 
     return update
+
+
+# Methods
+
+RIVALS = choice(
+    "constraints",
+    CONSTRAINTS,
+    "wrong classes that a row is learned against: the best-scoring; all in turn; all at once, the mean of the steps",
+)
+HOW_MANY = Param("k", None, 1, 2**31, 'of "all" and "parallel", how many of the best-scoring (none: all)', integer=True)
+GAUSSIANS: dict[str, Any] = dict(shared=diagonal_state, bind=bind, **NATIVE)
+PAPER = "Crammer, Dredze, Kulesza, EMNLP 2009"
+
+METHODS = (
+    gaussian(
+        "cw_mc",
+        "multi-class confidence-weighted, standard-deviation form, diagonal by dropping",
+        PAPER,
+        "m_k < phi sqrt(v_k):  mu_y <- mu_y + a S_y x;  mu_k <- mu_k - a S_k x;  1/s <- 1/s + (a phi / sqrt(u)) x^2",
+        lambda: diagonal(cw.DEVIATION),
+        params=(ETA, A, RIVALS, HOW_MANY),
+        **GAUSSIANS,
+    ),
+    gaussian(
+        "cw_var_mc",
+        "multi-class confidence-weighted, variance form, diagonal by dropping",
+        PAPER,
+        "m_k < phi v_k:  mu_y <- mu_y + g S_y x,  mu_k <- mu_k - g S_k x;  1/s <- 1/s + 2 g phi x^2",
+        lambda: diagonal(cw.VARIANCE),
+        params=(PHI, A, RIVALS, HOW_MANY),
+        **GAUSSIANS,
+    ),
+    gaussian(
+        "arow_mc",
+        "multi-class adaptive regularisation of weights, diagonal by dropping in the precision",
+        "Crammer, Kulesza, Dredze, Machine Learning 2013",
+        "m_k < 1:  mu_y <- mu_y + b S_y x;  mu_k <- mu_k - b S_k x;  1/s <- 1/s + x^2 / r;  b = (1 - m_k) / (v_k + r)",
+        lambda: diagonal(cw.ADAPTIVE),
+        params=(R,),
+        **cw.DIVIDED | GAUSSIANS,
+    ),
+)

@@ -30,6 +30,9 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import UNIT, inlined, kernel, prefetch_ahead
+from bigclf.methods import multiclass_conjugate_gradients
+from bigclf.methods.common import COST, DUAL, INNER_ROUNDS, NATIVE, SCHEDULE, WORKING_SET
+from bigclf.methods.method import Method
 from bigclf.methods.multiclass import (
     axpy_classes,
     best_other,
@@ -37,9 +40,10 @@ from bigclf.methods.multiclass import (
     prefetch_classes,
     scores_of,
     scores_of_columns,
+    zeros,
 )
-from bigclf.methods.multiclass_passive_aggressive import support
 from bigclf.methods.passive_aggressive import LINEAR
+from bigclf.methods.support_classes import support
 
 NEGLIGIBLE = 1e-13  # a row whose gradients differ by less, beside their size, is left as it is
 AT_BOUND = 1e-13  # a_iy that is short of C_i by less, relative to it, is rounding: the sum of its shares
@@ -299,3 +303,29 @@ def value(block, rows, params, t):  # type: ignore[no-untyped-def]
             if m != y:
                 total -= alpha[block.ids[i], m]
     return t * total
+
+
+# Methods
+
+METHODS = (
+    Method(
+        name="dcd_mc",
+        title="dual coordinate descent of all classes (Crammer-Singer SVM), certified, in memory or out of core",
+        paper="Crammer and Singer, JMLR 2001; Keerthi et al., KDD 2008; Yu et al., KDD 2010; Chang and Roth, KDD 2011",
+        formula="a_i <- argmin ||x_i||^2 |a_i|^2 / 2 + B.a_i, a_im <= C [m = y_i], sum_m a_im = 0;  w_m = sum a_im x_i",
+        params=(COST, WORKING_SET, SCHEDULE, INNER_ROUNDS),
+        losses=("hinge",),
+        shared=zeros,
+        rows=Rows,
+        bind=bind,
+        update=lambda loss: descend,
+        certify=lambda loss: measure,
+        scaled=lambda loss: scaled,
+        along=lambda loss: along,
+        within=lambda loss: within,
+        value=lambda loss: value,
+        climb=lambda loss: multiclass_conjugate_gradients.climb,
+        **DUAL,
+        **NATIVE,
+    ),
+)

@@ -18,6 +18,9 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import kernel, prefetch_ahead
+from bigclf.methods import mira as binary
+from bigclf.methods.common import BINARY, NATIVE
+from bigclf.methods.method import Method
 from bigclf.methods.multiclass import (
     Room,
     at_fault,
@@ -26,8 +29,8 @@ from bigclf.methods.multiclass import (
     prefetch_classes,
     room,
 )
-from bigclf.methods.multiclass_passive_aggressive import support
 from bigclf.methods.passive_aggressive import LINEAR
+from bigclf.methods.support_classes import support
 
 
 class Shared(NamedTuple):
@@ -81,3 +84,22 @@ def mira(block, order, shared, rows, params, scores):  # type: ignore[no-untyped
         begun[0] = 1.0
         updates += 1
     return Counts(order.size, mistakes, updates, loss, 0.0)
+
+
+# Methods
+
+METHODS = (
+    Method(
+        name="mira_mc",
+        title="MIRA of all classes (as published: no margin, steps of one row at most)",
+        paper="Crammer and Singer, JMLR 2003",
+        formula="w_k.x >= w_y.x for a k:  w_k <- w_k + t_k x of least sum ||w_k||^2, t_y <= 1, t_k <= 0, sum t_k = 0",
+        shared=begin,
+        bind=bind,
+        update=lambda loss: mira,
+        place=binary.begin_with,
+        separates=False,
+        **BINARY,
+        **NATIVE,
+    ),
+)

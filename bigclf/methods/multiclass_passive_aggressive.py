@@ -12,39 +12,35 @@ JMLR 2006): with l = max(0, 1 - l_r),
             min(C, l / (2N))         PA-I
             l / (2N + 1/(2C))        PA-II
 
-``all``: every wrong class is (Crammer and Singer, JMLR 2003; closed form by support classes: Matsushima, Shimizu,
-Yoshida, Ninomiya, Nakagawa, SDM 2010). The classes with tau_k > 0, the support, are the best-scoring wrong ones, s of
-them, whose constraints hold with equality. With d_k = l_k - l_r, how far a class is behind the first, tau_k is
-(q - d_k) / N where q > d_k, else 0, and the sum over the support gives
-
-    q = (l + D) / (s + 1)                           PA        D = sum of d_k over the support
-        min((l + D) / (s + 1), (C N + D) / s)       PA-I
-        (h l + D) / (s + h),  h = N / (N + 1/(2C))  PA-II
-
-A class with d_k < q lowers q by joining, and every class with d_k less than the q that is found so has joined. With
-the support held to r alone this is ``one``. Nothing in it cancels: the terms are at least 0.
+``all``: every wrong class is, and tau_k > 0 for some of them (``bigclf.methods.support_classes``).
 
 Of two classes w_1 - w_0 is the vector of the binary learner at the price 2C.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bigclf.block import Counts
-from bigclf.jit import inlined, kernel, prefetch_ahead
+from bigclf.jit import kernel, prefetch_ahead
+from bigclf.methods.common import COST, MEAN_OF_STEPS, NATIVE
+from bigclf.methods.method import Method, choice
 from bigclf.methods.multiclass import (
     Room,
+    averaged_zeros,
     axpy_classes,
     judge,
-    next_other,
     prefetch_classes,
     room,
-    sift_down,
+    zeros,
 )
-from bigclf.methods.passive_aggressive import HARD, LINEAR
+from bigclf.methods.passive_aggressive import HARD, LINEAR, SQUARED
+from bigclf.methods.perceptron import AVERAGES
+from bigclf.methods.support_classes import support
+from bigclf.methods.touched import touched
 
 
 class Params(NamedTuple):
@@ -97,55 +93,37 @@ def passive_aggressive(averaged: bool):  # type: ignore[no-untyped-def]
     return update
 
 
-@inlined
-def reach(lack, behind, s, norm, slack, price):  # type: ignore[no-untyped-def]
-    """q of a support of s classes that are ``behind`` in all: how far behind the first a class in it may be."""
-    if slack == HARD:
-        return (lack + behind) / (s + 1)
-    if slack == LINEAR:
-        return min((lack + behind) / (s + 1), (price * norm + behind) / s)
-    share = norm / (norm + 0.5 / price)
-    return (share * lack + behind) / (s + share)
+# Methods
+
+CONSTRAINTS = choice(
+    "constraints", ("one", "all"), "the best-scoring wrong class alone, or every one at once, by support classes"
+)
+TO_THE_CLASS = "w_y <- w_y + (sum of t_k) x, w_k <- w_k - t_k x"
+_kernel = functools.cache(passive_aggressive)
 
 
-@kernel
-def support(outputs, y, other, lack, norm, slack, price, every, classes, steps):  # type: ignore[no-untyped-def]
-    """Fill ``classes`` and ``steps`` with the support, and y after it; say how many they are, 0 if there is no step.
-
-    The classes in reach of the first alone are put into a heap and taken from it until one is out of reach: O(K) and
-    a logarithm for each class of the support.
-    """
-    q = reach(lack, 0.0, 1, norm, slack, price)
-    if not q > 0:
-        return 0
-    classes[0] = other
-    s, held = 1, 1
-    if every:
-        for c in range(outputs.size):
-            if c != y and c != other and outputs[other] - outputs[c] < q:
-                classes[held] = c
-                held += 1
-        s, q = draw_support(outputs, other, lack, norm, slack, price, classes[1:held], q)
-        for n in range(1, s):  # the others stand behind what is left of the heap
-            classes[n] = classes[held - s + n]
-    total = 0.0
-    for n in range(s):
-        step = max(0.0, q - (outputs[other] - outputs[classes[n]])) / norm
-        steps[n] = -step
-        total += step
-    classes[s], steps[s] = y, total
-    return s + 1
+def _pa_mc(name: str, title: str, formula: str, slack: int, averaged: bool) -> Method:
+    plain: dict[str, Any] = dict(shared=zeros, touched=touched(slack, True, {"constraints": "one"}))
+    hard = slack == HARD
+    return Method(
+        name=f"averaged_{name}" if averaged else name,
+        title=("averaged " if averaged else "") + title,
+        paper="Crammer et al., JMLR 2006; all constraints: Matsushima et al., SDM 2010",
+        formula=f"{TO_THE_CLASS} of {name}{MEAN_OF_STEPS}" if averaged else f"{TO_THE_CLASS}:  {formula}",
+        params=(CONSTRAINTS,) if hard else (COST, CONSTRAINTS),
+        losses=("hinge",),
+        bind=functools.partial(bind, slack),
+        update=lambda loss: _kernel(averaged),
+        row_weights="binary" if hard else "any",
+        weight_meaning="0 or 1 only" if hard else "multiplies C",
+        **NATIVE,
+        **(AVERAGES | dict(shared=averaged_zeros) if averaged else plain),
+    )
 
 
-@kernel
-def draw_support(outputs, other, lack, norm, slack, price, heap, q):  # type: ignore[no-untyped-def]
-    """(s, q) of the support that ``other`` begins, with reach q, and classes of ``heap`` join, best-scoring first: the
-    s - 1 at its end then."""
-    size, behind = heap.size, 0.0
-    for n in range(size // 2 - 1, -1, -1):
-        sift_down(outputs, heap, n, size)
-    while size > 0 and outputs[other] - outputs[heap[0]] < q:
-        behind += outputs[other] - outputs[next_other(outputs, heap, size)]
-        size -= 1
-        q = reach(lack, behind, heap.size - size + 1, norm, slack, price)
-    return heap.size - size + 1, q
+_KINDS = (
+    ("pa_mc", "passive-aggressive of all classes, hard", "the least with (w_y - w_k).x >= 1", HARD),
+    ("pa1_mc", "passive-aggressive I of all classes", "the least, plus C s, with (w_y - w_k).x >= 1 - s", LINEAR),
+    ("pa2_mc", "passive-aggressive II of all classes", "the least, plus C s^2, with (w_y - w_k).x >= 1 - s", SQUARED),
+)
+METHODS = tuple(_pa_mc(*kind, averaged) for averaged in (False, True) for kind in _KINDS)

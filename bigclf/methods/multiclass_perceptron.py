@@ -12,20 +12,27 @@ binary perceptron's vector.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import kernel, prefetch_ahead
+from bigclf.methods.common import MEAN_OF_STEPS, NATIVE
+from bigclf.methods.method import Method, choice
 from bigclf.methods.multiclass import (
     Room,
     at_fault,
+    averaged_zeros,
     axpy_classes,
     judge,
     prefetch_classes,
     room,
+    zeros,
 )
+from bigclf.methods.perceptron import AVERAGES
+from bigclf.methods.touched import touched
 
 
 class Params(NamedTuple):
@@ -73,3 +80,32 @@ def perceptron(averaged: bool):  # type: ignore[no-untyped-def]
         return Counts(order.size, mistakes, updates, loss, 0.0)
 
     return update
+
+
+# Methods
+
+AGAINST = choice(
+    "against", ("max", "uniform"), "the best-scoring wrong class (max), or all that score no less than the row's, alike"
+)
+_kernel = functools.cache(perceptron)
+
+
+def _perceptron_mc(averaged: bool) -> Method:
+    plain: dict[str, Any] = dict(shared=zeros, touched=touched(0, False, {"against": "max"}))
+    return Method(
+        name="averaged_perceptron_mc" if averaged else "perceptron_mc",
+        title=("averaged " if averaged else "") + "perceptron of all classes",
+        paper="Crammer and Singer, JMLR 2003" + ("; Collins, EMNLP 2002" if averaged else ""),
+        formula="E = {k: w_k.x >= w_y.x} not empty:  w_y <- w_y + x, w_k <- w_k - t_k x on E, sum of t_k = 1"
+        + (MEAN_OF_STEPS if averaged else ""),
+        params=(AGAINST,),
+        bind=bind,
+        update=lambda loss: _kernel(averaged),
+        weight_meaning="multiplies the step",
+        bounded=False,
+        **NATIVE,
+        **(AVERAGES | dict(shared=averaged_zeros) if averaged else plain),
+    )
+
+
+METHODS = (_perceptron_mc(False), _perceptron_mc(True))

@@ -14,6 +14,7 @@ A product asks for a row's probabilities again, which takes as long as the produ
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -21,8 +22,24 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import entry, inlined, kernel
+from bigclf.methods.common import COST, NATIVE
+from bigclf.methods.method import Method
 from bigclf.methods.multiclass import Room, predicted, prefetch_classes, room, scores_of
-from bigclf.methods.newton import FRESH, GRADIENT, KIND, LARGEST, LEAST, LOSS, N_SCALARS, PRODUCT, ROWS, Shared
+from bigclf.methods.newton import (
+    BY_SUMS,
+    FRESH,
+    GRADIENT,
+    KIND,
+    LARGEST,
+    LEAST,
+    LOSS,
+    N_SCALARS,
+    PRODUCT,
+    ROWS,
+    SAMPLE,
+    Shared,
+    absorb,
+)
 
 
 class Params(NamedTuple):
@@ -126,3 +143,29 @@ def sums(loss: int):  # type: ignore[no-untyped-def]
         return Counts(order.size, mistakes, 0 if asked else order.size, loss_sum, 0.0)
 
     return update
+
+
+# Methods
+
+METHODS = (
+    Method(
+        name="newton_mc",
+        title="multinomial logistic regression by Newton's method, certified",
+        paper="Lin, Weng, Keerthi, JMLR 2008; Hsia, Zhu, Lin, ACML 2017; Boehning 1992",
+        formula="H D = -G by conjugate gradients;  W <- W + t D",
+        params=(COST, SAMPLE),
+        shared=begin,
+        absorb=functools.cache(absorb),
+        **BY_SUMS
+        | dict(
+            losses=("logistic",),
+            bias=("feature", "none"),
+            rows=None,
+            scaled=None,
+            bind=bind,
+            update=functools.cache(sums),
+            finish=None,
+        )
+        | NATIVE,
+    ),
+)

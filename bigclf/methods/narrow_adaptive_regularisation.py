@@ -13,6 +13,7 @@ take AROW's step (1 - m) / (v + r) instead, which with an infinite r is none at 
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,18 @@ import numpy as np
 from bigclf.block import Counts
 from bigclf.jit import at, dot, inlined, kernel
 from bigclf.lanes import room_for_pairs
-from bigclf.methods.confidence_weighted import LEAST, moments, move_all, product, quadratic_form
+from bigclf.methods.confidence_weighted import (
+    DIVIDED,
+    FULL,
+    LEAST,
+    LEAST_FULL,
+    gaussian,
+    moments,
+    move_all,
+    product,
+    quadratic_form,
+)
+from bigclf.methods.method import Param
 
 
 class Params(NamedTuple):
@@ -104,3 +116,34 @@ def full(block, order, shared, rows, params, scores):  # type: ignore[no-untyped
         move_all(shared, (1.0 - beta * (m + chi)) * y, beta, params.floor)
         updates += 1
     return Counts(order.size, mistakes, updates, total, 0.0)
+
+
+# Methods
+
+B = Param("b", 1.0, 0.0, 1e30, "how far a row may narrow its direction: to the variance 1/b", open_low=True)
+PAPER = "Orabona and Crammer, NIPS 2010"
+
+METHODS = (
+    gaussian(
+        "narow",
+        "narrow adaptive regularisation of weights, diagonal",
+        PAPER,
+        "y f < 1:  t <- t + y x;  k <- k - k^2 x^2 / (r + v);  w <- k t;  1/r = max(0, b - 1/v),  f = w.x r / (v + r)",
+        lambda: diagonal,
+        bind=bind,
+        params=(B,),
+        bounded=False,
+        **DIVIDED,
+    ),
+    gaussian(
+        "narow_full",
+        "narrow adaptive regularisation of weights, full covariance",
+        PAPER,
+        "y f < 1:  t <- t + y x;  K <- K - K x x' K / (r + v);  w <- K t;  1/r = max(0, b - 1/v),  f = w.x r / (v + r)",
+        lambda: full,
+        bind=functools.partial(bind, least=LEAST_FULL),
+        params=(B,),
+        bounded=False,
+        **DIVIDED | FULL,
+    ),
+)

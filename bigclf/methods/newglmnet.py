@@ -27,10 +27,12 @@ import numpy as np
 from bigclf.block import Block, Counts
 from bigclf.jit import axpy, dot_ahead, kernel
 from bigclf.losses import dual_value, loss_value, slope
-from bigclf.methods.active_columns import Gathering, Piece, piece_of
+from bigclf.methods.active_columns import COLUMN, COLUMN_ENTRY, COLUMN_ROW, PIECE_ENTRY, Gathering, Piece, piece_of
 from bigclf.methods.columns import Penalty, conjugate, penalty_of
-from bigclf.methods.method import Given, Step
-from bigclf.methods.proximal_newton import solve
+from bigclf.methods.common import COST
+from bigclf.methods.method import Given, Method, Param, Step
+from bigclf.methods.proximal_newton import newton_round, solve
+from bigclf.mixing import totals
 
 GRADIENT, COLLECTION = 0.0, 1.0
 WITHIN = 0.9  # of the tolerance: the gap over the columns at hand, where they may be all that matter
@@ -249,3 +251,45 @@ def follow(shared: Shared, weights: np.ndarray, params: Params, before: Params) 
     C_before), u at the new C."""
     place(shared, weights, params)
     shared.scalars[CUT] = max(0.0, 2.0 - params.C / before.C)
+
+
+# Methods
+
+L1_RATIO = Param(
+    "l1_ratio", 0.5, 0.0, 1.0, "share of ||w||_1 in the penalty, the rest ||w||^2 / 2", penalties=("elastic_net",),
+    open_low=True,
+)  # fmt: skip
+# What methods share that take their steps from sums over all rows and solve the problem on columns that they collect
+BY_COLUMNS: dict[str, Any] = dict(
+    params=(COST, L1_RATIO),
+    losses=("logistic", "squared_hinge"),
+    penalties=("l1", "elastic_net"),
+    bias=("feature", "free", "none"),
+    shared=begin,
+    bind=bind,
+    update=lambda loss, penalty: sums(loss),
+    collect=collect,
+    gather=gather,
+    entry_bytes=COLUMN_ENTRY,
+    row_bytes=COLUMN_ROW,
+    column_bytes=COLUMN,
+    piece_bytes=PIECE_ENTRY,
+    follow=follow,
+    place=place,
+    mixings={"sum": totals(*SUMS)},
+    mixing="sums over all rows, and columns of all: the answer does not depend on the groups",
+    weight_meaning="multiplies C",
+    epochs=10_000,
+    tol=1e-3,
+)
+
+METHODS = (
+    Method(
+        name="newglmnet",
+        title="newGLMNET: Newton's method with coordinate descent on active columns, exact zeros, certified",
+        paper="Yuan, Ho, Lin, JMLR 2012; strong rules: Tibshirani et al., JRSS B 2012",
+        formula="min_d g.d + d'H d / 2 + ||w + d||_1, one coordinate after another;  w <- w + t d",
+        absorb=absorb(newton_round),
+        **BY_COLUMNS,
+    ),
+)

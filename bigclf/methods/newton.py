@@ -21,6 +21,7 @@ et al., ICML 2015).
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -29,8 +30,10 @@ import numpy as np
 from bigclf.block import Counts
 from bigclf.jit import axpy, dot_ahead, entry, inner, kernel
 from bigclf.losses import LOGISTIC, curvature, is_regression, loss_value, slope
-from bigclf.methods.dual_coordinate_descent import pass_over
-from bigclf.methods.method import AGAIN, LEARN, SUM, Step
+from bigclf.methods.common import COST, EPSILON
+from bigclf.methods.dual_coordinate_descent import pass_over, scaled
+from bigclf.methods.method import AGAIN, LEARN, SUM, Method, Param, Step
+from bigclf.mixing import totals
 
 GRADIENT, PRODUCT, START = 0.0, 1.0, 2.0
 FORCING = 0.5  # conjugate gradients go on while a step still adds this share of the mean gain of those before
@@ -394,3 +397,49 @@ def place(shared: Any, weights: np.ndarray, params: Params) -> None:
     shared.weights[:] = weights
     shared.point[:] = shared.weights
     shared.scalars[KIND] = GRADIENT
+
+
+# Methods
+
+PASSES = Param("start", 5, 0, 1000, "passes of dual coordinate descent at first", integer=True)
+SAMPLE = Param(
+    "sample",
+    None,
+    0.0,
+    1.0,
+    "share of the rows that products with the Hessian are of (none: all of them, out of core a fifth or what fits)",
+    open_low=True,
+)
+# What methods share that take their steps from sums over all rows
+BY_SUMS: dict[str, Any] = dict(
+    losses=("logistic", "squared_hinge", "squared_epsilon_insensitive"),
+    penalties=("l2",),
+    bias=("feature", "free", "none"),
+    rows=Rows,
+    bind=bind,
+    update=functools.cache(sums),
+    scaled=functools.cache(scaled),
+    finish=finish,
+    sums=SUMS,
+    forget=forget,
+    reading=reading,
+    place=place,
+    mixings={"sum": totals(*SUMS)},
+    mixing="sums over all rows: the answer does not depend on the groups",
+    weight_meaning="multiplies C",
+    epochs=10_000,
+    tol=1e-3,
+)
+
+METHODS = (
+    Method(
+        name="newton",
+        title="Newton's method with preconditioned conjugate gradients and line search, certified",
+        paper="Lin, Weng, Keerthi, JMLR 2008; Hsia, Zhu, Lin, ACML 2017; Galli and Lin 2021",
+        formula="(I + C X' D X) d = -g by conjugate gradients;  w <- w + t d",
+        params=(COST, EPSILON, PASSES, SAMPLE),
+        shared=begin,
+        absorb=functools.cache(absorb),
+        **BY_SUMS,
+    ),
+)

@@ -35,7 +35,9 @@ import numpy as np
 from bigclf.block import Counts
 from bigclf.jit import dot_ahead, inlined, kernel
 from bigclf.methods import p_norm_vector
+from bigclf.methods.common import BINARY, ONE_GROUP
 from bigclf.methods.held_rows import along, hold, make_point, narrowed, nothing_held
+from bigclf.methods.method import Method, Param
 from bigclf.methods.p_norm_vector import FACTOR, SCALE, TOTAL, TOUCHED, UNIT, P, norm_of, settle, signed_power
 
 DROWNED = 1e-4  # share of the sum of powers below which what is left of it, a difference, is summed anew
@@ -223,3 +225,29 @@ def told(shared: Shared, params: Params) -> dict[str, float]:
     the rows gone over since the last step and of those it was made of, where there were any to go over."""
     bound, least = float(shared.margin[BOUND]), float(shared.margin[LEAST])
     return {"margin_bound": bound} | ({"least_margin": min(1.0, least) * bound} if math.isfinite(least) else {})
+
+
+# Methods
+
+METHODS = (
+    Method(
+        name="pumma",
+        title="PUMMA, maximum margin in the p-norm, or nearly in the infinity-norm",
+        paper="Ishibashi, Hatano, Takeda, COLT 2008",
+        formula="y (w.x + b) < 1 - delta:  u <- least p-norm between u and z = (x+ - x-) / 2;  w = g(u) / ||u||_p^2",
+        params=(
+            Param("p", None, 2.0, 1e6, "the norm (none: c ln(features), with which delta is of the infinity-norm)"),
+            Param("delta", 0.1, 0.0, 1.0, "part of the largest margin that may lack", open_low=True, open_high=True),
+        ),
+        shared=begin,
+        bind=bind,
+        update=lambda loss: pumma,
+        weights=weights,
+        told=told,
+        settles=True,
+        place=None,
+        bias=("feature", "free", "none"),
+        **BINARY,
+        **ONE_GROUP,
+    ),
+)

@@ -13,12 +13,14 @@ largest |theta_j| among its own features, so that nothing overflows, and needs n
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import axpy, dot_ahead, entry, kernel, prefetch_ahead, prefetch_weights
+from bigclf.methods.method import Method, Param, zeros
 
 
 class Shared(NamedTuple):
@@ -85,3 +87,24 @@ def weights(shared: Shared, params: Params) -> np.ndarray:
 def begin_with(shared: Shared, weights: np.ndarray, params: Params) -> None:
     """Begin with the weights of a model: theta is the link function of q = p / (p-1)."""
     shared.weights[:] = link(weights, params.p / (params.p - 1))
+
+
+# Methods
+
+METHODS = (
+    Method(
+        name="pnorm_perceptron",
+        title="p-norm perceptron",
+        paper="Grove, Littlestone, Schuurmans, MLJ 2001; Gentile, MLJ 2003",
+        formula="y w.x <= 0:  theta <- theta + y x;  w_j = sign(theta_j) |theta_j|^(p-1) / ||theta||_p^(p-2)",
+        params=(Param("p", 4.0, 2.0, 1e6, "the norm: 2 is the perceptron, 2 ln(features) is near Winnow"),),
+        shared=functools.partial(zeros, Shared),
+        bind=lambda settings: Params(settings["p"], settings["bias"]),
+        update=lambda loss: p_norm_perceptron,
+        weights=weights,
+        place=begin_with,
+        mixing="mean of theta by rows, uniform or by mistakes",
+        weight_meaning="multiplies the step",
+        bounded=False,
+    ),
+)

@@ -15,6 +15,7 @@ shorter. The first step forgets what was there before it, so that a run cannot b
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -23,6 +24,9 @@ import numpy as np
 from bigclf.block import Counts
 from bigclf.jit import axpy, dot, dot_ahead, inner, kernel
 from bigclf.losses import is_regression, loss_value, slope
+from bigclf.methods.common import EPSILON, gradient
+from bigclf.methods.method import Param, by_shares, choice
+from bigclf.mixing import MEASURED
 
 SMALLEST = 1e-9  # scale below which v is multiplied out, so that neither over- nor underflows
 LARGEST = 1e30  # step of v above which the scale takes it over, since float32 ends at 3e38
@@ -123,3 +127,40 @@ def finish(shared: Shared, params: Params) -> None:
     shared.weights[:] *= shared.scale[0].astype(shared.weights.dtype)
     shared.scale[:] = 1
     shared.square[:] = inner(shared.weights, shared.weights)
+
+
+# Methods
+
+METHODS = (
+    gradient(
+        "pegasos",
+        "Pegasos",
+        "Shalev-Shwartz, Singer, Srebro, ICML 2007; with Cotter, Math. Program. 2011",
+        "w <- (1 - 1/t) w - (1 / (lam t k)) sum over k rows of loss'(y w.x) y x;  w <- min(1, 1/(sqrt(lam) ||w||)) w",
+        params=(
+            Param(
+                "lam",
+                1e-5,
+                0.0,
+                1e30,
+                "price of the penalty beside the mean loss of a row; the rate is 1/(lam t): with few rows times epochs "
+                "take a larger one, about 50 over their number",
+                open_low=True,
+            ),
+            Param("batch", 1, 1, 1e9, "rows in a mini-batch; one ends with its block", integer=True),
+            choice("projection", ("on", "off"), "onto the ball of radius 1/sqrt(lam), where the optimum lies"),
+            EPSILON,
+        ),
+        losses=("hinge", "logistic", "epsilon_insensitive"),
+        bias=("feature", "none"),
+        shared=shared,
+        bind=bind,
+        update=functools.cache(pegasos),
+        weights=weights,
+        finish=finish,
+        mixings=by_shares(MEASURED),
+        in_pieces=False,
+        place=None,
+        bounded=False,
+    ),
+)

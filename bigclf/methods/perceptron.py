@@ -9,12 +9,17 @@ wrong ones, in the average as in the last weights: ``validate`` with ``early_sto
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import functools
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from bigclf import large_pages
 from bigclf.block import Counts
 from bigclf.jit import axpy, dot_ahead, kernel
+from bigclf.methods.common import MEAN_OF_STEPS
+from bigclf.methods.method import Method, by_shares, zeros
+from bigclf.mixing import AVERAGED
 
 
 class Shared(NamedTuple):
@@ -75,3 +80,48 @@ def begin_average(shared: Averaged, weights: np.ndarray, params: Params) -> None
 def average(shared: Averaged, params: Params) -> np.ndarray:
     """(1/T) sum_t w_t = w_T - drift / T, float64 [feature + 1]."""
     return shared.weights - shared.drift / max(1, int(shared.steps[0]))
+
+
+# Methods
+
+
+def averaged_zeros(n_features: int, dtype: Any, settings: dict[str, Any]) -> Averaged:
+    n = n_features + 1
+    return Averaged(large_pages.zeros(n, dtype), large_pages.zeros(n), np.zeros(1, np.int64))
+
+
+# What goes for methods whose answer is the mean of the weights over all steps
+AVERAGES: dict[str, Any] = dict(
+    shared=averaged_zeros,
+    weights=average,
+    place=begin_average,
+    mixings=by_shares(AVERAGED),
+    mixing="mean by rows, uniform or by mistakes; averages over all steps",
+    judges_by_answer=False,
+)
+_kernel = functools.cache(perceptron)
+
+METHODS = (
+    Method(
+        name="perceptron",
+        title="perceptron",
+        paper="Rosenblatt 1958; bound: Block, Novikoff 1962",
+        formula="y w.x <= 0:  w <- w + y x",
+        shared=functools.partial(zeros, Shared),
+        bind=lambda settings: Params(settings["bias"]),
+        update=lambda loss: _kernel(False),
+        weight_meaning="multiplies the step",
+        bounded=False,
+    ),
+    Method(
+        name="averaged_perceptron",
+        title="averaged perceptron",
+        paper="Collins, EMNLP 2002; Freund and Schapire 1999",
+        formula="y w.x <= 0:  w <- w + y x" + MEAN_OF_STEPS,
+        bind=lambda settings: Params(settings["bias"]),
+        update=lambda loss: _kernel(True),
+        weight_meaning="multiplies the step",
+        bounded=False,
+        **AVERAGES,
+    ),
+)

@@ -20,7 +20,8 @@ import numpy as np
 from bigclf.jit import kernel, prefetch, shuffle
 from bigclf.losses import LOGISTIC, curvature, loss_value, slope
 from bigclf.methods.columns import AHEAD, Columns, Penalty, best_step, unit_at, value_at, violation
-from bigclf.methods.method import Both
+from bigclf.methods.method import Both, Method
+from bigclf.methods.newglmnet import BY_COLUMNS, absorb
 from bigclf.methods.proximal_newton import HALVINGS, LONGEST, MOST_CYCLES, SIGMA, Work, far_inside
 
 LEAST = 1e-12  # curvature of a weight's step
@@ -140,3 +141,17 @@ def cdn_round(
         if total <= enough:
             n, far = active.size, np.inf
     return done, 0, moved > 0
+
+
+# Methods
+
+METHODS = (
+    Method(
+        name="cdn",
+        title="coordinate descent in the primal on active columns, exact zeros, certified",
+        paper="Chang, Hsieh, Lin, JMLR 2008; Yuan, Chang, Hsieh, Lin, JMLR 2010",
+        formula="w_j <- w_j + t argmin_d l1 |w_j + d| + g_j d + H_jj d^2 / 2, one coordinate after another",
+        absorb=absorb(cdn_round),
+        **BY_COLUMNS,
+    ),
+)

@@ -16,12 +16,16 @@ rows ||w|| grows without end: then w is counted in a larger unit, and ``target``
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import axpy, dot_ahead, kernel
+from bigclf.methods.common import BINARY
+from bigclf.methods.method import Method, by_shares
+from bigclf.mixing import MEASURED
 
 UNIT = 2.0**30  # the larger unit, and the limit of the scale; powers of 2 change no bits
 ALONG = 1e-9  # D is a difference of numbers that agree so far: noise
@@ -128,3 +132,31 @@ def begin_with(shared: Shared, weights: np.ndarray, params: Params) -> None:
     """Begin with the weights of a model."""
     shared.weights[:] = weights
     finish(shared, params)
+
+
+# Methods
+
+_kernel = functools.cache(romma)
+
+
+def _romma(name: str, title: str, when: str, aggressive: bool) -> Method:
+    return Method(
+        name=name,
+        title=title,
+        paper="Li and Long, MLJ 2002",
+        formula=f"{when}:  w <- c w + d x, the shortest with w.w_t >= ||w_t||^2 and y w.x >= 1",
+        shared=begin,
+        bind=lambda settings: Params(settings["bias"]),
+        update=lambda loss: _kernel(aggressive),
+        weights=weights,
+        place=begin_with,
+        finish=finish,
+        mixings=by_shares(MEASURED),
+        **BINARY,
+    )
+
+
+METHODS = (
+    _romma("romma", "ROMMA, relaxed online maximum margin", "y w.x <= 0", False),
+    _romma("aggressive_romma", "aggressive ROMMA", "y w.x < 1", True),
+)

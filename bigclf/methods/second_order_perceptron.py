@@ -26,6 +26,9 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import dot, entry, kernel, prefetch_ahead
+from bigclf.methods.common import ONE_GROUP
+from bigclf.methods.method import Method, Param, by_shares
+from bigclf.mixing import MEAN
 
 
 class Diagonal(NamedTuple):
@@ -132,3 +135,41 @@ def begin_with(shared: Diagonal, weights: np.ndarray, params: Params) -> None:
 def diagonal_weights(shared: Diagonal, params: Params) -> np.ndarray:
     """w = A^{-1} v [feature + 1]"""
     return np.asarray(shared.weights / shared.precision, shared.weights.dtype)
+
+
+# Methods
+
+BEGINNING = "what the matrix begins with; larger is nearer the perceptron"
+
+METHODS = (
+    Method(
+        name="sop",
+        title="second-order perceptron, diagonal",
+        paper="Cesa-Bianchi, Conconi, Gentile, SIAM J. Comput. 2005",
+        formula="y v.(A + diag(x_j^2))^-1 x <= 0:  v <- v + y x, A <- A + diag(x_j^2);  w = A^-1 v",
+        params=(
+            Param("a", 1.0, 0.0, 1e30, "what the matrix begins with; larger is nearer the perceptron", open_low=True),
+        ),
+        shared=begin_diagonal,
+        bind=lambda settings: Params(settings["a"], settings["bias"]),
+        update=lambda loss: diagonal,
+        weights=diagonal_weights,
+        place=begin_with,
+        mixings={"precision": MEAN, **by_shares(MEAN)},  # v and A are precision times mean, and precision
+        mixing="mean of v and of A: of all copies alike (precision, uniform), by rows or by mistakes",
+        weight_meaning="multiplies the step",
+        judges_by_answer=False,
+    ),
+    Method(
+        name="sop_full",
+        title="second-order perceptron, full matrix: few features",
+        paper="Cesa-Bianchi, Conconi, Gentile, SIAM J. Comput. 2005",
+        formula="y w.x <= 0:  w <- w + (y - w.x) / (1+q) K x, K <- K - K x x'K / (1+q);  q = x'K x, K = A^-1",
+        params=(Param("a", 1.0, 1e-9, 1e30, BEGINNING),),
+        shared=begin_full,
+        bind=lambda settings: Params(settings["a"], settings["bias"]),
+        update=lambda loss: full,
+        weight_meaning="multiplies the step",
+        **ONE_GROUP,
+    ),
+)

@@ -26,6 +26,7 @@ steps).
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +35,9 @@ from bigclf import large_pages
 from bigclf.block import Counts
 from bigclf.jit import axpy, dot_ahead, kernel
 from bigclf.losses import is_regression, loss_value, rate_within, slope
+from bigclf.methods.common import EPSILON, LAM, gradient
+from bigclf.methods.method import Param, by_shares
+from bigclf.mixing import AVERAGED, FEATURES, MEAN
 from bigclf.penalties import L1, truncate_all, truncated
 
 
@@ -267,3 +271,52 @@ def finish_average(shared: Averaged, params: Params) -> None:
     shared.drift[:] += (n * factors - masses) * shared.weights
     shared.weights[:] *= factors
     shared.fresh[:] = shared.excess[:] = 0
+
+
+# Methods
+
+ETA0 = Param(
+    "eta0", None, 0.0, 1e30, "the first rate (none: lam^(-1/4), for rows of norm 1; others: over their squared norm)",
+    open_low=True,
+)  # fmt: skip
+
+METHODS = (
+    gradient(
+        "sgd",
+        "stochastic gradient descent",
+        "Bottou, COMPSTAT 2010; l1: Langford, Li, Zhang, JMLR 2009",
+        "w <- (1 - eta_t lam) w - r loss'(y w.x) y x,  eta_t = eta0 / (1 + lam eta0 t),  r = eta_t, at most the rate "
+        "that takes the row's own loss to its least (squared losses, tubes);  "
+        "l1: w <- truncate(w - r loss' y x, eta_t lam)",
+        params=(LAM, ETA0, EPSILON),
+        penalties=("l2", "l1"),
+        shared=shared,
+        bind=bind,
+        update=functools.cache(sgd),
+        weights=weights,
+        finish=finish,
+        mixings=by_shares(MEAN) | {"features": FEATURES},
+        mixing="mean by rows, uniform, by mistakes or, feature by feature, by the rows that have it",
+        bounded=False,
+    ),
+    gradient(
+        "asgd",
+        "averaged stochastic gradient descent",
+        "Xu, arXiv:1107.2490, 2011; Polyak and Juditsky, 1992",
+        "w <- the step of sgd;  the answer is the mean of w over the steps after the first ones",
+        params=(
+            LAM,
+            ETA0,
+            Param("start", 0, 0, 1e15, "rows learned from before the average begins", integer=True),
+            EPSILON,
+        ),
+        shared=averaged,
+        bind=bind,
+        update=functools.cache(asgd),
+        weights=average,
+        finish=finish_average,
+        mixings=by_shares(AVERAGED),
+        mixing="mean by rows, uniform or by mistakes; averages over all steps",
+        bounded=False,
+    ),
+)

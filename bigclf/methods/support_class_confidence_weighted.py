@@ -43,9 +43,24 @@ import numpy as np
 from bigclf.block import Counts
 from bigclf.jit import entry, inlined, kernel, prefetch_ahead
 from bigclf.methods import confidence_weighted as cw
-from bigclf.methods.confidence_weighted import exact_deviation, lack, narrow, product, quadratic_form, shrunk
+from bigclf.methods.common import NATIVE
+from bigclf.methods.confidence_weighted import (
+    ETA,
+    FULL,
+    MEANS,
+    A,
+    exact_deviation,
+    gaussian,
+    lack,
+    narrow,
+    product,
+    quadratic_form,
+    shrunk,
+)
+from bigclf.methods.method import by_shares
 from bigclf.methods.multiclass import Room, judge, next_other, others, prefetch_classes, room
 from bigclf.methods.multiclass_confidence_weighted import variance_of
+from bigclf.mixing import MEAN, SHARED_PRECISION
 
 
 class Diagonal(NamedTuple):
@@ -197,3 +212,48 @@ def full(block, order, shared, rows, params, scores):  # type: ignore[no-untyped
         narrow(covariance, z, c / (1.0 + c * v), params.floor)
         updates += 1
     return Counts(order.size, mistakes, updates, total, 0.0)
+
+
+# Methods
+
+SUPPORT: dict[str, Any] = dict(
+    shared=diagonal_state,
+    bind=bind,
+    weights=lambda shared, params: shared.weights,
+    place=lambda shared, weights, params: np.copyto(shared.weights, weights, casting="same_kind"),
+    mixings={**by_shares(MEAN), "precision": SHARED_PRECISION},
+    mixing=MEANS,
+    **NATIVE,
+)
+PAPER = "Oiwa, Matsushima, Nakagawa: support-class confidence-weighted learning"
+FORMULA = "m_k < Q sqrt(2 v):  mu_y <- mu_y + A S x,  mu_k <- mu_k - a_k S x of the support classes;  "
+
+METHODS = (
+    gaussian(
+        "sccw",
+        "support-class confidence-weighted, diagonal by dropping",
+        PAPER,
+        FORMULA + "1/s <- 1/s + c x^2",
+        diagonal,
+        params=(ETA, A),
+        **SUPPORT,
+    ),
+    gaussian(
+        "sccw_exact",
+        "support-class confidence-weighted, exact diagonal",
+        PAPER,
+        FORMULA + "1/s <- 1/s + c x^2,  c the root of the sum of a_k = A",
+        lambda: diagonal(exact=True),
+        params=(ETA, A),
+        **SUPPORT,
+    ),
+    gaussian(
+        "sccw_full",
+        "support-class confidence-weighted, full covariance",
+        PAPER,
+        FORMULA + "S <- S - (c / (1 + c v)) S x x' S",
+        lambda: full,
+        params=(ETA, A),
+        **SUPPORT | FULL | dict(shared=full_state),
+    ),
+)

@@ -17,6 +17,7 @@ classes at fault would touch every class.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -25,7 +26,8 @@ import numpy as np
 from bigclf.block import Counts
 from bigclf.errors import MemoryBudgetError
 from bigclf.jit import entry, inlined, kernel, prefetch, prefetch_ahead
-from bigclf.methods.multiclass_passive_aggressive import reach
+from bigclf.methods.method import TouchedForm, by_shares
+from bigclf.methods.support_classes import reach
 from bigclf.mixing import Rule, accumulate, interpolate
 from bigclf.units import format_bytes
 
@@ -532,3 +534,24 @@ def place(state: Touched, weights: tuple[Any, np.ndarray], params: Params) -> No
         grow(state, slots, params.places)
     fill_lists(state, matrix.indptr, matrix.indices, matrix.data)
     state.bias[:] = bias
+
+
+# Methods
+
+
+@functools.cache
+def _kernel(margin: bool) -> Callable[..., Any]:
+    made: Callable[..., Any] = learner(margin)
+    return made
+
+
+def touched(slack: int, margin: bool, needs: dict[str, Any]) -> TouchedForm:
+    """The form of a method in a state of touched places; needs : settings without which it would touch every class."""
+    return TouchedForm(
+        shared=zeros,
+        bind=functools.partial(bind, slack),
+        update=lambda loss: _kernel(margin),
+        mixings=by_shares(MEAN),
+        place=place,
+        needs=needs,
+    )

@@ -16,21 +16,26 @@ of ``bigclf.methods.newton``.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 import numpy as np
 
 from bigclf.methods import newton
-from bigclf.methods.method import Step
+from bigclf.methods.common import COST, EPSILON
+from bigclf.methods.method import Method, Step
 from bigclf.methods.newton import (
+    BY_SUMS,
     GOAL,
     IDLE,
     LEAST,
     LENGTH,
     MODEL,
+    PASSES,
     PRODUCTS,
     ROUNDING,
+    SAMPLE,
     SEEN,
     SQUARE,
     STEEP,
@@ -195,3 +200,19 @@ def to_border(shared: newton.Shared, direction: np.ndarray) -> float:
         return 0.0
     root = math.sqrt(sd * sd + dd * left)
     return left / (sd + root) if sd > 0 else (root - sd) / dd
+
+
+# Methods
+
+METHODS = (
+    Method(
+        name="tron",
+        title="trust region Newton with preconditioned conjugate gradients, certified",
+        paper="Lin and More 1999; Nocedal and Yuan 1998; Lin, Weng, Keerthi, JMLR 2008; Hsia, Chiang, Lin, ACML 2018",
+        formula="min_s g.s + s.H s / 2, ||s|| <= Delta;  w <- w + t s, t < 1 where a whole step goes too far",
+        params=(COST, EPSILON, PASSES, SAMPLE),
+        shared=begin,
+        absorb=functools.cache(absorb),
+        **BY_SUMS,
+    ),
+)

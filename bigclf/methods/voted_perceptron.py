@@ -17,6 +17,8 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import axpy, dot_ahead, entry, kernel
+from bigclf.methods.common import ONE_GROUP
+from bigclf.methods.method import Method, Param
 
 
 class Shared(NamedTuple):
@@ -100,3 +102,28 @@ def vote(block, shared, bias, room, scores):  # type: ignore[no-untyped-def]
         for p in range(block.indptr[i], block.indptr[i + 1]):
             room[block.indices[p]] = 0
         scores[i] = balance / total if total > 0 else 0.0
+
+
+# Methods
+
+METHODS = (
+    Method(
+        name="voted_perceptron",
+        title="voted perceptron: not one vector but the majority of all",
+        paper="Freund and Schapire, MLJ 1999",
+        formula="y w.x <= 0:  w <- w + y x;  the answer is sign(sum_k c_k sign(w_k.x)), c_k = rows w_k was kept for",
+        params=(
+            Param("max_vectors", 10_000, 1, 2**31, "mistakes that are kept, and learned from", integer=True),
+            Param("max_entries", 1_000_000, 1, 2**31, "entries of their rows", integer=True),
+        ),
+        shared=begin,
+        bind=lambda settings: Params(settings["bias"]),
+        update=lambda loss: voted_perceptron,
+        place=None,
+        weight_meaning="multiplies the step",
+        judges_by_answer=False,
+        linear=False,
+        bounded=False,
+        **ONE_GROUP,
+    ),
+)

@@ -28,6 +28,8 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import axpy, entry, inlined, kernel, prefetch_ahead, prefetch_weights
+from bigclf.methods.common import SIGNS
+from bigclf.methods.method import Method, Param, by_shares
 from bigclf.mixing import Rule, accumulate, interpolate
 
 
@@ -198,3 +200,48 @@ def _join(total: Any, start: Any, shares: float) -> Shared:
 
 # The mean of theta (of w the geometric mean, normalised); X is the largest that any copy knows.
 EXPONENTS = Rule(_add, _join)
+
+
+# Methods
+
+METHODS = (
+    Method(
+        name="winnow",
+        title="Winnow, normalised or balanced",
+        paper="Littlestone, MLJ 1988; Grove, Littlestone, Schuurmans, MLJ 2001",
+        formula="y w.x <= 0:  theta <- theta + eta y x / max |x|;  w = exp(theta) / sum (sinh(theta) / sum cosh)",
+        params=(Param("eta", 0.1, 0.0, 1e30, "the rate; margin / max |x| is best", open_low=True), SIGNS),
+        shared=begin,
+        bind=bind,
+        update=lambda loss: winnow,
+        weights=weights,
+        told=told,
+        place=None,
+        mixings=by_shares(EXPONENTS),
+        mixing="mean of theta by rows, uniform or by mistakes",
+        weight_meaning="multiplies the step",
+        bounded=False,
+    ),
+    Method(
+        name="winnow2",
+        title="Winnow2: weights >= 0 against a threshold",
+        paper="Littlestone, MLJ 1988",
+        formula="w.x on the wrong side of the threshold:  w_j <- w_j alpha^(y x_j / max |x|)",
+        params=(
+            Param("alpha", 2.0, 1.0, 1e30, "the factor", open_low=True),
+            Param("threshold", None, 1e-300, 1e300, "what w.x has to exceed (none: the number of features)"),
+        ),
+        shared=begin,
+        bind=bind_threshold,
+        update=lambda loss: winnow2,
+        weights=threshold_weights,
+        told=told,
+        place=None,
+        mixings=by_shares(EXPONENTS),
+        mixing="mean of ln w by rows, uniform or by mistakes",
+        weight_meaning="multiplies the step",
+        threshold=True,
+        separates=False,  # by weights of one sign
+        bounded=False,
+    ),
+)
