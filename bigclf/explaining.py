@@ -9,16 +9,63 @@ class is what speaks for it.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Required, TypeAlias, TypedDict
 
 import numpy as np
 
+from bigclf.block import Block
 from bigclf.data import files
 from bigclf.errors import DataError, RunError
-from bigclf.progress import watcher
+from bigclf.progress import Watcher, watcher
+
+if TYPE_CHECKING:
+    from bigclf.data.features.finish import Learned
+    from bigclf.data.features.spec import Spec
+    from bigclf.model import Model
+
 
 MOST_CLASSES = 1000  # that are explained without being asked for by name
+NamesGiven: TypeAlias = str | os.PathLike[str] | Sequence[str] | Mapping[int, str | Sequence[str]]  # a file, or names
+
+
+class Entry(TypedDict, total=False):
+    """A weight, of a class or in a row, and what is known of it."""
+
+    feature: Required[int]
+    name: Required[str | None]
+    weight: Required[float]
+    standard_error: float
+    rows: int
+    rows_in_class: int
+    value: float
+    contribution: float
+
+
+ClassWeights = TypedDict(
+    "ClassWeights",
+    {"class": object, "bias": float, "nonzero": int, "for": list[Entry], "against": list[Entry]},
+)
+
+
+class Explanation(TypedDict):
+    classes: list[ClassWeights]
+    warnings: list[str]
+
+
+RowExplanation = TypedDict(
+    "RowExplanation",
+    {"prediction": object, "class": object, "score": float, "bias": float, "entries": list[Entry], "others": float,
+     "unknown": int, "warnings": list[str]},
+)  # fmt: skip
+
+
+class RowAnswer(RowExplanation):
+    """The same of a row that is stored: its number, and its label."""
+
+    row: int
+    label: object
 
 
 # Names
@@ -44,7 +91,7 @@ class Names:
         found = self.table.get(int(feature), ())
         return (found,) if isinstance(found, str) else tuple(found)
 
-    def signs(self, features: Any) -> np.ndarray:
+    def signs(self, features: Sequence[int] | np.ndarray) -> np.ndarray:
         """float64 [m]: what to multiply weights by, so that they speak of their names and not of signed places."""
         return np.ones(len(features))
 
@@ -73,7 +120,7 @@ class ColumnNames(Names):
     spec, learned : of the model's columns (``bigclf.data.features``).
     """
 
-    def __init__(self, spec: Any, learned: Any) -> None:
+    def __init__(self, spec: Spec, learned: Learned) -> None:
         super().__init__({})
         self.spec, self.learned = spec, learned
 
@@ -87,7 +134,7 @@ class ColumnNames(Names):
         shared = hashed_names(self.spec, self.learned, int(feature))
         return shared or tuple(column_names(self.spec, self.learned, [int(feature)]))
 
-    def signs(self, features: Any) -> np.ndarray:
+    def signs(self, features: Sequence[int] | np.ndarray) -> np.ndarray:
         """1, or -1 where the first name that was kept of a hashed feature has that sign."""
         places, features = self.learned.word_places, np.asarray(features, np.int64)
         if not places.size:
@@ -110,7 +157,7 @@ class ColumnNames(Names):
         return told
 
 
-def names_of(model: Any, names: Any = None) -> Names:
+def names_of(model: Model, names: NamesGiven | None = None) -> Names:
     """The names of a model's features.
 
     Parameters
@@ -134,7 +181,7 @@ def names_of(model: Any, names: Any = None) -> Names:
     return Names(table, hashed)
 
 
-def read_names(path: Any) -> dict[int, str | tuple[str, ...]]:
+def read_names(path: str | os.PathLike[str]) -> dict[int, str | tuple[str, ...]]:
     """Names from a text file: a line a feature, counted from 0, or lines ``feature<tab>name``, of which several may
     have the same feature.
 
@@ -166,7 +213,7 @@ def read_names(path: Any) -> dict[int, str | tuple[str, ...]]:
 GIVEN_AWAY = 0.9  # of all weights in one column
 
 
-def decisive_column(model: Any) -> str | None:
+def decisive_column(model: Model) -> str | None:
     """The one raw column, of two or more, whose features have nearly all of the weights (sum of their absolute values;
     float64 [K, d]); None where there is none, or the features were not made of columns."""
     if not model.learned:
@@ -186,7 +233,7 @@ def decisive_column(model: Any) -> str | None:
     return " with ".join(columns) if most >= GIVEN_AWAY * float(weight.sum()) else None
 
 
-def giving_away(model: Any, accuracy: float, most_common: float = 0.0) -> str | None:
+def giving_away(model: Model, accuracy: float, most_common: float = 0.0) -> str | None:
     """A sentence on a column that seems to give the answer away; None where rows are in the wrong class, or nearly all
     are of one.
 
@@ -200,7 +247,7 @@ def giving_away(model: Any, accuracy: float, most_common: float = 0.0) -> str | 
             " is, leave it out")  # fmt: skip
 
 
-def variances_of(model: Any) -> np.ndarray | None:
+def variances_of(model: Model) -> np.ndarray | None:
     """Variances float64 [K, d] of the weights, of methods that keep them (CW, SCW, AROW, NAROW, NHERD and their
     multi-class forms), else None. Of two classes learned at once the sum of both's."""
     if "0.covariance" in model.state:
@@ -215,19 +262,19 @@ def variances_of(model: Any) -> np.ndarray | None:
     return np.concatenate(rows) if len(rows) > 1 else rows[0]
 
 
-def _problems(model: Any) -> range:
+def _problems(model: Model) -> range:
     return range(len({name.partition(".")[0] for name in model.state}))
 
 
-def _keeps_pairs(model: Any) -> bool:
+def _keeps_pairs(model: Model) -> bool:
     """Whether the method's state has a mean and a variance side by side for every weight."""
     from bigclf.methods import METHODS
 
-    method = METHODS.get(model.method.get("name"))
+    method = METHODS.get(str(model.method.get("name")))
     return method is not None and method.floored is not None and "0.weights" in model.state
 
 
-def _class_rows(variances: np.ndarray, model: Any) -> np.ndarray:
+def _class_rows(variances: np.ndarray, model: Model) -> np.ndarray:
     """[K, d] of a problem's variances [d], which all its classes share, or [d, class]."""
     k = model.intercept_.size
     if variances.ndim == 1:
@@ -237,8 +284,14 @@ def _class_rows(variances: np.ndarray, model: Any) -> np.ndarray:
 
 
 def explain(
-    model: Any, *, top: int = 20, only: Any = None, names: Any = None, data: Any = None, progress: Any = None
-) -> dict[str, Any]:
+    model: Model,
+    *,
+    top: int = 20,
+    only: object = None,
+    names: NamesGiven | None = None,
+    data: object = None,
+    progress: Watcher | None = None,
+) -> Explanation:
     """The largest weights of each class.
 
     Parameters
@@ -271,7 +324,7 @@ def explain(
     return {"classes": told, "warnings": known.warnings(entry["feature"] for entry in listed)}
 
 
-def _wanted(model: Any, only: Any) -> list[tuple[int, float, Any]]:
+def _wanted(model: Model, only: object) -> list[tuple[int, float, object]]:
     """Row of the weights, sign and label of each class to be explained."""
     if model.regression:
         return [(0, 1.0, None)]
@@ -289,17 +342,18 @@ def _wanted(model: Any, only: Any) -> list[tuple[int, float, Any]]:
 
 
 def _of_class(
-    model: Any, k: int, sign: float, label: Any, top: int, names: Names, variances: np.ndarray | None
-) -> dict[str, Any]:
+    model: Model, k: int, sign: float, label: object, top: int, names: Names, variances: np.ndarray | None
+) -> ClassWeights:
     weights = sign * np.asarray(model.coef_[[k]].toarray()[0] if model.sparse else model.coef_[k], np.float64)
     weights = weights * names.signs(np.arange(weights.size))
-    listed: dict[str, list[dict[str, Any]]] = {}
+    listed: dict[str, list[Entry]] = {}
     for name, turned in (("for", weights), ("against", -weights)):
         skipped = model.binary and name == "against"
         features = [] if skipped else largest(turned, top)
         listed[name] = [_entry(f, weights[f], names, None if variances is None else variances[k, f]) for f in features]
     bias = sign * float(model.intercept_[k])
-    return {"class": label, "bias": bias, "nonzero": int(np.count_nonzero(weights)), **listed}
+    return {"class": label, "bias": bias, "nonzero": int(np.count_nonzero(weights)),
+            "for": listed["for"], "against": listed["against"]}  # fmt: skip
 
 
 def largest(values: np.ndarray, top: int) -> list[int]:
@@ -312,12 +366,18 @@ def largest(values: np.ndarray, top: int) -> list[int]:
     return order
 
 
-def _entry(feature: int, weight: float, names: Names, variance: float | None) -> dict[str, Any]:
-    entry = {"feature": int(feature), "name": names.text(feature), "weight": float(weight)}
+def _entry(feature: int, weight: float, names: Names, variance: float | None) -> Entry:
+    entry: Entry = {"feature": int(feature), "name": names.text(feature), "weight": float(weight)}
     return entry if variance is None else {**entry, "standard_error": float(np.sqrt(variance))}
 
 
-def _count(model: Any, data: Any, told: list[dict[str, Any]], listed: list[dict[str, Any]], progress: Any) -> None:
+def _count(
+    model: Model,
+    data: object,
+    told: Sequence[ClassWeights],
+    listed: Sequence[Entry],
+    progress: Watcher | None,
+) -> None:
     """Write into the entries how many rows have their features, all and of their class; one read."""
     from bigclf.data.dataset import as_trained
 
@@ -343,7 +403,7 @@ def _count(model: Any, data: Any, told: list[dict[str, Any]], listed: list[dict[
                 entry["rows_in_class"] = 0 if row is None else int(counts[row, c])
 
 
-def add_counts(block: Any, codes: np.ndarray, features: np.ndarray, counts: np.ndarray) -> None:
+def add_counts(block: Block, codes: np.ndarray, features: np.ndarray, counts: np.ndarray) -> None:
     """counts[code, c] += rows of the block that have features[c] (ascending); ``codes`` int64 [m]."""
     first, last = int(block.indptr[0]), int(block.indptr[-1])
     indices = block.indices[first:last].astype(np.int64)
@@ -356,7 +416,9 @@ def add_counts(block: Any, codes: np.ndarray, features: np.ndarray, counts: np.n
 # A row
 
 
-def explain_row(model: Any, row: Any, *, top: int = 20, only: Any = None, names: Any = None) -> dict[str, Any]:
+def explain_row(
+    model: Model, row: object, *, top: int = 20, only: object = None, names: NamesGiven | None = None
+) -> RowExplanation:
     """What each entry of a row adds to its score.
 
     Parameters
@@ -400,7 +462,7 @@ def explain_row(model: Any, row: Any, *, top: int = 20, only: Any = None, names:
     }  # fmt: skip
 
 
-def entries_of(row: Any) -> tuple[np.ndarray, np.ndarray]:
+def entries_of(row: object) -> tuple[np.ndarray, np.ndarray]:
     """Features int64 [m] and values float64 [m] of a row as ``explain_row`` and ``Scorer`` take it."""
     if isinstance(row, Mapping):
         return np.fromiter(row.keys(), np.int64, len(row)), np.fromiter(row.values(), np.float64, len(row))
@@ -410,10 +472,10 @@ def entries_of(row: Any) -> tuple[np.ndarray, np.ndarray]:
             raise ValueError(f"features {list(features.shape)} and values {list(values.shape)} do not go together")
         return features, values
     if hasattr(row, "tocsr"):
-        row = row.tocsr()
-        if row.shape[0] != 1:
-            raise ValueError(f"one row at a time, not {row.shape[0]}")
-        return row.indices.astype(np.int64), row.data.astype(np.float64)
+        matrix = row.tocsr()
+        if matrix.shape[0] != 1:
+            raise ValueError(f"one row at a time, not {matrix.shape[0]}")
+        return matrix.indices.astype(np.int64), matrix.data.astype(np.float64)
     dense = np.asarray(row, np.float64)
     if dense.ndim == 2 and dense.shape[0] == 1:
         dense = dense[0]
@@ -423,7 +485,9 @@ def entries_of(row: Any) -> tuple[np.ndarray, np.ndarray]:
     return features, dense[features]
 
 
-def stored_row(data: Any, number: int, columns: Mapping[str, Any] | None = None) -> tuple[np.ndarray, np.ndarray, Any]:
+def stored_row(
+    data: object, number: int, columns: Mapping[str, object] | None = None
+) -> tuple[np.ndarray, np.ndarray, object]:
     """Features, values and label (None: there is none) of row ``number`` of shards, counted from 0 in their order;
     ``columns`` : what the model remembers of the names of columns.
 
@@ -447,7 +511,7 @@ def stored_row(data: Any, number: int, columns: Mapping[str, Any] | None = None)
     return *_entries(block, i), label.item() if hasattr(label, "item") else label
 
 
-def raw_row(model: Any, data: Any, number: int) -> tuple[np.ndarray, np.ndarray, None]:
+def raw_row(model: Model, data: object, number: int) -> tuple[np.ndarray, np.ndarray, None]:
     """The same of row ``number`` of raw files, as the model makes features of it."""
     first = 0
     for _, block in model.raw_blocks(data):
@@ -457,7 +521,7 @@ def raw_row(model: Any, data: Any, number: int) -> tuple[np.ndarray, np.ndarray,
     raise ValueError(f"there are rows 0 to {first - 1:,}, no row {number:,}")
 
 
-def _entries(block: Any, i: int) -> tuple[np.ndarray, np.ndarray]:
+def _entries(block: Block, i: int) -> tuple[np.ndarray, np.ndarray]:
     """Features int64 and values float64 of a block's row."""
     from bigclf.block import explicit_values
 

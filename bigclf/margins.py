@@ -16,12 +16,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bigclf.data.arrays import csr_arrays, label_array
 from bigclf.errors import DataError
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 MOST_STEPS = 500
 ONLINE_EPSILON = 1e-9
@@ -51,7 +54,7 @@ class Margin:
     gap: float
     rows: np.ndarray
     text: str = ""
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, float] = field(default_factory=dict)
     soft: Margin | None = None
 
     @property
@@ -61,13 +64,13 @@ class Margin:
     def __str__(self) -> str:
         return self.text
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: object) -> np.ndarray:
         """w.x + b of every row, float64 [row]."""
         scores: np.ndarray = _matrix(X) @ self.weights + self.bias
         return scores
 
 
-def infinity_norm_margin(X: Any, y: Any, *, signs: str = "both", bias: str | None = "free") -> Margin:
+def infinity_norm_margin(X: object, y: object, *, signs: str = "both", bias: str | None = "free") -> Margin:
     """The largest infinity-norm margin, by a linear programme (HiGHS through scipy).
 
     Parameters
@@ -108,7 +111,7 @@ def _soften(found: Margin, problem: _Problem) -> None:
         nu = min(2 * nu, most)
 
 
-def soft_margin(X: Any, y: Any, *, nu: float = 0.1, signs: str = "both", bias: str | None = "free") -> Margin:
+def soft_margin(X: object, y: object, *, nu: float = 0.1, signs: str = "both", bias: str | None = "free") -> Margin:
     """The largest soft margin: of all rows but a share of at most ``nu``, whose lacks count in the mean.
 
         max_{p, b, rho, xi >= 0} rho - sum_i xi_i / (nu l)   such that   y_i (p.x_i + b) >= rho - xi_i
@@ -134,7 +137,7 @@ def soft_margin(X: Any, y: Any, *, nu: float = 0.1, signs: str = "both", bias: s
 
 
 def entropy_margin(
-    X: Any, y: Any, *, eta: float, nu: float | None = None, signs: str = "both", bias: str | None = "free",
+    X: object, y: object, *, eta: float, nu: float | None = None, signs: str = "both", bias: str | None = "free",
     tol: float = 1e-8,
 ) -> Margin:  # fmt: skip
     """max gamma + eta H(p), MEMMA's problem over all rows at once, with a certificate; with ``nu`` of the soft margin.
@@ -223,7 +226,7 @@ class _Problem:
     """rows : y_i x_i [row, feature] (with the constant feature last, where there is one); labels : -1 or +1; mirror :
     weights of either sign; free : there is a b; constant : the last feature is the constant one."""
 
-    rows: Any
+    rows: scipy.sparse.csr_array
     labels: np.ndarray
     mirror: bool
     free: bool
@@ -242,7 +245,7 @@ class _Problem:
         return [(np.flatnonzero(self.labels == sign), 0.5) for sign in (1, -1)]
 
 
-def _matrix(X: Any) -> Any:
+def _matrix(X: object) -> scipy.sparse.csr_array:
     import scipy.sparse
 
     indptr, indices, values, n_features = csr_arrays(X)
@@ -253,7 +256,7 @@ def _matrix(X: Any) -> Any:
     return scipy.sparse.csr_array((values.astype(np.float64), indices, indptr), shape=(indptr.size - 1, n_features))
 
 
-def _signed(X: Any, labels: np.ndarray, bias: str | None) -> Any:
+def _signed(X: scipy.sparse.csr_array, labels: np.ndarray, bias: str | None) -> scipy.sparse.csr_array:
     """y_i x_i, with y_i where there is a constant feature."""
     import scipy.sparse
 
@@ -261,7 +264,7 @@ def _signed(X: Any, labels: np.ndarray, bias: str | None) -> Any:
     return scipy.sparse.hstack([rows, labels[:, None]], format="csr") if bias == "feature" else rows.tocsr()
 
 
-def _problem(X: Any, y: Any, signs: str, bias: str | None) -> _Problem:
+def _problem(X: object, y: object, signs: str, bias: str | None) -> _Problem:
     if signs not in ("both", "nonnegative"):
         raise ValueError(f'signs must be "both" or "nonnegative", not {signs!r}')
     bias = None if bias == "none" else bias
@@ -312,7 +315,7 @@ def _answer(problem: _Problem, w: np.ndarray, cap: float, d: np.ndarray, bound: 
     _, margin, b = _worst(margins, problem, cap)
     weights, bias = (w[:-1], float(w[-1])) if problem.constant else (w, b)
     text = f"{name} {margin:.6g}, of any weights at most {bound:.6g}"
-    facts: dict[str, Any] = {}
+    facts: dict[str, float] = {}
     if name == "soft margin":
         level = margins + problem.labels * b
         order = np.sort(level)

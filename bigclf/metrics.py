@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -19,15 +19,37 @@ from bigclf.deltas import n_bytes
 from bigclf.errors import DataError, MemoryBudgetError
 from bigclf.explaining import giving_away
 from bigclf.model import PIECE_BYTES, Model, is_stored, require_same_columns, unseen_text
-from bigclf.progress import watcher
+from bigclf.progress import Watcher, watcher
 from bigclf.raw import BadRows, as_shards, labels_of_table, left_out
 from bigclf.units import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from bigclf.data.dataset import Dataset
+
 
 BYTES_PER_ROW = 12  # what the exact AUC may take
 BINS = 2**20
 RELIABILITY_BINS = 10
 UNITS = 2**30  # of a probability that is summed: whole numbers have no order of summing, to 8 billion rows in a bin
 MOST_CLASSES_CONFUSED = 1000  # a confusion of more classes is a table nobody reads and no memory holds
+
+
+class Bin(TypedDict):
+    """Rows by the probability of a label, from ``low`` to ``high``: how many, its mean, and how many have the label."""
+
+    low: float
+    high: float
+    rows: int
+    probability: float | None
+    share: float | None
+
+
+class LabelFigures(TypedDict):
+    label: object
+    rows: int
+    precision: float
+    recall: float
+    f1: float
 
 
 class Figures:
@@ -81,14 +103,14 @@ class Evaluation(Figures):
     correct: int
     accuracy: float
     classes: list[Any]
-    f1: list[dict[str, Any]]
+    f1: list[LabelFigures]
     macro_f1: float
     confusion: list[list[int]] | None
     auc: float | None
     auc_bound: float
     log_loss: float | None
     calibration_error: float | None = None
-    reliability: list[dict[str, Any]] | None = None
+    reliability: list[Bin] | None = None
     missing: dict[str, str] = field(default_factory=dict)
     unknown: dict[Any, int] = field(default_factory=dict)
     unseen: int = 0
@@ -134,8 +156,8 @@ class RegressionEvaluation(Figures):
 
 
 def evaluate(
-    model: Model, data: Any, y: Any = None, *, memory: str | int = "1GB", bad: BadRows | None = None,
-    progress: Any = None,
+    model: Model, data: object, y: object = None, *, memory: str | int = "1GB", bad: BadRows | None = None,
+    progress: Watcher | None = None,
 ) -> Evaluation | RegressionEvaluation:  # fmt: skip
     """Measure ``model`` on labelled rows.
 
@@ -171,7 +193,9 @@ def evaluate(
     return found
 
 
-def _evaluate_shards(model: Model, data: Any, memory: int, progress: Any) -> Evaluation | RegressionEvaluation:
+def _evaluate_shards(
+    model: Model, data: object, memory: int, progress: Watcher | None
+) -> Evaluation | RegressionEvaluation:
     dataset = labelled_dataset(model, data)
     if dataset.n_rows == 0:
         raise DataError("there are no rows to measure the model on", file=dataset.files[0])
@@ -183,7 +207,7 @@ def _evaluate_shards(model: Model, data: Any, memory: int, progress: Any) -> Eva
     return concluded(model, dataset, part)
 
 
-def _evaluate_array(model: Model, X: Any, y: Any) -> Evaluation | RegressionEvaluation:
+def _evaluate_array(model: Model, X: object, y: object) -> Evaluation | RegressionEvaluation:
     if model.regression:
         return _evaluate_numbers(model, X, number_array(y))
     classes, codes, counts = np.unique(label_array(y), return_inverse=True, return_counts=True)
@@ -202,7 +226,7 @@ def _evaluate_array(model: Model, X: Any, y: Any) -> Evaluation | RegressionEval
     return _figures(model, classes, counts, part)
 
 
-def _evaluate_numbers(model: Model, X: Any, labels: np.ndarray) -> RegressionEvaluation:
+def _evaluate_numbers(model: Model, X: object, labels: np.ndarray) -> RegressionEvaluation:
     if labels.size == 0:
         raise DataError("there are no rows to measure the model on")
     scores = model.decision_function(X)
@@ -222,7 +246,7 @@ def _evaluate_numbers(model: Model, X: Any, labels: np.ndarray) -> RegressionEva
 #     concluded(model, dataset, total)                                        # what evaluate() returns, to the bit
 
 
-def exact_auc_fits(model: Model, dataset: Any, memory: int) -> bool:
+def exact_auc_fits(model: Model, dataset: Dataset, memory: int) -> bool:
     """Whether ``memory`` bytes hold scoring and every decision value; decided once for all parts of an evaluation.
 
     The 12 bytes a row are 8 of the total and room for parts on their way to it: parts of up to half of all rows.
@@ -242,7 +266,7 @@ def exact_auc_fits(model: Model, dataset: Any, memory: int) -> bool:
     return bool(need + BYTES_PER_ROW * dataset.n_rows <= memory)
 
 
-def scoring_bytes(model: Model, dataset: Any) -> int:
+def scoring_bytes(model: Model, dataset: Dataset) -> int:
     """Bytes that a process needs to score: the model, two chunks, and decision values of one."""
     rows, nnz = int(dataset.chunks.rows.max(initial=0)), int(dataset.chunks.nnz.max(initial=0))
     decoded_twice = 2 * (nnz * (dataset.index_width + 4) + rows * 40)  # this chunk and the one read ahead
@@ -254,7 +278,7 @@ def scoring_bytes(model: Model, dataset: Any) -> int:
 
 def partial_evaluation(
     model: Model,
-    dataset: Any,
+    dataset: Dataset,
     first_chunk: int,
     last_chunk: int,
     *,
@@ -294,7 +318,7 @@ def partial_evaluation(
     return part
 
 
-def _require_labels(model: Model, dataset: Any) -> None:
+def _require_labels(model: Model, dataset: Dataset) -> None:
     """Refuse a dataset without labels, and one whose labels are not of the model's kind."""
     if not model.regression:
         from bigclf.data.dataset import require_classes
@@ -376,7 +400,7 @@ class Reliability:
         n = int(self.rows.sum())
         return math.fsum(np.abs(self.right - self.units / UNITS).tolist()) / n if n else None
 
-    def bins(self) -> list[dict[str, Any]]:
+    def bins(self) -> list[Bin]:
         table = zip(self.rows.tolist(), self.right.tolist(), self.units.tolist(), strict=True)
         return [
             {
@@ -563,7 +587,7 @@ class PartialRegression:
 
 
 def concluded(
-    model: Model, dataset: Any, total: PartialEvaluation | PartialRegression
+    model: Model, dataset: Dataset, total: PartialEvaluation | PartialRegression
 ) -> Evaluation | RegressionEvaluation:
     """The figures of all parts merged; ``seconds`` is left at 0.
 
@@ -595,7 +619,7 @@ def trained_on_text(model: Model, share: float) -> str:
             + (f"; {held}" if held else ""))  # fmt: skip
 
 
-def seen_before_text(progressive: Mapping[str, Any]) -> str:
+def seen_before_text(progressive: Mapping[str, float]) -> str:
     """What is to be said of a progressive error on rows that were no news to the model; nothing where they were."""
     if not (share := progressive.get("seen")):
         return ""
@@ -603,7 +627,7 @@ def seen_before_text(progressive: Mapping[str, Any]) -> str:
     return f"the model it began with was trained on {rows}: no estimate for others"
 
 
-def share_trained_on(model: Model, dataset: Any) -> float:
+def share_trained_on(model: Model, dataset: Dataset) -> float:
     """About which share of the rows the model was trained on, by the marks of the files, of which the chunks tell the
     rows, or of the raw files behind them, of which nothing does; 0 where none is known to."""
     mine, its = model.facts.get("origin"), dataset.origin() if hasattr(dataset, "origin") else None
@@ -621,7 +645,7 @@ def share_trained_on(model: Model, dataset: Any) -> float:
     return share * (part[0] if part[1] else 1 - part[0]) if part and not of else share
 
 
-def held_out_text(held: Mapping[str, Any] | None) -> str:
+def held_out_text(held: Mapping[str, float] | None) -> str:
     """``on the 120 rows held out of its training: accuracy 73.33 %``; nothing where none were."""
     if not held:
         return ""
@@ -677,7 +701,7 @@ def _log_loss(part: PartialEvaluation) -> float | None:
     return None if part.losses is None or known == 0 else math.fsum(part.losses) / known
 
 
-def _f1(model: Model, part: PartialEvaluation) -> list[dict[str, Any]]:
+def _f1(model: Model, part: PartialEvaluation) -> list[LabelFigures]:
     """F1 = 2 right / (said + true), 0 where a class was neither said nor true (as scikit-learn has it)."""
     return [
         {
@@ -693,12 +717,12 @@ def _f1(model: Model, part: PartialEvaluation) -> list[dict[str, Any]]:
     ]
 
 
-def _unknown(model: Model, labels: np.ndarray, counts: np.ndarray) -> dict[Any, int]:
+def _unknown(model: Model, labels: np.ndarray, counts: np.ndarray) -> dict[object, int]:
     lost = class_positions(model, labels) < 0
     return dict(zip(labels[lost].tolist(), counts[lost].tolist(), strict=True))
 
 
-def _notes(model: Model, unknown: dict[Any, int], unseen: int) -> list[str]:
+def _notes(model: Model, unknown: dict[object, int], unseen: int) -> list[str]:
     notes = []
     if unknown:
         names = ", ".join(repr(label) for label in list(unknown)[:5]) + ", ..." * (len(unknown) > 5)
@@ -763,7 +787,7 @@ class Ranking:
             values[values.size - self._n_positive :] = self.positive
             self._values = values
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Without the room that was not used."""
         full = self._n_negative + self._n_positive == self._values.size
         return {**self.__dict__, "_values": self._values if full else np.concatenate([self.negative, self.positive])}
@@ -796,12 +820,12 @@ class BinnedRanking:
     def merge(self, other: BinnedRanking) -> None:
         self._counts += other._counts
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, np.ndarray]:
         """The bins that were used, mostly a small part of the 16 MB."""
         used = np.flatnonzero(self._counts.any(axis=0))
         return {"used": used.astype(np.uint32), "counts": self._counts[:, used]}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: Mapping[str, np.ndarray]) -> None:
         self._counts = np.zeros((2, BINS), np.int64)
         self._counts[:, state["used"]] = state["counts"]
 
@@ -828,27 +852,27 @@ def score_bins(scores: np.ndarray) -> np.ndarray:
 # Reading
 
 
-def labelled_dataset(model: Model, data: Any) -> Any:
+def labelled_dataset(model: Model, data: object) -> Dataset:
     """The dataset behind ``data`` with labels of the model's kind: numbers for one that predicts numbers."""
     dataset = open_dataset(data, columns=model.columns)
     require_same_columns(model, dataset)
     return dataset.with_real_labels() if model.regression else dataset
 
 
-def open_dataset(data: Any, need_labels: bool = True, columns: Mapping[str, Any] | None = None) -> Any:
+def open_dataset(data: object, need_labels: bool = True, columns: Mapping[str, object] | None = None) -> Dataset:
     """The dataset behind ``data``; ``columns`` : what a model remembers of the names of columns."""
     from bigclf.data.dataset import as_trained
 
     return as_trained(data, columns or {}, need_labels)
 
 
-def row_groups(dataset: Any, first: int = 0, last: int | None = None) -> dict[tuple[int, int], int]:
+def row_groups(dataset: Dataset, first: int = 0, last: int | None = None) -> dict[tuple[int, int], int]:
     """(file, row group) of everything in the chunks first:last, in file order, with the number of these chunks."""
     file, row_group = dataset.chunks.file[first:last].tolist(), dataset.chunks.row_group[first:last].tolist()
     return Counter(zip(file, row_group, strict=True))
 
 
-def decoded(dataset: Any, places: list[tuple[int, int]]) -> Iterator[tuple[int, Block]]:
+def decoded(dataset: Dataset, places: list[tuple[int, int]]) -> Iterator[tuple[int, Block]]:
     """The chunks of the row groups ``places``, each with its number and as a checked block, the next one read while
     this one is used."""
     wanted = dict.fromkeys(places)

@@ -15,10 +15,11 @@ import os
 import re
 import struct
 import warnings
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from bigclf.block import Block, alike, as_unsigned, rows_of, writable
 from bigclf.calibration import METHODS as CALIBRATIONS
@@ -49,6 +50,16 @@ from bigclf.losses import REGRESSION
 from bigclf.methods import METHODS, Method, Param, voted_perceptron
 from bigclf.version import __version__
 
+if TYPE_CHECKING:
+    import scipy.sparse
+    from sklearn.base import BaseEstimator
+
+    from bigclf.data.dataset import Dataset
+    from bigclf.explaining import Explanation, NamesGiven, RowExplanation
+    from bigclf.exports import Export
+    from bigclf.scorer import Scorer
+
+
 FORMAT, VERSION = "bigclf-model", 5
 # 2 where numbers are predicted, 3 for sparse weights, 4 for raw columns, 5 where it was calibrated, else 1
 PIECE_BYTES = 32_000_000  # of decision values that are made at a time where classes alone are wanted
@@ -57,6 +68,33 @@ PROBABILITY_LOSSES = ("logistic",)
 _DTYPES: dict[str, np.dtype] = {"F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8"),
                                 "I32": np.dtype("<i4"), "U8": np.dtype("u1"), "U16": np.dtype("<u2"),
                                 "U32": np.dtype("<u4")}  # fmt: skip
+
+
+class StoredClasses(TypedDict):
+    type: str
+    values: list[bool] | list[int] | list[float] | list[str]
+
+
+class StoredCalibration(TypedDict):
+    method: str
+    facts: dict[str, int]
+
+
+class Header(TypedDict):
+    """The JSON text in a model's file."""
+
+    format: str
+    version: int
+    classes: StoredClasses | None
+    features: dict[str, object]
+    method: dict[str, object]
+    certificate: dict[str, float] | None
+    facts: dict[str, object]
+    checksums: dict[str, str]
+    columns: NotRequired[dict[str, object]]
+    calibration: NotRequired[StoredCalibration]
+
+
 STATE = "state."  # what the names of a state's tensors begin with
 COLUMNS = "columns."  # ... and of those with what was learned of raw columns
 CALIBRATION = "calibration."
@@ -115,23 +153,26 @@ class Model:
 
     def __init__(
         self,
-        weights: np.ndarray,
+        weights: np.ndarray | scipy.sparse.spmatrix,
         bias: np.ndarray,
         classes: np.ndarray | None,
-        features: dict[str, Any] | None = None,
-        method: dict[str, Any] | None = None,
-        certificate: dict[str, Any] | None = None,
-        facts: dict[str, Any] | None = None,
+        features: dict[str, object] | None = None,
+        method: Mapping[str, object] | None = None,
+        certificate: dict[str, float] | None = None,
+        facts: Mapping[str, object] | None = None,
         state: dict[str, np.ndarray] | None = None,
         learned: Mapping[str, np.ndarray] | None = None,
-        columns: Mapping[str, Any] | None = None,
+        columns: Mapping[str, object] | None = None,
     ) -> None:
-        self.coef_ = _floats(weights)
+        self.coef_: Any = _floats(weights)
         self.intercept_ = np.asarray(bias, np.float64)
         self.classes_: Any = None if classes is None else _class_array(classes)
-        self.features = features or {"kind": "given", "version": 1}
-        self.method, self.certificate, self.facts = dict(method or {}), certificate, dict(facts or {})
-        self.state, self.learned, self.columns = dict(state or {}), dict(learned or {}), dict(columns or {})
+        self.features: dict[str, Any] = features or {"kind": "given", "version": 1}
+        self.method: dict[str, Any] = dict(method or {})
+        self.certificate: dict[str, Any] | None = certificate
+        self.facts: dict[str, Any] = dict(facts or {})
+        self.state, self.learned = dict(state or {}), dict(learned or {})
+        self.columns: dict[str, Any] = dict(columns or {})
         self.calibration: Calibration | None = None
         self.result_: Any = None
         self._check()
@@ -200,7 +241,7 @@ class Model:
             raise ValueError(f"raw columns cannot be predicted: this model {what}; convert the rows to shards")
         return Finisher(parse(self.features), checked(self.learned, self.features, ""))
 
-    def reading(self, options: Mapping[str, Any]) -> Model:
+    def reading(self, options: Mapping[str, object]) -> Model:
         """The same model for raw files that are read in another way: options of the reader of a spec, such as
         ``header=False, names=[...]``. Of a model of sparse rows ``format``: what its text is ("svmlight", "vw" or a
         reader of your own), where the files' names do not tell.
@@ -223,7 +264,7 @@ class Model:
         found.features = {**self.features, "reader": how}
         return found
 
-    def is_raw(self, data: Any) -> bool:
+    def is_raw(self, data: object) -> bool:
         """Whether ``data`` is rows of raw columns (a table, or files that are no shards) for a model of such."""
         if not is_columns(self.features) or isinstance(data, np.ndarray):
             return False
@@ -233,7 +274,7 @@ class Model:
             return not hasattr(data, "decode") and are_raw(data)
         return is_table(data)
 
-    def raw_blocks(self, data: Any, unseen: str | None = None) -> Iterator[tuple[str, Block]]:
+    def raw_blocks(self, data: object, unseen: str | None = None) -> Iterator[tuple[str, Block]]:
         """(file, rows) of ``data``, raw files or one table, as features; labels NaN. ``unseen`` : what is done about
         categories that are not known, "error" or (None) "ignore"."""
         from bigclf.data.convert.raw_rows import blocks_of, table_block
@@ -243,7 +284,7 @@ class Model:
         else:
             yield "", table_block(self.finisher, data, unseen=unseen or "ignore")
 
-    def _require_names(self, X: Any, unseen: str | None) -> None:
+    def _require_names(self, X: object, unseen: str | None) -> None:
         """ValueError where X is a frame whose columns have other names, or another order, than those trained on."""
         from bigclf.data.arrays import column_names, listed_names, require_same_names
 
@@ -255,14 +296,14 @@ class Model:
             return
         require_same_names(mine, its[: len(mine)] if unseen == "ignore" else its)
 
-    def _score_raw(self, data: Any, unseen: str | None) -> np.ndarray:
+    def _score_raw(self, data: object, unseen: str | None) -> np.ndarray:
         nothing = np.empty((0, self.intercept_.size))
         blocks = self.raw_blocks(data, unseen)
         return np.concatenate([nothing, *(self.score_block(block)[0] for _, block in blocks)])
 
     # Predicting
 
-    def decision_function(self, X: Any, *, unseen: str | None = None) -> np.ndarray:
+    def decision_function(self, X: object, *, unseen: str | None = None) -> np.ndarray:
         """w . x + b for every row.
 
         Parameters
@@ -285,7 +326,7 @@ class Model:
         """
         return self._decision(X, unseen)
 
-    def _decision(self, X: Any, unseen: str | None) -> np.ndarray:
+    def _decision(self, X: object, unseen: str | None) -> np.ndarray:
         """The same for methods that people call: a warning names the line that called them."""
         self._require_names(X, unseen)
         if self.is_raw(X):
@@ -302,7 +343,7 @@ class Model:
         """Decision values ``scores`` [m, K] as they are given to people: [m] where K is 1."""
         return scores[:, 0] if self.intercept_.size == 1 else scores
 
-    def predict(self, X: Any, *, unseen: str | None = None) -> np.ndarray:
+    def predict(self, X: object, *, unseen: str | None = None) -> np.ndarray:
         """The class of every row, [n] in the type of the training labels (``X``, ``unseen``: ``decision_function``).
 
         Of a regression it is the number, float64 [n].
@@ -316,10 +357,10 @@ class Model:
             return np.asarray(self.classes_[np.concatenate([np.empty(0, np.intp), *codes])])
         if is_stored(X):
             return self._said_of_shards(X, unseen or "ignore")
-        X = _matrix(X)
+        found = _matrix(X)
         step = max(1, PIECE_BYTES // (8 * self.intercept_.size))
-        starts = range(0, max(1, X.shape[0]), step)
-        return np.concatenate([self.said(self.decision_function(X[a : a + step], unseen=unseen)) for a in starts])
+        starts = range(0, max(1, found.shape[0]), step)
+        return np.concatenate([self.said(self.decision_function(found[a : a + step], unseen=unseen)) for a in starts])
 
     def said(self, scores: np.ndarray) -> np.ndarray:
         """Classes or numbers [n] for decision values ``scores`` [n] or [n, K]."""
@@ -327,7 +368,7 @@ class Model:
         return labels
 
     @property
-    def predict_proba(self) -> Any:
+    def predict_proba(self) -> Callable[..., np.ndarray]:
         """Probabilities float64 [n, classes]; only of a model that was calibrated (``bigclf.calibrate``), or trained
         with a loss that models them. Of more than two classes they are the softmax where all were learned at once, else
         those of one against the rest, made to sum to 1.
@@ -340,7 +381,7 @@ class Model:
             raise AttributeError(reason)
         return self._predict_proba
 
-    def _predict_proba(self, X: Any, *, unseen: str | None = None) -> np.ndarray:
+    def _predict_proba(self, X: object, *, unseen: str | None = None) -> np.ndarray:
         return self.probabilities(self._decision(X, unseen))
 
     def no_probabilities(self) -> str | None:
@@ -444,7 +485,7 @@ class Model:
         weights: np.ndarray = self.coef_.toarray() if self.sparse else self.coef_
         return weights
 
-    def _said_of_shards(self, data: Any, unseen: str) -> np.ndarray:
+    def _said_of_shards(self, data: object, unseen: str) -> np.ndarray:
         from bigclf.data.dataset import as_trained
 
         rows = as_trained(data, self.columns, need_labels=False)
@@ -459,7 +500,7 @@ class Model:
             warnings.warn(unseen_text(skipped, self.n_features), stacklevel=3)
         return np.asarray(self.classes_[codes])
 
-    def _score_shards(self, data: Any, unseen: str) -> tuple[np.ndarray, int]:
+    def _score_shards(self, data: object, unseen: str) -> tuple[np.ndarray, int]:
         from bigclf.data.dataset import as_trained
 
         rows = as_trained(data, self.columns, need_labels=False)
@@ -473,27 +514,28 @@ class Model:
                 raise ValueError(unseen_text(skipped, self.n_features) + "; and unseen='error'")
         return scores, skipped
 
-    def _score_array(self, X: Any, unseen: str) -> tuple[np.ndarray, int]:
+    def _score_array(self, X: object, unseen: str) -> tuple[np.ndarray, int]:
         import scipy.sparse
 
-        X = _matrix(X)
-        sparse, skipped, d = scipy.sparse.issparse(X), 0, X.shape[1]
+        rows = _matrix(X)
+        sparse, skipped, d = scipy.sparse.issparse(rows), 0, rows.shape[1]
         if (not sparse and d < self.n_features) or (d != self.n_features and unseen == "error"):
             raise ValueError(f"X has {d} features, but the model is expecting {self.n_features} features as input")
-        if not np.isfinite(X.data if sparse else X).all():
+        if not np.isfinite(rows.data if sparse else rows).all():
             raise ValueError("Input X contains NaN or infinity; the model needs finite numbers")
         if d > self.n_features:
-            skipped = int(X.indptr[-1] - np.count_nonzero(X.indices < self.n_features)) if sparse else 0
-            X = X[:, : self.n_features]
+            if not isinstance(rows, np.ndarray):
+                skipped = int(rows.indptr[-1] - np.count_nonzero(rows.indices < self.n_features))
+            rows = rows[:, : self.n_features]
         if self.voted:
-            return self._vote(_block_of(X)), skipped
+            return self._vote(_block_of(rows)), skipped
         if self.sparse:
-            scores = np.empty((X.shape[0], self.intercept_.size))
-            self._score(_block_of(X, np.float64), scores)
+            scores = np.empty((rows.shape[0], self.intercept_.size))
+            self._score(_block_of(rows, np.float64), scores)
             return scores, skipped
-        if X.dtype == self.coef_.dtype == np.float32:
-            X = X.astype(np.float64)  # two float32 would be summed as such; of shards they are not
-        scores = X @ self.coef_[:, : X.shape[1]].T
+        if rows.dtype == self.coef_.dtype == np.float32:
+            rows = rows.astype(np.float64)  # two float32 would be summed as such; of shards they are not
+        scores = rows @ self.coef_[:, : rows.shape[1]].T
         return np.asarray(scores, np.float64) + self.intercept_, skipped
 
     def digest(self) -> str:
@@ -517,30 +559,32 @@ class Model:
 
     # What others make of it
 
-    def scorer(self, unseen: str = "error") -> Any:
+    def scorer(self, unseen: str = "error") -> Scorer:
         """A ``Scorer`` of single rows (``bigclf/scorer.py``): ``scorer(row)`` is the decision value, ``predict(row)``
         the class, in microseconds; ``unseen`` as in ``decision_function``."""
         from bigclf.scorer import Scorer
 
         return Scorer(self, unseen)
 
-    def explain(self, data: Any = None, *, top: int = 20, only: Any = None, names: Any = None) -> dict[str, Any]:
+    def explain(
+        self, data: object = None, *, top: int = 20, only: object = None, names: NamesGiven | None = None
+    ) -> Explanation:
         """The ``top`` largest weights of each class (or of the class ``only``), with ``names``, counts of the rows of
         labelled shards ``data`` and standard errors where there are any (``bigclf.explaining.explain``)."""
         from bigclf.explaining import explain
 
         return explain(self, data=data, top=top, only=only, names=names)
 
-    def explain_row(self, row: Any, *, top: int = 20, only: Any = None, names: Any = None) -> dict[str, Any]:
+    def explain_row(
+        self, row: object, *, top: int = 20, only: object = None, names: NamesGiven | None = None
+    ) -> RowExplanation:
         """What each entry of ``row`` adds to its score: the ``top`` largest, for the class ``only`` or the one that is
         predicted, with ``names`` of features (``bigclf.explaining.explain_row``)."""
         from bigclf.explaining import explain_row
 
         return explain_row(self, row, top=top, only=only, names=names)
 
-    def export(
-        self, path: str | os.PathLike[str], to: str, *, overwrite: bool = False, **options: Any
-    ) -> dict[str, Any]:
+    def export(self, path: str | os.PathLike[str], to: str, *, overwrite: bool = False, **options: object) -> Export:
         """Write the model in a format of others.
 
         Parameters
@@ -565,7 +609,7 @@ class Model:
 
         return export(self, os.fspath(path), to, overwrite=overwrite, **options)
 
-    def to_sklearn(self) -> Any:
+    def to_sklearn(self) -> BaseEstimator:
         """A fitted scikit-learn estimator with these weights: ``LinearSVC``, ``LogisticRegression`` (one a class where
         each was learned against the rest) or ``LinearSVR``. RunError for a voted perceptron."""
         from bigclf.exports import require_linear, scikit_learn
@@ -691,7 +735,7 @@ def _require_file(name: str) -> None:
         raise ModelFormatError(f"{name}: a directory; a model is one file")
 
 
-def _add_state(digest: Any, state: dict[str, np.ndarray]) -> None:
+def _add_state(digest: hashlib.blake2b, state: dict[str, np.ndarray]) -> None:
     for name, array in sorted(state.items()):
         digest.update(f"{name}{array.dtype.str}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)
@@ -700,7 +744,7 @@ def _add_state(digest: Any, state: dict[str, np.ndarray]) -> None:
 load = Model.load
 
 
-def is_stored(X: Any) -> bool:
+def is_stored(X: object) -> bool:
     """True for what names shards: a path, a list of paths or a Dataset."""
     if isinstance(X, (str, os.PathLike)):
         return True
@@ -709,7 +753,7 @@ def is_stored(X: Any) -> bool:
     return hasattr(X, "decode") and hasattr(X, "fingerprints")
 
 
-def require_same_columns(model: Model, dataset: Any) -> None:
+def require_same_columns(model: Model, dataset: Dataset) -> None:
     """Refuse shards whose raw columns were made features by other means, frequencies or dictionaries than the model's.
 
     Raises
@@ -744,7 +788,7 @@ def _known(block: Block, n_features: int) -> tuple[Block, int]:
     return block._replace(indptr=indptr, indices=indices[keep], values=values), int(keep.size - indptr[-1])
 
 
-def _block_of(X: Any, dtype: Any = np.float32) -> Block:
+def _block_of(X: np.ndarray | scipy.sparse.spmatrix, dtype: DTypeLike = np.float32) -> Block:
     """The rows of a numpy array or scipy matrix, of which nothing but the features is known."""
     import scipy.sparse
 
@@ -757,13 +801,13 @@ def _block_of(X: Any, dtype: Any = np.float32) -> Block:
     return Block(rows.indptr.astype(np.int64), as_unsigned(rows.indices), values, nothing, nothing, nothing, ids)
 
 
-def _matrix(X: Any) -> Any:
+def _matrix(X: object) -> np.ndarray | scipy.sparse.csr_matrix:
     """A numpy array or a scipy CSR matrix of numbers, [n, d]."""
     import scipy.sparse
 
     from bigclf.data.arrays import sparse_of
 
-    if scipy.sparse.issparse(X):
+    if scipy.sparse.issparse(X) and hasattr(X, "tocsr"):
         return X.tocsr()
     if (found := sparse_of(X)) is not None:
         return found
@@ -773,13 +817,13 @@ def _matrix(X: Any) -> Any:
     return X if X.dtype.kind in "fiub" else X.astype(np.float64)
 
 
-def all_finite(weights: Any, bias: np.ndarray) -> bool:
+def all_finite(weights: np.ndarray | scipy.sparse.spmatrix, bias: np.ndarray) -> bool:
     """Whether every weight [K, d] and bias [K] is a number."""
     rows = weights if isinstance(weights, np.ndarray) else [weights.data]
     return bool(np.isfinite(bias).all() and all(np.isfinite(row).all() for row in rows))
 
 
-def _columns(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, n_classes: int) -> Any:
+def _columns(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, n_classes: int) -> scipy.sparse.csc_matrix:
     """Sparse weights [K, d] from a file; ValueError where they are none."""
     import scipy.sparse
 
@@ -792,7 +836,7 @@ def _columns(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, n_classe
     return scipy.sparse.csc_matrix((data, indices, indptr), shape=(n_classes, indptr.size - 1), copy=False)
 
 
-def _floats(array: Any) -> Any:
+def _floats(array: ArrayLike | scipy.sparse.spmatrix) -> np.ndarray | scipy.sparse.csc_matrix:
     if hasattr(array, "tocsc"):
         return array.tocsc()
     array = np.asarray(array)
@@ -804,7 +848,7 @@ def _floats(array: Any) -> Any:
 _TYPE_NAME = re.compile(r"bool|object|<U\d{1,6}|u?int(8|16|32|64)|float(16|32|64)")
 
 
-def _class_array(classes: Any) -> np.ndarray:
+def _class_array(classes: ArrayLike) -> np.ndarray:
     classes = np.asarray(classes)
     if classes.dtype.kind == "T":  # numpy's variable-width strings
         classes = classes.astype(object)
@@ -819,11 +863,11 @@ def _type_name(classes: np.ndarray) -> str:
     return classes.dtype.str if classes.dtype.kind == "U" else classes.dtype.name
 
 
-def _as_stored(classes: np.ndarray) -> dict[str, Any]:
+def _as_stored(classes: np.ndarray) -> StoredClasses:
     return {"type": _type_name(classes), "values": classes.tolist()}
 
 
-def _stored_classes(stored: dict[str, Any]) -> np.ndarray:
+def _stored_classes(stored: StoredClasses) -> np.ndarray:
     check_fields(stored, {"type": text(), "values": Field(lambda value: isinstance(value, list), "a list")}, "classes")
     kind, values = stored["type"], stored["values"]
     check_relations([(_TYPE_NAME.fullmatch(kind) is not None, "classes.type", "that of ints, floats, bools or texts")])
@@ -834,7 +878,7 @@ def _stored_classes(stored: dict[str, Any]) -> np.ndarray:
     return np.array(values, dtype=kind)
 
 
-def _stored_columns(told: Any) -> dict[str, Any]:
+def _stored_columns(told: object) -> dict[str, object]:
     """Names of columns by role; ValueError where they are none."""
     roles = ("label", "weight", "features", "indices", "values")
     if not isinstance(told, dict) or not all(role in roles and _are_names(name) for role, name in told.items()):
@@ -842,7 +886,7 @@ def _stored_columns(told: Any) -> dict[str, Any]:
     return told
 
 
-def _are_names(told: Any) -> bool:
+def _are_names(told: object) -> bool:
     return isinstance(told, str) or (isinstance(told, list) and all(isinstance(name, str) for name in told))
 
 
@@ -904,7 +948,7 @@ def header_length(first: bytes, size: int) -> int:
     return 8 + int(min(length, _MAX_HEADER, max(0, size - 8)))
 
 
-def _safetensors_header(data: bytes, size: int) -> dict[str, Any]:
+def _safetensors_header(data: bytes, size: int) -> dict[str, object]:
     _refuse_other_formats(data)
     length = struct.unpack("<Q", data[:8])[0] if len(data) >= 8 else None
     if length is None or length > min(size - 8, _MAX_HEADER):
@@ -942,17 +986,18 @@ def _is_text(start: bytes) -> bool:
         return False
 
 
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     table = dict(pairs)
     if len(table) != len(pairs):
         raise ModelFormatError("damaged header: a name appears twice")
     return table
 
 
-def _tensor_entries(header: dict[str, Any]) -> Iterator[tuple[str, int, int, np.dtype, tuple[int, ...]]]:
+def _tensor_entries(header: Mapping[str, object]) -> Iterator[tuple[str, int, int, np.dtype, tuple[int, ...]]]:
     for name, told in header.items():
         try:
-            dtype, shape, (first, last) = _DTYPES[told["dtype"]], tuple(told["shape"]), told["data_offsets"]
+            entry = told if isinstance(told, dict) else {}
+            dtype, shape, (first, last) = _DTYPES[entry["dtype"]], tuple(entry["shape"]), entry["data_offsets"]
         except (KeyError, TypeError, ValueError):
             raise ModelFormatError(f"damaged header: tensor {name!r} has no known type, shape and place") from None
         numbers = (*shape, first, last)
@@ -970,9 +1015,9 @@ def _product(shape: tuple[int, ...]) -> int:
     return size
 
 
-def _header(metadata: dict[str, str]) -> dict[str, Any]:
+def _header(metadata: dict[str, str]) -> Header:
     try:
-        header = json.loads(metadata["bigclf"])
+        header: Header = json.loads(metadata["bigclf"])
         known = header["format"] == FORMAT and "checksums" in header
     except (KeyError, TypeError, ValueError, RecursionError):
         known = False
@@ -1022,7 +1067,7 @@ FACTS = {
 }
 
 
-def _check_header(header: Mapping[str, Any]) -> None:
+def _check_header(header: Header) -> None:
     """Check the fields of a model's header; FieldError or SchemaError names the first that is wrong."""
     check_fields(header, HEADER)
     check_features(header["features"])
@@ -1031,7 +1076,7 @@ def _check_header(header: Mapping[str, Any]) -> None:
     check_fields(header["method"], METHOD, "method")
     check_fields(header["facts"], FACTS, "facts")
     if header["facts"].get("version") is not None:  # else made by hand, or by another program, in words of its own
-        _check_trained(header["method"], header["facts"]["version"])
+        _check_trained(header["method"], str(header["facts"]["version"]))
     loss = header["method"].get("loss", "")
     number_loss = loss in REGRESSION or (loss == "" and header["version"] > 1)
     check_relations(
@@ -1046,11 +1091,11 @@ def _check_header(header: Mapping[str, Any]) -> None:
         check_fields(header["calibration"], {"method": text(*CALIBRATIONS), "facts": TABLE}, "calibration")
 
 
-def _check_trained(told: Mapping[str, Any], version: str) -> None:
+def _check_trained(told: Mapping[str, object], version: str) -> None:
     """Check what a model that was trained by bigclf ``version`` says of its method against the table of methods."""
     try:
         check_fields(told, {"name": text(*METHODS)}, "method")
-        check_fields(told, _fields_of(METHODS[told["name"]]), "method")
+        check_fields(told, _fields_of(METHODS[str(told["name"])]), "method")
     except FieldError as error:
         if version == __version__:
             raise
@@ -1074,7 +1119,7 @@ def _checksum(tensor: np.ndarray) -> str:
     return hashlib.blake2b(np.ascontiguousarray(tensor).data, digest_size=16).hexdigest()
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """numpy scalars and arrays as JSON knows them: kernels that are not compiled return such."""
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()

@@ -8,7 +8,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from bigclf.block import Block
 from bigclf.data import files, shards
 from bigclf.data.convert.tables import state_of
 from bigclf.data.predictions import (
+    ArrowColumns,
     Columns,
     Totals,
     check_csv,
@@ -31,8 +32,14 @@ from bigclf.data.predictions import (
 from bigclf.errors import DataError, RunError
 from bigclf.metrics import decoded, open_dataset, row_groups
 from bigclf.model import Model, require_same_columns, unknown_text, unseen_text
-from bigclf.progress import watcher
+from bigclf.progress import Plan, Watcher, watcher
 from bigclf.raw import Texts, in_order
+
+if TYPE_CHECKING:
+    from bigclf.data.convert.pieces import Source
+    from bigclf.data.convert.raw_rows import RawRows
+    from bigclf.data.dataset import Dataset
+
 
 MOST_SCORE_COLUMNS = 1000
 NOTE = ".named.json"  # behind the name of a file, until what it grew from is gone: what it is known by
@@ -41,7 +48,7 @@ LOCK = ".predicting"  # in the directory of the output, or behind the name of a 
 
 def predict(
     model: Model,
-    data: Any,
+    data: object,
     out: str,
     *,
     scores: bool = False,
@@ -49,8 +56,8 @@ def predict(
     unseen: str = "ignore",
     keep: Sequence[str] | None = None,
     overwrite: bool = False,
-    progress: Any = None,
-) -> dict[str, Any]:
+    progress: Watcher | None = None,
+) -> Predicted:
     """Write the predicted class (or number) of every row of ``data``; labels are not needed.
 
     Parameters
@@ -97,8 +104,8 @@ def predict(
 
 
 def _in_directory(
-    asked: Asked, data: Any, out: str, keep: Sequence[str] | None, overwrite: bool, progress: Any
-) -> tuple[dict[str, Any], list[str]]:
+    asked: Asked, data: object, out: str, keep: Sequence[str] | None, overwrite: bool, progress: Watcher | None
+) -> tuple[Predicted, list[str]]:
     """What ``predict`` returns, and what it is to warn of."""
     inputs = _inputs(asked, data, keep)
     targets = _target_paths([one.path for one in inputs], out)
@@ -109,8 +116,8 @@ def _in_directory(
 
 
 def _as_text(
-    asked: Asked, data: Any, out: str, keep: Sequence[str] | None, overwrite: bool, progress: Any
-) -> tuple[dict[str, Any], list[str]]:
+    asked: Asked, data: object, out: str, keep: Sequence[str] | None, overwrite: bool, progress: Watcher | None
+) -> tuple[Predicted, list[str]]:
     """The same as one file of CSV; what is interrupted goes on in a hidden directory beside it."""
     home, name = files.parent_directory(out), files.base_name(out)
     hidden = files.join(home, f".{name}.predictions")
@@ -134,8 +141,8 @@ def _as_text(
         columns = write_csv(targets, named, out, hidden, note)
         files.remove_tree(hidden)
     files.remove(note)  # nothing else is left then
-    told = {"out": out, "written": 1, "kept": 0, "columns": columns, "bytes": files.file_size(out)}
-    return {**result, **told}, warned
+    size = files.file_size(out)
+    return {**result, "out": out, "written": 1, "kept": 0, "columns": columns, "bytes": size}, warned
 
 
 def _refuse_existing(out: str, overwrite: bool) -> None:
@@ -149,7 +156,7 @@ def _check_as_text(inputs: Sequence[Input], out: str) -> None:
     """What one file of CSV cannot become, before the first row is predicted."""
     if files.absolute(out) in {files.absolute(one.path) for one in inputs}:
         raise RunError(f"{out}: is an input; write the predictions to another file")
-    first: Columns = {}
+    first: ArrowColumns = {}
     for number, one in enumerate(inputs):
         passing = one.passing()
         check_csv(passing, one.path)
@@ -165,15 +172,15 @@ def _free_name(name: str, taken: Sequence[str]) -> str:
     return next(one for one in names if one not in taken)
 
 
-def _inputs(asked: Asked, data: Any, keep: Sequence[str] | None) -> list[Input]:
+def _inputs(asked: Asked, data: object, keep: Sequence[str] | None) -> list[Input]:
     if isinstance(data, Texts):
         return [_text(asked, path, dataset, data.told, keep) for path, dataset in data.files]
     return (raw_inputs if asked.model.is_raw(data) else shard_inputs)(asked, data, keep)
 
 
 def _as_parquet(
-    asked: Asked, data: Any, inputs: list[Input], targets: list[str], overwrite: bool, progress: Any
-) -> tuple[dict[str, Any], list[str]]:
+    asked: Asked, data: object, inputs: list[Input], targets: list[str], overwrite: bool, progress: Watcher | None
+) -> tuple[Made, list[str]]:
     """The predictions of each input at its target: what came of it, and what is to be warned of."""
     started, model, unseen = time.perf_counter(), asked.model, asked.unseen
     todo = [k for k, path in enumerate(targets) if not _is_finished(path, inputs[k].mark, unseen, overwrite)]
@@ -203,6 +210,34 @@ def _as_parquet(
         "bytes": sum(files.file_size(path) for path in targets),
         "seconds": time.perf_counter() - started,
     }, warned
+
+
+class Options(TypedDict, total=False):
+    """What ``predict`` may be asked for beside rows and their place."""
+
+    scores: bool
+    proba: bool
+    unseen: str
+    keep: Sequence[str] | None
+    overwrite: bool
+
+
+class Made(TypedDict):
+    """What came of the inputs: ``predict`` says it, and where it is."""
+
+    rows: int
+    written: int
+    kept: int
+    rows_kept: int
+    columns: list[str]
+    probability: str | None
+    unseen: int
+    bytes: int
+    seconds: float
+
+
+class Predicted(Made):
+    out: str
 
 
 class Asked(NamedTuple):
@@ -246,7 +281,7 @@ class Asked(NamedTuple):
             columns.update(_per_class("probability", shares[:, 1] if model.binary else shares, model))
         return columns
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """What a file of predictions depends on beside the input."""
         return {"kind": "predictions", "version": 3, "model": self.model.digest(), "scores": self.scores,
                 "proba": self.proba}  # fmt: skip
@@ -271,11 +306,11 @@ class Input(NamedTuple):
     """
 
     path: str
-    mark: dict[str, Any]
+    mark: dict[str, object]
     work: int
     n_rows: int
     n_bytes: int
-    passing: Callable[[], Columns]
+    passing: Callable[[], ArrowColumns]
     rows_from: Callable[[Totals], Iterator[Columns | None]]
 
 
@@ -313,7 +348,7 @@ def _alone_at(out: str, lock: str) -> Iterator[None]:
         files.unlock(held)
 
 
-def _is_finished(path: str, mark: dict[str, Any], unseen: str, overwrite: bool) -> bool:
+def _is_finished(path: str, mark: Mapping[str, object], unseen: str, overwrite: bool) -> bool:
     if not files.exists(path):
         return False
     made, unknown = made_from(path)
@@ -324,7 +359,7 @@ def _is_finished(path: str, mark: dict[str, Any], unseen: str, overwrite: bool) 
     return False
 
 
-def _forecast(inputs: list[Input], rows_kept: int) -> dict[str, Any]:
+def _forecast(inputs: list[Input], rows_kept: int) -> Plan:
     """What is to be done, as ``progress`` takes it: rows, or bytes where rows are not known."""
     if all(one.n_rows for one in inputs):
         return {"n_rows": sum(one.n_rows for one in inputs) - rows_kept, "task": "rows"}
@@ -333,7 +368,7 @@ def _forecast(inputs: list[Input], rows_kept: int) -> dict[str, Any]:
 
 
 def _counted(
-    rows_from: Callable[[Totals], Iterator[Columns | None]], progress: Any
+    rows_from: Callable[[Totals], Iterator[Columns | None]], progress: Watcher | None
 ) -> Callable[[Totals], Iterator[Columns | None]]:
     """The same row groups, told of to whoever watches."""
     if progress is None:
@@ -366,7 +401,7 @@ def _columns_of(path: str) -> list[str]:
 # Shards
 
 
-def shard_inputs(asked: Asked, data: Any, keep: Sequence[str] | None) -> list[Input]:
+def shard_inputs(asked: Asked, data: object, keep: Sequence[str] | None) -> list[Input]:
     """The files of a dataset."""
     dataset = open_dataset(data, need_labels=False, columns=asked.model.columns)
     require_same_columns(asked.model, dataset)
@@ -375,7 +410,9 @@ def shard_inputs(asked: Asked, data: Any, keep: Sequence[str] | None) -> list[In
             for number in range(len(dataset.files))]  # fmt: skip
 
 
-def _shard(asked: Asked, dataset: Any, number: int, places: list[tuple[int, int]], keep: Sequence[str] | None) -> Input:
+def _shard(
+    asked: Asked, dataset: Dataset, number: int, places: list[tuple[int, int]], keep: Sequence[str] | None
+) -> Input:
     path, fingerprint = dataset.files[number], dataset.fingerprints[number]
     passing = _passing(asked, dataset, path, keep)
     told = {"name": files.base_name(path), "size": fingerprint.size, "footer": fingerprint.footer}
@@ -393,7 +430,7 @@ def _work(asked: Asked, rows: int, nnz: int) -> int:
     return (rows + nnz) * int(asked.model.intercept_.size)
 
 
-def _passing(asked: Asked, dataset: Any, path: str, keep: Sequence[str] | None) -> dict[str, str]:
+def _passing(asked: Asked, dataset: Dataset, path: str, keep: Sequence[str] | None) -> dict[str, str]:
     """Columns of an input file that pass through, and how they are called in the output."""
     others = other_columns(path, dataset.layout)
     if keep is not None and (missing := [name for name in keep if name not in others]):
@@ -404,7 +441,7 @@ def _passing(asked: Asked, dataset: Any, path: str, keep: Sequence[str] | None) 
 
 
 def _of_shard(
-    asked: Asked, dataset: Any, places: list[tuple[int, int]], passing: Mapping[str, str], totals: Totals
+    asked: Asked, dataset: Dataset, places: list[tuple[int, int]], passing: Mapping[str, str], totals: Totals
 ) -> Iterator[Columns | None]:
     """Predictions for the row groups ``places`` behind those that were done."""
     if asked.unseen == "error" and totals.get("unseen"):  # in parts of a call that was to ignore them
@@ -429,13 +466,13 @@ def _of_shard(
         yield {"row": np.arange(0), **asked.nothing()}
 
 
-def _passing_by(dataset: Any, places: list[tuple[int, int]], passing: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def _passing_by(dataset: Dataset, places: list[tuple[int, int]], passing: Mapping[str, str]) -> Iterator[Columns]:
     """The columns that pass through, of one chunk of the row groups after the other."""
     for file, row_group in places:
         yield from passed_in_parts(dataset.files[file], row_group, passing, dataset.rows_of_chunks(file, row_group))
 
 
-def _label_column(dataset: Any, block: Block) -> dict[str, np.ndarray]:
+def _label_column(dataset: Dataset, block: Block) -> dict[str, np.ndarray]:
     if dataset.real_labels:
         return {"label": block.labels}
     if dataset.classes.size == 0 or (block.n_rows and np.isnan(block.labels[0])):
@@ -451,7 +488,7 @@ def _count(totals: Totals, **more: int) -> None:
 # Sparse text
 
 
-def _text(asked: Asked, path: str, dataset: Any, told: dict[str, Any], keep: Sequence[str] | None) -> Input:
+def _text(asked: Asked, path: str, dataset: Dataset, told: Mapping[str, object], keep: Sequence[str] | None) -> Input:
     """A file whose rows are in ``dataset``, in their order."""
     if keep:
         raise DataError(f"there is no column {keep[0]!r} to keep; the file has none besides its rows", file=path)
@@ -468,7 +505,7 @@ def _text(asked: Asked, path: str, dataset: Any, told: dict[str, Any], keep: Seq
 # Raw files
 
 
-def raw_inputs(asked: Asked, data: Any, keep: Sequence[str] | None) -> list[Input]:
+def raw_inputs(asked: Asked, data: object, keep: Sequence[str] | None) -> list[Input]:
     """Raw files for a model of raw columns; a directory or an archive of documents is one."""
     from bigclf.data.convert.raw_rows import RawRows
 
@@ -476,7 +513,7 @@ def raw_inputs(asked: Asked, data: Any, keep: Sequence[str] | None) -> list[Inpu
     return [_raw(asked, raw, source) for source in raw.sources]
 
 
-def _raw(asked: Asked, raw: Any, source: Any) -> Input:
+def _raw(asked: Asked, raw: RawRows, source: Source) -> Input:
     path, part = raw.place(source)
     passing = _as_called(raw.kept[source.number], ["row", *asked.nothing()], path)
     told = {"name": files.base_name(path), "part": part, "state": json.dumps(state_of(path))}
@@ -496,7 +533,7 @@ PACKED = 4  # compressed text is likely so many times as long
 
 
 def _of_raw(
-    asked: Asked, raw: Any, source: Any, passing: Mapping[str, str], totals: Totals
+    asked: Asked, raw: RawRows, source: Source, passing: Mapping[str, str], totals: Totals
 ) -> Iterator[Columns | None]:
     """Predictions for the pieces of a raw file behind those that were done."""
     if asked.unseen == "error" and totals.get("unseen"):  # in parts of a call that was to ignore them

@@ -10,8 +10,14 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Protocol, Self, TypedDict
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.table import Table
+    from rich.text import Text
 
 from bigclf.errors import RunError
 from bigclf.units import format_bytes, format_count, format_seconds
@@ -25,7 +31,59 @@ BARS = 24, 12  # its columns, and those where there is little room
 WIDE = 80  # columns beside the title that are no little room
 SOON = "59.9 s left"  # as long as what may come to stand there
 FIRST = 0.1  # of a read: from fewer rows than these, learned from at once, no time is foretold
-_drawing: list[Any] = []  # the live displays of this process
+_drawing: list[Live] = []  # the live displays of this process
+
+
+class Record(TypedDict, total=False):
+    """What is shown of an epoch's record in the history, which may hold more."""
+
+    epoch: int
+    seconds: float
+    gap: float | None
+    estimated_gap: float | None
+    error: float | None
+    mean_loss: float | None
+    mixes: int
+
+
+class Event(TypedDict, total=False):
+    """What happened to a worker."""
+
+    worker: object
+    what: str
+
+
+class Status(TypedDict, total=False):
+    """How a cluster is: its workers, the groups (or parts) of this read, what went over the wire, and what happened."""
+
+    workers: int
+    groups: int
+    groups_done: int
+    parts: int
+    parts_done: int
+    bytes_moved: int
+    events: Sequence[Event]
+
+
+class Plan(TypedDict, total=False):
+    """What is to be read: ``TerminalProgress.start``."""
+
+    task: str
+    n_rows: int | None
+    bytes: int | None
+    epoch: int
+    epochs: int | None
+    status: Callable[[], Status]
+
+
+class Watcher(Protocol):
+    """Who is told of a read."""
+
+    def start(self, plan: Plan, /) -> None: ...
+
+    def advance(self, rows: int, n_bytes: int, /) -> None: ...
+
+    def stop(self) -> None: ...
 
 
 def gap_text(gap: float | None) -> str:
@@ -33,15 +91,15 @@ def gap_text(gap: float | None) -> str:
     return "" if gap is None else f"gap {gap:.1e}"
 
 
-def quality_text(record: dict[str, Any]) -> str:
+def quality_text(record: Record | Mapping[str, float | None]) -> str:
     """The one figure that says how good the model is at this epoch: its gap, else an estimate of it, else its error (of
     a regression its mean loss) before learning."""
     if record.get("gap") is not None:
         return gap_text(record["gap"])
     if record.get("estimated_gap") is not None:
         return f"gap about {record['estimated_gap']:.1e}"
-    if record.get("error") is not None:
-        return f"error {100 * record['error']:.2f} %"
+    if (error := record.get("error")) is not None:
+        return f"error {100 * error:.2f} %"
     if record.get("mean_loss") is not None:
         return f"loss {record['mean_loss']:.4g}"
     return ""
@@ -64,18 +122,18 @@ class Meter:
         self._clock = clock
         self.begin({})
 
-    def begin(self, plan: dict[str, Any]) -> None:
+    def begin(self, plan: Plan) -> None:
         self.task = str(plan.get("task", ""))
         self.total_rows, self.total_bytes = int(plan.get("n_rows") or 0), int(plan.get("bytes") or 0)
         self.total_epochs = int(plan.get("epochs") or 0)
         self.rows = self.n_bytes = self.read_rows = self.read_bytes = 0
         self.epochs = int(plan.get("epoch") or 1) - 1
         self._first: tuple[float, float] | None = None  # when the first rows of this read were done, and their share
-        self.reads: list[dict[str, Any]] = []
+        self.reads: list[Record] = []
         self.read_numbers: list[int] = []
-        self.events: list[tuple[int, dict[str, Any]]] = []
-        self.status: dict[str, Any] = {}
-        self._ask: Callable[[], dict[str, Any]] | None = plan.get("status")
+        self.events: list[tuple[int, Event]] = []
+        self.status: Status = {}
+        self._ask: Callable[[], Status] | None = plan.get("status")
         self._numbers = itertools.count()
         self.read_started = self._advanced = self._clock()
         self._last_read = 0.0  # seconds
@@ -104,7 +162,7 @@ class Meter:
         if self._first is None:
             self._first = self._advanced, self.fraction or 0.0
 
-    def end_epoch(self, record: dict[str, Any]) -> None:
+    def end_epoch(self, record: Record) -> None:
         self.epochs = int(record.get("epoch", self.epochs + 1))
         self.read_rows = self.read_bytes = 0
         self._first = None
@@ -183,7 +241,7 @@ def longest_pause() -> float:
     return seconds
 
 
-def watcher(progress: Any) -> Any:
+def watcher(progress: Watcher | bool | None) -> Watcher | None:
     """Who is told of a read: an object with ``start, advance, stop``, or nobody, for which None or False is said.
 
     Raises
@@ -192,20 +250,20 @@ def watcher(progress: Any) -> Any:
     """
     if progress is None or progress is False:
         return None
-    if hasattr(progress, "start") and hasattr(progress, "advance"):
+    if progress is not True and hasattr(progress, "start") and hasattr(progress, "advance"):
         return progress
     raise TypeError("progress must be an object with start, advance and stop, such as"
                     f" bigclf.progress.TerminalProgress(), or None, not {progress!r}")  # fmt: skip
 
 
-def console(stderr: bool = False, **options: Any) -> Any:
+def console(stderr: bool = False, width: int | None = None, file: IO[str] | None = None) -> Console:
     """A ``rich`` console to which texts are texts, whatever brackets and colons they hold."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, **options)
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, width=width, file=file)
 
 
-def console_in_use() -> Any:
+def console_in_use() -> Console | None:
     """The ``rich`` console on which a live line is drawn now, or None. What it prints comes to stand above the line,
     which anything else would break."""
     return _drawing[-1].console if _drawing else None
@@ -223,10 +281,11 @@ class TerminalProgress:
     console : a ``rich`` console; stderr by default.
     """
 
-    def __init__(self, title: str = "training", console: Any = None) -> None:
+    def __init__(self, title: str = "training", console: Console | None = None) -> None:
         self.title, self.meter = title, Meter()
-        self._console = self._used = console
-        self._live: Any = None
+        self._console = console
+        self._used: Console
+        self._live: Live | None = None
         self._lines: threading.Thread | None = None
         self._over = threading.Event()
 
@@ -236,7 +295,7 @@ class TerminalProgress:
     def __exit__(self, *error: object) -> None:
         self.stop()
 
-    def start(self, plan: dict[str, Any]) -> None:
+    def start(self, plan: Plan) -> None:
         """Begin to draw; ``plan`` may say ``n_rows`` or ``bytes`` (of a read), ``epoch`` and ``epochs`` (the numbers of
         the next and of the last one), and ``task``, a word for work that is no reading in epochs."""
         from rich.live import Live
@@ -260,7 +319,7 @@ class TerminalProgress:
         """``rows`` more rows and ``nbytes`` more bytes have been through the kernel."""
         self.meter.advance(rows, nbytes)
 
-    def epoch(self, record: dict[str, Any]) -> None:
+    def epoch(self, record: Record) -> None:
         """An epoch ended with this record of the history."""
         self.meter.end_epoch(record)
 
@@ -282,7 +341,7 @@ class TerminalProgress:
             self._used.print(f"{self.title}  {log_text(self.meter)}", markup=False, soft_wrap=True)
             pause *= 2
 
-    def _picture(self) -> Any:
+    def _picture(self) -> Group:
         from rich.console import Group
         from rich.text import Text
 
@@ -296,7 +355,7 @@ class TerminalProgress:
             return Group(*lines, self._line(), below)
         return Group(*lines, self._line())
 
-    def _line(self) -> Any:
+    def _line(self) -> Table:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
@@ -374,18 +433,18 @@ def cluster_text(meter: Meter) -> str:
     return _joined(parts)
 
 
-def event_text(event: dict[str, Any]) -> str:
+def event_text(event: Event) -> str:
     """``1 at tcp://127.0.0.1:40243: left``."""
     return f"{event.get('worker', '?')}: {event.get('what', '?')}"
 
 
-def event_line(event: dict[str, Any]) -> Any:
+def event_line(event: Event) -> Text:
     from rich.text import Text
 
     return Text(f"  {event_text(event)}", style="dim", no_wrap=True, overflow="ellipsis")
 
 
-def read_line(record: dict[str, Any]) -> Any:
+def read_line(record: Record) -> Text:
     """A finished epoch in a line: its number, what it reached, and when."""
     from rich.text import Text
 

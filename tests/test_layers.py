@@ -38,14 +38,18 @@ def part_of(path):
 
 @functools.cache
 def imports(path):
-    """(module, line, imported when the file is) for every import anywhere in the file."""
+    """(module, line, imported when the file is) for every import anywhere in the file that is ever made: what stands
+    under ``if TYPE_CHECKING`` names the types of what a function is given, and loads nothing."""
     return [*imported(path)]
 
 
 def imported(path):
     tree = ast.parse(path.read_text())
     top = {id(node) for node in tree.body}
+    for_types = of_types(tree)
     for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
         if isinstance(node, ast.Import):
             for name in node.names:
                 yield name.name, node.lineno, id(node) in top
@@ -56,6 +60,12 @@ def imported(path):
             if module == "bigclf":  # from bigclf import losses
                 for name in node.names:
                     yield f"bigclf.{name.name}", node.lineno, id(node) in top
+
+
+def of_types(tree):
+    """The ids of the nodes that are there for the checker of types alone."""
+    return {id(inner) for node in ast.walk(tree) if isinstance(node, ast.If)
+            and ast.unparse(node.test) == "TYPE_CHECKING" for inner in ast.walk(node)}  # fmt: skip
 
 
 def uses(path, module):
@@ -76,8 +86,7 @@ def test_no_import_circle_goes_through_a_function_either():
     below = {name: set() for name in modules}
     for name, path in modules.items():
         tree = ast.parse(path.read_text())
-        for_types = {id(inner) for node in ast.walk(tree) if isinstance(node, ast.If) for inner in ast.walk(node)
-                     if ast.unparse(node.test) == "TYPE_CHECKING"}  # fmt: skip
+        for_types = of_types(tree)
         for node in ast.walk(tree):
             if isinstance(node, ast.Import) and id(node) not in for_types:
                 below[name] |= {alias.name for alias in node.names} & modules.keys()

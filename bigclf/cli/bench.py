@@ -104,11 +104,12 @@ def chosen_jobs(text: str | None, targets: tuple[str, ...]) -> list[Any]:
 
     asked = split(text) or list(JOBS)
     require_known(asked, JOBS, "--jobs")
-    aims = terminal.pairs_option(targets, "--target")
-    require_known(list(aims), [name for name, job in JOBS.items() if job.target], "--target")
-    for name, value in aims.items():
+    told, aims = terminal.pairs_option(targets, "--target"), dict[str, float]()
+    require_known(list(told), [name for name, job in JOBS.items() if job.target], "--target")
+    for name, value in told.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
             raise click.BadParameter(f"{name} must be a number between 0 and 1, not {value!r}", param_hint="--target")
+        aims[name] = value
     return [JOBS[name]._replace(target=aims.get(name, JOBS[name].target)) for name in asked]
 
 

@@ -84,7 +84,7 @@ def measure(
     with TerminalProgress("evaluating") as progress, terminal.usage_errors():
         return evaluate(
             model, data, memory=memory, workers=terminal.workers_of(workers),
-            patience=terminal.pairs_option(patience, "--patience") or None, progress=progress, **bad,
+            patience=terminal.patience_of(patience), progress=progress, **bad,
         )  # fmt: skip
 
 

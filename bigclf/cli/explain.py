@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import TYPE_CHECKING
 
 import click
 
 from bigclf.cli import terminal
+
+if TYPE_CHECKING:
+    from bigclf.explaining import ClassWeights, Entry, Explanation, RowAnswer
+    from bigclf.model import Model
+
 
 MOST_TABLES = 20
 
@@ -29,25 +35,27 @@ def command(
     """
     from bigclf.model import load
 
-    where: Any = list(data) if len(data) > 1 else data[0] if data else None
+    where = list(data) if len(data) > 1 else data[0] if data else None
     if row is not None and where is None:
         raise click.UsageError("--row needs the rows: --data DATA")
     loaded = load(model)
     with terminal.usage_errors():
-        told = (
-            _row(loaded, where, row, top, only, names) if row is not None else _weights(loaded, where, top, only, names)
-        )
+        told: Explanation | RowAnswer
+        if row is None:
+            told = weights = _weights(loaded, where, top, only, names)
+            show = functools.partial(_print_weights, loaded, weights)
+        else:
+            told = answer = _row(loaded, where, row, top, only, names)
+            show = functools.partial(_print_row, answer)
     if as_json:
         terminal.emit_json(told)
-    elif row is not None:
-        _print_row(told)
     else:
-        _print_weights(loaded, told)
+        show()
     for text in () if as_json else told["warnings"]:
         terminal.say("warning:", text, "yellow")
 
 
-def _weights(model: Any, data: Any, top: int, only: str | None, names: str | None) -> dict[str, Any]:
+def _weights(model: Model, data: object, top: int, only: str | None, names: str | None) -> Explanation:
     from bigclf.explaining import explain
     from bigclf.progress import TerminalProgress
     from bigclf.raw import as_shards
@@ -58,7 +66,7 @@ def _weights(model: Any, data: Any, top: int, only: str | None, names: str | Non
         return explain(model, top=top, only=only, names=names, data=rows, progress=progress)
 
 
-def _row(model: Any, data: Any, row: int, top: int, only: str | None, names: str | None) -> dict[str, Any]:
+def _row(model: Model, data: object, row: int, top: int, only: str | None, names: str | None) -> RowAnswer:
     from bigclf.explaining import explain_row, raw_row, stored_row
 
     features, values, label = raw_row(model, data, row) if model.is_raw(data) else stored_row(data, row, model.columns)
@@ -78,7 +86,7 @@ def _table(columns: list[tuple[str, str]], rows: list[list[str]]) -> None:
     terminal.tables().print(table)
 
 
-def _print_weights(model: Any, told: dict[str, Any]) -> None:
+def _print_weights(model: Model, told: Explanation) -> None:
     for each in told["classes"][:MOST_TABLES]:
         what = "numbers" if each["class"] is None else f"class {terminal.printable(each['class'])}"
         terminal.heading(what, f"{each['nonzero']:,} weights, bias {each['bias'] + 0.0:.6g}")
@@ -90,7 +98,7 @@ def _print_weights(model: Any, told: dict[str, Any]) -> None:
         click.echo(f"and {len(told['classes']) - MOST_TABLES:,} classes more: --class K shows one, --json all")
 
 
-def _columns(each: dict[str, Any]) -> list[tuple[str, str]]:
+def _columns(each: ClassWeights) -> list[tuple[str, str]]:
     entry = (each["for"] or each["against"])[0]
     columns = [("weight", "right")]
     columns += [("± std. error", "right")] if "standard_error" in entry else []
@@ -100,7 +108,7 @@ def _columns(each: dict[str, Any]) -> list[tuple[str, str]]:
     return columns + ([("of the class", "right")] if "rows_in_class" in entry else [])
 
 
-def _line(entry: dict[str, Any], each: dict[str, Any]) -> list[str]:
+def _line(entry: Entry, each: ClassWeights) -> list[str]:
     names = [name for name, _ in _columns(each)]
     cells = {
         "weight": f"{entry['weight']:+.5g}",
@@ -113,7 +121,7 @@ def _line(entry: dict[str, Any], each: dict[str, Any]) -> list[str]:
     return [cells[name] for name in names]
 
 
-def _print_row(told: dict[str, Any]) -> None:
+def _print_row(told: RowAnswer) -> None:
     what = f"row {told['row']:,}: {terminal.printable(told['prediction'])}"
     label = "" if told["label"] is None else f", labelled {terminal.printable(told['label'])}"
     score_of = "" if told["class"] is None else f" for class {terminal.printable(told['class'])}"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from bigclf.cli import columns, terminal
 from bigclf.units import format_bytes, format_seconds, plural
+
+if TYPE_CHECKING:
+    from bigclf.model import Model
+    from bigclf.predicting import Options, Predicted
 
 
 @click.command("predict", short_help="Predict the class of every row.")
@@ -40,7 +44,7 @@ def command(
     keep: str | None,
     overwrite: bool,
     as_json: bool,
-    **reader: Any,
+    **reader: object,
 ) -> None:
     """Predict the class of every row of DATA (shards, or raw files like those that MODEL learned from); labels are not
     needed.
@@ -52,14 +56,15 @@ def command(
     from bigclf.model import load
 
     known, where = columns.as_read(load(model), reader), list(data) if len(data) > 1 else data[0]
-    options: dict[str, Any] = {"scores": scores, "proba": proba, "unseen": unseen, "keep": names_in(keep)}
+    options: Options = {"scores": scores, "proba": proba, "unseen": unseen, "keep": names_in(keep)}
     if out == "-":
         if as_json:
             raise click.UsageError("--json and -o - would both be written to standard output")
         to_stdout(known, where, options)
         return
     with terminal.resumable(terminal.command_line(ctx)):
-        result = showing(known, where, out, overwrite=overwrite, **options)
+        options["overwrite"] = overwrite
+        result = showing(known, where, out, **options)
     if as_json:
         terminal.emit_json(result)
         return
@@ -77,7 +82,7 @@ def command(
     )
 
 
-def showing(model: Any, data: Any, out: str, **options: Any) -> dict[str, Any]:
+def showing(model: Model, data: object, out: str, **options: Unpack[Options]) -> Predicted:
     """``bigclf.predict`` with its progress on stderr."""
     from bigclf.predicting import predict
     from bigclf.progress import TerminalProgress
@@ -86,7 +91,7 @@ def showing(model: Any, data: Any, out: str, **options: Any) -> dict[str, Any]:
         return predict(model, data, out, progress=progress, **options)
 
 
-def to_stdout(model: Any, data: Any, options: dict[str, Any]) -> None:
+def to_stdout(model: Model, data: object, options: Options) -> None:
     """The predictions as CSV on stdout, once all are made."""
     from bigclf.data import files
 
@@ -97,7 +102,7 @@ def to_stdout(model: Any, data: Any, options: dict[str, Any]) -> None:
             terminal.emit_bytes(iter(lambda: file.read(2**20), b""))
 
 
-def written_text(out: str, result: dict[str, Any]) -> str:
+def written_text(out: str, result: Predicted) -> str:
     if out.lower().endswith(".csv"):
         return out
     return f"{out}: {result['written']:,} written" + (f", {result['kept']:,} kept" * bool(result["kept"]))

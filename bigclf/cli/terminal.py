@@ -15,7 +15,8 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -24,6 +25,12 @@ from bigclf.errors import BigclfError, ClusterError, Interrupted, RunError, mask
 from bigclf.progress import console, console_in_use, longest_pause
 from bigclf.texts import ON_STDERR, ON_STDOUT, Guarded, in_json, masked_key
 from bigclf.texts import remember as remember
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Scalar: TypeAlias = str | float | bool | None  # of YAML; every int is a float
+F = TypeVar("F", bound=Callable[..., object])
 
 USAGE, INTERRUPTED, LIMITS, BAD_DATA = 2, 6, 4, 3
 _RESUME = "bigclf.resume"
@@ -79,7 +86,7 @@ def _describe(error: Exception) -> tuple[str, int]:
     if isinstance(error, click.ClickException):
         return _usage_text(error), error.exit_code
     if isinstance(error, BigclfError):
-        hint = _instead(getattr(error, "file", None)) if "not a Parquet file" in str(error) else ""
+        hint = _instead(str(getattr(error, "file", None))) if "not a Parquet file" in str(error) else ""
         return str(error).replace("overwrite=True", "--overwrite") + hint, error.exit_code
     if isinstance(error, MemoryError):
         return "out of memory: give a smaller --memory or close other programs", 1
@@ -92,7 +99,7 @@ def _describe(error: Exception) -> tuple[str, int]:
     )
 
 
-def _instead(path: Any) -> str:
+def _instead(path: str) -> str:
     """What may have been meant by a file that is not Parquet."""
     from bigclf.data import files
     from bigclf.data.convert.tables import named_as_table
@@ -187,7 +194,7 @@ def check_environment() -> None:
 def warnings_as_lines() -> Iterator[None]:
     """Python's warnings and the package's log as one ``warning:`` line each, without the place in our sources."""
 
-    def show(message: Warning | str, *_args: Any, **_kwargs: Any) -> None:
+    def show(message: Warning | str, *_args: object, **_kwargs: object) -> None:
         say("warning:", str(message), "yellow")
 
     with warnings.catch_warnings():
@@ -251,7 +258,7 @@ def terminable() -> Iterator[None]:
         yield
         return
 
-    def interrupt(_number: int, _frame: Any) -> None:
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt("terminated")
 
     before = signal.signal(signal.SIGTERM, interrupt)
@@ -275,7 +282,7 @@ def say(word: str, text: str, colour: str, joint: str = " ") -> None:
 # Results
 
 
-def emit_json(result: Any) -> None:
+def emit_json(result: object) -> None:
     """One JSON value on stdout; NaN and infinities as null, numpy as plain numbers and lists."""
     text = in_json(json.dumps(plain(result), indent=2, ensure_ascii=False))
     if isinstance(sys.stdout, Guarded):  # which would mask names of fields
@@ -297,7 +304,7 @@ def emit_bytes(pieces: Iterable[bytes]) -> None:
     stream.flush()
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """``value`` in the types JSON knows, its texts without secrets of URLs."""
     if isinstance(value, dict):
         return {masked_key(str(key)): plain(item) for key, item in value.items()}
@@ -310,7 +317,7 @@ def plain(value: Any) -> Any:
     return plain(value.tolist()) if hasattr(value, "tolist") else masked(str(value))
 
 
-def facts(pairs: Iterable[tuple[str, Any]], indent: str = "") -> None:
+def facts(pairs: Iterable[tuple[str, object]], indent: str = "") -> None:
     """Aligned ``name   value`` lines on stdout; a pair without a value is left out. On a terminal values that are
     longer than the line go on below themselves."""
     shown = [(name, str(value)) for name, value in pairs if value not in (None, "")]
@@ -349,7 +356,7 @@ def heading(text: str, note: str = "") -> None:
     click.echo(click.style(text, bold=True) + (click.style(f"  {note}", dim=True) if note else ""))
 
 
-def printable(value: Any) -> str:
+def printable(value: object) -> str:
     """Text from data, with what a terminal would obey (escapes, bells, marks of direction) written out."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(value))
 
@@ -362,7 +369,7 @@ def poor(text: str) -> str:
     return click.style(text, fg="yellow", bold=True)
 
 
-def tables() -> Any:
+def tables() -> Console:
     """A ``rich`` console on stdout, as wide as the terminal; where there is none, wide enough to cut nothing short."""
     found = console()
     return found if found.is_terminal else console(width=max(found.width, 160))
@@ -376,7 +383,7 @@ class Size(click.ParamType):
 
     name = "size"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> str | float:
         from bigclf.units import parse_bytes
 
         try:
@@ -404,13 +411,19 @@ def check_patience(_ctx: click.Context, param: click.Parameter, given: tuple[str
     return given
 
 
+def patience_of(given: tuple[str, ...]) -> dict[str, float] | None:
+    """What ``check_patience`` has let through, as a table; None where nothing is said."""
+    pairs = pairs_option(given, "--patience")
+    return {name: value for name, value in pairs.items() if isinstance(value, int | float)} or None
+
+
 patience_option = click.option(
     "--patience", multiple=True, metavar="NAME=SECONDS", callback=check_patience,
     help="When to give up on workers: stale, least, idle ... (repeatable).",
 )  # fmt: skip
 
 
-def with_options(options: Iterable[Callable[..., Any]], command: Callable[..., Any]) -> Callable[..., Any]:
+def with_options(options: Iterable[Callable[[F], F]], command: F) -> F:
     """The command with these options, in their order."""
     for option in reversed([*options]):
         command = option(command)
@@ -432,12 +445,12 @@ _WEIGHTS = [
 ]
 
 
-def method_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def method_options(command: F) -> F:
     """Add the options that say what a method learns."""
     return with_options([*_LEARNED, *_CLASSES, *_WEIGHTS], command)
 
 
-def method_options_of_one(command: Callable[..., Any]) -> Callable[..., Any]:
+def method_options_of_one(command: F) -> F:
     """The same for a command that learns one class against the rest."""
     return with_options([*_LEARNED, *_WEIGHTS], command)
 
@@ -447,7 +460,7 @@ def workers_of(text: str | None) -> int | str | None:
     return int(text) if text and text.isdecimal() else text
 
 
-def wrong_patience(name: str, value: Any) -> str | None:
+def wrong_patience(name: str, value: object) -> str | None:
     """What is wrong with this line of a patience, if anything."""
     from bigclf.training.book import Patience
 
@@ -458,7 +471,7 @@ def wrong_patience(name: str, value: Any) -> str | None:
     return None
 
 
-def pairs_option(text: tuple[str, ...] | str, option: str) -> dict[str, Any]:
+def pairs_option(text: tuple[str, ...] | str, option: str) -> dict[str, Scalar]:
     """``NAME=VALUE`` texts as a table, values read as YAML scalars (numbers, true, null, text)."""
     import yaml
 
@@ -479,7 +492,7 @@ def _pairs(items: Iterable[str], option: str) -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-def number_or(value: Any) -> Any:
+def number_or(value: Scalar) -> Scalar:
     """``1e-3`` is text for YAML 1.1 (it wants 1.0e-3): read it as the number everyone means."""
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
@@ -487,7 +500,7 @@ def number_or(value: Any) -> Any:
     return value
 
 
-def command_line(ctx: click.Context, **changed: Any) -> str:
+def command_line(ctx: click.Context, **changed: object) -> str:
     """The command line that ``ctx`` was made from, with parameters set or changed, ready to be pasted."""
     words = ctx.command_path.split()
     for param in ctx.command.params:
@@ -497,7 +510,7 @@ def command_line(ctx: click.Context, **changed: Any) -> str:
     return shlex.join(words)
 
 
-def _words(param: click.Parameter, value: Any) -> list[str]:
+def _words(param: click.Parameter, value: object) -> list[str]:
     """One parameter as words of a command line."""
     values = list(value) if isinstance(value, (tuple, list)) else [value]
     if isinstance(param, click.Argument):

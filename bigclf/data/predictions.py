@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from bigclf.data import files, shards
 from bigclf.errors import DataError, RunError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
 KEY, UNSEEN = "bigclf", "unseen"
 PASSING_ROWS = 1 << 14  # of columns that pass through, read at a time
 PART_WORK = 2**28  # multiplications, bytes of text or whatever ``work`` counts: some seconds
 
 Totals = dict[str, int]  # what came of a file so far: "rows", "work" done and whatever its reader needs to go on
-Columns = Mapping[str, Any]  # name -> numpy or Arrow array [m]
+ArrowColumns: TypeAlias = "Mapping[str, pa.Array | pa.ChunkedArray]"
+Columns: TypeAlias = "Mapping[str, np.ndarray | pa.Array | pa.ChunkedArray]"  # by name, [m]
 
 
 class PredictionWriter:
@@ -33,10 +39,10 @@ class PredictionWriter:
     within : the directory it grows in; None: beside ``path``.
     """
 
-    def __init__(self, path: str, mark: Mapping[str, Any], within: str | None = None) -> None:
+    def __init__(self, path: str, mark: Mapping[str, object], within: str | None = None) -> None:
         self._path, self._mark, self._publishing = path, mark, files.publishing(path, within=within)
         self._beside = ""
-        self._file: Any = None
+        self._file: pq.ParquetWriter | None = None
 
     def __enter__(self) -> PredictionWriter:
         self._beside = self._publishing.__enter__()
@@ -54,19 +60,21 @@ class PredictionWriter:
         except OSError as error:
             raise RunError(f"{self._path}: cannot be written: {error}; make room, or choose another place") from error
 
-    def __exit__(self, *error: Any) -> bool | None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
         try:
             if self._file is not None:
-                if error[0] is None:
+                if kind is None:
                     self._file.add_key_value_metadata({KEY: json.dumps(self._mark, sort_keys=True)})
                 self._file.close()
         except BaseException as failure:
             self._publishing.__exit__(type(failure), failure, failure.__traceback__)
             raise
-        return self._publishing.__exit__(*error)
+        return self._publishing.__exit__(kind, error, trace)
 
 
-def _arrow(column: Any) -> Any:
+def _arrow(column: np.ndarray | pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     import pyarrow as pa
 
     if isinstance(column, np.ndarray) and column.dtype.kind in "UO":
@@ -78,7 +86,7 @@ def _arrow(column: Any) -> Any:
 
 
 def write_in_parts(
-    path: str, mark: Mapping[str, Any], work: int, rows_from: Callable[[Totals], Iterator[Columns | None]]
+    path: str, mark: Mapping[str, object], work: int, rows_from: Callable[[Totals], Iterator[Columns | None]]
 ) -> Totals:
     """Write the file ``path``, in parts if there is much to do; the same bytes, interrupted or not.
 
@@ -106,7 +114,7 @@ def write_in_parts(
 
 
 def _write_at_once(
-    path: str, mark: Mapping[str, Any], rows_from: Callable[[Totals], Iterator[Columns | None]]
+    path: str, mark: Mapping[str, object], rows_from: Callable[[Totals], Iterator[Columns | None]]
 ) -> Totals:
     """The same without parts; it grows where parts would lie, so that the next call removes what a killed one left."""
     totals: Totals = {"rows": 0, "work": 0}
@@ -132,7 +140,7 @@ def _part_path(path: str, number: int) -> str:
     return files.join(parts_directory(path), f"{number:06d}.parquet")
 
 
-def parts_of(path: str, mark: Mapping[str, Any]) -> tuple[list[str], Totals]:
+def parts_of(path: str, mark: Mapping[str, object]) -> tuple[list[str], Totals]:
     """The parts of ``path`` that are there and were made for ``mark``, and the totals up to them."""
     parts, totals = list[str](), {"rows": 0, "work": 0}
     while files.exists(place := _part_path(path, len(parts))):
@@ -145,7 +153,7 @@ def parts_of(path: str, mark: Mapping[str, Any]) -> tuple[list[str], Totals]:
 
 
 def _write_part(
-    place: str, mark: Mapping[str, Any], totals: Totals, columns: Columns, groups: Iterator[Columns | None]
+    place: str, mark: Mapping[str, object], totals: Totals, columns: Columns, groups: Iterator[Columns | None]
 ) -> None:
     begun = totals["work"]
     files.make_directory(files.parent_directory(place))
@@ -158,7 +166,7 @@ def _write_part(
                 return
 
 
-def _put_together(path: str, mark: Mapping[str, Any], parts: list[str]) -> None:
+def _put_together(path: str, mark: Mapping[str, object], parts: list[str]) -> None:
     """The file ``path`` of all row groups of its parts, which go."""
     with PredictionWriter(path, mark, parts_directory(path)) as whole:
         for place in parts:
@@ -177,7 +185,7 @@ def forget_parts(path: str) -> None:
 # As text
 
 
-def check_csv(columns: Columns, path: str) -> None:
+def check_csv(columns: ArrowColumns, path: str) -> None:
     """Refuse Arrow columns of the input ``path`` that CSV cannot hold, by a DataError."""
     import pyarrow as pa
 
@@ -216,7 +224,7 @@ def write_csv(
     return names if named is None else [named[0], *names]
 
 
-def _append_csv(stream: Any, path: str, names: list[str], before: Mapping[str, str], header: bool) -> None:
+def _append_csv(stream: IO[bytes], path: str, names: list[str], before: Mapping[str, str], header: bool) -> None:
     """The columns ``names`` of a file of predictions, and ``before`` them some with one text each."""
     import pyarrow as pa
     import pyarrow.csv
@@ -232,7 +240,7 @@ def _append_csv(stream: Any, path: str, names: list[str], before: Mapping[str, s
             writer.write_table(pa.table([*texts, *columns], schema=schema))
 
 
-def _plain_type(kind: Any) -> Any:
+def _plain_type(kind: pa.DataType) -> pa.DataType:
     """The type that CSV is written from: of values themselves, and of the texts that its writer knows."""
     import pyarrow as pa
 
@@ -243,7 +251,7 @@ def _plain_type(kind: Any) -> Any:
     return pa.large_string() if pa.types.is_string_view(kind) else kind
 
 
-def _row_groups(path: str) -> Iterator[Any]:
+def _row_groups(path: str) -> Iterator[pa.Table]:
     with shards.open_parquet(path) as file:
         for group in range(file.metadata.num_row_groups):
             yield file.read_row_group(group, use_threads=False)
@@ -279,7 +287,7 @@ def other_columns(path: str, layout: shards.Layout) -> list[str]:
     return [name for name in names if name not in taken]
 
 
-def passed_through(path: str, row_group: int, names: Mapping[str, str]) -> dict[str, Any]:
+def passed_through(path: str, row_group: int, names: Mapping[str, str]) -> ArrowColumns:
     """Columns of the input that go to the output as they are, as Arrow arrays; ``names`` : theirs -> in the output.
 
     Raises
@@ -295,7 +303,7 @@ def passed_through(path: str, row_group: int, names: Mapping[str, str]) -> dict[
 
 def passed_in_parts(
     path: str, row_group: int, names: Mapping[str, str], sizes: Sequence[int]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[ArrowColumns]:
     """The same in pieces of so many rows each, of which no more than the next is in memory."""
     import pyarrow as pa
 
@@ -312,7 +320,7 @@ def passed_in_parts(
                 yield {said: piece.column(name).combine_chunks() for name, said in names.items()}
 
 
-def no_rows(path: str, names: Mapping[str, str]) -> dict[str, Any]:
+def no_rows(path: str, names: Mapping[str, str]) -> ArrowColumns:
     """The same without a row."""
     import pyarrow as pa
 

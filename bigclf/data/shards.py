@@ -730,7 +730,7 @@ def sealed(facts: Mapping[str, Any], indent: int | None = None) -> bytes:
     return json.dumps({**facts, "checksum": _checksum(facts)}, sort_keys=True, indent=indent).encode()
 
 
-def unsealed(text: bytes | str) -> dict[str, Any]:
+def unsealed(text: bytes | str) -> Any:
     """What ``sealed`` was given.
 
     Raises

@@ -7,10 +7,23 @@ A model comes in as it is (``bigclf.model.Model``); LIBLINEAR's text alone also 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from bigclf.data import files
 from bigclf.errors import RunError
+
+if TYPE_CHECKING:
+    from bigclf.model import Model
+
+
+class Export(TypedDict):
+    """What ``Model.export`` says: the format, its files and their bytes, and what whoever uses them should know."""
+
+    to: str
+    files: list[str]
+    bytes: int
+    notes: list[str]
+
 
 FORMATS = {
     "onnx": "onnx_graph",
@@ -21,7 +34,7 @@ FORMATS = {
 }
 
 
-def export(model: Any, path: str, to: str, *, overwrite: bool = False, **options: Any) -> dict[str, Any]:
+def export(model: Model, path: str, to: str, *, overwrite: bool = False, **options: object) -> Export:
     """Write ``model`` to ``path`` in the format ``to`` (see ``Model.export``)."""
     if to not in FORMATS:
         raise ValueError(f"there is no format {to!r}; there are {', '.join(FORMATS)}")
@@ -39,7 +52,7 @@ def export(model: Any, path: str, to: str, *, overwrite: bool = False, **options
     }
 
 
-def require_linear(model: Any, to: str) -> None:
+def require_linear(model: Model, to: str) -> None:
     """RunError for a model that is more than its weights."""
     if model.voted:
         raise RunError(
@@ -48,7 +61,7 @@ def require_linear(model: Any, to: str) -> None:
         )
 
 
-def uncalibrated(model: Any, to: str) -> list[str]:
+def uncalibrated(model: Model, to: str) -> list[str]:
     """A note where probabilities of a calibration stay behind; the others have their own."""
     if model.calibration is None or to not in ("liblinear", "sklearn", "parquet"):
         return []

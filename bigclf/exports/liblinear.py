@@ -10,13 +10,17 @@ is written here, decision values are the same numbers, and only rows that score 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from bigclf.data import files
 from bigclf.errors import ModelFormatError, RunError
 from bigclf.losses import REGRESSION
+
+if TYPE_CHECKING:
+    from bigclf.model import Model
+
 
 SOLVERS = {  # name -> loss, penalty
     "L2R_LR": ("logistic", "l2"),
@@ -41,7 +45,7 @@ NUMBER = b"0123456789+-.eE \t\r\n"
 # Writing
 
 
-def write(model: Any, path: str, *, codes: bool = False) -> list[str]:
+def write(model: Model, path: str, *, codes: bool = False) -> list[str]:
     """Write the model; ``codes``: positions in ``classes_`` in place of labels, which are whole numbers here.
 
     Raises
@@ -62,7 +66,7 @@ def write(model: Any, path: str, *, codes: bool = False) -> list[str]:
     return [tie] if model.binary and not model.intercept_.any() else []
 
 
-def _header(model: Any, codes: bool) -> str:
+def _header(model: Model, codes: bool) -> str:
     lines = [f"solver_type {_solver(model)}"]
     if model.regression:
         lines.append("nr_class 2")
@@ -74,10 +78,10 @@ def _header(model: Any, codes: bool) -> str:
     return "\n".join([*lines, f"nr_feature {model.n_features}", f"bias {bias}", "w\n"])
 
 
-def _solver(model: Any) -> str:
+def _solver(model: Model) -> str:
     """The first of LIBLINEAR's with the model's loss. It decides how probabilities are made of decision values, and
     nothing else: multinomial ones are not LIBLINEAR's, and the methods without a loss of theirs count as hinge."""
-    loss, penalty = model.method.get("loss"), model.method.get("penalty") or "l2"
+    loss, penalty = str(model.method.get("loss")), str(model.method.get("penalty") or "l2")
     if model.regression:
         return FIRST[loss if loss in REGRESSION[:2] else "squared_epsilon_insensitive", "l2"]
     if model.method.get("multiclass") == "multinomial" and not model.binary:
@@ -87,7 +91,7 @@ def _solver(model: Any) -> str:
     return FIRST.get((loss, penalty), FIRST.get((loss, "l2"), FIRST["hinge", "l2"]))
 
 
-def _labels(model: Any, codes: bool) -> list[int]:
+def _labels(model: Model, codes: bool) -> list[int]:
     classes = model.classes_
     if codes:
         return list(range(classes.size))
@@ -101,7 +105,7 @@ def _labels(model: Any, codes: bool) -> list[int]:
     return [int(label) for label in classes.tolist()]
 
 
-def _features(model: Any, a: int, b: int) -> np.ndarray:
+def _features(model: Model, a: int, b: int) -> np.ndarray:
     """Weights float64 [b - a, K] of the features a:b."""
     piece = model.coef_[:, a:b]
     return np.asarray((piece.toarray() if model.sparse else piece).T, np.float64)
@@ -134,7 +138,7 @@ class Linear(NamedTuple):
     weights: np.ndarray
     bias: np.ndarray
     classes: np.ndarray | None
-    method: dict[str, Any]
+    method: dict[str, object]
 
 
 def read(path: str) -> Linear:

@@ -8,19 +8,26 @@ file of ONNX is one protobuf message, which holds less than 2 GiB.
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bigclf.data import files
 from bigclf.errors import RunError
 
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, TensorProto
+
+    from bigclf.model import Model
+
+
 MOST_BYTES = 2**31 - 1  # of a protobuf message
 ROOM = 2**20  # for what is not weights or classes
 OPSET, IR_VERSION = 17, 8  # of 2022: what runs it is not asked for the newest
 
 
-def write(model: Any, path: str) -> list[str]:
+def write(model: Model, path: str) -> list[str]:
     """Write the graph.
 
     Raises
@@ -35,13 +42,13 @@ def write(model: Any, path: str) -> list[str]:
     return told + ["probabilities by isotonic regression are left out"] * left_out
 
 
-def _has_shares(model: Any) -> bool:
+def _has_shares(model: Model) -> bool:
     """Whether the graph makes probabilities."""
     isotonic = model.calibration is not None and model.calibration.method == "isotonic"
     return not model.no_probabilities() and not isotonic
 
 
-def _check_size(model: Any) -> None:
+def _check_size(model: Model) -> None:
     from bigclf.units import format_bytes
 
     classes = 0 if model.regression else sum(len(str(label)) + 8 for label in model.classes_.tolist())
@@ -56,7 +63,7 @@ def _check_size(model: Any) -> None:
         )
 
 
-def _onnx() -> Any:
+def _onnx() -> ModuleType:
     try:
         import onnx
     except ImportError:
@@ -64,7 +71,7 @@ def _onnx() -> Any:
     return onnx
 
 
-def _graph(model: Any) -> Any:
+def _graph(model: Model) -> ModelProto:
     onnx = _onnx()
     node, constant = onnx.helper.make_node, onnx.numpy_helper.from_array
     value, kind = onnx.helper.make_tensor_value_info, onnx.TensorProto
@@ -104,7 +111,7 @@ def _graph(model: Any) -> Any:
     return made
 
 
-def _choice(onnx: Any, model: Any) -> list[Any]:
+def _choice(onnx: ModuleType, model: Model) -> list[NodeProto]:
     """Of two classes the greater where the score is at least 0, of more the first with the largest."""
     node = onnx.helper.make_node
     if model.binary:
@@ -119,7 +126,7 @@ def _choice(onnx: Any, model: Any) -> list[Any]:
     ]
 
 
-def _shares(onnx: Any, model: Any) -> list[Any]:
+def _shares(onnx: ModuleType, model: Model) -> list[NodeProto]:
     """1 / (1 + exp(-z)) with z the score, or -(A score + B) by Platt's calibration, of more than two classes made to
     sum to 1 as the softmax of the logarithms; or the softmax of the scores."""
     node = onnx.helper.make_node
@@ -145,12 +152,12 @@ def _shares(onnx: Any, model: Any) -> list[Any]:
     ]
 
 
-def _label_kind(onnx: Any, classes: np.ndarray) -> int:
+def _label_kind(onnx: ModuleType, classes: np.ndarray) -> int:
     kinds = {"U": "STRING", "O": "STRING", "b": "BOOL", "f": "DOUBLE"}
     return int(getattr(onnx.TensorProto, kinds.get(classes.dtype.kind, "INT64")))
 
 
-def _class_tensor(onnx: Any, classes: np.ndarray) -> Any:
+def _class_tensor(onnx: ModuleType, classes: np.ndarray) -> TensorProto:
     if classes.dtype.kind in "UO":
         texts = [label.encode() for label in classes.tolist()]
         return onnx.helper.make_tensor("classes", onnx.TensorProto.STRING, [len(texts)], texts)

@@ -7,17 +7,21 @@ the greater one (positive: for it); numbers have no classes, and their table no 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bigclf.data.predictions import PredictionWriter
-from bigclf.explaining import Names, names_of, variances_of
+from bigclf.explaining import Names, NamesGiven, names_of, variances_of
+
+if TYPE_CHECKING:
+    from bigclf.model import Model
+
 
 PIECE = 2**20  # rows at a time
 
 
-def write(model: Any, path: str, *, names: Any = None) -> list[str]:
+def write(model: Model, path: str, *, names: NamesGiven | None = None) -> list[str]:
     """Write the table; ``names`` as in ``bigclf.explaining.names_of``."""
     known, variances = names_of(model, names), variances_of(model)
     mark = {"kind": "weights", "version": 1, "n_features": model.n_features, "method": model.method.get("name")}
@@ -30,21 +34,21 @@ def write(model: Any, path: str, *, names: Any = None) -> list[str]:
     return []
 
 
-def _pieces(model: Any, k: int) -> Iterator[np.ndarray]:
+def _pieces(model: Model, k: int) -> Iterator[np.ndarray]:
     """The features of class k whose weights are not 0, ascending."""
     features = np.sort(model.coef_[k].nonzero()[-1]) if model.sparse else np.flatnonzero(model.coef_[k])
     for a in range(0, features.size, PIECE):
         yield features[a : a + PIECE]
 
 
-def weights_at(model: Any, k: int, features: np.ndarray) -> np.ndarray:
+def weights_at(model: Model, k: int, features: np.ndarray) -> np.ndarray:
     """float64 [m]: what class k gives the ``features`` [m]."""
     row = model.coef_[[k]][:, features].toarray()[0] if model.sparse else model.coef_[k, features]
     return np.asarray(row, np.float64)
 
 
 def _columns(
-    model: Any, k: int, features: np.ndarray | None, names: Names, weights: np.ndarray, variances: np.ndarray | None
+    model: Model, k: int, features: np.ndarray | None, names: Names, weights: np.ndarray, variances: np.ndarray | None
 ) -> dict[str, np.ndarray]:
     """A row group; ``features`` None: the row of the bias."""
     n, missing = weights.size, features is None

@@ -11,7 +11,8 @@ import json
 import keyword
 import re
 import sys
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +21,10 @@ from bigclf.data.features import finish
 from bigclf.errors import RunError
 from bigclf.exports import table_rows
 from bigclf.version import __version__
+
+if TYPE_CHECKING:
+    from bigclf.model import Model
+
 
 HEAD = '''"""Scores rows by the weights in {data}, which lies beside this file. Needs numpy alone.
 
@@ -157,7 +162,7 @@ def _better_name(name: str) -> str | None:
     return letters if letters != name and _better_name(letters) is None else f"score_{letters}".rstrip("_")
 
 
-def write(model: Any, module: str, data: str) -> list[str]:
+def write(model: Model, module: str, data: str) -> list[str]:
     """Write module and weights, which appear together."""
     arrays: dict[str, np.ndarray] = {"bias": model.intercept_}
     if model.sparse:
@@ -178,7 +183,7 @@ def write(model: Any, module: str, data: str) -> list[str]:
     return [f"takes tables with the columns {names}, as they stand in a CSV file or a DataFrame"] if names else []
 
 
-def takes_tables(model: Any) -> bool:
+def takes_tables(model: Model) -> bool:
     """Whether the model makes features of raw columns."""
     return bool(model.learned) and finish.is_columns(model.features)
 
@@ -197,7 +202,7 @@ def learned_arrays(finisher: finish.Finisher) -> dict[str, np.ndarray]:
     return {**arrays, "idf": np.concatenate([idf[:0], *of]), "table": np.array(json.dumps(told))}
 
 
-def source(model: Any, data: str) -> str:
+def source(model: Model, data: str) -> str:
     """The module's text."""
 
     what = "numbers" if model.regression else f"{model.classes_.size:,} classes"
@@ -221,12 +226,12 @@ def source(model: Any, data: str) -> str:
     return "".join(parts)
 
 
-def _text_of(module: Any) -> str:
+def _text_of(module: ModuleType) -> str:
     """The source of a module behind its docstring."""
     return inspect.getsource(module).split('"""\n', 1)[1].lstrip() + "\n"
 
 
-def _shares(model: Any) -> str:
+def _shares(model: Model) -> str:
     """Lines that make shares [n, columns] of scores [n, columns]."""
     if model.calibration is not None:
         platt = PLATT if model.binary else PLATT_REST

@@ -5,7 +5,7 @@ scikit-learn says the smaller class where the decision value is exactly 0, bigcl
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,10 +13,17 @@ from bigclf.data import files
 from bigclf.errors import RunError
 from bigclf.losses import TUBES
 
+if TYPE_CHECKING:
+    import scipy.sparse
+    from sklearn.base import BaseEstimator
+
+    from bigclf.model import Model
+
+
 NOTE = "a joblib file is a pickle: whoever loads it runs what is in it; load those of people you trust only"
 
 
-def write(model: Any, path: str) -> list[str]:
+def write(model: Model, path: str) -> list[str]:
     """Write the estimator for ``joblib.load``; bigclf itself never loads such a file."""
     import joblib
 
@@ -25,7 +32,7 @@ def write(model: Any, path: str) -> list[str]:
     return [NOTE, "its coef_ is sparse: scikit-learn wants sparse rows of float64 then"] if model.sparse else [NOTE]
 
 
-def estimator(model: Any) -> Any:
+def estimator(model: Model) -> BaseEstimator:
     """``LinearSVR`` for numbers; for classes ``LogisticRegression`` where the loss is the logistic one (one in
     ``OneVsRestClassifier`` where more than two were learned one against the rest), else ``LinearSVC``."""
     if model.regression:
@@ -37,7 +44,7 @@ def estimator(model: Any) -> Any:
     return _one_against_rest(model)
 
 
-def _new(name: str, model: Any) -> Any:
+def _new(name: str, model: Model) -> BaseEstimator:
     from sklearn.linear_model import LogisticRegression
     from sklearn.svm import LinearSVC, LinearSVR
 
@@ -49,7 +56,9 @@ def _new(name: str, model: Any) -> Any:
     return kinds[name](fit_intercept=bool(model.intercept_.any()), **options)
 
 
-def _classifier(new: Any, weights: Any, bias: np.ndarray, classes: np.ndarray) -> Any:
+def _classifier(
+    new: BaseEstimator, weights: np.ndarray | scipy.sparse.csc_matrix, bias: np.ndarray, classes: np.ndarray
+) -> BaseEstimator:
     new.coef_ = weights.tocsr().astype(np.float64) if hasattr(weights, "tocsr") else weights.astype(np.float64)
     new.intercept_, new.classes_ = bias.copy(), classes.copy()
     new.n_features_in_ = weights.shape[1]
@@ -57,14 +66,14 @@ def _classifier(new: Any, weights: Any, bias: np.ndarray, classes: np.ndarray) -
     return new
 
 
-def _regressor(model: Any) -> Any:
+def _regressor(model: Model) -> BaseEstimator:
     new = _new("LinearSVR", model)
     new.coef_, new.intercept_ = model.coef_[0].astype(np.float64), model.intercept_.copy()
     new.n_features_in_, new.n_iter_ = model.n_features, 0
     return new
 
 
-def _one_against_rest(model: Any) -> Any:
+def _one_against_rest(model: Model) -> BaseEstimator:
     from sklearn.multiclass import OneVsRestClassifier
     from sklearn.preprocessing import LabelBinarizer
 

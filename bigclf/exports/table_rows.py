@@ -10,8 +10,8 @@ import functools
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -23,13 +23,13 @@ MOST = float(np.finfo(np.float32).max)
 WORD = 0xFFFFFFFF
 
 
-def is_table(X: Any) -> bool:
+def is_table(X: object) -> bool:
     """Whether X has columns with names, or is rows of them."""
     rows = isinstance(X, list) and bool(X) and isinstance(X[0], Mapping)
     return rows or isinstance(X, (Mapping, Iterator)) or hasattr(X, "to_pydict") or hasattr(X, "iloc")
 
 
-def records(X: Any) -> Iterator[Mapping[str, Any]]:
+def records(X: Any) -> Iterator[Mapping[str, object]]:
     """The rows of a table, each a mapping of its columns."""
     if hasattr(X, "to_pydict"):
         X = {name: X.column(k) for k, name in enumerate(X.column_names)}
@@ -43,6 +43,27 @@ def records(X: Any) -> Iterator[Mapping[str, Any]]:
         yield dict(zip(X, values, strict=True))
 
 
+class Term(TypedDict, total=False):
+    """What is made of a column, or of several (``cross``)."""
+
+    numeric: str
+    categorical: str
+    text: str
+    date: str
+    cross: list[str]
+    scale: str
+    missing: str
+    format: str | None
+    parts: list[str]
+    lowercase: bool
+    analyzer: str
+    ngrams: tuple[int, int]
+    prefix: str | None
+    sublinear: bool
+    tfidf: bool
+    norm: bool
+
+
 class Told(NamedTuple):
     """A value, and the text that its column makes of it: of all its decimals, or seconds, as many."""
 
@@ -50,7 +71,7 @@ class Told(NamedTuple):
     text: str
 
 
-def _listed(column: Any) -> list[Any]:
+def _listed(column: Any) -> list[object]:
     if hasattr(column, "to_pylist"):
         return _of_arrow(column)
     kind: Any = getattr(column, "dtype", None)
@@ -69,7 +90,7 @@ def _listed(column: Any) -> list[Any]:
     return [value if is_missing(value) else Told(value, stamp_of(value.astimezone(zone), unit)) for value in values]
 
 
-def _of_arrow(column: Any) -> list[Any]:
+def _of_arrow(column: Any) -> list[object]:
     if str(column.type).startswith("dictionary"):
         column = column.cast(column.type.value_type)
     values = column.to_pylist()
@@ -84,7 +105,7 @@ def unsigned(x: decimal.Decimal) -> decimal.Decimal:
     return x.copy_abs() if x == 0 else x
 
 
-def _decimals(values: list[Any]) -> list[Any]:
+def _decimals(values: Sequence[Any]) -> list[object]:
     """Decimals of one column, all with the decimals of the one that has most."""
     there = {k: decimal.Decimal(value) for k, value in enumerate(values) if not is_missing(value)}
     last = min(0, *(int(value.as_tuple().exponent) for value in there.values()))
@@ -131,7 +152,7 @@ def grams_of(text: str, analyzer: str, shortest: int, longest: int) -> Iterator[
         yield from (between.join(units[k : k + n]) for k in range(len(units) - n + 1))
 
 
-def is_missing(value: Any) -> bool:
+def is_missing(value: object) -> bool:
     """None, NaN, NaT, or the NA of pandas, which is known by its name: nothing here needs pandas."""
     return value is None or type(value).__name__ == "NAType" or bool(value != value)
 
@@ -165,7 +186,7 @@ def number_of(value: Any, missing: set[str], point: str) -> float:
     return x
 
 
-def text_of(value: Any) -> str | None:
+def text_of(value: object) -> str | None:
     """A value as text, None where it is missing: whole floats without a fraction, dates by ISO 8601."""
     if isinstance(value, Told):
         return value.text
@@ -200,7 +221,7 @@ def stamp_of(value: datetime.datetime, unit: str) -> str:
     return text[:-6] + ("Z" if str(value.tzinfo) == "UTC" else text[-6:].replace(":", ""))
 
 
-def micros_of(value: Any, form: str | None, missing: set[str]) -> int | None:
+def micros_of(value: object, form: str | None, missing: set[str]) -> int | None:
     """Microseconds since 1970, None where the date is missing; ValueError for what is no date."""
     value = value.value if isinstance(value, Told) else value
     if is_missing(value):
@@ -282,7 +303,7 @@ class Table:
         self.seen = _cut(model["idf_places"].astype(np.int64), model["idf_at"])
         self.idf, self.idf_unseen = _cut(model["idf"], model["idf_at"]), told["idf_unseen"]
 
-    def rows(self, X: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def rows(self, X: object) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Indices and float64 values of the rows of a table: a mapping of columns, a pandas or Arrow table, or rows,
         each a mapping of its columns; ValueError naming row and column."""
         for number, record in enumerate(records(X)):
@@ -291,13 +312,13 @@ class Table:
             except ValueError as error:
                 raise ValueError(f"row {number}: {error}") from None
 
-    def row(self, record: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    def row(self, record: Mapping[str, object]) -> tuple[np.ndarray, np.ndarray]:
         """The same of one row."""
         if lacking := [name for name in self.columns if name not in record]:
             raise ValueError(f"there is no column {lacking[0]!r}")
         return summed(entry for t, term in enumerate(self.terms) for entry in self._entries(t, term, record))
 
-    def _entries(self, t: int, term: Mapping[str, Any], record: Mapping[str, Any]) -> list[tuple[int, float]]:
+    def _entries(self, t: int, term: Term, record: Mapping[str, object]) -> list[tuple[int, float]]:
         makers = {"numeric": self._numeric, "date": self._date, "text": self._text}
         make: Any = next((makers[kind] for kind in makers if kind in term), self._category)
         names = _columns(term)
@@ -306,13 +327,13 @@ class Table:
         except (ValueError, OverflowError) as error:
             raise ValueError(f"column {names[0]}: {error}") from None
 
-    def _numeric(self, t: int, term: Mapping[str, Any], value: Any) -> list[tuple[int, float]]:
+    def _numeric(self, t: int, term: Term, value: object) -> list[tuple[int, float]]:
         x = number_of(value, self.missing, self.decimal)
         if term["scale"] == "log":
             x = float(np.copysign(np.log1p(np.abs(x)), x))
         return self._number(t, term, x, term["scale"] != "none")
 
-    def _number(self, t: int, term: Mapping[str, Any], x: float, zeros: bool) -> list[tuple[int, float]]:
+    def _number(self, t: int, term: Term, x: float, zeros: bool) -> list[tuple[int, float]]:
         binned, edges = self.kind[t] == BINS, self.edges[t]
         if x != x:
             place = self.first[t] + (len(edges) + 1 if binned else 1)
@@ -323,7 +344,7 @@ class Table:
             return [(self.first[t] + int(np.searchsorted(edges, x, "right")), 1.0)]
         return [(self.first[t], (x - self.mean[t]) / self.scale[t])]
 
-    def _date(self, t: int, term: Mapping[str, Any], value: Any) -> list[tuple[int, float]]:
+    def _date(self, t: int, term: Term, value: object) -> list[tuple[int, float]]:
         micros, (part,) = micros_of(value, term["format"], self.missing), term["parts"]
         if part not in PARTS:
             return self._number(t, term, math.nan if micros is None else float(part_of(micros, part)), True)
@@ -331,7 +352,7 @@ class Table:
             return [(self.first[t] + PARTS[part], 1.0)] if term["missing"] == "indicator" else []
         return [(self.first[t] + int(part_of(micros, part)), 1.0)]
 
-    def _category(self, t: int, term: Mapping[str, Any], *values: Any) -> list[tuple[int, float]]:
+    def _category(self, t: int, term: Term, *values: object) -> list[tuple[int, float]]:
         texts = [None if text is None else text.strip(BLANK) for text in map(text_of, values)]
         absent = [text is None or text in self.missing for text in texts]
         if len(texts) == 1 and absent[0] and term["missing"] != "indicator":
@@ -348,7 +369,7 @@ class Table:
         h = h - 2**32 if h >= 2**31 else h
         return self.first[t] + abs(h) % self.places, -1.0 if self.signed and h < 0 else 1.0
 
-    def _text(self, t: int, term: Mapping[str, Any], value: Any) -> list[tuple[int, float]]:
+    def _text(self, t: int, term: Term, value: object) -> list[tuple[int, float]]:
         said = text_of(value) or ""
         said = said.lower() if term["lowercase"] else said
         counts: dict[int, int] = {}
@@ -368,9 +389,9 @@ class Table:
         return [(place, x / length) for place, x in entries]
 
 
-def _columns(term: Mapping[str, Any]) -> list[str]:
+def _columns(term: Term) -> list[str]:
     """The columns that a term is made of."""
-    return list(term["cross"]) if "cross" in term else [term[kind] for kind in KINDS if kind in term]
+    return list(term["cross"]) if "cross" in term else [str(name) for kind, name in term.items() if kind in KINDS]
 
 
 def _cut(table: np.ndarray, at: np.ndarray) -> list[np.ndarray]:
