@@ -21,6 +21,7 @@ from bigclf.errors import DataError, RunError
 from bigclf.progress import Watcher, watcher
 
 if TYPE_CHECKING:
+    from bigclf.data.dataset import Stored
     from bigclf.data.features.finish import Learned
     from bigclf.data.features.spec import Spec
     from bigclf.model import Model
@@ -289,7 +290,7 @@ def explain(
     top: int = 20,
     only: object = None,
     names: NamesGiven | None = None,
-    data: object = None,
+    data: Stored | None = None,
     progress: Watcher | None = None,
 ) -> Explanation:
     """The largest weights of each class.
@@ -373,7 +374,7 @@ def _entry(feature: int, weight: float, names: Names, variance: float | None) ->
 
 def _count(
     model: Model,
-    data: object,
+    data: Stored,
     told: Sequence[ClassWeights],
     listed: Sequence[Entry],
     progress: Watcher | None,
@@ -486,7 +487,7 @@ def entries_of(row: object) -> tuple[np.ndarray, np.ndarray]:
 
 
 def stored_row(
-    data: object, number: int, columns: Mapping[str, object] | None = None
+    data: Stored, number: int, columns: Mapping[str, object] | None = None
 ) -> tuple[np.ndarray, np.ndarray, object]:
     """Features, values and label (None: there is none) of row ``number`` of shards, counted from 0 in their order;
     ``columns`` : what the model remembers of the names of columns.

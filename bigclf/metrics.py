@@ -24,7 +24,7 @@ from bigclf.raw import BadRows, as_shards, labels_of_table, left_out
 from bigclf.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
-    from bigclf.data.dataset import Dataset
+    from bigclf.data.dataset import Dataset, Stored
 
 
 BYTES_PER_ROW = 12  # what the exact AUC may take
@@ -194,7 +194,7 @@ def evaluate(
 
 
 def _evaluate_shards(
-    model: Model, data: object, memory: int, progress: Watcher | None
+    model: Model, data: Stored, memory: int, progress: Watcher | None
 ) -> Evaluation | RegressionEvaluation:
     dataset = labelled_dataset(model, data)
     if dataset.n_rows == 0:
@@ -852,14 +852,14 @@ def score_bins(scores: np.ndarray) -> np.ndarray:
 # Reading
 
 
-def labelled_dataset(model: Model, data: object) -> Dataset:
+def labelled_dataset(model: Model, data: Stored) -> Dataset:
     """The dataset behind ``data`` with labels of the model's kind: numbers for one that predicts numbers."""
     dataset = open_dataset(data, columns=model.columns)
     require_same_columns(model, dataset)
     return dataset.with_real_labels() if model.regression else dataset
 
 
-def open_dataset(data: object, need_labels: bool = True, columns: Mapping[str, object] | None = None) -> Dataset:
+def open_dataset(data: Stored, need_labels: bool = True, columns: Mapping[str, object] | None = None) -> Dataset:
     """The dataset behind ``data``; ``columns`` : what a model remembers of the names of columns."""
     from bigclf.data.dataset import as_trained
 

@@ -16,7 +16,7 @@ import re
 import struct
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     import scipy.sparse
     from sklearn.base import BaseEstimator
 
-    from bigclf.data.dataset import Dataset
+    from bigclf.data.dataset import Dataset, Stored
     from bigclf.explaining import Explanation, NamesGiven, RowExplanation
     from bigclf.exports import Export
     from bigclf.scorer import Scorer
@@ -485,7 +485,7 @@ class Model:
         weights: np.ndarray = self.coef_.toarray() if self.sparse else self.coef_
         return weights
 
-    def _said_of_shards(self, data: object, unseen: str) -> np.ndarray:
+    def _said_of_shards(self, data: Stored, unseen: str) -> np.ndarray:
         from bigclf.data.dataset import as_trained
 
         rows = as_trained(data, self.columns, need_labels=False)
@@ -500,7 +500,7 @@ class Model:
             warnings.warn(unseen_text(skipped, self.n_features), stacklevel=3)
         return np.asarray(self.classes_[codes])
 
-    def _score_shards(self, data: object, unseen: str) -> tuple[np.ndarray, int]:
+    def _score_shards(self, data: Stored, unseen: str) -> tuple[np.ndarray, int]:
         from bigclf.data.dataset import as_trained
 
         rows = as_trained(data, self.columns, need_labels=False)
@@ -567,7 +567,7 @@ class Model:
         return Scorer(self, unseen)
 
     def explain(
-        self, data: object = None, *, top: int = 20, only: object = None, names: NamesGiven | None = None
+        self, data: Stored | None = None, *, top: int = 20, only: object = None, names: NamesGiven | None = None
     ) -> Explanation:
         """The ``top`` largest weights of each class (or of the class ``only``), with ``names``, counts of the rows of
         labelled shards ``data`` and standard errors where there are any (``bigclf.explaining.explain``)."""
@@ -744,7 +744,7 @@ def _add_state(digest: hashlib.blake2b, state: dict[str, np.ndarray]) -> None:
 load = Model.load
 
 
-def is_stored(X: object) -> bool:
+def is_stored(X: object) -> TypeGuard[Stored]:
     """True for what names shards: a path, a list of paths or a Dataset."""
     if isinstance(X, (str, os.PathLike)):
         return True

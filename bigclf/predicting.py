@@ -38,7 +38,7 @@ from bigclf.raw import Texts, in_order
 if TYPE_CHECKING:
     from bigclf.data.convert.pieces import Source
     from bigclf.data.convert.raw_rows import RawRows
-    from bigclf.data.dataset import Dataset
+    from bigclf.data.dataset import Dataset, Stored
 
 
 MOST_SCORE_COLUMNS = 1000
@@ -48,7 +48,7 @@ LOCK = ".predicting"  # in the directory of the output, or behind the name of a 
 
 def predict(
     model: Model,
-    data: object,
+    data: Stored,
     out: str,
     *,
     scores: bool = False,
@@ -104,7 +104,7 @@ def predict(
 
 
 def _in_directory(
-    asked: Asked, data: object, out: str, keep: Sequence[str] | None, overwrite: bool, progress: Watcher | None
+    asked: Asked, data: Stored | Texts, out: str, keep: Sequence[str] | None, overwrite: bool, progress: Watcher | None
 ) -> tuple[Predicted, list[str]]:
     """What ``predict`` returns, and what it is to warn of."""
     inputs = _inputs(asked, data, keep)
@@ -116,7 +116,7 @@ def _in_directory(
 
 
 def _as_text(
-    asked: Asked, data: object, out: str, keep: Sequence[str] | None, overwrite: bool, progress: Watcher | None
+    asked: Asked, data: Stored | Texts, out: str, keep: Sequence[str] | None, overwrite: bool, progress: Watcher | None
 ) -> tuple[Predicted, list[str]]:
     """The same as one file of CSV; what is interrupted goes on in a hidden directory beside it."""
     home, name = files.parent_directory(out), files.base_name(out)
@@ -172,14 +172,19 @@ def _free_name(name: str, taken: Sequence[str]) -> str:
     return next(one for one in names if one not in taken)
 
 
-def _inputs(asked: Asked, data: object, keep: Sequence[str] | None) -> list[Input]:
+def _inputs(asked: Asked, data: Stored | Texts, keep: Sequence[str] | None) -> list[Input]:
     if isinstance(data, Texts):
         return [_text(asked, path, dataset, data.told, keep) for path, dataset in data.files]
     return (raw_inputs if asked.model.is_raw(data) else shard_inputs)(asked, data, keep)
 
 
 def _as_parquet(
-    asked: Asked, data: object, inputs: list[Input], targets: list[str], overwrite: bool, progress: Watcher | None
+    asked: Asked,
+    data: Stored | Texts,
+    inputs: list[Input],
+    targets: list[str],
+    overwrite: bool,
+    progress: Watcher | None,
 ) -> tuple[Made, list[str]]:
     """The predictions of each input at its target: what came of it, and what is to be warned of."""
     started, model, unseen = time.perf_counter(), asked.model, asked.unseen
@@ -401,7 +406,7 @@ def _columns_of(path: str) -> list[str]:
 # Shards
 
 
-def shard_inputs(asked: Asked, data: object, keep: Sequence[str] | None) -> list[Input]:
+def shard_inputs(asked: Asked, data: Stored, keep: Sequence[str] | None) -> list[Input]:
     """The files of a dataset."""
     dataset = open_dataset(data, need_labels=False, columns=asked.model.columns)
     require_same_columns(asked.model, dataset)
@@ -505,7 +510,7 @@ def _text(asked: Asked, path: str, dataset: Dataset, told: Mapping[str, object],
 # Raw files
 
 
-def raw_inputs(asked: Asked, data: object, keep: Sequence[str] | None) -> list[Input]:
+def raw_inputs(asked: Asked, data: Stored, keep: Sequence[str] | None) -> list[Input]:
     """Raw files for a model of raw columns; a directory or an archive of documents is one."""
     from bigclf.data.convert.raw_rows import RawRows
 

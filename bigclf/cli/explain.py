@@ -10,6 +10,7 @@ import click
 from bigclf.cli import terminal
 
 if TYPE_CHECKING:
+    from bigclf.data.dataset import Stored
     from bigclf.explaining import ClassWeights, Entry, Explanation, RowAnswer
     from bigclf.model import Model
 
@@ -55,7 +56,7 @@ def command(
         terminal.say("warning:", text, "yellow")
 
 
-def _weights(model: Model, data: object, top: int, only: str | None, names: str | None) -> Explanation:
+def _weights(model: Model, data: Stored | None, top: int, only: str | None, names: str | None) -> Explanation:
     from bigclf.explaining import explain
     from bigclf.progress import TerminalProgress
     from bigclf.raw import as_shards
@@ -66,8 +67,10 @@ def _weights(model: Model, data: object, top: int, only: str | None, names: str 
         return explain(model, top=top, only=only, names=names, data=rows, progress=progress)
 
 
-def _row(model: Model, data: object, row: int, top: int, only: str | None, names: str | None) -> RowAnswer:
+def _row(model: Model, data: Stored | None, row: int, top: int, only: str | None, names: str | None) -> RowAnswer:
     from bigclf.explaining import explain_row, raw_row, stored_row
+
+    assert data is not None
 
     features, values, label = raw_row(model, data, row) if model.is_raw(data) else stored_row(data, row, model.columns)
     return {"row": row, "label": label, **explain_row(model, (features, values), top=top, only=only, names=names)}

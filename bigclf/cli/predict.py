@@ -10,6 +10,7 @@ from bigclf.cli import columns, terminal
 from bigclf.units import format_bytes, format_seconds, plural
 
 if TYPE_CHECKING:
+    from bigclf.data.dataset import Stored
     from bigclf.model import Model
     from bigclf.predicting import Options, Predicted
 
@@ -82,7 +83,7 @@ def command(
     )
 
 
-def showing(model: Model, data: object, out: str, **options: Unpack[Options]) -> Predicted:
+def showing(model: Model, data: Stored, out: str, **options: Unpack[Options]) -> Predicted:
     """``bigclf.predict`` with its progress on stderr."""
     from bigclf.predicting import predict
     from bigclf.progress import TerminalProgress
@@ -91,7 +92,7 @@ def showing(model: Model, data: object, out: str, **options: Unpack[Options]) ->
         return predict(model, data, out, progress=progress, **options)
 
 
-def to_stdout(model: Model, data: object, options: Options) -> None:
+def to_stdout(model: Model, data: Stored, options: Options) -> None:
     """The predictions as CSV on stdout, once all are made."""
     from bigclf.data import files
 

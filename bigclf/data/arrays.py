@@ -5,14 +5,19 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bigclf.block import FAULTS, OK, Block, as_unsigned, check_rows, one_value_a_row, rows_of, writable
+from bigclf.block import FAULTS, OK, Block, Entries, as_unsigned, check_rows, one_value_a_row, rows_of, writable
 from bigclf.data.facts import Chunks, warn_of_numbers, warn_of_rare
 from bigclf.data.shards import rows_of_table
 from bigclf.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas
+    import scipy.sparse
+
 
 TARGET_NNZ = 500_000
 OF_COLUMNS = (
@@ -46,9 +51,9 @@ class Arrays:
 
     def __init__(
         self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
+        X: object,
+        y: object,
+        sample_weight: object = None,
         least_chunks: int = 1,
         real_labels: bool = False,
         classes: np.ndarray | None = None,
@@ -142,10 +147,14 @@ class Arrays:
         """All rows as one block, without a copy."""
         return self._block
 
-    def decode(self, file: int, row_group: int) -> Block:
+    def decode(self, file: int, row_group: int, into: Entries | None = None) -> Block:
         """The rows of one chunk (row group = chunk) as views."""
         first = int(self.chunks.row0[row_group])
         return rows_of(self._block, first, first + int(self.chunks.rows[row_group]))
+
+    def parts(self, file: int, row_group: int) -> Iterator[Block]:
+        """The same, as what is decoded in parts has it."""
+        yield self.decode(file, row_group)
 
     def blocks(self) -> Iterator[Block]:
         """All rows, a chunk at a time, as views."""
@@ -186,7 +195,7 @@ def check(indptr: np.ndarray, indices: np.ndarray, values: np.ndarray, n_feature
         raise DataError(text.format(n_features=n_features), row=int(row), column=column)
 
 
-def csr_arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+def csr_arrays(X: object) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """indptr int64, indices int32 or int64, values float32, number of features, of anything tabular."""
     import scipy.sparse
 
@@ -253,12 +262,12 @@ def _named(error: DataError, X: Any) -> DataError:
     return DataError(error.message + OF_COLUMNS, row=error.row, column=names[bad[0]]) if bad.size else error
 
 
-def _pandas_columns(X: Any) -> list[str]:
+def _pandas_columns(X: object) -> list[str]:
     """Of a pandas DataFrame; [] of anything else."""
     return [str(name) for name in X.columns] if hasattr(X, "iloc") and hasattr(X, "columns") else []
 
 
-def column_names(X: Any, n_features: int | None = None) -> list[str]:
+def column_names(X: object, n_features: int | None = None) -> list[str]:
     """Names of the columns of a frame or a table in memory, where all are text (and, where it is said how many features
     there are, each is one); else none."""
     names = getattr(X, "column_names", None)  # of a pyarrow Table
@@ -268,7 +277,7 @@ def column_names(X: Any, n_features: int | None = None) -> list[str]:
     return [str(name) for name in names]
 
 
-def listed_names(features: Mapping[str, Any]) -> list[str] | None:
+def listed_names(features: Mapping[str, object]) -> list[str] | None:
     """Names of the columns of a frame or a table that rows or a model were made of, as ``features`` list them; None
     where they are not known one by one (of raw columns ``names`` is a number)."""
     names = features.get("names")
@@ -296,7 +305,7 @@ def require_same_names(trained_on: Sequence[str], given: Sequence[str]) -> None:
                      f"was {wanted!r}; give them as X[model.features['names']]")  # fmt: skip
 
 
-def sparse_of(X: Any) -> Any:
+def sparse_of(X: object) -> scipy.sparse.csr_matrix | None:
     """As CSR, without making it dense: a table in memory with a column of vectors, or a pandas DataFrame of sparse
     columns; None of anything else."""
     import scipy.sparse
@@ -308,10 +317,11 @@ def sparse_of(X: Any) -> Any:
         return None
     if any(kind.fill_value != 0 for kind in dtypes):  # then what is not stored is no zero
         return None
-    return scipy.sparse.csr_matrix(X.sparse.to_coo())
+    frame: pandas.DataFrame = X
+    return scipy.sparse.csr_matrix(frame.sparse.to_coo())
 
 
-def label_array(y: Any) -> np.ndarray:
+def label_array(y: object) -> np.ndarray:
     """Labels as a numpy array of one kind; DataError naming the row of a missing one, SchemaError for mixed kinds."""
     labels = np.array(y, dtype=object) if isinstance(y, list | tuple) else np.asarray(y)
     if labels.ndim == 2 and labels.shape[1] == 1:
@@ -344,7 +354,7 @@ def known_codes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
     return codes
 
 
-def number_array(y: Any) -> np.ndarray:
+def number_array(y: object) -> np.ndarray:
     """Labels that are numbers to predict, float64 [rows]; ValueError for text, DataError as ``label_array``."""
     labels = label_array(y)
     if labels.dtype.kind not in "biuf":
@@ -352,7 +362,7 @@ def number_array(y: Any) -> np.ndarray:
     return labels.astype(np.float64)
 
 
-def weight_array(sample_weight: Any, n_rows: int) -> np.ndarray:
+def weight_array(sample_weight: object, n_rows: int) -> np.ndarray:
     """float64 [rows]; DataError naming the row of a weight that is negative, NaN or infinite."""
     weights = np.asarray(sample_weight, np.float64)
     if weights.shape != (n_rows,):

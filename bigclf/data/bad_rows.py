@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from typing import TYPE_CHECKING
 
 from bigclf.errors import DataError
+
+if TYPE_CHECKING:
+    from bigclf.data.dataset import Dataset
+
 
 CELL = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[+-]?\d[\d.,]*(?:e[+-]?\d+)?""")  # what rows differ in
 LENGTH = re.compile(r"\d+ fields, not \d+")  # few, and each says another thing
@@ -57,7 +61,7 @@ def too_many(found: Reasons, n_rows: int, limit: float) -> str:
             + way[0].upper() + way[1:])  # fmt: skip
 
 
-def too_many_with_held(rest: Any, held: Any, limit: float) -> str:
+def too_many_with_held(rest: Dataset, held: Dataset, limit: float) -> str:
     """The same of a dataset and the rows held out of it, which were converted apart; nothing where they are not."""
     both = [dataset.report for dataset in (rest, held)]
     n_bad = sum(report.get("bad_rows", 0) for report in both)

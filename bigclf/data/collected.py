@@ -8,18 +8,21 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from bigclf.data import files
 
+if TYPE_CHECKING:
+    from dask.dataframe import DataFrame
 
-def is_collection(data: Any) -> bool:
+
+def is_collection(data: object) -> bool:
     """Whether ``data`` is a DataFrame in partitions that others hold."""
     return hasattr(data, "npartitions") and hasattr(data, "to_parquet") and hasattr(data, "columns")
 
 
 @contextlib.contextmanager
-def collected(data: Any, beside: files.PathLike) -> Iterator[tuple[str, str | None]]:
+def collected(data: DataFrame, beside: files.PathLike) -> Iterator[tuple[str, str | None]]:
     """A directory beside the path ``beside``, which every worker must see, with the rows as Parquet, a file a
     partition; and the format in which it is read: "parquet" for raw columns, None where rows are lists of indices and
     values. The directory is removed in the end."""

@@ -12,7 +12,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, overload
 
 import numpy as np
 
@@ -100,7 +100,26 @@ class Opened(NamedTuple):
     lists: Pages | None
 
 
-def is_large(rows: Any, nnz: Any) -> Any:
+Stored: TypeAlias = "Dataset | files.Paths"  # what rows in files are named by
+
+
+class Origin(TypedDict):
+    """By what rows are known again: ``Dataset.origin``."""
+
+    files: list[str]
+    sources: list[str]
+    part: tuple[float, bool] | None
+
+
+@overload
+def is_large(rows: int, nnz: int) -> bool: ...
+
+
+@overload
+def is_large(rows: np.ndarray, nnz: np.ndarray) -> np.ndarray: ...
+
+
+def is_large(rows: int | np.ndarray, nnz: int | np.ndarray) -> bool | np.ndarray:
     """Whether a row group of other people's is decoded in parts, by its rows and entries: bool or bool [n]."""
     return PART_ROW_BYTES * rows + PART_ENTRY_BYTES * nnz > LARGE_PARTS * PART_BYTES
 
@@ -164,7 +183,7 @@ class Dataset:
 
     def __init__(
         self,
-        data: Any,
+        data: files.Paths,
         *,
         columns: Mapping[str, Any] | None = None,
         target_nnz: int = TARGET_NNZ,
@@ -283,7 +302,7 @@ class Dataset:
         return found
 
     @property
-    def named_columns(self) -> dict[str, Any]:
+    def named_columns(self) -> dict[str, object]:
         """``columns`` as a model remembers them: the columns that a glob of features found in place of the glob, since
         other files may have more that it matches."""
         wide = self.layout.values if "features" in self.columns else None
@@ -475,7 +494,7 @@ class Dataset:
             yield directories.pop(), ""
         yield cache_directory("manifests"), self.digest
 
-    def _matches(self, listed: Sequence[Mapping[str, Any]]) -> bool:
+    def _matches(self, listed: Sequence[Mapping[str, object]]) -> bool:
         """Whether the manifest lists these files by name, size and footer (a copy has another time of change)."""
         mine = [(files.base_name(p), f.size, f.footer) for p, f in zip(self.files, self.fingerprints, strict=True)]
         return mine == [(entry["name"], entry["size"], entry["footer"]) for entry in listed]
@@ -484,12 +503,12 @@ class Dataset:
         with contextlib.suppress(OSError):  # no room: gathered again next time
             self._write(cache_directory("manifests"), self.digest, known)
 
-    def write_manifest(self, directory: str, conversion: Mapping[str, Any] | None = None) -> None:
+    def write_manifest(self, directory: str, conversion: Mapping[str, object] | None = None) -> None:
         """Write manifest and chunk table into ``directory``, where the files lie; ``conversion`` : what is to be known
         of how they came about."""
         self._write(directory, "", self._known._replace(conversion=conversion))
 
-    def origin(self) -> dict[str, Any]:
+    def origin(self) -> Origin:
         """By what the rows are known again: marks of the ``files``, of the ``sources`` that they were made of, and
         which ``part`` of these they are (None: all). Very many files have no marks."""
         few = len(self.files) <= MOST_MARKS
@@ -730,7 +749,7 @@ class Dataset:
         left_out = self.binary or not shards.has_column(schema, values)
         return self.layout._replace(values=None) if left_out else self.layout
 
-    def _codes(self, labels: Any, n_rows: int, path: str, row_group: int) -> np.ndarray:
+    def _codes(self, labels: pa.Array | None, n_rows: int, path: str, row_group: int) -> np.ndarray:
         """Codes of the classes float64 [m], or the numbers; NaN where the files have no labels."""
         if labels is None:
             return np.full(n_rows, np.nan)
@@ -806,7 +825,7 @@ class Dataset:
         known = set(self.files)
         return [masked(path) for path in now if path not in known]
 
-    def _files_of(self, first: int, last: int) -> Any:
+    def _files_of(self, first: int, last: int) -> list[int]:
         return np.unique(self.chunks.file[first:last]).tolist()
 
     def _check_file(self, number: int) -> None:
@@ -814,10 +833,10 @@ class Dataset:
         if change:
             raise _has_changed(self.files[number], change)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_handles", "_said", "_asking")}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: Mapping[str, object]) -> None:
         self.__dict__.update(state)
         self._open_no_file()
 
@@ -844,7 +863,7 @@ class Dataset:
         return "\n".join(["Dataset", *(f"  {name:<10}{text}" for name, text in lines.items())])
 
 
-def as_trained(data: Any, columns: Mapping[str, Any], need_labels: bool = True) -> Dataset:
+def as_trained(data: Stored, columns: Mapping[str, Any], need_labels: bool = True) -> Dataset:
     """The dataset behind ``data``, whose files are read by the ``columns`` that a model was trained on (see
     ``shards.those_there``). Shards that bigclf wrote, and a Dataset, know their columns themselves.
 
@@ -857,7 +876,7 @@ def as_trained(data: Any, columns: Mapping[str, Any], need_labels: bool = True) 
     return Dataset(data, columns=_those_there(data, columns) if columns else None, need_labels=need_labels)
 
 
-def _those_there(data: Any, columns: Mapping[str, Any]) -> dict[str, Any]:
+def _those_there(data: files.Paths, columns: Mapping[str, Any]) -> dict[str, Any]:
     path = files.expand(data)[0]
     try:
         if shards.KEY in shards.claims(path).pairs:
@@ -926,7 +945,7 @@ def require_trainable(dataset: Dataset, regression: bool = False) -> None:
         raise DataError("every row weight is zero", file=place, column=dataset.layout.weight)
 
 
-def class_codes(labels: Any, classes: np.ndarray) -> np.ndarray:
+def class_codes(labels: pa.Array, classes: np.ndarray) -> np.ndarray:
     """Place int64 [m] in the ascending ``classes`` of each of the Arrow ``labels``, -1 for one that is not there."""
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -153,7 +153,7 @@ def _counts_of(wanted: np.ndarray, ids: np.ndarray, counts: np.ndarray) -> np.nd
     return np.where(ids[at] == wanted, counts[at], 0).astype(np.float64) if ids.size else np.zeros(wanted.size)
 
 
-def table(dataset: Dataset, found: list[Shard], classes: int = 4) -> list[dict[str, Any]]:
+def table(dataset: Dataset, found: list[Shard], classes: int = 4) -> list[dict[str, object]]:
     """A line a shard, with the shares of the first ``classes`` classes."""
     lines = []
     for shard in found:

@@ -13,7 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -41,6 +41,10 @@ from bigclf.data.shards import Layout, Rows
 from bigclf.errors import DataError, MemoryBudgetError, SchemaError
 from bigclf.losses import REGRESSION
 from bigclf.units import format_bytes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 MAX_FLOAT_CLASSES = 100_000  # more distinct labels that are not whole numbers are no classes
 MANY_FLOAT_CLASSES = 20  # more are warned of
@@ -122,7 +126,7 @@ class Facts:
         total = math.fsum(float(label) * n for label, n in self.counts.items())
         return float(min(self.counts)), float(max(self.counts)), total
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         classes = sorted(self.counts)
         names = [f.name for f in dataclasses.fields(self) if f.name not in ("counts", "label_range")]
         span = {} if self.label_range is None else {"label_range": list(self.label_range)}
@@ -255,7 +259,7 @@ class Header(NamedTuple):
     group_bytes: list[int]
 
     @property
-    def features(self) -> dict[str, Any]:
+    def features(self) -> dict[str, object]:
         return self.footer["features"] if self.footer else dict(GIVEN)
 
     def facts(self) -> Facts:
@@ -393,7 +397,7 @@ def gather(rows: Rows, label_dtype: str, layout: Layout, path: str, row_group: i
     )
 
 
-def _count_labels(labels: Any) -> tuple[Counter[Any], int]:
+def _count_labels(labels: pa.Array | None) -> tuple[Counter[Any], int]:
     """How often each label occurs, and how many differ from the one before."""
     if labels is None or len(labels) == 0:
         return Counter(), 0

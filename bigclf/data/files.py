@@ -22,7 +22,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -31,13 +31,18 @@ from bigclf.data import remote
 from bigclf.data.remote import is_remote
 from bigclf.errors import DataError, RunError, StoreError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
 PathLike = str | os.PathLike[str]
+Paths = PathLike | Iterable[PathLike]
 
 
 # Finding files
 
 
-def expand(data: PathLike | Iterable[PathLike]) -> list[str]:
+def expand(data: Paths) -> list[str]:
     """The files that ``data`` names: a path or URL of a file or directory, a glob (``**`` too) or a list of them.
 
     The files of a directory or glob come sorted; names that begin with ``_`` or ``.`` and directories are ignored
@@ -361,7 +366,7 @@ def open_binary(path: PathLike, mode: str = "rb") -> BinaryIO:
         raise DataError(f"cannot be opened: {error.strerror}", file=path) from error
 
 
-def open_arrow(path: PathLike, mode: str = "rb") -> Any:
+def open_arrow(path: PathLike, mode: str = "rb") -> pa.NativeFile:
     """File for pyarrow (any file name, also one that is not UTF-8)."""
     import pyarrow
 
@@ -463,7 +468,7 @@ class Summed:
 
         self._file, self._sum = file, xxhash.xxh3_128()
 
-    def write(self, content: Any) -> None:
+    def write(self, content: bytes | memoryview) -> None:
         self._file.write(content)
         self._sum.update(content)
 
@@ -603,10 +608,10 @@ def put(local: PathLike, path: PathLike) -> None:
     remove(beside)  # of two links to one file no renaming removes one
 
 
-def _told(mark: str) -> dict[str, Any]:
+def _told(mark: str) -> dict[str, list[Any]]:
     """What a mark says, if there is one."""
     try:
-        told: dict[str, Any] = json.loads(read_text(mark))
+        told: dict[str, list[Any]] = json.loads(read_text(mark))
         return told
     except (OSError, ValueError):
         return {}
@@ -643,7 +648,7 @@ def together(paths: Sequence[str]) -> Iterator[dict[str, str]]:
     remove(note)  # nothing of theirs is left then
 
 
-def half_done(paths: Sequence[str]) -> dict[str, list[Any]]:
+def half_done(paths: Sequence[str]) -> dict[str, list[object]]:
     """Of ``paths`` those that a killed process has put in their places while others were missing, as ``together`` noted
     them, with what they are known by: nobody else's, so that they may be replaced."""
     told = _told(_note_of(paths)) if len(paths) > 1 else {}
@@ -657,7 +662,7 @@ def _note_of(paths: Sequence[str]) -> str:
     return join(parent_directory(first), f".{base_name(first)}.named.json")
 
 
-def _known_by(path: str, by_size: bool) -> Any:
+def _known_by(path: str, by_size: bool) -> object:
     """A mark; of what a store holds, and here is to be known there by, sizes alone."""
     if is_directory(path):
         return [[name, status(inner)[0]] for name, inner in walk(path)]

@@ -16,7 +16,7 @@ from bigclf.data.dataset import Dataset
 from bigclf.errors import DataError, SchemaError
 
 
-def is_iterator(data: Any) -> bool:
+def is_iterator(data: object) -> bool:
     """Whether ``data`` gives blocks one after another."""
     return hasattr(data, "__next__")
 
@@ -44,7 +44,7 @@ class Labels:
         return np.sort(seen), np.argsort(np.argsort(seen)).astype(np.float64)
 
 
-def write_down(blocks: Iterable[Any], out: str, *, real_labels: bool, memory: int) -> Dataset:
+def write_down(blocks: Iterable[object], out: str, *, real_labels: bool, memory: int) -> Dataset:
     """The rows of ``blocks`` as shards in the directory ``out``, in their order.
 
     Parameters
@@ -61,7 +61,7 @@ def write_down(blocks: Iterable[Any], out: str, *, real_labels: bool, memory: in
     labels = Labels()
     widest = [0]
 
-    def coded() -> Iterator[Any]:
+    def coded() -> Iterator[tuple[Any, ...]]:
         for number, block in enumerate(blocks):
             try:
                 indptr, indices, values, y, weights, width = parts_of(block)

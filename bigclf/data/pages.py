@@ -12,18 +12,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from isal import isal_zlib
+from numpy.typing import DTypeLike
 
 from bigclf.data.footer import ColumnChunk, Footer, read_struct
 from bigclf.jit import INTERPRETED, kernel, load_word
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+
 CODECS = {0: None, 1: "snappy", 2: "gzip", 6: "zstd", 7: "lz4_raw"}
 DATA_PAGE, RLE = 0, 3
 PLAIN, DELTA_BINARY_PACKED, BYTE_STREAM_SPLIT = 0, 5, 9
-TYPES = {"INT32": np.int32, "INT64": np.int64, "FLOAT": np.float32}
+TYPES: dict[str, type[np.number]] = {"INT32": np.int32, "INT64": np.int64, "FLOAT": np.float32}
 MOST_BITS = 56  # that one load of eight bytes has, whatever bit they begin at
 
 
@@ -33,7 +39,7 @@ class Scratch:
     def __init__(self) -> None:
         self._held: dict[str, np.ndarray] = {}
 
-    def take(self, name: str, size: int, dtype: Any) -> np.ndarray:
+    def take(self, name: str, size: int, dtype: DTypeLike) -> np.ndarray:
         """``size`` numbers [size] to write; what was taken under this name before is overwritten."""
         held = self._held.get(name)
         if held is None or held.nbytes < size * np.dtype(dtype).itemsize:
@@ -52,9 +58,9 @@ class Pages(NamedTuple):
     scratch : of the thread that reads.
     """
 
-    source: Any
+    source: pa.NativeFile
     footer: Footer
-    columns: dict[str, tuple[int, Any]]
+    columns: dict[str, tuple[int, type[np.number]]]
     scratch: Scratch
 
 
@@ -62,7 +68,9 @@ class _Refused(Exception):
     """Not of a form that is read here."""
 
 
-def pages_of(source: Any, footer: Footer, schema: Any, scratch: Scratch | None = None) -> Pages | None:
+def pages_of(
+    source: pa.NativeFile, footer: Footer, schema: pq.ParquetSchema, scratch: Scratch | None = None
+) -> Pages | None:
     """What is needed to read lists of the file; None where no column is of a form that is read here.
 
     Parameters
@@ -105,7 +113,7 @@ def read_lists(
 
 
 def _read_column(
-    pages: Pages, chunk: ColumnChunk, n_rows: int, dtype: np.dtype[Any], numbers: np.ndarray | None
+    pages: Pages, chunk: ColumnChunk, n_rows: int, dtype: np.dtype[np.number], numbers: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     data = pages.scratch.take("column", chunk.n_bytes, np.uint8)
     pages.source.seek(chunk.first)

@@ -22,13 +22,18 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from bigclf.caches import cache_directory
 from bigclf.errors import DataError, RunError, StoreError, masked
 from bigclf.texts import LIBRARIES, guard_logs, remember
 from bigclf.units import parse_bytes
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+    from fsspec import AbstractFileSystem
+
 
 BLOCK = 2**22  # bytes asked for at a time
 HELD, AHEAD = 8, 2  # blocks in memory, of all files together; of these asked for before they are needed
@@ -44,7 +49,7 @@ NEVER = (PermissionError, FileExistsError, IsADirectoryError, NotImplementedErro
 _T = TypeVar("_T")
 
 
-def is_remote(path: Any) -> bool:
+def is_remote(path: str | os.PathLike[str]) -> bool:
     """Whether ``path`` is a URL of something that is not on this machine."""
     return isinstance(path, str) and SCHEME.match(path) is not None
 
@@ -146,7 +151,7 @@ def _text(error: BaseException) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def _store_of(scheme: str, place: str, process: int) -> Any:
+def _store_of(scheme: str, place: str, process: int) -> AbstractFileSystem:
     """fsspec's file system; its own retries are off, ours are counted. ``process`` : sockets are not shared."""
     import fsspec
 
@@ -174,7 +179,7 @@ def _store_of(scheme: str, place: str, process: int) -> Any:
     return store
 
 
-def _asked(url: str) -> tuple[Any, str]:
+def _asked(url: str) -> tuple[AbstractFileSystem, str]:
     """The store of ``url``, and what it calls it."""
     parts = urlsplit(url)
     scheme = parts.scheme.lower()
@@ -316,7 +321,7 @@ class Reader(io.RawIOBase):
         self._at = max(0, offset + (0, self._at, self.found.size)[whence])
         return self._at
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, buffer: WriteableBuffer) -> int:
         """Fill the buffer; less only at the end of the file."""
         into = memoryview(buffer).cast("B")
         done, size = 0, self.found.size
@@ -473,7 +478,7 @@ def _blocks() -> _Blocks:
 # Writing
 
 
-def _writable(url: str) -> tuple[Any, str]:
+def _writable(url: str) -> tuple[AbstractFileSystem, str]:
     if urlsplit(url).scheme.lower() in READ_ONLY:
         raise StoreError(f"{url}: http cannot be written to; name a directory or an object store")
     return _asked(url)

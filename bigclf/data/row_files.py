@@ -18,15 +18,16 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol, SupportsIndex, overload
 
 import numpy as np
 
 from bigclf.data import files
 from bigclf.data.store import _checksum
 from bigclf.data.working_set import WorkingSet
+from bigclf.deltas import State
 from bigclf.errors import RunError
 from bigclf.mixing import settled
 from bigclf.units import format_bytes
@@ -240,6 +241,20 @@ class RowStore:
             self.descriptor = -1
 
 
+class RowState(State, Protocol):
+    """A NamedTuple of arrays [row, ...], alike in their shapes."""
+
+    _fields: ClassVar[tuple[str, ...]]
+
+    def __len__(self) -> int: ...
+
+    @overload
+    def __getitem__(self, place: SupportsIndex, /) -> np.ndarray: ...
+
+    @overload
+    def __getitem__(self, place: slice, /) -> tuple[np.ndarray, ...]: ...
+
+
 class FiledArray:
     """An array [row, ...] that is read in pieces: what a checkpoint is written from and restored from.
 
@@ -249,14 +264,13 @@ class FiledArray:
 
     dtype = np.dtype(np.float64)
 
-    def __init__(self, edges: np.ndarray, read: Callable[[int, int], Any], tail: tuple[int, ...] = ()) -> None:
+    def __init__(self, edges: np.ndarray, read: Callable[[int, int], np.ndarray], tail: tuple[int, ...] = ()) -> None:
         self.edges, self._read = edges, read
         self.shape = (int(edges[-1]), *tail)
         self.nbytes = 8 * math.prod(self.shape)
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        found: np.ndarray = self._read(rows.start, rows.stop)
-        return found
+        return self._read(rows.start, rows.stop)
 
     def pieces(self) -> Iterator[np.ndarray]:
         for first, last in zip(self.edges.tolist(), self.edges.tolist()[1:], strict=False):
@@ -267,8 +281,8 @@ class FiledArray:
 class Between:
     """Reads rows a to b of two arrays, ``t`` of the way from the one to the other."""
 
-    before: Any
-    after: Any
+    before: np.ndarray | FiledArray
+    after: np.ndarray | FiledArray
     t: float
 
     def __call__(self, a: int, b: int) -> np.ndarray:
@@ -308,7 +322,7 @@ class Window:
         store: RowStore,
         number: int,
         chunks: tuple[int, int],
-        rows: Any,
+        rows: RowState,
         held: WorkingSet | None,
         group: int | None = None,
     ) -> None:
@@ -332,7 +346,7 @@ class Window:
         if held is not None:
             held.places, held.left, held.came = self._places, self._leave, self._enter
 
-    def _zeros(self, rows: int) -> Any:
+    def _zeros(self, rows: int) -> RowState:
         return self.kind(*(np.zeros((rows, *self._tail)) for _ in self.kind._fields))
 
     # An epoch
@@ -404,7 +418,7 @@ class Window:
         if not self._keeps:
             self.before = self.rows
 
-    def _grown(self, rows: Any, size: int) -> Any:
+    def _grown(self, rows: RowState, size: int) -> RowState:
         """Arrays of that size with the working set's values."""
         grown = self._zeros(size)
         for new, old in zip(grown, rows, strict=True):
@@ -470,7 +484,7 @@ class Window:
         """In memory."""
         self._ids, self._values, self._waits = self._ids[:0].copy(), self._values[:, :0].copy(), self._waits[:0].copy()
 
-    def _catch_up(self, piece: tuple[int, int, int], rows_of: Any) -> None:
+    def _catch_up(self, piece: tuple[int, int, int], rows_of: RowState) -> None:
         """Rows of the chunk that left the working set get the values they left with; they wait no more."""
         chunk, place, rows = piece
         first = int(self.store.first[chunk]) - self._row0
@@ -508,9 +522,10 @@ class Window:
             on_disk = any(run.waits[chunk - self._chunks.start] for run in self._runs)
             if a == b and not on_disk and not self._waits[c:d].any() and t == 1.0:
                 continue
-            found = self._zeros(rows)
-            self.store.read(self.number, chunk, [*found])
-            self._catch_up((chunk, 0, rows), found)
+            now = self._zeros(rows)
+            self.store.read(self.number, chunk, [*now])
+            self._catch_up((chunk, 0, rows), now)
+            found = [*now]
             for array, own in zip(found, self.rows, strict=True):
                 array[sorted_ids[a:b] - first] = own[order[a:b]]
             if t != 1.0:
@@ -538,7 +553,7 @@ class Window:
 
         return {name: FiledArray(edges, reader(field), self._tail) for field, name in enumerate(self.kind._fields)}
 
-    def restore(self, now: list[Any], before: list[Any] | None) -> None:
+    def restore(self, now: Sequence[np.ndarray | FiledArray], before: Sequence[np.ndarray | FiledArray] | None) -> None:
         """Take up arrays [row, ...], or ``FiledArray``; ``before`` : as they were at the epoch's start, if that is
         kept. The working set has the rows it is to have."""
         self._none_waits()
@@ -554,13 +569,13 @@ class Window:
         if self._own_before and before is not None:
             self._fetch_set(self.before, True)
 
-    def _put(self, arrays: list[Any]) -> None:
+    def _put(self, arrays: Sequence[np.ndarray | FiledArray]) -> None:
         for chunk in self._chunks:
             first = int(self.store.first[chunk]) - self._row0
             last = first + int(self.store.rows[chunk])
             self.store.write(self.number, chunk, [np.ascontiguousarray(array[first:last]) for array in arrays])
 
-    def _fetch_set(self, into: Any, before: bool) -> None:
+    def _fetch_set(self, into: RowState, before: bool) -> None:
         """The values of the working set's rows, from the file."""
         if self.held is None:
             return
@@ -577,5 +592,5 @@ class Window:
                 own[order[a:b]] = array[ids[order[a:b]] - first]
 
 
-def _slices(rows: Any, piece: tuple[int, int, int]) -> list[np.ndarray]:
+def _slices(rows: RowState, piece: tuple[int, int, int]) -> list[np.ndarray]:
     return [array[piece[1] : piece[1] + piece[2]] for array in rows]

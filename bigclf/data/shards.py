@@ -12,7 +12,7 @@ import errno
 import fnmatch
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -39,6 +39,7 @@ from bigclf.version import __version__
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
+    import scipy.sparse
 
 FORMAT_VERSION, CLASSES_FORMAT_VERSION = 2, 1  # the first is written only where labels are numbers, no classes
 KEY = b"bigclf"
@@ -86,11 +87,11 @@ class Layout(NamedTuple):
     kind: str | None = None  # of a Spark vector: the field that tells sparse (0) from dense (1)
     not_taken: tuple[str, ...] = ()  # "name (why)" of columns that a glob of features names and that are none
 
-    def as_json(self) -> list[Any]:
+    def as_json(self) -> list[object]:
         return list(self if self.not_taken else self[:-1])
 
     @staticmethod
-    def from_json(told: list[Any]) -> Layout:
+    def from_json(told: Sequence[object]) -> Layout:
         names: list[Any] = [tuple(name) if isinstance(name, list) else name for name in told]
         return Layout(*names)
 
@@ -217,7 +218,7 @@ def _feature_names(columns: Mapping[str, Any]) -> list[str]:
 
 
 def _feature_columns(
-    schema: pa.Schema, given: dict[str, Any], others: tuple[str | None, ...], path: str
+    schema: pa.Schema, given: Mapping[str, Any], others: tuple[str | None, ...], path: str
 ) -> tuple[str | None, str | tuple[str, ...] | None, str | None]:
     """Columns of indices and of values, and the field that tells Spark's sparse vectors from dense ones."""
     if "features" in given:
@@ -419,7 +420,9 @@ def counted_from(first: int) -> Iterator[None]:
         raise error.further_down(first) from error.__cause__
 
 
-def read_labels(file: pq.ParquetFile, row_group: int, layout: Layout, path: str) -> Iterator[tuple[Any, np.ndarray]]:
+def read_labels(
+    file: pq.ParquetFile, row_group: int, layout: Layout, path: str
+) -> Iterator[tuple[pa.Array, np.ndarray]]:
     """Labels (Arrow array [m]) and weights (float64 [m]) of a row group that has both, part by part.
 
     Raises
@@ -438,7 +441,7 @@ def read_labels(file: pq.ParquetFile, row_group: int, layout: Layout, path: str)
             yield labels, weights
 
 
-def rows_of_table(X: Any) -> Any:
+def rows_of_table(X: object) -> scipy.sparse.csr_matrix | None:
     """Rows of a table in memory (pyarrow's, polars') with a column of vectors, as CSR; None of anything else.
 
     Raises
@@ -514,7 +517,7 @@ class _Group:
             self.check_nulls(array, name)
         return array
 
-    def check_nulls(self, array: Any, name: str) -> None:
+    def check_nulls(self, array: pa.Array, name: str) -> None:
         if array.null_count:
             row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
             raise DataError("null; every row needs a value here (a null list is not an empty row)",
@@ -546,7 +549,7 @@ class _Group:
             return indptr, self.member(indptr, items, name, inner)
         return indptr, as_numpy(items)
 
-    def member(self, indptr: np.ndarray, items: Any, name: str, inner: str) -> np.ndarray:
+    def member(self, indptr: np.ndarray, items: pa.Array, name: str, inner: str) -> np.ndarray:
         """One field of the structs that are a list's elements."""
         found = items.field(items.type.get_field_index(inner))
         if found.null_count:
@@ -725,7 +728,7 @@ def _agreeing(facts: Mapping[str, Any], footer: Footer) -> Iterator[tuple[bool, 
         yield rows <= group.n_rows and entries <= nnz, "zero_weight", "at most rows and entries of each row group"
 
 
-def sealed(facts: Mapping[str, Any], indent: int | None = None) -> bytes:
+def sealed(facts: Mapping[str, object], indent: int | None = None) -> bytes:
     """``facts`` as JSON with a checksum of themselves."""
     return json.dumps({**facts, "checksum": _checksum(facts)}, sort_keys=True, indent=indent).encode()
 
@@ -743,7 +746,7 @@ def unsealed(text: bytes | str) -> Any:
     return facts
 
 
-def _checksum(facts: Mapping[str, Any]) -> str:
+def _checksum(facts: Mapping[str, object]) -> str:
     return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
@@ -774,7 +777,7 @@ class ShardWriter:
         index_width: int = 4,
         binary: bool = False,
         weighted: bool = False,
-        features: Mapping[str, Any] | None = None,
+        features: Mapping[str, object] | None = None,
     ) -> None:
         self.real = classes is None
         self.classes = np.empty(0) if classes is None else np.asarray(classes)
@@ -801,12 +804,12 @@ class ShardWriter:
             self._open = stack.pop_all()
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         with self._open:
-            if error[1] is not None:
+            if error is not None:
                 with contextlib.suppress(Exception):
                     self._file.close()
-                raise error[1]
+                raise error
             self._file.add_key_value_metadata({KEY.decode(): sealed(self.footer()).decode()})
             self._file.close()
 
@@ -881,7 +884,7 @@ class ShardWriter:
                 columns.append(pa.array(array, type=field.type))
         return pa.Table.from_arrays(columns, schema=self.schema)
 
-    def footer(self) -> dict[str, Any]:
+    def footer(self) -> dict[str, object]:
         """What the file's own metadata says of it."""
 
         present = np.flatnonzero(self.counts)
@@ -927,7 +930,7 @@ def shard_schema(classes: np.ndarray, index_width: int, binary: bool, weighted: 
 ENCODINGS = {"indices.list.element": "DELTA_BINARY_PACKED", "values.list.element": "BYTE_STREAM_SPLIT"}
 
 
-def parquet_writer(file: Any, schema: pa.Schema) -> pq.ParquetWriter:
+def parquet_writer(file: pa.NativeFile | str, schema: pa.Schema) -> pq.ParquetWriter:
     """Writer to an Arrow file or a path, of zstd pages with checksums.
 
     Delta-coded indices and byte-split values are both smaller and faster to write and to read than plain ones
@@ -951,7 +954,7 @@ def parquet_writer(file: Any, schema: pa.Schema) -> pq.ParquetWriter:
 # Plain tables: chunk tables, scores
 
 
-def write_table(path: str, columns: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> None:
+def write_table(path: str, columns: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
     """Publish a Parquet file of plain columns: name -> array [n]."""
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -17,7 +17,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,11 @@ from bigclf.block import Block, Entries, explicit_scales
 from bigclf.data import files
 from bigclf.data.packing import count_far, pack_indices, unpack_indices
 from bigclf.jit import compiling, copy_past_caches
+
+if TYPE_CHECKING:
+    from bigclf.data.arrays import Arrays
+    from bigclf.data.dataset import Dataset
+
 
 log = logging.getLogger("bigclf")
 FORMAT = 3
@@ -85,18 +90,21 @@ class Buffer:
 ROW_BYTES = 3 * 8 + 2 * 4 + 2 * 8  # a row of a buffer, entries and scale apart
 
 
-def buffer_bytes(rows: Any, nnz: Any, index_width: int, binary: bool, constant: bool = False) -> Any:
+N = TypeVar("N", int, np.ndarray)
+
+
+def buffer_bytes(rows: N, nnz: N, index_width: int, binary: bool, constant: bool = False) -> N:
     """What a ``Buffer`` of that size allocates; int or int64 [n]."""
     entry = index_width + (0 if binary or constant else 4)
     return nnz * entry + rows * (ROW_BYTES + (4 if constant else 0)) + 8
 
 
-def entry_bytes(source: Any) -> int:
+def entry_bytes(source: Dataset | Arrays) -> int:
     """What an entry of the source's rows takes in memory."""
     return int(source.index_width + (0 if source.binary or source.row_constant else 4))
 
 
-def chunk_sizes(source: Any) -> Any:
+def chunk_sizes(source: Dataset | Arrays) -> np.ndarray:
     """``buffer_bytes`` of each chunk, int64 [chunk]."""
     chunks = source.chunks
     return buffer_bytes(chunks.rows, chunks.nnz, source.index_width, source.binary, source.row_constant)
@@ -128,7 +136,7 @@ class Layout:
     def fits(self, chunk: int, size: int) -> bool:
         return bool(self.offsets[chunk] + size <= self.offsets[chunk + 1])
 
-    def aligned(self, sizes: Any) -> Any:
+    def aligned(self, sizes: N) -> N:
         """The next multiple of ``unit``."""
         return (sizes + self.unit - 1) // self.unit * self.unit
 
@@ -177,7 +185,7 @@ class RawStore:
 
     def __init__(
         self,
-        source: Any,
+        source: Dataset | Arrays,
         directory: str,
         *,
         keep: bool = False,
@@ -228,7 +236,7 @@ class RawStore:
     def has(self, chunk: int) -> bool:
         return bool(self.stored[chunk])
 
-    def bytes_for(self, source: Any) -> int:
+    def bytes_for(self, source: Dataset | Arrays) -> int:
         """What a store of ``source`` would take on disk, were its indices packed as here."""
         layout = self.layout or self._layout("raw")
         rows, nnz = source.chunks.rows, source.chunks.nnz
@@ -570,7 +578,7 @@ class RawStore:
         self.descriptor = self._direct = -1  # closed twice, it would be somebody else's
 
 
-def is_finished(source: Any, directory: str) -> bool:
+def is_finished(source: Dataset | Arrays, directory: str) -> bool:
     """Whether a store left in ``directory`` by earlier runs has a record of every chunk of ``source``: then nothing is
     left to decode."""
     try:

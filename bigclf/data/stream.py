@@ -14,13 +14,18 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from bigclf.block import Block, Entries, alike, concatenate
 from bigclf.data.shards import release_unused
 from bigclf.data.store import Buffer, RawStore, Record
+
+if TYPE_CHECKING:
+    from bigclf.data.arrays import Arrays
+    from bigclf.data.dataset import Dataset
+
 
 Made = tuple[Block, Buffer | None]
 NOTHING = np.empty(0, np.int64)
@@ -54,7 +59,7 @@ class Stream:
 
     def __init__(
         self,
-        source: Any,
+        source: Dataset | Arrays,
         place: np.ndarray,
         *,
         store: RawStore | None = None,
@@ -301,7 +306,7 @@ class _Large:
     """The large row group that is being decoded in parts: its chunks are had in order, by one thread at a time; one
     that has gone by costs another look at those before it."""
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Dataset | Arrays) -> None:
         self._source, self._lock = source, threading.Lock()
         self._place: tuple[int, int] | None = None
         self._blocks: Iterator[Block] = iter(())

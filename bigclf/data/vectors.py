@@ -6,7 +6,7 @@ import fnmatch
 import json
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bigclf.errors import SchemaError
 
@@ -53,7 +53,7 @@ def find(schema: pa.Schema, told: str | Sequence[str], others: Sequence[str | No
     raise SchemaError(f"must hold vectors or numbers, not {type_}", file=path, column=told)
 
 
-def is_glob(told: Any) -> bool:
+def is_glob(told: object) -> bool:
     """Whether ``told``, of ``columns=``, may be a pattern of names."""
     return isinstance(told, str) and any(letter in told for letter in "*?[")
 
@@ -64,7 +64,7 @@ def matching(schema: pa.Schema, pattern: str, others: Sequence[str | None]) -> l
     return [name for name in fnmatch.filter(schema.names, pattern) if name not in left_out]
 
 
-def not_taken(schema: pa.Schema, told: Any, others: Sequence[str | None]) -> tuple[str, ...]:
+def not_taken(schema: pa.Schema, told: object, others: Sequence[str | None]) -> tuple[str, ...]:
     """ "name (why)" of each column that the glob ``told`` names and that is no feature; a nameless index is not worth a
     word. Nothing where ``told`` is no glob."""
     if not isinstance(told, str) or field(schema, told) is not None:
@@ -186,5 +186,5 @@ def _is_number(type_: pa.DataType) -> bool:
     return pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_)
 
 
-def _listed(schema: Any) -> str:
+def _listed(schema: pa.Schema) -> str:
     return ", ".join(schema.names[:20]) + (", ..." if len(schema.names) > 20 else "")
