@@ -30,6 +30,26 @@ def pytest_collection_finish():
     gc.set_threshold(20_000, 20, 100)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def compile_at_once():
+    """Let processes that share the tests compile different kernels at once: ``jit.compiling`` lets one at a time, and
+    whoever has all kernels waits, too. A signature has a lock of its own besides."""
+    from bigclf import jit
+
+    shared, locked = os.path.join(CACHE, "kernels"), jit._locked
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jit, "_locked", lambda file, end: os.path.dirname(file.name) == shared or locked(file, end))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_power_cut():
+    """Wait for no disk, some 10 ms a time: what a test reads back comes from memory. A wrong descriptor is an error."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)
+        yield
+
+
 def pytest_unconfigure(config):
     if not SHARING and not KEPT:
         shutil.rmtree(CACHE, ignore_errors=True)
