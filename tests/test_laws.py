@@ -1,6 +1,7 @@
 """Laws that every method obeys: a new line in ``METHODS`` is tested here before anyone writes a test for it."""
 
 import importlib
+import itertools
 import json
 import pkgutil
 import re
@@ -52,7 +53,7 @@ either_bias = pytest.mark.parametrize(("case", "bias"), list(zip(CASES, [None, "
 STEEP = ("squared", "squared_hinge", "squared_epsilon_insensitive")
 NARROW = [next((case for case in of if case.loss in STEEP), of[i % len(of)]) for i, name in enumerate(METHODS)
           if (of := [case for case in CASES if case.algo == name])]  # fmt: skip
-FIRST = NARROW[::4]  # of these the plain tests compile, of the others the long ones
+FIRST = NARROW[::8]  # of these the plain tests compile, of the others the long ones
 
 
 def long_but_first(case, *before):
@@ -100,7 +101,7 @@ def passes(case, x, y, weights, dtype, values):
     return found | all_arrays(shared, rows)
 
 
-PARTS = 6  # of the cases, so that no test takes long
+PARTS = {False: 3, True: 6}  # of the cases, so that no test takes long: in the plain tests, in the long ones
 
 
 def turn_of_losses():
@@ -116,21 +117,22 @@ SOURCES = list(turn_of_losses())
 
 
 def variants_of(case):
-    """(type of weights, values written out or not) of a case in the plain tests, and in the long ones."""
+    """(type of weights, values written out or not) of a case in the plain tests, and in the long ones; the plain ones
+    compile nothing for this law alone."""
     wide = [("float64", "explicit"), ("float64", "implicit"), ("float64", "constant")]
     if SOURCES.index(case) % 2:
         wide[1:] = wide[:0:-1]
     # MEMMA's recursion asks about ties: another order of rounding in float32 is another path
     narrow = [("float32", "explicit")] * (case in NARROW and case.algo != "memma_p")
     if case not in CASES:
-        return wide[:1], []
+        return [], wide[:1]
     return (wide[:2] + narrow, wide[2:]) if case in FIRST else (wide[:2], wide[2:] + narrow)
 
 
 def every_number(part, long):
     """{case, type of weights, values written out or not, name: numbers}: once compiled and once interpreted."""
     found = {}
-    for case in SOURCES[part::PARTS]:
+    for case in SOURCES[part :: PARTS[long]]:
         for variant in variants_of(case)[long]:
             n = 60 if long else 40
             x, y = case.data(n, D, binary=variant[1] == "implicit", constant=variant[1] == "constant")
@@ -143,7 +145,7 @@ def every_number(part, long):
 INTERPRETED = """
 import sys, numpy as np, test_laws
 assert test_laws.interpreting()
-np.savez(sys.argv[1], **test_laws.every_number(*map(int, sys.argv[2:])))
+np.savez(sys.argv[1], **test_laws.every_number(int(sys.argv[2]), sys.argv[3] == "True"))
 """
 
 
@@ -153,8 +155,10 @@ def interpreting():
     return INTERPRETED
 
 
-@pytest.mark.parametrize("long", [0, pytest.param(1, marks=pytest.mark.long)])
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(("part", "long"), [
+    *((part, False) for part in range(PARTS[False])),
+    *(pytest.param(part, True, marks=pytest.mark.long) for part in range(PARTS[True])),
+])  # fmt: skip
 def test_a_kernel_equals_its_own_python_source(part, long, tmp_path):
     run_python(INTERPRETED, tmp_path / "found.npz", part, long, NUMBA_DISABLE_JIT="1")
     expected, found = np.load(tmp_path / "found.npz"), every_number(part, long)
@@ -331,7 +335,8 @@ def test_separable_data_end_without_mistakes(case, bias, seed, quiet):
     options = {"tol": 0, "C": 1000} if case.method.certificate else {}
     if case.loss == "logistic" and options:
         options = {"tol": 1e-4, "C": 100}
-    model = fit(x, y, algo=case.algo, loss=case.loss, bias=bias, epochs=300, progress=False, **options)
+    epochs = 300 if case.method.separates else 2
+    model = fit(x, y, algo=case.algo, loss=case.loss, bias=bias, epochs=epochs, progress=False, **options)
     assert model.result_.history[0]["mistakes"] > 0
     if not case.method.separates:
         return
@@ -438,9 +443,9 @@ def dispatchers():
     return found
 
 
-def fits(directory, width, long):
-    """Train every method from arrays of every kind and from shards, in memory and streamed; unless it may be long, each
-    from one kind and one place, in turn."""
+def fits(directory, width, long, step):
+    """Train every method (each ``step``-th) from arrays of every kind and from shards, in memory and streamed; unless
+    it may be long, each from one kind beside the first and from one place, in turn."""
     x, y = random_rows(300, D)
     fixed, binary, constant = x.copy(), x.copy(), random_rows(300, D, constant=True)[0]
     binary.data[:] = 1
@@ -450,12 +455,14 @@ def fits(directory, width, long):
         array.setflags(write=False)
     dtype = "float64" if width == 4 else "float32"
     cases = CASES if width == 4 else [case for case in NARROW if (case in FIRST) != long]
-    for turn, case in enumerate(cases):
+    for turn, case in enumerate(cases[::step]):
         options = dict(algo=case.algo, loss=case.loss, epochs=2, dtype=dtype, progress=False)
+        weighted, plain = (frozen, np.ones(300)), (y.astype(float), None)
         matrices = (x, fixed, binary, constant)
-        for matrix in matrices if long else (x, matrices[1 + turn % 3]):
-            fit(matrix, frozen, sample_weight=np.ones(300), **options)
-            fit(matrix, y.astype(float), **options)
+        for matrix, labels in itertools.product(matrices, (weighted, plain)) if long else (
+            (x, weighted), (matrices[1 + turn % 3], plain)
+        ):  # fmt: skip
+            fit(matrix, labels[0], sample_weight=labels[1], **options)
         if width == 4:
             places = ("2GB", "20MB" if case.method.linear else "26MB")
             for memory in places if long else [places[turn % 2]]:
@@ -466,15 +473,16 @@ def fits(directory, width, long):
 @pytest.mark.parametrize("width", [4, 8], ids=["int32", "int64"])
 def test_each_kernel_is_compiled_for_one_signature_only_and_by_one_process(tmp_path, width, long):
     shards_of(tmp_path / "shards", *random_rows(300, D))
-    signatures = json.loads(run_python(COMPILED, tmp_path / "shards", width, long))["signatures"]
+    signatures = json.loads(run_python(COMPILED, tmp_path / "shards", width, long, 1))["signatures"]
     assert {name for name, n in signatures.items() if n > 1} <= HELPERS
     compiled = {name for name, n in signatures.items() if n == 1}
     if width == 8:
         assert len(compiled & set(specialised())) >= (len(NARROW) - len(FIRST) if long else len(FIRST))
         return
     assert set(specialised()) <= compiled
-    found = json.loads(run_python(COMPILED, tmp_path / "shards", width, long))
-    assert found["hits"] >= len(specialised()) and set(found["misses"].values()) == {0}
+    step = 1 if long else 4
+    found = json.loads(run_python(COMPILED, tmp_path / "shards", width, long, step))
+    assert found["hits"] >= len(CASES[::step]) and set(found["misses"].values()) == {0}
 
 
 def object_code(dispatcher):

@@ -359,8 +359,9 @@ def test_the_deviation_forms_depend_neither_on_the_first_variance_nor_on_factors
 
 TRYING = [
     *((kind, "float64", None) for kind in KINDS),
-    *(("cw_mc", dtype, constraints) for dtype in ("float64", "float32") for constraints in ("all", "parallel")),
-    ("sccw", "float32", None),
+    *(("cw_mc", "float64", constraints) for constraints in ("all", "parallel")),
+    *(pytest.param("cw_mc", "float32", constraints, marks=pytest.mark.long) for constraints in ("all", "parallel")),
+    pytest.param("sccw", "float32", None, marks=pytest.mark.long),
 ]
 
 

@@ -256,11 +256,12 @@ def test_the_averaged_answer_is_the_mean_over_all_steps(learner, bias):
 
 
 @each
-def test_rows_of_no_and_of_great_length_leave_finite_weights(learner):
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.long)])
+def test_rows_of_no_and_of_great_length_leave_finite_weights(learner, dtype):
     x = np.zeros((8, 3), np.float32)
     x[1] = x[4] = [1e30, -1e30, 1.0]
     x[2], x[5], x[6] = [1e-30, 0, 0], [0, 1e-30, 1e30], [1, 1, 1]
-    state = learner.state(3, 3, "float32")
+    state = learner.state(3, 3, dtype)
     for bias in (0.0, 1.0):
         with np.errstate(over="raise", invalid="raise"):
             counts = learner.learn(state, block_of(x, np.arange(8) % 3), bias=bias)

@@ -138,7 +138,7 @@ def test_row_state_on_disk_gives_the_same_bits(tmp_path):
     assert len({model.digest() for model in found.values()}) == 1
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.long)])
 def test_a_run_stopped_anywhere_goes_on_with_the_same_bits(dtype, tmp_path, quiet):
     x, y = random_rows(3000, 40, density=0.2)
     shards_of(tmp_path / "s", x, y, chunk_nnz=2000)
