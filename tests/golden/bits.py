@@ -13,8 +13,9 @@ and newer code run it alike: ``PYTHONPATH=OLD python /elsewhere/bits.py --code O
 
 Kernels have these bits on every processor, and as plain Python too (``NUMBA_DISABLE_JIT=1``), but where they ask the C
 library for an exponential, a logarithm or a power: that rounds the last bit differently on processors without fused
-multiplication (seen with ``GLIBC_TUNABLES``). Such entries are in LIBM, and are compared where the library gives the
-numbers that it gave when FILE was written: ``libm`` there is a hash of some.
+multiplication (seen with ``GLIBC_TUNABLES``). Such entries are in LIBM, and those that ask numpy for whole arrays of
+them in NUMPY; they are compared where the functions give the numbers that they gave when FILE was written: ``libm``
+and ``numpy`` there are hashes of some.
 Plain Python gives other bits where averaged_pa2 mixes groups by pull, and for memma_p/float32: FILE has the compiled.
 """
 
@@ -198,6 +199,7 @@ def _entries(method: dict[str, Any], loss: str | None, penalty: str | None) -> I
 # Hashes
 
 LIBM = re.compile("/logistic/|^(pnorm_perceptron|winnow2?|alma|pumma|memma|memma_p|memma_blocks|newton_mc)/")
+NUMPY = re.compile("^(pnorm_perceptron|winnow2?|memma|memma_p)/")
 
 
 def libm() -> str:
@@ -207,10 +209,25 @@ def libm() -> str:
     return hashlib.sha256(np.array(found).tobytes()).hexdigest()[:24]
 
 
+def of_arrays() -> str:
+    """Hash of numpy's exponentials and powers, which are its own where the processor has AVX-512."""
+    numbers = np.arange(1, 3000) / 257
+    found = [np.exp(numbers), np.exp(-numbers), np.expm1(-numbers), np.log(numbers), numbers**1.7, numbers**-0.3]
+    return hashlib.sha256(np.array(found).tobytes()).hexdigest()[:24]
+
+
+def machine() -> dict[str, str]:
+    """What this machine's functions give: entries are compared where it is what FILE says."""
+    return {"libm": libm(), "numpy": of_arrays()}
+
+
 def comparable(was: dict[str, str]) -> dict[str, str]:
     """The entries that this machine can be held to."""
-    here = was["libm"] == libm()
-    return {name: said for name, said in was.items() if name != "libm" and (here or not LIBM.search(name))}
+    here = machine()
+    others = [names for key, names in (("libm", LIBM), ("numpy", NUMPY)) if was[key] != here[key]]
+    return {
+        name: said for name, said in was.items() if name not in here and not any(names.search(name) for names in others)
+    }
 
 
 def fit(*given: Any, segments: int | None = None, **options: Any) -> Any:
@@ -309,7 +326,7 @@ def main() -> int:
     require_code(given.code)
     now = measured(given.only, given.jobs)
     if given.write:
-        Path(given.write).write_text(json.dumps({"libm": libm()} | now, indent=0) + "\n")
+        Path(given.write).write_text(json.dumps(machine() | now, indent=0) + "\n")
     if not given.check:
         return 0
     kept = json.loads(Path(given.check).read_text())
