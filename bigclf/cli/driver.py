@@ -79,6 +79,7 @@ def read(directory: str) -> dict[str, Any] | None:
     "failed", "stopped" (resumable), "died" (gone without a word) and "unknown" (on another host); None where the run
     had none."""
     from bigclf.data import files
+    from bigclf.data.json_fields import check_fields, optional, or_none, text, whole
     from bigclf.training.lease import ALIVE, DEAD, Timing, state_of
 
     path = files.join(directory, NAME)
@@ -86,6 +87,10 @@ def read(directory: str) -> dict[str, Any] | None:
         return None
     try:
         told: dict[str, Any] = json.loads(files.read_text(path))
+        texts = {name: text() for name in ("host", "log", "begun")}
+        ending = {"ended": optional(or_none(text())), "exit_code": optional(or_none(whole(-255, 255)))}
+        check_fields(told, {"pid": whole(), **texts, **ending})
+        told = {"ended": None, "exit_code": None} | told
         if (code := told.get("exit_code")) is not None:
             return told | {"state": "stopped" if code in RESUMABLE else "finished" if code in WRITTEN else "failed"}
         state = state_of(told, float("inf"), Timing())

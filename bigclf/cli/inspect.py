@@ -305,12 +305,12 @@ def _short(value: Any, most: int = 90) -> str:
 
 def _sweep(directory: str) -> tuple[str, dict[str, Any], Any]:
     from bigclf.data import files
-    from bigclf.data.json_fields import TABLE, check_fields, list_of, text, whole
+    from bigclf.training.results_record import check_shown
 
     path = files.join(directory, "results.json")
     try:
         told = json.loads(files.read_text(path))
-        check_fields(told, {"table": list_of(TABLE), "reads": whole(), "measure": text(), "best_params_": TABLE})
+        check_shown(told)
     except ValueError as error:
         raise DataError(f"not the results of a sweep: {error}", file=path) from None
     points, reads = len(told["table"]), told["reads"]
@@ -335,15 +335,10 @@ def read_run(directory: str) -> dict[str, Any]:
     DataError : one of them is damaged.
     """
     from bigclf.data import files
+    from bigclf.training import run_record
 
-    path = files.join(directory, "run.json")
-    try:
-        run = json.loads(files.read_text(path))
-    except ValueError as error:
-        raise DataError(f"not readable as JSON: {error}", file=path) from None
-    path = files.join(directory, "history.jsonl")
-    lines = files.read_text(path).splitlines() if files.exists(path) else []
-    history = [record for line in lines if (record := _record(line)) is not None]
+    run = run_record.read_run(files.join(directory, "run.json"))
+    history = run_record.read_history(files.join(directory, "history.jsonl"))
     return {"run": run, "history": history, "status": status(directory, history)}
 
 
@@ -377,7 +372,7 @@ def status(directory: str, history: list[dict[str, Any]]) -> dict[str, Any]:
         "process": None if owner is None else {name: owner[name] for name in ("host", "pid", "heartbeat")},
         "epoch": last.get("epoch"),
         "gap": last.get("gap"),
-        "events": sum(len(record.get("events", ())) for record in history),
+        "events": sum(len(record.get("events") or ()) for record in history),
         "driver": detached,
         "last_line": driver.last_line(detached["log"]) if detached else None,
     }
@@ -415,13 +410,6 @@ def status_lines(told: dict[str, Any]) -> list[tuple[str, Any]]:
     ]
 
 
-def _record(line: str) -> dict[str, Any] | None:
-    try:
-        return json.loads(line)
-    except ValueError:  # the line that a kill cut short
-        return None
-
-
 def _print_run(directory: str, told: dict[str, Any], most: int = 12) -> None:
     run, history = told["run"], told["history"]
     groups = len(run.get("plan", {}).get("groups", ()))
@@ -432,7 +420,7 @@ def _print_run(directory: str, told: dict[str, Any], most: int = 12) -> None:
     terminal.facts(
         [
             ("parameters", parameters_text({"loss": identity.get("loss"), **identity.get("settings", {})})),
-            ("data", rows_text(data["n_rows"], data["nnz"]) if "nnz" in data else None),
+            ("data", rows_text(data["n_rows"], data["nnz"]) if {"n_rows", "nnz"} <= {*data} else None),
             ("limits", parameters_text({**run.get("limits", {}), "tol": identity.get("tol")})),
             ("plan", ", ".join(f"{k}={_amount(k, v)}" for k, v in plan.items() if not isinstance(v, (list, dict)))),
             ("disk", disk_text(plan)),
@@ -481,7 +469,7 @@ def cluster_text(history: list[dict[str, Any]]) -> str | None:
     last = history[-1] if history else {}
     if not last.get("bytes_moved"):
         return None
-    workers, events = last["workers"], sum(len(record.get("events", ())) for record in history)
+    workers, events = last["workers"], sum(len(record.get("events") or ()) for record in history)
     parts = [plural(workers, "worker"), plural(last["groups"], "group"),
              f"{last['mixes']:,} mix{'es' * (last['mixes'] != 1)}",
              f"{format_bytes(last['bytes_moved'])} moved"]  # fmt: skip
@@ -494,7 +482,7 @@ def _print_events(history: list[dict[str, Any]], most: int = 12) -> None:
     """What happened to workers and visits, with the epoch it happened in."""
     from bigclf.progress import event_text
 
-    events = [(record["epoch"], event) for record in history for event in record.get("events", ())]
+    events = [(record.get("epoch", "?"), event) for record in history for event in record.get("events") or ()]
     if len(events) > most:
         click.echo(click.style(f"  the last {most} of {len(events):,} events", dim=True))
     for epoch, event in events[-most:]:

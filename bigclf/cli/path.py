@@ -80,13 +80,26 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
 
 
 def finished(out: str, told: dict[str, Any]) -> Any:
-    """The ``Path`` whose results are in ``out``; ``told``: what path.json says."""
+    """The ``Path`` whose results are in ``out``; ``told``: what path.json says.
+
+    Raises
+    ------
+    DataError : a field is missing or wrong, or there are not as many models.
+    """
     from bigclf.data import files
+    from bigclf.data.json_fields import FieldError, check_relations
+    from bigclf.errors import DataError
     from bigclf.model import load
     from bigclf.training.path import Path
 
-    models = [load(files.join(out, f"model-{number}.bigclf")) for number in range(1, len(told["table"]) + 1)]
-    return Path(**told, models=models)
+    there = len(models_in(out))
+    try:
+        found = Path.of_json(told)
+        check_relations([(len(found.table) == there, "table", f"that of {plural(there, 'model')}")])
+    except FieldError as error:
+        raise DataError(f"not the results of a path: {error}", file=files.join(out, FILES[0])) from None
+    found.models = [load(files.join(out, f"model-{number}.bigclf")) for number in range(1, there + 1)]
+    return found
 
 
 def models_in(out: str) -> list[str]:

@@ -81,16 +81,17 @@ def clear_the_way(
 def finished(ctx: click.Context, out: str, last: str, first: str, what: str, resume: bool) -> dict[str, Any]:
     """What the file ``last`` says of results that are whole; RunError where they are not those of this command."""
     from bigclf.data import files
+    from bigclf.data.json_fields import TABLE, check_fields
     from bigclf.training.run_directory import differences
 
     if not resume:
         raise RunError(f"{files.join(out, first)}: exists; add --overwrite to replace it")
     try:
         told: dict[str, Any] = json.loads(files.read_text(files.join(out, last)))
-        before = told.pop("asked")
-    except (OSError, ValueError, KeyError, TypeError):
+        check_fields(told, {"asked": TABLE})
+    except (OSError, ValueError):
         raise RunError(f"{out}: has no {what} to go on with; add --overwrite to replace what is there") from None
-    if lines := differences(before, asked_of(ctx)):
+    if lines := differences(told["asked"], asked_of(ctx)):
         raise RunError(f"{out}: holds another {what}; it differs in: {'; '.join(lines)}; name another output, or add "
                        "--overwrite to replace it")  # fmt: skip
     return told

@@ -132,13 +132,36 @@ def values_of(text: str) -> list[Any]:
 
 
 def finished(out: str, told: dict[str, Any]) -> Any:
-    """The ``Sweep`` whose results are in ``out``; ``told``: what results.json says."""
+    """The ``Sweep`` whose results are in ``out``; ``told``: what results.json says, with what was ``asked``.
+
+    Raises
+    ------
+    DataError : a field is missing or wrong, or the model is another one.
+    """
     from bigclf.data import files
+    from bigclf.data.json_fields import TABLE, FieldError, check_fields, check_relations, or_none
+    from bigclf.errors import DataError
     from bigclf.training.fitting import known_again
     from bigclf.training.sweep import Sweep
 
-    best = told.pop("best")
-    return Sweep(**told, best_model=None if best is None else known_again(files.join(out, "model.bigclf"), []))
+    try:
+        found = Sweep.of_json(told)
+        check_fields(told, {"best": or_none(TABLE)})
+        without = told["folds"] > 0 and told["asked"].get("refit") is False
+        check_relations([((told["best"] is None) == without, "best", "null" if without else "that of a model")])
+        if told["best"] is not None:
+            found.best_model = known_again(files.join(out, "model.bigclf"), [])
+            same = _as_text(found.as_json()["best"]) == _as_text(told["best"])
+            check_relations([(same, "best", "that of model.bigclf")])
+    except FieldError as error:
+        raise DataError(f"not the results of a sweep: {error}", file=files.join(out, FILES[0])) from None
+    return found
+
+
+def _as_text(value: Any) -> str:
+    import json
+
+    return json.dumps(terminal.plain(value), sort_keys=True)  # of NaN too
 
 
 def write(found: Any, out: str, asked: dict[str, Any]) -> list[str]:

@@ -84,6 +84,24 @@ def _is_number(value: Any, infinite: bool = False) -> bool:
     return type(value) is int and abs(value) < 2**1000  # a float holds it
 
 
+def figure(least: float = -math.inf) -> Field:
+    """What training came to: a number, an infinite one, or none (NaN) where it overflowed."""
+    said = "a number" if least == -math.inf else f"a number from {least:g}"
+    return Field(lambda value: (_is_number(value, infinite=True) and value >= least) or value != value, said)
+
+
+def bits() -> Field:
+    """A number as a hexadecimal text that keeps every bit."""
+
+    def takes(value: Any) -> bool:
+        try:
+            return isinstance(value, str) and isinstance(float.fromhex(value), float)
+        except (ValueError, OverflowError):
+            return False
+
+    return Field(takes, "a number as a hexadecimal text")
+
+
 def text(*choices: str) -> Field:
     """A text, or one of those."""
     if choices:
@@ -116,6 +134,12 @@ def table_of(fields: Mapping[str, Field], said: str) -> Field:
         return True
 
     return Field(takes, said)
+
+
+def named(field: Field) -> Field:
+    """A table of what ``field`` takes, by any names."""
+    said = f"a table in which each is {field.expected}"
+    return Field(lambda value: isinstance(value, dict) and all(map(field.takes, value.values())), said)
 
 
 def either(*fields: Field) -> Field:
@@ -164,8 +188,9 @@ FACTS = {
     "class_counts": list_of(whole()),
     "label_range": optional(tuple_of(number(), number(), number(infinite=True))),
 }
+KINDS = ("given", "hashed names", "columns")
 FEATURES = {
-    "kind": text(),
+    "kind": text(*KINDS),
     "version": whole(1),
     "hash_bits": optional(or_none(whole(0, 32))),
     "names": optional(either(TEXTS, whole())),

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from bigclf import metrics
@@ -17,6 +16,7 @@ from bigclf.progress import watcher
 from bigclf.raw import BadRows, as_shards, left_out
 from bigclf.reporting.content import Measured, Subject, page_of
 from bigclf.reporting.page import render
+from bigclf.training.run_record import read_history, read_run
 from bigclf.units import parse_bytes
 
 TOP, TOP_OF_MANY = 12, 6  # features of a class
@@ -80,30 +80,16 @@ def subject_of(thing: Any, title: str | None = None) -> Subject:
 
 
 def _of_run(path: str, title: str | None) -> Subject:
-    place = files.join(path, "run.json")
-    try:
-        run = json.loads(files.read_text(place))
-    except ValueError as error:
-        raise DataError(f"not readable as JSON: {error}", file=place) from None
-    if not isinstance(run, dict):
-        raise DataError("not the record of a run", file=place)
+    run = read_run(files.join(path, "run.json"))
     model = files.join(path, "model.bigclf")
     known = load(model) if files.exists(model) else None
     return Subject(title or files.base_name(path), known, run, history_of(path), None, None)
 
 
 def history_of(directory: str) -> list[dict[str, Any]]:
-    """The records of a run; a line that a kill cut short is left out."""
-    place = files.join(directory, "history.jsonl")
-    records = []
-    for line in files.read_text(place).splitlines() if files.exists(place) else ():
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict) and isinstance(record.get("epoch"), int):
-            records.append(record)
-    return records
+    """The records of a run that are of epochs; a line that a kill cut short is left out."""
+    records = read_history(files.join(directory, "history.jsonl"))
+    return [record for record in records if "epoch" in record]
 
 
 def measured(

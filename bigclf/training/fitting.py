@@ -24,7 +24,8 @@ from bigclf.data.collected import collected, is_collection
 from bigclf.data.dataset import Dataset
 from bigclf.data.features.spec import refuse_shell_names
 from bigclf.data.iterator import is_iterator, write_down
-from bigclf.errors import ClusterError, Interrupted, masked
+from bigclf.data.json_fields import FieldError, check_fields
+from bigclf.errors import ClusterError, Interrupted, ModelFormatError, RunError, masked
 from bigclf.jit import cpu_type
 from bigclf.losses import REGRESSION
 from bigclf.methods import METHODS, Method, Setting, native, resolve
@@ -49,6 +50,7 @@ from bigclf.training.preparing import Request, default_epochs, default_groups, p
 from bigclf.training.problems import Problem
 from bigclf.training.run import Run
 from bigclf.training.run_directory import VERSION, Checkpoint, RunDirectory
+from bigclf.training.run_record import TRAINED
 from bigclf.training.sources import counts_of, warm
 from bigclf.training.workers import is_cluster, linked, patience_of
 from bigclf.units import parse_bytes
@@ -429,10 +431,10 @@ def conducted(
             _start_from(run, options["init"], source)
         saved = None
         if directory is not None and options["resume"]:
-            saved = directory.newest(len(plan.groups), filed=plan.rows_sides > 0)
+            saved = directory.newest(len(plan.groups), plan.rows_sides > 0, run.require)
         if saved is not None:
             assert directory is not None
-            run.restore(saved)
+            _restore(run, saved, directory)
             run.go_further()
             history += directory.history(run.epoch if run.segment else run.epoch - 1)
         elif directory is not None and options["resume"]:
@@ -452,6 +454,14 @@ def conducted(
             raise _with_advice(error, directory) from error.__cause__
         shown.close()
         yield run, history
+
+
+def _restore(run: Run, saved: Checkpoint, directory: RunDirectory) -> None:
+    try:
+        run.restore(saved)
+    except KeyError as error:
+        raise RunError(f"{directory.path}: the checkpoint of epoch {saved.facts['epoch']} has no array {error}; "
+                       "remove it, or use another run directory") from None  # fmt: skip
 
 
 def _engine(job: Job, link: Any, options: dict[str, Any], directory: RunDirectory | None) -> Callable[..., Engine]:
@@ -516,9 +526,18 @@ def _finished(directory: RunDirectory, limits: dict[str, Any], tol: float | None
 
 
 def known_again(path: str, history: list[dict[str, Any]]) -> Model:
-    """The model in a file, with the ``result_`` of its training as far as its facts have that."""
+    """The model in a file, with the ``result_`` of its training.
+
+    Raises
+    ------
+    ModelFormatError : it is none that was trained here.
+    """
     model = load(path)
     held = json.loads(json.dumps(model.facts))
+    try:
+        check_fields(held, TRAINED, "facts")
+    except FieldError as error:
+        raise ModelFormatError(f"{path}: not a usable model of this run: {error}") from None
     model.result_ = Result(
         history, model.certificate, held["progressive"], held["plan"], bool(held["converged"]),
         held["reads"], held["epochs"], held["seconds"], held["memory"], held["stopped"], held["mistakes"],

@@ -30,6 +30,7 @@ from bigclf.training.outcome import result_of, warn_of_limits
 from bigclf.training.plan import make_plan
 from bigclf.training.preparing import Request, default_epochs, default_groups, prepare
 from bigclf.training.problems import Problem
+from bigclf.training.results_record import PATH, check_path
 from bigclf.training.run import Run
 from bigclf.training.sweep import Task, setting_of
 from bigclf.training.workers import linked
@@ -59,6 +60,12 @@ class Path:
     plan: dict[str, Any]
     history: list[dict[str, Any]]
     models: list[Model] = field(default_factory=list)
+
+    @classmethod
+    def of_json(cls, told: dict[str, Any]) -> Path:
+        """What ``as_json`` gave, without the models; FieldError names a field that is missing or wrong."""
+        check_path(told)
+        return cls(**{name: told[name] for name in PATH})
 
     def __repr__(self) -> str:
         first, last = (f"{row['C']:.3g} ({row['nonzero']:,} weights)" for row in (self.table[0], self.table[-1]))

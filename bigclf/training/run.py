@@ -17,7 +17,8 @@ import numpy as np
 
 from bigclf import large_pages
 from bigclf.data import files
-from bigclf.errors import ClusterError, DataError, Interrupted
+from bigclf.data.json_fields import check_fields, check_relations
+from bigclf.errors import ClusterError, DataError, Interrupted, ModelFormatError
 from bigclf.methods.method import AGAIN, LEARN, Given
 from bigclf.mixing import PENALTY, agree, half_distance, line_search, next_penalty
 from bigclf.training.bench import Blend, optimism
@@ -25,6 +26,7 @@ from bigclf.training.engines import Engine, Round
 from bigclf.training.plan import Plan, proves_alone
 from bigclf.training.problems import Problem, progress_of
 from bigclf.training.run_directory import Checkpoint, RunDirectory
+from bigclf.training.run_record import RUN_FACTS, STATUS, VALIDATED
 from bigclf.training.team import beside
 from bigclf.training.visit import (
     SCALES,
@@ -41,6 +43,7 @@ from bigclf.training.visit import (
     objectives,
     primals_of,
 )
+from bigclf.units import plural
 
 log = logging.getLogger("bigclf")
 # A certificate costs about what an epoch's learning does: one is made when the estimate is this near the tolerance, or
@@ -809,6 +812,36 @@ class Run:
         if reached or further or self.stopped == "seconds":
             self.stopped = "" if self._todo() else self._ending()
 
+    def require(self, saved: Checkpoint) -> None:
+        """Look whether all is there that ``restore`` takes up.
+
+        Raises
+        ------
+        FieldError : naming a fact that is missing or wrong.
+        ModelFormatError : naming an array that is missing.
+        """
+        facts, n = saved.facts, len(self.problems)
+        validated = self.early_stopping is not None or "best_score" in facts
+        check_fields(facts, RUN_FACTS | (VALIDATED if validated else {}), "facts")
+        check_relations([
+            (len(facts["status"]) == n, "facts.status", f"that of {plural(n, 'problem')}"),
+            (facts["segment"] < self.plan.segments, "facts.segment", f"less than {self.plan.segments}"),
+            (facts.get("best_epoch", 0) <= facts["epoch"], "facts.best_epoch", "an epoch that was"),
+            (len(facts.get("rows_steps", ())) in (0, n), "facts.rows_steps", f"those of {plural(n, 'problem')}"),
+        ])  # fmt: skip
+        for number, (status, state) in enumerate(zip(facts["status"], self.states, strict=True)):
+            where = f"facts.status.{number}"
+            check_fields(status, STATUS, where)
+            check_relations([(status.get("epochs", 0) <= facts["epoch"], f"{where}.epochs", "at most facts.epoch")])
+            kinds = ["state", *(["best"] if facts.get("best_epoch") else [])]
+            kinds += [f"{group}.shared" for group in range(len(self.refs)) if _is_midway(number, group, saved.arrays)]
+            names = [f"{number}.{kind}.{name}" for kind in kinds for name in type(state)._fields]
+            if missing := [name for name in names if name not in saved.arrays]:
+                raise ModelFormatError(f"the array {missing[0]!r} is missing")
+        for group, rows in enumerate(saved.rows if self.method.rows is not None else ()):
+            if not any(f".{group}.rows." in name for name in (*rows, *saved.arrays)):
+                raise ModelFormatError(f"field 'facts.rows_files' must be with those of group {group}")
+
     def restore(self, saved: Checkpoint) -> None:
         """Take up a checkpoint of the same run."""
         facts = saved.facts
@@ -845,6 +878,11 @@ class Run:
             ref = self.refs[group] = Ref(f"checkpoint-{self.epoch}-{self.segment}")
             shared = [held if any(name.startswith("shared.") for name in held) else {} for held in parts]
             self.engine.restore(group, ref, Carry(parts, shared if self.segment else None), common)
+
+
+def _is_midway(number: int, group: int, arrays: dict[str, np.ndarray]) -> bool:
+    """Whether a problem was being learned in a group when these were written down."""
+    return f"{number}.{group}.figures" in arrays
 
 
 def _carried(group: int, carry: Carry, arrays: dict[str, np.ndarray]) -> Any:

@@ -14,18 +14,31 @@ import json
 import logging
 import re
 import time
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from typing import Any
 
 import numpy as np
 
 from bigclf.data import files
-from bigclf.data.json_fields import TABLE, TEXTS, Field, check_fields, optional, or_none, text, whole
+from bigclf.data.json_fields import (
+    TABLE,
+    Field,
+    FieldError,
+    bits,
+    check_fields,
+    check_relations,
+    list_of,
+    optional,
+    or_none,
+    text,
+    whole,
+)
 from bigclf.data.shards import sealed, unsealed
 from bigclf.errors import ModelFormatError, RunError
 from bigclf.model import plain, read_tensors
 from bigclf.texts import masked_in
 from bigclf.training.lease import Lease, holding
+from bigclf.training.run_record import check_epoch, check_run, lines_of
 from bigclf.training.tensors import checksum, filed_array, read_head, write_tensors
 from bigclf.training.visit import RowFile, settled_rows
 
@@ -36,11 +49,10 @@ STATE = re.compile(r"state-(\d{8})-(\d{6})\.safetensors")
 HISTORY_SECONDS = 0.1  # at most ten records a second
 KEPT = 2
 RUN_FILES = ("run.json", "history.jsonl", "model.bigclf")
-RUN = {"version": optional(whole()), "identity": optional(TABLE), "plan": optional(TABLE), "limits": optional(TABLE)}
 HEAD = {"version": whole(), "sums": TABLE, "facts": TABLE}
 ROW_FILES = Field(lambda value: isinstance(value, dict) and all(ROWS.fullmatch(name) and isinstance(digest, str)
                   for name, digest in value.items()), "a table of files of rows and their digests")  # fmt: skip
-STATE_FACTS = {"rows_files": ROW_FILES, "rows_steps": optional(TEXTS), "run": optional(or_none(text())),
+STATE_FACTS = {"rows_files": ROW_FILES, "rows_steps": optional(list_of(bits())), "run": optional(or_none(text())),
                "epoch": whole(), "segment": whole()}  # fmt: skip
 
 
@@ -108,7 +120,7 @@ class RunDirectory:
             raise RunError(f"{self.path} holds a run already; resume it (resume=True, --resume) or use another one")
         try:
             before: dict[str, Any] = json.loads(files.read_text(self.file("run.json")))
-            check_fields(before, RUN)
+            check_run(before)
         except ValueError as error:
             raise RunError(f"{self.file('run.json')} is damaged: {error}; use another run directory") from None
         if before.get("version", 0) > VERSION:
@@ -151,14 +163,18 @@ class RunDirectory:
         self._try("history", lambda: files.append_line(self.file("history.jsonl"), line))
 
     def history(self, up_to: int | None = None) -> list[dict[str, Any]]:
-        """The records, of epochs ``up_to`` (the file is cut there)."""
+        """The records, of epochs ``up_to`` (the file is cut there); a line with a wrong field is left out, with a
+        warning: no answer depends on it."""
         self._try("history", lambda: files.flush_lines(self.file("history.jsonl"), forget=True))
         if not files.exists(self.file("history.jsonl")):
             return []
         records = []
-        for line in files.read_text(self.file("history.jsonl")).splitlines():
-            with contextlib.suppress(ValueError):  # a line cut short by a kill
-                records.append(json.loads(line))
+        for line, record in lines_of(self.file("history.jsonl")):
+            try:
+                check_epoch(record)
+                records.append(record)
+            except FieldError as error:
+                log.warning("%s, line %d passed over: %s", self.file("history.jsonl"), line, error)
         if up_to is not None:
             records = [record for record in records if record.get("epoch", 0) <= up_to]
             text = "".join(json.dumps(record) + "\n" for record in records)
@@ -219,9 +235,11 @@ class RunDirectory:
         """Names of the state files, newest first."""
         return checkpoints_in(self.path)
 
-    def newest(self, groups: int, filed: bool = False) -> Checkpoint | None:
+    def newest(
+        self, groups: int, filed: bool = False, require: Callable[[Checkpoint], None] | None = None
+    ) -> Checkpoint | None:
         """The newest checkpoint that is whole; damaged ones are passed over with a warning. ``filed`` : see
-        ``load_rows``.
+        ``load_rows``; ``require`` : raises ValueError for one that cannot be taken up.
 
         Raises
         ------
@@ -231,13 +249,16 @@ class RunDirectory:
             try:
                 arrays, facts, _ = load_arrays(self.file(name))
                 self._require_own(name, facts)
-                check_fields(facts, STATE_FACTS, "facts")
+                _check_place(name, facts, groups)
                 rows: list[Any] = [{} for _ in range(groups)]
                 steps = tuple(float.fromhex(t) for t in facts.get("rows_steps", ()))
                 for file, digest in facts["rows_files"].items():
                     rows[int(file.split("-")[1])] = load_rows(self.file(file), digest, steps, filed)
+                saved = Checkpoint(arrays, rows, facts)
+                if require is not None:
+                    require(saved)
                 self._rows_of[name] = set(facts["rows_files"])
-                return Checkpoint(arrays, rows, facts)
+                return saved
             except (OSError, ModelFormatError, KeyError, ValueError) as error:
                 log.warning("checkpoint %s passed over: %s", name, error)
         return None
@@ -270,7 +291,9 @@ class RunDirectory:
         for name in self.checkpoints():
             if name not in self._rows_of:
                 try:
-                    self._rows_of[name] = set(load_arrays(self.file(name))[1]["rows_files"])
+                    facts = load_arrays(self.file(name))[1]
+                    check_fields(facts, STATE_FACTS, "facts")
+                    self._rows_of[name] = set(facts["rows_files"])
                 except (OSError, ModelFormatError, KeyError, ValueError):  # damaged: it names nothing
                     self._rows_of[name] = set()
             kept |= self._rows_of[name]
@@ -339,6 +362,21 @@ def _filed(path: str) -> tuple[dict[str, Any], dict[str, str]]:
     return arrays, metadata
 
 
+def _check_place(name: str, facts: dict[str, Any], groups: int) -> None:
+    """Check what the state file ``name`` says of its place in the run and of its row files; FieldError names the
+    field."""
+    check_fields(facts, STATE_FACTS, "facts")
+    known = STATE.fullmatch(name)
+    assert known is not None
+    epoch, segment = map(int, known.groups())
+    check_relations([
+        (facts["epoch"] == epoch, "facts.epoch", f"{epoch}, as the file's name says"),
+        (facts["segment"] == segment, "facts.segment", f"{segment}, as the file's name says"),
+        (all(int(file.split("-")[1]) < groups for file in facts["rows_files"]), "facts.rows_files",
+         f"files of {groups} groups"),
+    ])  # fmt: skip
+
+
 def load_rows(path: str, digest: str, steps: tuple[float, ...], filed: bool = False) -> dict[str, Any]:
     """The row state of a group from its file, gone as far along its step as ``steps`` says; errors as above.
 
@@ -378,8 +416,9 @@ def groups_before(path: Any) -> int | None:
     """Groups of the run that a directory holds; None where there is none to read."""
     try:
         held = json.loads(files.read_text(files.join(files.absolute(path), "run.json")))
+        check_run(held)
         return len(held["plan"]["groups"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError):
         return None
 
 
@@ -387,7 +426,8 @@ def run_of(path: Any) -> str | None:
     """What tells the run of a directory from others, as its model has it (``facts["run"]``); None where none lies
     there."""
     try:
-        return _told(json.loads(files.read_text(files.join(files.absolute(path), "run.json")))["identity"])
+        held = json.loads(files.read_text(files.join(files.absolute(path), "run.json")))
+        return _told(held["identity"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

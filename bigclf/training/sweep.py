@@ -52,6 +52,7 @@ from bigclf.training.problems import (
     regression_problem,
     require_few,
 )
+from bigclf.training.results_record import RESULTS, check_results
 from bigclf.training.run import Run, Status, _status_facts
 from bigclf.training.run_directory import Checkpoint, RunDirectory, load_rows
 from bigclf.training.sources import warm
@@ -99,6 +100,12 @@ class Sweep:
     history: list[dict[str, Any]]
     models: list[Model] = field(default_factory=list)
     rank: Any = None  # of the best point: its error, C and number
+
+    @classmethod
+    def of_json(cls, told: dict[str, Any]) -> Sweep:
+        """What ``as_json`` gave, without the models; FieldError names a field that is missing or wrong."""
+        check_results(told)
+        return cls(**{name: told[name] for name in RESULTS}, best_model=None)
 
     @property
     def names(self) -> list[str]:
@@ -729,7 +736,7 @@ class Task:
         """Of each problem of an answer, float64 [row]: sum over the folds / (folds - 1)."""
         saved = run.checkpoint()
         if not saved.rows[0]:  # an earlier process made the last visit
-            newest = directory.newest(1) if directory is not None else None
+            newest = directory.newest(1, require=run.require) if directory is not None else None
             saved = newest or saved
         rows = saved.rows[0]
         if isinstance(rows, RowFile):
