@@ -3,6 +3,7 @@
 import math
 from fractions import Fraction
 
+import naive
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -218,6 +219,16 @@ def test_where_a_unit_of_loss_is_dear_the_certificate_s_loss_is_never_too_small(
         told, _ = case.certify(block, shared, rows, params, np.zeros(61), np.linalg.norm(shared.weights))
         told = Fraction(float(told))
         assert exact * Fraction(1 - 1e-9) <= told <= exact * Fraction(1 + 1e-9) + Fraction(12 * C * size * 2.0**-49)
+
+
+@every_loss
+def test_a_margin_that_cannot_be_made_sharper_costs_its_own_loss(loss):
+    """Weights beyond float32 have no part of that width to begin with."""
+    case, block = Case("dcd", loss), block_of(np.eye(2, dtype=np.float32), np.array([-1.0, -1.0]))
+    shared, rows = case.state(2, 2)
+    shared.weights[:2] = 1e39, 2e39
+    told, _ = case.certify(block, shared, rows, case.params(), np.zeros(3), np.linalg.norm(shared.weights))
+    assert told == pytest.approx(sum(naive.VALUE[loss](-w, -1.0, 0.0) for w in shared.weights[:2]), rel=1e-12)
 
 
 @every_loss

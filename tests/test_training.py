@@ -652,7 +652,7 @@ def noting(function):
 
 for name in ("_sync", "append_line", "remove", "publish_text", "write_all"):
     setattr(files, name, noting(getattr(files, name)))
-os.replace = noting(os.replace)
+os.replace, os.fsync = noting(os.replace), os.fstat  # no power cut: there is nothing to wait for
 blocks = Stream.blocks
 
 def counted(self, units, *then):
