@@ -67,10 +67,12 @@ COUNTS = ("reads", "rows", "nnz", "bytes_read", "updates", "mistakes", "rounds",
           "working_set_rows", "waiting_visits", "problems_done", "records_rebuilt", "groups", "workers", "mixes",
           "bytes_moved")  # fmt: skip
 FIGURES = ("loss", "mean_loss", "objective", "dual", "estimated_gap")
-SIZES = ("seconds", "waited", "error", "gap", "mixed_mistakes")
+SIZES = ("error", "gap", "mixed_mistakes")
+TIMES = ("seconds", "waited")
 HISTORY = _all_optional({
     "epoch": whole(), **{name: or_none(whole()) for name in COUNTS},
     **{name: or_none(figure()) for name in FIGURES}, **{name: or_none(figure(0)) for name in SIZES},
+    **{name: or_none(number(0)) for name in TIMES},
     "validation": or_none(named(figure())), "steps": list_of(figure()), "penalties": list_of(figure()),
     "events": or_none(list_of(table_of({"worker": optional(text()), "what": optional(text())},
                                        "a table of worker and what, texts"))),
