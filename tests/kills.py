@@ -5,7 +5,8 @@ process does nothing itself but fork: a child is killed as by SIGKILL, without a
 or removes for the n-th time.
 
 A case is a table: ``line``, words in which ``{out}`` stands for a directory of its own; ``again``, words that are added
-to it after a kill; ``begin``, lines that go before it; ``only``, part of the names of changes that count.
+to it after a kill; ``begin``, lines that go before it; ``only``, parts of the names of changes that count; ``last``,
+whether of those that differ in numbers alone the last one is enough.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import sys
 import traceback
@@ -126,15 +128,22 @@ def timeless(told):
     return [timeless(value) for value in told] if isinstance(told, list) else told
 
 
+def prepare(case, directory):
+    """Run the lines that go before the one that is killed."""
+    out = os.path.join(directory, "out")
+    os.mkdir(out)
+    for line in case.get("begin", ()):
+        code, text, _ = run([word.format(out=out) for word in line], out)
+        assert code == 0, text
+    os.rename(out, os.path.join(directory, "begun"))
+
+
 def attempt(case, directory, kill_at):
     """Kill the line at one point and run it again: what came of it."""
     out = os.path.join(directory, "out")
     shutil.rmtree(out, ignore_errors=True)
-    os.mkdir(out)
+    shutil.copytree(os.path.join(directory, "begun"), out)
     words = [word.format(out=out) for word in case["line"]]
-    for line in case.get("begin", ()):
-        code, text, _ = run([word.format(out=out) for word in line], out)
-        assert code == 0, text
     code, text, last = run(words, out, kill_at)
     told = {"point": kill_at, "code": code, "where": last if code == 137 else None, "text": text}
     if code == 137:
@@ -147,14 +156,31 @@ def attempt(case, directory, kill_at):
 
 
 def main(directory):
-    import bigclf.cli  # noqa: F401  what children would each import for themselves
+    import bigclf.cli
+    import bigclf.data.convert.converter
+    import bigclf.data.convert.from_columns
+    import bigclf.predicting
+    import bigclf.reporting
+    import bigclf.training.evaluation
+    import bigclf.training.fitting  # what children would each import for themselves
+
+    bigclf.data.convert.converter.compile_kernels()
 
     case = json.load(sys.stdin)
+    prepare(case, directory)
     whole = attempt(case, directory, 0)
     print(json.dumps(whole), flush=True)
-    for n, change in enumerate(whole["changes"] if whole["code"] in (0, 4) else (), 1):
-        if case.get("only", "") in change:
-            print(json.dumps(attempt(case, directory, n)), flush=True)
+    for n in points(case, whole["changes"] if whole["code"] in (0, 4) else []):
+        print(json.dumps(attempt(case, directory, n)), flush=True)
+
+
+def points(case, changes):
+    """The numbers, from 1, of the changes at which the line is killed."""
+    found = {}
+    for n, change in enumerate(changes, 1):
+        if any(part in change for part in case.get("only", [""])):
+            found[re.sub(r"\.tmp-[\w-]+|\d+", "", change) if case.get("last") else n] = n
+    return sorted(found.values())
 
 
 if __name__ == "__main__":

@@ -16,14 +16,25 @@ import bigclf
 
 KILLS = os.path.join(os.path.dirname(__file__), "kills.py")
 SCORER = ["export", "{model}", "{out}/scorer", "--to", "numpy"]
+CSV = ["--format", "csv", "--label", "y"]
+QUARANTINE = ["--on-bad-rows", "quarantine", "--max-bad-fraction", "0.5"]
 LINES = {
     "export": SCORER,
     "evaluate": ["evaluate", "{model}", "{data}", "-o", "{out}/e.json", "--report", "{out}/e.html"],
     "predict": ["predict", "{model}", "{data}", "-o", "{out}/p.csv"],
     "directory": ["predict", "{model}", "{data}", "-o", "{out}/p"],
     "split": ["split", "{data}", "{out}/parts"],
-    "convert": ["convert", "{text}", "{out}/s", "--workers", "1"],
+    "convert": ["convert", "{text}", "{out}/s"],
 }
+
+AFTER = {  # lines that go before, the line that is killed, and where
+    "append": (["convert", "{text}", "{out}/s"], ["convert", "{text}", "{out}/s", "--append"], [" s/"]),
+    "bad_rows": (["convert", "{bad}", "{out}/s", *QUARANTINE], ["convert", "{bad}", "{out}/s", "--append", *QUARANTINE],
+                 [" s/", "rmtree .s"]),
+    "columns": (["convert", "{table}", "{out}/s", *CSV], ["convert", "{table}", "{out}/s", "--append"], [" s/"]),
+    "overwrite": (["convert", "{text}", "{out}/s"], ["convert", "{bad}", "{out}/s", "--overwrite", *QUARANTINE],
+                  ["rename ", "rmtree .s"]),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +45,24 @@ def place(tmp_path_factory):
     shards = shards_of(there / "s", x, y)
     bigclf.fit(shards, algo="dcd", loss="logistic", epochs=2).save(there / "m.bigclf")
     lines = (f"{label} " + " ".join(f"{j + 1}:1" for j in row.indices) for row, label in zip(x, y, strict=True))
-    (there / "rows.svm").write_text("\n".join(lines) + "\n")
-    return {"data": there / "s", "model": there / "m.bigclf", "text": there / "rows.svm"}
+    text = "\n".join(lines) + "\n"
+    (there / "rows.svm").write_text(text)
+    (there / "bad.svm").write_text(text + "1 3:x\n1 0:1\n")
+    table = "".join(f"{'pq'[n % 2]},w{n % 5},{0.5 * n}\n" for n in range(40))
+    (there / "rows.csv").write_text("y,a,b\n" + table)
+    names = {"text": "rows.svm", "bad": "bad.svm", "table": "rows.csv", "data": "s", "model": "m.bigclf"}
+    return {name: there / file for name, file in names.items()}
 
 
-def attempts(line, place, directory, **more):
-    """What came of the line undisturbed, and of each attempt in which it was killed."""
+def filled(line, place):
     words = [word.format(out="{out}", **place) for word in line]
-    done = subprocess.run([sys.executable, KILLS, directory], input=json.dumps({"line": words, **more}), text=True,
+    return [*words, "--workers", "1"] if line[0] == "convert" else words
+
+
+def attempts(line, place, directory, begin=(), **more):
+    """What came of the line undisturbed, and of each attempt in which it was killed."""
+    case = {"line": filled(line, place), "begin": [filled(each, place) for each in begin], **more}
+    done = subprocess.run([sys.executable, KILLS, directory], input=json.dumps(case), text=True,
                           stdout=subprocess.PIPE, check=True)  # fmt: skip
     whole, *killed = map(json.loads, done.stdout.splitlines())
     assert whole["code"] == 0 and not whole["hidden"], whole["text"]
@@ -58,7 +79,7 @@ def check(whole, killed):
 
 @pytest.mark.long
 def test_killed_between_its_two_files_an_export_is_finished_by_the_same_line(place, tmp_path):
-    whole, killed = attempts(SCORER, place, tmp_path, only="/scorer.")
+    whole, killed = attempts(SCORER, place, tmp_path, only=["/scorer."])
     check(whole, killed)
     assert any(len(told["left"][0]) == 1 for told in killed)  # of two
 
@@ -69,3 +90,11 @@ def test_killed_anywhere_a_line_is_finished_by_the_same_line(name, place, tmp_pa
     whole, killed = attempts(LINES[name], place, tmp_path)
     check(whole, killed)
     assert len(killed) == len(whole["changes"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", AFTER)
+def test_killed_after_others_a_line_is_finished_by_the_same_line(name, place, tmp_path):
+    begin, line, only = AFTER[name]
+    whole, killed = attempts(line, place, tmp_path, [begin], only=only, last=True)
+    check(whole, killed)

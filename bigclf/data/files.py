@@ -21,7 +21,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -541,8 +541,8 @@ def publish_directory(beside: PathLike, directory: PathLike) -> None:
         _send_directory(os.fspath(beside), str(directory))
         return
     place = os.fspath(directory)
-    old = os.path.join(parent_directory(place), f".{base_name(place)}.replaced")
-    remove_tree(old)  # of one that was killed
+    old = _replaced(place)
+    remove_replaced(directory)
     replaced = os.path.isdir(directory) and bool(os.listdir(directory))
     if replaced:
         os.rename(directory, old)
@@ -555,6 +555,16 @@ def publish_directory(beside: PathLike, directory: PathLike) -> None:
     _sync(parent_directory(directory))
     if replaced:
         remove_tree(old)
+
+
+def _replaced(place: str) -> str:
+    return os.path.join(parent_directory(place), f".{base_name(place)}.replaced")
+
+
+def remove_replaced(directory: PathLike) -> None:
+    """Remove what a directory took the place of, where that was killed before it had."""
+    if not is_remote(directory):
+        remove_tree(_replaced(os.fspath(directory)))
 
 
 UNFINISHED = "_bigclf_unfinished.json"
@@ -580,17 +590,24 @@ def _send_directory(local: str, url: str) -> None:
 
 
 @contextlib.contextmanager
-def finishing(directory: PathLike, names: list[str]) -> Iterator[None]:
-    """While inside, and until it was left without an error, readers leave out the files ``names`` of a directory."""
+def finishing(directory: PathLike, names: list[str], before: Mapping[str, Any]) -> Iterator[None]:
+    """While inside, and until it was left without an error, readers leave out the files ``names`` of a directory, and
+    are told what there was ``before`` (``before_unfinished``)."""
     mark = join(directory, UNFINISHED)
     for name in set(_told(mark).get("files", ())) - set(names):  # of others that were interrupted
         remove(join(directory, name))
     for name in list_directory(directory):
         if LEFT.fullmatch(name):
             remove(join(directory, name))
-    publish_text(mark, json.dumps({"files": names}))
+    publish_text(mark, json.dumps({"files": names, "before": dict(before)}))
     yield
     remove(mark)
+
+
+def before_unfinished(directory: PathLike) -> dict[str, Any]:
+    """What is told of a directory as it was before the files that are being written there, or that was interrupted."""
+    told: dict[str, Any] = _told(join(directory, UNFINISHED)).get("before", {})
+    return told
 
 
 def put(local: PathLike, path: PathLike) -> None:
@@ -608,10 +625,10 @@ def put(local: PathLike, path: PathLike) -> None:
     remove(beside)  # of two links to one file no renaming removes one
 
 
-def _told(mark: str) -> dict[str, list[Any]]:
+def _told(mark: str) -> dict[str, Any]:
     """What a mark says, if there is one."""
     try:
-        told: dict[str, list[Any]] = json.loads(read_text(mark))
+        told: dict[str, Any] = json.loads(read_text(mark))
         return told
     except (OSError, ValueError):
         return {}

@@ -19,6 +19,7 @@ from bigclf.data.dataset import MANIFEST, Dataset
 from bigclf.data.facts import GIVEN
 from bigclf.errors import DataError, RunError, SchemaError
 
+QUARANTINE = "_bigclf_quarantine.txt"
 PART = re.compile(r"part-(\d+)\.parquet")
 
 
@@ -106,27 +107,50 @@ def together(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]
     return {"sources": sources, "part": None, "warnings": warnings, "report": report}
 
 
-def adopt(directory: str, out: files.PathLike, before: Dataset, note: Callable[[Dataset], None]) -> None:
-    """Put the shards of ``directory`` beside those at ``out``; ``note`` : called with all of them before readers see
-    the new ones."""
+def adopt(directory: str, out: files.PathLike, before: Dataset, note: Callable[[Any], None]) -> None:
+    """Put the shards of ``directory`` beside those at ``out``; ``note`` : called with what all of them are known by
+    before readers see the new ones."""
     new = [name for name in files.list_directory(directory) if name.startswith("part-")]
-    told = Dataset(directory).conversion
     numbers = [int(match[1]) for path in before.files if (match := PART.fullmatch(files.base_name(path)))]
     first = max(numbers, default=-1) + 1
     names = [f"part-{first + number:05d}.parquet" for number in range(len(new))]
-    with files.finishing(out, names):
+    was = _as_it_was(out, before)
+    with files.finishing(out, names, was):
         for name, mine in zip(names, new, strict=True):
             files.put(files.join(directory, mine), files.join(out, name))
-        for other in files.list_directory(directory):
-            if other.endswith(".txt"):  # bad rows
-                old = files.read_bytes(files.join(out, other)) if files.exists(files.join(out, other)) else b""
-                files.publish_bytes(files.join(out, other), old + files.read_bytes(files.join(directory, other)))
+        _add_bad_rows(directory, out, was["bad_bytes"])
         paths = [*before.files, *(files.join(out, name) for name in names)]
         try:
             whole = Dataset(sorted(paths))
-            whole.write_manifest(str(out), together(before.conversion, told))
+            told = together(was["conversion"], Dataset(directory).conversion)
+            whole.write_manifest(str(out), told)
         except DataError:
             for name in names:
                 files.remove(files.join(out, name))
             raise
-        note(whole)
+        note(known_by(whole, told))
+
+
+def known_by(dataset: Dataset, conversion: Mapping[str, Any]) -> list[Any]:
+    """By what a dataset is known again, bad rows and sources too."""
+    return [*identity(dataset), dict(conversion)]
+
+
+def _as_it_was(out: files.PathLike, before: Dataset) -> dict[str, Any]:
+    """What was known of the shards, and bytes of their bad rows, before an appending that was killed, else now: all
+    that the next one needs which the files themselves do not tell."""
+    told, shards = files.before_unfinished(out), [list(each) for each in identity(before)]
+    if told.get("shards") == shards:
+        return told
+    place = files.join(out, QUARANTINE)
+    bad_bytes = files.file_size(place) if files.exists(place) else 0
+    return {"shards": shards, "conversion": before.conversion, "bad_bytes": bad_bytes}
+
+
+def _add_bad_rows(directory: str, out: files.PathLike, kept: int) -> None:
+    """Put the bad rows of ``directory`` behind the first ``kept`` bytes of those that are there."""
+    mine, place = files.join(directory, QUARANTINE), files.join(out, QUARANTINE)
+    there = files.read_bytes(place) if files.exists(place) else b""
+    wanted = there[:kept] + (files.read_bytes(mine) if files.exists(mine) else b"")
+    if wanted != there:
+        files.publish_bytes(place, wanted)

@@ -10,12 +10,12 @@ from typing import Any
 
 from bigclf.data import files
 from bigclf.data.convert import appending
+from bigclf.data.convert.appending import QUARANTINE, known_by
 from bigclf.data.convert.resuming import SPARSE, Workplace, made_before, tidy
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, Dataset
 from bigclf.errors import DataError, RunError
 from bigclf.units import format_bytes
 
-QUARANTINE = "_bigclf_quarantine.txt"
 OF_COLUMNS = ("_bigclf_features.json", "_bigclf_features.safetensors")  # how they became features
 
 
@@ -52,7 +52,9 @@ def finished(out: files.PathLike, identity: Mapping[str, Any]) -> Dataset | None
         dataset = Dataset(out) if files.exists(files.join(out, MANIFEST)) else None
     except DataError:
         return None
-    if dataset is None or (made := made_before(out, dict(identity), appending.identity(dataset))) is None:
+    if dataset is None:
+        return None
+    if (made := made_before(out, dict(identity), known_by(dataset, dataset.conversion))) is None:
         return None
     counts = {name: made[name] for name in ("rows", "nnz")}
     size = sum(found.size for found in dataset.fingerprints)
@@ -93,13 +95,14 @@ def _take_place(
     """Make what was made appear at ``out``, or beside the shards that are there; ``work`` notes it first."""
     check_free(out, overwrite, before)
 
-    def note(whole: Dataset) -> None:
+    mine = Dataset(directory)
+
+    def note(known: Any) -> None:
         if work is not None:
-            mine = Dataset(directory)
-            work.note_made(appending.identity(whole), mine.n_rows, mine.nnz)
+            work.note_made(known, mine.n_rows, mine.nnz)
 
     if before is None:
-        note(Dataset(directory))
+        note(known_by(mine, mine.conversion))
         files.publish_directory(directory, files.absolute(out))
     else:
         appending.adopt(directory, files.absolute(out), before, note)

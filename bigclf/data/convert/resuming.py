@@ -47,6 +47,7 @@ def made_before(out: files.PathLike, identity: Mapping[str, Any], found: Any) ->
         made: dict[str, Any] = told["facts"].get("made", {})
         same = _asked(told["identity"]) == _asked(_plain(identity)) and made.get("shards") == _plain(found)
         if same:
+            files.remove_replaced(out)
             files.remove_tree(path)
         return made if same else None
     except (OSError, ValueError, KeyError, TypeError):
