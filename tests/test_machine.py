@@ -158,6 +158,7 @@ def prepared(cache, *names):
     return json.loads(run_python(ONE, "--json", *names, NUMBA_CACHE_DIR=str(cache)))
 
 
+@pytest.mark.long
 def test_preload_prepares_kernels_and_a_second_process_finds_them(tmp_path):
     told = [prepared(tmp_path, "perceptron") for _ in range(2)]
     assert told[0]["compiled"] >= 5 and told[1]["compiled"] == 0 and told[1]["found"] >= 5
