@@ -11,6 +11,7 @@ import sys
 
 import pytest
 from making import random_rows, shards_of
+from test_cli import bigclf as command
 
 import bigclf
 
@@ -23,6 +24,7 @@ LINES = {
     "evaluate": ["evaluate", "{model}", "{data}", "-o", "{out}/e.json", "--report", "{out}/e.html"],
     "predict": ["predict", "{model}", "{data}", "-o", "{out}/p.csv"],
     "directory": ["predict", "{model}", "{data}", "-o", "{out}/p"],
+    "calibrate": ["calibrate", "{model}", "{data}", "-o", "{out}/c.bigclf"],
     "split": ["split", "{data}", "{out}/parts"],
     "convert": ["convert", "{text}", "{out}/s"],
 }
@@ -73,7 +75,7 @@ def attempts(line, place, directory, begin=(), **more):
 def check(whole, killed):
     """Each is finished, as the one that nobody disturbed, and leaves nothing behind."""
     for told in killed:
-        assert told["code"] == 137 and told["again"] == 0, (told["where"], told["said"])
+        assert told["code"] == 137 and told["again"] == whole["code"], (told["where"], told["said"])
         assert told["content"] == whole["content"] and not told["hidden"], told["where"]
 
 
@@ -98,3 +100,47 @@ def test_killed_after_others_a_line_is_finished_by_the_same_line(name, place, tm
     begin, line, only = AFTER[name]
     whole, killed = attempts(line, place, tmp_path, [begin], only=only, last=True)
     check(whole, killed)
+
+
+@pytest.fixture
+def job(place, tmp_path):
+    """A job of steps whose results go to ``tmp_path``/out."""
+    model, data, out = place["model"], place["data"], tmp_path / "out"
+    steps = [
+        {"calibrate": {"model": f"{model}", "data": f"{data}", "output": f"{out}/c.bigclf"}},
+        {"evaluate": {"model": f"{model}", "data": f"{data}", "output": f"{out}/e.json", "report": f"{out}/e.html"}},
+        {"predict": {"model": f"{model}", "data": f"{data}", "output": f"{out}/p.csv"}},
+        {"export": {"model": f"{model}", "out": f"{out}/scorer", "to": "numpy"}},
+        {"export": {"model": f"{model}", "out": f"{out}/m.liblinear", "to": "liblinear"}},
+        {"import": {"source": f"{out}/m.liblinear", "out": f"{out}/i.bigclf"}},
+    ]
+    path = tmp_path / "job.yaml"
+    path.write_text(json.dumps({"steps": steps}))
+    return path
+
+
+@pytest.mark.long
+def test_a_job_killed_within_any_step_is_finished_on_resume(job, tmp_path):
+    named = ["c.bigclf", "/e.", "p.csv", "/scorer.", ".liblinear", "i.bigclf"]
+    whole, killed = attempts(["run", str(job)], {}, tmp_path, only=named, last=True, again=["--resume"])
+    check(whole, killed)
+    assert len(killed) >= 8
+
+
+@pytest.mark.long
+def test_resuming_replaces_what_the_job_began_to_write_and_nothing_else(job, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    foreign = out / "scorer.npz"
+    foreign.write_text("mine")
+    assert "exists" in command("run", job, code=1)[1] and (out / "p.csv").exists()
+    complaint = command("run", job, "--resume", code=1)[1]
+    assert "scorer.npz: exists, and is not known as this job's own" in complaint and foreign.read_text() == "mine"
+    foreign.unlink()
+    for _ in range(2):  # once more when it is finished
+        command("run", job, "--resume")
+    assert foreign.exists() and (out / "i.bigclf").exists()
+    (out / "e.json").write_text("mine")
+    assert "e.json: exists" in command("run", job, "--resume", code=1)[1] and (out / "e.json").read_text() == "mine"
+    command("run", job, "--resume", "--overwrite")
+    assert json.loads((out / "e.json").read_text())["n"]

@@ -35,6 +35,7 @@ def command(
 
     OUT decides as MODEL does, and has probabilities for `bigclf predict --proba` and `bigclf evaluate`.
     """
+    from bigclf.data import files
     from bigclf.model import load
     from bigclf.progress import TerminalProgress
     from bigclf.training.calibrating import calibrate
@@ -45,7 +46,9 @@ def command(
         bad = columns.bad_rows(reader)
         known = columns.as_read(load(model), reader)
         found = calibrate(known, where, method=method, memory=memory or "1GB", progress=progress, **bad)
-    found.save(out)
+    files.make_directory(files.parent_directory(out))
+    with files.together([out]) as place:
+        found.save(place[out])
     if as_json:
         terminal.emit_json(told(found) | {"out": out})
     else:

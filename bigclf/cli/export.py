@@ -72,7 +72,8 @@ def import_command(source: str, out: str, overwrite: bool, as_json: bool) -> Non
     refuse_existing([out], overwrite)
     model = Model.from_liblinear(source)
     files.make_directory(files.parent_directory(out))
-    model.save(out)
+    with files.together([out]) as place:
+        model.save(place[out])
     labels = None if model.regression else model.classes_.tolist()
     if as_json:
         terminal.emit_json({"model": out, "method": model.method, "n_features": model.n_features, "classes": labels})

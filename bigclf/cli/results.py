@@ -33,6 +33,7 @@ def take(ctx: click.Context, out: str) -> None:
     files.make_directory(out)
     files.probe_writable(out)
     ctx.with_resource(holding(out, LEASE))
+    files.clear_left(out)
 
 
 def asked_of(ctx: click.Context) -> dict[str, Any]:
@@ -73,6 +74,8 @@ def clear_the_way(
         if not overwrite:
             raise RunError(f"{run_dir}: an earlier {what}; --resume goes on with it, --overwrite starts afresh")
         files.remove_at_once(run_dir)
+    if not files.exists(run_dir):
+        files.remove_at_once(run_dir)  # what a killed process left of that
     if there and not overwrite and not begun:
         return finished(ctx, out, names[0], there[0], what, resume)
     return None

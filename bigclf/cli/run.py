@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from bigclf.cli import terminal
+from bigclf.cli.job_record import Record, results_of
 from bigclf.cli.jobs import Job, JobError, Step, read_job
 
 MADE_ANEW = ("calibrate", "evaluate", "report", "export", "import")  # on resume; others keep what is finished
@@ -58,6 +59,11 @@ def prepare(ctx: click.Context, job: Job, flags: dict[str, bool]) -> list[tuple[
     made = [step for step, inner in steps if step.command == "generate" and files.exists(inner.params["out"])]
     if not flags["overwrite"]:
         steps = [(step, inner) for step, inner in steps if step not in made]
+    if flags["resume"] and not flags["overwrite"]:
+        record = Record(job)
+        for step, inner in steps:
+            if _is_made_anew(step):
+                record.refuse_foreign([*results_of(inner)])
     if flags["resume"]:
         steps = [(step, inner) for step, inner in steps if not _is_converted(step, inner)]
     return steps
@@ -71,10 +77,13 @@ def carry_out(
         print_plan(job, [inner for _, inner in steps])
         return
     keep_resolved(job)
-    results = []
+    results, record = [], Record(job)
     with terminal.resumable(again) as way:
         for step, inner in steps:
+            written = [*results_of(inner)] if _is_made_anew(step) else []
+            record.begin(written, inner.params.get("overwrite", False))
             results.append(run_step(step, inner, as_json))
+            record.end(written)
             way.begun = True
     if as_json:
         terminal.emit_json({"job": job.table, "steps": results})
@@ -132,7 +141,7 @@ def refuse_climbing(job: Job, step: Step, inner: click.Context) -> None:
 
 
 def _is_written(param: click.Parameter) -> bool:
-    return param.name in ("out", "run_dir", "local_dir", "report") or "-o" in param.opts
+    return param.name in ("out", "run_dir", "local_dir", "report", "reliability") or "-o" in param.opts
 
 
 def _is_converted(step: Step, inner: click.Context) -> bool:

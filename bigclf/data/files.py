@@ -460,6 +460,16 @@ def temporary_name(path: PathLike) -> str:
     return os.path.join(directory, f".{name}.tmp-{os.getpid()}-{secrets.token_hex(4)}")
 
 
+ASIDE = re.compile(r"\.(?!\.?lease).+\.tmp-\d+-[0-9a-f]{8}")
+
+
+def clear_left(directory: PathLike) -> None:
+    """Remove what killed processes were writing in a local directory that this one holds alone, but for leases."""
+    if not is_remote(directory):
+        for name in filter(ASIDE.fullmatch, list_directory(directory)):
+            remove(join(directory, name))
+
+
 class Summed:
     """Writes to ``file`` and adds up a checksum of the bytes."""
 
@@ -642,15 +652,14 @@ def together(paths: Sequence[str]) -> Iterator[dict[str, str]]:
     """Yield for each of the files or directories ``paths`` of one command where to write it. Without an error those
     that were written take their names, one right after another; with one none does.
 
-    What a process left that was killed meanwhile goes; what that had named already is known by ``half_done``. One alone
-    is written in its own place, by who writes it whole.
+    What a process left that was killed meanwhile goes; what that had named already is known by ``half_done``.
 
     Raises
     ------
     RunError : another process writes them now.
     """
-    if len(paths) < 2:
-        yield {path: path for path in paths}
+    if not paths:
+        yield {}
         return
     note = _note_of(paths)
     with _waiting_places(paths) as (places, within):
@@ -668,7 +677,7 @@ def together(paths: Sequence[str]) -> Iterator[dict[str, str]]:
 def half_done(paths: Sequence[str]) -> dict[str, list[object]]:
     """Of ``paths`` those that a killed process has put in their places while others were missing, as ``together`` noted
     them, with what they are known by: nobody else's, so that they may be replaced."""
-    told = _told(_note_of(paths)) if len(paths) > 1 else {}
+    told = _told(_note_of(paths)) if paths else {}
     noted = {path: told[base_name(path)] for path in paths if base_name(path) in told and exists(path)}
     return {path: known for path, known in noted.items() if _known_by(path, is_remote(path)) in known}
 

@@ -40,16 +40,25 @@ def export(model: Model, path: str, to: str, *, overwrite: bool = False, **optio
         raise ValueError(f"there is no format {to!r}; there are {', '.join(FORMATS)}")
     form = importlib.import_module(f"bigclf.exports.{FORMATS[to]}")
     require_linear(model, to)
-    targets = form.targets(path) if hasattr(form, "targets") else [path]
+    targets = targets_of(path, to)
     refuse_existing([*targets], overwrite)
     files.make_directory(files.parent_directory(path))
-    notes = [*form.write(model, *targets, **options), *uncalibrated(model, to)]
+    alone = targets if len(targets) == 1 else []  # several take their names together
+    with files.together(alone) as place:
+        notes = [*form.write(model, *(place.get(target, target) for target in targets), **options)]
+    notes += uncalibrated(model, to)
     return {
         "to": to,
         "files": targets,
         "bytes": sum(files.file_size(target) for target in targets),
         "notes": notes,
     }
+
+
+def targets_of(path: str, to: str) -> list[str]:
+    """The files that a model in the format ``to`` is written to."""
+    form = importlib.import_module(f"bigclf.exports.{FORMATS[to]}")
+    return [*form.targets(path)] if hasattr(form, "targets") else [path]
 
 
 def require_linear(model: Model, to: str) -> None:

@@ -91,6 +91,7 @@ class RunDirectory:
     def acquire(self) -> None:
         """Take the lease (``bigclf/training/lease.py``); RunError while another process holds it."""
         self._lease.acquire()
+        files.clear_left(self.path)
 
     def release(self) -> None:
         """Give the lease back; safe to call twice."""
