@@ -165,6 +165,6 @@ METHODS = (
         params=(COST, EPSILON, dataclasses.replace(PASSES, default=1)),
         shared=begin,
         absorb=functools.cache(absorb),
-        **BY_SUMS | dict(reading=reading),
+        **BY_SUMS | dict(update=functools.cache(newton.sums), reading=reading),  # kernels of a state of its own
     ),
 )
