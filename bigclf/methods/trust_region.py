@@ -7,7 +7,8 @@ in the norm of the preconditioner (Hsia, Chiang, Lin, ACML 2018).
 A line search shortens a step that goes too far, and Delta stays (Nocedal and Yuan, Advances in Nonlinear Programming
 1998). Shrinking Delta instead fails on the squared losses: their Hessian jumps where a row begins to cost, so Delta
 falls to the distance of the next such row, in all directions. Conjugate gradients then end at the border after a
-product or two, and thousands of short steps follow the kinks.
+product or two, and thousands of short steps follow the kinks. Steps also go too far where rows are sampled and say too
+little of the Hessian: that shows in the gradient that a step leaves, and from there on products are of all rows.
 
 Conjugate gradients end at the border, or as in Newton's method by what a step still adds to the model: a share of ||g||
 takes many more products where few directions hold most of it. Problem, sums, kernels, state and certificate are those
@@ -33,6 +34,7 @@ from bigclf.methods.newton import (
     LENGTH,
     MODEL,
     PASSES,
+    POOR,
     PRODUCTS,
     ROUNDING,
     SAMPLE,
@@ -40,6 +42,7 @@ from bigclf.methods.newton import (
     SQUARE,
     STEEP,
     VALUE,
+    WHOLE,
     dot,
 )
 
@@ -83,6 +86,8 @@ def looked(loss: int, shared: newton.Shared, params: newton.Params) -> Step:
             return shorten(shared, fell, dot(g, shared.step), told)
         if scalars[LENGTH] == 1.0:
             resize(shared, fell, promised)
+        if steep > POOR * scalars[STEEP]:
+            scalars[WHOLE] = 1
     scalars[LEAST] = min(scalars[LEAST], steep)
     shared.point[:] = shared.weights
     scalars[[VALUE, STEEP, SEEN]] = value, steep, shared.figures[newton.ROWS]
