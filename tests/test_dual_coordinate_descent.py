@@ -575,7 +575,11 @@ def test_the_loss_of_weights_scaled_down_is_that_of_margins_scaled_down(loss, bi
     shared, _ = case.state(D, 25)
     shared.weights[:] = rng.standard_normal(D + 1) * (1.0 if bias else np.append(np.ones(D), 0.0))
     scales, found, params = np.array([1.0, 0.5, 0.25]), np.zeros(3), case.params(bias, C=3.0)
-    module.scaled(LOSSES_BY_NAME[loss])(block, shared, params, float(np.linalg.norm(shared.weights)), scales, found)
+    length, add = float(np.linalg.norm(shared.weights)), module.scaled(LOSSES_BY_NAME[loss])
+    slope = add(block, shared, params, length, scales, found)
+    near = np.zeros(2)
+    add(block, shared, params, length, np.array([1.0 + 1e-6, 1.0 - 1e-6]), near)
+    assert slope == pytest.approx((near[0] - near[1]) / 2e-6, rel=1e-4)
     for scale, told in zip(scales, found, strict=True):
         w, matrix = scale * shared.weights, np.hstack([dense(block, D), np.full((25, 1), float(bias is not None))])
         wanted = primal(matrix, y, w, loss, c) - 0.5 * w @ w

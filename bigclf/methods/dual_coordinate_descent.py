@@ -37,6 +37,7 @@ from bigclf.losses import (
     is_regression,
     loss_value,
     row_gap,
+    slope,
 )
 from bigclf.methods import conjugate_gradients
 from bigclf.methods.common import COST, DUAL, EPSILON, INNER_ROUNDS, SCHEDULE, WORKING_SET
@@ -155,12 +156,14 @@ def measure(loss: int):  # type: ignore[no-untyped-def]
 def scaled(loss: int):  # type: ignore[no-untyped-def]
     """Kernel that adds to ``losses`` [scale] a block's  sum_i C_i loss(s_i (t w).x_i)  for each t of ``scales``,
     with the largest loss that a rounded margin allows. Powers of two scale weights and margins without rounding.
+
+    It gives the derivative of the sum along t at the first of ``scales``: one exponential is for both.
     """
     regression = is_regression(loss)
 
     @kernel
     def add(block, shared, params, length, scales, losses):  # type: ignore[no-untyped-def]
-        weights, e = shared.weights, params.epsilon
+        weights, e, first, slopes = shared.weights, params.epsilon, scales[0], np.float64(0)
         constant = params.bias * weights[weights.size - 1]
         for i in range(block.indptr.size - 1):
             y, c = block.labels[i], params.C * block.weights[i]
@@ -168,8 +171,12 @@ def scaled(loss: int):  # type: ignore[no-untyped-def]
                 continue
             m = (1.0 if regression else y) * (dot(block, i, weights) + constant)
             slack = dot_slack(block, i, length, params.bias)
-            for k in range(scales.size):
+            worst = first * m + first * slack if regression and first * m >= y else first * m - first * slack
+            losses[0] += c * loss_value(loss, worst, y, e)
+            slopes += c * slope(loss, worst, y, e) * m
+            for k in range(1, scales.size):
                 losses[k] += c * highest_loss(loss, scales[k] * m, scales[k] * slack, y, e)
+        return slopes
 
     return add
 

@@ -247,8 +247,9 @@ def measure(block, shared, rows, params, dual_weights, length):  # type: ignore[
 @kernel
 def scaled(block, shared, params, length, scales, losses):  # type: ignore[no-untyped-def]
     """Add to ``losses`` [scale] a block's  sum_i C_i max_m (e_im + t (w_m.x_i - w_yi.x_i))  for each t of ``scales``,
-    with the most that outputs may be off by rounding, as in ``measure``."""
-    outputs = params.space.outputs
+    with the most that outputs may be off by rounding, as in ``measure``. It gives the derivative of the sum along t at
+    the first of ``scales``."""
+    outputs, slopes = params.space.outputs, np.float64(0)
     for i in range(block.indptr.size - 1):
         c = params.C * block.weights[i]
         if c == 0:
@@ -260,6 +261,8 @@ def scaled(block, shared, params, length, scales, losses):  # type: ignore[no-un
         lead = outputs[best_other(outputs, y)] - outputs[y] + slack
         for k in range(scales.size):
             losses[k] += c * max(0.0, 1.0 + scales[k] * lead)
+        slopes += c * lead if 1.0 + scales[0] * lead > 0 else 0.0
+    return slopes
 
 
 @kernel

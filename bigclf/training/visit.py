@@ -232,13 +232,19 @@ def square_of(weights: np.ndarray) -> float:
     return float(inner(flat, flat))
 
 
-def primals_of(weights: np.ndarray, params: Any, losses: np.ndarray) -> np.ndarray:
-    """P(t w) = t^2/2 ||w||^2 + sum_i C_i loss(t m_i) for each t of ``SCALES``; a free bias has no part in the norm."""
+def regularised_square(weights: np.ndarray, params: Any) -> float:
+    """||w||^2; a free bias has no part in it."""
     square = square_of(weights)
     if getattr(params, "free", 0.0):
         last = float(weights.reshape(-1)[-1])
         square = max(0.0, square - last * last) if square < np.inf else square
+    return square
+
+
+def primals_of(weights: np.ndarray, params: Any, losses: np.ndarray) -> np.ndarray:
+    """P(t w) = t^2/2 ||w||^2 + sum_i C_i loss(t m_i) for each t of ``SCALES``."""
     primals = losses.copy()
+    square = regularised_square(weights, params)
     primals[1:] += 0.5 * SCALES[1:] * SCALES[1:] * square  # of 0 times inf nothing is known
     return primals
 
@@ -692,7 +698,7 @@ class Learner:
         if self._length is None:
             self._length = math.sqrt(square_of(weights))
         if not (self.sees_all and self._best_whole(view)):
-            self.add_scaled(view, self.tried, self.params, self._length, SCALES, self.scaled)
+            self._add_scaled(view, slice(None))
         if self.moves_on and not isinstance(self.certified, np.ndarray):
             if primals_of(weights, self.params, self.scaled)[1:].min() < self.beat:
                 self._keep_weights()
@@ -700,17 +706,26 @@ class Learner:
                 self.scaled[1:] = np.inf  # what they were is not known at the end
 
     def _best_whole(self, view: Block) -> bool:
-        """Whether half of the weights is no better than they are: P(t w) bends up along t, so no smaller part is."""
-        assert self.scaled is not None and self.add_scaled is not None
-        two = slice(1, 3)
+        """Whether half of the weights is no better than they are: P(t w) bends up along t, so no smaller part is. By
+        how much it bends at least, ||w||^2, the derivative at t = 1 mostly tells that."""
+        assert self.scaled is not None
         self.scaled[:] = np.inf
-        self.scaled[two] = 0
-        self.add_scaled(view, self.tried, self.params, self._length, SCALES[two], self.scaled[two])
-        whole, half = primals_of(self.tried.weights, self.params, self.scaled)[two]
+        self.scaled[1] = 0
+        slope = self._add_scaled(view, slice(1, 2))
+        if self.scaled[1] < np.inf and slope <= -0.75 * regularised_square(self.tried.weights, self.params):
+            return True  # P(1/2) >= P(1) - P'(1) / 2 + ||w||^2 / 8
+        self.scaled[2] = 0
+        self._add_scaled(view, slice(2, 3))
+        whole, half = primals_of(self.tried.weights, self.params, self.scaled)[1:3]
         if whole <= half < np.inf:
             return True
         self.scaled[:] = 0
         return False
+
+    def _add_scaled(self, view: Block, which: slice) -> float:
+        """Add the block's losses of the weights times some of ``SCALES``; their derivative at the first of these."""
+        assert self.scaled is not None and self.add_scaled is not None
+        return self.add_scaled(view, self.tried, self.params, self._length, SCALES[which], self.scaled[which])
 
     def go_over(self, view: Block, members: np.ndarray, scores: np.ndarray, scratch: Scratch) -> Counts:
         """The kernel over ``members`` in shuffled runs, or as they come where the order has no part in the result."""
