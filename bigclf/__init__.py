@@ -16,6 +16,8 @@ from bigclf.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from bigclf import errors as errors
+    from bigclf.api.places import RunDir as RunDir
+    from bigclf.api.places import Workers as Workers
     from bigclf.catalogue import algorithms as algorithms
     from bigclf.data.convert import convert as convert
     from bigclf.data.convert import readers as readers
@@ -54,6 +56,8 @@ _PLACES = {
     "split": "bigclf.data.convert.splitting",
     "Dataset": "bigclf.data.dataset",
     "Model": "bigclf.model",
+    "RunDir": "bigclf.api.places",
+    "Workers": "bigclf.api.places",
     "FeatureTransformer": "bigclf.estimators",
     "LinearClassifier": "bigclf.estimators",
     "LinearRegressor": "bigclf.estimators",
@@ -67,6 +71,8 @@ __all__ = [
     "LinearClassifier",
     "LinearRegressor",
     "Model",
+    "RunDir",
+    "Workers",
     "__version__",
     "algorithms",
     "calibrate",

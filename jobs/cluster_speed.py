@@ -38,7 +38,7 @@ def epochs_of(shards: str, given: argparse.Namespace, **how: Any) -> list[float]
 
 def on_workers(n: int, shards: str, given: argparse.Namespace) -> list[float]:
     with processes(n) as cluster, Client(cluster) as client:
-        return epochs_of(shards, given, workers=client, threads=1)
+        return epochs_of(shards, given, workers=bigclf.Workers(client, threads=1))
 
 
 def processes(n: int) -> LocalCluster:
@@ -104,7 +104,7 @@ def main() -> None:
     contestants: dict[str, Callable[[], list[float]]] = {
         "2 workers": lambda: on_workers(2, given.shards, given),
         "1 worker": lambda: on_workers(1, given.shards, given),
-        "this process": lambda: epochs_of(given.shards, given, threads=2),
+        "this process": lambda: epochs_of(given.shards, given, workers=bigclf.Workers(threads=2)),
     }
     try:
         import dask_ml  # noqa: F401

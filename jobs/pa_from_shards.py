@@ -79,8 +79,8 @@ def store_epochs(shards: str, C: float, memory: str, epochs: int) -> list[float]
     """Seconds of the epochs of one run with a raw store: the first one fills it."""
     with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
         warnings.simplefilter("ignore", bigclf.errors.ConvergenceWarning)
-        model = bigclf.fit(shards, algo="pa1", C=C, bias=None, epochs=epochs, memory=memory, local_dir=place,
-                           progress=False)  # fmt: skip
+        model = bigclf.fit(shards, algo="pa1", C=C, bias=None, epochs=epochs, memory=memory,
+                           workers=bigclf.Workers(local_dir=place), progress=False)  # fmt: skip
     ends = [0.0] + [record["seconds"] for record in model.result_.history]
     return np.diff(ends).tolist()
 

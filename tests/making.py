@@ -202,8 +202,10 @@ def in_segments(number):
         yield
 
 
-def fit(*given, segments=None, **options):
-    """``bigclf.fit`` in epochs of so many segments."""
+def fit(*given, segments=None, checkpoint_every=None, **options):
+    """``bigclf.fit`` in epochs of so many segments, with a checkpoint so often where there is a run directory."""
+    if checkpoint_every is not None and options.get("run_dir") is not None:
+        options["run_dir"] = bigclf.RunDir(options["run_dir"], checkpoint_every)
     with in_segments(segments):
         return bigclf.fit(*given, **options)
 

@@ -80,7 +80,10 @@ def test_a_certificate_is_that_of_the_weights_it_comes_with(shards, schedule):
 
 @every_other
 def test_bits_repeat_whatever_the_threads_and_follow_the_seed(shards, schedule):
-    runs = [fit(shards, tol=0, epochs=3, threads=threads, **given(schedule)) for threads in (1, 2, 2)]
+    runs = [
+        fit(shards, tol=0, epochs=3, workers=bigclf.Workers(threads=threads), **given(schedule))
+        for threads in (1, 2, 2)
+    ]
     assert len({run.digest() for run in runs}) == 1 and runs[0].result_.repeatable
     assert fit(shards, tol=0, epochs=3, seed=1, **given(schedule)).digest() != runs[0].digest()
 
@@ -152,7 +155,7 @@ def test_as_many_blocks_are_in_memory_as_the_plan_counts(shards, schedule, monke
     blocks = stream.Stream.blocks
     monkeypatch.setattr(stream.Stream, "blocks", held_up)
     monkeypatch.setattr(stream, "Buffer", Counted)
-    plan = fit(shards, tol=0.5, epochs=2, threads=2, **given(schedule)).result_.plan
+    plan = fit(shards, tol=0.5, epochs=2, workers=bigclf.Workers(threads=2), **given(schedule)).result_.plan
     largest = max(plan["block_bytes"], int(chunk_sizes(shards).max()))
     # a row of them takes 144 bytes, and 40 of the one block that is learned from: less than another block
     assert len(made) == plan["buffers"] == plan["memory"]["blocks"] // largest

@@ -476,7 +476,7 @@ def test_interrupted_is_6_and_the_line_it_prints_goes_on(tmp_path):
         _, err = child.communicate(timeout=60)
         assert child.returncode == 6, err
         assert err.splitlines()[-1].endswith(
-            "; go on with:  bigclf fit s --output m --algo pa1 --epochs 2000000 --resume --checkpoint-every 0.2"
+            "; go on with:  bigclf fit s --output m --algo pa1 --epochs 2000000 --checkpoint-every 0.2 --resume"
         )
         words = err.splitlines()[-1].split("bigclf ", 1)[1].split()
     assert not (tmp_path / "m").exists()

@@ -182,7 +182,7 @@ def test_other_versions_are_refused_by_name(client, rows, monkeypatch):
     mine["versions"] = mine["versions"] | {"numba": "0.1.0"}
     monkeypatch.setattr(cluster, "facts", lambda: mine)
     with pytest.raises(ClusterError, match=r"numba .* there, 0\.1\.0 here"):
-        fit(*rows, algo="pa1", groups=2, workers=client, patience={"least": 0.5})
+        fit(*rows, algo="pa1", groups=2, workers=bigclf.Workers(client, patience={"least": 0.5}))
 
 
 def test_a_worker_too_small_for_the_plan_is_told_of_with_the_budget_that_would_do(client, rows, monkeypatch):
@@ -190,7 +190,7 @@ def test_a_worker_too_small_for_the_plan_is_told_of_with_the_budget_that_would_d
 
     monkeypatch.setattr(cluster, "ROOM_BESIDE", 10**15)
     with pytest.raises(MemoryBudgetError, match=r"the plan needs .* the limit there is .* would do"):
-        fit(*rows, algo="pa1", groups=2, workers=client, patience={"least": 0.5})
+        fit(*rows, algo="pa1", groups=2, workers=bigclf.Workers(client, patience={"least": 0.5}))
 
 
 def test_row_state_too_large_to_travel_needs_a_shared_directory(client, rows, monkeypatch):
@@ -212,7 +212,7 @@ def test_a_run_directory_that_no_worker_can_write(client, rows, tmp_path, monkey
     monkeypatch.setattr(cluster, "FILE_BYTES", 0)
     monkeypatch.setattr(errands, "files", Files)
     with pytest.raises(ClusterError, match="cannot write the run directory"):
-        fit(*rows, groups=2, workers=client, run_dir=tmp_path / "run", patience={"least": 0.5})
+        fit(*rows, groups=2, run_dir=tmp_path / "run", workers=bigclf.Workers(client, patience={"least": 0.5}))
 
 
 @pytest.mark.parametrize(
@@ -223,9 +223,9 @@ def test_a_run_directory_that_no_worker_can_write(client, rows, tmp_path, monkey
         ({"workers": True}, ValueError, "workers"),
         ({"workers": ["tcp://x"]}, ValueError, "Dask client"),
         ({"workers": "tcp://127.0.0.1:9"}, ClusterError, "127.0.0.1:9"),
-        ({"patience": {"idle": 3}}, TypeError, "patience"),
-        ({"workers": 2, "patience": {"zeal": 3}}, ValueError, "zeal"),
-        ({"workers": 2, "patience": {"idle": -1}}, ValueError, "idle"),
+        ({"workers": bigclf.Workers(patience={"idle": 3})}, TypeError, "patience"),
+        ({"workers": bigclf.Workers(2, patience={"zeal": 3})}, ValueError, "zeal"),
+        ({"workers": bigclf.Workers(2, patience={"idle": -1})}, ValueError, "idle"),
         ({"mixing": "uniform"}, TypeError, "one group"),
         ({"mixing": "rows", "groups": 2, "algo": "dcd"}, ValueError, "line_search"),
         ({"mixing": "safe", "groups": 2}, ValueError, "mistakes"),
@@ -243,7 +243,7 @@ def test_data_that_cannot_be_used_is_told_of_as_in_one_process(client, tmp_path,
     dataset = bigclf.Dataset(tmp_path / "s")
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(bigclf.errors.DataError, match=path.name):
-        fit(dataset, algo="pa1", groups=2, epochs=2, workers=client, patience={"least": 5})
+        fit(dataset, algo="pa1", groups=2, epochs=2, workers=bigclf.Workers(client, patience={"least": 5}))
 
 
 @pytest.mark.parametrize("algo", ["pa1", "dcd"])

@@ -99,7 +99,9 @@ def test_one_that_is_frozen_is_not_waited_for(models, data, client):
     victim = pids(client)[0]
     screen = Told(lambda: os.kill(victim, signal.SIGSTOP))
     try:
-        there = figures(models[0], data, workers=client, progress=screen, patience={"stale": 1.5, "idle": 30})
+        there = figures(
+            models[0], data, progress=screen, workers=bigclf.Workers(client, patience={"stale": 1.5, "idle": 30})
+        )
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(victim, signal.SIGCONT)

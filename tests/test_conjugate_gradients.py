@@ -6,6 +6,7 @@ import pytest
 from making import block_of, interrupted_after, random_rows, shards_of
 from test_dual_coordinate_descent import dual, extended, signs
 
+import bigclf
 from bigclf.data.arrays import Arrays
 from bigclf.losses import LOSSES, REGRESSION
 from bigclf.methods import METHODS, resolve
@@ -149,11 +150,11 @@ PLACES = {"resident": "1GB", "streamed": "15.5MB"}
 @pytest.mark.parametrize("place", PLACES)
 def test_bits_repeat_whatever_the_threads_and_after_a_stop(shards, place, tmp_path):
     options = dict(C=0.5, tol=1e-9, epochs=5, memory=PLACES[place], progress=False)
-    whole = fit(shards, threads=1, **options)
+    whole = fit(shards, workers=bigclf.Workers(threads=1), **options)
     assert any("conjugate_steps" in record for record in whole.result_.history)
     assert whole.result_.plan["resident"] == (place == "resident") and whole.result_.repeatable
-    assert fit(shards, threads=2, **options).digest() == whole.digest()
-    given = dict(run_dir=tmp_path / "run", checkpoint_every=0, **options)
+    assert fit(shards, workers=bigclf.Workers(threads=2), **options).digest() == whole.digest()
+    given = dict(run_dir=bigclf.RunDir(tmp_path / "run", 0), **options)
     with interrupted_after(3):
         fit(shards, **given)
     resumed = fit(shards, resume=True, **given)

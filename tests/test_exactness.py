@@ -170,7 +170,7 @@ RUNS = [
     ("resident", "float32", {"groups": 3}),
     ("streamed", "float32", {}),
     ("streamed", "float64", {"inner_rounds": 0}),
-    ("streamed", "float64", {"threads": 2, "segments": 3}),
+    ("streamed", "float64", {"workers": bigclf.Workers(threads=2), "segments": 3}),
     ("streamed", "float64", {"groups": 3}),
 ]
 

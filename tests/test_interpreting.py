@@ -19,11 +19,11 @@ runs = [
 ]
 for number, options in enumerate(runs):
     place = f"{sys.argv[1]}/{number}"
-    model = bigclf.fit(x, run_dir=place, checkpoint_every=0, epochs=2, progress=False, **options)
+    model = bigclf.fit(x, run_dir=bigclf.RunDir(place, 0), epochs=2, progress=False, **options)
     history = [json.loads(line) for line in open(f"{place}/history.jsonl")]
     assert history and json.load(open(f"{place}/run.json"))["version"] == 1
     assert np.array_equal(bigclf.load(f"{place}/model.bigclf").coef_, model.coef_)
-bigclf.sweep(x, two, grid={"C": [0.1, 1.0]}, epochs=2, run_dir=f"{sys.argv[1]}/sweep", checkpoint_every=0)
+bigclf.sweep(x, two, grid={"C": [0.1, 1.0]}, epochs=2, run_dir=bigclf.RunDir(f"{sys.argv[1]}/sweep", 0))
 print(len(runs))
 """
 

@@ -200,7 +200,7 @@ def go_over(self, *given):
 if len(sys.argv) > 5:
     visit.Learner.begin_segment, visit.Learner.go_over = begin_segment, go_over
 model = bigclf.fit(sys.argv[1], algo="dcd", multiclass="native", bias=None, C=0.01, memory=sys.argv[3], tol=1e-4,
-                   run_dir=sys.argv[2], resume=True, checkpoint_every=0, progress=False, groups=int(sys.argv[4]))
+                   run_dir=bigclf.RunDir(sys.argv[2], 0), resume=True, progress=False, groups=int(sys.argv[4]))
 assert model.result_.plan["rows_sides"] == 2
 print(model.digest())
 """

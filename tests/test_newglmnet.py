@@ -325,7 +325,10 @@ def test_a_second_core_changes_no_bit(monkeypatch):
 
     monkeypatch.setattr(run, "beside", told)
     x, y = random_rows(300, D, seed=11)
-    one, two = (fit(x, y, penalty="l1", C=10.0, bias="free", tol=1e-10, threads=n, **BASE) for n in (1, 2))
+    one, two = (
+        fit(x, y, penalty="l1", C=10.0, bias="free", tol=1e-10, workers=bigclf.Workers(threads=n), **BASE)
+        for n in (1, 2)
+    )
     assert sum(record.get("face_steps", 0) for record in two.result_.history) > 3
     assert True in used and False in used
     np.testing.assert_array_equal(one.coef_, two.coef_)

@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 from making import block_of, dense, random_rows, shards_of
 
+import bigclf
 from bigclf.methods import METHODS, resolve
 from bigclf.training import fit
 
@@ -105,7 +106,7 @@ def test_groups_and_threads_and_where_rows_lie_change_rounding_only(algo, tmp_pa
     options = dict(algo=algo, tol=1e-10, progress=False)
     data, expected = str(tmp_path / "s"), fit(x, y, **options)
     assert expected.result_.converged
-    threads = [fit(x, y, threads=n, **options).digest() for n in (1, 2)]
+    threads = [fit(x, y, workers=bigclf.Workers(threads=n), **options).digest() for n in (1, 2)]
     assert threads[0] == threads[1] == expected.digest()
     for more in ({"groups": 3}, {"memory": "14MB"}, {"memory": "14MB", "groups": 2}):
         model = fit(data, **more, **options)

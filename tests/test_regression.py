@@ -157,7 +157,9 @@ def test_the_raw_store_keeps_every_bit_of_the_numbers_and_the_codes_apart(tmp_pa
     dataset = shards_of(tmp_path / "shards", x, y, chunk_nnz=3000, shard_nnz=40_000)
     options = dict(C=0.01, memory=SMALL, tol=1e-2, **QUIET)
     for loss in ("hinge", "epsilon_insensitive"):
-        kept = [fit(dataset, loss=loss, local_dir=tmp_path / "local", **options) for _ in range(2)]
+        kept = [
+            fit(dataset, loss=loss, workers=bigclf.Workers(local_dir=tmp_path / "local"), **options) for _ in range(2)
+        ]
         plain = fit(dataset, loss=loss, **options)
         assert kept[0].digest() == kept[1].digest() == plain.digest()
         assert not plain.result_.plan["resident"]

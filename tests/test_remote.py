@@ -184,7 +184,9 @@ def test_no_secret_is_written_anywhere(server, tmp_path, caplog, monkeypatch):
     shards_of(tmp_path / "shards", x, y)
     server.files["/d/part-00000.parquet"] = (tmp_path / "shards" / "part-00000.parquet").read_bytes()
     url = server.url.replace("http://", "http://someone:S3CRET@") + "/d/part-00000.parquet?token=T0KEN"
-    model = bigclf.fit(url, algo="dcd", run_dir=tmp_path / "run", local_dir=tmp_path / "local", validate=url)
+    model = bigclf.fit(
+        url, algo="dcd", run_dir=tmp_path / "run", workers=bigclf.Workers(local_dir=tmp_path / "local"), validate=url
+    )
     model.save(tmp_path / "model")
     near = bigclf.fit(tmp_path / "shards", algo="dcd")
     assert (model.coef_ == near.coef_).all()

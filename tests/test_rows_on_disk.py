@@ -136,7 +136,7 @@ def test_rows_that_left_the_set_are_found_again_wherever_they_wait(shards, runs,
 def test_several_problems_on_two_cores_in_segments_have_the_bits_too(tmp_path, disk):
     x, scores = random_rows(1500, D, 0.25, noise=1.0, real=True)
     data = shards_of(tmp_path / "s", x, np.digitize(scores, np.quantile(scores, [0.3, 0.7])), chunk_nnz=2000)
-    same(*both(disk, data, tol=0.05, epochs=8, segments=3, threads=2, memory="16MB", **SET))
+    same(*both(disk, data, tol=0.05, epochs=8, segments=3, workers=bigclf.Workers(threads=2), memory="16MB", **SET))
 
 
 def test_a_sweep_measures_the_same(shards, disk):
@@ -218,6 +218,7 @@ def test_stopped_and_resumed_wherever_they_are_it_has_the_same_bits(
 
 KILLS = """
 import dataclasses, json, os, signal, sys, warnings
+import bigclf
 warnings.simplefilter("ignore")
 from bigclf.data import files
 from making import fit
@@ -243,7 +244,7 @@ def run(directory, at=None):
         stop = at
         try:
             model = fit(shards, tol=0, epochs=4, segments=2, run_dir=directory, resume=True, checkpoint_every=0, C=0.1,
-                        memory="14.8MB", working_set=0.05, progress=False, threads=1)
+                        memory="14.8MB", working_set=0.05, progress=False, workers=bigclf.Workers(threads=1))
             os.write(writer, json.dumps([model.digest(), count]).encode())
         except BaseException as error:
             os.write(writer, json.dumps([repr(error), count]).encode())
@@ -308,7 +309,7 @@ def test_a_disk_without_room_is_refused_before_anything_is_read(shards, disk, tm
     monkeypatch.setattr(files, "reserve", full)
     monkeypatch.setattr(Dataset, "decode", lambda *_: pytest.fail("read"))
     with pytest.raises(RunError, match=r"dual variables need [\d.]+ \w+ of disk in '.*local'.*No space left") as said:
-        fit(shards, local_dir=tmp_path / "local", **SMALL)
+        fit(shards, workers=bigclf.Workers(local_dir=tmp_path / "local"), **SMALL)
     assert "local_dir" in str(said.value)
 
 

@@ -123,7 +123,9 @@ def test_blocks_of_any_size_give_the_bits_of_shards(case, weighted, tmp_path):
     expected = fit(str(tmp_path / "shards"), epochs=2, **options_of(case))
     for sizes in ([200], [1, 0, 99, 100]):
         local = tmp_path / "local"
-        found = fit(blocks_of(x, names, sizes, weights), epochs=2, local_dir=local, **options_of(case))
+        found = fit(
+            blocks_of(x, names, sizes, weights), epochs=2, workers=bigclf.Workers(local_dir=local), **options_of(case)
+        )
         assert found.digest() == expected.digest() and found.classes_.tolist() == ["no", "yes"]
         assert not [*local.glob("bigclf-rows-*")]
 

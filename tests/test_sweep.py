@@ -249,7 +249,7 @@ def test_values_of_c_are_learned_in_their_order_whatever_the_grid_s(rows):
 
 @where
 def test_cores_change_no_bit_of_a_sweep(shards, memory):
-    a, b = (sweep(shards, memory=memory, threads=threads) for threads in (1, 2))
+    a, b = (sweep(shards, memory=memory, workers=bigclf.Workers(threads=threads)) for threads in (1, 2))
     assert (a.plan["learners"], b.plan["learners"]) == (1, 2)
     same(a, b)
 
@@ -257,7 +257,7 @@ def test_cores_change_no_bit_of_a_sweep(shards, memory):
 @where
 def test_cores_change_no_bit_of_several_classes(three, memory, tmp_path):
     data = shards_of(tmp_path / "three", *three, chunk_nnz=3000)
-    a, b = (fit(data, memory=memory, threads=threads, progress=False) for threads in (1, 2))
+    a, b = (fit(data, memory=memory, workers=bigclf.Workers(threads=threads), progress=False) for threads in (1, 2))
     assert a.digest() == b.digest() and a.certificate == b.certificate
     assert [r["gap"] for r in a.result_.history if "gap" in r] == [r["gap"] for r in b.result_.history if "gap" in r]
 
@@ -454,7 +454,7 @@ def test_two_thirds_are_given_up_and_the_best_stays(rows, algo, halving, quiet):
 
 def test_a_halved_sweep_resumes_where_it_was(rows, tmp_path):
     grid = {"C": [0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0]}
-    options = dict(algo="pa1", grid=grid, epochs=9, halving="validation", checkpoint_every=0)
+    options = dict(algo="pa1", grid=grid, epochs=9, halving="validation")
     whole = sweep(*rows, **options)
 
     def stop(record):
@@ -462,7 +462,7 @@ def test_a_halved_sweep_resumes_where_it_was(rows, tmp_path):
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        sweep(*rows, run_dir=tmp_path / "run", callbacks=[stop], **options)
+        sweep(*rows, run_dir=bigclf.RunDir(tmp_path / "run", 0), callbacks=[stop], **options)
     again = sweep(*rows, run_dir=tmp_path / "run", resume=True, **options)
     same(whole, again)
     assert [row["dropped"] for row in whole.table] == [row["dropped"] for row in again.table]
@@ -478,7 +478,7 @@ def test_the_line_says_what_is_being_learned(rows, monkeypatch):
 def test_what_makes_no_sense_of_methods_and_halving_is_refused(rows):
     for options, error, match in [
         ({"halving": "progressive"}, TypeError, "no effect with algo='dcd': use halving='validation'"),
-        ({"halving": "half"}, ValueError, "halving must be one of"),
+        ({"halving": "half"}, ValueError, 'halving must be "validation" or "progressive"'),
         ({"refit": "yes"}, ValueError, "refit must be True or False"),
         ({"grid": {"algo": ["pa1", "arow"], "C": [1]}}, TypeError, "C has no effect with algo='arow'"),
         ({"grid": {"algo": ["pa1", "voted_perceptron"]}}, TypeError, "algo='voted_perceptron': its answer"),
@@ -578,6 +578,6 @@ def path(data, **options):
 
 @pytest.mark.parametrize("learn", [sweep, path])
 def test_no_decoding_is_planned_where_local_dir_has_every_row(shards, tmp_path, learn, quiet):
-    given = {"memory": SMALL, "epochs": 2, "tol": 0.5, "progress": False, "local_dir": tmp_path}
+    given = {"memory": SMALL, "epochs": 2, "tol": 0.5, "progress": False, "workers": bigclf.Workers(local_dir=tmp_path)}
     made, found = (learn(shards, **given).plan["memory"] for _ in range(2))
     assert made["decoding"] > 0 == found["decoding"]

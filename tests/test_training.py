@@ -263,8 +263,22 @@ def test_the_model_is_the_one_its_certificate_speaks_of_when_a_limit_comes_first
 @pytest.mark.parametrize("threads", [1, 4])
 def test_readers_and_the_store_never_change_bits(shards, algo, threads, tmp_path, quiet):
     base = fit(shards, algo=algo, epochs=3, memory=SMALL, **options())
-    other = fit(shards, algo=algo, epochs=3, memory=SMALL, threads=threads, local_dir=tmp_path, **options())
-    again = fit(shards, algo=algo, epochs=3, memory=SMALL, threads=threads, local_dir=tmp_path, **options())
+    other = fit(
+        shards,
+        algo=algo,
+        epochs=3,
+        memory=SMALL,
+        workers=bigclf.Workers(threads=threads, local_dir=tmp_path),
+        **options(),
+    )
+    again = fit(
+        shards,
+        algo=algo,
+        epochs=3,
+        memory=SMALL,
+        workers=bigclf.Workers(threads=threads, local_dir=tmp_path),
+        **options(),
+    )
     assert base.digest() == other.digest() == again.digest()
 
 
@@ -277,7 +291,10 @@ def test_rows_of_one_value_each_learn_the_same_from_files_memory_and_a_packed_st
     monkeypatch.setattr(RawStore, "_chosen", lambda self, block: chosen.append(real(self, block)) or chosen[-1])
     base = fit(made, algo=algo, epochs=3, memory=SMALL, **options())
     assert chosen[0][0] == "u8"
-    stored = [fit(made, algo=algo, epochs=3, memory=SMALL, local_dir=tmp_path / "kept", **options()) for _ in range(2)]
+    stored = [
+        fit(made, algo=algo, epochs=3, memory=SMALL, workers=bigclf.Workers(local_dir=tmp_path / "kept"), **options())
+        for _ in range(2)
+    ]
     assert [model.digest() for model in stored] == [base.digest()] * 2 and len(chosen) == 2
     monkeypatch.setattr(RawStore, "_chosen", lambda self, block: ("raw", 0))
     assert fit(made, algo=algo, epochs=3, memory=SMALL, **options()).digest() == base.digest()
@@ -669,7 +686,8 @@ def run(directory, at=None):
         global stop
         stop = at
         try:
-            model = fit(shards, run_dir=directory, resume=True, checkpoint_every=0, progress=False, threads=1, **shape)
+            model = fit(shards, run_dir=directory, resume=True, checkpoint_every=0, progress=False,
+                        workers=bigclf.Workers(threads=1), **shape)
             gap = model.result_.certificate and model.result_.certificate["gap"]
             os.write(writer, json.dumps([model.digest(), count, gap, model.result_.epochs]).encode())
         except BaseException as error:
@@ -943,7 +961,7 @@ def test_one_class_or_no_rows_is_refused_before_training(rows, tmp_path):
         ({"tol": -1}, ValueError, "tol"),
         ({"epochs": 0}, ValueError, "epochs"),
         ({"epochs": 1.5}, ValueError, "epochs"),
-        ({"threads": 0}, ValueError, "threads"),
+        ({"workers": bigclf.Workers(threads=0)}, ValueError, "threads"),
         ({"seed": -1}, ValueError, "seed"),
         ({"max_seconds": 0}, ValueError, "max_seconds"),
         ({"dtype": "float16"}, ValueError, "dtype"),
@@ -1039,9 +1057,9 @@ def test_an_unfit_matrix_is_refused(rows):
 
 
 @pytest.mark.parametrize("name", ["tol", "seed", "checkpoint_every", "epochs", "max_seconds"])
-def test_a_limit_that_is_no_number_is_refused_by_name(rows, name):
+def test_a_limit_that_is_no_number_is_refused_by_name(rows, name, tmp_path):
     with pytest.raises(ValueError, match=f"{name} must be a number"):
-        fit(*rows, **(options() | {name: "a"}))
+        fit(*rows, **(options() | {"run_dir": tmp_path, name: "a"}))
 
 
 def test_many_labels_that_are_no_whole_numbers_are_warned_of(tmp_path, caplog):

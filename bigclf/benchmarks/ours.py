@@ -5,6 +5,7 @@ It joins its control group, where there is one, before it loads anything.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 import time
@@ -34,9 +35,11 @@ def rows(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def keywords(task: dict[str, Any]) -> dict[str, Any]:
-    names = ("algo", "dtype", "threads", "memory", "local_dir")
-    told = {name: task[name] for name in names if task[name] is not None}
-    told |= {"bias": None, "progress": False}
+    from bigclf.api.places import Workers
+
+    told = {name: task[name] for name in ("algo", "dtype", "memory") if task[name] is not None}
+    workers = Workers(None, threads=task["threads"], local_dir=task["local_dir"])
+    told |= {"bias": None, "progress": False, "workers": workers}
     if task["algo"] != "perceptron":
         told["C"] = task["C"]
     if task["tol"] is None:
@@ -53,7 +56,7 @@ def warm_up(task: dict[str, Any], options: dict[str, Any]) -> None:
 
     m = 64
     toy = (np.arange(m + 1), np.arange(m, dtype=np.int32) % 7, np.full(m, 0.5, np.float32), np.arange(m) % 2)
-    options = {name: value for name, value in options.items() if name != "local_dir"}
+    options = options | {"workers": dataclasses.replace(options["workers"], local_dir=None)}
     if not task["shards"]:
         import scipy.sparse as sp
 

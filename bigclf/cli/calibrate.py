@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from bigclf.cli import columns, terminal
+from bigclf.cli import columns, flags, terminal
 from bigclf.cli.evaluate import refuse_existing
 from bigclf.units import plural
 
@@ -23,7 +23,7 @@ NAMES = {"platt": "Platt's sigmoid", "isotonic": "isotonic regression"}
 @columns.format_option
 @columns.reader_options
 @columns.bad_rows_options
-@terminal.memory_option
+@flags.shared("memory")
 @terminal.overwrite_option
 @terminal.json_option
 def command(

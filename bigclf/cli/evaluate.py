@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from bigclf.cli import columns, terminal
+from bigclf.api.places import Workers
+from bigclf.cli import columns, flags, terminal
 from bigclf.units import format_count, format_seconds
 
 
@@ -16,9 +17,7 @@ from bigclf.units import format_count, format_seconds
 @columns.format_option
 @columns.reader_options
 @columns.bad_rows_options
-@terminal.memory_option
-@terminal.workers_option
-@terminal.patience_option
+@flags.shared("memory", "workers", "patience")
 @click.option("-o", "--output", metavar="FILE", help="Also write the figures to FILE as JSON.")
 @click.option("--report", metavar="FILE.html", help="Also write a report that a browser shows.")
 @click.option("--reliability", metavar="FILE.png", help="Also draw how often the probabilities come true.")
@@ -83,8 +82,8 @@ def measure(
 
     with TerminalProgress("evaluating") as progress, terminal.usage_errors():
         return evaluate(
-            model, data, memory=memory, workers=terminal.workers_of(workers),
-            patience=terminal.patience_of(patience), progress=progress, **bad,
+            model, data, memory=memory, progress=progress, **bad,
+            workers=Workers(terminal.workers_of(workers), None, terminal.patience_of(patience)),
         )  # fmt: skip
 
 

@@ -6,9 +6,8 @@ import contextlib
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from bigclf.cli import columns, terminal
+from bigclf.cli import columns, flags, terminal
 from bigclf.cli.evaluate import print_evaluation
 from bigclf.cli.inspect import (
     NOT_REPEATABLE,
@@ -20,41 +19,13 @@ from bigclf.cli.inspect import (
 )
 from bigclf.errors import BigclfError, ClusterError, Interrupted, RunError
 from bigclf.progress import quality_text
-from bigclf.units import format_bytes, format_seconds, near, plural, within_plan
+from bigclf.units import format_bytes, format_seconds, plural, within_plan
 
 
 @click.command("fit", short_help="Train a model.")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
 @click.option("-o", "--output", "model", required=True, metavar="MODEL", help="Where the model goes.")
-@click.option("--algo", default="dcd", show_default=True, help="The method: see `bigclf algorithms`.")
-@click.option("--C", "C", type=float, help="Price of a unit of loss (LIBLINEAR's C).")
-@terminal.method_options
-@terminal.memory_option
-@click.option("--tol", type=click.FloatRange(0, min_open=True), help="Stop at this relative gap (certifying methods).")
-@click.option("--epochs", type=click.IntRange(1), help="Stop after so many epochs.")
-@click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Stop after this time.")
-@click.option("--seed", type=int, help="Seed of every random choice  [default: 0]")
-@click.option("--validate", metavar="DATA", help="Shards to measure the model on as it is trained.")
-@click.option("--early-stopping", type=click.IntRange(1), metavar="EPOCHS", help="End after so many epochs without a"
-              " better figure on --validate.")  # fmt: skip
-@click.option("--init", metavar="MODEL", help="A model to start from.")
-@click.option("--run-dir", metavar="DIR", help="Where checkpoints and history are kept  [default: MODEL.run, removed at"
-              " the end unless it can be gone on with]")  # fmt: skip
-@click.option("--resume", is_flag=True, help="Go on with the run in the run directory, if there is one; also with one"
-              " that stopped at its limits, under larger ones or a larger --tol.")  # fmt: skip
-@click.option("--checkpoint-every", type=click.FloatRange(0), metavar="SECONDS", help="Time between checkpoints.")
-@terminal.workers_option
-@click.option("--groups", type=click.IntRange(1), help="Virtual workers; changes the result, and is recorded.")
-@click.option("--mixing", metavar="RULE", help="How groups are combined: rows (the default; of averaged_pa2"
-              " pull, of dcd line_search), uniform, mistakes or what `bigclf algorithms NAME` has.")  # fmt: skip
-@terminal.patience_option
-@click.option(
-    "--threads",
-    type=click.IntRange(1),
-    help="Threads that read ahead (2 at most are used); they never change the result.",
-)
-@click.option("--local-dir", metavar="DIR", help="Where caches may lie.")
-@click.option("--columns", metavar="ROLE=NAME,...", help="Columns of label, weight, features (or indices, values).")
+@flags.of("fit")
 @click.option("--report", metavar="FILE.html", help="Also write a report that a browser shows; with --validate it"
               " measures the model there.")  # fmt: skip
 @columns.raw_options
@@ -83,11 +54,11 @@ def command(
     begun_before = has_run(run_dir)
     if resume and not has_checkpoint(run_dir):
         terminal.say("note:", f"{run_dir}: no training to go on with, it begins anew", "yellow")
-    keywords = fit_keywords(ctx, options)
+    keywords = flags.keywords("fit", options)
     with terminal.usage_errors():
-        from bigclf.training.fitting import arguments_of, fit, refuse_early
+        from bigclf.training.fitting import asked_of_fit
 
-        refuse_early(arguments_of(fit, keywords))
+        asked_of_fit(None, None, keywords)
     rows: Any = list(data)
     form, features = asked.settled(rows)
     if features is not None:
@@ -235,35 +206,6 @@ def has_checkpoint(run_dir: str) -> bool:
 
 
 SMALL = 1_000_000  # bytes at the peak that are lost among those of interpreter and libraries
-_TEXT_TO_VALUE = {"params", "columns", "class_weight", "workers", "bias", "patience"}
-
-
-def fit_keywords(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
-    """What was said on the command line as keywords of ``bigclf.fit``; what was not said is left to its defaults."""
-    keywords = {name: value for name, value in options.items() if value is not None and name not in _TEXT_TO_VALUE}
-    if not options.get("resume"):
-        keywords.pop("resume", None)
-    if ctx.get_parameter_source("bias") is not ParameterSource.DEFAULT:
-        keywords["bias"] = None if options["bias"] == "none" else options["bias"]
-    if options["workers"]:
-        keywords["workers"] = terminal.workers_of(options["workers"])
-    if options["patience"]:
-        keywords["patience"] = terminal.pairs_option(options["patience"], "--patience")
-    if options["columns"]:
-        keywords["columns"] = terminal.names_option(options["columns"], "--columns")
-    if weight := options["class_weight"]:
-        if weight != "balanced" and "=" not in weight:
-            raise click.BadParameter(f"balanced, or LABEL=WEIGHT,..., not {weight!r}{near(weight, ['balanced'])}",
-                                     param_hint="--class-weight")  # fmt: skip
-        keywords["class_weight"] = (
-            weight if weight == "balanced" else terminal.pairs_option(tuple(weight.split(",")), "--class-weight")
-        )
-    params = terminal.pairs_option(options["params"], "--param")
-    for name in params:
-        if name in keywords or name in options:
-            option = "--" + name.replace("_", "-")
-            raise click.BadParameter(f"{name!r} has an option of its own: {option}", param_hint="--param")
-    return {**keywords, **params}
 
 
 def fit_showing(data: Any, keywords: dict[str, Any]) -> Any:

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import click
 import yaml
 
+from bigclf.api.options import in_section
 from bigclf.cli import columns, terminal
 from bigclf.errors import BigclfError
 from bigclf.texts import masked_in, remember
@@ -43,15 +44,15 @@ COMMANDS = (
 KEYS: dict[str, tuple[str, ...] | None] = {  # None: any key, because methods name their own parameters
     "data": ("generate", "source", "train", "test_source", "test", "convert", "columns"),
     "method": None,
-    "limits": ("memory", "tol", "epochs", "max_seconds"),
-    "run": ("dir", "seed", "groups", "mixing", "threads", "checkpoint_every", "local_dir"),
-    "cluster": ("workers", "patience"),
+    "limits": in_section("limits"),
+    "run": ("dir", *in_section("run")),
+    "cluster": in_section("cluster"),
     "outputs": ("model", "evaluation", "predictions", "scores", "proba", "report"),
     "steps": None,
     "name": None,
 }
 LEAST_TEST_ROWS = 100
-NOT_OF_METHOD = ("data", "model", "params", "columns", "run_dir", "resume", "overwrite", "as_json", "report")
+NOT_OF_METHOD = ("data", "model", "params", *in_section(""), "overwrite", "as_json", "report")
 CLUSTERED = ("fit", "sweep", "path", "evaluate")  # commands that a Dask cluster can do
 TRAINING = ("fit", "sweep", "path")
 SECTIONS = ("method", "limits", "run", "cluster", "outputs", "data")

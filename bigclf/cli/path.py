@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from bigclf.cli import columns, terminal
+from bigclf.cli import columns, flags, terminal
 from bigclf.cli.evaluate import write_json
-from bigclf.cli.fit import fit_keywords
 from bigclf.cli.results import asked_of, clear_the_way
 from bigclf.cli.sweep import write_table
 from bigclf.units import format_seconds, plural
@@ -22,22 +21,7 @@ LINES = 30  # weights that are drawn
 @click.command("path", short_help="Train at every value of C, each from the answer before it.")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
 @click.option("-o", "--output", "out", required=True, metavar="DIR", help="Where results and models go.")
-@click.option("--C", "C", required=True, metavar="A,B,...", help="Values of the price of a unit of loss.")
-@click.option("--algo", default="newglmnet", show_default=True, help="newglmnet (L1, elastic net), newton (L2), auto.")
-@terminal.method_options_of_one
-@terminal.memory_option
-@click.option("--tol", type=click.FloatRange(0, min_open=True), help="Stop each at this relative gap.")
-@click.option("--epochs", type=click.IntRange(1), help="Stop each after so many epochs.")
-@click.option(
-    "--resume", is_flag=True, help="Go on with an interrupted path of the same output; a finished one is shown again."
-)
-@click.option("--checkpoint-every", type=click.FloatRange(0), metavar="SECONDS", help="Time between checkpoints.")
-@terminal.workers_option
-@click.option("--groups", type=click.IntRange(1), help="Virtual workers; recorded.")
-@terminal.patience_option
-@click.option("--threads", type=click.IntRange(1), help="Cores that read and learn; they never change the result.")
-@click.option("--local-dir", metavar="DIR", help="Where caches may lie.")
-@click.option("--columns", metavar="ROLE=NAME,...", help="Columns of label, weight, features (or indices, values).")
+@flags.of("path", without=("run_dir",))
 @columns.raw_options
 @terminal.overwrite_option
 @terminal.json_option
@@ -54,20 +38,19 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
     overwrite, raw = options.pop("overwrite"), columns.Asked.taken(options)
     values = [terminal.number_or(text.strip()) for text in options.pop("C").strip("[] ").split(",")]
     before = clear_the_way(ctx, out, (*FILES, *models_in(out)), "path", overwrite=overwrite, resume=options["resume"])
-    keywords = fit_keywords(ctx, options)
-    keywords |= {"C": values, "run_dir": files.join(out, "run")}
+    run_dir = files.join(out, "run")
+    keywords = flags.keywords("path", {**options, "run_dir": run_dir}) | {"C": values}
     with terminal.usage_errors():
-        from bigclf.training.fitting import arguments_of
-        from bigclf.training.path import path, understood
+        from bigclf.training.path import asked_of_path, path
 
-        understood(arguments_of(path, keywords))
+        asked_of_path(None, None, keywords)
     if before is None:
         asked = asked_of(ctx)
         rows = raw.shards(list(data), keywords)
         with terminal.resumable(terminal.command_line(ctx, resume=True)), terminal.usage_errors():
             found = path(rows, **keywords)
         written = write(found, out, asked)
-        files.remove_at_once(keywords["run_dir"])
+        files.remove_at_once(run_dir)
     else:
         found = finished(out, before)
         written = [name for name in paths_of(found, out) if files.exists(name)]

@@ -6,37 +6,13 @@ from typing import Any
 
 import click
 
-from bigclf.cli import terminal
-from bigclf.cli.fit import fit_keywords
+from bigclf.cli import flags, terminal
 from bigclf.units import format_bytes, format_seconds, plural
-
-
-class Speed(terminal.Size):
-    """Bytes a second such as ``1GB/s`` or ``1GB``; kept as the text of a size."""
-
-    name = "speed"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return super().convert(str(value).removesuffix("/s"), param, ctx)
 
 
 @click.command("plan", short_help="Predict memory, disk, network and time of a training.")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
-@click.option("--algo", default="dcd", show_default=True, help="The method: see `bigclf algorithms`.")
-@terminal.memory_option
-@click.option("--workers", type=click.IntRange(1), help="Processes of a cluster  [default: this process]")
-@click.option("--bandwidth", type=Speed(), help="Between the driver and workers on other machines, like 1GB/s; without"
-              " it the workers are processes of this one.")  # fmt: skip
-@click.option("--groups", type=click.IntRange(1), help="Virtual workers  [default: as many as workers]")
-@click.option("--C", "C", type=float, help="Price of a unit of loss (LIBLINEAR's C).")
-@terminal.method_options
-@click.option("--tol", type=click.FloatRange(0, min_open=True), help="Relative gap to stop at (certifying methods).")
-@click.option("--epochs", type=click.IntRange(1), help="Most epochs.")
-@click.option("--mixing", metavar="RULE", help="How groups are combined: what `bigclf algorithms NAME` has, its"
-              " default first.")  # fmt: skip
-@click.option("--threads", type=click.IntRange(1), help="Threads that read ahead (2 at most are used).")
-@click.option("--columns", metavar="ROLE=NAME,...", help="Names of the columns label, indices, values, weight.")
-@click.option("--fresh", is_flag=True, help="Measure this machine's rates again, instead of those that are kept.")
+@flags.of("plan")
 @terminal.json_option
 @click.pass_context
 def command(ctx: click.Context, data: tuple[str, ...], as_json: bool, **options: Any) -> None:
@@ -45,18 +21,15 @@ def command(ctx: click.Context, data: tuple[str, ...], as_json: bool, **options:
     Memory, disk and bytes are those of the plan that a run would follow. Times are from a trial of some seconds on the
     first chunks of DATA, which is kept for the next time; other programs at work meanwhile make them longer.
     """
-    fresh, workers, bandwidth = options.pop("fresh"), options.pop("workers"), options.pop("bandwidth")
     from bigclf.training.forecast import forecast
 
-    keywords = fit_keywords(ctx, {**options, "workers": None, "patience": (), "resume": False})
+    keywords = flags.keywords("plan", options)
     with terminal.usage_errors():
-        told = forecast(
-            list(data) if len(data) > 1 else data[0], workers=workers, bandwidth=bandwidth, fresh=fresh, **keywords
-        )
+        told = forecast(list(data) if len(data) > 1 else data[0], **keywords)
     if as_json:
         terminal.emit_json(told)
     else:
-        show(told, bandwidth)
+        show(told, options["bandwidth"])
 
 
 def show(told: dict[str, Any], bandwidth: str | None) -> None:

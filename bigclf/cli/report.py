@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from bigclf.cli import terminal
+from bigclf.cli import flags, terminal
 from bigclf.units import format_bytes
 
 
@@ -17,7 +17,7 @@ from bigclf.units import format_bytes
               " confusion, calibration.")  # fmt: skip
 @click.option("--names", metavar="FILE", help="Names of the features, a line each, or lines FEATURE<tab>NAME.")
 @click.option("--title", help="Title of the page  [default: the name of RUN]")
-@terminal.memory_option
+@flags.shared("memory")
 @terminal.overwrite_option
 @terminal.json_option
 def command(

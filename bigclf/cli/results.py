@@ -12,12 +12,12 @@ from typing import Any
 
 import click
 
+from bigclf.api.options import OPTIONS
 from bigclf.cli import terminal
 from bigclf.errors import BigclfError, RunError
 
 LEASE = ".lease"
-HOW_NOT_WHAT = ("out", "memory", "resume", "checkpoint_every", "workers", "patience", "threads", "local_dir",
-                "overwrite", "as_json")  # fmt: skip
+HOW_NOT_WHAT = {"out", "overwrite", "as_json", *(option.name for option in OPTIONS if not option.bits)}
 
 
 def take(ctx: click.Context, out: str) -> None:

@@ -6,9 +6,8 @@ from typing import Any
 
 import click
 
-from bigclf.cli import columns, terminal
+from bigclf.cli import columns, flags, terminal
 from bigclf.cli.evaluate import write_json
-from bigclf.cli.fit import fit_keywords
 from bigclf.cli.results import asked_of, clear_the_way
 from bigclf.cli.texts import MEASURES, print_table
 from bigclf.units import format_seconds, plural
@@ -19,43 +18,7 @@ FILES = ("results.json", "results.csv", "results.png", "model.bigclf")
 @click.command("sweep", short_help="Train with every value of a grid and choose the best.")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
 @click.option("-o", "--output", "out", required=True, metavar="DIR", help="Where results and the best model go.")
-@click.option(
-    "--grid",
-    multiple=True,
-    required=True,
-    metavar="[ALGO:]NAME=A,B,...",
-    help="Values of a parameter (repeatable); with ALGO: of that method alone; algo=A,B: methods.",
-)
-@click.option("--folds", type=click.IntRange(0), default=5, show_default=True, help="Parts of the rows, each measured"
-              " on by a model that has not seen it; 0: choose by --validate.")  # fmt: skip
-@click.option("--validate", metavar="DATA", help="With --folds 0, the shards to choose by.")
-@click.option(
-    "--halving",
-    type=click.Choice(["validation", "progressive"]),
-    help="Give up two thirds of what is left"
-    " after epochs 1, 3, 9 ..., by errors on rows not learned from; or once, by those of the first epoch.",
-)
-@click.option("--refit/--no-refit", default=None, help="Learn the best point from all rows  [default: --refit]")
-@click.option("--algo", default="dcd", show_default=True, help="The method: see `bigclf algorithms`.")
-@click.option("--C", "C", type=float, help="Price of a unit of loss, where the grid has none.")
-@terminal.method_options
-@terminal.memory_option
-@click.option("--tol", type=click.FloatRange(0, min_open=True), help="Stop each at this relative gap.")
-@click.option("--epochs", type=click.IntRange(1), help="Stop each after so many epochs.")
-@click.option("--seed", type=int, help="Seed of every random choice, the folds among them  [default: 0]")
-@click.option(
-    "--resume", is_flag=True, help="Go on with an interrupted sweep of the same output; a finished one is shown again."
-)
-@click.option("--checkpoint-every", type=click.FloatRange(0), metavar="SECONDS", help="Time between checkpoints.")
-@terminal.workers_option
-@click.option("--groups", type=click.IntRange(1), help="Virtual workers; changes the result, and is recorded.")
-@click.option("--mixing", metavar="RULE", help="How groups are combined: what `bigclf algorithms NAME` has, its"
-              " default first.")  # fmt: skip
-@terminal.patience_option
-@click.option("--threads", type=click.IntRange(1), help="Cores that read and learn (2 at most are used); they never"
-              " change the result.")  # fmt: skip
-@click.option("--local-dir", metavar="DIR", help="Where caches may lie.")
-@click.option("--columns", metavar="ROLE=NAME,...", help="Columns of label, weight, features (or indices, values).")
+@flags.of("sweep", without=("run_dir",))
 @columns.raw_options
 @terminal.overwrite_option
 @terminal.json_option
@@ -72,21 +35,20 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
     overwrite, raw = options.pop("overwrite"), columns.Asked.taken(options)
     grid = grids_of(_pairs(options.pop("grid")))
     before = clear_the_way(ctx, out, FILES, "sweep", overwrite=overwrite, resume=options["resume"])
-    keywords = fit_keywords(ctx, options)
+    run_dir = files.join(out, "run")
+    keywords = flags.keywords("sweep", {**options, "run_dir": run_dir}) | {"grid": grid}
     again = terminal.command_line(ctx, resume=True)
-    keywords |= {"grid": grid, "run_dir": files.join(out, "run")}
     with terminal.usage_errors():
-        from bigclf.training.fitting import arguments_of
-        from bigclf.training.sweep import sweep, understood
+        from bigclf.training.sweep import asked_of_sweep, sweep
 
-        understood(arguments_of(sweep, keywords))
+        asked_of_sweep(None, None, keywords)
     if before is None:
         asked = asked_of(ctx)
         rows = raw.shards(list(data), keywords)
         with terminal.resumable(again), terminal.usage_errors():
             found = sweep(rows, **keywords)
         written = write(found, out, asked)
-        files.remove_at_once(keywords["run_dir"])
+        files.remove_at_once(run_dir)
     else:
         found, written = finished(out, before), [files.join(out, name) for name in FILES]
         written = [path for path in written if files.exists(path)]

@@ -393,14 +393,18 @@ class Size(click.ParamType):
         return value
 
 
-SIZE = Size()
+class _Speed(Size):
+    """Bytes a second such as ``1GB/s`` or ``1GB``; kept as the text of a size."""
+
+    name = "speed"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(str(value).removesuffix("/s"), param, ctx)
+
+
+SIZE, SPEED = Size(), _Speed()
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout instead of text.")
-memory_option = click.option("--memory", type=SIZE, help="What bigclf may allocate for data, state and caches.")
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what is already there.")
-workers_option = click.option(
-    "--workers", metavar="N|ADDRESS",
-    help="Processes started here, or the address of a Dask scheduler; who does the work never changes the result.",
-)  # fmt: skip
 
 
 def check_patience(_ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
@@ -417,12 +421,6 @@ def patience_of(given: tuple[str, ...]) -> dict[str, float] | None:
     return {name: value for name, value in pairs.items() if isinstance(value, int | float)} or None
 
 
-patience_option = click.option(
-    "--patience", multiple=True, metavar="NAME=SECONDS", callback=check_patience,
-    help="When to give up on workers: stale, least, idle ... (repeatable).",
-)  # fmt: skip
-
-
 def with_options(options: Iterable[Callable[[F], F]], command: F) -> F:
     """The command with these options, in their order."""
     for option in reversed([*options]):
@@ -430,34 +428,9 @@ def with_options(options: Iterable[Callable[[F], F]], command: F) -> F:
     return command
 
 
-_LEARNED = [
-    click.option("--loss", help="The loss, for methods that have several."),
-    click.option("--penalty", help="The penalty, for methods that have several."),
-    click.option("--bias", type=click.Choice(["feature", "free", "none"]), help="The constant term  [default:"
-                 " feature]"),
-    click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the method by its name:"
-                 " see `bigclf algorithms NAME`."),
-]  # fmt: skip
-_CLASSES = [click.option("--multiclass", help="How more than two classes are learned.")]
-_WEIGHTS = [
-    click.option("--class-weight", metavar="balanced|CLASS=W,...", help="Weights of the classes."),
-    click.option("--dtype", type=click.Choice(["float64", "float32"]), help="Type of the weights  [default: float64]"),
-]
-
-
-def method_options(command: F) -> F:
-    """Add the options that say what a method learns."""
-    return with_options([*_LEARNED, *_CLASSES, *_WEIGHTS], command)
-
-
-def method_options_of_one(command: F) -> F:
-    """The same for a command that learns one class against the rest."""
-    return with_options([*_LEARNED, *_WEIGHTS], command)
-
-
-def workers_of(text: str | None) -> int | str | None:
+def workers_of(text: str | int | None) -> int | str | None:
     """A number of processes or an address."""
-    return int(text) if text and text.isdecimal() else text
+    return int(text) if isinstance(text, str) and text.isdecimal() else text or None
 
 
 def wrong_patience(name: str, value: object) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from bigclf import metrics
@@ -16,7 +16,7 @@ from bigclf.progress import watcher
 from bigclf.raw import BadRows, as_shards, left_out
 from bigclf.training.book import Patience
 from bigclf.training.measuring import Measure, cut
-from bigclf.training.workers import is_cluster, linked, patience_of
+from bigclf.training.workers import crew_of, is_cluster, linked
 from bigclf.units import parse_bytes
 
 PARTS_A_WORKER = 4  # at least, where there are so many row groups: one that is slow or dies then costs little
@@ -29,7 +29,6 @@ def evaluate(
     *,
     memory: str | int = "1GB",
     workers: Any = None,
-    patience: Mapping[str, float] | None = None,
     on_bad_rows: str = "error",
     max_bad_fraction: float = MOST_BAD,
     progress: Any = None,
@@ -40,7 +39,7 @@ def evaluate(
     ----------
     data : shards (path, directory, glob, list of them, Dataset), or an array [n, d] with ``y`` [n].
     memory : bound of what is allocated; when 12 bytes a row do not fit it, the AUC comes from 2^20 bins with its bound.
-    workers, patience : who measures, as in ``fit``; the figures are the same to the bit. For shards alone.
+    workers : who measures, as in ``fit``; the figures are the same to the bit. For shards alone.
     on_bad_rows : of rows of raw files that cannot be used: "error" stops at the first, "skip" leaves them out of the
         figures, which count them; max_bad_fraction : more of them than this are an error all the same.
     progress : an object with ``start, advance, stop`` such as ``TerminalProgress``, or None.
@@ -55,7 +54,8 @@ def evaluate(
     MemoryBudgetError : model and largest row group do not fit; the message says what would do.
     ClusterError : the workers were lost, or none came.
     """
-    kept, progress, bad = patience_of(patience, workers), watcher(progress), BadRows(on_bad_rows, max_bad_fraction)
+    (workers, kept), bad = crew_of(workers), BadRows(on_bad_rows, max_bad_fraction)
+    progress = watcher(progress)
     if not is_cluster(workers):
         return metrics.evaluate(model, data, y, memory=memory, bad=bad, progress=progress)
     if not is_stored(data):

@@ -22,25 +22,25 @@ from typing import Any, NamedTuple
 import numpy as np
 import psutil
 
+from bigclf.api.options import documented
 from bigclf.caches import cache_directory
 from bigclf.data import files
 from bigclf.data.dataset import Dataset
 from bigclf.errors import RunError
 from bigclf.jit import cpu_type, sources_digest
 from bigclf.machine import cores, memory_limit
-from bigclf.methods import native, resolve
 from bigclf.mixing import FAN
 from bigclf.training.bench import CACHE_SHARE, Blend, is_frugal
 from bigclf.training.book import Patience
 from bigclf.training.engines import LocalEngine
 from bigclf.training.fitting import conducted
 from bigclf.training.plan import DECODERS, Plan, decoding_bytes, group_edges, settle
-from bigclf.training.preparing import Request, default_epochs, prepare
+from bigclf.training.preparing import default_epochs, prepare
 from bigclf.training.problems import Problem
+from bigclf.training.request import asked, of_one_method
 from bigclf.training.sampling import ROOM
 from bigclf.training.visit import Part
 from bigclf.training.workers import linked
-from bigclf.units import parse_bytes
 
 SAMPLE_NNZ = 8_000_000  # entries that the larger trial learns from, at most
 SAMPLE_SHARE = 1 / 4  # ... and of the data
@@ -101,39 +101,13 @@ class Rates(NamedTuple):
     load: float
 
 
-def forecast(
-    data: Any,
-    *,
-    algo: str = "dcd",
-    memory: int | str = "2GB",
-    workers: int | None = None,
-    bandwidth: float | str | None = None,
-    groups: int | None = None,
-    loss: str | None = None,
-    penalty: str | None = None,
-    C: float | None = None,
-    bias: str | None = "feature",
-    multiclass: str = "auto",
-    dtype: str = "float64",
-    mixing: str | None = None,
-    class_weight: Any = None,
-    tol: float | None = None,
-    epochs: int | None = None,
-    seed: int = 0,
-    threads: int | None = None,
-    columns: dict[str, str] | None = None,
-    run_dir: bool = False,
-    fresh: bool = False,
-    **params: Any,
-) -> dict[str, Any]:
+@documented("plan")
+def forecast(data: Any, **given: Any) -> dict[str, Any]:
     """Predict what ``fit`` with these arguments takes.
 
     Parameters
     ----------
-    workers : processes of a cluster; None or 1: this process. bandwidth : bytes a second between driver and workers on
-        other machines; None: the workers are processes of this one.
-    run_dir : whether a directory is shared, so that row state need not travel.
-    fresh : measure the rates again.
+    {options}
 
     Returns
     -------
@@ -145,42 +119,39 @@ def forecast(
     ------
     TypeError, ValueError, MemoryBudgetError, DataError : as ``fit``.
     """
-    several = workers is not None and workers > 1
-    bias = None if bias == "none" else bias
-    named = native(algo, multiclass), loss, penalty, bias, params | ({} if C is None else {"C": C})
-    setting = resolve(*named, None, groups=1)
-    budget = parse_bytes(memory)
-    request = Request(
-        data, None, None, columns, class_weight, groups, default_groups=lambda: workers if several and workers else 1,
-        settings_for=lambda groups: [resolve(*named, mixing if groups > 1 else None, groups=groups)],
-        memory=budget, dtype=dtype, seed=seed, threads=threads or (1 if several else 2),
-    )  # fmt: skip
-    prepared = prepare(request, [setting])
+    request = of_one_method(asked("plan", data, None, given))
+    if not request.families:
+        raise ValueError("a plan is for a method that is named: algo='auto' names none")
+    (options,), setting = request.check(), request.at_first()[0][0]
+    workers = request["workers"] or 1
+    prepared = prepare(request.having(threads=request["threads"] or (1 if workers > 1 else 2)), groups=workers)
     source, groups, method = prepared.source, prepared.groups, setting.method
     if not isinstance(source, Dataset):
         raise TypeError("a plan is for shards: convert the rows first")
-    tol = (method.tol if tol is None else float(tol)) if method.certificate else None
-    most = epochs or default_epochs(method, source.learnable[0])
+    tol = options["tol"]
+    most = options["epochs"] or default_epochs(method, source.learnable[0])
     shape = prepared.shape | {"reads": most + (tol is not None)}
-    problems, plan = settle(source, prepared.problems(budget), **shape)
+    problems, plan = settle(source, prepared.problems(request["memory"]), **shape)
+    mixing = request["mixing"] if groups > 1 else None
+    named = method.name, request["loss"], request["penalty"], request["bias"], dict(request.params), mixing, groups
     footing: dict[str, Any] = dict(
-        named=[*named, mixing if groups > 1 else None, groups], width=source.index_width, dtype=dtype, worker=several,
+        named=[*named], width=source.index_width, dtype=request["dtype"], worker=workers > 1,
         classes=0 if source.classes is None else int(source.classes.size),
     )  # fmt: skip
-    here = min(workers or 1, groups, 2 * cores()) if several and bandwidth is None else 0
+    here = min(workers, groups, 2 * cores()) if workers > 1 and request["bandwidth"] is None else 0
     intent = Intent(source, problems, plan, tol, footing, here)
-    rates = _rates(intent, fresh)
-    network = _network(intent, workers or 1, rates, run_dir)
+    rates = _rates(intent, request["fresh"])
+    network = _network(intent, workers, rates, request["run_dir"])
     return {
         "algo": method.name,
         "data": {"rows": source.n_rows, "features": source.n_features, "nnz": source.nnz},
         "groups": groups,
-        "workers": workers or 1,
-        "memory": _memory(intent, rates.base, workers or 1),
+        "workers": workers,
+        "memory": _memory(intent, rates.base, workers),
         "disk": _disk(source, problems, plan, rates),
         "bytes_read": {"shards": sum(mark.size for mark in source.fingerprints), "epoch": _raw_bytes(source)},
         "network": network,
-        "seconds": _seconds(intent, workers or 1, rates, network, bandwidth),
+        "seconds": _seconds(intent, workers, rates, network, request["bandwidth"]),
         "rates": rates._asdict(),
         "plan": plan.as_json(),
     }
@@ -269,7 +240,7 @@ def _features(entries: float, source: Any, rates: Rates) -> float:
 
 
 def _seconds(
-    intent: Intent, workers: int, rates: Rates, network: dict[str, int], bandwidth: float | str | None
+    intent: Intent, workers: int, rates: Rates, network: dict[str, int], bandwidth: float | None
 ) -> dict[str, float]:
     """Seconds of the first epoch, which decodes, and of a later one."""
     source, plan = intent.source, intent.plan
@@ -278,7 +249,7 @@ def _seconds(
     entries = max(int(source.chunks.nnz[a:b].sum()) for a, b in plan.groups) * turns
     fixed = rates.fixed * turns + rates.exchange
     if bandwidth is not None and workers > 1:
-        fixed += network["epoch"] / parse_bytes(bandwidth) + len(plan.groups) * rates.mix + turns * VISIT_SECONDS
+        fixed += network["epoch"] / bandwidth + len(plan.groups) * rates.mix + turns * VISIT_SECONDS
     later = rates.later * entries
     size = rates.store_bytes if plan.store_bytes else 0
     if size > CACHE_SHARE * memory_limit()[0]:  # it is not in the page cache when it is read again

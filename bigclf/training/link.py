@@ -28,7 +28,7 @@ AGAIN_SECONDS = 3.0  # for a scheduler whose connection was lost; it is asked ag
 GREETING_SECONDS = 60.0  # for a new worker to import, and to load its kernels
 WAIT_LONGER = (
     "; a machine that is busy with other things starts workers slowly: try again, with more patience"
-    " (--patience idle=SECONDS, cluster.patience of a job, patience={'idle': SECONDS}) or fewer workers"
+    " (--patience idle=SECONDS, cluster.patience of a job, Workers(..., patience={'idle': SECONDS})) or fewer workers"
 )
 CHILD = "bigclf.child"  # what a process started here loads first
 

@@ -10,29 +10,25 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from bigclf.api.options import refuse_gone
-from bigclf.methods import METHODS, Method, Setting
+from bigclf.api.options import documented
+from bigclf.methods import METHODS, Method
 from bigclf.model import Model
-from bigclf.training.fitting import (
-    _checked,
-    conducted,
-    refuse_what_fit_has,
-    require_whole,
-)
+from bigclf.training.fitting import conducted
 from bigclf.training.memory import PeakMemory
 from bigclf.training.outcome import result_of, warn_of_limits
 from bigclf.training.plan import make_plan
-from bigclf.training.preparing import Request, default_epochs, default_groups, prepare
+from bigclf.training.preparing import default_epochs, prepare
 from bigclf.training.problems import Problem
+from bigclf.training.request import Family, Request, asked
 from bigclf.training.results_record import PATH, check_path
 from bigclf.training.run import Run
-from bigclf.training.sweep import Task, setting_of
+from bigclf.training.sweep import Task
 from bigclf.training.workers import linked
 from bigclf.units import plural
 
@@ -97,44 +93,15 @@ class Path:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "models"}
 
 
-def path(
-    data: Any,
-    y: Any = None,
-    *,
-    C: Sequence[float],
-    algo: str = "newglmnet",
-    loss: str | None = None,
-    penalty: str | None = None,
-    bias: str | None = "feature",
-    sample_weight: Any = None,
-    class_weight: Any = None,
-    dtype: str = "float64",
-    memory: int | str = "2GB",
-    tol: float | None = None,
-    epochs: int | None = None,
-    seed: int = 0,
-    workers: Any = None,
-    groups: int | None = None,
-    threads: int | None = None,
-    run_dir: Any = None,
-    resume: bool = False,
-    checkpoint_every: float = 60,
-    local_dir: Any = None,
-    columns: dict[str, str] | None = None,
-    patience: Mapping[str, float] | None = None,
-    callbacks: Sequence[Callable[[dict[str, Any]], None]] = (),
-    progress: Any = None,
-    **params: Any,
-) -> Path:
+@documented("path")
+def path(data: Any, y: Any = None, *, C: Sequence[float], **given: Any) -> Path:
     """Learn at every value of C, each begun with the answer of the next smaller one.
 
     Parameters
     ----------
-    C : the values, in any order; of L1 a larger one keeps more features.
-    algo : a method that takes its steps from sums over all rows, "newglmnet" (L1, elastic net) or "newton" (L2), or
-        "auto": which of the two has the penalty (None: L1).
-    tol, epochs : of each value, as in ``fit``; run_dir : where the path can be resumed from.
-    Everything else is as in ``fit``.
+    {options}
+    given : Options as above, and the method's own parameters by name. It is one that takes its steps from sums over all
+        rows.
 
     Returns
     -------
@@ -144,60 +111,42 @@ def path(
     ------
     As ``fit``; ValueError for values that make no sense; TypeError for a method without warm starts.
     """
-    points, settings_for, options = understood(locals())
-    settings = settings_for(groups or 1)
-    method = settings[0].method
-    if algo == "auto":
-        log.info("algo=auto: %s, for %s", method.name, "l2" if penalty == "l2" else "exact zeros")
-    with linked(workers, options["patience"]) as link, PeakMemory() as peak:
-        request = Request(
-            data, y, sample_weight, columns, class_weight, groups,
-            default_groups=lambda: default_groups(method, link, options), settings_for=settings_for,
-            memory=options["memory"], dtype=dtype, seed=seed, threads=threads or (2 if link is None else 1),
-            local_dir=local_dir if link is None else None,
-        )  # fmt: skip
-        prepared = prepare(request, settings, peak)
-        source = prepared.source
-        options["epochs"] = options["epochs"] or default_epochs(method, source.learnable[0])
-        task = Chain(source, points, prepared.settings, prepared.class_weights, 0, None, options, link, peak)
-        task.shape = prepared.shape | {"reads": options["epochs"] + 1}
-        return task.follow()
+    return followed(asked_of_path(data, y, {**given, "C": C}))
 
 
-class Understood(NamedTuple):
-    """What a path was asked for: its points, the settings of these for so many groups, and the options."""
-
-    points: list[dict[str, Any]]
-    settings_for: Callable[[int], list[Setting]]
-    options: dict[str, Any]
-
-
-def understood(given: Mapping[str, Any]) -> Understood:
-    """The arguments of ``path``, checked as far as no row is needed, so also before files become shards.
+def asked_of_path(data: Any, y: Any, given: Mapping[str, Any]) -> Request:
+    """What ``path`` is asked with these arguments, checked as far as no row is needed, so also before files become
+    shards.
 
     Raises
     ------
     TypeError, ValueError : what makes no sense whatever the rows are.
     """
-    points, groups = [{"C": value} for value in values_of(given["C"])], given["groups"]
-    refuse_gone(given["params"])
-    refuse_what_fit_has(given["params"], "path")
-    auto = "newton" if given["penalty"] == "l2" else "newglmnet"
-    algo = auto if given["algo"] == "auto" else given["algo"]
-    require_whole({"groups": groups}, "groups")
-    bias = None if given["bias"] == "none" else given["bias"]
-
-    def settings_for(groups: int) -> list[Setting]:
-        own = algo, given["loss"], given["penalty"], bias, given["params"]
-        return [setting_of(*own, point, None, groups) for point in points]
-
-    settings = settings_for(groups or 1)
-    if not begins_with(settings[0].method):
+    request = asked("path", data, y, given)
+    points = [{"C": value} for value in values_of(request["C"])]
+    algo = request["algo"]
+    if algo == "auto":
+        algo = "newton" if request["penalty"] == "l2" else "newglmnet"
+    request = request.having(families=(Family(algo, points),))
+    if not begins_with(request.at_first()[0][0].method):
         having = ", ".join(m.name for m in METHODS.values() if begins_with(m))
         raise TypeError(f"path is not available with algo={algo!r}: it is with {having}; sweep has every method")
-    rest = dict(bias=bias, multiclass="auto", on_bad_rows="error", max_seconds=None, init=None,
-                early_stopping=None, validate=None)  # fmt: skip
-    return Understood(points, settings_for, _checked(settings[0], {**given, **rest}))
+    request.check()
+    return request
+
+
+def followed(request: Request) -> Path:
+    """The path that is asked for; errors as of ``path``."""
+    ((algo, points),) = request.families
+    if request["algo"] == "auto":
+        log.info("algo=auto: %s, for %s", algo, "l2" if request["penalty"] == "l2" else "exact zeros")
+    with linked(request["workers"], request["patience"]) as link, PeakMemory() as peak:
+        prepared = prepare(request, link, peak)
+        source, (settings,), (options,) = prepared.source, prepared.settings, request.check()
+        options["epochs"] = options["epochs"] or default_epochs(METHODS[algo], source.learnable[0])
+        task = Chain(source, points, settings, prepared.class_weights, 0, None, options, link, peak)
+        task.shape = prepared.shape | {"reads": options["epochs"] + 1}
+        return task.follow()
 
 
 def begins_with(method: Method) -> bool:

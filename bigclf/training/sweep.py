@@ -19,32 +19,26 @@ import itertools
 import logging
 import math
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from bigclf.api.options import refuse_gone
+from bigclf.api.options import documented, refuse_others
 from bigclf.block import Block
 from bigclf.data import files
 from bigclf.data.working_set import Members
 from bigclf.losses import REGRESSION
-from bigclf.methods import METHODS, Setting, native, resolve
+from bigclf.methods import METHODS, Setting, native
 from bigclf.model import Model
 from bigclf.training.bench import Bench, Job, stream_of
 from bigclf.training.engines import LocalEngine
-from bigclf.training.fitting import (
-    _asked,
-    _checked,
-    conducted,
-    refuse_what_fit_has,
-    require_whole,
-)
+from bigclf.training.fitting import _asked, conducted
 from bigclf.training.memory import PeakMemory
 from bigclf.training.outcome import answer_rows, model_of, result_of, warn_of_limits
 from bigclf.training.plan import LEARNERS, Plan, settle
-from bigclf.training.preparing import Request, default_epochs, default_groups, prepare
+from bigclf.training.preparing import default_epochs, prepare
 from bigclf.training.problems import (
     Fold,
     Problem,
@@ -52,6 +46,7 @@ from bigclf.training.problems import (
     regression_problem,
     require_few,
 )
+from bigclf.training.request import OWN, Family, Request, asked
 from bigclf.training.results_record import RESULTS, check_results
 from bigclf.training.run import Run, Status, _status_facts
 from bigclf.training.run_directory import Checkpoint, RunDirectory, load_rows
@@ -59,10 +54,9 @@ from bigclf.training.sources import warm
 from bigclf.training.team import Team
 from bigclf.training.validation import Candidate, measure_all, measure_of, open_rows, rows_apart
 from bigclf.training.visit import RowFile
-from bigclf.training.workers import is_cluster, linked
+from bigclf.training.workers import linked
 
 log = logging.getLogger("bigclf")
-HALVINGS = ("progressive", "validation")
 KEEP = 3  # of so many points one is learned further
 HOW_NOT_WHAT = ("working_set", "schedule", "inner_rounds")  # parameters that no answer depends on
 
@@ -157,69 +151,14 @@ def _short(value: float | None) -> str:
     return "" if value is None else f"{value:.5f}"
 
 
-class Understood(NamedTuple):
-    """What a sweep was asked for: methods with their points, the settings of these for so many groups and a mixing
-    rule, and each method's options."""
-
-    families: list[tuple[str, list[dict[str, Any]]]]
-    settings_for: Callable[[int, str | None], list[list[Setting]]]
-    options: list[dict[str, Any]]
-
-
-def sweep(
-    data: Any,
-    y: Any = None,
-    *,
-    grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]],
-    algo: str = "dcd",
-    folds: int = 5,
-    validate: Any = None,
-    halving: str | None = None,
-    refit: bool = True,
-    loss: str | None = None,
-    penalty: str | None = None,
-    bias: str | None = "feature",
-    sample_weight: Any = None,
-    class_weight: Any = None,
-    multiclass: str = "auto",
-    dtype: str = "float64",
-    memory: int | str = "2GB",
-    tol: float | None = None,
-    epochs: int | None = None,
-    seed: int = 0,
-    workers: Any = None,
-    groups: int | None = None,
-    mixing: str | None = None,
-    threads: int | None = None,
-    run_dir: Any = None,
-    resume: bool = False,
-    checkpoint_every: float = 60,
-    local_dir: Any = None,
-    columns: dict[str, str] | None = None,
-    patience: Mapping[str, float] | None = None,
-    callbacks: Sequence[Callable[[dict[str, Any]], None]] = (),
-    progress: Any = None,
-    **params: Any,
-) -> Sweep:
+@documented("sweep")
+def sweep(data: Any, y: Any = None, *, grid: Any, **given: Any) -> Sweep:
     """Learn with every combination of parameters, each block read once for all of them, and choose the best.
 
     Parameters
     ----------
-    grid : {name: values} of the method's own parameters, ``loss`` and ``algo``; every combination is a point. A list of
-        such: the points of each, as where methods have other parameters: [{"algo": ["pa1"], "C": [0.1, 1]}, {"algo":
-        ["arow"], "r": [0.1, 1]}]. Methods are learned one after another, each in a run of its own.
-    folds : at least 2: each point is learned so many times without a fold of the rows and measured on it, and the best
-        one once more on all rows. A row's fold is a hash of (seed, its number). 0: each point is learned once from all
-        rows and measured on ``validate``.
-    validate : with folds=0, the rows to choose by: shards, or (X, y).
-    halving : "validation": after epochs 1, 3, 9 ... two thirds of the points left, those with the largest error on rows
-        not learned from, are learned no further; "progressive": once, after the first epoch, by the errors on each row
-        before it was learned from (methods without a certificate). None: all points are learned to the end. Of several
-        methods each halves its own points.
-    refit : whether the best point is learned once more from all rows.
-    tol, epochs : of each problem, as in ``fit``; of several methods ``tol`` is for those with a certificate. run_dir :
-        where the sweep can be resumed from.
-    Everything else is as in ``fit``.
+    {options}
+    given : Options as above, and the methods' own parameters by name.
 
     Returns
     -------
@@ -229,117 +168,97 @@ def sweep(
     ------
     As ``fit``; ValueError for a grid, folds or rows to choose by that make no sense.
     """
-    families, settings_for, asked = understood(locals())
-    settings = settings_for(groups or 1, None)
-    every = [setting for each in settings for setting in each]
-    many, options, regression = len(families) > 1, asked[0], every[0].loss in REGRESSION
-    apart = open_rows(validate, regression, columns or getattr(data, "named_columns", None)) if folds == 0 else None
-    with linked(workers, options["patience"]) as link, PeakMemory() as peak:
-        request = Request(
-            data, y, sample_weight, columns, class_weight, groups,
-            default_groups=lambda: min(default_groups(each[0].method, link, options) for each in settings),
-            settings_for=lambda groups: [*itertools.chain(*settings_for(groups, mixing if groups > 1 else None))],
-            memory=options["memory"], dtype=dtype, seed=seed, threads=threads or (2 if link is None else 1),
-            local_dir=local_dir if link is None else None,
-        )  # fmt: skip
-        prepared = prepare(request, every, peak)
-        source, weights = prepared.source, prepared.class_weights
-        learned = iter(prepared.settings)
-        settings = [list(itertools.islice(learned, len(points))) for _, points in families]
-        if not regression:
-            for each in settings:
-                require_few(source.classes.size, each[0], options["memory"], len(each) * max(1, folds))
-        tasks = []
-        for number, ((name, points), each, own) in enumerate(zip(families, settings, asked, strict=True)):
-            own["validate"] = None  # of the run itself: measured at its end only
-            if run_dir is not None:
-                own["run_dir"] = files.join(files.absolute(run_dir), f"grid-{number}-{name}" if many else "grid")
-            own["epochs"] = own["epochs"] or default_epochs(each[0].method, source.learnable[0])
-            task = Task(source, points, each, weights, folds, apart, own, link, peak)
-            task.halve(halving)
-            task.shape = prepared.shape | {"reads": own["epochs"] + (own["tol"] is not None) + 1}
-            tasks.append(task)
-        measure = measure_of([s.loss for s in every], [s.method.loss_code(s.loss) for s in every])
-        for task in tasks:
-            task.measure = measure
-        found = tasks[0].go(run_dir, refit) if not many else best_of_all(tasks, run_dir, refit)
-    for record in source.warnings if found.best_model is None else found.best_model.result_.warnings:
-        log.warning("%s", record)
-    return found
+    return swept(asked_of_sweep(data, y, {**given, "grid": grid}))
 
 
-def understood(given: Mapping[str, Any]) -> Understood:
-    """The arguments of ``sweep``, checked as far as no row is needed, so also before files become shards.
+def asked_of_sweep(data: Any, y: Any, given: Mapping[str, Any]) -> Request:
+    """What ``sweep`` is asked with these arguments, checked as far as no row is needed, so also before files become
+    shards.
 
     Raises
     ------
     TypeError, ValueError : what makes no sense whatever the rows are.
     """
-    params, groups, tol = given["params"], given["groups"], given["tol"]
-    families = families_of(given["grid"], given["algo"], given["multiclass"], params, given["folds"], given["validate"])
-    refuse_gone(params)
-    refuse_what_fit_has(params, "sweep")
-    require_whole({"groups": groups}, "groups")
-    bias, many = None if given["bias"] == "none" else given["bias"], len(families) > 1
-    require_halving(given["halving"], given["refit"], [METHODS[name] for name, _ in families if name in METHODS])
-
-    def settings_for(groups: int, mixing: str | None) -> list[list[Setting]]:
-        return [
-            [setting_of(name, given["loss"], given["penalty"], bias, params, point, mixing, groups) for point in points]
-            for name, points in families
-        ]
-
-    settings = settings_for(groups or (2 if is_cluster(given["workers"]) else 1), given["mixing"])
-    every = [setting for each in settings for setting in each]
-    if many and tol is not None and not any(setting.method.certificate for setting in every):
+    request = asked("sweep", data, y, given)
+    families = families_of(request)
+    require_halving(request["halving"], [METHODS[family.algo] for family in families if family.algo in METHODS])
+    request = request.having(families=families)
+    every = [setting for each in request.at_first() for setting in each]
+    many, certified = len(families) > 1, any(setting.method.certificate for setting in every)
+    if many and request["tol"] is not None and not certified:
         raise TypeError("tol has no effect: none of the methods has a certificate; set epochs=")
     for setting in every:
         if not setting.method.linear:
             raise TypeError(f"sweep is not available with {setting.method.asked}: its answer is not its weights")
     if len({setting.loss in REGRESSION for setting in every}) > 1:
         raise ValueError("the grid has losses for classes and for numbers: labels are one or the other")
-    rest = dict(bias=bias, on_bad_rows="error", max_seconds=None, init=None, early_stopping=None)  # fmt: skip
-    asked = [
-        _checked(each[0], {**given, **rest} | ({"tol": tol if each[0].method.certificate else None} if many else {}))
-        for each in settings
-    ]
-    return Understood(families, settings_for, asked)
+    request.check()
+    return request
 
 
-def families_of(
-    grid: Any, algo: str, multiclass: str, params: Mapping[str, Any], folds: int, validate: Any
-) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Methods by name, each with its points, checked as far as that can be done without the method."""
+def swept(request: Request) -> Sweep:
+    """What the sweep that is asked for finds; errors as of ``sweep``."""
+    every = [setting for each in request.at_first() for setting in each]
+    many, regression = len(request.families) > 1, every[0].loss in REGRESSION
+    folds, run_dir = request["folds"], request["run_dir"]
+    columns = request["columns"] or getattr(request.data, "named_columns", None)
+    apart = open_rows(request["validate"], regression, columns) if folds == 0 else None
+    with linked(request["workers"], request["patience"]) as link, PeakMemory() as peak:
+        prepared = prepare(request, link, peak)
+        source, weights = prepared.source, prepared.class_weights
+        if not regression:
+            for each in prepared.settings:
+                require_few(source.classes.size, each[0], request["memory"], len(each) * max(1, folds))
+        tasks = []
+        for number, (family, each, own) in enumerate(
+            zip(request.families, prepared.settings, request.check(), strict=True)
+        ):
+            own["validate"] = None  # of the run itself: measured at its end only
+            if run_dir is not None:
+                place = f"grid-{number}-{family.algo}" if many else "grid"
+                own["run_dir"] = files.join(files.absolute(run_dir), place)
+            own["epochs"] = own["epochs"] or default_epochs(each[0].method, source.learnable[0])
+            task = Task(source, family.points, each, weights, folds, apart, own, link, peak)
+            task.halve(request["halving"])
+            task.shape = prepared.shape | {"reads": own["epochs"] + (own["tol"] is not None) + 1}
+            tasks.append(task)
+        measure = measure_of([s.loss for s in every], [s.method.loss_code(s.loss) for s in every])
+        for task in tasks:
+            task.measure = measure
+        refit = request["refit"]
+        found = tasks[0].go(run_dir, refit) if not many else best_of_all(tasks, run_dir, refit)
+    for record in source.warnings if found.best_model is None else found.best_model.result_.warnings:
+        log.warning("%s", record)
+    return found
+
+
+def families_of(request: Request) -> tuple[Family, ...]:
+    """The methods of the grid, each with its points, checked as far as that can be done without the method."""
+    grid = request["grid"]
     grids = [grid] if isinstance(grid, Mapping) else grid
     if not isinstance(grids, list | tuple) or not grids or not all(isinstance(each, Mapping) for each in grids):
         raise ValueError('grid must name parameters and their values, such as {"C": [0.1, 1, 10]}, or list such')
     families: dict[str, list[dict[str, Any]]] = {}
     for each in grids:
-        names = each.get("algo", [algo])
+        names = each.get("algo", [request["algo"]])
         if isinstance(names, str) or not len(names) or not all(isinstance(name, str) for name in names):
             raise ValueError(f"grid of 'algo' must be a list of names of methods, not {names!r}")
         own = {name: values for name, values in each.items() if name != "algo"}
-        refuse_what_fit_has(own, "the grid of a sweep")
+        refuse_others(own, OWN, "the grid of a sweep")
         alone: list[dict[str, Any]] | None = [{}] if "algo" in each and not own else None  # methods as they are
         for name in names:
-            points = alone or points_of(own, params, folds, validate)
-            families.setdefault(native(name, multiclass), []).extend(dict(point) for point in points)
-    require_folds(folds, validate)
+            points = alone or points_of(own, request.params)
+            families.setdefault(native(name, request["multiclass"]), []).extend(dict(point) for point in points)
+    require_folds(request["folds"], request["validate"])
     for points in families.values():
         for k, point in enumerate(points):
             if point in points[:k]:
                 raise ValueError(f"the grid has {name_of(point) or 'a method'} twice")
-    return list(families.items())
+    return tuple(Family(name, points) for name, points in families.items())
 
 
-def require_halving(halving: str | None, refit: Any, methods: Sequence[Any]) -> None:
-    """TypeError or ValueError where it makes no sense."""
-    if not isinstance(refit, bool):
-        raise ValueError(f"refit must be True or False, not {refit!r}")
-    if halving is None:
-        return
-    if halving not in HALVINGS:
-        raise ValueError(f"halving must be one of {', '.join(HALVINGS)}, not {halving!r}")
+def require_halving(halving: str | None, methods: Sequence[Any]) -> None:
+    """TypeError where it makes no sense."""
     certified = next((method for method in methods if method.certificate), None)
     if halving == "progressive" and certified is not None:
         raise TypeError(f"halving='progressive' has no effect with {certified.asked}: use halving='validation'")
@@ -370,9 +289,7 @@ def best_of_all(tasks: list[Task], run_dir: Any, refit: bool) -> Sweep:
     )  # fmt: skip
 
 
-def points_of(
-    grid: Mapping[str, Sequence[Any]], params: Mapping[str, Any], folds: int, validate: Any
-) -> list[dict[str, Any]]:
+def points_of(grid: Mapping[str, Sequence[Any]], params: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Every combination of the grid's values, checked as far as that can be done without the method."""
     if not grid:
         raise ValueError('grid must name parameters and their values, such as {"C": [0.1, 1, 10]}')
@@ -383,7 +300,6 @@ def points_of(
             raise ValueError(f"grid of {name!r}: no answer depends on it, only how long it takes")
         if name in params:
             raise TypeError(f"{name} is in the grid and has a value of its own besides")
-    require_folds(folds, validate)
     plain = ([v.item() if isinstance(v, np.generic) else v for v in values] for values in grid.values())
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*plain)]
     for k, point in enumerate(points):
@@ -392,31 +308,14 @@ def points_of(
     return points
 
 
-def require_folds(folds: Any, validate: Any) -> None:
+def require_folds(folds: int, validate: Any) -> None:
     """ValueError or TypeError for folds that are none, and rows to choose by that are lacking or not looked at."""
-    if isinstance(folds, bool) or not isinstance(folds, int | np.integer) or folds < 0 or folds == 1:
+    if folds == 1:
         raise ValueError(f"folds must be 0 or at least 2, not {folds!r}")
     if folds == 0 and validate is None:
         raise ValueError("folds=0 needs validate=: rows to choose by")
     if folds and validate is not None:
         raise TypeError("validate has no effect with folds, which are what is chosen by; set folds=0")
-
-
-def setting_of(
-    algo: str,
-    loss: str | None,
-    penalty: str | None,
-    bias: str | None,
-    params: dict[str, Any],
-    point: dict[str, Any],
-    mixing: str | None,
-    groups: int,
-) -> Setting:
-    """The method with the parameters of a point."""
-    if "loss" in point and loss is not None:
-        raise TypeError("loss is in the grid and has a value of its own besides")
-    own = {name: value for name, value in point.items() if name != "loss"}
-    return resolve(algo, point.get("loss", loss), penalty, bias, params | own, mixing, groups)
 
 
 def name_of(point: dict[str, Any]) -> str:

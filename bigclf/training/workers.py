@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bigclf.api.places import Workers
 from bigclf.training.book import Patience
 
 
@@ -38,6 +39,16 @@ def patience_of(given: Mapping[str, float] | None, workers: Any) -> Patience:
     if bad:
         raise ValueError(f"patience of {bad[0]} must be a number of at least 0, not {given[bad[0]]!r}")
     return Patience(**given)  # type: ignore[arg-type]
+
+
+def crew_of(workers: Any) -> tuple[Any, Patience]:
+    """Who only measures, and how long they are waited for; TypeError for what has no effect on that."""
+    if not isinstance(workers, Workers):
+        return workers, Patience()
+    for name in ("threads", "local_dir"):
+        if getattr(workers, name) is not None:
+            raise TypeError(f"{name} has no effect here: it is for workers that train")
+    return workers.where, patience_of(workers.patience, workers.where)
 
 
 @contextlib.contextmanager

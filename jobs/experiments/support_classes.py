@@ -67,8 +67,8 @@ class Learner(NamedTuple):
 
     def measured(self, rows: Any, labels: np.ndarray, test: Any, truth: np.ndarray, seed: int) -> dict[str, Any]:
         """``accuracy`` after each pass, in per cent, of rows that were not learned from; ``chosen`` parameters."""
-        settings: dict[str, Any] = dict(bias=None, epochs=PASSES, seed=seed, threads=1, multiclass="native")
-        settings |= {**self.settings, "progress": False}
+        settings: dict[str, Any] = dict(bias=None, epochs=PASSES, seed=seed, multiclass="native", progress=False)
+        settings |= {"workers": bigclf.Workers(threads=1), **self.settings}
         chosen: dict[str, Any] = {}
         if self.grid:  # the best is learned below, where it is measured after each pass
             found = bigclf.sweep(

@@ -125,7 +125,8 @@ class Learner(NamedTuple):
         if self.algo == "SGDClassifier":
             return self._scikit(rows, labels, seed)
         epochs = None if self.algo == "dcd" else EPOCHS
-        common = dict(algo=self.algo, bias=None, epochs=epochs, seed=seed, threads=1, progress=False, **self.settings)
+        common = dict(algo=self.algo, bias=None, epochs=epochs, seed=seed, workers=bigclf.Workers(threads=1),
+                      progress=False, **self.settings)  # fmt: skip
         if not self.grid:
             return bigclf.fit(rows, labels, **common), None
         found = bigclf.sweep(rows, labels, grid=self.grid, folds=INNER_FOLDS, **common)

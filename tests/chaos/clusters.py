@@ -255,7 +255,7 @@ class ChaosCluster:
         return wait_for(lambda: self.visits(**where), seconds, f"a visit with {where}")[0]
 
     def fit(self, data, **keywords):
-        return Fitting(data, **{"workers": self.address, "patience": PATIENCE, "groups": 5} | keywords)
+        return Fitting(data, **{"workers": self.address, "groups": 5} | keywords)
 
 
 class Order:
@@ -300,7 +300,9 @@ class Fitting:
     def __init__(self, data, **keywords):
         self.counter, self.records, self.result, self.error = Counter(), [], None, None
         callbacks = [self.records.append, *keywords.pop("callbacks", ())]
-        keywords = {"progress": self.counter, "callbacks": callbacks} | keywords
+        patience = keywords.pop("patience", PATIENCE)
+        workers = bigclf.Workers(keywords.pop("workers"), patience=patience)
+        keywords = {"progress": self.counter, "callbacks": callbacks, "workers": workers} | keywords
         self._thread = threading.Thread(target=self._go, args=(data, keywords), daemon=True)
         self._thread.start()
 

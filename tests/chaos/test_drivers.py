@@ -73,7 +73,7 @@ def test_no_worker_ever_comes(cluster, shards, tmp_path):
     with pytest.raises(ClusterError, match=r"no usable worker for \d+ s.*resume it with run_dir="):
         run.model()
     with pytest.raises(ClusterError, match="no worker came to"):  # how many groups, then?
-        bigclf.fit(shards, algo="perceptron", workers=cluster.address, patience={"idle": 0.5})
+        bigclf.fit(shards, algo="perceptron", workers=bigclf.Workers(cluster.address, patience={"idle": 0.5}))
 
 
 def test_nobody_at_the_address():

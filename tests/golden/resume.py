@@ -88,7 +88,7 @@ class Watch:
 def train(name: str, run_dir: Path | None = None, watch: Watch | None = None, **more: Any) -> Any:
     """The model, or what the sweep found; the present directory has the rows in ``shards``."""
     rows, options, *_ = RUN[name]
-    given = options | more | ({} if run_dir is None else dict(run_dir=run_dir, checkpoint_every=1000))
+    given = options | more | ({} if run_dir is None else dict(run_dir=bigclf.RunDir(run_dir, checkpoint_every=1000)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if "grid" not in options:

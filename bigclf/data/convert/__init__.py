@@ -92,27 +92,26 @@ def convert(
     if others:
         known = inspect.signature(convert).parameters
         raise TypeError(f"convert has no {next(iter(others))!r}{near(next(iter(others)), known)}")
+    sparse: dict[str, Any] = dict(index_base=index_base, n_features=n_features, hash_bits=hash_bits)
+    options: dict[str, Any] = dict(
+        chunk_nnz=chunk_nnz, shuffle=shuffle, seed=seed, memory=memory, workers=workers, on_bad_rows=on_bad_rows,
+        max_bad_fraction=max_bad_fraction, overwrite=overwrite, shard_nnz=shard_nnz, append=append,
+    )  # fmt: skip
     if is_collection(source):
-        given = {name: value for name, value in locals().items() if name not in ("source", "format", "others", "known")}
         with collected(source, out) as (folder, kind):
             if kind is None:
                 raise DataError("rows of indices and values need no conversion: write them by to_parquet and open that")
-            return convert(folder, format=kind, **given)
+            return convert(folder, out, format=kind, features=features, progress=progress, **sparse, **options)
     progress = watcher(progress)
     format = format or (appending.format_of(out) if append else "svmlight")
     if features is not None or format in RAW_FORMATS:
         _check_bad_rows(on_bad_rows, max_bad_fraction)
         check_sizes(chunk_nnz, shard_nnz)
-        sparse = dict(index_base=index_base is not None, n_features=n_features, hash_bits=hash_bits)
-        return _convert_columns(
-            source, out, format, features, sparse,
-            chunk_nnz=chunk_nnz, shuffle=shuffle, seed=seed, memory=memory, workers=workers, on_bad_rows=on_bad_rows,
-            max_bad_fraction=max_bad_fraction, overwrite=overwrite, shard_nnz=shard_nnz, progress=progress,
-            append=append,
-        )  # fmt: skip
+        sparse["index_base"] = index_base is not None
+        return _convert_columns(source, out, format, features, sparse, progress=progress, **options)
     reader = readers.find(format, RAW_FORMATS)
     _check_choices(on_bad_rows, index_base, chunk_nnz, shard_nnz, max_bad_fraction)
-    options = _options(reader, format, index_base, n_features, hash_bits)
+    parsing = _options(reader, format, index_base, n_features, hash_bits)
     total = parse_bytes(memory)
     sources = [pieces.look_at(path, number) for number, path in enumerate(files.expand(source))]
     workers = processes(workers, total, sources)
@@ -120,7 +119,7 @@ def convert(
     identity = {
         "append": appending.identity(before),
         "sources": _as_known(sources),
-        "options": [format, repr(options), chunk_nnz, shuffle, seed, on_bad_rows, max_bad_fraction, shard_nnz],
+        "options": [format, repr(parsing), chunk_nnz, shuffle, seed, on_bad_rows, max_bad_fraction, shard_nnz],
         "reader": readers.code_of(reader),
     }
     if (there := finished(out, identity)) is not None:
@@ -129,13 +128,13 @@ def convert(
         continuing(out, overwrite, identity, before) as work,
         Converter(work.directory, workers, total, progress, work) as converter,
     ):
-        compile_parser(reader, options)
+        compile_parser(reader, parsing)
         max_line = max(converter.room // 8, 2**24)
         if reader.prepare is not None:
-            options = reader.prepare(pieces.first_text(sources[0], max_line, reader.record), options)
+            parsing = reader.prepare(pieces.first_text(sources[0], max_line, reader.record), parsing)
         job = pieces.Job(
             reader,
-            options,
+            parsing,
             seed if shuffle else None,
             converter.scratch,
             converter.room // 4,

@@ -1,0 +1,106 @@
+"""Each option is declared once; what moved, and what is gone, says where it went."""
+
+import ast
+import inspect
+
+import numpy as np
+import pytest
+from making import PACKAGE, random_rows
+
+import bigclf
+from bigclf.api import options
+from bigclf.training.fitting import asked_of_fit
+from bigclf.training.path import asked_of_path
+from bigclf.training.request import EVERY
+from bigclf.training.sweep import asked_of_sweep
+
+PARTS = {option.name: option for option in options.OPTIONS if option.within}
+ONE_WORD = {option.name: option for option in options.OPTIONS}
+
+
+def test_fit_has_25_named_parameters_with_the_defaults_that_are_declared():
+    named = {n: p for n, p in inspect.signature(bigclf.fit).parameters.items() if p.kind is not p.VAR_KEYWORD}
+    assert len(named) == 25
+    assert {n: p.default for n, p in named.items() if n not in ("data", "y")}.items() <= {
+        name: "2GB" if name == "memory" else default for name, default in EVERY.items()
+    }.items()
+
+
+def test_no_dict_of_all_local_names_is_passed_on():
+    for path in PACKAGE.rglob("*.py"):
+        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        found = [call.lineno for call in calls if isinstance(call.func, ast.Name) and call.func.id == "locals"]
+        assert not found, f"{path}:{found}"
+
+
+@pytest.mark.parametrize("verb", [bigclf.fit, bigclf.sweep, bigclf.path])
+@pytest.mark.parametrize(
+    ("name", "value"), [("threads", 1), ("patience", {}), ("local_dir", "x"), ("checkpoint_every", 0)]
+)
+def test_what_is_a_part_of_another_option_now_says_of_which(verb, name, value):
+    more = {"sweep": {"grid": {"C": [1, 2]}}, "path": {"C": [1, 2]}}.get(verb.__name__, {})
+    whole = "run_dir=bigclf.RunDir(path" if name == "checkpoint_every" else "workers=bigclf.Workers(where"
+    with pytest.raises(TypeError) as refusal:
+        verb(*random_rows(), **{name: value}, **more)
+    assert str(refusal.value) == f"{verb.__name__} takes {name} with {whole.split('=')[0]}: {whole}, {name}=...)"
+
+
+def test_the_parts_are_taken_with_and_without_their_wholes():
+    def asked(**given):
+        return asked_of_fit(None, None, given).options
+
+    assert (asked(workers=3)["workers"], asked(workers=3)["threads"]) == (3, None)
+    told = asked(workers=bigclf.Workers("tcp://there:1", threads=1, patience={"idle": 7}, local_dir="/d"))
+    assert (told["workers"], told["threads"], told["patience"].idle, told["local_dir"]) == ("tcp://there:1", 1, 7, "/d")
+    assert (asked(run_dir="r")["run_dir"], asked(run_dir="r")["checkpoint_every"]) == ("r", 60)
+    told = asked(run_dir=bigclf.RunDir("r", checkpoint_every=5))
+    assert (told["run_dir"], told["checkpoint_every"]) == ("r", 5)
+
+
+@pytest.mark.parametrize("whole", [bigclf.Workers, bigclf.RunDir])
+def test_the_wholes_have_the_parts_that_are_declared_with_their_defaults(whole):
+    parts = {n: p.default for n, p in inspect.signature(whole).parameters.items() if n not in ("where", "path")}
+    within = "workers" if whole is bigclf.Workers else "run_dir"
+    assert parts == {name: option.default for name, option in PARTS.items() if option.within == within}
+
+
+def test_every_verb_is_asked_for_the_same_options_in_the_same_way():
+    given = dict(
+        tol=0.01, epochs=7, seed=np.int64(3), memory="100MB", groups=2, workers=bigclf.Workers(None, threads=1)
+    )
+    one = asked_of_fit(None, None, given)
+    grid = asked_of_sweep(None, None, {**given, "grid": {"C": [1.0, 2.0]}})
+    path = asked_of_path(None, None, {**given, "C": [1.0, 2.0]})
+    for name in ("tol", "epochs", "seed", "memory", "groups", "threads", "dtype", "bias"):
+        assert one[name] == grid[name] == path[name], name
+    assert one["memory"] == 10**8 and type(one["seed"]) is int
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("tol", 1, "tol must be at least 0 and less than 1, not 1"),
+        ("tol", float("nan"), "tol must be at least 0"),
+        ("epochs", True, "epochs must be a number"),
+        ("epochs", float("inf"), "epochs must be a whole number of at least 1"),
+        ("seed", None, "seed must be a number"),
+        ("resume", "yes", "resume must be True or False"),
+        ("dtype", "float16", 'dtype must be "float64" or "float32", not \'float16\''),
+        ("bias", "fixed", 'bias must be "feature", "free" or "none"'),
+        ("callbacks", print, "callbacks must be a list of functions"),
+        ("max_seconds", 0, "max_seconds must be more than 0, not 0"),
+    ],
+)
+def test_a_value_is_checked_where_the_option_is_declared(name, value, error):
+    with pytest.raises((ValueError, TypeError)) as refusal:
+        bigclf.fit(*random_rows(), **{name: value})
+    assert str(refusal.value).startswith(error)
+
+
+@pytest.mark.parametrize(
+    ("verb", "name"), [("fit", "tol"), ("sweep", "folds"), ("path", "C"), ("sweep", "checkpoint_every")]
+)
+def test_docstrings_have_the_help_of_the_declaration(verb, name):
+    option = options.declared(verb)[name]
+    text = " ".join(inspect.getdoc(bigclf.RunDir if option.within else getattr(bigclf, verb)).split())
+    assert f"{name} : {option.help}" in text.replace("  ", " ") or " ".join(option.help.split()) in text
