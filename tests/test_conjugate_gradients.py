@@ -180,7 +180,7 @@ def test_the_plan_has_room_for_them_in_the_budget_or_goes_without():
 
 def test_a_certificate_that_was_tried_in_vain_is_told_by_the_record_that_follows(shards, monkeypatch):
     """Out of core, with a working set, a certificate is made alone; here it is tried long before its time."""
-    from bigclf.training.run import Status
+    from bigclf.training.status import Status
 
     seen, accept = [], Status.accept
     monkeypatch.setattr(Run, "_seems_done", lambda self: self.epoch > 1 and self.status[0].estimate < np.inf)

@@ -8,7 +8,6 @@ never stopped, on whatever engine.
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,20 +15,18 @@ from typing import Any
 import numpy as np
 
 from bigclf import large_pages
-from bigclf.data import files
 from bigclf.data.json_fields import check_fields, check_relations
-from bigclf.errors import ClusterError, DataError, Interrupted, ModelFormatError
-from bigclf.methods.method import AGAIN, LEARN, Given
-from bigclf.mixing import PENALTY, agree, half_distance, line_search, next_penalty
-from bigclf.training.bench import Blend, optimism
+from bigclf.errors import ClusterError, Interrupted, ModelFormatError
+from bigclf.training.bench import Blend
 from bigclf.training.engines import Engine, Round
 from bigclf.training.plan import Plan, proves_alone
 from bigclf.training.problems import Problem, progress_of
+from bigclf.training.roles import conductor_of
+from bigclf.training.roles.conductor import Ending, Limits, When
 from bigclf.training.run_directory import Checkpoint, RunDirectory
 from bigclf.training.run_record import RUN_FACTS, STATUS, VALIDATED
-from bigclf.training.team import beside
+from bigclf.training.status import Status
 from bigclf.training.visit import (
-    SCALES,
     STILL,
     Carry,
     Figures,
@@ -38,103 +35,12 @@ from bigclf.training.visit import (
     Part,
     Ref,
     RowFile,
-    Tally,
     named_rows,
-    objectives,
-    primals_of,
 )
 from bigclf.units import plural
 
 log = logging.getLogger("bigclf")
-# A certificate costs about what an epoch's learning does: one is made when the estimate is this near the tolerance, or
-# after so many epochs without one. Streaming, it is made beside the learning, since a read may be dearer than both;
-# where the estimate is surely below the tolerance, it is made alone. With a working set that is the only way, for one
-# problem; there the estimate is several times too high at first, as rows outside the set show what they lacked before
-# their visit (1.5 to 7 times on three sets of data), and after the first certificate as many times as it was then.
-NEAR, SELDOM = 2.0, 50
-NEAR_STREAMED, SELDOM_STREAMED, SURE, TRUTH_OF_SET = 5.0, 8, 0.6, 0.25
-OVERFLOW = "the objective overflows: scale down the labels, the values, the rows' weights or C"
 GRACE_SECONDS = 20.0  # what a run that was told to stop may take to reach the end of its segment
-
-
-def is_fibonacci(n: int) -> bool:
-    """Whether n is one of 1, 2, 3, 5, 8, 13 and so on: 5 n^2 + 4 or 5 n^2 - 4 is a square."""
-    return any(math.isqrt(square) ** 2 == square for square in (5 * n * n - 4, 5 * n * n + 4))
-
-
-class Status:
-    """How far a problem is.
-
-    weights : [feature + 1] of the answer so far, in the run's precision; primal : their objective; dual : the best
-    dual objective, which no primal objective can be below; gap : (primal - dual) / primal; progressive : Tally of the
-    first epoch; best : the state that did best on the validation rows, where a run may end for their sake.
-    """
-
-    def __init__(self) -> None:
-        self.weights: np.ndarray | None = None
-        self.best: Any = None
-        self.primal, self.dual = np.inf, -np.inf
-        self.tried = np.inf  # least primal objective of weights that were certified, be they kept or let go
-        self.scale = 1.0  # of the answer: a run that ends early may return its last weights scaled
-        self.done = False
-        self.since_certificate = 0
-        self.certify_next = False
-        self.estimate = 1.0
-        self.seen = np.inf  # gap that the rows showed as they streamed by
-        self.truth = TRUTH_OF_SET  # how many times the certified gap will be the estimate
-        self.optimism = 1.0  # how many times the certified gap was the estimate of the same weights
-        self.progressive, self.total = Tally(), Tally()
-        self.reads = 0  # the read that certified the answer
-        self.step = 1.0  # how far along the summed steps of the groups the last epoch went
-        self.penalty = PENALTY  # on groups that disagree
-        self.epochs = 0  # that it has learned in
-        self.over = False  # it has had as many as it may have
-        self.dropped = False  # others promise more
-        self.stalled = False  # floating point has no better answer
-        self.last_mistakes = 0  # in its last epoch
-        self.learned = True  # ... from rows, one after another: else its read was for sums
-        self.settled = False  # its last epoch learned from no row, and no further one would
-        self.busy = 0.0  # seconds of a core that it took
-        self.violation: float | None = None  # of the optimality conditions, in the weights of the answer
-        self.began: np.ndarray | None = None  # the weights at the start of an epoch that was cut short
-        self.dual_weights: np.ndarray | None = None  # float64, sum a_i y_i x_i, where groups start from another point
-
-    @property
-    def gap(self) -> float | None:
-        """Certified relative gap; rounding alone can make P - D negative, and then it is 0."""
-        if self.weights is None:
-            return None
-        return max(0.0, self.primal - self.dual) / self.primal if self.primal > 0 else 0.0
-
-    @property
-    def told(self) -> tuple[float, float | None]:
-        """Objective and gap that the history tells: of the answer so far, or, while there is none, of the best weights
-        that were certified and let go."""
-        if self.weights is not None or self.tried == np.inf:
-            return self.primal, self.gap
-        return self.tried, max(0.0, self.tried - self.dual) / self.tried if self.tried > 0 else 0.0
-
-    def accept(self, primal: float, dual: float, weights: Any, read: int, tol: float, keep: str) -> None:
-        """Keep the best primal and the best dual seen: together they certify the weights of the former.
-
-        keep : "copy" (learning goes on in their place), "as they are" (it does not), or "if done": weights that do not
-        end the problem are let go. Those that do are kept as they are.
-        """
-        self.dual, self.tried = max(self.dual, dual), min(self.tried, primal)
-        if primal >= self.primal:
-            self.done = self.gap is not None and self.gap <= tol
-            return
-        gap = max(0.0, primal - self.dual) / primal if primal > 0 else 0.0
-        self.done = gap <= tol
-        if not self.done and keep == "if done":
-            return
-        self.primal, self.reads, self.scale = primal, read, 1.0
-        if self.done or keep == "as they are":
-            self.weights = weights
-        elif self.weights is None:
-            self.weights = weights.copy()
-        else:
-            self.weights[:] = weights
 
 
 class Run:
@@ -174,7 +80,7 @@ class Run:
     ) -> None:
         self.source, self.problems, self.plan = source, problems, plan
         self.give_up = give_up
-        self.tol, self.epochs, self.max_seconds = tol, epochs, max_seconds
+        self.limits = Limits(tol, epochs, max_seconds, proves_alone(plan, len(problems)))
         self.directory, self.checkpoint_every = directory, checkpoint_every
         self.watch, self.progress, self.stopping = watch, progress, stopping
         self.early_stopping, self.best_score, self.since_best = early_stopping, -np.inf, 0
@@ -183,10 +89,9 @@ class Run:
         self.states: list[Any] = [p.setting.shared(source.n_features, plan.dtype) for p in problems]
         self.version = 0  # of the states: it grows when they change
         self.refs: list[Ref | None] = [None for _ in plan.groups]
-        self.status = [Status() for _ in problems]
-        if self._searches:
-            for status, state in zip(self.status, self.states, strict=True):
-                status.dual_weights = np.zeros(state.weights.shape)
+        self.conductors = [conductor_of(number, problem, plan, self.limits) for number, problem in enumerate(problems)]
+        for conductor in self.conductors:
+            conductor.begin(self.states, self.conductors)
         self.figures: dict[int, Figures] = {}  # of the epoch that has just ended, by problem
         self.step_facts: dict[str, float] = {}  # of its steps
         self.epoch, self.segment, self.reads = 1, 0, 0
@@ -204,9 +109,19 @@ class Run:
         self.engine = engine(self.idle, progress.advance)
 
     @property
+    def status(self) -> list[Status]:
+        """How far each problem is."""
+        return [conductor.status for conductor in self.conductors]
+
+    @property
+    def tol(self) -> float | None:
+        """The certified relative gap at which a problem is done, or None."""
+        return self.limits.tol
+
+    @property
     def last_epoch(self) -> int:
         """The number of the last epoch that the limit allows: those of the model it began with do not count for it."""
-        return self.epoch - 1 - max(status.epochs for status in self.status) + self.epochs
+        return self.epoch - 1 - max(status.epochs for status in self.status) + self.limits.epochs
 
     # The loop
 
@@ -246,30 +161,17 @@ class Run:
 
     def forget(self) -> None:
         """Let go of what was learned."""
-        self.states, self.status, self.figures, self._last_round = [], [], {}, None
+        self.states, self.conductors, self.figures, self._last_round = [], [], {}, None
 
     def _seems_done(self) -> bool:
         """Whether a read for the certificates alone is likely to be the last one."""
         if self.tol is None or self.plan.resident or len(self.plan.groups) > 1 or self.epoch == 1 or self.segment:
             return False
-        if self.method.absorb is not None:  # each step says how good it is
-            return False
-        if self.plan.schedule != "auto":  # its estimate leaves out the rows of the cache
-            return False
-        todo = [self.status[number] for number in self._todo()]
-        if not self._proves_alone:
-            return all(status.estimate <= SURE * self.tol for status in todo)
-        seldom = self.tol > 0 and todo[0].since_certificate >= SELDOM_STREAMED
-        return seldom or todo[0].estimate * todo[0].truth <= self.tol
-
-    @property
-    def _proves_alone(self) -> bool:
-        """Whether certificates are never made beside the learning: then no copy of its start is kept."""
-        return proves_alone(self.plan, len(self.problems))
+        return all(self.conductors[number].seems_done() for number in self._todo())
 
     def _prove(self) -> None:
         """A read for the certificates alone; whatever they do not end goes on learning."""
-        self._certify_all(self._todo(), "if done" if self._proves_alone else "copy")
+        self._certify_all(self._todo(), "if done" if self.limits.proves_apart else "copy")
         for number in self._todo():
             status = self.status[number]
             status.estimate = np.inf  # until the next read
@@ -285,35 +187,15 @@ class Run:
         assert parts is not None
         for number, part in zip(todo, parts, strict=True):
             if part.dual is not None:
-                self._accept(number, part, Figures.of(part.figures), keep)
+                figures = Figures.of(part.figures)
+                self.conductors[number].accept(self.states[number], part, figures, self.reads, keep)
         if kind == "last":
             assert self.tol is not None
             scaled = [Figures.of(part.figures).scaled for part in parts]
             del parts, part  # room for the scaled weights: that of the sums of the dual variables
             for number, losses in zip(todo, scaled, strict=True):
-                self._take_scaled(number, np.array(losses), self.tol)
-
-    def _take_scaled(self, number: int, losses: np.ndarray, tol: float, own: np.ndarray | None = None) -> None:
-        """Where the weights at the start of the read times one of ``SCALES`` are better than all before, they are the
-        answer so far; t = 0 bounds the primal objective of every answer.
-
-        own : a copy of these weights that is nobody else's; tol : below 0, no problem is done by this, learning went
-        on.
-        """
-        status, setting = self.status[number], self.problems[number].setting
-        weights = self.states[number].weights if own is None else own
-        if status.done or not losses.size:
-            return
-        primals = primals_of(weights, setting.params(), losses)
-        best = int(np.argmin(primals))
-        if not primals[best] < status.primal:
-            return
-        if own is None:
-            weights = weights * weights.dtype.type(SCALES[best])
-        else:
-            weights *= weights.dtype.type(SCALES[best])
-        status.accept(float(primals[best]), max(0.0, status.dual), weights, self.reads, tol, "as they are")
-        status.scale = float(SCALES[best])
+                conductor = self.conductors[number]
+                conductor.take_scaled(self.states[number], np.array(losses), self.reads, self.tol)
 
     def _todo(self) -> list[int]:
         """The problems that are learned now: neither ended nor waiting for others to end."""
@@ -352,8 +234,9 @@ class Run:
 
     def _reads_now(self, round: Round) -> int:
         """Rows that stay in memory are read once."""
-        again = self.plan.every > 1 and all(self.method.reading(state) == AGAIN for state in round.states)
-        return 0 if (self.plan.resident or again) and self.reads else 1
+        states = zip(round.todo, round.states, strict=True)
+        passes = not self.plan.resident and any(self.conductors[number].passes(state) for number, state in states)
+        return 0 if self.reads and not passes else 1
 
     def _round(self, kind: str, todo: list[int]) -> Round:
         lessons = tuple(self._lesson(kind, number) for number in todo)  # some take up the weights of others
@@ -364,70 +247,10 @@ class Run:
         )  # fmt: skip
 
     def _lesson(self, kind: str, number: int) -> Lesson:
-        status = self.status[number]
-        tries = kind == "last" or kind == "update" and not self.segment and self._tries(status)
-        return Lesson(
-            number,
-            certify=kind in STILL or self._certifies(status),
-            aim=0.0 if self.tol is None else self.tol / status.optimism,
-            known=(status.primal, status.dual),
-            estimate=status.estimate,
-            sigma=1 / status.penalty if self._searches else float(len(self.refs)),
-            begins=kind == "update" and self._begin_with_others(number),
-            beat=status.primal if tries else None,
-            holds=kind == "update" and not self.segment and self._holds(status),
-        )
-
-    def _begin_with_others(self, number: int) -> bool:
-        """A problem whose turn it is begins with the weights that go with the dual variables it begins with."""
-        start = self.problems[number].start
-        if not start or self.status[number].epochs or self.segment:
-            return False
-        if self.method.absorb is not None:
-            self._follow(number, start[0][0])
-            return False  # nothing of the rows has a part in it
-        weights = np.zeros(self.states[number].weights.shape)
-        for other, factor in start:
-            weights += factor * self.states[other].weights.astype(np.float64, copy=False)
-        self.states[number].weights[:] = weights
-        return True
-
-    def _follow(self, number: int, other: int) -> None:
-        """A problem of a path begins with the answer of the one before it."""
-        held, before = self.status[other].weights, self.problems[other].setting
-        weights = before.weights(self.states[other]) if held is None else held
-        state, setting = self.states[number], self.problems[number].setting
-        if self.method.follow is not None:
-            self.method.follow(state, weights, setting.params(), before.params())
-        elif self.method.place is not None:
-            self.method.place(state, weights, setting.params())
-
-    def _tries(self, status: Status) -> bool:
-        """Whether the weights at the start of an epoch are tried, as they are and scaled: where the run may end before
-        it is done their objective is not lost, whatever follows. That costs part of an epoch, so it is seldom done.
-        What sums are made at, they tell themselves."""
-        return self._limited and status.learned and status.epochs > 0 and is_fibonacci(status.epochs)
-
-    @property
-    def _limited(self) -> bool:
-        """Whether the run may end before its tolerance is met: then the best answer that was certified is kept."""
-        return self.tol is not None and (self.epochs < self.method.epochs or self.max_seconds is not None)
-
-    def _holds(self, status: Status) -> bool:
-        """Whether a copy of the weights at the start of an epoch is kept, to be tried where time is over in the midst
-        of it."""
-        may_be_cut = self.max_seconds is not None and self.plan.segments > 1
-        return may_be_cut and self.tol is not None and status.learned and status.epochs > 0
-
-    def _certifies(self, status: Status) -> bool:
-        """Groups always make one: it says how they are to go on; alone, a problem has it made when it may end, or in
-        every read where nothing estimates the gap."""
-        if self.tol is None or self.epoch == 1 or self.method.absorb is not None:
-            return False
-        if self._proves_alone:
-            return False
-        every = len(self.plan.groups) > 1 or self.plan.schedule != "auto"
-        return every and not self.plan.resident or status.certify_next
+        """What a problem's visits are told; one whose turn it is begins where others ended."""
+        when, conductor = When(kind, self.epoch, self.segment), self.conductors[number]
+        takes_up = when.begins and conductor.takes_up(self.states, self.conductors)
+        return conductor.lesson(when, self.states[number], takes_up)
 
     def _take_facts(self, outcome: Outcome) -> None:
         for group in range(outcome.first, outcome.last):
@@ -446,138 +269,31 @@ class Run:
 
     def _end_epoch(self, parts: list[Part] | None) -> None:
         """Take the certificates of the read that has ended, go on to the combined state, and write the record."""
-        steps = [1.0] * len(self.problems)
+        steps, ending = [1.0] * len(self.problems), Ending(self._whole, self.reads, self.idle, self._late)
         self.figures, self.step_facts = {}, {}
         for number, part in zip(self._todo(), parts or [], strict=False):
-            figures = self.figures[number] = Figures.of(part.figures)
-            status = self.status[number]
-            status.epochs += 1
-            for tally in (status.total,) + ((status.progressive,) if status.epochs == 1 else ()):
-                tally.add(figures.tally)
-            status.last_mistakes = figures.tally.mistakes
-            if part.dual is not None:
-                self._accept(number, part, figures)
-            own = part.certified if isinstance(part.certified, np.ndarray) else None
-            if self._whole:
-                self._take_scaled(number, np.array(figures.scaled), -1.0, own)
-            elif self._holds(status) and status.epochs > 1:
-                status.began = own if len(self.refs) == 1 else self.states[number].weights
-            status.learned = self.method.reading(part.state) == LEARN
-            if self.method.absorb is not None:
-                cut_off = not self._whole and self.method.forget is not None
-                if not (cut_off and self.method.forget(self.states[number])):  # type: ignore[misc]
-                    self._absorb(number, part)
-                continue
-            status.settled = self.method.settles and self._whole and figures.tally.updates == 0
-            if status.done:
-                steps[number] = 0.0  # the dual variables stay with the certificate
-                continue
-            steps[number] = status.step = self._advance(number, part, figures)
-            status.since_certificate += 1
-            if self.tol is not None:
-                if len(self.refs) == 1:
-                    before, status.seen = status.seen, figures.tally.gap
-                    if self.plan.resident:  # the rounds after the pass have seen every row that moves
-                        before = np.inf
-                    status.estimate = figures.estimated_gap(self.states[number].weights, before)
-                near, seldom = (NEAR, SELDOM) if self.plan.resident else (NEAR_STREAMED, SELDOM_STREAMED)
-                status.certify_next = status.estimate < near * self.tol or status.since_certificate >= seldom
+            self.figures[number], conductor = Figures.of(part.figures), self.conductors[number]
+            self.states[number], steps[number] = conductor.end(self.states[number], part, ending)
+            self._unproved = conductor.unproved
+            for name, figure in conductor.facts.items():
+                self.step_facts[name] = self.step_facts.get(name, 0) + figure
         self.version += 1
         if len(self.refs) > 1:
             self.mixes += 1
             self.refs = [None if ref is None else Ref(ref.token, tuple(steps)) for ref in self.refs]
         self._record()
 
-    def _absorb(self, number: int, part: Part) -> None:
-        """The method makes of the sums over all rows what the next read begins with."""
-        assert self.method.absorb is not None
-        status = self.status[number]
-        self.states[number] = part.state
-        setting = self.problems[number].setting
-        absorb, params = self.method.absorb(self.method.loss_code(setting.loss)), setting.params()
-        if self.method.collect is None:
-            step = absorb(part.state, params)
-        else:
-            assert self.tol is not None and self.method.gather is not None
-            found = self.method.gather(part.state, 0) if part.found is None else part.found
-            with beside(self.plan.learners) as both:
-                given = Given(found, self.tol, self.plan.collected, self.idle, self._late, both)
-                step = absorb(part.state, params, given)
-            self._unproved = step.primal is None
-        if step.primal is not None and step.dual is not None and step.weights is not None:
-            if not (math.isfinite(step.primal) and math.isfinite(step.dual)):
-                raise DataError(OVERFLOW)
-            assert self.tol is not None
-            best = status.primal
-            status.accept(step.primal, step.dual, step.weights, self.reads, self.tol, "as they are")
-            if status.primal < best:
-                status.violation = step.violation
-        status.done = bool(status.done or step.over == "done")
-        status.stalled = status.over = bool(step.over == "stalled" and not status.done)
-        for name, figure in step.facts.items():
-            self.step_facts[name] = self.step_facts.get(name, 0) + figure
-
-    def _advance(self, number: int, part: Part, figures: Figures) -> float:
-        """The problem's common state becomes what its groups came to; returns how far along their step it goes."""
-        start, status, t = self.states[number], self.status[number], 1.0
-        if len(self.refs) > 1 and self.method.certificate:
-            t = self._combine(status, start, part, figures)
-        self.states[number] = part.state
-        return t
-
-    def _combine(self, status: Status, start: Any, part: Part, figures: Figures) -> float:
-        """Combine what groups of a dual method came to, in ``part.state``; returns how far along their step it is."""
-        weights, groups, t = status.dual_weights, len(self.refs), 1.0
-        if weights is not None and part.dual is not None:
-            weights[:] = part.dual  # made anew: its rounding errors do not gather
-        primal, dual = objectives(
-            figures.primal, figures.dual, start.weights, start.weights if weights is None else weights
-        )
-        if weights is not None:
-            flat = weights.reshape(-1), start.weights.reshape(-1), part.state.weights.reshape(-1)
-            lag = half_distance(*flat[:2])
-            t = line_search(*flat, figures.gain + 0.5 * figures.bend, figures.bend)
-            agree(*flat, t, groups * status.penalty)
-        if self._whole:  # else those are sums over a part of the rows
-            status.estimate = max(0.0, primal - dual) / primal if primal > 0 else 0.0
-            if weights is not None:
-                status.penalty = next_penalty(status.penalty, t, primal - dual, lag, groups)
-        return t
-
     @property
     def _whole(self) -> bool:
         """Whether the epoch that ends went over every row."""
         return self._last_round is not None and self._last_round.kind == "update"
 
-    @property
-    def _searches(self) -> bool:
-        """Whether groups go on from a point that they agree on, and their steps are searched along."""
-        return self.problems[0].setting.settings.get("mixing") == "line_search"
-
-    def _accept(self, number: int, part: Part, figures: Figures, keep: str = "copy") -> None:
-        """Take the certificate of the weights at the start of the read."""
-        status, tol = self.status[number], self.tol
-        assert tol is not None
-        weights = part.certified if part.certified is not None else self.states[number].weights
-        primal, dual = objectives(figures.primal, figures.dual, weights, part.dual)
-        if not (math.isfinite(primal) and math.isfinite(dual)):
-            raise DataError(OVERFLOW)
-        own = self.plan.resident and isinstance(part.certified, np.ndarray)  # a copy already, and nobody else's
-        if keep == "if done" and self._limited and primal < status.primal:  # memory has no room for a copy
-            weights, own = files.filed_copy(np.asarray(weights), files.scratch_directory()), True
-        keep = "as they are" if own else keep
-        status.accept(primal, max(0.0, dual), weights, self.reads, tol, keep)  # D(0) = 0 is always a bound
-        if primal > 0 and 0 < status.estimate < np.inf:
-            status.truth = max(TRUTH_OF_SET, (primal - dual) / primal / status.estimate)
-        status.optimism = optimism(primal, dual, status.estimate)
-        status.since_certificate = 0
-
     def _look_at_limits(self) -> None:
         late = self._late() and not self._unproved  # what was found on collected columns has one more read, to prove it
         for number in self.give_up(self) if self.give_up is not None and not late else ():
             self.status[number].over = self.status[number].dropped = True
-        ended = [n for n in self._todo() if self.status[n].epochs >= self.epochs or self.status[n].settled]
-        proves = [n for n in ended if self._may_be_better(n)]
+        ended = [n for n in self._todo() if self.status[n].epochs >= self.limits.epochs or self.status[n].settled]
+        proves = [n for n in ended if self.conductors[n].may_be_better()]
         if proves:
             self._certify_all(proves, "as they are", "last")
         for number in ended:
@@ -588,15 +304,10 @@ class Run:
         elif self.early_stopping is not None and self.since_best >= self.early_stopping:
             self.stopped = "validation"
         elif late:
-            if last := [n for n in todo if self._may_be_better(n)]:
+            if last := [n for n in todo if self.conductors[n].may_be_better()]:
                 self._certify_last(last)
             self._certify_starts()
             self.stopped = "seconds" if self._todo() else self._ending()
-
-    def _may_be_better(self, number: int) -> bool:
-        """Whether nothing is known of the last weights: they do not come from sums, which tell how good they are."""
-        absorbs = self.method.absorb is not None
-        return self.tol is not None and self.status[number].learned and not (absorbs and self.method.scaled is None)
 
     def _certify_last(self, todo: list[int]) -> None:
         """Certify the last weights, which may be better than those kept, where a run ends before it is done. When the
@@ -632,7 +343,7 @@ class Run:
         return "settled" if all(status.settled for status in kept) else "epochs"
 
     def _late(self) -> bool:
-        return self.max_seconds is not None and self.seconds > self.max_seconds
+        return self.limits.max_seconds is not None and self.seconds > self.limits.max_seconds
 
     # Signals, time and records
 
@@ -715,12 +426,10 @@ class Run:
         told = [status.told for status in self.status]
         record: dict[str, Any] = {}
         certified = [gap for _, gap in told if gap is not None]
-        if self.method.absorb is None:
-            record = {"rounds": self.rounds}
-            if self.steps:
-                record["conjugate_steps"] = self.steps
-            record["estimated_gap"] = max(status.estimate for status in self.status)
-            record["working_set_rows"] = self.set_rows
+        seen = {"rounds": self.rounds, "steps": self.steps, "set_rows": self.set_rows}
+        for conductor in self.conductors:
+            for name, figure in conductor.record(seen).items():
+                record[name] = max(figure, record.get(name, figure))
         if len(certified) == len(told):
             record["gap"] = max(certified)
             record["objective"] = sum(primal for primal, _ in told)
@@ -739,10 +448,9 @@ class Run:
             "mixed_mistakes": sum(f.mixed_mistakes for f in figures) / shares if shares else 0.0,
             "bytes_moved": self.moved_before + self.engine.bytes_moved,
         }
-        if self.tol is not None and self.method.absorb is None:
-            record["steps"] = [status.step for status in self.status]
-            if self._searches:
-                record["penalties"] = [status.penalty for status in self.status]
+        for conductor in self.conductors:
+            for name, figure in conductor.mixing_record().items():
+                record.setdefault(name, []).append(figure)
         return record
 
     # What is committed
@@ -792,7 +500,7 @@ class Run:
             "mixes": self.mixes,
             "bytes_moved": self.moved_before + self.engine.bytes_moved,
             "curve": self.curve,
-            "status": [_status_facts(status) for status in self.status],
+            "status": [status.facts() for status in self.status],
         }
         if self.early_stopping is not None:
             facts |= {"best_score": float(self.best_score).hex(), "since_best": self.since_best}
@@ -806,7 +514,7 @@ class Run:
         for status in reached:
             status.done, status.stalled = True, False
         left = [s for s in self.status if not s.done]
-        further = [s for s in left if s.over and s.epochs < self.epochs and not (s.settled or s.dropped)]
+        further = [s for s in left if s.over and s.epochs < self.limits.epochs and not (s.settled or s.dropped)]
         for status in further:
             status.over = False
         if reached or further or self.stopped == "seconds":
@@ -858,7 +566,7 @@ class Run:
             arrays = (saved.arrays[f"{number}.state.{name}"] for name in kind._fields)
             self.states[number] = kind(*map(large_pages.copied, arrays))
             kept = (saved.arrays.get(f"{number}.{name}") for name in ("best", "dual_weights"))
-            self.status[number] = _restored_status(facts["status"][number], *kept)
+            self.conductors[number].status = Status.of(facts["status"][number], *kept)
             if self.best_epoch:
                 best = (saved.arrays[f"{number}.best.{name}"].copy() for name in kind._fields)
                 self.status[number].best = kind(*best)
@@ -895,38 +603,3 @@ def _carried(group: int, carry: Carry, arrays: dict[str, np.ndarray]) -> Any:
     for number, held in enumerate(carry.rows):
         rows |= named_rows(number, group, held)
     return rows
-
-
-_LATER: dict[str, Any] = {  # facts that older checkpoints have not
-    "epochs": 0, "over": False, "busy": 0.0, "settled": False, "last_mistakes": 0, "stalled": False,
-    "violation": None, "dropped": False, "scale": 1.0, "learned": True,
-}  # fmt: skip
-_FLOATS = ("primal", "dual", "estimate", "seen", "truth", "optimism", "penalty")
-_LATER_FLOATS = {"tried": np.inf}
-_FACTS = (*_FLOATS, "done", "since_certificate", "certify_next", "reads", "step")
-
-
-def _status_facts(status: Status) -> dict[str, Any]:
-    facts = {name: getattr(status, name) for name in (*_FACTS, *_LATER)}
-    for name in (*_FLOATS, *_LATER_FLOATS):  # JSON has no infinity; hexadecimal keeps every bit
-        facts[name] = float(getattr(status, name)).hex()
-    return facts | {
-        "progressive": status.progressive.array().tolist(),
-        "total": status.total.array().tolist(),
-    }
-
-
-def _restored_status(facts: dict[str, Any], weights: np.ndarray | None, dual_weights: np.ndarray | None) -> Status:
-    status = Status()
-    for name in _FACTS:
-        setattr(status, name, facts[name])
-    for name, value in _LATER.items():
-        setattr(status, name, facts.get(name, value))
-    for name in _FLOATS:
-        setattr(status, name, float.fromhex(facts[name]))
-    for name, least in _LATER_FLOATS.items():
-        setattr(status, name, float.fromhex(facts[name]) if name in facts else least)
-    status.progressive, status.total = Tally.of(np.array(facts["progressive"])), Tally.of(np.array(facts["total"]))
-    status.weights = None if weights is None else weights.copy()
-    status.dual_weights = None if dual_weights is None else dual_weights.copy()
-    return status

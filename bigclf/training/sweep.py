@@ -48,9 +48,10 @@ from bigclf.training.problems import (
 )
 from bigclf.training.request import OWN, Family, Request, asked
 from bigclf.training.results_record import RESULTS, check_results
-from bigclf.training.run import Run, Status, _status_facts
+from bigclf.training.run import Run
 from bigclf.training.run_directory import Checkpoint, RunDirectory, load_rows
 from bigclf.training.sources import warm
+from bigclf.training.status import Status
 from bigclf.training.team import Team
 from bigclf.training.validation import Candidate, measure_all, measure_of, open_rows, rows_apart
 from bigclf.training.visit import RowFile
@@ -629,7 +630,7 @@ class Task:
             held[f"{k}.0.rows.alpha"] = alphas[k]
             held |= {f"{k}.0.set.{name}": array for name, array in Members.none()._asdict().items()}
         facts = dict(epoch=1, segment=0, reads=0, seconds=0.0, bytes_read=0, stopped="", version=1, mixes=0)
-        return Checkpoint(arrays, [held], facts | {"status": [_status_facts(Status()) for _ in problems]})
+        return Checkpoint(arrays, [held], facts | {"status": [Status().facts() for _ in problems]})
 
     def _alphas(self, run: Run, best: int, directory: RunDirectory | None) -> list[np.ndarray]:
         """Of each problem of an answer, float64 [row]: sum over the folds / (folds - 1)."""
