@@ -22,7 +22,7 @@ from sklearn.preprocessing import KBinsDiscretizer, OneHotEncoder, StandardScale
 import bigclf
 from bigclf.cli import main
 from bigclf.data.convert import pieces, shuffle, tables
-from bigclf.data.features import tally
+from bigclf.data.features import tally, values
 from bigclf.data.features.extract import extract
 from bigclf.data.features.finish import Finisher, learn, names_of
 from bigclf.data.features.spec import parse
@@ -523,3 +523,57 @@ def test_columns_of_numbers_are_looked_at_together(tmp_path, monkeypatch):
         last = 0.5 * (k - 1)
         assert found.columns[-1].why == f"1 distinct, 50.0 % missing, {last:g} to {last:g}" and len(calls) < 30
         calls.clear()
+
+
+def test_what_many_columns_told_is_a_few_arrays():
+    names = []
+    for k in (2, 40):
+        spec = parse({"label": "y", "features": {
+            "numeric": [f"n{j}" for j in range(k)], "categorical": [f"c{j}" for j in range(k)], "text": "t",
+        }})  # fmt: skip
+        table = {f"n{j}": [0.5 * j, None, 2.0] for j in range(k)} | {f"c{j}": ["a", None, "b"] for j in range(k)}
+        columns, m = as_columns(table | {"t": ["a b", "b", None], "y": ["u", "v", "u"]})
+        found = tally.Tally(spec)
+        extract(spec, columns, m, found)
+        arrays = found.arrays()
+        names.append(sorted(arrays))
+        again = tally.Tally.of_arrays(spec, arrays)
+        assert all(np.array_equal(array, arrays[name]) for name, array in again.arrays().items())
+        assert learn(spec, again).digest() == learn(spec, found).digest()
+    assert names[0] == names[1] and len(names[0]) < 25
+
+
+def test_json_keys_become_columns_together(monkeypatch):
+    from bigclf.data.convert.tables import json_rows
+
+    calls, real = [], pa.array
+    monkeypatch.setattr(pa, "array", lambda *given, **more: calls.append(given) or real(*given, **more))
+    for k in (10, 300):
+        row = {f"{kind}{j}": value for j in range(k) for kind, value in (("f", 0.5), ("b", True), ("t", "x"), ("i", 3))}
+        lines = [row | {"f0": 2, "f1": 10**400, "i1": None}, {"f0": None, "more": [1]}]
+        found = json_rows("\n".join(map(json.dumps, lines)).encode(), (*row, "none"))
+        assert len(calls) < 10 and found.bad == []
+        told = {name: column.to_pylist() for name, column in found.columns.items()}
+        assert list(told) == [*row, "none"] and told["none"] == [None, None] and told["b1"] == [True, None]
+        assert told["f0"] == [2.0, None] and told["f1"] == [float("inf"), None] and told["i2"] == ["3", None]
+        assert told["i1"] == [None, None] and told["t0"] == ["x", None]
+        calls.clear()
+
+
+def test_columns_of_numbers_are_read_together_to_the_bit(monkeypatch):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 213)).round(3)
+    x[rng.random(x.shape) < 0.2] = np.nan
+    spec = parse({"features": [{"numeric": [f"n{j}" for j in range(60)]}]})
+    columns = {f"n{j}": pa.array(x[j], from_pandas=True) for j in range(30)}
+    columns |= {f"n{j}": pa.array([None if v != v else str(v) for v in x[j]], pa.large_string()) for j in range(30, 60)}
+    together, apart = tally.Tally(spec), tally.Tally(spec)
+    one = extract(spec, columns, 213, together)
+    monkeypatch.setattr(values, "numbers_together", lambda *given: None)
+    other = extract(spec, columns, 213, apart)
+    assert all(np.array_equal(a, b) for a, b in zip(one[:3], other[:3], strict=True))
+    for j, row in enumerate(x):
+        there = row[~np.isnan(row)]
+        squares = ((there - there.mean()) ** 2).sum()
+        for found in (together.moments, apart.moments):
+            assert (found.n[j], found.mean[j], found.squares[j]) == (there.size, there.mean(), squares)

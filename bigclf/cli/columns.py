@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -206,7 +207,7 @@ def features_of(said: dict[str, Any], data: list[str], format: str | None) -> An
                                        " --suggest` proposes what to do with each)")  # fmt: skip
             guess = f"column {spec.label.column!r} is predicted: a guess from its name; --label COL says another"
             terminal.say("note:", guess, "yellow")
-        return parse({**spec.as_json(), "hash_bits": said.get("hash_bits")})
+        return dataclasses.replace(spec, hash_bits=said.get("hash_bits"))
     encode = {"encode": "hashed"} if "hash_bits" in said else {}
     entries = [{kind: [name], **(encode if kind == "categorical" else {})} for kind in names for name in names[kind]]
     return parse(

@@ -531,7 +531,7 @@ class Dataset:
             **known.facts.as_json(),
         }
         shards.write_table(files.join(directory, prefix + CHUNK_TABLE), known.chunks._asdict())
-        files.publish_bytes(files.join(directory, prefix + MANIFEST), shards.sealed(manifest, indent=1))
+        files.publish_bytes(files.join(directory, prefix + MANIFEST), shards.sealed(manifest, lines=True))
 
     # Reading
 

@@ -728,9 +728,13 @@ def _agreeing(facts: Mapping[str, Any], footer: Footer) -> Iterator[tuple[bool, 
         yield rows <= group.n_rows and entries <= nnz, "zero_weight", "at most rows and entries of each row group"
 
 
-def sealed(facts: Mapping[str, object], indent: int | None = None) -> bytes:
-    """``facts`` as JSON with a checksum of themselves."""
-    return json.dumps({**facts, "checksum": _checksum(facts)}, sort_keys=True, indent=indent).encode()
+def sealed(facts: Mapping[str, object], lines: bool = False) -> bytes:
+    """``facts`` as JSON with a checksum of themselves; ``lines`` : each fact on one of its own."""
+    told: dict[str, object] = {**facts, "checksum": _checksum(facts)}
+    if not lines:
+        return json.dumps(told, sort_keys=True).encode()
+    each = (f" {json.dumps(name)}: {json.dumps(told[name], sort_keys=True)}" for name in sorted(told))
+    return ("{\n" + ",\n".join(each) + "\n}").encode()
 
 
 def unsealed(text: bytes | str) -> Any:

@@ -239,7 +239,7 @@ def first_batch(reader: TableJob, sources: list[Source]) -> Batch | None:
 def label_type(reader: TableJob, sources: list[Source], spec: Spec) -> tuple[str, list[str]]:
     """What the labels at the beginning of the data are, as ``kind_of_labels``."""
     assert spec.label is not None
-    batch = first_batch(reader, sources)
+    batch = first_batch(reader._replace(wanted=(spec.label.column,)), sources)
     if batch is None or spec.label.column not in batch.columns:
         return "text", []
     return kind_of_labels(batch.columns[spec.label.column], spec)
@@ -323,13 +323,15 @@ def convert_columns(
         features = finish.described(raw.spec, learned)
         finish.save(learned, directory)
         files.publish_text(files.join(directory, finish.SPEC), json.dumps(features))
+        if workers == 1:  # this process writes the shards: nothing to read again
+            finish.keep_finisher(directory, features["learned"]["digest"], finish.Finisher(raw.spec, learned))
         plan = converter.plan_columns(job, features, learned, chunk_nnz, shard_nnz)
         made = {**finish.report(raw.spec, learned), "unlabelled": converter.tally.unlabelled}
         warnings = [*raw.notes, *converter.warnings(1), *collision_warnings(made), *spelt_alike(raw.spec)]
         told = converter.told(raw.sources, warnings, part)
         told["report"] |= made
         converter.write(appending.alike(plan, before), told)
-        finish.finisher_beside.cache_clear()
+        finish.forget_finishers()
     dataset = Dataset(out)
     dataset.report = {**converter.report(dataset), **made}
     dataset.warnings += warnings

@@ -7,6 +7,7 @@ place of a date's part, 0 for a number or 1 for one that is missing. ``finish`` 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -16,12 +17,13 @@ from bigclf.block import writable
 from bigclf.data.features import values as raw
 from bigclf.data.features.hashing import hash_names
 from bigclf.data.features.spec import DATE_PARTS, Categorical, Date, Label, Numeric, Spec, Text
-from bigclf.data.features.tally import Tally, note_hashes
+from bigclf.data.features.tally import Moments, Tally, note_hashes
 from bigclf.data.features.text import grams_of
 from bigclf.data.features.values import Bad, Names
 from bigclf.jit import kernel
 
 TEXT_AT_A_TIME = 2**21  # characters
+CELLS_AT_A_TIME = 2**20  # of columns of numbers
 MISSING = np.uint64(1)  # of a number
 UNLABELLED = "the label is missing"
 
@@ -65,6 +67,12 @@ class Rows(NamedTuple):
         column = raw.require(self.columns, name)
         return raw.numbers(column, name, self.missing, self.bad, self.decimal)
 
+    def numbers_of(self, names: list[str]) -> np.ndarray:
+        """Several columns as float64 [k, m]: together, unless one of them has to be looked at by itself."""
+        columns = [raw.require(self.columns, name) for name in names]
+        found = raw.numbers_together(columns, self.missing, self.decimal)
+        return np.array([self.numbers(name) for name in names]) if found is None else found
+
 
 def extract(
     spec: Spec,
@@ -94,7 +102,10 @@ def extract(
         labels = labels_of(spec.label, rows)
     if label and spec.weight is not None:
         weights = weights_of(spec.weight, rows)
-    parts = [PARTS[type(term)](term, t, spec, rows) for t, term in enumerate(spec.terms)]
+    parts = list[Part]()
+    for kind, group in itertools.groupby(enumerate(spec.terms), key=lambda one: type(one[1])):
+        terms = list(group)
+        parts += numeric(terms, rows) if kind is Numeric else [PARTS[kind](x, t, spec, rows) for t, x in terms]
     if rows.bad:
         return Extracted(*assembled([], n_rows), labels, weights, rows.bad)
     if tally is not None:
@@ -133,11 +144,19 @@ def scatter(lengths, codes, values, cursor, all_codes, all_values):  # type: ign
 # Each kind of term
 
 
-def numeric(term: Numeric, t: int, spec: Spec, rows: Rows) -> Part:
-    x = rows.numbers(term.column)
-    if term.scale == "log":
-        x = np.copysign(np.log1p(np.abs(x)), x)
-    return _numbers(x, t, rows, term.missing == "indicator", zeros=term.scale != "none")
+def numeric(terms: list[tuple[int, Numeric]], rows: Rows) -> list[Part]:
+    """Of terms that follow each other, with the number of each; many columns cost a call, not each its own."""
+    step = max(1, CELLS_AT_A_TIME // max(1, rows.n_rows))
+    return [_of_numbers(terms[first : first + step], rows) for first in range(0, len(terms), step)]
+
+
+def _of_numbers(terms: list[tuple[int, Numeric]], rows: Rows) -> Part:
+    x = rows.numbers_of([term.column for _, term in terms])
+    logs = [k for k, (_, term) in enumerate(terms) if term.scale == "log"]
+    x[logs] = np.copysign(np.log1p(np.abs(x[logs])), x[logs])
+    marked = np.array([term.missing == "indicator" for _, term in terms])
+    zeros = np.array([term.scale != "none" for _, term in terms])
+    return _numbers(x, np.array([t for t, _ in terms]), rows, marked, zeros)
 
 
 def date(term: Date, t: int, spec: Spec, rows: Rows) -> Part:
@@ -147,27 +166,30 @@ def date(term: Date, t: int, spec: Spec, rows: Rows) -> Part:
     x = raw.date_part(np.where(absent, 0, stamps), term.part)
     marked = term.missing == "indicator"
     if not DATE_PARTS[term.part]:
-        return _numbers(np.where(absent, np.nan, x), t, rows, marked, zeros=True)
+        return _numbers(np.where(absent, np.nan, x)[None], np.array([t]), rows, np.array([marked]), np.array([True]))
     there = ~absent | marked
     codes = _code(t) + np.where(absent, DATE_PARTS[term.part], x).astype(np.uint64)
     return Part(there.astype(np.int64), codes[there], None)
 
 
-def _numbers(x: np.ndarray, t: int, rows: Rows, marked: bool, zeros: bool) -> Part:
-    """Entries of a column of numbers, NaN where missing; ``zeros``: 0 is one too, as it will not stay 0."""
+def _numbers(x: np.ndarray, terms: np.ndarray, rows: Rows, marked: np.ndarray, zeros: np.ndarray) -> Part:
+    """Entries of columns of numbers, float64 [k, m], NaN where missing; ``zeros``: 0 is one too, as it will not stay
+    0. Terms, ``marked`` and ``zeros`` are [k]."""
     absent = np.isnan(x)
     if rows.notes is not None:
-        rows.notes.append(functools.partial(_note_numbers, t=t, keys=rows.keys[~absent], x=x[~absent]))
-    there = np.where(absent, marked, zeros | (x != 0))
-    codes = np.where(absent, _code(t) + MISSING, _code(t))
-    return Part(there.astype(np.int64), codes[there], np.where(absent, 1.0, x)[there])
+        rows.notes.append(functools.partial(_note_numbers, terms=terms, keys=rows.keys, x=x))
+    there = np.where(absent, marked[:, None], zeros[:, None] | (x != 0)).T
+    columns, missing = np.nonzero(there)[1], absent.T[there]
+    codes = _code(terms)[columns] + missing
+    return Part(np.count_nonzero(there, axis=1), codes, np.where(missing, 1.0, x.T[there]))
 
 
-def _note_numbers(tally: Tally, t: int, keys: np.ndarray, x: np.ndarray) -> None:
-    if t in tally.moments:
-        tally.moments[t].see(x)
-    else:
-        tally.samples[t].see(keys, x)
+def _note_numbers(tally: Tally, terms: np.ndarray, keys: np.ndarray, x: np.ndarray) -> None:
+    binned = np.array([t in tally.samples for t in terms.tolist()], bool)
+    for k in np.flatnonzero(binned).tolist():
+        there = ~np.isnan(x[k])
+        tally.samples[int(terms[k])].see(keys[there], x[k][there])
+    tally.moments.add(Moments.of(x[~binned]), terms[~binned])
 
 
 def categorical(term: Categorical, t: int, spec: Spec, rows: Rows) -> Part:
@@ -263,11 +285,12 @@ def _note(tally: Tally, t: int, hashes: np.ndarray, counts: np.ndarray, names: N
     tally.seen[t].see(hashes[there], counts[there], names or [])
 
 
-def _code(t: int) -> np.uint64:
-    return np.uint64(t << 32)
+def _code(t: Any) -> Any:
+    """Codes of terms by their numbers, an int or an array."""
+    return np.asarray(t, np.uint64) << np.uint64(32)
 
 
-PARTS: dict[type, Any] = {Numeric: numeric, Categorical: categorical, Text: text, Date: date}
+PARTS: dict[type, Any] = {Categorical: categorical, Text: text, Date: date}
 
 
 # Labels and weights

@@ -10,7 +10,6 @@ the counts, and the digest of the arrays.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -23,7 +22,7 @@ from bigclf.data import files
 from bigclf.data.features.extract import Extracted
 from bigclf.data.features.hashing import LEAST_H, fold, hash_names, index_of, sign_of
 from bigclf.data.features.spec import DATE_PARTS, Categorical, Date, Numeric, Spec, Text, parse, with_format
-from bigclf.data.features.tally import Tally, estimate, packed
+from bigclf.data.features.tally import Tally, chained, estimate, packed
 from bigclf.data.json_fields import check_relations
 from bigclf.errors import DataError, MemoryBudgetError, SchemaError
 from bigclf.jit import kernel
@@ -110,23 +109,23 @@ def learn(spec: Spec, tally: Tally) -> Learned:
     first = np.append(0, np.cumsum(sizes, dtype=np.int64))
     total = int(first[-1]) + (2**bits if hashed else 0)
     first = np.where(np.isin(kinds, (HASHED, TEXT)), first[-1], first[:-1]) if kinds else first[:-1]
-    moments = [tally.moments.get(t) for t in range(len(kinds))]
+    moved = np.array([_moved(term) for term in spec.terms], bool)
     idf = [_frequencies(tally, t, bits) for t in range(len(kinds))]
     names, names_at = packed([name for table in known for _, (_, name) in table])
-    edge_list, edges_at = _chained(edges, np.float64)
-    keys, keys_at = _chained([np.array([h for h, _ in table]) for table in known], np.uint32)
-    counts, idf_at = _chained([found for _, found in idf], np.int64)
+    edge_list, edges_at = chained(edges, np.float64)
+    keys, keys_at = chained([np.array([h for h, _ in table]) for table in known], np.uint32)
+    counts, idf_at = chained([found for _, found in idf], np.int64)
     word_places, word_terms, words, words_at = _words(tally, hashed, bits, int(first[hashed[0]]) if hashed else 0)
     return Learned(
         kind=np.array(kinds, np.uint8),
         first=np.asarray(first, np.int64),
-        mean=np.array([m.mean if m and _moved(spec.terms[t]) else 0.0 for t, m in enumerate(moments)]),
-        scale=np.array([m.deviation if m and _moved(spec.terms[t]) else 1.0 for t, m in enumerate(moments)]),
+        mean=np.where(moved, tally.moments.mean, 0.0),
+        scale=np.where(moved, tally.moments.deviations(), 1.0),
         edges=edge_list,
         edges_at=edges_at,
         keys=keys,
         keys_at=keys_at,
-        idf_places=_chained([places for places, _ in idf], np.uint32)[0],
+        idf_places=chained([places for places, _ in idf], np.uint32)[0],
         idf_counts=counts,
         idf_at=idf_at,
         names=names,
@@ -181,12 +180,6 @@ def _frequencies(tally: Tally, t: int, bits: int) -> tuple[np.ndarray, np.ndarra
     if t not in tally.frequencies:
         return np.empty(0, np.uint32), np.empty(0, np.int64)
     return tally.frequencies[t].folded(bits)
-
-
-def _chained(arrays: list[np.ndarray], dtype: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Arrays one after another, and where each begins."""
-    at = np.append(0, np.cumsum([array.size for array in arrays], dtype=np.int64))
-    return np.concatenate([np.empty(0, dtype), *(array.astype(dtype) for array in arrays)]), at
 
 
 def _words(
@@ -465,11 +458,27 @@ def given_features(
     return with_format(known, format), checked(arrays, known, "")
 
 
-@functools.lru_cache(maxsize=1)
+_finishers: dict[tuple[str, str], Finisher] = {}  # at most one
+
+
 def finisher_beside(directory: str, digest: str) -> Finisher:
-    """What makes features for the shards of a directory: their spec stands in ``SPEC`` there while they are written."""
-    features = json.loads(files.read_text(files.join(directory, SPEC)))
-    return Finisher(parse(features), load(features, directory))
+    """What makes features for the shards of a directory: their spec stands in ``SPEC`` there while they are written,
+    unless this process made it."""
+    if (directory, digest) not in _finishers:
+        features = json.loads(files.read_text(files.join(directory, SPEC)))
+        keep_finisher(directory, digest, Finisher(parse(features), load(features, directory)))
+    return _finishers[directory, digest]
+
+
+def keep_finisher(directory: str, digest: str, finisher: Finisher) -> None:
+    """Have it at hand for the shards of a directory, and no other."""
+    _finishers.clear()
+    _finishers[directory, digest] = finisher
+
+
+def forget_finishers() -> None:
+    """Let go what was at hand."""
+    _finishers.clear()
 
 
 def checked(arrays: Mapping[str, np.ndarray], features: Mapping[str, Any], place: str) -> Learned:

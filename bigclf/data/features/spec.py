@@ -14,6 +14,7 @@ Each entry may name one column or a list; what stands beside holds for all of th
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -186,8 +187,20 @@ class Spec:
 
 
 def _plain(part: Any) -> dict[str, Any]:
-    told = {f.name: getattr(part, f.name) for f in dataclasses.fields(part)}
+    told = {name: getattr(part, name) for name in _fields(part.__class__)}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
+
+
+@functools.cache
+def _fields(kind: Any) -> dict[str, Any]:
+    """The names of a dataclass's fields, and what they are where nothing is said."""
+    return {field.name: field.default for field in dataclasses.fields(kind)}
+
+
+@functools.cache
+def _word(kind: Any) -> str:
+    """What an entry of this kind begins with."""
+    return next(word for word, class_ in KINDS.items() if class_ is kind)
 
 
 def _entry(term: Any) -> dict[str, Any]:
@@ -197,8 +210,7 @@ def _entry(term: Any) -> dict[str, Any]:
         return {"cross": columns, **told} if len(columns) > 1 else {"categorical": columns[0], **told}
     if isinstance(term, Date):
         return {"date": told.pop("column"), "parts": [told.pop("part")], **told}
-    kind = next(name for name, class_ in KINDS.items() if class_ is type(term))
-    return {kind: told.pop("column"), **told}
+    return {_word(term.__class__): told.pop("column"), **told}
 
 
 # Reading a declaration
@@ -376,16 +388,34 @@ def _ngrams(told: Any, place: str, *keys: str | int) -> tuple[int, int]:
 
 
 def _made(kind: type, told: Mapping[str, Any], place: str, *keys: str | int) -> Any:
-    fields = {f.name: f for f in dataclasses.fields(kind)}
-    if unknown := sorted(map(str, set(told) - set(fields))):
+    options = {name: value for name, value in told.items() if name not in ("column", "columns")}
+    try:
+        known = _can_stand(kind, tuple(options), *options.values())
+    except TypeError:  # a list
+        known = False
+    if not known:
+        _check_options(kind, options, place, *keys)
+    return kind(**told)
+
+
+@functools.lru_cache(maxsize=2**12, typed=True)
+def _can_stand(kind: type, names: tuple[str, ...], *values: Any) -> bool:
+    """Whether nothing is wrong with these options; a spec of 20,000 columns has the same ones over and over."""
+    fields = _fields(kind)
+    pairs = list(zip(names, values, strict=True))
+    return all(name in fields and _must_be(kind, name, value, fields[name]) is None for name, value in pairs)
+
+
+def _check_options(kind: type, options: Mapping[str, Any], place: str, *keys: str | int) -> None:
+    fields = _fields(kind)
+    if unknown := sorted(map(str, set(options) - set(fields))):
         allowed = ", ".join(name for name in fields if name not in ("column", "columns"))
         reason = f"{place}: unknown key {unknown[0]!r}{near(unknown[0], fields)}; there may stand {allowed}"
         raise _Refused(reason, *keys, unknown[0])
-    for name, value in told.items():
-        if must := _must_be(kind, name, value, fields[name].default):
+    for name, value in options.items():
+        if must := _must_be(kind, name, value, fields[name]):
             where = "parts" if name == "part" else name
             raise _Refused(f"{place}: {name} must be {must}, not {value!r}", *keys, where)
-    return kind(**told)
 
 
 def _must_be(kind: type, name: str, value: Any, default: Any) -> str | None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bigclf.data import files
-from bigclf.data.features.spec import Categorical, Date, Numeric, Spec, Text
+from bigclf.data.features.spec import Categorical, Numeric, Spec, Text
 from bigclf.data.features.values import Names
 from bigclf.errors import DataError
 from bigclf.jit import kernel
@@ -25,30 +25,37 @@ MOST_LABELS = 2**20
 
 
 class Moments:
-    """Rows, mean and sum of squared differences from it (Chan, Golub, LeVeque 1983)."""
+    """Of each term rows, mean and sum of squared differences from it (Chan, Golub, LeVeque 1983): int64 and float64
+    [T], 0 of terms that are no numbers."""
 
-    def __init__(self) -> None:
-        self.n, self.mean, self.squares = 0, 0.0, 0.0
+    def __init__(self, n_terms: int) -> None:
+        self.n, self.mean, self.squares = np.zeros(n_terms, np.int64), np.zeros(n_terms), np.zeros(n_terms)
 
-    def see(self, x: np.ndarray) -> None:
-        if x.size:
-            other = Moments()
-            other.n, other.mean = x.size, float(x.mean())
-            other.squares = float(((x - other.mean) ** 2).sum())
-            self.add(other)
+    @classmethod
+    def of(cls, x: np.ndarray) -> Moments:
+        """Those of the rows of float64 [T, m], NaN where missing."""
+        made, there = cls(len(x)), ~np.isnan(x)
+        made.n = np.count_nonzero(there, axis=1)
+        for n in np.unique(made.n[made.n > 0]).tolist():  # rows of one length, each added up as if it stood alone
+            some = np.flatnonzero(made.n == n)
+            rows = x[some][there[some]].reshape(-1, n)
+            made.mean[some] = rows.mean(axis=1)
+            made.squares[some] = ((rows - made.mean[some, None]) ** 2).sum(axis=1)
+        return made
 
-    def add(self, other: Moments) -> None:
-        if other.n == 0:
-            return
-        n, step = self.n + other.n, other.mean - self.mean
-        self.squares += other.squares + step * step * (self.n * other.n / n)
-        self.mean += step * (other.n / n)
-        self.n = n
+    def add(self, other: Moments, terms: np.ndarray | None = None) -> None:
+        """Add those of other rows, which are of these ``terms``; None: of all."""
+        places, seen = np.arange(self.n.size) if terms is None else terms, other.n > 0
+        mine, n, mean, squares = places[seen], other.n[seen], other.mean[seen], other.squares[seen]
+        before, step = self.n[mine], mean - self.mean[mine]
+        self.n[mine] = total = before + n
+        self.squares[mine] += squares + step * step * (before * n / total)
+        self.mean[mine] += step * (n / total)
 
-    @property
-    def deviation(self) -> float:
+    def deviations(self) -> np.ndarray:
         """1 for a constant, which then becomes 0 throughout."""
-        return math.sqrt(self.squares / self.n) or 1.0 if self.n else 1.0
+        found: np.ndarray = np.sqrt(self.squares / np.maximum(self.n, 1))
+        return np.where(found == 0, 1.0, found)
 
 
 class Sample:
@@ -185,24 +192,25 @@ class Tally:
 
     def __init__(self, spec: Spec) -> None:
         self.rows = self.unlabelled = 0
-        self.moments: dict[int, Moments] = {}
+        self.moments = Moments(len(spec.terms))
         self.samples: dict[int, Sample] = {}
         self.seen: dict[int, Seen] = {}
         self.frequencies: dict[int, Frequencies] = {}
-        self.sketches: dict[int, np.ndarray] = {}
         self.labels: dict[float, str] = {}
         most = max(MOST_FREQUENCIES, 2 ** (spec.hash_bits or 0))
         for t, term in enumerate(spec.terms):
             if isinstance(term, Numeric) and term.scale == "bins":
                 self.samples[t] = Sample()
-            elif isinstance(term, Numeric) or (isinstance(term, Date) and term.part in ("time", "year")):
-                self.moments[t] = Moments()
-            elif isinstance(term, Categorical | Text):
-                self.sketches[t] = np.zeros(REGISTERS, np.uint8)
+            elif isinstance(term, (Categorical, Text)):
                 exact = isinstance(term, Categorical) and term.encode != "hashed"
                 self.seen[t] = Seen(spec.names, _most(term) if isinstance(term, Categorical) and exact else 0)
                 if isinstance(term, Text) and term.tfidf:
                     self.frequencies[t] = Frequencies(most)
+        self._sketch(np.zeros((len(self.seen), REGISTERS), np.uint8))
+
+    def _sketch(self, registers: np.ndarray) -> None:
+        """Take the registers of all terms of hashes, one sketch a term."""
+        self.registers, self.sketches = registers, dict(zip(self.seen, registers, strict=True))
 
     def see_labels(self, codes: np.ndarray, names: Names) -> None:
         """Labels that are text, by their codes.
@@ -223,35 +231,37 @@ class Tally:
     def add(self, other: Tally) -> None:
         self.rows += other.rows
         self.unlabelled += other.unlabelled
-        for name in ("moments", "seen", "frequencies"):
-            mine, its = getattr(self, name), getattr(other, name)
-            for t in its:
-                mine[t].add(its[t])
+        self.moments.add(other.moments)
         for t, sample in other.samples.items():
             self.samples[t].see(sample.keys, sample.values)
-        for t, registers in other.sketches.items():
-            np.maximum(self.sketches[t], registers, out=self.sketches[t])
+        for t, seen in other.seen.items():
+            self.seen[t].add(seen)
+        for t, often in other.frequencies.items():
+            self.frequencies[t].add(often)
+        np.maximum(self.registers, other.registers, out=self.registers)
         for code, name in other.labels.items():
             self._label(code, name)
 
     # As arrays
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All of it by name, as ``of_arrays`` takes it."""
+        """All of it by name, as ``of_arrays`` takes it; so few that 20,000 columns take no longer to name."""
+        moments, samples, seen = self.moments, self.samples.values(), self.seen.values()
         found = {"counts": np.array([self.rows, self.unlabelled], np.int64), "labels": np.array(list(self.labels))}
         found["label_names"], found["label_names_at"] = packed([name.encode() for name in self.labels.values()])
-        for t, m in self.moments.items():
-            found[f"moments {t}"] = np.array([m.n, m.mean, m.squares], np.float64)
-        for t, sample in self.samples.items():
-            found[f"keys {t}"], found[f"values {t}"] = sample.keys, sample.values
-        for t, seen in self.seen.items():
-            rows = [(h, count) for h, (count, _) in seen.table.items()]
-            found[f"seen {t}"] = np.array([(seen.many, 0), *rows], np.int64)
-            found[f"names {t}"], found[f"names_at {t}"] = packed([name for _, name in seen.table.values()])
-        for t, often in self.frequencies.items():
+        found |= {"n": moments.n, "mean": moments.mean, "squares": moments.squares, "registers": self.registers}
+        found["keys"], found["samples_at"] = chained([sample.keys for sample in samples], np.uint64)
+        found["values"], _ = chained([sample.values for sample in samples], np.float64)
+        found["many"] = np.array([each.many for each in seen], bool)
+        found["hashes"], found["seen_at"] = chained([np.array(list(each.table), np.int64) for each in seen], np.int64)
+        found["times"] = np.array([n for each in seen for n, _ in each.table.values()], np.int64)
+        found["names"], found["names_at"] = packed([name for each in seen for _, name in each.table.values()])
+        for often in self.frequencies.values():
             often.settle()
-            found[f"places {t}"], found[f"often {t}"] = often.keys, np.append(often.bits, often.counts)
-        return {**found, **{f"sketch {t}": registers for t, registers in self.sketches.items()}}
+        found["bits"] = np.array([often.bits for often in self.frequencies.values()], np.int64)
+        found["places"], found["places_at"] = chained([each.keys for each in self.frequencies.values()], np.uint32)
+        found["often"], _ = chained([each.counts for each in self.frequencies.values()], np.int64)
+        return found
 
     @classmethod
     def of_arrays(cls, spec: Spec, arrays: Mapping[str, np.ndarray]) -> Tally:
@@ -260,27 +270,31 @@ class Tally:
         made.rows, made.unlabelled = arrays["counts"].tolist()
         names = unpacked(arrays["label_names"], arrays["label_names_at"])
         made.labels = {code: name.decode() for code, name in zip(arrays["labels"].tolist(), names, strict=True)}
-        for t, m in made.moments.items():
-            n, m.mean, m.squares = arrays[f"moments {t}"].tolist()
-            m.n = int(n)
-        for t, sample in made.samples.items():
-            sample.keys, sample.values = arrays[f"keys {t}"], arrays[f"values {t}"]
-        for t, seen in made.seen.items():
-            (many, _), *rows = arrays[f"seen {t}"].tolist()
-            names = unpacked(arrays[f"names {t}"], arrays[f"names_at {t}"])
-            seen.many, seen.table = bool(many), {h: (n, name) for (h, n), name in zip(rows, names, strict=True)}
-        for t, often in made.frequencies.items():
-            often.keys, often.bits, often.counts = arrays[f"places {t}"], *_first_and_rest(arrays[f"often {t}"])
-        made.sketches = {t: arrays[f"sketch {t}"] for t in made.sketches}
+        made._sketch(arrays["registers"])
+        made.moments.n, made.moments.mean, made.moments.squares = (arrays[name] for name in ("n", "mean", "squares"))
+        for k, sample in enumerate(made.samples.values()):
+            part = slice(*arrays["samples_at"][k : k + 2].tolist())
+            sample.keys, sample.values = arrays["keys"][part], arrays["values"][part]
+        hashes, times = arrays["hashes"].tolist(), arrays["times"].tolist()
+        table = list(zip(hashes, zip(times, unpacked(arrays["names"], arrays["names_at"]), strict=True), strict=True))
+        for k, seen in enumerate(made.seen.values()):
+            first, last = arrays["seen_at"][k : k + 2].tolist()
+            seen.many, seen.table = bool(arrays["many"][k]), dict(table[first:last])
+        for k, often in enumerate(made.frequencies.values()):
+            part = slice(*arrays["places_at"][k : k + 2].tolist())
+            often.bits = int(arrays["bits"][k])
+            often.keys, often.counts = arrays["places"][part], arrays["often"][part]
         return made
-
-
-def _first_and_rest(array: np.ndarray) -> tuple[int, np.ndarray]:
-    return int(array[0]), array[1:]
 
 
 def _most(term: Categorical) -> int:
     return 2**20 if term.encode == "exact" else term.max_exact
+
+
+def chained(arrays: list[np.ndarray], dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Arrays one after another, and where each begins, int64 [n+1]."""
+    at = np.append(0, np.cumsum([array.size for array in arrays], dtype=np.int64))
+    return np.concatenate([np.empty(0, dtype), *(array.astype(dtype) for array in arrays if array.size)]), at
 
 
 def packed(names: list[bytes]) -> tuple[np.ndarray, np.ndarray]:

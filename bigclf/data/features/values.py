@@ -210,34 +210,98 @@ def numbers(array: pa.Array, name: str, values: tuple[str, ...], bad: Bad, decim
     ``decimal`` : what stands before the decimals of numbers that are text, "." or ",".
     """
     import pyarrow as pa
+
+    plain = _plain_type(array)
+    if plain is not None:
+        found = _floats(plain)
+    else:
+        text = trimmed(as_text(array, name))
+        absent = missing(text, values)
+        cells = _with_points(_without(text, absent), decimal)
+        try:
+            found = _floats(cells)
+            strange = np.isnan(found) & ~absent
+        except pa.ArrowInvalid:
+            found, strange = _slow_numbers(cells)
+        for row in np.flatnonzero(strange).tolist():
+            value = text[row].as_py()
+            hint = f"; {HINTS[decimal]}" if HINTED[decimal].match(value) else ""
+            bad.setdefault(row, f"column {name}: {_shown(value)} is not a number{hint}")
+    for row in np.flatnonzero(np.abs(found) > FLOAT32_MAX).tolist():
+        bad.setdefault(row, f"column {name}: {found[row]:g} is beyond the range of float32 ({FLOAT32_MAX:.3g})")
+    return found
+
+
+def numbers_together(arrays: list[pa.Array], values: tuple[str, ...], decimal: str = ".") -> np.ndarray | None:
+    """float64 [k, m] of k columns as ``numbers`` has each, with a few calls for all of a type; None where one of them
+    has to be looked at by itself: something is bad, or written so that Arrow does not read it."""
+    import pyarrow as pa
+
+    found = np.empty((len(arrays), len(arrays[0])))
+    places: dict[Any, list[int]] = {}
+    for k, array in enumerate(arrays):
+        places.setdefault(array.type, []).append(k)
+    try:
+        for some in places.values():
+            cells = pa.concat_arrays([arrays[k] for k in some]) if len(some) > 1 else arrays[some[0]]
+            found[some] = _all_numbers(cells, values, decimal).reshape(len(some), -1)
+    except (pa.ArrowException, SchemaError, _Strange):
+        return None
+    return None if (np.abs(found) > FLOAT32_MAX).any() else found
+
+
+class _Strange(Exception):
+    """A cell is no number."""
+
+
+def _all_numbers(array: pa.Array, values: tuple[str, ...], decimal: str) -> np.ndarray:
+    plain = _plain_type(array)
+    if plain is not None:
+        return _floats(plain)
+    text = trimmed(as_text(array, ""))
+    absent = missing(text, values)
+    found = _floats(_with_points(_without(text, absent), decimal))
+    if (np.isnan(found) & ~absent).any():
+        raise _Strange
+    return found
+
+
+def _plain_type(array: pa.Array) -> pa.Array | None:
+    """The column where it is of numbers or bools, not of text."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_boolean(array.type):
         array = pc.cast(array, pa.uint8())
-    if pa.types.is_integer(array.type) or pa.types.is_floating(array.type) or pa.types.is_decimal(array.type):
-        found = as_numpy(pc.fill_null(pc.cast(array, pa.float64(), safe=False), np.nan)).copy()
-    else:
-        text = trimmed(as_text(array, name))
-        absent = missing(text, values)
-        if absent.any():
-            text = pc.if_else(pa.array(absent), pa.scalar(None, pa.large_string()), text)
-        said = text
-        if decimal == ",":  # what holds a point is no number; "?" is none either
-            text = pc.replace_substring(pc.replace_substring(text, ".", "?"), ",", ".")
-        try:
-            found = as_numpy(pc.fill_null(pc.cast(text, pa.float64()), np.nan)).copy()
-            strange = np.isnan(found) & ~absent
-        except pa.ArrowInvalid:
-            found, strange = _slow_numbers(text)
-        for row in np.flatnonzero(strange).tolist():
-            value = said[row].as_py()
-            hint = f"; {HINTS[decimal]}" if HINTED[decimal].match(value) else ""
-            bad.setdefault(row, f"column {name}: {_shown(value)} is not a number{hint}")
-    for row in np.flatnonzero(np.abs(found) > FLOAT32_MAX).tolist():
-        bad.setdefault(row, f"column {name}: {found[row]:g} is beyond the range of float32 ({FLOAT32_MAX:.3g})")
-    return found
+    kind = array.type
+    return array if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) else None
+
+
+def _floats(array: pa.Array) -> np.ndarray:
+    """float64 [m], NaN where null; ArrowInvalid of a text that is no number."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return as_numpy(pc.fill_null(pc.cast(array, pa.float64(), safe=False), np.nan)).copy()
+
+
+def _without(text: pa.Array, absent: np.ndarray) -> pa.Array:
+    """The text with nulls where it is missing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.if_else(pa.array(absent), pa.scalar(None, pa.large_string()), text) if absent.any() else text
+
+
+def _with_points(text: pa.Array, decimal: str) -> pa.Array:
+    """Numbers with a point before their decimals; what held one where they have a comma is no number, "?" is none."""
+    import pyarrow.compute as pc
+
+    if decimal == ".":
+        return text
+    return pc.replace_substring(pc.replace_substring(text, ".", "?"), ",", ".")
 
 
 def _slow_numbers(text: Any) -> tuple[np.ndarray, np.ndarray]:
