@@ -550,13 +550,13 @@ def test_json_keys_become_columns_together(monkeypatch):
     monkeypatch.setattr(pa, "array", lambda *given, **more: calls.append(given) or real(*given, **more))
     for k in (10, 300):
         row = {f"{kind}{j}": value for j in range(k) for kind, value in (("f", 0.5), ("b", True), ("t", "x"), ("i", 3))}
-        lines = [row | {"f0": 2, "f1": 10**400, "i1": None}, {"f0": None, "more": [1]}]
+        lines = [row | {"f0": 2, "f1": 10**400, "i1": None}, {"f0": None, "more": [1]}, row]
         found = json_rows("\n".join(map(json.dumps, lines)).encode(), (*row, "none"))
         assert len(calls) < 10 and found.bad == []
         told = {name: column.to_pylist() for name, column in found.columns.items()}
-        assert list(told) == [*row, "none"] and told["none"] == [None, None] and told["b1"] == [True, None]
-        assert told["f0"] == [2.0, None] and told["f1"] == [float("inf"), None] and told["i2"] == ["3", None]
-        assert told["i1"] == [None, None] and told["t0"] == ["x", None]
+        assert list(told) == [*row, "none"] and told["none"] == [None] * 3 and told["b1"] == [True, None, True]
+        assert told["f0"] == [2.0, None, 0.5] and told["f1"] == [float("inf"), None, 0.5]
+        assert told["i1"] == [None, None, "3"] and told["i2"] == ["3", None, "3"] and told["t0"] == ["x", None, "x"]
         calls.clear()
 
 
