@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from bigclf.methods import Method, Param
+
 
 UNBOUNDED = 1e30  # bounds from here on only keep numbers finite
 
 
-def algorithms() -> list[dict[str, Any]]:
+class Parameter(TypedDict):
+    name: str
+    default: object
+    bounds: str
+    choices: list[str]
+    losses: list[str]
+    about: str
+
+
+class Described(TypedDict):
+    """A method in plain values."""
+
+    name: str
+    title: str
+    paper: str
+    update: str
+    parameters: list[Parameter]
+    losses: list[str]
+    bias: list[str]
+    penalties: list[str]
+    multiclass: list[str]
+    row_weights: str
+    mixing: str
+    mixings: list[str]
+    certificate: bool
+
+
+def algorithms() -> list[Described]:
     """Every method with its name, title, paper, update in a line, parameters with defaults and bounds, losses,
     biases, whether it certifies its answer, and how copies are combined.
 
@@ -20,7 +51,7 @@ def algorithms() -> list[dict[str, Any]]:
     return [describe(method) for method in METHODS.values()]
 
 
-def describe(method: Any) -> dict[str, Any]:
+def describe(method: Method) -> Described:
     """One method of the table as a dict of plain values."""
     return {
         "name": method.name,
@@ -39,7 +70,7 @@ def describe(method: Any) -> dict[str, Any]:
     }
 
 
-def _parameter(param: Any) -> dict[str, Any]:
+def _parameter(param: Param) -> Parameter:
     return {
         "name": param.name,
         "default": param.default,
@@ -50,7 +81,7 @@ def _parameter(param: Any) -> dict[str, Any]:
     }
 
 
-def bounds_text(param: Any) -> str:
+def bounds_text(param: Param) -> str:
     """The values a parameter takes: ``(0, inf)``, ``[0, 1]`` or ``{this, that}``."""
     if param.choices:
         return "{" + ", ".join(param.choices) + "}"

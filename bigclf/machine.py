@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TypedDict
 
 from bigclf.data import files
 from bigclf.errors import RunError
@@ -25,7 +25,47 @@ from bigclf.version import __version__
 SAME_MINOR = ("numpy", "numba", "pyarrow", "python")
 
 
-def identity() -> dict[str, Any]:
+class Identity(TypedDict, total=False):
+    """What has to agree between processes for the same bits, and where it was found."""
+
+    host: str
+    executable: str
+    versions: dict[str, str]
+    sources: str
+    cpu: str
+
+
+class SharedMemory(TypedDict):
+    path: str
+    size: int
+    free: int
+
+
+class Kernels(TypedDict):
+    path: str
+    writable: bool
+
+
+class Temporary(TypedDict):
+    path: str
+    free: int
+
+
+class Facts(Identity, total=False):
+    """``facts()``"""
+
+    pid: int
+    time: float
+    cores: int
+    memory: int
+    memory_by: str
+    open_files: int | None
+    shared_memory: SharedMemory | None
+    kernels: Kernels
+    temporary: Temporary
+
+
+def identity() -> Identity:
     """The part of ``facts`` that has to agree for the same bits, and where it was found; cheap."""
     return {
         "host": socket.gethostname(),
@@ -36,7 +76,7 @@ def identity() -> dict[str, Any]:
     }
 
 
-def facts() -> dict[str, Any]:
+def facts() -> Facts:
     """Facts that fit into JSON.
 
     Returns
@@ -79,7 +119,7 @@ def _version(name: str) -> str:
         return "none"
 
 
-def differences(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+def differences(mine: Identity, theirs: Identity) -> list[str]:
     """Plain sentences, each about one thing that must agree for the same bits and does not.
 
     Parameters
@@ -98,7 +138,7 @@ def differences(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     return found
 
 
-def remedy(mine: dict[str, Any], theirs: dict[str, Any]) -> str:
+def remedy(mine: Identity, theirs: Identity) -> str:
     """The command that makes the versions there those that are here; empty where they agree.
 
     Parameters
@@ -210,20 +250,20 @@ def _words(path: str) -> list[str]:
 # Places
 
 
-def _shared_memory() -> dict[str, Any] | None:
+def _shared_memory() -> SharedMemory | None:
     path = "/dev/shm"
     if not files.is_directory(path):
         return None
     return {"path": path, "size": files.total_bytes(path), "free": files.free_bytes(path)}
 
 
-def _kernels() -> dict[str, Any]:
+def _kernels() -> Kernels:
     """Where compiled code is kept."""
     path = str(kernel_cache())
     return {"path": path, "writable": is_writable(path) is None}
 
 
-def _temporary() -> dict[str, Any]:
+def _temporary() -> Temporary:
     """Where a run keeps its raw store, unless it is told another place."""
     path = files.scratch_directory()
     return {"path": path, "free": files.free_bytes(path)}

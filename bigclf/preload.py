@@ -14,7 +14,11 @@ import logging
 import sys
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from bigclf.methods import Method
+
 
 log = logging.getLogger("bigclf")
 PATIENCE = 40.0  # seconds; a nanny with --death-timeout 60 would take a worker that needs longer for hung
@@ -42,21 +46,33 @@ def compile_all(index_width: int = 4, dtype: str = "float64") -> None:
         _steps["done"] += 1
 
 
-def _learners() -> list[tuple[Any, str | None]]:
+def _learners() -> list[tuple[Method, str | None]]:
     """Every method with each of its losses."""
     from bigclf.methods import METHODS
 
     return [(method, loss) for method in METHODS.values() for loss in method.losses or (None,)]
 
 
-def prepare(widths: tuple[int, ...] = (4,), ready: threading.Event | None = None) -> dict[str, Any]:
+class Prepared(TypedDict, total=False):
+    """What came of ``prepare``."""
+
+    versions: dict[str, str]
+    cpu: str
+    kernels: dict[str, str]
+    compiled: int
+    found: int
+    seconds: float
+    error: str | None
+
+
+def prepare(widths: tuple[int, ...] = (4,), ready: threading.Event | None = None) -> Prepared:
     """Compile everything for these widths of an index, and set ``ready``. Never raises an error.
 
     Returns
     -------
     dict : versions, cpu, kernels {path}, compiled and found (signatures), seconds, error (text or None).
     """
-    told: dict[str, Any] = {"compiled": 0, "found": 0, "error": None}
+    told: Prepared = {"compiled": 0, "found": 0, "error": None}
     started = time.perf_counter()
     try:
         from bigclf import jit, machine
@@ -76,7 +92,7 @@ def prepare(widths: tuple[int, ...] = (4,), ready: threading.Event | None = None
     return told
 
 
-def _log(told: dict[str, Any]) -> None:
+def _log(told: Prepared) -> None:
     if told["error"] is not None:
         log.warning("bigclf could not prepare its kernels (%s); they are compiled when needed", told["error"])
         return
@@ -84,7 +100,7 @@ def _log(told: dict[str, Any]) -> None:
     log.info("%s on %s: %s", names, told["cpu"], describe(told))
 
 
-def describe(told: dict[str, Any]) -> str:
+def describe(told: Prepared) -> str:
     """``26 kernels compiled, 0 found in /home/me/.cache/bigclf/kernels/..., 17.3 s``"""
     return (
         f"{told['compiled']} kernels compiled, {told['found']} found in {told['kernels']['path']}, "
@@ -92,7 +108,7 @@ def describe(told: dict[str, Any]) -> str:
     )
 
 
-async def dask_setup(server: Any) -> None:
+async def dask_setup(server: object) -> None:
     """Called by Dask before a worker joins (``server`` may be a scheduler as well)."""
     ready = threading.Event()
     threading.Thread(target=prepare, args=((4,), ready), name="bigclf-preload", daemon=True).start()

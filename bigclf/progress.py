@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Protocol, Self, TypedDict
+from typing import IO, TYPE_CHECKING, Protocol, Self, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -34,6 +34,9 @@ FIRST = 0.1  # of a read: from fewer rows than these, learned from at once, no t
 _drawing: list[Live] = []  # the live displays of this process
 
 
+Event: TypeAlias = Mapping[str, object]  # what happened to a worker: ``worker`` and ``what``, at least
+
+
 class Record(TypedDict, total=False):
     """What is shown of an epoch's record in the history, which may hold more."""
 
@@ -44,13 +47,6 @@ class Record(TypedDict, total=False):
     error: float | None
     mean_loss: float | None
     mixes: int
-
-
-class Event(TypedDict, total=False):
-    """What happened to a worker."""
-
-    worker: object
-    what: str
 
 
 class Status(TypedDict, total=False):

@@ -12,11 +12,12 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 from urllib.parse import quote, unquote
 
 # Secrets of URLs
 
+T = TypeVar("T")
 SCHEME = r"\b([A-Za-z][A-Za-z0-9+.-]*://)"
 ADDRESS = re.compile(SCHEME + r"([^\s'\"]*)")  # as it stands in a text; one that somebody gave goes on to its end
 BLANKS = re.compile(
@@ -56,7 +57,7 @@ def masked(text: str, fields: bool = False) -> str:
     return text
 
 
-def masked_in(value: Any) -> Any:
+def masked_in(value: object) -> object:
     """What JSON holds with its texts masked; of keys only URLs, as a password may be the name of a field."""
     if isinstance(value, dict):
         return {masked_key(key): masked_in(item) for key, item in value.items()}
@@ -65,12 +66,12 @@ def masked_in(value: Any) -> Any:
     return masked(value) if isinstance(value, str) else value
 
 
-def masked_key(key: Any) -> Any:
+def masked_key(key: T) -> T | str:
     """A key of JSON: masked where it is a URL."""
     return masked(key) if isinstance(key, str) and "://" in key else key
 
 
-def remember(addresses: Iterable[Any]) -> None:
+def remember(addresses: Iterable[object]) -> None:
     """Mask from now on the secrets of addresses that somebody gave, wherever they come up: each is a whole string, and
     its password may hold blanks, quotes, ``/`` and ``@``. A word of a command may begin before its address."""
     for address in addresses:

@@ -19,10 +19,18 @@ import socket
 import ssl
 import sys
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from bigclf.data import files
 from bigclf.errors import BigclfError
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+
+    Authority: TypeAlias = tuple[x509.Certificate, PrivateKeyTypes]
+
 
 DAYS = 365
 AUTHORITY_DAYS = 3650
@@ -76,7 +84,7 @@ def make(directory: str, days: int = DAYS, renew: bool = False) -> list[str]:
     return [*written, path]
 
 
-def _signed(name: str, days: int, authority: Any, roles: tuple[str, ...]) -> tuple[bytes, bytes]:
+def _signed(name: str, days: int, authority: Authority | None, roles: tuple[str, ...]) -> tuple[bytes, bytes]:
     """A new key and its certificate, PEM; signed by (certificate, key) of an authority, or by itself."""
     x509 = _x509()
     from cryptography.hazmat.primitives import hashes
@@ -111,14 +119,15 @@ def _signed(name: str, days: int, authority: Any, roles: tuple[str, ...]) -> tup
     return _pem(certificate), _pem(key)
 
 
-def _usage(signs: bool) -> Any:
-    return _x509().KeyUsage(
+def _usage(signs: bool) -> x509.KeyUsage:
+    usage: x509.KeyUsage = _x509().KeyUsage(
         digital_signature=not signs, key_cert_sign=signs, crl_sign=signs, content_commitment=False,
         key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
     )  # fmt: skip
+    return usage
 
 
-def _pem(thing: Any) -> bytes:
+def _pem(thing: PrivateKeyTypes | x509.Certificate) -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     if hasattr(thing, "private_bytes"):
@@ -133,7 +142,7 @@ def _write(directory: str, name: str, certificate: bytes, key: bytes) -> list[st
     return paths
 
 
-def _authority(directory: str) -> tuple[Any, Any]:
+def _authority(directory: str) -> Authority:
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     key = load_pem_private_key(files.read_bytes(files.join(directory, "ca-key.pem")), None)
@@ -158,7 +167,7 @@ def _configuration(directory: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _x509() -> Any:
+def _x509() -> ModuleType:
     try:
         from cryptography import x509
     except ImportError:
@@ -202,8 +211,7 @@ def ends(path: str) -> datetime.datetime:
     ------
     ImportError : there is no library ``cryptography``. BigclfError : it is no certificate.
     """
-    end: datetime.datetime = _load(path).not_valid_after_utc
-    return end
+    return _load(path).not_valid_after_utc
 
 
 def days_left(path: str) -> int | None:
@@ -214,7 +222,7 @@ def days_left(path: str) -> int | None:
         return None
 
 
-def _load(path: str) -> Any:
+def _load(path: str) -> x509.Certificate:
     from cryptography import x509
 
     try:
@@ -223,7 +231,7 @@ def _load(path: str) -> Any:
         raise BigclfError(f"{path} is not a certificate that can be read: {error}") from None
 
 
-def _out_of_date(path: str, certificate: Any, now: datetime.datetime) -> Iterator[str]:
+def _out_of_date(path: str, certificate: x509.Certificate, now: datetime.datetime) -> Iterator[str]:
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > end:
         yield f"the certificate {path} expired on {end.date()}: `python -m bigclf.tls DIRECTORY --renew` makes another"
@@ -231,7 +239,7 @@ def _out_of_date(path: str, certificate: Any, now: datetime.datetime) -> Iterato
         yield f"the certificate {path} is valid from {begin} on: is this machine's clock right?"
 
 
-def _is_signed_by(certificate: Any, authority: Any) -> bool:
+def _is_signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
     from cryptography.exceptions import InvalidSignature
 
     try:

@@ -18,22 +18,61 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:
+    import numpy as np
+    import scipy.sparse as sp
+    from sklearn.base import BaseEstimator
 
 MARK = "bigclf-bench "
 SOLVERS = {"hinge": 3, "squared_hinge": 1, "logistic": 7}  # LIBLINEAR's -s: dual, one thread
 PARALLEL = {"hinge": 3, "squared_hinge": 1, "logistic": 0}  # its multi-core edition has no parallel -s 7
 ROUNDS = 1_000_000  # as good as no limit: it is the tolerance that stops a peer
 
+
+class Task(TypedDict, total=False):
+    """What is to be measured, as JSON holds it."""
+
+    probe: list[str]
+    peer: str
+    job: str
+    data: str
+    n_features: int
+    C: float
+    tol: float | None
+    out: str
+    text: str | None
+    packages: str | None
+    program: str
+    threads: int
+
+
+class Answer(TypedDict, total=False):
+    """What is said on the last line; bigclf itself says more (``bigclf.benchmarks.ours``)."""
+
+    seconds: float
+    prepare_seconds: float | None
+    wall_seconds: float
+    peak_bytes: int
+    whole_program: bool
+    failure: str
+    converged: bool
+    certificate: dict[str, float]
+    trace: Sequence[Sequence[float]]
+    reads: float
+    memory: object
+
+
 Fit = tuple[Callable[[], Any], Callable[[Any], Any]]  # what is timed, and weights [features] of what it gave
 
 
-def main(text: str) -> dict[str, Any]:
-    task = json.loads(text)
+def main(text: str) -> Answer | dict[str, dict[str, str]]:
+    task: Task = json.loads(text)
     warnings.simplefilter("ignore")
-    if task.get("packages"):
-        sys.path.insert(0, task["packages"])
+    if packages := task.get("packages"):
+        sys.path.insert(0, packages)
     if "probe" in task:
         return {name: probe(name) for name in task["probe"]}
     if task["peer"] == "program":
@@ -69,7 +108,7 @@ def wrong_liblinear(name: str) -> str:
 # Measuring
 
 
-def measure(task: dict[str, Any], peer: Callable[..., Fit]) -> dict[str, Any]:
+def measure(task: Task, peer: Callable[..., Fit]) -> Answer:
     import numpy as np
     import scipy.sparse as sp
 
@@ -88,7 +127,7 @@ def measure(task: dict[str, Any], peer: Callable[..., Fit]) -> dict[str, Any]:
     return {"seconds": seconds, "prepare_seconds": prepared - started, "peak_bytes": peak_bytes()}
 
 
-def load(task: dict[str, Any]) -> tuple[Any, Any]:
+def load(task: Task) -> tuple[sp.csr_matrix | None, np.ndarray | None]:
     """CSR float32 [rows, features] and labels -1.0/+1.0; nothing for a peer that reads text."""
     if task.get("text") is not None:
         return None, None
@@ -112,7 +151,7 @@ def peak_bytes() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def measure_program(task: dict[str, Any]) -> dict[str, Any]:
+def measure_program(task: Task) -> Answer:
     """A program that is called as LIBLINEAR's ``train`` and writes a model as that does. What it prints as
     ``seconds NUMBER`` is the time of its fit, else the whole program counts, reading the text included."""
     import resource
@@ -130,7 +169,9 @@ def measure_program(task: dict[str, Any]) -> dict[str, Any]:
         "-1",
     ]
     started = time.perf_counter()
-    done = subprocess.run([*words, task["text"], model], capture_output=True, text=True, errors="replace", check=False)
+    done = subprocess.run(
+        [*words, str(task["text"]), model], capture_output=True, text=True, errors="replace", check=False
+    )
     seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     if done.returncode:
@@ -143,7 +184,7 @@ def measure_program(task: dict[str, Any]) -> dict[str, Any]:
             "peak_bytes": peak}  # fmt: skip
 
 
-def read_model(path: str, n_features: int) -> Any:
+def read_model(path: str, n_features: int) -> np.ndarray:
     """Weights [features] towards +1 from a LIBLINEAR model."""
     import numpy as np
 
@@ -160,7 +201,7 @@ def read_model(path: str, n_features: int) -> Any:
 # The peers
 
 
-def liblinear(task: dict[str, Any], x: Any, y: Any) -> Fit:
+def liblinear(task: Task, x: sp.csr_matrix, y: np.ndarray) -> Fit:
     """LIBLINEAR's own Python interface; the rows in its own form are made beforehand."""
     import numpy as np
     from liblinear.liblinearutil import parameter, problem, train  # type: ignore[import-not-found]
@@ -172,14 +213,15 @@ def liblinear(task: dict[str, Any], x: Any, y: Any) -> Fit:
         words = f"-s {SOLVERS[task['job']]}"
     told = parameter(f"{words} -c {task['C']!r} -e {task['tol']!r} -B -1 -q")
 
-    def weights(model: Any) -> Any:
+    def weights(model: Any) -> np.ndarray:
         sign = 1 if model.get_labels()[0] > 0 else -1
-        return sign * np.ctypeslib.as_array(model.w, (model.nr_feature,))
+        found: np.ndarray = sign * np.ctypeslib.as_array(model.w, (model.nr_feature,))
+        return found
 
     return lambda: train(given, told), weights
 
 
-def sklearn(task: dict[str, Any], x: Any, y: Any) -> Fit:
+def sklearn(task: Task, x: sp.csr_matrix, y: np.ndarray) -> Fit:
     from sklearn.linear_model import LogisticRegression, Perceptron
     from sklearn.svm import LinearSVC
 
@@ -193,7 +235,7 @@ def sklearn(task: dict[str, Any], x: Any, y: Any) -> Fit:
     return whole(LinearSVC(loss=task["job"], dual=True, **told), x, y)
 
 
-def passive_aggressive(C: float) -> Any:
+def passive_aggressive(C: float) -> BaseEstimator:
     """PA-I under the name it has in this version."""
     import inspect
 
@@ -206,17 +248,17 @@ def passive_aggressive(C: float) -> Any:
     return linear_model.PassiveAggressiveClassifier(C=C, fit_intercept=False, shuffle=False)
 
 
-def sklearn_sgd(task: dict[str, Any], x: Any, y: Any) -> Fit:
+def sklearn_sgd(task: Task, x: sp.csr_matrix, y: np.ndarray) -> Fit:
     return one_pass(sgd(task, x), x, y)
 
 
-def sgd(task: dict[str, Any], x: Any) -> Any:
+def sgd(task: Task, x: sp.csr_matrix) -> BaseEstimator:
     from sklearn.linear_model import SGDClassifier
 
     return SGDClassifier(loss="hinge", alpha=1 / (task["C"] * x.shape[0]), fit_intercept=False, shuffle=False)
 
 
-def snapml(task: dict[str, Any], x: Any, y: Any) -> Fit:
+def snapml(task: Task, x: sp.csr_matrix, y: np.ndarray) -> Fit:
     from snapml import LogisticRegression, SupportVectorMachine  # type: ignore[import-not-found]
 
     told = {"regularizer": 1 / task["C"], "fit_intercept": False, "max_iter": ROUNDS, "tol": task["tol"],
@@ -226,7 +268,7 @@ def snapml(task: dict[str, Any], x: Any, y: Any) -> Fit:
     return whole(SupportVectorMachine(loss=task["job"], **told), x, y.astype("float32"))
 
 
-def vw(task: dict[str, Any], x: Any, y: Any) -> Fit:
+def vw(task: Task, x: sp.csr_matrix, y: np.ndarray) -> Fit:
     """One pass over its own cache file, which is made beforehand."""
     import numpy as np
     from vowpalwabbit import pyvw  # type: ignore[import-not-found]
@@ -238,7 +280,7 @@ def vw(task: dict[str, Any], x: Any, y: Any) -> Fit:
     reader.run_parser()
     reader.finish()
 
-    def fit() -> Any:
+    def fit() -> object:
         workspace = pyvw.Workspace(words)
         workspace.run_parser()
         return workspace
@@ -246,7 +288,7 @@ def vw(task: dict[str, Any], x: Any, y: Any) -> Fit:
     return fit, lambda workspace: np.array([workspace.get_weight(j + 1) for j in range(d)])
 
 
-def dask_ml(task: dict[str, Any], x: Any, y: Any) -> Fit:
+def dask_ml(task: Task, x: sp.csr_matrix, y: np.ndarray) -> Fit:
     """``Incremental``: an estimator of scikit-learn, given one block of rows after another."""
     import dask
     import dask.array as da
@@ -263,11 +305,11 @@ def dask_ml(task: dict[str, Any], x: Any, y: Any) -> Fit:
     return lambda: wrapped.fit(rows, labels, classes=[-1.0, 1.0]), lambda model: model.estimator_.coef_.ravel()
 
 
-def whole(estimator: Any, x: Any, y: Any) -> Fit:
+def whole(estimator: BaseEstimator, x: sp.csr_matrix, y: np.ndarray) -> Fit:
     return lambda: estimator.fit(x, y), lambda model: model.coef_.ravel()
 
 
-def one_pass(estimator: Any, x: Any, y: Any) -> Fit:
+def one_pass(estimator: BaseEstimator, x: sp.csr_matrix, y: np.ndarray) -> Fit:
     return lambda: estimator.partial_fit(x, y, classes=[-1.0, 1.0]), lambda model: model.coef_.ravel()
 
 

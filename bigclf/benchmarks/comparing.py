@@ -16,8 +16,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,11 @@ from bigclf.benchmarks.peers import Place, last_answer, last_line
 from bigclf.data import files
 from bigclf.errors import RunError
 from bigclf.version import __version__
+
+if TYPE_CHECKING:
+    from bigclf.benchmarks.child import Answer, Task
+    from bigclf.benchmarks.ours import OwnTask
+
 
 OURS = "bigclf"
 LADDER = tuple(float(f"{digit}e{power}") for power in range(-1, -13, -1) for digit in (3, 1))[1:]  # 0.1, 0.03, 0.01 ...
@@ -109,7 +114,7 @@ class Measurement(NamedTuple):
     error: float | None = None
     certified: float | None = None
     dual: float | None = None
-    trace: list[list[float]] | None = None
+    trace: Sequence[Sequence[float]] | None = None
     whole_program: bool = False
     failure: str | None = None
 
@@ -280,7 +285,7 @@ class Comparison:
         found = found._replace(certified=proof["gap"], dual=proof["dual"], trace=answer["trace"])
         return found if answer["converged"] else found._replace(failure=f"not converged: gap {proof['gap']:.1e}")
 
-    def own_task(self, job: Job, tol: float | None, dtype: str | None, group: Group | None) -> dict[str, Any]:
+    def own_task(self, job: Job, tol: float | None, dtype: str | None, group: Group | None) -> OwnTask:
         capped = job.name in CAPPED
         return {
             **self.task(job, tol),
@@ -300,7 +305,7 @@ class Comparison:
     def theirs(self, place: Place, job: Job, tol: float | None) -> Measurement:
         threads = min(self.options.peer_threads, place.peer.threads)
         text = sets.text_of(self.data, self.options.cache, place.peer.text, self.tell) if place.peer.text else None
-        task = {
+        task: Task = {
             **self.task(job, tol), "peer": "program" if place.program else place.peer.name, "text": text,
             "packages": place.packages, "program": place.program, "threads": threads,
         }  # fmt: skip
@@ -308,13 +313,13 @@ class Comparison:
 
     # A process
 
-    def task(self, job: Job, tol: float | None) -> dict[str, Any]:
+    def task(self, job: Job, tol: float | None) -> Task:
         return {
             "job": job.solves, "data": self.data.place("train"), "n_features": self.data.n_features,
             "C": self.options.C, "tol": tol, "out": files.join(self.scratch, "weights.npy"),
         }  # fmt: skip
 
-    def run(self, words: list[str], task: dict[str, Any], threads: int) -> dict[str, Any]:
+    def run(self, words: list[str], task: Task, threads: int) -> Answer:
         """Call the program with the task; what it answered, or {"failure": why}."""
         files.remove(task["out"])
         environment = {**os.environ, **dict.fromkeys(BLAS, str(threads))}
@@ -325,7 +330,8 @@ class Comparison:
             return {"failure": f"not done after {self.options.time_limit:g} s"}
         except OSError as error:
             return {"failure": f"{words[0]}: {error.strerror}"}
-        seconds, answer = time.perf_counter() - started, last_answer(said)
+        seconds = time.perf_counter() - started
+        answer: Answer | None = last_answer(said)
         if code or answer is None:
             return {"failure": f"killed by signal {-code}" if code < 0 else last_line(complaint)}
         return {**answer, "wall_seconds": seconds}
@@ -344,7 +350,7 @@ class Comparison:
                 raise
         return running.returncode, said, complaint
 
-    def judge(self, who: str, job: Job, tol: float | None, answer: dict[str, Any]) -> Measurement:
+    def judge(self, who: str, job: Job, tol: float | None, answer: Answer) -> Measurement:
         """The figures of one process, and how good its weights are."""
         if "failure" in answer:
             return Measurement(who, job.name, tol, failure=answer["failure"])

@@ -9,7 +9,8 @@ how many threads made them.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -69,7 +70,7 @@ class Made(NamedTuple):
     y: np.ndarray
 
 
-def make(shape: Shape, advance: Any = lambda rows: None) -> Made:
+def make(shape: Shape, advance: Callable[[int], object] = lambda rows: None) -> Made:
     """Rows of this shape; ``advance`` is told of rows done (each is gone over twice)."""
     planted = plant(shape)
     n = shape.n_train + shape.n_test

@@ -16,28 +16,43 @@ from bigclf.benchmarks import child
 from bigclf.data import files
 
 
-def main(text: str) -> dict[str, Any]:
-    task = json.loads(text)
+class OwnTask(child.Task, total=False):
+    """... and what bigclf's process is told besides."""
+
+    algo: str
+    loss: str | None
+    dtype: str
+    members: str | None
+    memory: int | str
+    shards: str | None
+    local_dir: str | None
+    evict: bool
+
+
+def main(text: str) -> child.Answer:
+    task: OwnTask = json.loads(text)
     warnings.simplefilter("ignore")  # that a run stopped at a limit is in its answer
-    if task.get("members"):
-        files.append_line(task["members"], "0")
+    if members := task.get("members"):
+        files.append_line(members, "0")
     data = {} if task["shards"] else rows(task)
     options = keywords(task)
     warm_up(task, options)
     if task["evict"]:
-        evict(task["shards"])
+        evict(str(task["shards"]))
     return measure(task, data, options)
 
 
-def rows(task: dict[str, Any]) -> dict[str, Any]:
+def rows(task: OwnTask) -> dict[str, Any]:
     x, y = child.load(task)
+    assert y is not None
     return {"data": x, "y": y.astype("int8")}
 
 
-def keywords(task: dict[str, Any]) -> dict[str, Any]:
+def keywords(task: OwnTask) -> dict[str, Any]:
     from bigclf.api.places import Workers
 
-    told = {name: task[name] for name in ("algo", "dtype", "memory") if task[name] is not None}
+    given: dict[str, Any] = {**task}
+    told = {name: given[name] for name in ("algo", "dtype", "memory") if given[name] is not None}
     workers = Workers(None, threads=task["threads"], local_dir=task["local_dir"])
     told |= {"bias": None, "progress": False, "workers": workers}
     if task["algo"] != "perceptron":
@@ -47,7 +62,7 @@ def keywords(task: dict[str, Any]) -> dict[str, Any]:
     return told | {"loss": task["loss"], "tol": task["tol"]}
 
 
-def warm_up(task: dict[str, Any], options: dict[str, Any]) -> None:
+def warm_up(task: OwnTask, options: dict[str, Any]) -> None:
     """The same fit on a handful of rows, so that kernels are compiled and libraries loaded."""
     import numpy as np
 
@@ -76,7 +91,7 @@ def evict(shards: str) -> None:
             files.drop_cache(file.fileno())
 
 
-def measure(task: dict[str, Any], data: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+def measure(task: OwnTask, data: dict[str, Any], options: dict[str, Any]) -> child.Answer:
     import numpy as np
 
     from bigclf.training import fit

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bigclf.benchmarks import child
 from bigclf.data import files
+
+if TYPE_CHECKING:
+    pass
+
 
 PROBE_SECONDS = 120.0
 SOLVING = ("hinge", "squared_hinge", "logistic")
@@ -107,7 +111,7 @@ def places(name: str, given: dict[str, str], pythons: list[str]) -> Place | list
     return Place(Peer(name, SOLVING, 1, "", "svm"), "program", sys.executable, program=files.absolute(path))
 
 
-def probe(names: list[str], python: str, packages: str) -> dict[str, Any]:
+def probe(names: list[str], python: str, packages: str) -> dict[str, dict[str, str]]:
     """What a Python says of the peers it has."""
     task = json.dumps({"probe": names, "packages": packages})
     try:
@@ -116,11 +120,11 @@ def probe(names: list[str], python: str, packages: str) -> dict[str, Any]:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return {name: {"missing": f"{python}: {error}"} for name in names}
-    answer = last_answer(done.stdout)
+    answer: dict[str, dict[str, str]] | None = last_answer(done.stdout)
     return answer or {name: {"missing": f"{python}: {last_line(done.stderr)}"} for name in names}
 
 
-def last_answer(text: str) -> dict[str, Any] | None:
+def last_answer(text: str) -> Any:
     """What a child said on its last marked line."""
     marked = [line for line in text.splitlines() if line.startswith(child.MARK)]
     return json.loads(marked[-1][len(child.MARK) :]) if marked else None

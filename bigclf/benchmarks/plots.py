@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
-from bigclf.benchmarks.comparing import Entry, Outcome
+from bigclf.benchmarks.comparing import Entry, Measurement, Outcome
 from bigclf.data import files
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+T = TypeVar("T")
 COLOURS = ("#1b6ca8", "#d1495b", "#edae49", "#00798c", "#7b5ea7", "#66a182", "#8d6a4f", "#444444")
 SIZE = (7.2, 4.4)  # inches
 
@@ -24,7 +30,7 @@ def draw(outcomes: list[Outcome], directory: str, name: str) -> list[str]:
     return paths
 
 
-def picture(drawing: Any, what: Any, path: str, name: str) -> str:
+def picture(drawing: Callable[[Axes, T, str], None], what: T, path: str, name: str) -> str:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=SIZE, layout="constrained")
@@ -34,8 +40,10 @@ def picture(drawing: Any, what: Any, path: str, name: str) -> str:
     return path
 
 
-def draw_gaps(axes: Any, outcome: Outcome, name: str) -> None:
+def draw_gaps(axes: Axes, outcome: Outcome, name: str) -> None:
     """bigclf's certified gap read by read, and where the others arrive: filled as measured, hollow what was tried."""
+    target = outcome.job.target
+    assert target is not None
     for entry, colour in zip(outcome.entries, COLOURS * 2, strict=False):
         if entry is outcome.entries[0]:
             draw_trace(axes, entry, colour)
@@ -44,8 +52,8 @@ def draw_gaps(axes: Any, outcome: Outcome, name: str) -> None:
             if entry.rounds:
                 label = f"{entry.who}, {entry.threads} threads" if entry.threads > 1 else entry.who
                 points(axes, entry.rounds, colour, fill=True, label=label)
-    axes.axhline(outcome.job.target, color="#999999", lw=1, ls="--", zorder=0)
-    axes.annotate("target", (1, outcome.job.target), xycoords=("axes fraction", "data"), xytext=(-3, 3),
+    axes.axhline(target, color="#999999", lw=1, ls="--", zorder=0)
+    axes.annotate("target", (1, target), xycoords=("axes fraction", "data"), xytext=(-3, 3),
                   textcoords="offset points", ha="right", color="#777777", fontsize=8)  # fmt: skip
     axes.set(xscale="log", yscale="log", xlabel="seconds of the fit", ylabel="relative gap of the objective",
              title=f"{name}: {outcome.job.about}")  # fmt: skip
@@ -62,7 +70,7 @@ def decades(limits: tuple[float, float]) -> tuple[float, float]:
     return 10.0**low, 10.0 ** max(high, low + 1)
 
 
-def draw_trace(axes: Any, entry: Entry, colour: str) -> None:
+def draw_trace(axes: Axes, entry: Entry, colour: str) -> None:
     """The read-by-read history of the round in the middle, and the end of each."""
     middle = sorted(entry.rounds, key=lambda m: m.seconds)[len(entry.rounds) // 2]
     trace = [(seconds, gap) for seconds, gap in middle.trace or [] if seconds > 0 and gap > 0]
@@ -71,10 +79,11 @@ def draw_trace(axes: Any, entry: Entry, colour: str) -> None:
     points(axes, entry.rounds, colour, fill=True, label="bigclf, worked out")
 
 
-def points(axes: Any, found: list[Any], colour: str, fill: bool, label: str | None = None) -> None:
+def points(axes: Axes, found: Sequence[Measurement], colour: str, fill: bool, label: str | None = None) -> None:
     shown = [(m.seconds, m.gap) for m in found if m.gap is not None and m.gap > 0]
     if shown:
-        axes.scatter(*zip(*shown, strict=True), s=34, facecolors=colour if fill else "none", edgecolors=colour,
+        seconds, gaps = zip(*shown, strict=True)
+        axes.scatter(seconds, gaps, s=34, facecolors=colour if fill else "none", edgecolors=colour,
                      label=label, zorder=3)  # fmt: skip
 
 
@@ -82,7 +91,7 @@ def bars(outcome: Outcome) -> list[tuple[str, float]]:
     return [(entry.who, ratio) for entry in outcome.entries if (ratio := outcome.ratio(entry)) is not None]
 
 
-def draw_ratios(axes: Any, outcomes: list[Outcome], name: str) -> None:
+def draw_ratios(axes: Axes, outcomes: list[Outcome], name: str) -> None:
     """Seconds of bigclf as a share of each peer's; below 1 bigclf is the faster one."""
     names: list[str] = []
     ratios: list[float] = []

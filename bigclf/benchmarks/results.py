@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from bigclf.benchmarks.comparing import Entry, Measurement, Options, Outcome
@@ -19,8 +20,8 @@ MEDIANS = ("seconds", "prepare_seconds", "wall_seconds", "peak_bytes", "gap", "e
 
 
 def as_json(
-    data: Set, options: Options, outcomes: list[Outcome], absent: list[Absent], machine: dict[str, Any]
-) -> dict[str, Any]:
+    data: Set, options: Options, outcomes: list[Outcome], absent: list[Absent], machine: Mapping[str, object]
+) -> dict[str, object]:
     """Plain values: the set, the machine, how it was measured, each job with its programs and all measurements."""
     return {
         "data": data._asdict(),
@@ -39,7 +40,7 @@ def as_json(
     }
 
 
-def program(outcome: Outcome, entry: Entry) -> dict[str, Any]:
+def program(outcome: Outcome, entry: Entry) -> dict[str, object]:
     return {
         **line(outcome, entry),
         "whole_program": any(m.whole_program for m in entry.rounds),
@@ -48,7 +49,7 @@ def program(outcome: Outcome, entry: Entry) -> dict[str, Any]:
     }
 
 
-def told(measurement: Measurement) -> dict[str, Any]:
+def told(measurement: Measurement) -> dict[str, object]:
     return {name: value for name, value in measurement._asdict().items() if value is not None}
 
 
@@ -80,7 +81,7 @@ HEADINGS = ("job", "program", "threads", "tol", "fit", "ratio", "gap, error", "p
 def cells(row: dict[str, Any]) -> tuple[str, ...]:
     """One line for people, under ``HEADINGS``."""
 
-    def shown(name: str, text: Any) -> str:
+    def shown(name: str, text: Callable[[Any], str]) -> str:
         return "" if row[name] is None else text(row[name])
 
     if row["seconds"] is None:

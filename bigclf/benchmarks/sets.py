@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,11 @@ from bigclf.block import explicit_values
 from bigclf.data import files
 from bigclf.errors import DataError, RunError
 from bigclf.units import format_bytes
+
+if TYPE_CHECKING:
+    from bigclf.block import Block
+    from bigclf.data.dataset import Dataset
+
 
 VERSION = 1  # of what the same shape gives
 PARTS = ("indptr", "indices", "values", "labels")
@@ -120,7 +125,7 @@ def convert(paths: list[str], shards: str, tell: Tell) -> None:
         to_shards(paths, shards, overwrite=True)
 
 
-def write_own(dataset: Any, positive: str | None, name: str, directory: str) -> None:
+def write_own(dataset: Dataset, positive: str | None, name: str, directory: str) -> None:
     """Every row of the dataset as arrays."""
     code = positive_code(dataset, positive)
     if dataset.weighted:
@@ -150,11 +155,11 @@ def write_own(dataset: Any, positive: str | None, name: str, directory: str) -> 
     note(directory, name, dataset.n_features)
 
 
-def blocks(dataset: Any) -> Iterator[Any]:
+def blocks(dataset: Dataset) -> Iterator[Block]:
     yield from dataset.blocks()
 
 
-def positive_code(dataset: Any, positive: str | None) -> int:
+def positive_code(dataset: Dataset, positive: str | None) -> int:
     """Code of the class that is learned against the rest."""
     names = [str(label) for label in dataset.classes]
     if positive is not None:
@@ -251,7 +256,7 @@ def pieces(data: Set) -> Iterator[Held]:
         yield Held(*(np.ascontiguousarray(array) for array in held))
 
 
-def lines(data: Set, names: tuple[bytes, bytes]) -> Iterator[Any]:
+def lines(data: Set, names: tuple[bytes, bytes]) -> Iterator[bytes | memoryview]:
     """Text by table where all values are millionths below 1, else number by number."""
     table = texts.Texts(data.n_features, 6, names) if in_millionths(data) else None
     for part in pieces(data):

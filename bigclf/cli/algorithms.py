@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from bigclf.cli import terminal
+
+if TYPE_CHECKING:
+    from bigclf.catalogue import Described, Parameter
 
 
 @click.command("algorithms", short_help="List the methods.")
@@ -30,7 +33,7 @@ def command(names: tuple[str, ...], as_json: bool) -> None:
         _print_table(chosen)
 
 
-def _print_table(methods: list[dict[str, Any]]) -> None:
+def _print_table(methods: list[Described]) -> None:
     from rich import box
     from rich.table import Table
 
@@ -47,14 +50,14 @@ def _print_table(methods: list[dict[str, Any]]) -> None:
     click.echo("More of one: " + click.style("bigclf algorithms NAME", bold=True))
 
 
-def _default_text(param: dict[str, Any]) -> str:
+def _default_text(param: Parameter) -> str:
     default = param["default"]
     if default is None:
         return param["name"]
     return f"{param['name']}={default if param['choices'] else format(default, 'g')}"
 
 
-def _print_one(method: dict[str, Any]) -> None:
+def _print_one(method: Described) -> None:
     terminal.heading(method["name"], method["title"])
     terminal.facts(
         [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import click
 
@@ -13,10 +13,44 @@ from bigclf.cli import terminal
 from bigclf.errors import RunError
 from bigclf.units import format_count, format_seconds, parse_bytes, plural
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from bigclf.benchmarks.comparing import Job, Measurement, Options, Outcome
+    from bigclf.benchmarks.peers import Absent, Place
+    from bigclf.benchmarks.sets import Set
+
+
 MEMORY_SHARE = 0.8  # of the machine's, for fits in memory
 BUSY = 0.6  # running programs a core, before anything is measured
 RESULTS = ("results.json", "results.csv", "results.md")
 SPARE = ("process", "threads", "peak", "tol")  # columns that are left out, in this order, where there is no room
+
+
+class Given(TypedDict):
+    """The options of the command."""
+
+    against: str | None
+    jobs: str | None
+    size: str
+    rows: int | None
+    features: int | None
+    nnz: float | None
+    data: tuple[str, ...]
+    positive: str | None
+    rounds: int
+    C: float
+    targets: tuple[str, ...]
+    threads: int
+    peer_threads: int
+    dtype: str
+    cap: str | None
+    pythons: tuple[str, ...]
+    paths: tuple[str, ...]
+    time_limit: float
+    seed: int
+    cache: str | None
 
 
 @click.command("bench", short_help="Measure bigclf against other programs here.")
@@ -55,7 +89,7 @@ SPARE = ("process", "threads", "peak", "tol")  # columns that are left out, in t
 @terminal.overwrite_option
 @terminal.json_option
 @click.pass_context
-def command(ctx: click.Context, output: str, overwrite: bool, as_json: bool, **given: Any) -> None:
+def command(ctx: click.Context, output: str, overwrite: bool, as_json: bool, **given: Unpack[Given]) -> None:
     """Measure bigclf against other programs on this machine, interleaved, each in a process of its own.
 
     Every peer runs at the loosest of its tolerances whose weights come within the target of the optimum; bigclf stops
@@ -87,11 +121,11 @@ def command(ctx: click.Context, output: str, overwrite: bool, as_json: bool, **g
     with working():
         outcomes = comparing.compare(data, jobs, taking_part, options, tell, watch)
     told = results.as_json(data, options, outcomes, absent, machine)
-    told["saved"] = save(output, told, data, outcomes, absent)
+    told["saved"] = saved = save(output, told, data, outcomes, absent)
     if as_json:
         terminal.emit_json(told)
     else:
-        show(data, outcomes, absent, told["saved"])
+        show(data, outcomes, absent, saved)
     if failed(outcomes):
         ctx.exit(1)
 
@@ -99,7 +133,7 @@ def command(ctx: click.Context, output: str, overwrite: bool, as_json: bool, **g
 # What was asked for
 
 
-def chosen_jobs(text: str | None, targets: tuple[str, ...]) -> list[Any]:
+def chosen_jobs(text: str | None, targets: tuple[str, ...]) -> list[Job]:
     from bigclf.benchmarks.comparing import JOBS
 
     asked = split(text) or list(JOBS)
@@ -131,7 +165,7 @@ def split(text: str | None) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in (text or "").split(",") if name.strip()))
 
 
-def require_known(names: list[str], known: Any, option: str) -> None:
+def require_known(names: list[str], known: Collection[str], option: str) -> None:
     for name in names:
         if name not in known:
             raise click.BadParameter(f"{name!r} is none of {', '.join(known)}", param_hint=option)
@@ -148,7 +182,7 @@ def prepare(output: str, overwrite: bool) -> None:
     files.probe_writable(output)
 
 
-def options_of(given: dict[str, Any]) -> Any:
+def options_of(given: Given) -> Options:
     from bigclf.benchmarks.comparing import Options
     from bigclf.caches import cache_directory
     from bigclf.data import files
@@ -156,20 +190,21 @@ def options_of(given: dict[str, Any]) -> Any:
 
     cache = given["cache"] or cache_directory("bench")
     files.make_directory(cache)
-    names = ("rounds", "C", "threads", "peer_threads", "dtype", "time_limit")
     cap = None if given["cap"] is None else parse_bytes(given["cap"])
     return Options(
-        **{name: given[name] for name in names}, cap=cap, memory=int(MEMORY_SHARE * memory_limit()[0]), cache=cache
-    )
+        rounds=given["rounds"], C=given["C"], threads=given["threads"], peer_threads=given["peer_threads"],
+        dtype=given["dtype"], time_limit=given["time_limit"], cap=cap, memory=int(MEMORY_SHARE * memory_limit()[0]),
+        cache=cache,
+    )  # fmt: skip
 
 
-def rows(given: dict[str, Any], cache: str) -> Any:
+def rows(given: Given, cache: str) -> Set:
     """The set to measure on."""
     from bigclf.benchmarks import sets
     from bigclf.benchmarks.making import SIZES
 
-    numbers = {"n_train": given["rows"], "n_features": given["features"], "mean_nnz": given["nnz"]}
-    numbers = {name: number for name, number in numbers.items() if number is not None}
+    asked = {"n_train": given["rows"], "n_features": given["features"], "mean_nnz": given["nnz"]}
+    numbers: dict[str, Any] = {name: number for name, number in asked.items() if number is not None}
     if given["data"]:
         if numbers:
             raise click.UsageError("--rows, --features and --nnz are for made-up rows, not for --data")
@@ -185,7 +220,7 @@ def rows(given: dict[str, Any], cache: str) -> Any:
 # Telling
 
 
-_consoles: list[Any] = []  # while something turns on it: what lines have to go through
+_consoles: list[Console] = []  # while something turns on it: what lines have to go through
 
 
 @contextlib.contextmanager
@@ -217,33 +252,36 @@ def tell(text: str) -> None:
     say(click.style(f"  {text}", dim=True))
 
 
-def watch(found: Any, number: int) -> None:
+def watch(found: Measurement, number: int) -> None:
     """A line for each measurement, as it comes."""
     which = f"round {number}" if number else "bound"
     told = found.failure and click.style(found.failure, fg="yellow")
     if not told:
-        good = f"error {100 * found.error:.2f} %" if found.objective is None else gap_text(found)
+        good = gap_text(found)
+        if found.objective is None:
+            assert found.error is not None
+            good = f"error {100 * found.error:.2f} %"
         told = f"{format_seconds(found.seconds):>9}  {good}"
     tol = f" {found.tol:g}" if found.tol else ""
     say(f"{found.job:>13}  {which:<8} {found.who + tol:<28} {told}")
 
 
-def gap_text(found: Any) -> str:
+def gap_text(found: Measurement) -> str:
     gap = found.gap if found.gap is not None else found.certified
     return "" if gap is None else f"gap {gap:.1e}"
 
 
-def size_text(data: Any) -> str:
+def size_text(data: Set) -> str:
     return f"{data.n_rows:,} rows, {data.n_features:,} features, {format_count(data.nnz)} non-zeros"
 
 
-def machine_facts(found: list[Any]) -> dict[str, Any]:
+def machine_facts(found: list[Place]) -> dict[str, Any]:
     import psutil
 
     from bigclf import machine
 
     names = ("versions", "cpu", "cores", "memory")
-    facts = machine.facts()
+    facts: dict[str, Any] = {**machine.facts()}
     return {name: facts[name] for name in names} | {
         "load": psutil.getloadavg()[0],
         "peers": {place.peer.name: {"version": place.version, "python": place.python, "packages": place.packages,
@@ -251,7 +289,9 @@ def machine_facts(found: list[Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def save(output: str, told: dict[str, Any], data: Any, outcomes: list[Any], absent: list[Any]) -> list[str]:
+def save(
+    output: str, told: Mapping[str, object], data: Set, outcomes: list[Outcome], absent: list[Absent]
+) -> list[str]:
     """Write tables and pictures; their paths."""
     import json
 
@@ -274,7 +314,7 @@ def results_in(output: str) -> list[str]:
     return [files.join(output, name) for name in RESULTS]
 
 
-def pictures(output: str, data: Any, outcomes: list[Any]) -> list[str]:
+def pictures(output: str, data: Set, outcomes: list[Outcome]) -> list[str]:
     """Draw them; their paths, none without matplotlib."""
     try:
         from bigclf.benchmarks import plots
@@ -285,7 +325,7 @@ def pictures(output: str, data: Any, outcomes: list[Any]) -> list[str]:
         return []
 
 
-def show(data: Any, outcomes: list[Any], absent: list[Any], saved: list[str]) -> None:
+def show(data: Set, outcomes: list[Outcome], absent: list[Absent], saved: list[str]) -> None:
     """The table, what is missing from it, and where it was saved."""
     from bigclf.benchmarks import results
     from bigclf.data import files
@@ -300,7 +340,7 @@ def show(data: Any, outcomes: list[Any], absent: list[Any], saved: list[str]) ->
     terminal.note(f"saved in {files.parent_directory(saved[0])}: {', '.join(files.base_name(path) for path in saved)}")
 
 
-def fitting(outcomes: list[Any], console: Any) -> tuple[Any, list[str]]:
+def fitting(outcomes: list[Outcome], console: Console) -> tuple[Table, list[str]]:
     """The table with as many columns as there is room for, and the names of the others."""
     left_out: list[str] = []
     drawn = table(outcomes)
@@ -312,7 +352,7 @@ def fitting(outcomes: list[Any], console: Any) -> tuple[Any, list[str]]:
     return drawn, left_out
 
 
-def table(outcomes: list[Any], left_out: Sequence[str] = ()) -> Any:
+def table(outcomes: list[Outcome], left_out: Sequence[str] = ()) -> Table:
     from rich import box
     from rich.table import Table
 
@@ -334,7 +374,7 @@ def table(outcomes: list[Any], left_out: Sequence[str] = ()) -> Any:
     return drawn
 
 
-def failed(outcomes: list[Any]) -> bool:
+def failed(outcomes: list[Outcome]) -> bool:
     """Whether bigclf failed at a job, or nobody was measured against it."""
     ours = [outcome.entries[0] for outcome in outcomes if outcome.entries]
     compared = any(entry.rounds for outcome in outcomes for entry in outcome.entries[1:])

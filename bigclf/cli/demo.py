@@ -8,15 +8,28 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from bigclf.cli import terminal
 from bigclf.cli.convert import bytes_in_memory
 from bigclf.errors import MemoryBudgetError, RunError
+from bigclf.progress import Watcher
 from bigclf.units import format_bytes, format_count, format_seconds, parse_bytes, plural
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from multiprocessing.connection import Connection
+
+    from rich.table import Table
+
+    from bigclf.data.dataset import Dataset
+    from bigclf.model import Model
+    from bigclf.training.outcome import Result
+
+T = TypeVar("T")
 
 TIMES_THE_BUDGET = 3.0  # how much larger than its budget the training data is, decoded
 BYTES_PER_ENTRY, ENTRIES_PER_ROW, TEXT_PER_ENTRY = 8, 79, 12.2
@@ -140,7 +153,7 @@ class Demo:
         self.told["seconds"] = time.perf_counter() - self.started
         self._write_job()
 
-    def _data(self, name: str, rows: int, part: int, keep_text: bool) -> Any:
+    def _data(self, name: str, rows: int, part: int, keep_text: bool) -> Dataset:
         """Shards of made-up rows: text first, converted as anyone's text would be."""
         from bigclf.cli.convert import convert_showing
         from bigclf.data import files
@@ -189,7 +202,7 @@ class Demo:
         self._say("Compile", "kernels found ready, from an earlier run" if seconds < COMPILED_BEFORE
                   else "kernels made for this processor, once: later runs find them ready", seconds)  # fmt: skip
 
-    def _fit(self, algo: str, dataset: Any, **options: Any) -> Any:
+    def _fit(self, algo: str, dataset: Dataset, **options: Any) -> Model:
         from bigclf.training import fit
         from bigclf.training.run_directory import clear
 
@@ -211,7 +224,7 @@ class Demo:
         self._say(f"Train {algo}", _outcome(result), time.perf_counter() - started)
         return model
 
-    def _evaluate(self, name: str, model: Any, test: Any) -> None:
+    def _evaluate(self, name: str, model: Model, test: Dataset) -> None:
         from bigclf.metrics import evaluate
 
         figures: Any = evaluate(model, test, memory=self.memory)
@@ -219,7 +232,7 @@ class Demo:
         self._say(f"Test {name}", f"AUC {figures.auc:.4f}, accuracy {100 * figures.accuracy:.2f} % of "
                   f"{format_count(figures.n)} rows never seen", figures.seconds)  # fmt: skip
 
-    def _predict(self, model: Any, test: Any) -> None:
+    def _predict(self, model: Model, test: Dataset) -> None:
         from bigclf.predicting import predict
 
         result = predict(model, test, self.path("predictions"), scores=True, overwrite=True)
@@ -254,35 +267,29 @@ class Demo:
         for line in more:
             click.echo(" " * TICK + line)
 
-    def _working(self, text: str) -> Any:
+    def _working(self, text: str) -> AbstractContextManager[object]:
         screen = terminal.console(stderr=True)
-        return screen.status(text, spinner="dots") if screen.is_terminal else _Nothing()
-
-
-class _Nothing:
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *error: object) -> None: ...
+        return screen.status(text, spinner="dots") if screen.is_terminal else contextlib.nullcontext()
 
 
 class _Told:
     """A progress that speaks through a pipe."""
 
-    def __init__(self, pipe: Any) -> None:
+    def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
 
     def advance(self, rows: int, nbytes: int) -> None:
         self._pipe.send(("advance", (rows, nbytes)))
 
 
-def _child(pipe: Any, function: Any, arguments: tuple[Any, ...]) -> None:
+def _child(pipe: Connection, function: Callable[..., object], arguments: tuple[object, ...]) -> None:
     try:
         pipe.send(("result", function(*arguments, progress=_Told(pipe))))
     except BaseException as error:
         pipe.send(("error", error))
 
 
-def in_child(function: Any, *arguments: Any, progress: Any = None) -> Any:
+def in_child(function: Callable[..., T], *arguments: object, progress: Watcher | None = None) -> T:
     """Call ``function(*arguments, progress=...)`` in a process of its own: what it leaves in memory (a compiler, work
     arrays) would count as the trainer's else."""
     import multiprocessing
@@ -296,7 +303,8 @@ def in_child(function: Any, *arguments: Any, progress: Any = None) -> Any:
         while True:
             kind, content = ours.recv()
             if kind == "result":
-                return content
+                result: T = content
+                return result
             if kind == "error":
                 raise content
             if progress is not None:
@@ -308,7 +316,7 @@ def in_child(function: Any, *arguments: Any, progress: Any = None) -> Any:
         child.join()
 
 
-def warm_up(directory: str, progress: Any = None) -> None:
+def warm_up(directory: str, progress: Watcher | None = None) -> None:
     """Make, train, evaluate on a hundred rows."""
     import numpy as np
 
@@ -330,11 +338,11 @@ def warm_up(directory: str, progress: Any = None) -> None:
         files.remove_tree(directory)
 
 
-def _size_text(dataset: Any) -> str:
+def _size_text(dataset: Dataset) -> str:
     return f"{format_count(dataset.n_rows)} rows, {format_count(dataset.nnz)} non-zeros"
 
 
-def _outcome(result: Any) -> str:
+def _outcome(result: Result) -> str:
     reads = f"{result.reads} read{'s' * (result.reads != 1)} of the data"
     if result.certificate:
         return f"{reads}; certified within {100 * result.certificate['gap']:.2f} % of the optimum"
@@ -368,7 +376,7 @@ def show(demo: Demo) -> None:
     console.print(panel, width=min(console.width, 100))
 
 
-def _grid() -> Any:
+def _grid() -> Table:
     from rich.table import Table
 
     grid = Table.grid(padding=(0, 2))
@@ -378,7 +386,7 @@ def _grid() -> Any:
     return grid
 
 
-def _sizes(told: dict[str, Any]) -> Any:
+def _sizes(told: dict[str, Any]) -> Table:
     from rich.text import Text
 
     data, budget = told["train"]["bytes_in_memory"], told["memory"]
@@ -402,7 +410,7 @@ def _sizes(told: dict[str, Any]) -> Any:
     return grid
 
 
-def _gaps(told: dict[str, Any], most: int = 8) -> Any:
+def _gaps(told: dict[str, Any], most: int = 8) -> Table:
     """A bar a read, as long as the gap has orders of magnitude above the tolerance."""
     import math
 
@@ -423,7 +431,7 @@ def _gaps(told: dict[str, Any], most: int = 8) -> Any:
     return grid
 
 
-def _scores(told: dict[str, Any]) -> Any:
+def _scores(told: dict[str, Any]) -> Table:
     from rich.text import Text
 
     grid = _grid()
@@ -435,7 +443,7 @@ def _scores(told: dict[str, Any]) -> Any:
     return grid
 
 
-def _places(told: dict[str, Any], demo: Demo) -> Any:
+def _places(told: dict[str, Any], demo: Demo) -> Table:
     from rich.table import Table
     from rich.text import Text
 

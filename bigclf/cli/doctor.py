@@ -11,14 +11,20 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from bigclf.cli import terminal
 from bigclf.errors import ClusterError
 from bigclf.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from bigclf.machine import Facts, SharedMemory, Temporary
+    from bigclf.preload import Prepared
+    from bigclf.training.survey import Survey, Worker
+
 
 OK, WARNING, BAD = "ok", "warning", "bad"
 COLOURS = {OK: "green", WARNING: "yellow", BAD: "red"}
@@ -90,7 +96,7 @@ def show(checks: list[Check], as_json: bool) -> list[Check]:
 # This machine
 
 
-def machine_checks(mine: dict[str, Any]) -> list[Check]:
+def machine_checks(mine: Facts) -> list[Check]:
     """What ``machine.facts`` says, judged."""
     versions = ", ".join(f"{name} {version}" for name, version in mine["versions"].items())
     return [
@@ -120,7 +126,7 @@ def _open_files(limit: int | None) -> Check:
     return Check(OK, "open files", "no limit" if limit is None else f"{limit:,} at most")
 
 
-def _shared_memory(found: dict[str, Any] | None) -> Check:
+def _shared_memory(found: SharedMemory | None) -> Check:
     if found is None:
         return Check(OK, "shared memory", "this system has no /dev/shm")
     text = f"{found['path']} has {format_bytes(found['free'])} free of {format_bytes(found['size'])}"
@@ -129,7 +135,7 @@ def _shared_memory(found: dict[str, Any] | None) -> Check:
     return Check(OK, "shared memory", text)
 
 
-def _disk(about: str, found: dict[str, Any]) -> Check:
+def _disk(about: str, found: Temporary) -> Check:
     text = f"{found['path']} has {format_bytes(found['free'])} free"
     if found["free"] < 100_000_000:
         return Check(BAD, about, text, "free some, or name another disk: TMPDIR=DIR, or --local-dir DIR for a run")
@@ -179,13 +185,13 @@ def kernel_checks() -> list[Check]:
     return [Check(OK, "kernels", text)]
 
 
-def _prepared(note: str) -> dict[str, Any] | Check:
+def _prepared(note: str) -> Prepared | Check:
     """What ``python -m bigclf.preload`` says, or what is wrong with it; ``note`` : what is waited for meanwhile."""
     words = [sys.executable, "-m", "bigclf.preload", "--json"]
     try:
         with _steps_shown(note) as (every, show):
             done = _heard([*words, "--every", str(every)], show)
-        told: dict[str, Any] = json.loads(done.stdout)
+        told: Prepared = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
         return Check(
             BAD,
@@ -263,7 +269,7 @@ def _steps_shown(note: str) -> Iterator[tuple[float, Callable[[str], None]]]:
 # A cluster
 
 
-def examined(address: str, run_dir: str | None, timeout: float) -> dict[str, Any]:
+def examined(address: str, run_dir: str | None, timeout: float) -> Survey:
     """The survey of the cluster at ``address``; ClusterError if there is none."""
     from bigclf import tls
     from bigclf.training.link import certificates_named, connect
@@ -288,13 +294,13 @@ def quiet(name: str) -> Iterator[None]:
         logger.setLevel(before)
 
 
-def cluster_checks(mine: dict[str, Any], told: dict[str, Any]) -> list[Check]:
+def cluster_checks(mine: Facts, told: Survey) -> list[Check]:
     """What ``survey`` says, judged against the facts of this machine."""
     scheduler, workers = told["scheduler"], told["workers"]
     versions = ", ".join(f"{name} {version}" for name, version in scheduler["versions"].items())
     checks = [Check(OK, "scheduler", f"{scheduler['address']} answers; {versions}"), *_settings(scheduler["settings"])]
-    if told.get("certificate"):
-        checks.append(_certificate(**told["certificate"]))
+    if certificate := told.get("certificate"):
+        checks.append(_certificate(**certificate))
     if not workers:
         advice = f"start some: dask worker {scheduler['address']} --nthreads 1 --preload bigclf.preload; those started "
         advice += "a moment ago join within a minute, once their kernels are compiled or go on being compiled"
@@ -304,7 +310,7 @@ def cluster_checks(mine: dict[str, Any], told: dict[str, Any]) -> list[Check]:
     return [*checks, _summary(workers, sound), *faults, *_hosts(sound)]
 
 
-def _certificate(path: str, days_left: int) -> Check:
+def _certificate(path: str | None, days_left: int) -> Check:
     from bigclf import tls
 
     text = f"{path} is valid for {days_left} days more"
@@ -314,7 +320,7 @@ def _certificate(path: str, days_left: int) -> Check:
     return Check(OK, "certificate", text)
 
 
-def _settings(settings: dict[str, Any]) -> Iterator[Check]:
+def _settings(settings: Mapping[str, object]) -> Iterator[Check]:
     said = ", ".join(f"{name.partition('.')[2]} {value}" for name, value in settings.items())
     yield Check(OK, "settings", said)
     ttl = _seconds(settings["scheduler.worker-ttl"])
@@ -331,7 +337,7 @@ def _settings(settings: dict[str, Any]) -> Iterator[Check]:
         yield Check(WARNING, "settings", text, "set comm.timeouts.tcp: 30s")
 
 
-def _seconds(setting: Any) -> float | None:
+def _seconds(setting: object) -> float | None:
     """A time as Dask's configuration gives it; None where there is no limit."""
     if setting is None:
         return None
@@ -345,7 +351,7 @@ def _seconds(setting: Any) -> float | None:
         return None
 
 
-def _summary(workers: list[dict[str, Any]], sound: list[dict[str, Any]]) -> Check:
+def _summary(workers: list[Worker], sound: list[Worker]) -> Check:
     n, hosts = len(workers), len({worker["host"] for worker in workers})
     text = f"{_plural(n, 'worker')} on {_plural(hosts, 'host')}"
     direct = [worker["direct"] for worker in sound if isinstance(worker["direct"], dict)]
@@ -358,7 +364,7 @@ def _summary(workers: list[dict[str, Any]], sound: list[dict[str, Any]]) -> Chec
     return Check(OK if sound else BAD, "workers", f"{text}; {len(sound)} of {n} answer")
 
 
-def _worker(mine: dict[str, Any], worker: dict[str, Any]) -> Iterator[Check]:
+def _worker(mine: Facts, worker: Worker) -> Iterator[Check]:
     """What is wrong with one worker."""
     from bigclf.machine import differences
 
@@ -369,7 +375,9 @@ def _worker(mine: dict[str, Any], worker: dict[str, Any]) -> Iterator[Check]:
     if worker["problem"] is not None:
         yield check(BAD, *_problem(worker["problem"]))
         return
-    for text in differences(mine, worker["facts"]):
+    facts = worker["facts"]
+    assert facts is not None  # where there is no problem
+    for text in differences(mine, facts):
         yield check(BAD, text, "its results may differ in their bits: it will be refused; install the same there")
     if worker["threads"] > 1:
         advice = "bigclf makes one visit at a time a process: start more workers, each with --nthreads 1"
@@ -386,7 +394,7 @@ def _worker(mine: dict[str, Any], worker: dict[str, Any]) -> Iterator[Check]:
         yield check(WARNING, f"data do not go straight to it ({worker['direct']})", advice)
     if worker["run_dir"] is not None:
         yield check(BAD, worker["run_dir"], "name a directory that every worker shares and can write")
-    yield from _worker_machine(worker, check)
+    yield from _worker_machine(facts, worker["ahead"] or 0.0, check)
 
 
 def _problem(problem: str) -> tuple[str, str]:
@@ -395,12 +403,11 @@ def _problem(problem: str) -> tuple[str, str]:
     return problem, "it is frozen, very busy or cut off: end it, and start another"
 
 
-def _worker_machine(worker: dict[str, Any], check: Any) -> Iterator[Check]:
+def _worker_machine(found: Facts, ahead: float, check: Callable[[str, str, str], Check]) -> Iterator[Check]:
     """What is wrong with the machine it runs on."""
-    found = worker["facts"]
-    if abs(worker["ahead"]) > CLOCK_SECONDS:
-        way = "ahead of" if worker["ahead"] > 0 else "behind"
-        text = f"its clock is {format_seconds(abs(worker['ahead']))} {way} this one"
+    if abs(ahead) > CLOCK_SECONDS:
+        way = "ahead of" if ahead > 0 else "behind"
+        text = f"its clock is {format_seconds(abs(ahead))} {way} this one"
         yield check(WARNING, text, "set it by NTP; runs are safe, times in logs are not to be compared")
     if not found["kernels"]["writable"]:
         advice = "it compiles in every process: let BIGCLF_CACHE_DIR name a directory that can be written"
@@ -410,14 +417,14 @@ def _worker_machine(worker: dict[str, Any], check: Any) -> Iterator[Check]:
             yield check(one.state, one.text, one.advice)
 
 
-def _hosts(sound: list[dict[str, Any]]) -> Iterator[Check]:
+def _hosts(sound: list[Worker]) -> Iterator[Check]:
     """Memory limits that together are more than their host has."""
     limits: Counter[str] = Counter()
     has: dict[str, int] = {}
     for worker in sound:
-        host = worker["facts"]["host"]
-        limits[host] += worker["memory_limit"]
-        has[host] = worker["facts"]["memory"]
+        if (found := worker["facts"]) is not None:
+            limits[found["host"]] += worker["memory_limit"]
+            has[found["host"]] = found["memory"]
     for host, total in sorted(limits.items()):
         if total > has[host]:
             text = f"{host}: its workers may take {format_bytes(total)} together and it has {format_bytes(has[host])}"

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
 from bigclf.api.places import Workers
 from bigclf.cli import columns, flags, terminal
 from bigclf.units import format_count, format_seconds
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+    from bigclf.data.dataset import Stored
+    from bigclf.metrics import Evaluation, RegressionEvaluation
+    from bigclf.model import Model
+    from bigclf.reporting import Measured
+
+Figures: TypeAlias = "Evaluation | RegressionEvaluation"
 
 
 @click.command("evaluate", short_help="Measure a model on labelled data.")
@@ -27,7 +37,7 @@ from bigclf.units import format_count, format_seconds
 def command(
     ctx: click.Context, model: str, data: tuple[str, ...], memory: str | None, workers: str | None,
     patience: tuple[str, ...], output: str | None, report: str | None, reliability: str | None, overwrite: bool,
-    as_json: bool, **reader: Any,
+    as_json: bool, **reader: object,
 ) -> None:  # fmt: skip
     """Accuracy, AUC, F1 and the confusion of MODEL on the labelled rows DATA (shards, or raw files like those that
     MODEL learned from); of a model with probabilities also log loss and calibration error.
@@ -74,8 +84,8 @@ def command(
 
 
 def measure(
-    model: Any, data: Any, memory: str, workers: str | None, patience: tuple[str, ...], bad: dict[str, Any]
-) -> Any:
+    model: Model, data: Stored, memory: str, workers: str | None, patience: tuple[str, ...], bad: dict[str, Any]
+) -> Figures:
     """``bigclf.evaluate`` with its progress on stderr."""
     from bigclf.progress import TerminalProgress
     from bigclf.training.evaluation import evaluate
@@ -87,7 +97,7 @@ def measure(
         )  # fmt: skip
 
 
-def measured_for_report(model: Any, data: Any, memory: str, bad: dict[str, Any]) -> Any:
+def measured_for_report(model: Model, data: Stored, memory: str, bad: dict[str, Any]) -> Measured:
     """The same figures, with what a report shows of them, from one read."""
     import time
 
@@ -121,7 +131,7 @@ def make_way(paths: list[str]) -> None:
         files.make_directory(files.parent_directory(path))
 
 
-def write_json(path: str, value: Any) -> None:
+def write_json(path: str, value: object) -> None:
     import json
 
     from bigclf.data import files
@@ -130,7 +140,7 @@ def write_json(path: str, value: Any) -> None:
     files.publish_text(path, json.dumps(terminal.plain(value), indent=2, ensure_ascii=False) + "\n")
 
 
-def require_reliability(model: Any) -> None:
+def require_reliability(model: Model) -> None:
     """Refuse before the rows are read what could not be drawn after."""
     import importlib.util
 
@@ -142,7 +152,7 @@ def require_reliability(model: Any) -> None:
         raise RunError("--reliability needs matplotlib: pip install 'bigclf[plots]'")
 
 
-def draw_reliability(result: Any, path: str) -> None:
+def draw_reliability(result: Evaluation, path: str) -> None:
     """Above the share of rows with the label against its mean probability in each bin, below how many rows."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -151,14 +161,15 @@ def draw_reliability(result: Any, path: str) -> None:
 
     figure = Figure(figsize=(5, 6), layout="constrained")
     above, below = FigureCanvasAgg(figure).figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-    bins = [row for row in result.reliability if row["rows"]]
+    every = result.reliability or []
+    bins = [row for row in every if row["rows"]]
     above.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="as often as it says")
     above.plot([row["probability"] for row in bins], [row["share"] for row in bins], marker="o", label="the model")
     above.set(xlim=(0, 1), ylim=(0, 1), ylabel="share of rows")
     above.set_title(f"expected calibration error {result.calibration_error or 0:.4f}", fontsize="medium")
     above.legend(loc="upper left")
-    widths = [row["high"] - row["low"] for row in result.reliability]
-    below.bar([row["low"] for row in result.reliability], [row["rows"] for row in result.reliability], widths,
+    widths = [row["high"] - row["low"] for row in every]
+    below.bar([row["low"] for row in every], [row["rows"] for row in every], widths,
               align="edge", edgecolor="white")  # fmt: skip
     what = f"of {result.classes[1]!r}" if len(result.classes) == 2 else "of the class predicted"
     below.set(xlabel=f"probability {what}", ylabel="rows")
@@ -170,7 +181,7 @@ def draw_reliability(result: Any, path: str) -> None:
 NAMES = {"auc": "AUC", "log_loss": "log loss", "calibration_error": "calibration error", "r2": "R^2"}
 
 
-def print_evaluation(result: Any, most: int = 20) -> None:
+def print_evaluation(result: Figures, most: int = 20) -> None:
     rate = f", {format_count(result.n / result.seconds)} rows/s" if result.seconds > 0 else ""
     rows = f"{result.n:,} row{'s' * (result.n != 1)}"
     terminal.heading(headline(result), f"{rows} in {format_seconds(result.seconds)}{rate}")
@@ -184,7 +195,7 @@ def print_evaluation(result: Any, most: int = 20) -> None:
         terminal.say("note:", note, "yellow")
 
 
-def knows_no_label(result: Any) -> bool:
+def knows_no_label(result: Figures) -> bool:
     """Whether the model knows the label of no row: there is nothing to tell of its classes then."""
     return not numeric(result) and sum(result.unknown.values()) == result.n
 
@@ -197,18 +208,18 @@ def missing_text(missing: dict[str, str]) -> list[tuple[str, str]]:
     return [(", ".join(same), f"none: {why}") for why, same in names.items()]
 
 
-def numeric(result: Any) -> bool:
+def numeric(result: Figures) -> TypeIs[RegressionEvaluation]:
     """Whether the figures are of a model that predicts numbers."""
     return hasattr(result, "mean_squared_error")
 
 
-def headline(result: Any) -> str:
+def headline(result: Figures) -> str:
     if numeric(result):
         return f"mean squared error {result.mean_squared_error:.6g}"
     return f"accuracy {100 * result.accuracy:.2f} %"
 
 
-def figures(result: Any) -> list[tuple[str, Any]]:
+def figures(result: Figures) -> list[tuple[str, object]]:
     """The figures of an evaluation that are a number each, as text."""
     if numeric(result):
         return [
@@ -226,7 +237,7 @@ def figures(result: Any) -> list[tuple[str, Any]]:
     ]
 
 
-def weighted_text(result: Any) -> str | None:
+def weighted_text(result: Figures) -> str | None:
     """``accuracy 93.20 %, log loss 0.20113``."""
     return ", ".join(
         f"{NAMES.get(name, name.replace('_', ' '))} {f'{100 * value:.2f} %' if name == 'accuracy' else f'{value:.6g}'}"
@@ -235,7 +246,7 @@ def weighted_text(result: Any) -> str | None:
     )
 
 
-def _print_classes(result: Any) -> None:
+def _print_classes(result: Evaluation) -> None:
     from rich import box
     from rich.table import Table
 

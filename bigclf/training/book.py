@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 REMEMBERED = 101  # speeds the median is taken of
 LOOK = 8  # units that wait for another worker than those with room: so many are looked at before the rest has to wait
@@ -83,6 +83,15 @@ class Cancel(NamedTuple):
     attempt: int
 
 
+class Repetition(TypedDict):
+    """An attempt that was given up on."""
+
+    unit: int
+    attempt: int
+    worker: str
+    why: str
+
+
 class GiveUp(NamedTuple):
     """The round cannot be finished: because of the unit, or (None) for want of workers. The last action there is."""
 
@@ -102,7 +111,7 @@ class _Unit:
     open: dict[int, _Attempt] = field(default_factory=dict)  # those not over
     finished: bool = False
     pending: bool = False  # to be given out again
-    cause: dict[str, Any] = field(default_factory=dict)  # ... because of this
+    cause: Repetition | None = None  # ... because of this
     failed_at: list[str] = field(default_factory=list)  # workers, one for each failure by exception
     reasons: list[str] = field(default_factory=list)  # distinct ones
     deaths: int = 0  # since it was acquitted
@@ -223,7 +232,7 @@ class Book:
         self._alarms: list[tuple[float, int, _Worker, _Attempt | None]] = []  # heap: look at it then
         self._serial = 0
         self._out: list[Action] = []
-        self._events: list[dict[str, Any]] = []
+        self._events: list[Repetition] = []
         self._verdict: GiveUp | None = None
         self._told = False  # of the verdict
         self._now = -math.inf
@@ -406,7 +415,7 @@ class Book:
         known = self._workers.get(worker)
         return 0 if known is None else known.load
 
-    def take_events(self) -> list[dict[str, Any]]:
+    def take_events(self) -> list[Repetition]:
         """Repetitions since the last call: {unit, attempt, worker, why} of the attempt that was given up on.
 
         why : "stale", "late", "left", "died", "lost", "missing", "acquitted", or "failed: " and the reason.
@@ -633,7 +642,7 @@ class Book:
         if unit.attempts >= MOST_ATTEMPTS:
             return self._give_up(f"given out {unit.attempts} times in vain, last: {why}", unit.number)
         unit.pending = True
-        unit.cause = dict(unit=unit.number, attempt=attempt.number, worker=attempt.worker.name, why=why)
+        unit.cause = Repetition(unit=unit.number, attempt=attempt.number, worker=attempt.worker.name, why=why)
         heappush(self._repeats, unit.number)
 
     def _give_up(self, reason: str, unit: int | None) -> None:
@@ -720,6 +729,7 @@ class Book:
         trial = unit.deaths >= self._patience.deaths
         attempt = _Attempt(unit, unit.attempts, worker, trial)
         if unit.attempts:
+            assert unit.cause is not None
             self._events.append(unit.cause)
             self.given_again += 1
         unit.pending = False

@@ -16,28 +16,32 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future as ThreadFuture
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import distributed
+import numpy as np
 from distributed.utils_comm import gather_from_workers
 
 from bigclf.data import files
 from bigclf.data.dataset import Dataset
-from bigclf.deltas import n_bytes
+from bigclf.deltas import State, n_bytes
 from bigclf.errors import BigclfError, ClusterError, DataError, MemoryBudgetError, RunError
 from bigclf.machine import differences, facts, remedy
 from bigclf.metrics import PartialEvaluation, PartialRegression
 from bigclf.mixing import FAN, settled
+from bigclf.progress import Event, Plan, Status, Watcher
 from bigclf.training.bench import Job
-from bigclf.training.book import Book, Cancel, GiveUp, Patience, Submit, Trial
+from bigclf.training.book import Action, Book, Cancel, GiveUp, Patience, Submit, Trial
 from bigclf.training.engines import Round
 from bigclf.training.errands import (
     Failure,
+    Greeting,
     Parcel,
     Shipment,
+    Verdict,
     attempt_visit,
     changes_to,
     farewell,
@@ -64,6 +68,10 @@ WEIGHED_SECONDS, WEIGHED_ROUNDS = 10.0, 3  # of rounds without a fault, before i
 MUCH = 3  # ... than learning, by this factor
 RECENT = 6  # events the screen is told of
 PREFIX = "bigclf-visit"  # of every task's key, and always the same: Dask groups and remembers by it
+
+
+A = TypeVar("A")  # what comes of a unit
+C = TypeVar("C", Job, Measure)
 
 
 @dataclass
@@ -103,7 +111,7 @@ def _why_not_used(members: list[_Member]) -> str:
     )
 
 
-class Crew:
+class Crew(Generic[A]):
     """The workers of a cluster, doing units of work for one driver; what a unit is, a subclass says.
 
     Parameters
@@ -121,7 +129,7 @@ class Crew:
     writes: str | None = None  # a directory that every worker must be able to write
 
     def __init__(
-        self, name: str, content: Any, planned: int, idle: Callable[[], None], *, link: Link, patience: Patience
+        self, name: str, content: object, planned: int, idle: Callable[[], None], *, link: Link, patience: Patience
     ) -> None:
         self.idle, self.link, self.patience = idle, link, patience
         self.bytes_moved = 0
@@ -129,15 +137,15 @@ class Crew:
         self._mine = facts()
         self._members: dict[str, _Member] = {}
         self._messages: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
-        self._events: list[dict[str, Any]] = []
-        self._recent: list[dict[str, Any]] = []  # the last of them, for whoever watches
+        self._events: list[Event] = []
+        self._recent: list[Event] = []  # the last of them, for whoever watches
         self._speeds: list[float] = []
         self._served = 0.0  # seconds of earlier rounds in which there was a usable worker
         self._book: Book | None = None
         self._serial = 0
         self._flights: dict[tuple[int, int], ThreadFuture[None]] = {}
         self._limbo: list[tuple[int, int, str]] = []
-        self._answers: dict[int, Any] = {}
+        self._answers: dict[int, A] = {}
         self._errors: dict[int, BaseException] = {}
         self._data_errors: dict[int, int] = {}
         self._direct = True
@@ -159,15 +167,15 @@ class Crew:
         """The unit in a child process of this worker, since workers died at it (``on_trial``)."""
         raise NotImplementedError
 
-    def _convicted(self, unit: int, found: dict[str, Any]) -> BaseException:
+    def _convicted(self, unit: int, found: Verdict) -> BaseException:
         """The error, when the child died of it too."""
         raise NotImplementedError
 
-    def _accept(self, unit: int, address: str, answer: Any) -> None:
+    def _accept(self, unit: int, address: str, answer: A) -> None:
         """The first answer there is to the unit."""
         self._answers[unit] = answer
 
-    def _size_of(self, answer: Any) -> int:
+    def _size_of(self, answer: A) -> int:
         """Bytes that came with it."""
         return n_bytes(answer)
 
@@ -206,7 +214,7 @@ class Crew:
         finally:
             self._shut()
 
-    def take_events(self) -> list[dict[str, Any]]:
+    def take_events(self) -> list[Event]:
         events, self._events = self._events, []
         return events
 
@@ -251,19 +259,19 @@ class Crew:
             what = f"{self._called(record['unit'])} given out again ({record['why']})"
             self._event(what, record["worker"], attempt=record["attempt"])
 
-    def _event(self, what: str, worker: str, **more: Any) -> None:
+    def _event(self, what: str, worker: str, **more: object) -> None:
         member = self._members.get(worker)
         name = f"{member.name} at {worker}" if member is not None and member.name != worker else worker
         self._tell({"what": what, "worker": name, **more})
 
-    def _tell(self, event: dict[str, Any]) -> None:
+    def _tell(self, event: Event) -> None:
         self._events.append(event)
         self._recent = [*self._recent[1 - RECENT :], event]
         log.info("%s: %s", event["worker"], event["what"])
 
     # Actions
 
-    def _act(self, action: Any) -> None:
+    def _act(self, action: Action) -> None:
         if isinstance(action, Cancel):
             flight = self._flights.pop((action.unit, action.attempt), None)
             if flight is not None:
@@ -302,7 +310,7 @@ class Crew:
         if refused and all(refused):
             raise self._reason(GiveUp("no worker can be used", None))
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> ThreadFuture[None]:
+    def _run(self, work: Coroutine[object, object, None]) -> ThreadFuture[None]:
         loop: Any = self.link.client.loop
         try:
             return asyncio.run_coroutine_threadsafe(work, loop.asyncio_loop)
@@ -328,7 +336,7 @@ class Crew:
             said = "failed", error
         self._messages.put((said[0], serial, unit, attempt, address, *said[1:]))
 
-    async def _attempt(self, unit: int, attempt: int, address: str) -> tuple[Any, ...]:
+    async def _attempt(self, unit: int, attempt: int, address: str) -> tuple[object, ...]:
         member, client = self._members.get(address), self.link.client
         if member is None or member.anchor is None or member.anchor.status != "finished":
             return ("lost",)
@@ -343,7 +351,7 @@ class Crew:
             return (answer.kind, answer.error)
         return "finished", answer
 
-    async def _fetch(self, client: distributed.Client, future: distributed.Future) -> Any:
+    async def _fetch(self, client: distributed.Client, future: distributed.Future) -> object:
         """A result, straight from the worker that has it: no other worker's trouble can hold it up."""
         if not self._direct:
             return await client.gather(future, direct=False, asynchronous=True)
@@ -354,7 +362,7 @@ class Crew:
             raise OSError("the result was lost with its worker")
         return data[future.key]
 
-    async def _put(self, parcel: Parcel, address: str) -> Any:
+    async def _put(self, parcel: Parcel, address: str) -> distributed.Future:
         self.bytes_moved += n_bytes(parcel.content) if parcel is not self._parcel else self.content_bytes
         return await self.link.client.scatter(
             parcel, workers=[address], hash=False, direct=self._direct, asynchronous=True
@@ -408,7 +416,7 @@ class Crew:
             said = {"problems": [f"it does not answer: {why}"], "again": True}
         self._messages.put(("greeted", address, said))
 
-    async def _introduced(self, address: str) -> dict[str, Any]:
+    async def _introduced(self, address: str) -> Greeting:
         client = self.link.client
         future = client.submit(greet, self.writes, self.sample, workers=[address],
                                key=("bigclf-greet", f"{self.name[:8]}-{address}-{time.monotonic_ns()}"),
@@ -418,7 +426,7 @@ class Crew:
         said["anchor"] = await self._anchor(address)
         return said
 
-    async def _anchor(self, address: str) -> Any:
+    async def _anchor(self, address: str) -> distributed.Future:
         """The content, there. Where this process cannot reach workers, everything goes through the scheduler."""
         if self._direct:
             try:
@@ -461,7 +469,7 @@ class Crew:
     async def _look_now(self) -> None:
         self._poke.set()
 
-    def _hear_there(self, found: dict[str, Any] | None) -> None:
+    def _hear_there(self, found: Mapping[str, Mapping[str, Any]] | None) -> None:
         now = time.monotonic()
         if found is None:
             self._reconnect(now)
@@ -505,7 +513,7 @@ class Crew:
             self._run(self._greet(address))
         self._forgotten(address)
 
-    def _hear_greeted(self, address: str, said: dict[str, Any]) -> None:
+    def _hear_greeted(self, address: str, said: Greeting) -> None:
         member, now = self._members.get(address), time.monotonic()
         if member is None:
             return
@@ -525,7 +533,7 @@ class Crew:
         if self._book is not None:
             self._book.joined(address, now)
 
-    def _unfit(self, member: _Member, said: dict[str, Any]) -> list[str]:
+    def _unfit(self, member: _Member, said: Greeting) -> list[str]:
         different = differences(self._mine, said)
         if different:
             mending = remedy(self._mine, said)
@@ -539,7 +547,7 @@ class Crew:
             ]
         return []
 
-    def _hear_finished(self, serial: int, unit: int, attempt: int, address: str, answer: Any) -> None:
+    def _hear_finished(self, serial: int, unit: int, attempt: int, address: str, answer: A) -> None:
         self.bytes_moved += self._size_of(answer)
         if not self._current(serial, unit, attempt):
             return
@@ -566,7 +574,7 @@ class Crew:
         log.debug("missing at %s: %s", address, error)
         self._book.missing(unit, attempt, address, time.monotonic())
 
-    def _hear_lost(self, serial: int, unit: int, attempt: int, address: str, error: Any = None) -> None:
+    def _hear_lost(self, serial: int, unit: int, attempt: int, address: str, error: object = None) -> None:
         if self._current(serial, unit, attempt):
             log.debug("attempt %d of unit %d lost: %s", attempt, unit, error)
             self._limbo.append((unit, attempt, address))
@@ -576,7 +584,7 @@ class Crew:
             assert self._book is not None
             self._book.lost(unit, attempt, address, time.monotonic(), running=True)
 
-    def _hear_tried(self, serial: int, unit: int, attempt: int, address: str, found: dict[str, Any]) -> None:
+    def _hear_tried(self, serial: int, unit: int, attempt: int, address: str, found: Verdict) -> None:
         if not self._current(serial, unit, attempt):
             return
         assert self._book is not None
@@ -611,7 +619,7 @@ class Crew:
 # The engine
 
 
-class DaskEngine(Crew):
+class DaskEngine(Crew[Outcome]):
     """Visits made by the workers of a cluster.
 
     Parameters
@@ -714,10 +722,10 @@ class DaskEngine(Crew):
     def carry(self, group: int, ref: Ref, round: Round) -> Carry:
         return self._settled(group, ref)
 
-    def restore(self, group: int, ref: Ref, carry: Carry, common: dict[int, Any]) -> None:
+    def restore(self, group: int, ref: Ref, carry: Carry, common: dict[int, State]) -> None:
         self._carried[group] = ref.token, carry
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         return {
             "workers": self.workers,
             "groups": len(self.job.plan.groups),
@@ -779,7 +787,7 @@ class DaskEngine(Crew):
             workers=[member.address], pure=False,
         )  # fmt: skip
 
-    def _convicted(self, unit: int, found: dict[str, Any]) -> BaseException:
+    def _convicted(self, unit: int, found: Verdict) -> BaseException:
         return shard_error(self.job.source, found["chunk"], found["signal"], self.patience.deaths, self._called(unit))
 
     def _accept(self, unit: int, address: str, answer: Outcome) -> None:
@@ -826,7 +834,7 @@ class DaskEngine(Crew):
         """What becomes of what the group carries after the round."""
         return self._keeping or ("travels" if round.midway else "")
 
-    async def _ship(self, member: _Member, version: int) -> Any:
+    async def _ship(self, member: _Member, version: int) -> distributed.Future | None:
         """The common state on its way to the worker, or None where it has it."""
         if member.version == version:
             return None
@@ -853,7 +861,7 @@ class DaskEngine(Crew):
     def _zero(self, number: int) -> Any:
         return self.job.problems[number].setting.shared(self.job.source.n_features, self.job.plan.dtype)
 
-    async def _carries(self, address: str, first: int, round: Round) -> Any:
+    async def _carries(self, address: str, first: int, round: Round) -> Parcel | distributed.Future | None:
         """What the group goes on from, where the worker is not known to have it."""
         ref = round.refs[first]
         if ref is None or not (self._keeps or round.segment > 0) or self._home.get(first) == (address, ref.token):
@@ -900,7 +908,7 @@ class DaskEngine(Crew):
             return carry
 
 
-class Measuring(Crew):
+class Measuring(Crew[Measured]):
     """The parts of an evaluation, measured by the workers of a cluster.
 
     Parameters
@@ -912,7 +920,7 @@ class Measuring(Crew):
     verb = "measured"
 
     def __init__(
-        self, measure: Measure, parts: list[Part], idle: Callable[[], None], progress: Any, *, link: Link,
+        self, measure: Measure, parts: list[Part], idle: Callable[[], None], progress: Watcher | None, *, link: Link,
         patience: Patience,
     ) -> None:  # fmt: skip
         self.measure, self._parts, self._progress, self._done = measure, parts, progress, 0
@@ -923,7 +931,7 @@ class Measuring(Crew):
     def measured(self) -> Iterator[PartialEvaluation | PartialRegression]:
         """Every part once, in order."""
         if self._progress is not None:
-            told = {"n_rows": self.measure.source.n_rows, "task": "rows", "status": self.status}
+            told: Plan = {"n_rows": self.measure.source.n_rows, "task": "rows", "status": self.status}
             self._progress.start(told)
         nnz = self.measure.source.chunks.nnz
         with contextlib.closing(self.work([float(nnz[a:b].sum()) for a, b, _ in self._parts])) as units:
@@ -931,7 +939,7 @@ class Measuring(Crew):
                 self._done = unit + 1
                 yield self._answers.pop(unit).part
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         return {
             "workers": self.workers,
             "parts": len(self._parts),
@@ -958,7 +966,7 @@ class Measuring(Crew):
     def _key(self, word: str, unit: int, attempt: int) -> tuple[str, str]:
         return f"bigclf-{word}", f"{self.name[:8]}-{self._parts[unit].first}-{attempt}"
 
-    def _convicted(self, unit: int, found: dict[str, Any]) -> BaseException:
+    def _convicted(self, unit: int, found: Verdict) -> BaseException:
         return shard_error(
             self.measure.source, found["chunk"], found["signal"], self.patience.deaths, self._called(unit)
         )
@@ -972,7 +980,7 @@ class Measuring(Crew):
         return answer.part.n_bytes
 
 
-def _for_elsewhere(content: Any) -> Any:
+def _for_elsewhere(content: C) -> C:
     """A job or a measure as workers get it, whose directory may be another."""
     source = content.source
     return content._replace(source=source.seen_from_elsewhere()) if isinstance(source, Dataset) else content
@@ -997,7 +1005,7 @@ def _gone_along(before: Carry, after: Carry, steps: tuple[float, ...]) -> Carry:
     return Carry([_along(b, r, t) for b, r, t in zip(before.rows, after.rows, steps, strict=True)], None)
 
 
-def _along(before: dict[str, Any], after: dict[str, Any], t: float) -> dict[str, Any]:
+def _along(before: dict[str, np.ndarray], after: dict[str, np.ndarray], t: float) -> dict[str, np.ndarray]:
     """A problem's row state, gone the part ``t`` of its step; nothing before means zeros."""
     if t == 1.0:
         return after
@@ -1009,7 +1017,7 @@ def _along(before: dict[str, Any], after: dict[str, Any], t: float) -> dict[str,
     return held
 
 
-def _failed(sending: asyncio.Future[Any]) -> bool:
+def _failed(sending: asyncio.Future[distributed.Future]) -> bool:
     """Whether what was sent did not arrive, or was lost since."""
     if not sending.done():
         return False
@@ -1020,7 +1028,7 @@ async def _over(future: distributed.Future) -> None:
     """Until the future is finished, failed or cancelled."""
     loop, over = asyncio.get_running_loop(), asyncio.Event()
 
-    def tell(_: Any) -> None:
+    def tell(_: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(over.set)
 
@@ -1028,7 +1036,7 @@ async def _over(future: distributed.Future) -> None:
     await over.wait()
 
 
-async def _dask_error(client: distributed.Client, future: distributed.Future) -> tuple[Any, ...]:
+async def _dask_error(client: distributed.Client, future: distributed.Future) -> tuple[object, ...]:
     """What kept a task from being run at all."""
     try:
         await client.gather(future, direct=False, asynchronous=True)

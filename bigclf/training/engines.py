@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
+from bigclf.deltas import State
+from bigclf.progress import Event, Status
 from bigclf.training.bench import Bench, Job
 from bigclf.training.visit import Carry, Lesson, Outcome, Ref, Visit
 
@@ -65,15 +67,15 @@ class Engine(Protocol):
         """What the group carries after ``round``, at ``ref``, for a checkpoint."""
         ...
 
-    def restore(self, group: int, ref: Ref, carry: Carry, common: dict[int, Any]) -> None:
+    def restore(self, group: int, ref: Ref, carry: Carry, common: dict[int, State]) -> None:
         """Take up what a checkpoint says of a group."""
         ...
 
-    def take_events(self) -> list[dict[str, Any]]:
+    def take_events(self) -> list[Event]:
         """What happened to workers and visits since the last call."""
         ...
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """For whoever watches."""
         ...
 
@@ -100,13 +102,13 @@ class LocalEngine:
         self.bench.bring(group, ref, None)
         return self.bench.carry(group, round.midway, round.todo)
 
-    def restore(self, group: int, ref: Ref, carry: Carry, common: dict[int, Any]) -> None:
+    def restore(self, group: int, ref: Ref, carry: Carry, common: dict[int, State]) -> None:
         self.bench.restore(group, ref, carry, common)
 
-    def take_events(self) -> list[dict[str, Any]]:
+    def take_events(self) -> list[Event]:
         return []
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         return {}
 
     def close(self) -> None:

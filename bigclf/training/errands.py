@@ -11,23 +11,32 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
 import numpy as np
 
 from bigclf.data import files
+from bigclf.data.arrays import Arrays
 from bigclf.data.row_files import FiledArray
-from bigclf.deltas import Delta, applied, apply, difference
+from bigclf.deltas import Delta, S, applied, apply, difference
 from bigclf.errors import DataError
-from bigclf.machine import facts
+from bigclf.machine import Facts, facts
+from bigclf.mixing import Weights
 from bigclf.training.bench import Bench, Job, Missing
 from bigclf.training.plan import Plan
 from bigclf.training.run_directory import load_rows, publish_arrays
 from bigclf.training.sources import warm
 from bigclf.training.visit import Carry, Dual, Outcome, Part, RowFile, Visit, named_rows
 
+if TYPE_CHECKING:
+    from distributed import Future
+
+    from bigclf.data.dataset import Dataset
+
+
+W = TypeVar("W", bound=Weights)
 log = logging.getLogger("bigclf")
 UNUSED_SECONDS = 600.0  # a place that no visit came to for so long is cleared when another run needs one
 
@@ -157,13 +166,13 @@ def make_visit(
         return outcome._replace(parts=parts, carry=carry)
 
 
-def changes_to(start: Any, state: Any, plan: Plan) -> Delta | None:
+def changes_to(start: W, state: W, plan: Plan) -> Delta | None:
     """What makes ``state`` out of ``start``, where that is less than the state. A state of touched places travels
     whole: its arrays are as long as what it holds."""
     return None if plan.places else difference(start, state, state.weights.shape[0])
 
 
-def _taken(state: Any, other: Any) -> Any:
+def _taken(state: S, other: S) -> S:
     """``other`` in the arrays of ``state``; in arrays of its own, which can grow, where it has another size."""
     if any(mine.shape != array.shape for mine, array in zip(state, other, strict=True)):
         return _copy(other)
@@ -172,12 +181,11 @@ def _taken(state: Any, other: Any) -> Any:
     return state
 
 
-def _packed(part: Part, start: Any, plan: Plan) -> Part:
+def _packed(part: Part, start: Weights, plan: Plan) -> Part:
     """A part as it travels: changes alone where they are few; the weights at the start the driver has."""
     length = start.weights.shape[0]
-    state = changes_to(start, part.state, plan)
-    if state is None:
-        state = _copy(part.state)
+    changes = changes_to(start, part.state, plan)
+    state = _copy(part.state) if changes is None else changes
     dual = part.dual
     if isinstance(dual, np.ndarray):
         whole = Dual(dual)
@@ -185,7 +193,7 @@ def _packed(part: Part, start: Any, plan: Plan) -> Part:
     return Part(state, dual, part.figures, found=part.found)
 
 
-def unpacked(part: Part, start: Any) -> Part:
+def unpacked(part: Part, start: Weights) -> Part:
     """A part with its changes carried out."""
     state = applied(start, part.state) if isinstance(part.state, Delta) else part.state
     dual = part.dual
@@ -194,7 +202,7 @@ def unpacked(part: Part, start: Any) -> Part:
     return part._replace(state=state, dual=dual.weights if isinstance(dual, Dual) else dual)
 
 
-def _copy(state: Any) -> Any:
+def _copy(state: S) -> S:
     return type(state)(*(array.copy() for array in state))
 
 
@@ -204,11 +212,11 @@ def _owned(carry: Carry) -> Carry:
     return Carry(_own(carry.rows), None if carry.shared is None else _own(carry.shared))
 
 
-def _own(held: Sequence[dict[str, Any]]) -> list[dict[str, np.ndarray]]:
+def _own(held: Sequence[Mapping[str, np.ndarray | FiledArray]]) -> list[dict[str, np.ndarray]]:
     return [{name: _own_array(array) for name, array in one.items()} for one in held]
 
 
-def _own_array(array: Any) -> np.ndarray:
+def _own_array(array: np.ndarray | FiledArray) -> np.ndarray:
     return np.concatenate([*array.pieces()]) if isinstance(array, FiledArray) else array.copy()
 
 
@@ -239,11 +247,26 @@ def _loaded(carry: Carry, directory: str, place: Place) -> Carry:
     return carry._replace(rows=[rows[number] for number in sorted(rows)])
 
 
-def greet(directory: str | None, sample: str | None) -> dict[str, Any]:
+class Greeting(Facts, total=False):
+    """What a worker says of itself, and what speaks against it; here with the content that is there (``anchor``)."""
+
+    problems: list[str]
+    again: bool
+    anchor: Future
+
+
+class Verdict(TypedDict):
+    """What came of the child process that read what workers had died of: the signal that ended it (0: none), and the
+    chunk it was at."""
+
+    signal: int
+    chunk: int | None
+
+
+def greet(directory: str | None, sample: str | None) -> Greeting:
     """What a worker says of itself before it is given work: its machine, and whether it can write the run directory
     and read the data."""
-    found = facts()
-    found["problems"] = []
+    found: Greeting = {**facts(), "problems": []}
     if directory is not None:
         try:
             files.probe_writable(directory)
@@ -267,7 +290,7 @@ def farewell(run: str) -> None:
             place.bench.close()
 
 
-def on_trial(visit: Parcel, job: Parcel) -> dict[str, Any]:
+def on_trial(visit: Parcel, job: Parcel) -> Verdict:
     """Read what a visit would read and run its kernels in a child process, after workers died of it.
 
     Returns
@@ -289,13 +312,13 @@ def on_trial(visit: Parcel, job: Parcel) -> dict[str, Any]:
     return {"signal": max(0, -child.returncode), "chunk": chunks[-1] if chunks else None}
 
 
-def shard_error(source: Any, chunk: int | None, signal: int, deaths: int, where: str) -> DataError:
+def shard_error(source: Dataset | Arrays, chunk: int | None, signal: int, deaths: int, where: str) -> DataError:
     """The error that names the shard workers die of."""
     message = (
         f"{deaths} workers died at {where}, and a process of its own died of signal {signal} on it; "
         "the file is likely damaged in a way no check sees: run bigclf validate on it, or leave it out"
     )
-    if chunk is None or not hasattr(source, "files"):
+    if chunk is None or isinstance(source, Arrays):
         return DataError(message)
     chunks = source.chunks
     return DataError(message, file=source.files[int(chunks.file[chunk])], row_group=int(chunks.row_group[chunk]))

@@ -17,8 +17,8 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypedDict
 
 from bigclf.data import files
 from bigclf.errors import RunError
@@ -42,6 +42,23 @@ class Clock(NamedTuple):
     pause: Callable[[float], None] = time.sleep
 
 
+class Signature(TypedDict):
+    """What tells a process from every other one."""
+
+    host: str
+    pid: int
+    started: float
+    birth: dict[str, object] | None
+
+
+class Owner(Signature):
+    """What a lease says of who holds it."""
+
+    heartbeat: float
+    token: str | None
+    beat: int | None
+
+
 class Lease:
     """The file ``path``, held by one process at a time.
 
@@ -52,7 +69,7 @@ class Lease:
 
     def __init__(self, path: str, timing: Timing | None = None, clock: Clock | None = None) -> None:
         self.path, self.timing, self.clock = path, timing or Timing(), clock or Clock()
-        self.lost: dict[str, Any] | None = None
+        self.lost: Owner | None = None
         self._token, self._beats = "", 0
         self._stop: threading.Event | None = None
         self._writing = threading.Lock()  # a heartbeat under way must not bring back what release removes
@@ -104,12 +121,12 @@ class Lease:
                 "this process writes nothing more there"
             )
 
-    def owner(self) -> dict[str, Any] | None:
+    def owner(self) -> Owner | None:
         """What the file says: host, pid, started, heartbeat, and (not in older files) birth, token and beat."""
         try:
-            owner: dict[str, Any] = json.loads(files.read_text(self.path))
+            owner: Owner = json.loads(files.read_text(self.path))
             if not isinstance(owner["host"], str) or not all(
-                _is_number(owner[name]) for name in ("pid", "started", "heartbeat")
+                _is_number(number) for number in (owner["pid"], owner["started"], owner["heartbeat"])
             ):
                 return None
             return {"birth": None, "token": None, "beat": None, **owner}
@@ -120,13 +137,13 @@ class Lease:
     def _directory(self) -> str:
         return files.parent_directory(self.path)
 
-    def _is_mine(self, owner: dict[str, Any] | None) -> bool:
+    def _is_mine(self, owner: Owner | None) -> bool:
         """A file that is missing or cannot be read is nobody's: the next heartbeat writes it again."""
         return owner is None or owner["token"] == self._token
 
     # Whether the owner lives
 
-    def _require_dead(self, owner: dict[str, Any]) -> None:
+    def _require_dead(self, owner: Owner) -> None:
         age = self.clock.now() - owner["heartbeat"]
         state = state_of(owner, age, self.timing)
         if state == UNKNOWN:
@@ -138,7 +155,7 @@ class Lease:
                 f"(last sign of life {max(age, 0):.0f} s ago); wait for it or use another run directory"
             )
 
-    def _watch(self, owner: dict[str, Any], age: float) -> tuple[dict[str, Any] | None, str]:
+    def _watch(self, owner: Owner, age: float) -> tuple[Owner | None, str]:
         """The lease after some heartbeats, and whether its owner lives. Only waiting counts, no clock is compared."""
         when = f"{age:,.0f} s old" if age >= 0 else f"{-age:,.0f} s in the future"
         name = f"the lease of process {owner['pid']} on {owner['host']}"
@@ -179,7 +196,7 @@ class Lease:
 
 
 @contextlib.contextmanager
-def holding(directory: Any, name: str = "lease") -> Iterator[None]:
+def holding(directory: str | os.PathLike[str], name: str = "lease") -> Iterator[None]:
     """Hold the lease ``name`` in ``directory`` while inside.
 
     Raises
@@ -194,7 +211,7 @@ def holding(directory: Any, name: str = "lease") -> Iterator[None]:
         lease.release()
 
 
-def require_free(directory: Any) -> None:
+def require_free(directory: str | os.PathLike[str]) -> None:
     """RunError where a process holds the lease in ``directory`` or in a directory of it."""
     directory = files.absolute(directory)
     for name in files.list_directory(directory):
@@ -204,7 +221,7 @@ def require_free(directory: Any) -> None:
             Lease(files.join(directory, name, "lease")).require_free()
 
 
-def signature() -> dict[str, Any]:
+def signature() -> Signature:
     """What tells this process from every other one, as ``state_of`` reads it: host, pid, started, birth."""
     birth = birth_of(os.getpid())
     return {
@@ -213,7 +230,7 @@ def signature() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def state_of(owner: dict[str, Any], age: float, timing: Timing) -> str:
+def state_of(owner: Mapping[str, Any], age: float, timing: Timing) -> str:
     """ALIVE, DEAD or UNKNOWN: what is known of the owner of a lease at a glance.
 
     Parameters
@@ -275,5 +292,5 @@ def _created(pid: int) -> float:
         return 0.0
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import dask
 import distributed
@@ -21,6 +21,10 @@ from bigclf.errors import ClusterError
 from bigclf.texts import LIBRARIES, guard_logs, remember
 from bigclf.training.book import Patience
 from bigclf.training.errands import present
+
+if TYPE_CHECKING:
+    from distributed import SpecCluster
+
 
 log = logging.getLogger("bigclf")
 REFUSAL_SECONDS = 4.0  # for a scheduler that is only starting to listen; then a closed port is an error
@@ -33,10 +37,14 @@ WAIT_LONGER = (
 CHILD = "bigclf.child"  # what a process started here loads first
 
 
+class Closes(Protocol):
+    def close(self) -> object: ...
+
+
 class Link:
     """A connection to a cluster; what was opened for it is closed with it."""
 
-    def __init__(self, client: distributed.Client, closing: list[Any]) -> None:
+    def __init__(self, client: distributed.Client, closing: list[Closes]) -> None:
         self.client, self._closing = client, closing
         self._call: Any = None
         self.address = client.scheduler.address if client.scheduler is not None else None
@@ -91,7 +99,7 @@ class Link:
         self._closing = []
 
 
-def connect(workers: Any, timeout: float = 10.0, patience: float = Patience().idle) -> Link:
+def connect(workers: object, timeout: float = 10.0, patience: float = Patience().idle) -> Link:
     """A link to what ``workers`` names: a client, a cluster object, an address, or a number of processes to start here,
     which have ``patience`` seconds to come up.
 
@@ -121,7 +129,7 @@ def connect(workers: Any, timeout: float = 10.0, patience: float = Patience().id
     )
 
 
-def _link_of(client: distributed.Client, closing: list[Any]) -> Link:
+def _link_of(client: distributed.Client, closing: list[Closes]) -> Link:
     """A link of a client that was made elsewhere, or to a cluster that was."""
     link = Link(client, closing)
     if link.address is not None:
@@ -267,7 +275,7 @@ def _start_processes(n: int, patience: float) -> Link:
 class _Processes:
     """Closes processes started here, also where Dask cannot because its scheduler is dead."""
 
-    def __init__(self, cluster: Any) -> None:
+    def __init__(self, cluster: SpecCluster) -> None:
         self._cluster = cluster
 
     def close(self) -> None:

@@ -12,14 +12,18 @@ import importlib.metadata
 import platform
 import secrets
 import time
-from collections.abc import Awaitable
-from typing import Any
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, TypeVar
 
 import dask.config
 
 from bigclf import machine
 from bigclf.data import files
 from bigclf.errors import ClusterError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
 
 SETTINGS = (
     "scheduler.worker-ttl", "scheduler.no-workers-timeout", "scheduler.allowed-failures", "scheduler.work-stealing",
@@ -30,7 +34,57 @@ SAMPLE_BYTES = 4_000_000
 AT_ONCE = 16  # workers asked at the same time
 
 
-def survey(client: Any, run_dir: str | None = None, timeout: float = 20.0) -> dict[str, Any]:
+T = TypeVar("T")
+
+
+class Scheduler(TypedDict):
+    address: str
+    versions: dict[str, str]
+    settings: dict[str, object]
+
+
+class Direct(TypedDict):
+    """What went straight to a worker, and how long it took."""
+
+    bytes: int
+    seconds: float
+
+
+class Examined(TypedDict):
+    """What a worker says of itself."""
+
+    facts: machine.Facts | None
+    run_dir: str | None
+
+
+class Asked(Examined, total=False):
+    ahead: float | None
+    direct: Direct | str | None
+
+
+class Worker(Asked):
+    address: str
+    name: str
+    host: str | None
+    threads: int
+    memory_limit: int
+    nanny: bool
+    silent: float
+    problem: str | None
+
+
+class Certificate(TypedDict):
+    path: str | None
+    days_left: int
+
+
+class Survey(TypedDict):
+    scheduler: Scheduler
+    workers: list[Worker]
+    certificate: NotRequired[Certificate | None]  # of this process, where it has one
+
+
+def survey(client: Client, run_dir: str | None = None, timeout: float = 20.0) -> Survey:
     """Ask the scheduler and every worker.
 
     Parameters
@@ -50,11 +104,11 @@ def survey(client: Any, run_dir: str | None = None, timeout: float = 20.0) -> di
     ------
     ClusterError : the scheduler does not answer.
     """
-    told: dict[str, Any] = client.sync(_survey, client, run_dir, timeout)
+    told: Survey = client.sync(_survey, client, run_dir, timeout)
     return told
 
 
-def require_alike(client: Any, timeout: float = 20.0) -> int:
+def require_alike(client: Client, timeout: float = 20.0) -> int:
     """Compare what the scheduler and the workers run with what this process does; returns how many workers answered.
 
     Workers that are silent, or of another processor, are left to the run, which does without them.
@@ -64,7 +118,7 @@ def require_alike(client: Any, timeout: float = 20.0) -> int:
     ClusterError : versions differ, or bigclf is not there; with the command that mends each.
     """
     mine = machine.identity()
-    places: list[tuple[str, Any]] = client.sync(_identities, client, timeout)
+    places: list[tuple[str, machine.Identity | str]] = client.sync(_identities, client, timeout)
     wrong: dict[str, str] = {}  # by what is to be done
     for place, found in places:
         if isinstance(found, str):
@@ -81,17 +135,18 @@ def require_alike(client: Any, timeout: float = 20.0) -> int:
     return len(places) - 1
 
 
-async def _identities(client: Any, timeout: float) -> list[tuple[str, Any]]:
+async def _identities(client: Client, timeout: float) -> list[tuple[str, machine.Identity | str]]:
     """``machine.identity()`` of the scheduler and of each worker that answers, or what to do where there is none."""
     try:
-        known = (await asyncio.wait_for(client.scheduler.identity(n_workers=-1), timeout))["workers"]
+        scheduler: Any = client.scheduler
+        known = (await asyncio.wait_for(scheduler.identity(n_workers=-1), timeout))["workers"]
         now = await asyncio.wait_for(client.run_on_scheduler(time.time), timeout)
         first = await asyncio.wait_for(_identity(client.run_on_scheduler(machine.identity)), timeout)
     except (OSError, TimeoutError) as error:
         raise ClusterError(f"the scheduler does not answer: {_text(error)}") from error
     turns = asyncio.Semaphore(AT_ONCE)
 
-    async def ask(address: str) -> tuple[str, Any]:
+    async def ask(address: str) -> tuple[str, machine.Identity | str | None]:
         async with turns:
             try:
                 answer = await _bounded(_identity(client.run(machine.identity, workers=[address])), timeout)
@@ -104,7 +159,7 @@ async def _identities(client: Any, timeout: float) -> list[tuple[str, Any]]:
     return [("the scheduler", first), *((f"worker {a}", said) for a, said in asked if said is not None)]
 
 
-async def _identity(asking: Awaitable[Any]) -> Any:
+async def _identity(asking: Awaitable[T]) -> T | str:
     """The answer; where the other side cannot find what is asked for, what to do there."""
     try:
         return await asking
@@ -112,7 +167,7 @@ async def _identity(asking: Awaitable[Any]) -> Any:
         return f"bigclf is not there, or another version ({_text(error)}): install the one used here"
 
 
-async def _survey(client: Any, run_dir: str | None, timeout: float) -> dict[str, Any]:
+async def _survey(client: Client, run_dir: str | None, timeout: float) -> Survey:
     try:
         scheduler, known, now = await asyncio.wait_for(_scheduler(client), timeout)
     except (OSError, TimeoutError) as error:
@@ -127,9 +182,10 @@ async def _survey(client: Any, run_dir: str | None, timeout: float) -> dict[str,
             files.remove(mark)
 
 
-async def _scheduler(client: Any) -> tuple[dict[str, Any], dict[str, Any], float]:
+async def _scheduler(client: Client) -> tuple[Scheduler, dict[str, dict[str, Any]], float]:
     """What it says of itself, the workers it knows, and its clock."""
-    found = await client.scheduler.identity(n_workers=-1)
+    scheduler: Any = client.scheduler
+    found = await scheduler.identity(n_workers=-1)
     now = await client.run_on_scheduler(time.time)
     settings = {name: await client.run_on_scheduler(dask.config.get, f"distributed.{name}", None) for name in SETTINGS}
     versions = {"python": await client.run_on_scheduler(platform.python_version)}
@@ -147,9 +203,15 @@ def _leave_mark(run_dir: str) -> str:
 
 
 async def _worker(
-    client: Any, address: str, what: dict[str, Any], now: float, mark: str | None, timeout: float, turns: Any
-) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    client: Client,
+    address: str,
+    what: Mapping[str, Any],
+    now: float,
+    mark: str | None,
+    timeout: float,
+    turns: asyncio.Semaphore,
+) -> Worker:
+    told: Worker = {
         "address": address, "name": str(what.get("name", address)), "host": what.get("host"),
         "threads": int(what["nthreads"]), "memory_limit": int(what.get("memory_limit") or 0),
         "nanny": bool(what.get("nanny")), "silent": max(0.0, now - what["last_seen"]),
@@ -166,15 +228,16 @@ async def _worker(
             return told | {"problem": _text(error)}
 
 
-async def _asked(client: Any, address: str, mark: str | None, timeout: float) -> dict[str, Any]:
+async def _asked(client: Client, address: str, mark: str | None, timeout: float) -> Asked:
     before = time.time()
     answer = await _bounded(client.run(examine, mark, workers=[address]), timeout)
     said, after = answer[address], time.time()
     ahead = max(0.0, said["facts"]["time"] - after) - max(0.0, before - said["facts"]["time"])
-    return {**said, "ahead": ahead, "direct": await _send_directly(client, address, timeout)}
+    direct = await _send_directly(client, address, timeout)
+    return {"facts": said["facts"], "run_dir": said["run_dir"], "ahead": ahead, "direct": direct}
 
 
-async def _send_directly(client: Any, address: str, timeout: float) -> dict[str, Any] | str:
+async def _send_directly(client: Client, address: str, timeout: float) -> Direct | str:
     """Time for some data from this process to the worker, not through the scheduler, or why that does not work."""
     sample = secrets.token_bytes(SAMPLE_BYTES)  # nothing that compresses
     started = time.perf_counter()
@@ -187,18 +250,18 @@ async def _send_directly(client: Any, address: str, timeout: float) -> dict[str,
     return {"bytes": SAMPLE_BYTES, "seconds": time.perf_counter() - started}
 
 
-async def _bounded(work: Awaitable[Any], timeout: float) -> Any:
+async def _bounded(work: Awaitable[T], timeout: float) -> T:
     return await asyncio.wait_for(work, timeout)
 
 
-async def examine(mark: str | None) -> dict[str, Any]:
+async def examine(mark: str | None) -> Examined:
     """In a worker: its facts, and whether the directory of ``mark`` can be used; in a thread, since a file system may
     hang and the worker should not."""
     return await asyncio.to_thread(_examine, mark)
 
 
-def _examine(mark: str | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"facts": machine.facts(), "run_dir": None}
+def _examine(mark: str | None) -> Examined:
+    found: Examined = {"facts": machine.facts(), "run_dir": None}
     if mark is not None:
         directory = files.parent_directory(mark)
         if not files.exists(mark):

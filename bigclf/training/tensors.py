@@ -12,7 +12,7 @@ import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,10 @@ from bigclf.data import files
 from bigclf.data.row_files import FiledArray
 from bigclf.errors import RunError
 from bigclf.model import header_length, tensor_table
+
+if TYPE_CHECKING:
+    from bigclf.data.row_files import FiledArray
+
 
 NAMES = {"<f8": "F64", "<f4": "F32", "<i8": "I64", "<i4": "I32"}
 PIECE = 1 << 17  # entries of a tensor that are read at a time
@@ -99,7 +103,7 @@ def _pieces(array: np.ndarray | FiledArray) -> Iterator[np.ndarray]:
         yield np.ascontiguousarray(array)
 
 
-def _head(arrays: Mapping[str, Any], metadata: dict[str, str]) -> bytes:
+def _head(arrays: Mapping[str, np.ndarray | FiledArray], metadata: dict[str, str]) -> bytes:
     """The length of the header, and the header itself, filled up to a multiple of 8 bytes."""
     header: dict[str, Any] = {"__metadata__": metadata}
     end = 0

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bigclf.api.places import Workers
 from bigclf.training.book import Patience
 
+if TYPE_CHECKING:
+    from bigclf.training.link import Link
 
-def is_cluster(workers: Any) -> bool:
+
+def is_cluster(workers: object) -> bool:
     """Whether the visits are made elsewhere.
 
     Raises
@@ -26,7 +29,7 @@ def is_cluster(workers: Any) -> bool:
     return workers is not None and not (isinstance(workers, int | np.integer) and workers == 1)
 
 
-def patience_of(given: Mapping[str, float] | None, workers: Any) -> Patience:
+def patience_of(given: Mapping[str, float] | None, workers: object) -> Patience:
     """What a person said, checked; TypeError or ValueError where it makes no sense."""
     if given is None:
         return Patience()
@@ -52,7 +55,7 @@ def crew_of(workers: Any) -> tuple[Any, Patience]:
 
 
 @contextlib.contextmanager
-def linked(workers: Any, patience: Patience) -> Iterator[Any]:
+def linked(workers: object, patience: Patience) -> Iterator[Link | None]:
     """The link to a cluster while it is needed; None where the visits are made in this process."""
     if not is_cluster(workers):
         yield None
