@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
@@ -18,6 +18,20 @@ from bigclf.losses import REGRESSION
 from bigclf.methods import METHODS
 from bigclf.model import PROBABILITY_LOSSES, is_stored
 
+if TYPE_CHECKING:
+    import scipy.sparse
+    from numpy.typing import ArrayLike
+    from sklearn.utils import Tags
+
+    from bigclf.data.dataset import Stored
+    from bigclf.data.features.spec import Spec
+    from bigclf.metrics import Evaluation, RegressionEvaluation
+    from bigclf.model import Model
+
+
+T = TypeVar("T")
+RandomState: TypeAlias = int | np.integer | np.random.RandomState | None
+Features: TypeAlias = "Spec | str | Sequence[Mapping[str, object]] | Mapping[str, object]"
 _ROWS: Any = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}  # float32 is trained on where it lies
 
 
@@ -35,7 +49,7 @@ def _with_own_parameters(numbers: bool) -> Callable[[type], type]:
     """Gives ``__init__`` the signature that scikit-learn reads parameters from: in the place of ``**params`` each of
     the methods' own, with the default None."""
 
-    def widened(kind: Any) -> Any:
+    def widened(kind: type[Any]) -> type[Any]:
         signature = inspect.signature(kind.__init__)
         named = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
         further = [name for name in _own(numbers) if name not in signature.parameters]
@@ -52,24 +66,24 @@ class _Linear(BaseEstimator):
 
     algo: str
     bias: str | None
-    random_state: Any
-    model_: Any
+    random_state: RandomState
+    model_: Model
     _further: list[str] = []  # parameters of methods that have no line of their own in ``__init__``
     _methods_own: list[str] = []  # all of them
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
-    def _take(self, given: dict[str, Any]) -> None:
+    def _take(self, given: Mapping[str, float | str | None]) -> None:
         for name in given:
             if name not in self._further:
                 raise TypeError(f"{type(self).__name__} got an unexpected parameter {name!r}: no method has it")
             if given[name] is not None:  # the others are no attributes: ``alpha`` there means something to others
                 setattr(self, name, given[name])
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
+    def get_params(self, deep: bool = True) -> dict[str, object]:
         """The parameters by name, those of other methods among them (None); ``deep`` has nothing to go into."""
         return {name: getattr(self, name, None) for name in self._get_param_names()}
 
@@ -85,7 +99,7 @@ class _Linear(BaseEstimator):
 
     # Training
 
-    def _train(self, X: Any, y: Any, sample_weight: Any, **options: Any) -> None:
+    def _train(self, X: object, y: object, sample_weight: object, **options: Any) -> None:
         from bigclf.training import fit
 
         if sample_weight is not None and not is_stored(X):
@@ -108,7 +122,14 @@ class _Linear(BaseEstimator):
         """Whether there is a ``partial_fit``: for methods that learn from a row at a time."""
         return self.algo in METHODS and not METHODS[self.algo].certificate
 
-    def _train_on(self, X: Any, y: Any, sample_weight: Any, classes: Any, **options: Any) -> None:
+    def _train_on(
+        self,
+        X: np.ndarray | scipy.sparse.csr_matrix,
+        y: object,
+        sample_weight: object,
+        classes: np.ndarray | None,
+        **options: Any,
+    ) -> None:
         """One epoch over these rows, from where the last call ended."""
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
@@ -122,12 +143,12 @@ class _Linear(BaseEstimator):
 
     # Predicting
 
-    def _checked(self, X: Any) -> Any:
+    def _checked(self, X: object) -> object:
         """Rows to predict: shards as they are, else checked as scikit-learn does."""
         check_is_fitted(self)
         return X if is_stored(X) else validate_data(self, X, reset=False, **_ROWS)
 
-    def _measured(self, X: Any, y: Any, sample_weight: Any) -> Any:
+    def _measured(self, X: Stored, y: object, sample_weight: object) -> Evaluation | RegressionEvaluation:
         """``evaluate`` on shards, which have their own labels."""
         from bigclf.metrics import evaluate
 
@@ -174,17 +195,17 @@ class LinearClassifier(ClassifierMixin, _Linear):
         penalty: str | None = None,
         C: float | None = None,
         bias: str | None = "feature",
-        class_weight: Any = None,
+        class_weight: str | Mapping[Any, float] | None = None,
         multiclass: str = "auto",
         tol: float | None = None,
         epochs: int | None = None,
         max_seconds: float | None = None,
         dtype: str = "float64",
-        random_state: Any = None,
+        random_state: RandomState = None,
         memory: str | int = "2GB",
         groups: int | None = None,
-        workers: Any = None,
-        **params: Any,
+        workers: object = None,
+        **params: float | str | None,
     ) -> None:
         self.algo = algo
         self.loss = loss
@@ -203,7 +224,7 @@ class LinearClassifier(ClassifierMixin, _Linear):
         self.workers = workers
         self._take(params)
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> LinearClassifier:
+    def fit(self, X: object, y: object = None, sample_weight: object = None) -> LinearClassifier:
         """Train.
 
         Parameters
@@ -217,16 +238,19 @@ class LinearClassifier(ClassifierMixin, _Linear):
         TypeError, ValueError : parameters that have no effect, rows that make no sense; see ``bigclf.fit``.
         """
         if not is_stored(X):
-            X, y = validate_data(self, X, _there(self, y), **_ROWS)
-            check_classification_targets(y)
-            if np.unique(y).size < 2:
-                raise ValueError(f"training needs two classes or more; there is one class only: {np.unique(y)}")
+            X, labels = validate_data(self, X, _there(self, y), **_ROWS)
+            check_classification_targets(labels)
+            if np.unique(labels).size < 2:
+                raise ValueError(f"training needs two classes or more; there is one class only: {np.unique(labels)}")
+            y = labels
         self._train(X, y, sample_weight, class_weight=self.class_weight, multiclass=self.multiclass)
         self.classes_ = self.model_.classes_
         return self
 
     @available_if(_Linear._learns_on)
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> LinearClassifier:
+    def partial_fit(
+        self, X: object, y: object, classes: ArrayLike | None = None, sample_weight: object = None
+    ) -> LinearClassifier:
         """Go over X [n, d] once, in shuffled order, from where the last call ended (online methods only).
 
         Parameters
@@ -236,45 +260,45 @@ class LinearClassifier(ClassifierMixin, _Linear):
         sample_weight : row weights [n], or None.
         """
         first = not hasattr(self, "model_")
-        X, y = validate_data(self, X, y, reset=first, **_ROWS)
+        rows, labels = validate_data(self, X, y, reset=first, **_ROWS)
         if first and classes is None:
             raise ValueError("classes must be passed on the first call to partial_fit.")
-        known = np.unique(classes) if first else self.classes_
+        known = np.unique(classes) if first and classes is not None else self.classes_
         if not first and classes is not None and not np.array_equal(np.unique(classes), known):
             raise ValueError(f"classes={classes!r} is not what the first call was given: {known.tolist()}")
         if known.size < 2:
             raise ValueError(f"training needs two classes or more; there is one class only: {known.tolist()}")
         if self.class_weight == "balanced":
             raise ValueError("class_weight='balanced' needs all rows; compute the weights and give them as a dict")
-        self._train_on(X, y, sample_weight, known, class_weight=self.class_weight, multiclass=self.multiclass)
+        self._train_on(rows, labels, sample_weight, known, class_weight=self.class_weight, multiclass=self.multiclass)
         self.classes_ = self.model_.classes_
         return self
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: object) -> np.ndarray:
         """Decision values of X [n, d] or shards, float64: [n] for two classes (positive for the greater), else
         [n, K]."""
         X = self._checked(X)
         values: np.ndarray = self.model_.decision_function(X)
         return values
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: object) -> np.ndarray:
         """The class of every row of X [n, d] or shards, [n] in the type of the labels."""
         X = self._checked(X)
         labels: np.ndarray = self.model_.predict(X)
         return labels
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: object, y: object = None, sample_weight: object = None) -> float:
         """The share of rows of X [n, d] that get their own label y [n], by ``sample_weight`` [n] where it is given; of
         shards every row counts once."""
         if is_stored(X):
-            return float(self._measured(X, y, sample_weight).accuracy)
+            return float(self._measured(X, y, sample_weight)["accuracy"])
         return float(super().score(X, y, sample_weight))
 
     def _gives_probabilities(self) -> bool:
         return self.loss in PROBABILITY_LOSSES
 
     @available_if(_gives_probabilities)
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: object) -> np.ndarray:
         """Probabilities float64 [n, classes], for ``loss="logistic"`` alone; of more than two classes those of one
         against the rest, made to sum to 1. Other methods have them after ``bigclf.calibrate(estimator.model_, ...)``
         or in scikit-learn's ``CalibratedClassifierCV``."""
@@ -283,7 +307,7 @@ class LinearClassifier(ClassifierMixin, _Linear):
         return probabilities
 
     @available_if(_gives_probabilities)
-    def predict_log_proba(self, X: Any) -> np.ndarray:
+    def predict_log_proba(self, X: object) -> np.ndarray:
         """Their logarithms, float64 [n, classes]."""
         return np.log(self.predict_proba(X))
 
@@ -321,11 +345,11 @@ class LinearRegressor(RegressorMixin, _Linear):
         epochs: int | None = None,
         max_seconds: float | None = None,
         dtype: str = "float64",
-        random_state: Any = None,
+        random_state: RandomState = None,
         memory: str | int = "2GB",
         groups: int | None = None,
-        workers: Any = None,
-        **params: Any,
+        workers: object = None,
+        **params: float | str | None,
     ) -> None:
         self.algo = algo
         self.loss = loss
@@ -343,7 +367,7 @@ class LinearRegressor(RegressorMixin, _Linear):
         self.workers = workers
         self._take(params)
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> LinearRegressor:
+    def fit(self, X: object, y: object = None, sample_weight: object = None) -> LinearRegressor:
         """Train on X [n, d] (numpy, scipy sparse or pandas) with numbers y [n] and, if given, row weights
         ``sample_weight`` [n]; or on shards, which bring both.
 
@@ -356,11 +380,11 @@ class LinearRegressor(RegressorMixin, _Linear):
         return self._keep(lambda: self._train(X, y, sample_weight, loss=self._own_loss()))
 
     @available_if(_Linear._learns_on)
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearRegressor:
+    def partial_fit(self, X: object, y: object, sample_weight: object = None) -> LinearRegressor:
         """Go over X [n, d] with numbers y [n] once, in shuffled order, from where the last call ended (online methods
         only)."""
-        X, y = validate_data(self, X, y, y_numeric=True, reset=not hasattr(self, "model_"), **_ROWS)
-        return self._keep(lambda: self._train_on(X, y, sample_weight, None, loss=self._own_loss()))
+        rows, labels = validate_data(self, X, y, y_numeric=True, reset=not hasattr(self, "model_"), **_ROWS)
+        return self._keep(lambda: self._train_on(rows, labels, sample_weight, None, loss=self._own_loss()))
 
     def _keep(self, train: Callable[[], None]) -> LinearRegressor:
         train()
@@ -380,17 +404,17 @@ class LinearRegressor(RegressorMixin, _Linear):
             raise ValueError(f"loss={self.loss!r} learns classes; a regression has {', '.join(own)}")
         return self.loss or own[0]
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: object) -> np.ndarray:
         """The number predicted for every row of X [n, d] or shards, float64 [n]."""
         X = self._checked(X)
         numbers: np.ndarray = self.model_.predict(X)
         return numbers
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: object, y: object = None, sample_weight: object = None) -> float:
         """R^2 of the numbers predicted for X [n, d] against y [n], by ``sample_weight`` [n] where it is given; of
         shards every row counts once."""
         if is_stored(X):
-            r2 = self._measured(X, y, sample_weight).r2
+            r2 = self._measured(X, y, sample_weight)["r2"]
             return float("nan") if r2 is None else float(r2)
         return float(super().score(X, y, sample_weight))
 
@@ -411,11 +435,11 @@ class FeatureTransformer(TransformerMixin, BaseEstimator):
     learned_ : what one read of the table taught (means, categories, frequencies).
     """
 
-    def __init__(self, features: Any, *, sparse_output: bool = True) -> None:
+    def __init__(self, features: Features, *, sparse_output: bool = True) -> None:
         self.features = features
         self.sparse_output = sparse_output
 
-    def fit(self, X: Any, y: Any = None) -> FeatureTransformer:
+    def fit(self, X: object, y: object = None) -> FeatureTransformer:
         """Learn from a table X [n rows] (pandas, Polars, Arrow, or columns by name) what the spec asks for; y has no
         part in it.
 
@@ -440,7 +464,7 @@ class FeatureTransformer(TransformerMixin, BaseEstimator):
         self.n_features_in_ = len(columns)
         return self
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: object) -> np.ndarray | scipy.sparse.csr_matrix:
         """Features float32 [n, features] of a table X with the same columns."""
         import scipy.sparse
 
@@ -454,7 +478,7 @@ class FeatureTransformer(TransformerMixin, BaseEstimator):
         rows = scipy.sparse.csr_matrix((explicit_values(block), indices, block.indptr), shape)
         return rows if self.sparse_output else rows.toarray()
 
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+    def get_feature_names_out(self, input_features: object = None) -> np.ndarray:
         """Names of the features, object [features]; ``input_features`` has no part in them."""
         from bigclf.data.features.finish import names_of
 
@@ -462,19 +486,19 @@ class FeatureTransformer(TransformerMixin, BaseEstimator):
         names = names_of(self._finisher.spec, self.learned_, range(self.learned_.n_features))
         return np.array(names, object)
 
-    def _spec(self) -> Any:
+    def _spec(self) -> Spec:
         from bigclf.data.features.spec import parse
 
         return parse({"features": self.features} if isinstance(self.features, list | tuple) else self.features)
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = True
         tags.input_tags.two_d_array = False  # columns have names
         return tags
 
 
-def _there(estimator: Any, y: Any) -> Any:
+def _there(estimator: BaseEstimator, y: T) -> T:
     """``y``; ValueError where there is none, in the words of scikit-learn's own estimators."""
     if y is None:
         name = type(estimator).__name__
@@ -482,7 +506,7 @@ def _there(estimator: Any, y: Any) -> Any:
     return y
 
 
-def _seed(random_state: Any) -> int:
+def _seed(random_state: RandomState) -> int:
     if random_state is None:
         return 0
     if isinstance(random_state, (int, np.integer)):
