@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from bigclf.block import Block
-from bigclf.data.arrays import label_array, number_array
+from bigclf.data.arrays import Arrays, label_array, number_array
 from bigclf.deltas import n_bytes
 from bigclf.errors import DataError, MemoryBudgetError
 from bigclf.explaining import giving_away
@@ -627,10 +627,10 @@ def seen_before_text(progressive: Mapping[str, float]) -> str:
     return f"the model it began with was trained on {rows}: no estimate for others"
 
 
-def share_trained_on(model: Model, dataset: Dataset) -> float:
+def share_trained_on(model: Model, dataset: Dataset | Arrays) -> float:
     """About which share of the rows the model was trained on, by the marks of the files, of which the chunks tell the
     rows, or of the raw files behind them, of which nothing does; 0 where none is known to."""
-    mine, its = model.facts.get("origin"), dataset.origin() if hasattr(dataset, "origin") else None
+    mine, its = model.facts.get("origin"), None if isinstance(dataset, Arrays) else dataset.origin()
     if not mine or not its:
         return 0.0
     known = np.isin(its["files"], mine["files"])

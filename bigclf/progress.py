@@ -38,15 +38,39 @@ Event: TypeAlias = Mapping[str, object]  # what happened to a worker: ``worker``
 
 
 class Record(TypedDict, total=False):
-    """What is shown of an epoch's record in the history, which may hold more."""
+    """An epoch in the history."""
 
     epoch: int
     seconds: float
+    waited: float
     gap: float | None
     estimated_gap: float | None
+    objective: float | None
+    dual: float | None
     error: float | None
+    loss: float
     mean_loss: float | None
+    reads: int
+    rows: int
+    nnz: int
+    bytes_read: int
+    updates: int
+    mistakes: int
+    mixed_mistakes: float
+    rounds: int
+    conjugate_steps: int
+    working_set_rows: int
+    waiting_visits: int
+    problems_done: int
+    records_rebuilt: int
+    groups: int
+    workers: int
     mixes: int
+    bytes_moved: int
+    steps: list[float]
+    penalties: list[float]
+    validation: dict[str, float] | None
+    events: list[Event] | None
 
 
 class Status(TypedDict, total=False):

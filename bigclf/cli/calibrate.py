@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -66,7 +67,7 @@ def told(model: Any) -> dict[str, Any]:
     return {"method": kept.method, "bad_rows": 0, **kept.facts, **points}
 
 
-def line(calibration: dict[str, Any]) -> str:
+def line(calibration: Mapping[str, Any]) -> str:
     """Such as ``Platt's sigmoid, from 16,281 rows``."""
     return f"{NAMES[calibration['method']]}, from {plural(calibration['rows'], 'row')}"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 import click
 
@@ -12,7 +13,15 @@ from bigclf.cli import columns, driver, terminal
 from bigclf.cli.convert import class_text, describe, label_line, print_warnings
 from bigclf.cli.texts import print_table
 from bigclf.errors import DataError
+from bigclf.progress import Record
 from bigclf.units import format_bytes, format_seconds, plural
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from bigclf.calibration import Calibration
+    from bigclf.data.dataset import Dataset
+    from bigclf.data.drift import ShardFigures
 
 
 @click.command("inspect", short_help="Say what is in data, a model, a run or a sweep.")
@@ -27,7 +36,7 @@ from bigclf.units import format_bytes, format_seconds, plural
 @terminal.json_option
 def command(
     things: tuple[str, ...], as_json: bool, by_shard: bool, suggest: bool, label: str | None, format: str | None,
-    **options: Any,
+    **options: object,
 ) -> None:  # fmt: skip
     """What is in shards, a model, a run directory or a sweep's, with what one should know before training.
 
@@ -59,7 +68,35 @@ def propose(things: list[str], label: str | None, reader: dict[str, Any], as_jso
         click.echo(as_yaml(found), nl=False)
 
 
-def look(things: list[str], by_shard: bool = False) -> tuple[str, dict[str, Any], Any]:
+Looked: TypeAlias = tuple[str, Mapping[str, object], Callable[[], None]]  # what it is, its facts, what prints them
+
+
+class Process(TypedDict):
+    host: str
+    pid: int
+    heartbeat: float
+
+
+class RunStatus(TypedDict):
+    """How a run goes: ``status``."""
+
+    state: str
+    failure: str | None
+    process: Process | None
+    epoch: int | None
+    gap: float | None
+    events: int
+    driver: dict[str, Any] | None
+    last_line: str | None
+
+
+class RunRead(TypedDict):
+    run: dict[str, Any]
+    history: list[Record]
+    status: RunStatus
+
+
+def look(things: list[str], by_shard: bool = False) -> Looked:
     """What the paths name (``data``, ``model``, ``run`` or ``sweep``), its facts, and a function that prints them."""
     from bigclf.data import files
     from bigclf.data.convert.tables import named_as_table
@@ -70,10 +107,10 @@ def look(things: list[str], by_shard: bool = False) -> tuple[str, dict[str, Any]
         things = [files.join(things[0], "run", "grid")]  # a sweep that has not ended
     if len(things) == 1 and files.exists(files.join(things[0], "run.json")):
         run = read_run(things[0])
-        return "run", run, lambda: _print_run(things[0], run)
+        return "run", {**run}, lambda: _print_run(things[0], run)
     if len(things) == 1 and files.exists(files.join(things[0], driver.NAME)):  # it has not come to training yet
-        begun = {"status": status(things[0], [])}
-        return "run", begun, lambda: _print_begun(things[0], begun["status"])
+        begun = status(things[0], [])
+        return "run", {"status": begun}, lambda: _print_begun(things[0], begun)
     if len(things) == 1 and files.exists(things[0]) and not files.is_directory(things[0]) and not _parquet(things[0]):
         if named_as_table(things[0]):
             raise click.UsageError(f"{things[0]} is a raw table: --suggest proposes what its columns become")
@@ -89,7 +126,7 @@ def look(things: list[str], by_shard: bool = False) -> tuple[str, dict[str, Any]
     return "data", {**describe(dataset), **more}, lambda: _print_data(dataset, lines)
 
 
-def _made(features: dict[str, Any]) -> str:
+def _made(features: Mapping[str, object]) -> str:
     """Where the features come from."""
     kind = str(features.get("kind", "?"))
     return "numbered in the data" if kind == "given" else kind
@@ -106,7 +143,7 @@ def _parquet(path: str) -> bool:
 # Data
 
 
-def _print_shards(lines: list[dict[str, Any]]) -> None:
+def _print_shards(lines: Sequence[ShardFigures]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -121,7 +158,7 @@ def _print_shards(lines: list[dict[str, Any]]) -> None:
     terminal.tables().print(table)
 
 
-def _print_data(dataset: Any, lines: list[dict[str, Any]]) -> None:
+def _print_data(dataset: Dataset, lines: Sequence[ShardFigures]) -> None:
     told = describe(dataset)
     terminal.heading("data", f"{plural(dataset.n_rows, 'row')}, {plural(dataset.n_features, 'feature')}")
     terminal.facts(
@@ -149,7 +186,7 @@ def _print_data(dataset: Any, lines: list[dict[str, Any]]) -> None:
 # A model
 
 
-def _model(path: str) -> tuple[str, dict[str, Any], Any]:
+def _model(path: str) -> Looked:
     from bigclf.model import load
 
     model = load(path)
@@ -168,17 +205,17 @@ def _model(path: str) -> tuple[str, dict[str, Any], Any]:
     return "model", facts, lambda: _print_model(path, facts)
 
 
-def _calibration(kept: Any) -> dict[str, Any]:
+def _calibration(kept: Calibration) -> dict[str, object]:
     return {"method": kept.method, **kept.facts}
 
 
-def _calibration_text(kept: dict[str, Any] | None) -> str | None:
+def _calibration_text(kept: Mapping[str, Any] | None) -> str | None:
     from bigclf.cli.calibrate import line
 
     return None if kept is None else line(kept)
 
 
-def _print_model(path: str, told: dict[str, Any]) -> None:
+def _print_model(path: str, told: Mapping[str, Any]) -> None:
     method = dict(told["method"])
     terminal.heading(path, f"a model by {method.pop('name', '?')}")
     classes = None if told["classes"] is None else [terminal.printable(label) for label in told["classes"]]
@@ -211,7 +248,7 @@ def _listed(classes: list[str], most: int = 8) -> str:
     return f"{len(classes)}:  {', '.join(classes[:most])}{' ...' if len(classes) > most else ''}"
 
 
-def _training_facts(facts: dict[str, Any]) -> list[tuple[str, Any]]:
+def _training_facts(facts: Mapping[str, Any]) -> list[tuple[str, object]]:
     """How it was trained: what a person asks first, then whatever else is short."""
     from bigclf.metrics import seen_before_text
 
@@ -243,7 +280,7 @@ def _training_facts(facts: dict[str, Any]) -> list[tuple[str, Any]]:
     ]
 
 
-def held_text(held: dict[str, Any] | None) -> str | None:
+def held_text(held: Mapping[str, Any] | None) -> str | None:
     """``accuracy 73.20 % on 120 rows``, what `fit --holdout` measured."""
     if not held:
         return None
@@ -266,14 +303,14 @@ def validation_text(found: dict[str, float] | None, epoch: int | None = None) ->
     return ", ".join(texts) + (f" after epoch {epoch:,}, the best" if epoch else "")
 
 
-def _amount(name: str, value: Any) -> str:
+def _amount(name: str, value: object) -> str:
     """Bytes with their unit, other whole numbers with their thousands apart; a seed as it is given again."""
     if not isinstance(value, int) or isinstance(value, bool) or name == "seed":
         return _short(value)
     return format_bytes(value) if "bytes" in name else f"{value:,}"
 
 
-def certificate_text(certificate: dict[str, Any] | None) -> str | None:
+def certificate_text(certificate: Mapping[str, float] | None) -> str | None:
     """``certified: within 9.1e-04 of the optimum (objective 11433.81)``."""
     if not certificate:
         return None
@@ -283,17 +320,17 @@ def certificate_text(certificate: dict[str, Any] | None) -> str | None:
     return None if gap is None else f"certified: within {gap:.1e} of the optimum, relative{objective}"
 
 
-def parameters_text(method: dict[str, Any]) -> str:
+def parameters_text(method: Mapping[str, object]) -> str:
     return ", ".join(f"{name}={_short(value)}" for name, value in method.items() if value is not None)
 
 
-def disk_text(plan: dict[str, Any] | None) -> str | None:
+def disk_text(plan: Mapping[str, Any] | None) -> str | None:
     """What is on disk because memory has no room for it."""
     size = (plan or {}).get("rows_bytes", 0)
     return f"dual variables on disk, {format_bytes(size)}" if size else None
 
 
-def _short(value: Any, most: int = 90) -> str:
+def _short(value: object, most: int = 90) -> str:
     text = value if isinstance(value, str) else f"{value:.6g}" if isinstance(value, float) else json.dumps(
         terminal.plain(value), ensure_ascii=False
     )  # fmt: skip
@@ -303,7 +340,7 @@ def _short(value: Any, most: int = 90) -> str:
 # A sweep
 
 
-def _sweep(directory: str) -> tuple[str, dict[str, Any], Any]:
+def _sweep(directory: str) -> Looked:
     from bigclf.data import files
     from bigclf.training.results_record import check_shown
 
@@ -327,7 +364,7 @@ def _sweep(directory: str) -> tuple[str, dict[str, Any], Any]:
 # A run
 
 
-def read_run(directory: str) -> dict[str, Any]:
+def read_run(directory: str) -> RunRead:
     """``run.json`` and the history of a run directory.
 
     Raises
@@ -342,7 +379,7 @@ def read_run(directory: str) -> dict[str, Any]:
     return {"run": run, "history": history, "status": status(directory, history)}
 
 
-def status(directory: str, history: list[dict[str, Any]]) -> dict[str, Any]:
+def status(directory: str, history: Sequence[Record]) -> RunStatus:
     """How a run goes, from what lies in its directory.
 
     Returns
@@ -369,21 +406,22 @@ def status(directory: str, history: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "state": state,
         "failure": driver.what_failed(detached["log"]) if detached and state == "failed" else None,
-        "process": None if owner is None else {name: owner[name] for name in ("host", "pid", "heartbeat")},
+        "process": None if owner is None else {"host": owner["host"], "pid": owner["pid"],
+                                               "heartbeat": owner["heartbeat"]},
         "epoch": last.get("epoch"),
         "gap": last.get("gap"),
         "events": sum(len(record.get("events") or ()) for record in history),
         "driver": detached,
         "last_line": driver.last_line(detached["log"]) if detached else None,
-    }
+    }  # fmt: skip
 
 
-def _print_begun(directory: str, told: dict[str, Any]) -> None:
+def _print_begun(directory: str, told: RunStatus) -> None:
     terminal.heading(directory, "a job that has not come to training")
     terminal.facts(status_lines(told), indent="  ")
 
 
-def status_lines(told: dict[str, Any]) -> list[tuple[str, Any]]:
+def status_lines(told: RunStatus) -> list[tuple[str, object]]:
     """The status of a run as names and texts."""
     process, detached, state = told["process"], told["driver"], told["state"]
     text = {"running": terminal.good("running"), "finished": terminal.good("finished"),
@@ -410,7 +448,7 @@ def status_lines(told: dict[str, Any]) -> list[tuple[str, Any]]:
     ]
 
 
-def _print_run(directory: str, told: dict[str, Any], most: int = 12) -> None:
+def _print_run(directory: str, told: RunRead, most: int = 12) -> None:
     run, history = told["run"], told["history"]
     groups = len(run.get("plan", {}).get("groups", ()))
     identity, plan = run.get("identity", {}), run.get("plan", {})
@@ -451,7 +489,7 @@ def _print_run(directory: str, told: dict[str, Any], most: int = 12) -> None:
 SPARE = ("bytes_read", "rows", "bytes_moved", "mixes", "workers", "seconds")  # left out first where a line has no room
 
 
-def _epochs(columns: list[str], history: list[dict[str, Any]]) -> Any:
+def _epochs(columns: list[str], history: Sequence[Record]) -> Table:
     """A table of these figures, a line for each record."""
     from rich import box
     from rich.table import Table
@@ -464,7 +502,7 @@ def _epochs(columns: list[str], history: list[dict[str, Any]]) -> Any:
     return table
 
 
-def cluster_text(history: list[dict[str, Any]]) -> str | None:
+def cluster_text(history: Sequence[Record]) -> str | None:
     """``2 workers, 8 groups, 12 mixes, 1.2 MB moved, 3 events``; None for a run that stayed in one process."""
     last = history[-1] if history else {}
     if not last.get("bytes_moved"):
@@ -478,7 +516,7 @@ def cluster_text(history: list[dict[str, Any]]) -> str | None:
     return ", ".join(parts)
 
 
-def _print_events(history: list[dict[str, Any]], most: int = 12) -> None:
+def _print_events(history: Sequence[Record], most: int = 12) -> None:
     """What happened to workers and visits, with the epoch it happened in."""
     from bigclf.progress import event_text
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bigclf.cli import flags, terminal
 from bigclf.units import format_bytes
+
+if TYPE_CHECKING:
+    from bigclf.reporting import Report
 
 
 @click.command("report", short_help="Write a report that a browser shows.")
@@ -39,7 +42,7 @@ def command(
             terminal.say("note:", note, "yellow")
 
 
-def write(thing: Any, out: str, data: Any, **options: Any) -> dict[str, Any]:
+def write(thing: Any, out: str, data: Any, **options: Any) -> Report:
     """The report, with progress on stderr while rows are read."""
     from bigclf.progress import TerminalProgress
     from bigclf.reporting import report

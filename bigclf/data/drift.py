@@ -7,7 +7,7 @@ last one best and figures depend on which are held out.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
@@ -153,11 +153,21 @@ def _counts_of(wanted: np.ndarray, ids: np.ndarray, counts: np.ndarray) -> np.nd
     return np.where(ids[at] == wanted, counts[at], 0).astype(np.float64) if ids.size else np.zeros(wanted.size)
 
 
-def table(dataset: Dataset, found: list[Shard], classes: int = 4) -> list[dict[str, object]]:
+class ShardFigures(TypedDict):
+    """A shard in a line of a table; ``shares`` of the first classes."""
+
+    shard: str
+    rows: int
+    nnz_a_row: float
+    largest_norm: float
+    shares: NotRequired[dict[str, float]]
+
+
+def table(dataset: Dataset, found: list[Shard], classes: int = 4) -> list[ShardFigures]:
     """A line a shard, with the shares of the first ``classes`` classes."""
     lines = []
     for shard in found:
-        line: dict[str, Any] = {"shard": shard.name, "rows": shard.n_rows, "nnz_a_row": shard.row_nnz,
+        line: ShardFigures = {"shard": shard.name, "rows": shard.n_rows, "nnz_a_row": shard.row_nnz,
                                 "largest_norm": shard.largest_norm}  # fmt: skip
         if shard.shares is not None:
             names = [str(label) for label in dataset.classes[:classes].tolist()]

@@ -5,27 +5,43 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import TYPE_CHECKING, TypedDict
 
 from bigclf import metrics
 from bigclf.data import files
 from bigclf.errors import DataError, RunError
 from bigclf.explaining import explain
 from bigclf.model import Model, load
-from bigclf.progress import watcher
+from bigclf.progress import Record, Watcher, watcher
 from bigclf.raw import BadRows, as_shards, left_out
 from bigclf.reporting.content import Measured, Subject, page_of
 from bigclf.reporting.page import render
 from bigclf.training.run_record import read_history, read_run
 from bigclf.units import parse_bytes
 
+if TYPE_CHECKING:
+    from bigclf.data.dataset import Stored
+    from bigclf.explaining import Explanation, NamesGiven
+
+
 TOP, TOP_OF_MANY = 12, 6  # features of a class
 
 
+class Report(TypedDict):
+    """What ``report`` says: the file, its bytes and sections, and notes on the evaluation."""
+
+    out: str
+    bytes: int
+    sections: list[str]
+    notes: list[str]
+
+
 def report(
-    thing: Any, out: Any, data: Any = None, *, names: Any = None, memory: str | int = "1GB", overwrite: bool = False,
-    progress: Any = None, title: str | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    thing: Model | str | os.PathLike[str], out: str | os.PathLike[str], data: Stored | Measured | None = None, *,
+    names: NamesGiven | None = None, memory: str | int = "1GB", overwrite: bool = False,
+    progress: Watcher | None = None, title: str | None = None,
+) -> Report:  # fmt: skip
     """Write a report.
 
     Parameters
@@ -66,7 +82,7 @@ def report(
     return {"out": name, "bytes": files.file_size(name), "sections": sections, "notes": notes}
 
 
-def subject_of(thing: Any, title: str | None = None) -> Subject:
+def subject_of(thing: Model | str | os.PathLike[str], title: str | None = None) -> Subject:
     """What a model, a model's file or a run directory tells by itself."""
     if isinstance(thing, Model):
         history = [] if thing.result_ is None else thing.result_.history
@@ -86,14 +102,14 @@ def _of_run(path: str, title: str | None) -> Subject:
     return Subject(title or files.base_name(path), known, run, history_of(path), None, None)
 
 
-def history_of(directory: str) -> list[dict[str, Any]]:
+def history_of(directory: str) -> list[Record]:
     """The records of a run that are of epochs; a line that a kill cut short is left out."""
     records = read_history(files.join(directory, "history.jsonl"))
     return [record for record in records if "epoch" in record]
 
 
 def measured(
-    model: Model, data: Any, memory: str | int = "1GB", progress: Any = None, bad: BadRows | None = None
+    model: Model, data: Stored, memory: str | int = "1GB", progress: Watcher | None = None, bad: BadRows | None = None
 ) -> Measured:
     """Figures of the model on labelled shards, and what curves are made of."""
     where, progress = data_text(data), watcher(progress)
@@ -111,13 +127,13 @@ def measured(
         return Measured(found, getattr(part, "ranking", None), where)
 
 
-def data_text(data: Any, most: int = 3) -> str:
+def data_text(data: object, most: int = 3) -> str:
     """Where rows come from, in a line."""
     names = data.files if hasattr(data, "files") else data if isinstance(data, (list, tuple)) else [data]
     return ", ".join(map(str, names[:most])) + " ..." * (len(names) > most)
 
 
-def explained(model: Model | None, names: Any) -> Any:
+def explained(model: Model | None, names: NamesGiven | None) -> Explanation | str | None:
     """The largest weights, or why there are none to show."""
     if model is None:
         return None

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from bigclf.metrics import seen_before_text
+from bigclf.progress import Record
 from bigclf.reporting import curves
 from bigclf.reporting.page import Bar, Figure, Page, Section, Shade, Table, Tile
 from bigclf.reporting.pictures import Line, chart
 from bigclf.units import format_bytes, format_seconds, plural, within_plan
 from bigclf.version import __version__
+
+if TYPE_CHECKING:
+    from bigclf.explaining import ClassWeights
+    from bigclf.metrics import BinnedRanking, Evaluation, Ranking
+
 
 MOST_CLASSES = 20  # with a table of their own, or a line and a column of the confusion
 MOST_EVENTS = 200
@@ -39,7 +45,7 @@ class Subject(NamedTuple):
     title: str
     model: Any
     run: dict[str, Any]
-    history: list[dict[str, Any]]
+    history: list[Record]
     measured: Measured | None
     explained: Any
 
@@ -69,10 +75,10 @@ def told_method(subject: Subject) -> dict[str, Any]:
     return {"name": identity.get("method"), "loss": identity.get("loss"), **identity.get("settings", {})}
 
 
-def method_title(name: Any) -> str:
+def method_title(name: object) -> str:
     from bigclf.methods import METHODS
 
-    method = METHODS.get(name)
+    method = METHODS.get(str(name))
     return f"{name}: {method.title}" if method is not None else str(name or "")
 
 
@@ -131,7 +137,7 @@ def _evaluation_tiles(subject: Subject) -> list[Tile]:
     return [*found, Tile("F1, mean of classes", f"{e.macro_f1:.4f}")]
 
 
-def _held_out_tiles(held: dict[str, Any] | None) -> list[Tile]:
+def _held_out_tiles(held: Mapping[str, Any] | None) -> list[Tile]:
     """What the model was measured to be on rows held out of its training."""
     if not held:
         return []
@@ -187,7 +193,7 @@ def evaluation_section(subject: Subject) -> Section:
     return section
 
 
-def _class_figures(e: Any) -> list[tuple[str, str]]:
+def _class_figures(e: Evaluation) -> list[tuple[str, str]]:
     facts = [("rows right", f"{e.correct:,} of {e.n:,}"), ("accuracy", f"{100 * e.accuracy:.3f} %")]
     names = {"auc": "area under ROC", "log_loss": "log loss", "confusion": "confusion"}
     if e.auc is not None:
@@ -203,7 +209,7 @@ def _class_figures(e: Any) -> list[tuple[str, str]]:
     return facts + [(", ".join(same), f"none: {why}") for why, same in together.items()]
 
 
-def _ranked(e: Any, ranking: Any) -> list[Figure]:
+def _ranked(e: Evaluation, ranking: Ranking | BinnedRanking | None) -> list[Figure]:
     """ROC, precision and recall: of two classes, where both occur."""
     if ranking is None or e.auc is None:
         return []
@@ -239,14 +245,14 @@ def _ranked(e: Any, ranking: Any) -> list[Figure]:
     return figures
 
 
-def _reliability(e: Any) -> list[Figure]:
+def _reliability(e: Evaluation) -> list[Figure]:
     """How often the label is the one that has a probability, in bins of it; of more than two classes that predicted."""
     bins = [each for each in e.reliability or () if each["rows"]]
     if not bins:
         return []
     what = str(e.classes[1]) if len(e.classes) == 2 else "the class predicted"
     lines = [
-        Line("model", [each["probability"] for each in bins], [each["share"] for each in bins]),
+        Line("model", [each["probability"] or 0.0 for each in bins], [each["share"] or 0.0 for each in bins]),
         Line("as it should be", [0, 1], [0, 1], guide=True),
     ]
     title = f"Reliability, expected calibration error {e.calibration_error:.4f}"
@@ -256,7 +262,7 @@ def _reliability(e: Any) -> list[Figure]:
     return [Figure("Calibration", drawing, text)]
 
 
-def _per_class(e: Any) -> Table:
+def _per_class(e: Evaluation) -> Table:
     lines = [
         [
             str(f["label"]),
@@ -272,7 +278,7 @@ def _per_class(e: Any) -> Table:
     return Table("Classes", columns, lines, more)
 
 
-def _confusion(e: Any) -> list[Table]:
+def _confusion(e: Evaluation) -> list[Table]:
     """The whole table of few classes, else the pairs that are confused most."""
     if e.confusion is None:
         return []
@@ -336,7 +342,7 @@ def training_section(subject: Subject) -> Section:
     return section
 
 
-def certificate_sentence(certificate: dict[str, Any]) -> str:
+def certificate_sentence(certificate: Mapping[str, Any]) -> str:
     gap = certificate["gap"]
     share = f"{100 * gap:.3g} %" if gap >= 1e-6 else f"{gap:.1e} of it"
     return (
@@ -345,13 +351,14 @@ def certificate_sentence(certificate: dict[str, Any]) -> str:
     )
 
 
-def _series(history: Sequence[dict[str, Any]], name: str, factor: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    points = [(record["epoch"], factor * record[name]) for record in history if record.get(name) is not None]
+def _series(history: Sequence[Record], name: str, factor: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    known: list[dict[str, Any]] = [{**record} for record in history]
+    points = [(record["epoch"], factor * record[name]) for record in known if record.get(name) is not None]
     x, y = np.array(points, float).reshape(-1, 2).T
     return curves.thinned(x, y)
 
 
-def _epochs(history: Sequence[dict[str, Any]]) -> dict[str, bool]:
+def _epochs(history: Sequence[Record]) -> dict[str, bool]:
     """How an axis of epochs is drawn: many by their logarithm."""
     return {"log_x" if history and history[-1].get("epoch", 0) > 100 else "whole_x": True}
 
@@ -386,9 +393,9 @@ def _errors(subject: Subject) -> Figure | None:
     learned = [r for r in subject.history if r.get("rows", 1)]  # one that only certifies judges no row
     mine = _series(learned, "error", 100.0)
     judged = [
-        (r["epoch"], 100 * (1 - r["validation"]["accuracy"]))
+        (r["epoch"], 100 * (1 - found["accuracy"]))
         for r in subject.history
-        if "accuracy" in (r.get("validation") or {})
+        if "accuracy" in (found := r.get("validation") or {})
     ]
     if certificate_of(subject) is not None and not judged or max(mine[0].size, len(judged)) < 2:
         return None
@@ -448,7 +455,7 @@ def weights_section(subject: Subject) -> Section:
     return section
 
 
-def _weight_table(each: dict[str, Any]) -> Table:
+def _weight_table(each: ClassWeights) -> Table:
     entries = [*each["for"], *reversed(each["against"])]
     most = max(abs(entry["weight"]) for entry in entries)
     named, sure, counted = (
@@ -554,7 +561,7 @@ def events_section(subject: Subject) -> Section:
     return section
 
 
-def short(value: Any) -> str:
+def short(value: Evaluation) -> str:
     """A setting in a line."""
     if isinstance(value, (bool, str)):
         return shortened(str(value).lower() if isinstance(value, bool) else value)

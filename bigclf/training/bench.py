@@ -8,9 +8,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,10 +21,11 @@ from bigclf.data.dataset import Dataset
 from bigclf.data.row_files import RowStore
 from bigclf.data.store import ROW_BYTES, RawStore, chunk_sizes, entry_bytes
 from bigclf.data.stream import Stream
+from bigclf.deltas import State
 from bigclf.machine import cores, memory_limit
 from bigclf.methods.method import AGAIN, LEARN, SUM
 from bigclf.mixing import SUM as STEPS
-from bigclf.mixing import Mixture
+from bigclf.mixing import Mixture, Weights
 from bigclf.training.plan import Plan, proves_alone, segment_units, units_of
 from bigclf.training.problems import Problem
 from bigclf.training.sampling import Kept
@@ -44,6 +46,10 @@ from bigclf.training.visit import (
     Visit,
 )
 from bigclf.units import format_bytes
+
+if TYPE_CHECKING:
+    from bigclf.data.arrays import Arrays
+
 
 log = logging.getLogger("bigclf")
 HELD_BYTES = 64_000_000  # what Arrow may hold beyond its need where the budget has room
@@ -126,7 +132,7 @@ class Bench:
 
     # A visit
 
-    def visit(self, visit: Visit, states: Sequence[Any], carries: Sequence[Carry | None], token: str) -> Outcome:
+    def visit(self, visit: Visit, states: Sequence[Weights], carries: Sequence[Carry | None], token: str) -> Outcome:
         """Make a visit.
 
         Parameters
@@ -162,7 +168,7 @@ class Bench:
     def _rebuilt(self) -> int:
         return 0 if self.stream.store is None else self.stream.store.rebuilt
 
-    def _bundle(self, visit: Visit, states: Sequence[Any], token: str, facts: dict[str, Any]) -> list[Part]:
+    def _bundle(self, visit: Visit, states: Sequence[Weights], token: str, facts: dict[str, Any]) -> list[Part]:
         """Several groups one after another, joined as the run would join them."""
         blends = [Blend(self.problems[n], state) for n, state in zip(visit.todo, states, strict=True)]
         for group in range(visit.first, visit.last):
@@ -176,7 +182,7 @@ class Bench:
         self,
         visit: Visit,
         group: int,
-        states: Sequence[Any],
+        states: Sequence[Weights],
         carry: Carry | None,
         token: str,
         facts: dict[str, Any],
@@ -208,7 +214,7 @@ class Bench:
         ends = zip(learners, states, visit.lessons, strict=True)
         return [learner.end_epoch(state, lesson.certify) for learner, state, lesson in ends]
 
-    def _begin_with_others(self, visit: Visit, group: int, learners: list[Learner], states: Sequence[Any]) -> None:
+    def _begin_with_others(self, visit: Visit, group: int, learners: list[Learner], states: Sequence[Weights]) -> None:
         """Problems whose turn it is begin with the dual variables of those they waited for; every row is at hand."""
         everyone = self._of(group)
         for block in self._blocks(visit, group):
@@ -386,7 +392,12 @@ class Bench:
         return self._learners[group]
 
     def bring(
-        self, group: int, ref: Ref | None, carry: Carry | None, visit: Visit | None = None, states: Sequence[Any] = ()
+        self,
+        group: int,
+        ref: Ref | None,
+        carry: Carry | None,
+        visit: Visit | None = None,
+        states: Sequence[Weights] = (),
     ) -> None:
         """Make the group stand where ``ref`` says: from what is here, else from ``carry``."""
         token, is_settled = self._at.get(group, ("", False))
@@ -409,7 +420,7 @@ class Bench:
     def _keeps(self) -> bool:
         return self.problems[0].setting.method.rows is not None
 
-    def restore(self, group: int, ref: Ref, carry: Carry, common: dict[int, Any]) -> None:
+    def restore(self, group: int, ref: Ref, carry: Carry, common: dict[int, State]) -> None:
         """Take up what a group carries; ``common`` has the common state of each problem in the middle of an epoch."""
         learners = self._of(group)
         assert not isinstance(carry.rows, RowFile)
@@ -507,7 +518,7 @@ class Blend:
         goes to its place; None: it is passed on.
     """
 
-    def __init__(self, problem: Problem, start: Any, n_rows: int | None = None) -> None:
+    def __init__(self, problem: Problem, start: Weights, n_rows: int | None = None) -> None:
         rule = problem.setting.rule
         assert rule is not None
         self.start = start
@@ -601,7 +612,7 @@ def row_store_of(job: Job) -> RowStore | None:
     )
 
 
-def _local_directory(local_dir: Any) -> str:
+def _local_directory(local_dir: str | os.PathLike[str] | None) -> str:
     if local_dir is not None:
         files.make_directory(local_dir)
     return files.scratch_directory(local_dir)
@@ -612,7 +623,7 @@ def _cache_share() -> int:
     return int(CACHE_SHARE * memory_limit()[0])
 
 
-def _store(source: Any, local_dir: Any) -> RawStore | None:
+def _store(source: Dataset | Arrays, local_dir: str | os.PathLike[str] | None) -> RawStore | None:
     try:
         directory = _local_directory(local_dir)
         room = int(files.free_bytes(directory) * 0.8)

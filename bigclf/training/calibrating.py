@@ -6,7 +6,7 @@ import abc
 import copy
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,9 +23,13 @@ from bigclf.metrics import (
     scoring_bytes,
 )
 from bigclf.model import MANY_CLASSES, Model, is_stored
-from bigclf.progress import watcher
+from bigclf.progress import Watcher, watcher
 from bigclf.raw import BadRows, as_shards, labels_of_table, left_out
 from bigclf.units import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from bigclf.data.dataset import Stored
+
 
 log = logging.getLogger("bigclf")
 PLACE_BYTES = 6 * 24  # of a decision value that is kept, three numbers, and again while they are sorted
@@ -73,15 +77,15 @@ class Tallying:
 
 def calibrate(
     model: Model,
-    data: Any,
-    y: Any = None,
+    data: object,
+    y: object = None,
     *,
     method: str = "platt",
-    sample_weight: Any = None,
+    sample_weight: object = None,
     memory: int | str = "1GB",
     on_bad_rows: str = "error",
     max_bad_fraction: float = MOST_BAD,
-    progress: Any = None,
+    progress: Watcher | None = None,
 ) -> Model:
     """The same model with ``predict_proba`` learned from held-out rows, which are read once.
 
@@ -177,7 +181,9 @@ class _Rows(abc.ABC):
 
 
 class _Shards(_Rows):
-    def __init__(self, model: Model, data: Any, y: Any, sample_weight: Any, memory: int, progress: Any) -> None:
+    def __init__(
+        self, model: Model, data: Stored, y: object, sample_weight: object, memory: int, progress: Watcher | None
+    ) -> None:
         for name, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise TypeError(f"shards have their own labels and weights: {name} has no effect")
@@ -197,7 +203,9 @@ class _Shards(_Rows):
 
 
 class _Array(_Rows):
-    def __init__(self, model: Model, X: Any, y: Any, sample_weight: Any, memory: int, progress: Any) -> None:
+    def __init__(
+        self, model: Model, X: object, y: object, sample_weight: object, memory: int, progress: Watcher | None
+    ) -> None:
         if y is None and model.is_raw(X):
             y = labels_of_table(model, X)
         if y is None:

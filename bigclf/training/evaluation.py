@@ -5,33 +5,38 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bigclf import metrics
 from bigclf.data.bad_rows import MOST_BAD
 from bigclf.errors import DataError
 from bigclf.metrics import Evaluation, RegressionEvaluation
 from bigclf.model import Model, is_stored
-from bigclf.progress import watcher
+from bigclf.progress import Watcher, watcher
 from bigclf.raw import BadRows, as_shards, left_out
 from bigclf.training.book import Patience
 from bigclf.training.measuring import Measure, cut
 from bigclf.training.workers import crew_of, is_cluster, linked
 from bigclf.units import parse_bytes
 
+if TYPE_CHECKING:
+    from bigclf.data.dataset import Stored
+    from bigclf.training.link import Link
+
+
 PARTS_A_WORKER = 4  # at least, where there are so many row groups: one that is slow or dies then costs little
 
 
 def evaluate(
     model: Model,
-    data: Any,
-    y: Any = None,
+    data: object,
+    y: object = None,
     *,
     memory: str | int = "1GB",
-    workers: Any = None,
+    workers: object = None,
     on_bad_rows: str = "error",
     max_bad_fraction: float = MOST_BAD,
-    progress: Any = None,
+    progress: Watcher | None = None,
 ) -> Evaluation | RegressionEvaluation:
     """Measure ``model`` on labelled rows.
 
@@ -64,6 +69,7 @@ def evaluate(
         raise TypeError("shards have their own labels: y has no effect")
     started = time.perf_counter()
     with as_shards(model, data, memory, bad) as rows, linked(workers, kept) as link:
+        assert link is not None  # the workers are a cluster
         found = evaluate_on(link, model, rows, memory, patience=kept, progress=progress)
         found.leave_out(*left_out(data, rows))
     found.seconds = time.perf_counter() - started
@@ -71,14 +77,14 @@ def evaluate(
 
 
 def evaluate_on(
-    link: Any,
+    link: Link,
     model: Model,
-    data: Any,
+    data: Stored,
     memory: str | int = "1GB",
     *,
     patience: Patience,
     idle: Callable[[], None] = lambda: None,
-    progress: Any = None,
+    progress: Watcher | None = None,
 ) -> Evaluation | RegressionEvaluation:
     """The same by the workers behind ``link``; ``idle`` is called several times a second and may raise."""
     from bigclf.training.cluster import Measuring

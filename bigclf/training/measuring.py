@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,10 @@ from bigclf import metrics
 from bigclf.metrics import PartialEvaluation, PartialRegression
 from bigclf.model import Model
 from bigclf.training.errands import Failure, Parcel
+
+if TYPE_CHECKING:
+    from bigclf.data.dataset import Dataset
+
 
 PART_NNZ = 20_000_000  # at most, unless a row group has more
 ROW_BYTES = 8  # of a part that keeps every decision value
@@ -45,7 +49,7 @@ class Measured(NamedTuple):
     n_bytes: int
 
 
-def cut(dataset: Any, parts: int) -> list[Part]:
+def cut(dataset: Dataset, parts: int) -> list[Part]:
     """The chunks in at least so many parts (as far as there are row groups) of about equal numbers of non-zeros, cut
     where row groups begin."""
     chunks = dataset.chunks

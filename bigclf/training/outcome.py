@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +23,14 @@ from bigclf.training.run import Run
 from bigclf.training.sources import longest_row
 from bigclf.units import format_seconds, plural
 from bigclf.version import __version__
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+    from bigclf.data.arrays import Arrays
+    from bigclf.data.dataset import Dataset
+    from bigclf.training.link import Link
+
 
 MANY = 0.01  # of the variances at their floor
 
@@ -79,7 +88,9 @@ class Result:
         return f"<Result: {told}{', ' * bool(how_good)}{how_good}; stopped by: {self.stopped}>"
 
 
-def coefficients_of(run: Run, latest: bool = False, last: bool = False) -> tuple[Any, np.ndarray]:
+def coefficients_of(
+    run: Run, latest: bool = False, last: bool = False
+) -> tuple[np.ndarray | scipy.sparse.csc_matrix, np.ndarray]:
     """coef_ [K, feature], of a state of touched places sparse, and intercept_ [K] of the answer (``weights_of``).
 
     last : the run needs them no more: of many certified problems each is let go as it is copied.
@@ -138,7 +149,7 @@ def class_columns(rows: np.ndarray, n_classes: int) -> np.ndarray:
     return np.stack([-0.5 * rows[0], 0.5 * rows[0]], axis=1) if n_classes == 2 else rows.T
 
 
-def come_since(source: Any) -> list[str]:
+def come_since(source: Dataset | Arrays) -> list[str]:
     """A warning of files that came to the data while it was learned from."""
     found = source.new_files() if hasattr(source, "new_files") else []
     if not found:
@@ -176,7 +187,9 @@ def grown(init: Model, n_features: int, classes: np.ndarray | None) -> Model:
                  facts=init.facts, columns=init.columns)  # fmt: skip
 
 
-def _wider(weights: Any, take: np.ndarray, n_features: int) -> Any:
+def _wider(
+    weights: np.ndarray | scipy.sparse.csc_matrix, take: np.ndarray, n_features: int
+) -> np.ndarray | scipy.sparse.csr_matrix:
     """``take @ weights`` with columns of zeros, sparse where the weights are."""
     if isinstance(weights, np.ndarray):
         more = np.zeros((take.shape[0], n_features), weights.dtype)
@@ -189,7 +202,9 @@ def _wider(weights: Any, take: np.ndarray, n_features: int) -> Any:
     return found
 
 
-def validation(run: Run, source: Any, data: Any, link: Any, patience: Patience) -> dict[str, float]:
+def validation(
+    run: Run, source: Dataset | Arrays, data: Any, link: Link | None, patience: Patience
+) -> dict[str, float]:
     """Measure the answer so far, by the workers where there are some; the figures are the same."""
     from bigclf.metrics import Evaluation, evaluate
     from bigclf.training.evaluation import evaluate_on
@@ -201,16 +216,21 @@ def validation(run: Run, source: Any, data: Any, link: Any, patience: Patience) 
     if not run.method.linear:
         model.state = kept_state(run)
     if is_stored(data):
-        far = link is not None
-        found = evaluate_on(link, model, data, patience=patience, idle=run.idle) if far else evaluate(model, data)
+        if link is None:
+            found = evaluate(model, data)
+        else:
+            found = evaluate_on(link, model, data, patience=patience, idle=run.idle)
     else:
-        found = evaluate(model, *data)
+        X, y = data
+        found = evaluate(model, X, y)
     if isinstance(found, Evaluation):
         return {"accuracy": float(found.accuracy)}
     return {"mean_squared_error": found.mean_squared_error, "mean_absolute_error": found.mean_absolute_error}
 
 
-def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMemory, source: Any) -> Result:
+def result_of(
+    run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMemory, source: Dataset | Arrays
+) -> Result:
     certificate: dict[str, Any] | None = None
     if run.tol is not None and all(status.gap is not None for status in run.status):
         each: list[dict[str, Any]] = [
@@ -262,7 +282,7 @@ def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMem
     )
 
 
-def share_seen(init: Model, source: Any) -> float:
+def share_seen(init: Model, source: Dataset | Arrays) -> float:
     """About which share of the rows of ``source`` a run that begins with ``init`` does not see for the first time."""
     return 1.0 if init.facts.get("data") == source.digest else share_trained_on(init, source)
 
@@ -345,7 +365,7 @@ def told_of(run: Run) -> list[dict[str, float]]:
     return [told(state, problem.setting.params()) for problem, state in pairs]
 
 
-def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> Model:
+def model_of(run: Run, source: Dataset | Arrays, result: Result, options: Mapping[str, Any]) -> Model:
 
     setting = run.problems[0].setting
     weights, bias = coefficients_of(run, last=True)
@@ -376,7 +396,7 @@ def model_of(run: Run, source: Any, result: Result, options: dict[str, Any]) -> 
     return model
 
 
-def _named_columns(source: Any) -> dict[str, Any]:
+def _named_columns(source: Dataset | Arrays) -> dict[str, object]:
     """By what names files are read; nothing of rows in memory."""
     return dict(getattr(source, "named_columns", {}))
 
@@ -395,7 +415,7 @@ def kept_state(run: Run) -> dict[str, np.ndarray]:
     return {f"{n}.{name}": array for n, state in enumerate(states) for name, array in state._asdict().items()}
 
 
-def warn_of_limits(result: Result, options: dict[str, Any]) -> None:
+def warn_of_limits(result: Result, options: Mapping[str, Any]) -> None:
     limit = f"max_seconds={options['max_seconds']}" if result.stopped == "seconds" else f"epochs={options['epochs']}"
     if result.stopped == "stalled":
         limit = "what floating point can tell apart"

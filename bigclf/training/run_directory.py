@@ -12,10 +12,11 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
 import re
 import time
-from collections.abc import Callable, Iterator, Set
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -42,6 +43,11 @@ from bigclf.training.run_record import check_epoch, check_run, lines_of
 from bigclf.training.tensors import checksum, filed_array, read_head, write_tensors
 from bigclf.training.visit import RowFile, settled_rows
 
+if TYPE_CHECKING:
+    from bigclf.data.row_files import FiledArray
+    from bigclf.model import Model
+
+
 log = logging.getLogger("bigclf")
 VERSION = 1
 ROWS = re.compile(r"rows-\d{5,}-.*\.safetensors")
@@ -56,11 +62,14 @@ STATE_FACTS = {"rows_files": ROW_FILES, "rows_steps": optional(list_of(bits())),
                "epoch": whole(), "segment": whole()}  # fmt: skip
 
 
+A = TypeVar("A", bound="np.ndarray | FiledArray")
+
+
 class Checkpoint:
     """A committed state: ``arrays`` without a row axis, ``rows`` of each group or the file that has them, ``facts``
     (JSON)."""
 
-    def __init__(self, arrays: dict[str, np.ndarray], rows: list[Any], facts: dict[str, Any]) -> None:
+    def __init__(self, arrays: dict[str, np.ndarray], rows: Sequence[Any], facts: dict[str, Any]) -> None:
         self.arrays, self.rows, self.facts = arrays, rows, facts
 
 
@@ -72,14 +81,14 @@ class RunDirectory:
     RunError : the directory cannot be written, another process holds it, or it belongs to another run.
     """
 
-    def __init__(self, path: Any) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = files.absolute(path)
         files.make_directory(self.path)
         files.probe_writable(self.path)
         self._lease = Lease(self.file("lease"))
         self._rows_of: dict[str, set[str]] = {}  # row files that each checkpoint names
         self._last_record = 0.0
-        self._written: dict[str, Any] | None = None
+        self._written: Mapping[str, object] | None = None
         self.failed_writes = 0
         self._run: str | None = None  # what tells this run's checkpoints; known once it begins
 
@@ -105,7 +114,7 @@ class RunDirectory:
         """What tells this run from runs of other data or parameters, once it has begun."""
         return self._run
 
-    def begin(self, asked: dict[str, Any], resume: bool, *, may_loosen: bool = False) -> dict[str, Any] | None:
+    def begin(self, asked: Mapping[str, object], resume: bool, *, may_loosen: bool = False) -> dict[str, Any] | None:
         """Write ``run.json``, or on resume compare it; returns what an earlier start had written, if anything.
         ``may_loosen`` : the run may go on under a larger tolerance.
 
@@ -143,7 +152,7 @@ class RunDirectory:
 
     # History
 
-    def record(self, record: dict[str, Any], now: bool = False) -> None:
+    def record(self, record: Mapping[str, object], now: bool = False) -> None:
         """Add a record to ``history.jsonl``, at most ten a second (others are dropped, the last one and those with
         events or validation figures never).
 
@@ -182,7 +191,7 @@ class RunDirectory:
             self._try("history", lambda: files.publish_text(self.file("history.jsonl"), text))
         return records
 
-    def keep(self, model: Any) -> None:
+    def keep(self, model: Model) -> None:
         """Write the model the run came to; a full disk costs this copy only, never the answer.
 
         Raises
@@ -264,7 +273,7 @@ class RunDirectory:
                 log.warning("checkpoint %s passed over: %s", name, error)
         return None
 
-    def _require_own(self, name: str, facts: dict[str, Any]) -> None:
+    def _require_own(self, name: str, facts: Mapping[str, Any]) -> None:
         if self._run is not None and facts.get("run") not in (None, self._run):  # None: written before they were told
             raise RunError(f"{self.file(name)} is a checkpoint of another run, of other data or parameters than "
                            "run.json says; remove it, or use another run directory")  # fmt: skip
@@ -306,7 +315,7 @@ class RunDirectory:
             with contextlib.suppress(OSError):
                 files.remove(self.file(name))
 
-    def _try(self, what: str, write: Any) -> None:
+    def _try(self, what: str, write: Callable[[], object]) -> None:
         try:
             write()
         except OSError as error:
@@ -314,7 +323,7 @@ class RunDirectory:
             log.warning("%s not written in %s: %s", what, self.path, error.strerror or error)
 
 
-def publish_arrays(path: str, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> str:
+def publish_arrays(path: str, arrays: dict[str, np.ndarray], facts: Mapping[str, object]) -> str:
     """Write arrays and facts to one file, each tensor with a checksum; returns the digest over all of them."""
 
     def metadata(sums: dict[str, str]) -> dict[str, str]:
@@ -336,7 +345,7 @@ def load_arrays(path: str) -> tuple[dict[str, np.ndarray], dict[str, Any], str]:
     return _checked(path, *read_tensors(files.read_bytes(path)))
 
 
-def _checked(path: str, arrays: dict[str, Any], metadata: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any], str]:
+def _checked(path: str, arrays: dict[str, A], metadata: dict[str, str]) -> tuple[dict[str, A], dict[str, Any], str]:
     """Arrays of a file, the facts in its head and the digest, all of it compared with the checksums."""
     header = unsealed(metadata["bigclf-run"])
     check_fields(header, HEAD)
@@ -363,7 +372,7 @@ def _filed(path: str) -> tuple[dict[str, Any], dict[str, str]]:
     return arrays, metadata
 
 
-def _check_place(name: str, facts: dict[str, Any], groups: int) -> None:
+def _check_place(name: str, facts: Mapping[str, Any], groups: int) -> None:
     """Check what the state file ``name`` says of its place in the run and of its row files; FieldError names the
     field."""
     check_fields(facts, STATE_FACTS, "facts")
@@ -389,7 +398,7 @@ def load_rows(path: str, digest: str, steps: tuple[float, ...], filed: bool = Fa
     return settled_rows(held, steps)
 
 
-def clear(path: Any) -> None:
+def clear(path: str | os.PathLike[str]) -> None:
     """Remove what a run wrote into its directory, and the directory when nothing else is in it.
 
     Raises
@@ -408,12 +417,12 @@ def clear(path: Any) -> None:
         files.remove_tree(path)
 
 
-def checkpoints_in(path: Any) -> list[str]:
+def checkpoints_in(path: str | os.PathLike[str]) -> list[str]:
     """Names of the state files in a directory, newest first."""
     return sorted((name for name in files.list_directory(path) if STATE.fullmatch(name)), reverse=True)
 
 
-def groups_before(path: Any) -> int | None:
+def groups_before(path: str | os.PathLike[str]) -> int | None:
     """Groups of the run that a directory holds; None where there is none to read."""
     try:
         held = json.loads(files.read_text(files.join(files.absolute(path), "run.json")))
@@ -423,7 +432,7 @@ def groups_before(path: Any) -> int | None:
         return None
 
 
-def run_of(path: Any) -> str | None:
+def run_of(path: str | os.PathLike[str]) -> str | None:
     """What tells the run of a directory from others, as its model has it (``facts["run"]``); None where none lies
     there."""
     try:
@@ -433,7 +442,7 @@ def run_of(path: Any) -> str | None:
         return None
 
 
-def differences(before: Any, now: Any, name: str = "") -> Iterator[str] | list[str]:
+def differences(before: object, now: object, name: str = "") -> Iterator[str] | list[str]:
     """``path: before -> now`` for every leaf in which two JSON values differ."""
     if isinstance(before, dict) and isinstance(now, dict):
         found: list[str] = []
@@ -443,7 +452,7 @@ def differences(before: Any, now: Any, name: str = "") -> Iterator[str] | list[s
     return [] if before == now else [f"{name}: {_short(before)} -> {_short(now)}"]
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -452,7 +461,7 @@ def _is_looser(tol: float | None, before: float | None) -> bool:
     return tol is not None and before is not None and tol > before
 
 
-def _told(identity: Any) -> str:
+def _told(identity: object) -> str:
     """Hex over what makes a run another one."""
     return hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=16).hexdigest()
 

@@ -32,6 +32,7 @@ from bigclf.data.json_fields import (
     whole,
 )
 from bigclf.errors import DataError
+from bigclf.progress import Record
 from bigclf.training.plan import Plan
 
 
@@ -133,7 +134,7 @@ def check_epoch(told: Any) -> None:
     ])  # fmt: skip
 
 
-def read_run(path: Any) -> dict[str, Any]:
+def read_run(path: files.PathLike) -> dict[str, Any]:
     """What ``run.json`` says.
 
     Raises
@@ -151,14 +152,14 @@ def read_run(path: Any) -> dict[str, Any]:
     return told
 
 
-def read_history(path: Any) -> list[dict[str, Any]]:
+def read_history(path: files.PathLike) -> list[Record]:
     """The records of ``history.jsonl``, none where it is not there; a line that a kill cut short is left out.
 
     Raises
     ------
     DataError : a field is wrong, with its line.
     """
-    records = []
+    records: list[Record] = []
     for line, record in lines_of(path):
         try:
             check_epoch(record)
@@ -168,7 +169,7 @@ def read_history(path: Any) -> list[dict[str, Any]]:
     return records
 
 
-def lines_of(path: Any) -> Iterator[tuple[int, Any]]:
+def lines_of(path: files.PathLike) -> Iterator[tuple[int, Any]]:
     """The number, from 1, of each line that can be read, and what it says."""
     for line, said in enumerate(files.read_text(path).splitlines() if files.exists(path) else (), 1):
         try:

@@ -6,13 +6,18 @@ are a cache: another process that takes over a group, or a run that is taken up 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bigclf.block import Block, selected
 from bigclf.data.store import Buffer
 from bigclf.training.problems import Fold
+
+if TYPE_CHECKING:
+    from bigclf.data.arrays import Arrays
+    from bigclf.data.dataset import Dataset
+
 
 ROOM = 1.1  # for so many times the entries that the rows have in the mean; what is never written to takes no memory
 
@@ -30,7 +35,7 @@ class Kept:
     block : these rows, their ``ids`` counted from 0, once all of them have come by (``take``); else None.
     """
 
-    def __init__(self, source: Any, chunks: tuple[int, int], every: int, seed: int) -> None:
+    def __init__(self, source: Dataset | Arrays, chunks: tuple[int, int], every: int, seed: int) -> None:
         first, last = chunks
         rows, nnz = (int(counts[first:last].sum()) for counts in (source.chunks.rows, source.chunks.nnz))
         self.there = Fold(0, every, seed).holds(np.arange(rows), int(source.chunks.row0[first]))

@@ -17,15 +17,18 @@ have one optimum, and repeatable bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bigclf.block import Block
 from bigclf.data.working_set import KEEP
 
+if TYPE_CHECKING:
+    from bigclf.training.visit import Learner, Scratch
 
-def fixed(learner: Any, view: Block, members: np.ndarray, scratch: Any) -> None:
+
+def fixed(learner: Learner, view: Block, members: np.ndarray, scratch: Scratch) -> None:
     """Some epochs over the block's rows."""
     scores = scratch.scores(view.n_rows)
     for number in range(learner.plan.block_rounds):
@@ -36,9 +39,10 @@ def fixed(learner: Any, view: Block, members: np.ndarray, scratch: Any) -> None:
             return
 
 
-def selective(learner: Any, view: Block, members: np.ndarray, scratch: Any) -> None:
+def selective(learner: Learner, view: Block, members: np.ndarray, scratch: Scratch) -> None:
     """Some epochs over the block's rows and the cache; then the cache is chosen among both."""
     held, scores = learner.set, scratch.scores(view.n_rows)
+    assert held is not None
     fresh = learner.outside(view, members)
     for number in range(learner.plan.block_rounds):
         counts = learner.go_over(view, fresh, scores, scratch)
@@ -51,9 +55,10 @@ def selective(learner: Any, view: Block, members: np.ndarray, scratch: Any) -> N
     learner.admit(view, fresh, scores)
 
 
-def cached(learner: Any, view: Block, members: np.ndarray, scratch: Any) -> None:
+def cached(learner: Learner, view: Block, members: np.ndarray, scratch: Scratch) -> None:
     """The block's rows enter the cache a few at a time, each is visited, and then others of the cache."""
     held, scores = learner.set, scratch.scores(view.n_rows)
+    assert held is not None
     fresh = learner.outside(view, members)
     lengths = np.diff(view.indptr)[fresh]
     rows, entries = (max(1, int((1 - KEEP) * size)) for size in (held.scores.size, held.arena.indices.size))
@@ -76,9 +81,10 @@ TAKES: dict[str, Callable[[Any, Block, np.ndarray, Any], None]] = {
 }
 
 
-def _let_in(learner: Any, view: Block, rows: np.ndarray, entries: int, scores: np.ndarray) -> int:
+def _let_in(learner: Learner, view: Block, rows: np.ndarray, entries: int, scores: np.ndarray) -> int:
     """Copy ``rows`` into the cache, others leave if they must; the place of the first of them."""
     held = learner.set
+    assert held is not None
     if held.n_rows + rows.size > held.scores.size or held.used[1] + entries > held.arena.indices.size:
         held.compact()
     first = int(held.n_rows)

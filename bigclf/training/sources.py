@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -24,13 +24,13 @@ from bigclf.training.visit import SCALES, Dual, Sums, Tried
 
 def open_source(
     data: Any,
-    y: Any,
-    sample_weight: Any,
+    y: object,
+    sample_weight: object,
     columns: dict[str, str] | None,
     groups: int,
     memory: int,
     real_labels: bool = False,
-) -> Any:
+) -> Dataset | Arrays:
     """The rows behind ``data``: a dataset of files, without rows of weight 0, or arrays in memory; ``real_labels``:
     labels are numbers.
 
@@ -58,11 +58,11 @@ def open_source(
     return Arrays(data, y, sample_weight, least_chunks=groups, real_labels=real_labels)
 
 
-def counts_of(data: Any, columns: dict[str, str] | None, memory: int) -> tuple[int, int, int]:
+def counts_of(data: object, columns: dict[str, str] | None, memory: int) -> tuple[int, int, int]:
     """Rows, features and entries, without reading rows; zeros where nothing is known before they are written down."""
     if isinstance(data, Dataset | Arrays):
         return data.n_rows, data.n_features, data.nnz
-    if isinstance(data, str) or hasattr(data, "__fspath__") or _is_list_of_paths(data):
+    if _is_stored(data):
         return counts_of(Dataset(data, columns=columns, memory=memory), None, memory)
     shape = getattr(data, "shape", None)
     if shape is None or len(shape) != 2:
@@ -70,23 +70,27 @@ def counts_of(data: Any, columns: dict[str, str] | None, memory: int) -> tuple[i
     return int(shape[0]), int(shape[1]), int(getattr(data, "nnz", shape[0] * shape[1]))
 
 
-def _is_list_of_paths(data: Any) -> bool:
+def _is_list_of_paths(data: object) -> bool:
     if not isinstance(data, list | tuple) or not data:
         return False
     return all(isinstance(item, str) or hasattr(item, "__fspath__") for item in data)
 
 
-def likely_width(data: Any, columns: dict[str, str] | None) -> int:
+def _is_stored(data: object) -> TypeGuard[files.Paths]:
+    return isinstance(data, str) or hasattr(data, "__fspath__") or _is_list_of_paths(data)
+
+
+def likely_width(data: object, columns: dict[str, str] | None) -> int:
     """Bytes of an index, as far as a glance tells: the kernels are loaded before the first row is read."""
     if isinstance(data, Dataset | Arrays):
         return data.index_width
-    if isinstance(data, str) or hasattr(data, "__fspath__") or _is_list_of_paths(data):
+    if _is_stored(data):
         return index_width_of(files.expand(data)[0], columns or {})
     indices = getattr(data, "indices", None)
     return indices.dtype.itemsize if isinstance(indices, np.ndarray) and indices.dtype.kind == "i" else 4
 
 
-def require_usable(source: Any, setting: Setting, class_weights: np.ndarray | None) -> None:
+def require_usable(source: Dataset | Arrays, setting: Setting, class_weights: np.ndarray | None) -> None:
     """Refuse data this method cannot learn from: DataError; class weights that would have no effect: ValueError."""
     if isinstance(source, Arrays):
         if source.n_rows == 0:
@@ -108,16 +112,16 @@ def others() -> str:
     return f" (any are taken by {listed(name for name, method in METHODS.items() if method.row_weights == 'any')})"
 
 
-def _blocks(source: Any) -> Iterator[Block]:
+def _blocks(source: Dataset | Arrays) -> Iterator[Block]:
     """All rows, read once more."""
     yield from source.blocks()
 
 
-def _zero_or_one(source: Any) -> bool:
+def _zero_or_one(source: Dataset | Arrays) -> bool:
     return all(np.isin(block.weights, (0.0, 1.0)).all() for block in _blocks(source))
 
 
-def longest_row(source: Any) -> tuple[int, float]:
+def longest_row(source: Dataset | Arrays) -> tuple[int, float]:
     """Number and norm of the first of the rows with the largest norm."""
     each = ((float(block.norms.max()), -int(block.ids[block.norms.argmax()])) for block in _blocks(source))
     square, row = max(each)
@@ -165,7 +169,7 @@ def warm(setting: Setting, index_width: int, dtype: str) -> None:
             held.fill(block)
 
 
-def _warm_mixing(setting: Setting, code: int, block: Block, shared: Any, rows: Any, params: Any) -> None:
+def _warm_mixing(setting: Setting, code: int, block: Block, shared: Any, rows: object, params: object) -> None:
     """What runs of several groups need beside."""
     method, own = setting.method, setting.rule
     assert own is not None

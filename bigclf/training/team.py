@@ -8,7 +8,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from typing import Any
+from typing import TypeVar
 
 from bigclf.methods.method import Both, in_turn
 from bigclf.training.visit import Scratch
@@ -24,11 +24,15 @@ def beside(threads: int) -> Iterator[Both]:
         return
     with ThreadPoolExecutor(1, thread_name_prefix="bigclf-beside") as pool:
 
-        def both(one: Callable[[], Any], other: Callable[[], Any]) -> tuple[Any, Any]:
+        def both(one: Callable[[], T], other: Callable[[], U]) -> tuple[T, U]:
             under_way = pool.submit(other)
             return one(), under_way.result()
 
         yield both
+
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 class BrokenOff(Exception):
@@ -47,8 +51,8 @@ class Team:
 
     def each(
         self,
-        what: Sequence[Any],
-        work: Callable[[Any, Scratch, Callable[[], None]], None],
+        what: Sequence[T],
+        work: Callable[[T, Scratch, Callable[[], None]], None],
         idle: Callable[[], None],
         told: Callable[[int], None] = lambda done: None,
     ) -> None:
@@ -73,8 +77,8 @@ class Team:
 
     def _together(
         self,
-        what: Sequence[Any],
-        work: Callable[[Any, Scratch, Callable[[], None]], None],
+        what: Sequence[T],
+        work: Callable[[T, Scratch, Callable[[], None]], None],
         idle: Callable[[], None],
         told: Callable[[int], None],
     ) -> None:
@@ -82,7 +86,7 @@ class Team:
             self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="bigclf-learn")
         self._halt.clear()
 
-        def one(item: Any) -> None:
+        def one(item: T) -> None:
             scratch = self._scratch.get()
             try:
                 self._go_on_unless_halted()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,11 @@ from bigclf.model import Model, _known, is_stored
 from bigclf.training.problems import Fold
 from bigclf.training.team import Team
 from bigclf.training.visit import Scratch
+
+if TYPE_CHECKING:
+    from bigclf.data.arrays import Arrays
+    from bigclf.data.dataset import Dataset
+
 
 SLICE = 1 << 16  # rows whose decision values are in memory at a time
 MEASURES = ("error", "log_loss", "mean_squared_error")
@@ -116,7 +121,7 @@ def _count(
             sums.log_loss -= float(np.log(judge.probabilities(values[known])[np.arange(known.size), true[known]]).sum())
 
 
-def rows_apart(source: Any, classes: np.ndarray, n_features: int) -> Iterator[tuple[int, Block]]:
+def rows_apart(source: Dataset | Arrays, classes: np.ndarray, n_features: int) -> Iterator[tuple[int, Block]]:
     """The rows of another source, with labels as codes of ``classes`` and without features that nobody learned."""
     if classes is None or not len(classes):  # numbers
         for block in source.blocks():
@@ -130,7 +135,7 @@ def rows_apart(source: Any, classes: np.ndarray, n_features: int) -> Iterator[tu
         yield 0, block._replace(labels=codes[block.labels.astype(np.int64)])
 
 
-def open_rows(data: Any, real_labels: bool = False, columns: Mapping[str, Any] | None = None) -> Any:
+def open_rows(data: object, real_labels: bool = False, columns: Mapping[str, object] | None = None) -> Dataset | Arrays:
     """Rows to measure on: shards, whose ``columns`` are called as those of the rows to learn from, or (X, y)."""
     from bigclf.data.arrays import Arrays
     from bigclf.metrics import open_dataset
