@@ -32,13 +32,14 @@ from bigclf.data.convert.tables import (
     places,
     state_of,
 )
-from bigclf.data.dataset import MANIFEST, Dataset
+from bigclf.data.dataset import MANIFEST, Dataset, Stored
 from bigclf.data.features import finish, values
 from bigclf.data.features.extract import extract
 from bigclf.data.features.spec import Label, Spec, parse
 from bigclf.data.features.tally import Tally
 from bigclf.errors import DataError, SchemaError
 from bigclf.model import Model, is_stored
+from bigclf.progress import Watcher
 from bigclf.units import parse_bytes
 from bigclf.version import __version__
 
@@ -50,9 +51,10 @@ KEPT = 8  # conversions that are kept in the cache, the last used
 
 
 def of_columns(
-    data: Any, y: Any, sample_weight: Any, validate: Any, features: Any, format: str | None, *, hash_bits: int | None,
-    memory: float | str, seed: int, on_bad_rows: str, progress: Any
-) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+    data: Any, y: object, sample_weight: object, validate: object, features: object, format: str | None, *,
+    hash_bits: int | None,
+    memory: float | str, seed: int, on_bad_rows: str, progress: Watcher | bool | None
+) -> tuple[Dataset | Arrays, None, None, object]:  # fmt: skip
     """What ``fit`` is given of raw columns as it takes features: rows, labels, weights and rows to validate on.
 
     Raises
@@ -68,7 +70,7 @@ def of_columns(
         for name, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise TypeError(f"{name} has no effect with files: the spec names the columns of label and weight")
-        shown = progress if hasattr(progress, "start") else None
+        shown = None if isinstance(progress, bool) or not hasattr(progress, "start") else progress
         if sparse and format is not None:
             told: dict[str, Any] = dict(
                 hash_bits=hash_bits, memory=_room(memory), seed=seed, on_bad_rows=on_bad_rows, progress=shown
@@ -91,8 +93,8 @@ def _room(memory: float | str) -> int:
 
 
 def converted(
-    data: Any,
-    features: Any,
+    data: files.Paths,
+    features: object,
     format: str | None = None,
     *,
     memory: float | str = "1GB",
@@ -102,7 +104,7 @@ def converted(
     max_bad_fraction: float = MOST_BAD,
     learned: finish.Learned | None = None,
     directory: str | None = None,
-    progress: Any = None,
+    progress: Watcher | None = None,
     part: HeldOut | None = None,
 ) -> Dataset:
     """Shards of raw files, made now or found in the cache: by the files, the spec and what was learned.
@@ -132,7 +134,7 @@ def converted(
     return _made_of(made, data)
 
 
-def _made_of(dataset: Dataset, data: Any) -> Dataset:
+def _made_of(dataset: Dataset, data: files.Paths) -> Dataset:
     """Shards of the cache that errors name by the file they were made of."""
     named = places(data)
     dataset.made_of = named[0].path if len(named) == 1 else f"{named[0].path}, ..."
@@ -140,7 +142,7 @@ def _made_of(dataset: Dataset, data: Any) -> Dataset:
 
 
 def sparse_text(
-    data: Any, format: str, *, seed: int = 0, on_bad_rows: str = "error", max_bad_fraction: float = MOST_BAD,
+    data: files.Paths, format: str, *, seed: int = 0, on_bad_rows: str = "error", max_bad_fraction: float = MOST_BAD,
     hash_bits: int | None = None, **options: Any,
 ) -> Dataset:  # fmt: skip
     """Shards of text whose rows are sparse already, made now or found in the cache; errors as ``convert``."""
@@ -171,7 +173,12 @@ def _once(out: str, make: Callable[[], Dataset]) -> Dataset:
 
 
 def _key(
-    data: Any, spec: Spec, seed: int, bad: tuple[str, float], learned: finish.Learned | None, part: HeldOut | None
+    data: files.Paths,
+    spec: Spec,
+    seed: int,
+    bad: tuple[str, float],
+    learned: finish.Learned | None,
+    part: HeldOut | None,
 ) -> str:
 
     named = [(files.absolute(place.path), place.part, *state_of(place.path)) for place in places(data)]
@@ -188,7 +195,7 @@ def _forget(home: str) -> None:
         files.remove_tree(files.join(home, name))
 
 
-def arrays_of(table: Any, y: Any, features: Any, sample_weight: Any = None) -> Arrays:
+def arrays_of(table: object, y: object, features: object, sample_weight: object = None) -> Arrays:
     """The rows of a table in memory as ``features`` says; ``y`` [n], or None where the spec names the label's column.
 
     Raises
@@ -217,14 +224,14 @@ def arrays_of(table: Any, y: Any, features: Any, sample_weight: Any = None) -> A
     return made
 
 
-def _names_format(features: Any) -> bool:
+def _names_format(features: object) -> bool:
     """Whether the features say how files are read, which does not matter for a table."""
     known = getattr(features, "features", features)
     reader = known.reader if isinstance(known, Spec) else parse(known).reader
     return "format" in reader
 
 
-def _settled(spec: Spec, table: Any, y: Any) -> Spec:
+def _settled(spec: Spec, table: object, y: object) -> Spec:
     """The spec with the kind of its labels, by the table's column."""
     if y is not None:
         return dataclasses.replace(spec, label=None)
@@ -235,7 +242,7 @@ def _settled(spec: Spec, table: Any, y: Any) -> Spec:
     return dataclasses.replace(spec, label=dataclasses.replace(spec.label, type=_label_kind(spec, spec.label, table)))
 
 
-def _label_kind(spec: Spec, label: Label, table: Any) -> str:
+def _label_kind(spec: Spec, label: Label, table: object) -> str:
     from bigclf.data.convert.from_columns import kind_of_labels
 
     columns, _ = values.as_columns(table)
@@ -266,7 +273,7 @@ class BadRows(NamedTuple):
     on_bad_rows: str = "error"
     max_bad_fraction: float = MOST_BAD
 
-    def check(self, model: Model, data: Any) -> None:
+    def check(self, model: Model, data: object) -> None:
         """Refuse what makes no sense, or would have no effect.
 
         Raises
@@ -281,10 +288,11 @@ class BadRows(NamedTuple):
 
 
 @contextlib.contextmanager
-def as_shards(model: Model, data: Any, memory: float | str = "1GB", bad: BadRows | None = None) -> Iterator[Any]:
+def as_shards(model: Model, data: Any, memory: float | str = "1GB", bad: BadRows | None = None) -> Iterator[Stored]:
     """``data`` as it is, or raw files as shards that are there as long as they are needed."""
     bad = bad or BadRows()
     bad.check(model, data)
+    paths: files.Paths = data  # of raw files
     if form := text_format(model, data):
         told: dict[str, Any] = {"memory": _room(memory), "hash_bits": model.features.get("hash_bits"), **bad._asdict()}
         with naming_format(model, data, form):
@@ -301,10 +309,10 @@ def as_shards(model: Model, data: Any, memory: float | str = "1GB", bad: BadRows
     with files.scratch() as scratch:
         learned = model.finisher.learned
         options = {"memory": memory, "workers": 1, "learned": learned, "directory": scratch, **bad._asdict()}
-        yield _any(converted(data, spec, **options), data)
+        yield _any(converted(paths, spec, **options), paths)
 
 
-def _any(rows: Any, data: Any) -> Any:
+def _any(rows: Dataset, data: files.Paths) -> Dataset:
     """``rows``, of which there must be some where bad ones were left out."""
     n_bad, why = left_out(data, rows)
     if n_bad and not rows.n_rows:
@@ -312,7 +320,7 @@ def _any(rows: Any, data: Any) -> Any:
     return rows
 
 
-def text_format(model: Model, data: Any) -> str | None:
+def text_format(model: Model, data: object) -> str | None:
     """What text of rows that are sparse already ``data`` is, for a model of such rows; None where it is none."""
     if finish.is_columns(model.features) or not is_stored(data) or isinstance(data, Dataset):
         return None
@@ -330,7 +338,7 @@ def text_format(model: Model, data: Any) -> str | None:
 
 
 @contextlib.contextmanager
-def naming_format(model: Model | None, data: Any, form: str) -> Iterator[None]:
+def naming_format(model: Model | None, data: files.Paths, form: str) -> Iterator[None]:
     """Bad rows of text whose format nobody said, and its name does not tell, may be rows of another one."""
     try:
         yield
@@ -346,11 +354,11 @@ class Texts(NamedTuple):
     """Files of sparse text, each with shards that have its rows in their order, and what made them."""
 
     files: list[tuple[str, Dataset]]
-    told: dict[str, Any]
+    told: dict[str, str | int | None]
 
 
 @contextlib.contextmanager
-def in_order(model: Model, data: Any) -> Iterator[Any]:
+def in_order(model: Model, data: Any) -> Iterator[Stored | Texts]:
     """``data`` as it is, or files of sparse text as ``Texts``, whose shards are there as long as they are needed."""
     if not (form := text_format(model, data)):
         yield data
@@ -372,13 +380,13 @@ def _tell_ignored(made: list[Dataset]) -> None:
         log.warning("%s", QUERIES_IGNORED)
 
 
-def left_out(data: Any, rows: Any) -> tuple[int, str]:
+def left_out(data: object, rows: Any) -> tuple[int, str]:
     """How many bad rows of ``data`` are not in ``rows``, which ``as_shards`` made of them, and why."""
     report = {} if rows is data else rows.report
     return report.get("bad_rows", 0), report.get("left_out", "")
 
 
-def labels_of_table(model: Model, table: Any) -> np.ndarray:
+def labels_of_table(model: Model, table: object) -> np.ndarray:
     """The labels that stand in a table of raw columns.
 
     Raises

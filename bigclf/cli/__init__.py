@@ -63,19 +63,23 @@ class Program(click.Group):
         module, _, attribute = COMMANDS[name].partition(":")
         return getattr(importlib.import_module(f"bigclf.cli.{module}"), attribute or "command")
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         from bigclf.units import near
 
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"no such command {args[0]!r}{near(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
-    def make_context(self, info_name: str | None, args: list[str], *more: Any, **kwargs: Any) -> click.Context:
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
         terminal.remember(args)
         with terminal.guarded(), terminal.errors_as_lines(None):
-            return super().make_context(info_name, args, *more, **kwargs)
+            return super().make_context(info_name, args, parent, **extra)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         if os.environ.get("NO_COLOR"):
             ctx.color = False
         with terminal.guarded(), terminal.errors_as_lines(ctx), terminal.warnings_as_lines(), terminal.terminable():

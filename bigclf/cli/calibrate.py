@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bigclf.cli import columns, flags, terminal
 from bigclf.cli.evaluate import refuse_existing
 from bigclf.units import plural
+
+if TYPE_CHECKING:
+    from bigclf.model import Model
+
 
 NAMES = {"platt": "Platt's sigmoid", "isotonic": "isotonic regression"}
 
@@ -29,7 +33,7 @@ NAMES = {"platt": "Platt's sigmoid", "isotonic": "isotonic regression"}
 @terminal.json_option
 def command(
     model: str, data: tuple[str, ...], out: str, method: str, memory: str | None, overwrite: bool, as_json: bool,
-    **reader: Any,
+    **reader: object,
 ) -> None:  # fmt: skip
     """Learn from the labelled rows DATA (shards, or raw files like those that MODEL learned from), which MODEL was not
     trained on, what probability each decision value of MODEL stands for, in one read.
@@ -56,9 +60,10 @@ def command(
         show(found, out)
 
 
-def told(model: Any) -> dict[str, Any]:
+def told(model: Model) -> dict[str, Any]:
     """A model's calibration in types that JSON knows."""
     kept = model.calibration
+    assert kept is not None
     pieces = [kept.values[:, a:b].tolist() for a, b in pairwise(kept.ends)]
     if kept.method == "platt":
         points = {"A": [piece[0][0] for piece in pieces], "B": [piece[1][0] for piece in pieces]}
@@ -72,7 +77,7 @@ def line(calibration: Mapping[str, Any]) -> str:
     return f"{NAMES[calibration['method']]}, from {plural(calibration['rows'], 'row')}"
 
 
-def show(model: Any, out: str) -> None:
+def show(model: Model, out: str) -> None:
     kept = told(model)
     terminal.heading(out, line(kept))
     if kept["method"] == "platt":

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
 from bigclf.cli import columns, terminal
 from bigclf.data.bad_rows import MOST_BAD
 from bigclf.units import format_bytes, format_seconds, plural
+
+if TYPE_CHECKING:
+    from bigclf.data.dataset import Dataset
 
 
 @click.command("convert", short_help="Turn text into shards.")
@@ -67,7 +71,7 @@ def command(ctx: click.Context, sources: tuple[str, ...], out: str, as_json: boo
         print_converted(dataset, out, for_tests=not options["shuffle"])
 
 
-def convert_showing(sources: list[str], out: str, **options: Any) -> Any:
+def convert_showing(sources: list[str], out: str, **options: Any) -> Dataset:
     """``bigclf.convert`` with its progress on stderr."""
     from bigclf.data.convert import convert
     from bigclf.progress import TerminalProgress
@@ -76,7 +80,33 @@ def convert_showing(sources: list[str], out: str, **options: Any) -> Any:
         return convert(sources if len(sources) > 1 else sources[0], out, progress=progress, **options)
 
 
-def describe(dataset: Any) -> dict[str, Any]:
+class ClassRows(TypedDict):
+    label: object
+    rows: int
+
+
+class Described(TypedDict):
+    """A dataset in plain values."""
+
+    rows: int
+    features: int
+    nnz: int
+    chunks: int
+    files: int
+    classes: list[ClassRows] | None
+    label_range: dict[str, float] | None
+    binary_values: bool
+    weighted: bool
+    index_bytes: int
+    largest_row_nnz: int
+    largest_row_norm: float
+    bytes_on_disk: int
+    bytes_in_memory: int
+    digest: str
+    warnings: list[str]
+
+
+def describe(dataset: Dataset) -> Described:
     """The facts of a dataset as plain values."""
     return {
         "rows": dataset.n_rows,
@@ -98,7 +128,7 @@ def describe(dataset: Any) -> dict[str, Any]:
     }
 
 
-def _classes(dataset: Any) -> list[dict[str, Any]] | None:
+def _classes(dataset: Dataset) -> list[ClassRows] | None:
     """Each class with its rows, or None where labels are numbers that are no classes."""
     if dataset.classes is None:
         return None
@@ -106,12 +136,12 @@ def _classes(dataset: Any) -> list[dict[str, Any]] | None:
     return [{"label": label, "rows": count} for label, count in pairs]
 
 
-def bytes_in_memory(dataset: Any) -> int:
+def bytes_in_memory(dataset: Dataset) -> int:
     """Bytes of the rows decoded: indices, float32 values unless binary, and 8 bytes a row for where it begins."""
     return int(dataset.nnz * (dataset.index_width + (0 if dataset.binary else 4)) + 8 * dataset.n_rows)
 
 
-def print_converted(dataset: Any, out: str, for_tests: bool = False) -> None:
+def print_converted(dataset: Dataset, out: str, for_tests: bool = False) -> None:
     """What was made; rows ``for_tests`` keep their order, and are no good to learn from one by one."""
     report = getattr(dataset, "report", None) or {}
     seconds = report.get("seconds")
@@ -143,7 +173,7 @@ def print_converted(dataset: Any, out: str, for_tests: bool = False) -> None:
     click.echo(f"  next: {click.style(line, bold=True)}")
 
 
-def features_line(report: dict[str, Any]) -> str | None:
+def features_line(report: Mapping[str, Any]) -> str | None:
     """How many features are known one by one and how many places the hashed ones have."""
     if "exact_features" not in report:
         return None
@@ -154,7 +184,7 @@ def features_line(report: dict[str, Any]) -> str | None:
     return told
 
 
-def label_line(dataset: Any) -> tuple[str, str]:
+def label_line(dataset: Dataset) -> tuple[str, str]:
     """What the labels are: classes with their rows, or a range of numbers."""
     from bigclf.data.dataset import range_text
 
@@ -163,7 +193,7 @@ def label_line(dataset: Any) -> tuple[str, str]:
     return "classes", class_text(dataset)
 
 
-def class_text(dataset: Any, most: int = 6) -> str:
+def class_text(dataset: Dataset, most: int = 6) -> str:
     """``-1: 24,720 rows · 1: 7,841 rows``, the first few."""
     pairs = list(zip(dataset.classes.tolist(), dataset.class_counts.tolist(), strict=True))
     shown = " · ".join(
@@ -172,6 +202,6 @@ def class_text(dataset: Any, most: int = 6) -> str:
     return shown + (f" · and {len(pairs) - most:,} more" if len(pairs) > most else "")
 
 
-def print_warnings(dataset: Any) -> None:
+def print_warnings(dataset: Dataset) -> None:
     for text in dataset.warnings:
         terminal.say("warning:", text, "yellow")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from bigclf.benchmarks.texts import Rows, Texts, in_order
+from bigclf.progress import Watcher
 
 MEAN_LENGTH, SPREAD = 80, 40  # entries of a row: uniform in 80 +- 40, before repeats fall out
 BLOCK_ROWS = 10_000
@@ -55,7 +55,7 @@ def texts(n_rows: int, n_features: int, seed: int, part: int, threads: int = 2) 
     return in_order(make, (n_rows + BLOCK_ROWS - 1) // BLOCK_ROWS, threads)
 
 
-def write_text(path: str, n_rows: int, n_features: int, seed: int, part: int, progress: Any = None) -> int:
+def write_text(path: str, n_rows: int, n_features: int, seed: int, part: int, progress: Watcher | None = None) -> int:
     """Write svmlight text; its non-zeros."""
     from bigclf.data import files
 

@@ -10,6 +10,7 @@ from bigclf.cli import flags, terminal
 from bigclf.units import format_bytes
 
 if TYPE_CHECKING:
+    from bigclf.data.dataset import Stored
     from bigclf.reporting import Report
 
 
@@ -32,7 +33,7 @@ def command(
 
     The file holds everything it shows; it can be mailed, printed and read on a phone.
     """
-    where: Any = list(data) if len(data) > 1 else data[0] if data else None
+    where = list(data) if len(data) > 1 else data[0] if data else None
     told = write(run, out, where, names=names, memory=memory or "1GB", overwrite=overwrite, title=title)
     if as_json:
         terminal.emit_json(told)
@@ -42,7 +43,7 @@ def command(
             terminal.say("note:", note, "yellow")
 
 
-def write(thing: Any, out: str, data: Any, **options: Any) -> Report:
+def write(thing: str, out: str, data: Stored | None, **options: Any) -> Report:
     """The report, with progress on stderr while rows are read."""
     from bigclf.progress import TerminalProgress
     from bigclf.reporting import report

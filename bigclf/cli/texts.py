@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bigclf.cli import terminal
@@ -9,7 +10,7 @@ from bigclf.cli import terminal
 MEASURES = {"error": "error", "log_loss": "log loss", "mean_squared_error": "mean squared error"}  # of a sweep
 
 
-def print_table(points: list[dict[str, Any]], measure: str, best_params: dict[str, Any]) -> None:
+def print_table(points: Sequence[Mapping[str, Any]], measure: str, best_params: Mapping[str, object]) -> None:
     """The points of the grid, an arrow at the best; in grey those that were given up on the way."""
     from rich import box
     from rich.table import Table

@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypedDict
 
 import click
 
 from bigclf.cli import terminal
 from bigclf.errors import BigclfError, DataError
 from bigclf.units import format_bytes, format_count, format_seconds, plural
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from bigclf.data.dataset import Dataset
+
 
 MOST_FAULTS = 100
 
@@ -35,7 +42,22 @@ def command(ctx: click.Context, data: tuple[str, ...], columns: str | None, as_j
         ctx.exit(terminal.BAD_DATA)
 
 
-def _print(report: dict[str, Any]) -> None:
+class Checked(TypedDict):
+    """What was found in shards."""
+
+    files: int
+    rows: int
+    nnz: int
+    bytes: int
+    warnings: list[str]
+    faults: list[str]
+
+
+class Report(Checked):
+    seconds: float
+
+
+def _print(report: Report) -> None:
     verdict = terminal.good("good") if not report["faults"] else click.style("damaged", fg="red", bold=True)
     rate = report["bytes"] / max(report["seconds"], 1e-9)
     terminal.heading(verdict, f"{plural(report['files'], 'file')}, {format_bytes(report['bytes'])} in "
@@ -52,7 +74,7 @@ def _print(report: dict[str, Any]) -> None:
         terminal.say("warning:", text, "yellow")
 
 
-def validate(data: list[str], columns: dict[str, Any] | None = None) -> dict[str, Any]:
+def validate(data: list[str], columns: Mapping[str, str] | None = None) -> Report:
     """Check shards in a child process.
 
     Parameters
@@ -79,7 +101,8 @@ def validate(data: list[str], columns: dict[str, Any] | None = None) -> dict[str
     child = context.Process(target=_check_all, args=(theirs, data, columns), daemon=True)
     child.start()
     theirs.close()
-    place, report = "", None
+    place = ""
+    report: Checked | None = None
     try:
         with TerminalProgress("checking") as progress:
             while report is None:
@@ -106,7 +129,7 @@ def validate(data: list[str], columns: dict[str, Any] | None = None) -> dict[str
     return {**report, "seconds": time.perf_counter() - started}
 
 
-def _check_all(pipe: Any, data: list[str], columns: dict[str, Any] | None) -> None:
+def _check_all(pipe: Connection, data: list[str], columns: Mapping[str, str] | None) -> None:
     """In the child: open, decode every row group, tell where we are before each."""
     import signal
 
@@ -119,7 +142,7 @@ def _check_all(pipe: Any, data: list[str], columns: dict[str, Any] | None) -> No
         pipe.send(("error", DataError("needs more memory than there is", file=data[0])))
 
 
-def _check(pipe: Any, data: list[str], columns: dict[str, Any] | None) -> dict[str, Any]:
+def _check(pipe: Connection, data: list[str], columns: Mapping[str, str] | None) -> Checked:
     from bigclf.data.dataset import Dataset
 
     pipe.send(("at", data[0]))
@@ -148,7 +171,7 @@ def _check(pipe: Any, data: list[str], columns: dict[str, Any] | None) -> dict[s
     }
 
 
-def _anew(dataset: Any) -> str:
+def _anew(dataset: Dataset) -> str:
     """How manifest and chunk table are written once more."""
     from bigclf.data import files
 
