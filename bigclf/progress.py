@@ -93,6 +93,7 @@ class Plan(TypedDict, total=False):
     bytes: int | None
     epoch: int
     epochs: int | None
+    workers: int
     status: Callable[[], Status]
 
 

@@ -20,7 +20,7 @@ from bigclf.data.convert.parsed import Options
 from bigclf.data.dataset import TARGET_NNZ, Dataset
 from bigclf.data.features.spec import refuse_shell_names
 from bigclf.errors import DataError, masked
-from bigclf.progress import watcher
+from bigclf.progress import Watcher, watcher
 from bigclf.units import near, parse_bytes
 
 RAW_FORMATS = ("csv", "tsv", "jsonl", "text", "parquet")
@@ -44,8 +44,8 @@ def convert(
     n_features: int | None = None,
     hash_bits: int | None = None,
     shard_nnz: int = SHARD_NNZ,
-    progress: Any = None,
-    features: Any = None,
+    progress: Watcher | None = None,
+    features: object = None,
     append: bool = False,
     **others: Never,
 ) -> Dataset:
@@ -157,7 +157,12 @@ def _as_known(sources: list[pieces.Source]) -> list[tuple[str, int, int]]:
 
 
 def _convert_columns(
-    source: Any, out: files.PathLike, format: str, features: Any, sparse: Mapping[str, Any], **options: Any
+    source: files.Paths,
+    out: files.PathLike,
+    format: str,
+    features: object,
+    sparse: Mapping[str, object],
+    **options: Any,
 ) -> Dataset:
     """``convert`` of raw columns; ``sparse``: options that only sparse rows have, with a value that is not false."""
     from bigclf.data.convert.from_columns import convert_columns

@@ -6,8 +6,8 @@ import collections
 import functools
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,18 @@ from bigclf.data.convert.parsed import Options
 from bigclf.data.convert.resuming import Workplace
 from bigclf.data.dataset import MOST_MARKS, TARGET_NNZ, Dataset
 from bigclf.errors import DataError, MemoryBudgetError, RunError
+from bigclf.progress import Watcher
 from bigclf.units import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from joblib.externals.loky import ProcessPoolExecutor
+    from numpy.typing import ArrayLike
+
+    from bigclf.block import Block
+    from bigclf.data.convert.from_columns import HeldOut
+
 
 SHARD_NNZ = 2**23
 LEAST_MEMORY = 96_000_000  # bytes a process needs to parse a piece and to write a chunk
@@ -28,6 +39,7 @@ WORTH_A_PROCESS = 2**26  # bytes of text that take as long to parse as a process
 PARSED_PIECE = 2**24  # bytes a piece becomes, about
 MAX_CHUNK_NNZ = 2**27
 QUERIES_IGNORED = "qid: is ignored: bigclf learns classes and numbers, no ranking within queries"
+D = TypeVar("D", bound="Done")
 _A = TypeVar("_A")
 _B = TypeVar("_B")
 
@@ -66,10 +78,31 @@ def require_memory(total: int, needed: int, what: str) -> None:
         )
 
 
+class Done(Protocol):
+    """What came of a task, whichever rows it was for."""
+
+    @property
+    def totals(self) -> merging.Totals: ...
+
+    @property
+    def runs(self) -> list[merging.Run]: ...
+
+    @property
+    def pieces(self) -> list[tuple[int, int, int, int]]: ...
+
+    @property
+    def n_bytes(self) -> int: ...
+
+    @property
+    def bad(self) -> Sequence[object]: ...
+
+
 class Converter:
     """The two passes of a conversion and what they found."""
 
-    def __init__(self, directory: str, workers: int, total: int, progress: Any, work: Workplace | None = None) -> None:
+    def __init__(
+        self, directory: str, workers: int, total: int, progress: Watcher | None, work: Workplace | None = None
+    ) -> None:
         self.directory, self.workers, self.progress, self.work = directory, workers, progress, work
         self.room = total // workers
         self.scratch = work.scratch if work else files.join(directory, "runs")
@@ -84,9 +117,9 @@ class Converter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self.pool is not None:
-            self.pool.shutdown(wait=True, kill_workers=error[0] is not None)
+            self.pool.shutdown(wait=True, kill_workers=kind is not None)
         if self.progress is not None:
             self.progress.stop()
 
@@ -108,11 +141,11 @@ class Converter:
 
     def _results(
         self,
-        run: Callable[[pieces.Task], Any],
+        run: Callable[[pieces.Task], D],
         sources: list[pieces.Source],
         cut: Callable[[pieces.Source, int], Iterator[pieces.Task]],
         stop_at_bad: bool,
-    ) -> Iterator[tuple[pieces.Task, Any]]:
+    ) -> Iterator[tuple[pieces.Task, D]]:
         """(task, what came of it) of all tasks in order, written down for another attempt; ``cut`` makes the tasks of a
         source of so many pieces."""
         tasks = (task for source in sources for task in self._tasks(source, cut))
@@ -128,7 +161,7 @@ class Converter:
         if self.work and before is not None:
             self.work.note_end(before)
 
-    def _count(self, done: Any) -> None:
+    def _count(self, done: Done) -> None:
         """Add up what came of a task."""
         self.totals.add(done.totals)
         self.runs += done.runs
@@ -191,13 +224,13 @@ class Converter:
         classes = codes.astype(np.int64) if integral(self.totals.labels) else codes
         return plan_of(self, bounds, codes, classes, job.options.n_features, features, chunk_nnz)
 
-    def told(self, sources: list[pieces.Source], warnings: list[str], part: Any = None) -> dict[str, Any]:
+    def told(self, sources: list[pieces.Source], warnings: list[str], part: HeldOut | None = None) -> dict[str, Any]:
         """What is kept beside the shards of how they came about, but for what another call would have otherwise."""
         marks = [] if len(sources) > MOST_MARKS else [files.mark(source.path) for source in sources]
         report = {"bad_rows": self.n_bad, "bad_examples": self.examples}
         return {"sources": marks, "part": None if part is None else list(part), "warnings": warnings, "report": report}
 
-    def write(self, plan: merging.Plan, told: Mapping[str, Any]) -> None:
+    def write(self, plan: merging.Plan, told: Mapping[str, object]) -> None:
         """Second pass: each shard collects its range of keys from all runs; the manifest has what is ``told``."""
         shards = [n for n in range(len(plan.bounds) - 1) if self.work is None or not merging.is_written(plan, n)]
         for _ in _in_order(self.pool, functools.partial(merging.write_shard, plan), shards, 2 * self.workers):
@@ -222,7 +255,7 @@ class Converter:
             held += size
         return [*bounds, 2**64]
 
-    def report(self, dataset: Dataset) -> dict[str, Any]:
+    def report(self, dataset: Dataset) -> dict[str, object]:
         return {
             "rows": self.totals.n_rows,
             "nnz": self.totals.nnz,
@@ -247,7 +280,7 @@ class Converter:
         return found
 
 
-def made_by(options: Options) -> dict[str, Any] | None:
+def made_by(options: Options) -> dict[str, object] | None:
     """What shards and models say of features that are hashed names; None of those that are given."""
     if options.hash_bits is None:
         return None
@@ -258,7 +291,7 @@ def integral(labels: Iterable[float]) -> bool:
     return all(label == round(label) and abs(label) < 2**53 for label in labels)
 
 
-def _pool(workers: int) -> Any:
+def _pool(workers: int) -> ProcessPoolExecutor | None:
     """Processes, or None for this one alone.
 
     loky's (it comes with joblib) start afresh and import no ``__main__``, so scripts need no guard, and they notice
@@ -296,12 +329,12 @@ def compile_parser(reader: readers.Reader, options: Options) -> None:
         as_slab(reader.parse(reader.example, options))
 
 
-def _nothing(_item: Any) -> None:
+def _nothing(_item: object) -> None:
     """Nothing is known."""
 
 
 def _in_order(
-    pool: Any,
+    pool: ProcessPoolExecutor | None,
     function: Callable[[_A], _B],
     items: Iterable[_A],
     in_flight: int,
@@ -314,7 +347,7 @@ def _in_order(
             told = known(item)
             yield item, function(item) if told is None else told
         return
-    waiting: collections.deque[tuple[_A, Any]] = collections.deque()
+    waiting: collections.deque[tuple[_A, _Known[_B] | Future[_B]]] = collections.deque()
     for item in items:
         told = known(item)
         waiting.append((item, pool.submit(function, item) if told is None else _Known(told)))
@@ -324,17 +357,17 @@ def _in_order(
         yield _first_of(waiting)
 
 
-class _Known:
+class _Known(Generic[_B]):
     """A result that is there already."""
 
-    def __init__(self, result: Any) -> None:
+    def __init__(self, result: _B) -> None:
         self._result = result
 
-    def result(self) -> Any:
+    def result(self) -> _B:
         return self._result
 
 
-def _first_of(waiting: collections.deque[tuple[_A, Any]]) -> tuple[_A, Any]:
+def _first_of(waiting: collections.deque[tuple[_A, _Known[_B] | Future[_B]]]) -> tuple[_A, _B]:
     """Wait for the item that was submitted first.
 
     Raises
@@ -351,16 +384,16 @@ def _first_of(waiting: collections.deque[tuple[_A, Any]]) -> tuple[_A, Any]:
 
 
 def write_shards(
-    blocks: Iterable[Any],
+    blocks: Iterable[Block | Sequence[Any]],
     out: files.PathLike,
     *,
-    classes: Any,
+    classes: ArrayLike | Callable[[], tuple[np.ndarray, np.ndarray]] | None,
     n_features: int | Callable[[], int] | None = None,
     shuffle_rows: bool = False,
     seed: int = 0,
     chunk_nnz: int = TARGET_NNZ,
     shard_nnz: int = SHARD_NNZ,
-    features: Mapping[str, Any] | None = None,
+    features: Mapping[str, object] | None = None,
     memory: float | str = "256MB",
     overwrite: bool = False,
 ) -> Dataset:
@@ -383,9 +416,10 @@ def write_shards(
     total = parse_bytes(memory)
     check_sizes(chunk_nnz, shard_nnz)
     require_memory(total, LEAST_MEMORY, "writing shards")
+    known: np.ndarray | None = None
     ranks = None
     if classes is not None and not callable(classes):
-        classes = np.asarray(classes)
+        known = np.asarray(classes)
     with building(out, overwrite) as directory, Converter(directory, 1, total, None) as converter:
         prefix = files.join(converter.scratch, "rows")
         spiller = merging.Spiller(prefix, seed if shuffle_rows else None, total // 4)
@@ -395,13 +429,13 @@ def write_shards(
         spiller.flush()
         converter.totals, converter.runs = spiller.totals, spiller.runs
         if callable(classes):
-            classes, ranks = classes()
-        if classes is not None:
-            _check_codes(spiller.totals.labels, classes)
+            known, ranks = classes()
+        if known is not None:
+            _check_codes(spiller.totals.labels, known)
         bounds = row_bounds(spiller.totals, shard_nnz, shuffle_rows)
-        codes = None if classes is None else np.arange(classes.size, dtype=np.float64)
+        codes = None if known is None else np.arange(known.size, dtype=np.float64)
         width = n_features() if callable(n_features) else n_features
-        plan = plan_of(converter, bounds, codes, classes, width, features, chunk_nnz)
+        plan = plan_of(converter, bounds, codes, known, width, features, chunk_nnz)
         converter.write(plan._replace(ranks=ranks), {})
     return Dataset(out)
 
@@ -429,7 +463,7 @@ def plan_of(
     codes: np.ndarray | None,
     classes: np.ndarray | None,
     n_features: int | None,
-    features: Mapping[str, Any] | None,
+    features: Mapping[str, object] | None,
     chunk_nnz: int,
 ) -> merging.Plan:
     """The plan of the second pass."""

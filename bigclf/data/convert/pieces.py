@@ -12,7 +12,7 @@ import itertools
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,13 +22,17 @@ from bigclf.data.convert.readers import Reader
 from bigclf.data.convert.shuffle import Run, Spiller, Totals, is_whole
 from bigclf.errors import DataError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
 PIECE = 2**24  # bytes of decompressed text
 BLOCK = 2**21  # bytes parsed at a time
 SOURCE_BITS, PIECE_BITS, ROW_BITS = 20, 20, 24
 BOM, NEWLINE = b"\xef\xbb\xbf", 10
 
 
-def _open_zstd(file: BinaryIO, mode: str) -> Any:
+def _open_zstd(file: BinaryIO, mode: str) -> pa.NativeFile:
     import pyarrow as pa
 
     return pa.CompressedInputStream(pa.PythonFile(file, mode), "zstd")
@@ -175,10 +179,18 @@ def _decompressed(source: Source, max_line: int, record: bytes) -> Iterator[tupl
             raise DataError(f"cannot be decompressed ({error}); copy the file again", file=source.path) from error
 
 
+class Lines(Protocol):
+    """What bytes are read from: a file, open or being decompressed."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+    def readline(self, size: int = -1, /) -> bytes: ...
+
+
 class Records:
     """Reads whole records of a file."""
 
-    def __init__(self, file: Any, record: bytes, max_line: int, path: str) -> None:
+    def __init__(self, file: Lines, record: bytes, max_line: int, path: str) -> None:
         self.file, self.record, self.max_line, self.path = file, record, max_line, path
         self.ahead = b""  # the first line of the record to come
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from bigclf.data.features import values
 from bigclf.data.features.extract import Extracted, extract, spelt
 from bigclf.data.features.finish import Finisher
 from bigclf.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class RawRows:
@@ -37,7 +40,7 @@ class RawRows:
     """
 
     def __init__(
-        self, finisher: Finisher, data: Any, keep: Sequence[str] | None = (), memory: int = 1_000_000_000
+        self, finisher: Finisher, data: object, keep: Sequence[str] | None = (), memory: int = 1_000_000_000
     ) -> None:
         self._finisher = finisher
         raw = prepare(data, finisher.spec, memory, label=False, keep=keep)
@@ -71,7 +74,7 @@ class RawRows:
                 raise located(task.source.path, Bad(place, new[1], text), lines)
             yield batch, block_of(self._finisher, found), unknown[0].size
 
-    def passed_through(self, batch: Batch, called: Mapping[str, str]) -> dict[str, Any]:
+    def passed_through(self, batch: Batch, called: Mapping[str, str]) -> dict[str, pa.Array]:
         """Columns of a batch under other names, of one type in all batches; the label as predictions are spelt."""
         found = {said: batch.columns[name] for name, said in called.items()}
         label = self._finisher.spec.label
@@ -81,7 +84,7 @@ class RawRows:
             return found
         return {said: values.as_text(column, said) for said, column in found.items()}
 
-    def no_rows(self, source: Source, called: Mapping[str, str]) -> dict[str, Any]:
+    def no_rows(self, source: Source, called: Mapping[str, str]) -> dict[str, pa.Array]:
         """The same without a row."""
         known = tables.no_rows(self._reader, source)
         return {said: known[name] for name, said in called.items()}
@@ -92,7 +95,7 @@ class RawRows:
 
 
 def first_unknown(
-    finisher: Finisher, columns: Mapping[str, Any], unknown: tuple[np.ndarray, np.ndarray]
+    finisher: Finisher, columns: Mapping[str, pa.Array], unknown: tuple[np.ndarray, np.ndarray]
 ) -> tuple[int, str] | None:
     """The first row that has a category which is not known, and what is to be said of it."""
     if not unknown[0].size:
@@ -104,7 +107,7 @@ def first_unknown(
     return row, f"column {term.name}: {what} is none of the categories that the model knows, and unseen is 'error'"
 
 
-def blocks_of(finisher: Finisher, data: Any, unseen: str = "ignore") -> Iterator[tuple[str, Block]]:
+def blocks_of(finisher: Finisher, data: object, unseen: str = "ignore") -> Iterator[tuple[str, Block]]:
     """(file, rows) of raw files in their order, without labels; errors as in ``RawRows.rows``."""
     raw = RawRows(finisher, data)
     for source in raw.sources:
@@ -117,7 +120,7 @@ def blocks_of(finisher: Finisher, data: Any, unseen: str = "ignore") -> Iterator
             lines += more
 
 
-def table_block(finisher: Finisher, data: Any, first: int = 0, unseen: str = "ignore") -> Block:
+def table_block(finisher: Finisher, data: object, first: int = 0, unseen: str = "ignore") -> Block:
     """The rows of a table in memory.
 
     Raises

@@ -19,7 +19,7 @@ import re
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsFloat, SupportsInt, TypeAlias
 
 import numpy as np
 
@@ -56,7 +56,10 @@ READERS: dict[str, Reader] = {
 }
 
 
-def register(name: str, row: Callable[[bytes], Any], *, record: bytes = b"") -> None:
+Row: TypeAlias = Callable[[bytes], Sequence[Any] | None]  # label, indices, values or None, perhaps a weight
+
+
+def register(name: str, row: Row, *, record: bytes = b"") -> None:
     """Make ``format=name`` read text by ``row``, a function as the module's docstring describes it.
 
     Parameters
@@ -67,7 +70,7 @@ def register(name: str, row: Callable[[bytes], Any], *, record: bytes = b"") -> 
     READERS[name] = own(row, record)
 
 
-def own(row: Callable[[bytes], Any], record: bytes = b"") -> Reader:
+def own(row: Row, record: bytes = b"") -> Reader:
     """The reader that calls ``row`` for each record; a function may say ``record`` itself, as an attribute."""
     record = record or getattr(row, "record", b"")
     return Reader(functools.partial(_parse_each, row, record), record)
@@ -104,7 +107,7 @@ def code_of(reader: Reader) -> str:
         return secrets.token_hex(16)
 
 
-def _parse_each(row: Callable[[bytes], Any], mark: bytes, text: bytes, options: Options) -> Parsed:
+def _parse_each(row: Row, mark: bytes, text: bytes, options: Options) -> Parsed:
     found = Gathering()
     for start, record in _records(text, mark):
         try:
@@ -129,7 +132,7 @@ def _records(text: bytes, mark: bytes) -> Iterator[tuple[int, bytes]]:
             yield start, record
 
 
-def _as_row(made: Any, options: Options) -> tuple[float, np.ndarray, np.ndarray, float]:
+def _as_row(made: Sequence[Any], options: Options) -> tuple[float, np.ndarray, np.ndarray, float]:
     """Label, ascending indices, values and weight of what a reader's function gave; ValueError where it is no row."""
     label, indices, values, *weight = made
     indices = np.asarray(indices if isinstance(indices, np.ndarray) else list(_whole(indices)))
@@ -144,14 +147,14 @@ def _as_row(made: Any, options: Options) -> tuple[float, np.ndarray, np.ndarray,
     return number, *one_row(indices.astype(np.int64), values, options), _weight(*weight)
 
 
-def _whole(indices: Iterable[Any]) -> Iterator[int]:
+def _whole(indices: Iterable[SupportsInt]) -> Iterator[int]:
     for index in indices:
         if int(index) != index:
             raise ValueError(f"the index {index!r} is not a whole number")
         yield int(index)
 
 
-def _weight(weight: Any = 1.0) -> float:
+def _weight(weight: SupportsFloat = 1.0) -> float:
     number = float(weight)
     if not 0 <= number < math.inf:
         raise ValueError(f"the weight {number} is negative or not finite")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -362,7 +362,7 @@ class _Part:
                 self._load(file, "weights", *rows) if self.run.weighted else empty.astype(np.float64),
             )
 
-    def _load(self, file: Any, section: str, first: int, last: int) -> np.ndarray:
+    def _load(self, file: BinaryIO, section: str, first: int, last: int) -> np.ndarray:
         kind, place = self.sections[section]
         file.seek(place + first * np.dtype(kind).itemsize)
         array: np.ndarray = np.fromfile(file, kind, last - first)
@@ -453,7 +453,7 @@ def _rows(slab: Slab, first: int, last: int) -> Slab:
     )
 
 
-def as_slab(block: Any) -> Slab:
+def as_slab(block: Block | Sequence[Any]) -> Slab:
     """Slab of a ``Block`` or of (indptr, indices, values or None, labels[, weights])."""
     indptr, indices, values, labels, *rest = written_out(block) if isinstance(block, Block) else block
     indptr = np.asarray(indptr, np.int64)

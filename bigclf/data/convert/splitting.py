@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bigclf.block import selected, written_out
+from bigclf.block import Block, selected, written_out
 from bigclf.data import files, shards
 from bigclf.data.convert.converter import write_shards
 from bigclf.data.convert.destination import OF_COLUMNS, require_free
 from bigclf.data.convert.shuffle import _mixed
-from bigclf.data.dataset import Dataset
+from bigclf.data.dataset import Dataset, Stored
 from bigclf.data.predictions import passed_in_parts
 from bigclf.errors import DataError, MemoryBudgetError, SchemaError
 from bigclf.units import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 ORDER_BYTES = 24  # a row, while cuts along an order are looked for
 
 
 def split(
-    data: Any,
+    data: Stored,
     out: files.PathLike,
     parts: Mapping[str, float],
     *,
@@ -87,7 +91,7 @@ class Choose(NamedTuple):
     Arrow array (None: it looks at none)."""
 
     column: str | None
-    parts: Callable[[Any, Any], np.ndarray]
+    parts: Callable[[Block, pa.Array], np.ndarray]
 
 
 def _bounds(parts: Mapping[str, float]) -> np.ndarray:
@@ -103,7 +107,7 @@ def _bounds(parts: Mapping[str, float]) -> np.ndarray:
 def _write(dataset: Dataset, out: str, number: int, choose: Choose, memory: float | str, overwrite: bool) -> int:
     """Write the rows of a part to ``out``; returns their number."""
 
-    def rows() -> Iterator[Any]:
+    def rows() -> Iterator[Block]:
         for place in dataset.places():
             for block, column in zip(dataset.parts(*place), _columns(dataset, *place, choose.column), strict=True):
                 mine = choose.parts(block, column) == number
@@ -133,7 +137,7 @@ def _part(hashes: np.ndarray, bounds: np.ndarray) -> np.ndarray:
     return np.searchsorted(bounds, (hashes >> np.uint64(11)) * 2.0**-53, side="right")
 
 
-def hashes_of(block: Any, seed: int) -> np.ndarray:
+def hashes_of(block: Block, seed: int) -> np.ndarray:
     """uint64 [m]: of each row's indices and values, in which the order of entries and how they are stored make no
     difference. h(row) = mix(sum over entries of mix(mix(value) + index) + seed), mix as in ``shuffle``."""
     block = written_out(block)
@@ -147,7 +151,7 @@ def hashes_of(block: Any, seed: int) -> np.ndarray:
 
 
 def _by_group(bounds: np.ndarray, name: str, seed: int) -> Choose:
-    def parts(_: Any, column: Any) -> np.ndarray:
+    def parts(_: Block, column: pa.Array) -> np.ndarray:
         values = column.dictionary_encode()
         texts = [f"{seed}\0{value}".encode() for value in values.dictionary.to_pylist()]
         digests = [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
@@ -157,7 +161,7 @@ def _by_group(bounds: np.ndarray, name: str, seed: int) -> Choose:
     return Choose(name, parts)
 
 
-def _columns(dataset: Dataset, file: int, row_group: int, name: str | None) -> Iterator[Any]:
+def _columns(dataset: Dataset, file: int, row_group: int, name: str | None) -> Iterator[pa.Array | None]:
     """A column that stands beside the rows, of each chunk of a row group as an Arrow array without nulls; None of each
     where it has no ``name``."""
     import pyarrow as pa
@@ -189,7 +193,7 @@ def _along(dataset: Dataset, bounds: np.ndarray, name: str, memory: int) -> Choo
             f"the column {name!r} of {dataset.n_rows:,} rows needs {needed} while it is put in order"
         )
 
-    def numbers(array: Any, path: str | None = None) -> np.ndarray:
+    def numbers(array: pa.Array, path: str | None = None) -> np.ndarray:
         return _numbers(array, name, path)
 
     each = ((dataset.files[place[0]], array) for place in dataset.places() for array in _columns(dataset, *place, name))
@@ -199,7 +203,7 @@ def _along(dataset: Dataset, bounds: np.ndarray, name: str, memory: int) -> Choo
     return Choose(name, lambda _, column: np.searchsorted(cuts, numbers(column), side="right"))
 
 
-def _numbers(array: Any, name: str, path: str | None) -> np.ndarray:
+def _numbers(array: pa.Array, name: str, path: str | None) -> np.ndarray:
     """A column's numbers, or times as numbers."""
     import pyarrow as pa
 

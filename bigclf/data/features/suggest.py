@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from bigclf.data.features.values import Bad
 from bigclf.data.shards import FLOAT32_MAX, as_numpy
 from bigclf.errors import DataError, SchemaError
 from bigclf.units import plural
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 SEPARATORS = (",", "\t", ";", "|")
 LABELS = ("label", "target", "class", "y", "outcome")  # names that say it
@@ -68,7 +72,10 @@ class Suggestion(NamedTuple):
         return parse({"label": self.label, "features": entries, "reader": self.how.as_json()})
 
 
-def suggest(data: Any, told: dict[str, Any] | None = None, label: str | None = None) -> Suggestion:
+Where: TypeAlias = Callable[[int], tuple[Mapping[str, object], bytes]]  # row -> its place, and its text
+
+
+def suggest(data: files.Paths, told: dict[str, Any] | None = None, label: str | None = None) -> Suggestion:
     """Propose a spec for raw files.
 
     Parameters
@@ -122,7 +129,7 @@ def _broken(place: Place, batch: Batch) -> Reasons:
     return found
 
 
-def _classes(column: Any, name: str) -> tuple[tuple[str, int], ...]:
+def _classes(column: pa.Array, name: str) -> tuple[tuple[str, int], ...]:
     """(value, rows) of a column of few, most first."""
     text = values.trimmed(values.as_text(column, name))
     there = np.flatnonzero(~values.missing(text, MISSING_VALUES))
@@ -241,7 +248,7 @@ class Numbers(NamedTuple):
     nonzero: int
 
 
-def plain_numbers(columns: dict[str, Any], decimal: str) -> dict[str, Numbers]:
+def plain_numbers(columns: Mapping[str, pa.Array], decimal: str) -> dict[str, Numbers]:
     """Those columns that hold numbers within float32, and nothing else but what is missing, floats or plainly written.
 
     A hundred calls of Arrow and numpy for each of 20,000 columns of two rows take seconds; here they are shared.
@@ -262,7 +269,7 @@ def plain_numbers(columns: dict[str, Any], decimal: str) -> dict[str, Numbers]:
     return found
 
 
-def _cells(column: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _cells(column: pa.Array, k: int) -> tuple[np.ndarray, np.ndarray]:
     """float64 [k, row] of columns one after another, NaN where missing, and bool [k]: which are of numbers alone."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -314,11 +321,11 @@ WITH_COMMA, WITH_POINT = r"^[+-]?\d*,\d+([eE][+-]?\d+)?$", r"^[+-]?\d*\.\d+([eE]
 THOUSANDS = r"^[+-]?[1-9]\d{0,2},\d{3}$"  # a comma that may part thousands as well
 
 
-def _has_decimal_commas(columns: dict[str, Any]) -> bool:
+def _has_decimal_commas(columns: Mapping[str, pa.Array]) -> bool:
     """Whether more columns are numbers with a comma before their decimals than with a point."""
     import pyarrow.compute as pc
 
-    def all_or_whole(text: Any, pattern: str) -> bool:
+    def all_or_whole(text: pa.Array, pattern: str) -> bool:
         there = bool(pc.any(pc.match_substring_regex(text, pattern)).as_py())
         return there and _nearly_all_match(text, f"{WHOLE}|{pattern}")
 
@@ -327,9 +334,7 @@ def _has_decimal_commas(columns: dict[str, Any]) -> bool:
     return len(commas) > sum(all_or_whole(text, WITH_POINT) for text in texts)
 
 
-def looked_at(
-    name: str, column: Any, decimal: str, where: Callable[[int], tuple[dict[str, Any], bytes]], gaps: int = 0
-) -> Column:
+def looked_at(name: str, column: pa.Array, decimal: str, where: Where, gaps: int = 0) -> Column:
     """What a column is, by its values; ``decimal`` stands before the decimals of numbers that are text, ``where``
     tells the place of a row, and so many lines (``gaps``) between could not be read."""
     import pyarrow as pa
@@ -376,14 +381,14 @@ def looked_at(
     return Column(name, "categorical", {}, about, distinct)
 
 
-def _strange(bad: Iterable[int], kind: str, where: Callable[[int], tuple[dict[str, Any], bytes]], text: Any) -> str:
+def _strange(bad: Iterable[int], kind: str, where: Where, text: pa.Array) -> str:
     """How many cells are no ``kind``, and the first."""
     rows = sorted(bad)
     said = f"{len(rows):,} cells are no {kind}s" if len(rows) > 1 else f"1 cell is no {kind}"
     return f"{said}, the first {_at(where, rows[0], text)}"
 
 
-def _at(where: Callable[[int], tuple[dict[str, Any], bytes]], row: int, text: Any) -> str:
+def _at(where: Where, row: int, text: pa.Array) -> str:
     """Where a cell stands and what it is."""
     place = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in where(row)[0].items())
     return f"in {place}: {json.dumps(text[row].as_py()[:40], ensure_ascii=False)}"
@@ -399,7 +404,7 @@ LIKE_DATE = r"^\d{1,2}[./]\d{1,2}[./]\d{2,4}( [\d:]+)?$"
 LIKE_ISO = r"^\d{4}-\d{2}-\d{2}"
 
 
-def _nearly_dates(text: Any, name: str) -> tuple[str | None, list[int]] | None:
+def _nearly_dates(text: pa.Array, name: str) -> tuple[str | None, list[int]] | None:
     """(form, or None for ISO 8601; rows that hold no date) of a column of many dates, in which little else stands."""
     for pattern in (LIKE_DATE, LIKE_ISO):
         if not _nearly_all_match(text, pattern):
@@ -416,7 +421,7 @@ def _nearly_dates(text: Any, name: str) -> tuple[str | None, list[int]] | None:
     return None
 
 
-def _date_form(text: Any, name: str) -> str | None:
+def _date_form(text: pa.Array, name: str) -> str | None:
     """The one form of DATES that all values have; None where there is none, or day and month are not told apart."""
     fitting = []
     for form in DATES if _all_match(text, LIKE_DATE) else ():
@@ -426,25 +431,25 @@ def _date_form(text: Any, name: str) -> str | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _all_match(text: Any, pattern: str) -> bool:
+def _all_match(text: pa.Array, pattern: str) -> bool:
     """Whether all texts that are not missing look so."""
     return bool(_matches(text, pattern).all())
 
 
-def _nearly_all_match(text: Any, pattern: str) -> bool:
+def _nearly_all_match(text: pa.Array, pattern: str) -> bool:
     """Whether all texts that are not missing look so, or of many different ones nearly all."""
     found = _matches(text, pattern)
     return bool(found.all()) or (found.size > FEW and float(found.mean()) >= NEARLY and len(text.unique()) > FEW)
 
 
-def _matches(text: Any, pattern: str) -> np.ndarray:
+def _matches(text: pa.Array, pattern: str) -> np.ndarray:
     """bool [n]: which of the texts that are not missing look so."""
     trimmed = values.trimmed(text)
     matched: np.ndarray = _like(trimmed, pattern)[~values.missing(trimmed, MISSING_VALUES)]
     return matched
 
 
-def _like(trimmed: Any, pattern: str) -> np.ndarray:
+def _like(trimmed: pa.Array, pattern: str) -> np.ndarray:
     """bool [m]: which of all texts look so."""
     import pyarrow.compute as pc
 
@@ -517,7 +522,7 @@ def as_yaml(found: Suggestion) -> str:
     return "\n".join([*lines, ""])
 
 
-def notes(found: Suggestion) -> dict[str, Any]:
+def notes(found: Suggestion) -> dict[str, object]:
     """What the comments of ``as_yaml`` say, in types that JSON knows: rows that were looked at; columns, whether they
     are used and why; the label's distinct values, whether it was guessed, the rows of each class of few, which of them
     are rare, and rows without; lines that cannot be read, and why."""
@@ -559,7 +564,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %" if share >= 0.001 else f"{100 * share:.2g} %"
 
 
-def _option(value: Any) -> str:
+def _option(value: object) -> str:
     return value if isinstance(value, str) and value.isidentifier() else json.dumps(value)
 
 
