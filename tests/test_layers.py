@@ -194,3 +194,83 @@ def test_heavy_libraries_wait_until_they_are_needed():
     code = "import sys, bigclf, bigclf.cli; print(*sorted({m.split('.')[0] for m in sys.modules}))"
     loaded = set(run_python(code).split())
     assert "click" in loaded and not loaded & {"numba", "pyarrow", "sklearn", "scipy", "pandas", "dask", "numpy"}
+
+
+MOST_ANY = 999  # in the signatures of all functions: what is less is to be written here, more is not to come
+
+
+def test_signatures_say_what_they_take_and_give():
+    known = {module_of(path): ast.parse(path.read_text()) for path in sources()}
+    found = {name: anys(name, tree, known) for name, tree in known.items()}
+    worst = sorted(found, key=found.get, reverse=True)[:10]
+    assert sum(found.values()) <= MOST_ANY, {name: found[name] for name in worst}
+
+
+def test_an_alias_hides_no_any():
+    text = "from typing import Any as A\nimport b\nThing = A\ndef f(x: Thing, y: 'b.Pairs', *z: int) -> list[A]: ..."
+    other = ast.parse("import typing\nPair: TypeAlias = 'tuple[typing.Any, typing.Any]'\nPairs = dict[str, Pair]")
+    known = {"a": ast.parse(text), "b": other}
+    assert anys("a", known["a"], known) == 1 + 2 + 1
+
+
+def anys(module, tree, known):
+    """How often ``Any`` stands in the signatures of a module's functions, through aliases of all modules ``known``."""
+    parts = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            every = node.args
+            given = (*every.posonlyargs, *every.args, *every.kwonlyargs, every.vararg, every.kwarg)
+            parts += [*(one.annotation for one in given if one is not None), node.returns]
+    return sum(weight(part, module, known, ()) for part in parts if part is not None)
+
+
+def weight(node, module, known, seen):
+    """``Any`` in a type: in its text, and in the aliases that it names; variables and tables of types are called."""
+    if isinstance(node, ast.Call):
+        return 0
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return weight(ast.parse(node.value, mode="eval").body, module, known, seen)
+    if isinstance(node, ast.Name | ast.Attribute):
+        place = meant(node.id if isinstance(node, ast.Name) else ast.unparse(node), module, known)
+        if place == ("typing", "Any"):
+            return 1
+        alias = aliases(known.get(place[0])).get(place[1])
+        return 0 if alias is None or place in seen else weight(alias, place[0], known, (*seen, place))
+    return sum(weight(inner, module, known, seen) for inner in ast.iter_child_nodes(node))
+
+
+def meant(name, module, known):
+    """(module, name) of what a dotted name stands for."""
+    first, _, rest = name.partition(".")
+    target = bound(known[module]).get(first)
+    if target is None:
+        return module, name
+    origin, _, last = f"{target}.{rest}".rstrip(".").rpartition(".")
+    return (origin, last) if origin == module or origin not in known or not rest else meant(last, origin, known)
+
+
+@functools.cache
+def bound(tree):
+    """Of each name that an import of the tree binds, what it stands for."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {one.asname or one.name.split(".")[0]: one.name if one.asname else one.name.split(".")[0]
+                      for one in node.names}  # fmt: skip
+        elif isinstance(node, ast.ImportFrom):
+            found |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+    return found
+
+
+@functools.cache
+def aliases(tree):
+    """What is assigned to names at the top of a module, by name."""
+    found = {}
+    for node in () if tree is None else tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            found[node.targets[0].id] = node.value
+        elif isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation).endswith("TypeAlias"):
+            found[node.target.id] = node.value
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            found |= aliases(node)
+    return found
