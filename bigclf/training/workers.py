@@ -44,7 +44,7 @@ def patience_of(given: Mapping[str, float] | None, workers: object) -> Patience:
     return Patience(**given)  # type: ignore[arg-type]
 
 
-def crew_of(workers: Any) -> tuple[Any, Patience]:
+def crew_of(workers: object) -> tuple[object, Patience]:
     """Who only measures, and how long they are waited for; TypeError for what has no effect on that."""
     if not isinstance(workers, Workers):
         return workers, Patience()
