@@ -259,9 +259,10 @@ def refusal(address: str, given: Files, required: bool) -> str | None:
     ----------
     given : this process's files. required : whether nothing but encrypted connections are allowed.
     """
-    if not address.startswith("tls://"):
-        if required and address.startswith("tcp://"):
-            return f"Dask's configuration requires encryption, and this address does not: write tls://{address[6:]}"
+    scheme = place_of(address).scheme
+    if scheme != "tls":
+        if required and scheme == "tcp":
+            return f"Dask's configuration requires encryption, and this address does not: write {_as(address, 'tls')}"
         return None
     if given.authority is None or given.certificate is None:
         return f"the cluster wants certificates, and Dask's configuration names none: {HOW}"
@@ -274,9 +275,10 @@ def explanation(address: str, given: Files, error: BaseException) -> str | None:
     text = _all_texts(error)
     if "gaierror" in text:
         return "no machine of that name is known here; SSH's own names are not: write its address"
-    if not address.startswith("tls://"):
-        if address.startswith("tcp://") and speaks_tls(address):
-            return f"what listens there wants TLS: write tls://{address[6:]}, and name certificates: {HOW}"
+    scheme = place_of(address).scheme
+    if scheme != "tls":
+        if scheme == "tcp" and speaks_tls(address):
+            return f"what listens there wants TLS: write {_as(address, 'tls')}, and name certificates: {HOW}"
         return None
     if "certificate has expired" in text:
         return "the scheduler's own certificate has expired: renew the cluster's certificates and start it again"
@@ -286,7 +288,7 @@ def explanation(address: str, given: Files, error: BaseException) -> str | None:
         return f"the scheduler does not accept {given.certificate}: another authority signed it"
     if "SSL" in text or "EOF" in text:
         if not speaks_tls(address):
-            return f"what listens there does not speak TLS, so nothing was sent; is it tcp://{address[6:]}?"
+            return f"what listens there does not speak TLS, so nothing was sent; is it {_as(address, 'tcp')}?"
         return (
             f"the scheduler ends the connection when it sees {given.certificate}: did another authority sign it, or "
             "has it expired by the scheduler's clock? `python -m bigclf.tls DIRECTORY --check` tells"
@@ -315,6 +317,11 @@ def place_of(address: str) -> Place:
     scheme, _, place = address.rpartition("://")
     host, _, port = place.rpartition(":")
     return Place(scheme.lower() or "tcp", host.strip("[]").lower(), int(port) if port.isdecimal() else 0)
+
+
+def _as(address: str, scheme: str) -> str:
+    """The same place under another scheme."""
+    return f"{scheme}://{address.rpartition('://')[2]}"
 
 
 def is_plain(address: str) -> bool:

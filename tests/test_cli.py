@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from making import environment
 
 from bigclf.cli import COMMANDS, main
+from bigclf.errors import RunError
 
 TEXT = "".join(
     f"{'+1' if k % 3 else '-1'} {k % 5 + 1}:{0.5 + k % 7 / 8} {k % 3 + 6}:1{' 9:0.25' if k % 2 else ''}\n"
@@ -235,6 +236,60 @@ def test_a_column_that_differs_in_capitals_is_suggested(tmp_path):
     (tmp_path / "t.csv").write_text("a,y\n" + "1,p\n2,n\n" * 20)
     for words in (("fit", tmp_path / "t.csv", "-o", tmp_path / "m"), ("convert", tmp_path / "t.csv", tmp_path / "o")):
         assert "column Y: there is no such column; did you mean y?" in error_of(*words, "--label", "Y", code=3)
+
+
+def test_a_role_of_a_column_that_is_nearly_one_is_suggested(place, tmp_path):
+    line = error_of("fit", place / "shards", "-o", tmp_path / "m", "--columns", "labl=y", code=2)
+    assert "unknown role 'labl'; a role is one of label, features" in line and "did you mean label?" in line
+
+
+def test_advice_on_columns_is_in_flags_and_inspect_has_them(tmp_path):
+    import pandas as pd
+
+    path = tmp_path / "frame.parquet"
+    pd.DataFrame({"a": [1.0, 2.0], "b": [0.0, 3.0], "bought": [0, 1]}, index=[5, 6]).to_parquet(path)
+    line = error_of("inspect", path, code=3)
+    assert "--columns features=..., or indices=...,values=...;" in line and "{" not in line and "columns=" not in line
+    assert "--columns label=...;" in error_of("inspect", path, "--columns", "features=a", code=3)
+    out, err = bigclf("inspect", path, "--columns", "label=bought,features=*")
+    assert "2 rows, 2 features" in out and err.count("warning:") == 0
+
+
+def test_the_line_to_go_on_holds_nothing_that_begins_anew():
+    from bigclf.cli import fit, terminal
+
+    with fit.command.make_context("fit", ["s", "-o", "m", "--overwrite"]) as ctx:
+        assert terminal.command_line(ctx, resume=True) == "fit s --output m --resume"
+        assert terminal.command_line(ctx) == "fit s --output m --overwrite"
+
+
+def test_a_run_that_may_replace_a_model_goes_on_without_being_told_again(tmp_path):
+    from bigclf.cli.fit import allow_to_replace, prepare
+
+    model, run_dir = str(tmp_path / "m"), str(tmp_path / "m.run")
+    (tmp_path / "m").write_text("an older model")
+    allow_to_replace(model, run_dir)
+    (tmp_path / "m.run" / "run.json").write_text("{}")
+    prepare(model, run_dir, overwrite=False, resume=True)
+    (tmp_path / "m").write_text("a model that came later")
+    with pytest.raises(RunError, match="did not come of the run"):
+        prepare(model, run_dir, overwrite=False, resume=True)
+    with pytest.raises(RunError, match="did not come of the run"):
+        prepare(str(tmp_path / "m.run" / "replaces.json"), run_dir, overwrite=False, resume=True)
+    prepare(model, run_dir, overwrite=True, resume=False)
+    assert not (tmp_path / "m.run").exists()  # the note goes with the run
+
+
+def test_a_table_of_points_without_a_certificate_has_no_column_of_gaps(capsys):
+    from bigclf.cli.texts import print_table
+
+    point = {"params": {"C": 1}, "mean": 0.25, "spread": 0.5, "gap": None, "epochs": 2, "seconds": 1.0}
+    print_table([point], "error", {})
+    without = capsys.readouterr().out
+    print_table([point, {**point, "gap": 1e-3}], "error", {})
+    assert "gap" not in without and "1.00" in without and "0.25000" in without
+    shown = capsys.readouterr().out
+    assert "gap" in shown and "1.0e-03" in shown
 
 
 def test_usage_errors_are_2(place, tmp_path):

@@ -20,6 +20,7 @@ from bigclf.data.convert import write_shards
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, Dataset, require_trainable
 from bigclf.data.shards import ShardWriter
 from bigclf.errors import DataError, MemoryBudgetError, SchemaError
+from bigclf.training.sources import open_source
 
 
 @pytest.fixture(autouse=True)
@@ -977,6 +978,22 @@ def test_columns_that_are_no_features_are_named(tmp_path):
     many = pa.table({"label": [0], "x": [1.0], **{f"t{k}": ["text"] for k in range(1000)}})
     (told,) = Dataset(write(tmp_path / "g.parquet", many), columns={"features": "*"}).warnings
     assert "1,000 columns" in told and "t9 (string), ..." in told and "t10" not in told
+
+
+def test_columns_that_are_no_features_are_said_once(tmp_path, caplog):
+    path = write(tmp_path / "f.parquet", frame_table("id", name=["x", "y", "z"]))
+    ds = Dataset(path, columns={"features": "*"})
+    assert ds.said == ds.warnings and [r.getMessage() for r in caplog.records] == ds.warnings
+    for data, columns in ((ds, None), (path, {"features": "*"})):
+        caplog.clear()
+        source = open_source(data, None, None, columns, 1, 10**9)
+        assert source.warnings == ds.warnings and not caplog.records  # ``fit`` says those that were not said
+        assert source.said == (ds.warnings if data is ds else [])
+
+
+def test_a_role_that_is_nearly_one_is_suggested(tmp_path):
+    with pytest.raises(SchemaError, match="not labl; did you mean label"):
+        Dataset(write(tmp_path / "f.parquet", frame_table()), columns={"labl": "a"})
 
 
 def test_parts_of_a_frame_with_and_without_an_index_are_one_dataset(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 import bigclf
-from bigclf.data.arrays import csr_arrays
+from bigclf.data.arrays import Arrays, csr_arrays
 from bigclf.data.convert import write_shards
 from bigclf.errors import DataError
 
@@ -173,6 +173,26 @@ def test_a_frames_column_that_is_no_number_is_named():
             bigclf.fit(form, y)
     with pytest.raises(DataError, match="row 1, column values: a value is NaN or infinite$"):
         bigclf.fit(frame[["age", "pay"]].to_numpy(), y)
+
+
+@pytest.mark.parametrize("label", [[0, 1, 0, 1], [True, False, True, False], [0.5, 0.25, 0.0, 0.5]])
+def test_a_column_that_is_the_label_is_warned_of(label):
+    frame = pd.DataFrame({"a": [1.0, 0, 2, 3], "y": label, "none": 0.0})
+    real = label[0] == 0.5
+    (told,) = (text for text in Arrays(frame, frame.y, real_labels=real).warnings if "equals the labels" in text)
+    assert "column 'y'" in told and "df.drop(columns=['y'])" in told
+    assert not any("equals" in text for text in Arrays(frame.drop(columns="y"), frame.y, real_labels=real).warnings)
+    assert not any("equals" in text for text in Arrays(frame, frame.y[::-1], real_labels=real).warnings)
+
+
+@pytest.mark.parametrize(
+    ("word", "ours"),
+    [("tolerance", "tol"), ("max_iter", "epochs"), ("n_jobs", "workers"), ("random_state", "seed")],
+)
+def test_scikit_learns_words_are_told_by_ours(word, ours):
+    for algo in ("dcd", "auto"):
+        with pytest.raises(TypeError, match=f"no method has it; bigclf calls it {ours}"):
+            bigclf.fit(np.eye(2), [0, 1], algo=algo, **{word: 1})
 
 
 def test_options_of_the_shell_are_told_by_their_name_in_python():

@@ -5,10 +5,13 @@ import inspect
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from making import PACKAGE, random_rows
 
 import bigclf
 from bigclf.api import options
+from bigclf.cli import main
+from bigclf.training import forecast
 from bigclf.training.fitting import asked_of_fit
 from bigclf.training.path import asked_of_path
 from bigclf.training.request import EVERY
@@ -104,3 +107,16 @@ def test_docstrings_have_the_help_of_the_declaration(verb, name):
     option = options.declared(verb)[name]
     text = " ".join(inspect.getdoc(bigclf.RunDir if option.within else getattr(bigclf, verb)).split())
     assert f"{name} : {option.help}" in text.replace("  ", " ") or " ".join(option.help.split()) in text
+
+
+@pytest.mark.parametrize(("more", "decoded"), [((), "L"), (("--workers", "2"), None)])
+def test_plan_looks_for_decoded_rows_where_fit_does(monkeypatch, more, decoded):
+    asked = []
+
+    def prepare(request, groups):
+        asked.append(request["local_dir"])
+        raise ValueError("enough")
+
+    monkeypatch.setattr(forecast, "prepare", prepare)
+    CliRunner().invoke(main, ["plan", "rows", "--local-dir", "L", *more])
+    assert asked == [decoded]

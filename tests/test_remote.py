@@ -202,6 +202,16 @@ def test_no_secret_is_written_anywhere(server, tmp_path, caplog, monkeypatch):
     assert "http://***@127.0.0.1" in (tmp_path / "run" / "run.json").read_text()
 
 
+def test_a_store_that_fails_is_no_damaged_archive_and_says_its_name_once():
+    from bigclf.data.convert.tables import decompressing
+
+    with pytest.raises(StoreError) as caught, decompressing("s3://b/t.csv.gz"):
+        raise StoreError("s3://b/t.csv.gz: access was refused")
+    assert str(caught.value) == "s3://b/t.csv.gz: access was refused"
+    missing = str(remote._refused("s3://", ImportError("Install s3fs")))
+    assert missing.count("s3://") == 1 and missing.startswith("s3:// needs more libraries")
+
+
 # Shards over http
 
 

@@ -283,3 +283,14 @@ def test_a_name_that_nobody_knows_is_no_matter_of_waiting():
     error.__cause__ = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
     for address in ("tcp://node1:8786", "tls://node1:8786"):
         assert "no machine of that name" in tls.explanation(address, tls.Files(None, None, None), error)
+
+
+@pytest.mark.parametrize("address", ["TCP://h:8786", "h:8786", "tcp://h:8786"])
+def test_addresses_are_read_as_dask_reads_them(address, monkeypatch):
+    nothing = tls.Files(None, None, None)
+    assert "write tls://h:8786" in tls.refusal(address, nothing, True) and tls.refusal(address, nothing, False) is None
+    assert "names none" in tls.refusal("TLS://h:8786", nothing, False)
+    monkeypatch.setattr(tls, "speaks_tls", lambda _: True)
+    assert "write tls://h:8786, and" in tls.explanation(address, nothing, OSError("closed"))
+    monkeypatch.setattr(tls, "speaks_tls", lambda _: False)
+    assert "is it tcp://h:8786?" in tls.explanation("TLS://h:8786", nothing, OSError("EOF"))

@@ -780,7 +780,7 @@ class Bell:
 def test_sigterm_in_the_middle_of_an_epoch_stops_at_the_segment_s_end(shards, name, tmp_path, quiet):
     given = {**SHAPES[name], "segments": 2}
     whole = fit(shards, **given, **options())
-    with pytest.raises(Interrupted, match="segment 1 of 2"):
+    with pytest.raises(Interrupted, match="in epoch 1, after part 1 of 2 of its blocks"):
         fit(shards, run_dir=tmp_path / "run", checkpoint_every=1000, progress=Bell(1), **given)
     facts = RunDirectory(tmp_path / "run").newest(len(whole.result_.plan["groups"])).facts
     assert (facts["epoch"], facts["segment"]) == (1, 1)

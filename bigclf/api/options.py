@@ -443,7 +443,7 @@ OPTIONS = (
         Anything("DIR"),
         "Where caches may lie.",
         "The decoded rows are kept there for later runs; None is a nameless file on local disk for this run.",
-        verbs=TRAINING, section="run", within="workers", bits=False,
+        section="run", within="workers", bits=False,
     ),
     Option(
         "run_dir",

@@ -278,7 +278,7 @@ def examined(address: str, run_dir: str | None, timeout: float) -> Survey:
     with quiet("distributed"), contextlib.closing(connect(address, min(timeout, 10.0))) as link:
         told = survey(link.client, run_dir, timeout)
     path = certificates_named().certificate
-    left = tls.days_left(path) if path is not None and address.startswith("tls://") else None
+    left = tls.days_left(path) if path is not None and tls.place_of(address).scheme == "tls" else None
     return told | {"certificate": {"path": path, "days_left": left} if left is not None else None}
 
 

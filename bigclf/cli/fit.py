@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import Any
 
 import click
@@ -71,6 +72,8 @@ def command(
     else:
         asked.refuse_without_features(form, bool(holdout))
     again = terminal.command_line(ctx, resume=True)
+    if overwrite:
+        allow_to_replace(model, run_dir)
     try:
         with terminal.resumable(again):
             trained = fit_showing(rows, keywords)
@@ -151,7 +154,7 @@ def prepare(model: str, run_dir: str, *, overwrite: bool, resume: bool) -> None:
     if there and not (overwrite or resume):
         require_free(run_dir)  # nobody is told to resume or replace a run that is under way
     if files.exists(model) and not overwrite:
-        own = there and is_of_run(model, run_dir)
+        own = there and (is_of_run(model, run_dir) or may_replace(model, run_dir))
         if not (resume and own):
             raise RunError(f"{model}: exists; {what_to_do(model, run_dir, there, own, resume)}")
     directory = files.parent_directory(model)
@@ -171,6 +174,29 @@ def is_of_run(model: str, run_dir: str) -> bool:
     try:
         return load(model).facts.get("run", "") == run_of(run_dir)
     except BigclfError:  # a file of another kind
+        return False
+
+
+def allow_to_replace(model: str, run_dir: str) -> None:
+    """Note in the run directory that its run replaces the model that is there now: then it goes on with --resume."""
+    from bigclf.data import files
+    from bigclf.training.run_directory import REPLACES
+
+    if files.exists(model):
+        with contextlib.suppress(OSError):  # the run itself says what is wrong with its directory
+            files.make_directory(run_dir)
+            files.publish_text(files.join(run_dir, REPLACES), json.dumps([files.absolute(model), *files.status(model)]))
+
+
+def may_replace(model: str, run_dir: str) -> bool:
+    """Whether the run in ``run_dir`` was begun with --overwrite over the model that is still there."""
+    from bigclf.data import files
+    from bigclf.training.run_directory import REPLACES
+
+    try:
+        noted = json.loads(files.read_text(files.join(run_dir, REPLACES)))
+        return bool(noted == [files.absolute(model), *files.status(model)])
+    except (OSError, ValueError, BigclfError):  # nothing is noted
         return False
 
 

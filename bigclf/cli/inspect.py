@@ -32,11 +32,13 @@ if TYPE_CHECKING:
 @click.option("--suggest", is_flag=True, help="Propose a spec of features for a raw table, as YAML.")
 @click.option("--label", metavar="COL", help="With --suggest: the column to predict.")
 @click.option("--format", metavar="FORMAT", help="With --suggest: what the file is  [default: by a look at it]")
+@click.option("--columns", "names", metavar="ROLE=NAME,...", help="Of Parquet that bigclf did not write: columns of"
+              " label, weight, features (or indices, values).")  # fmt: skip
 @columns.reader_options
 @terminal.json_option
 def command(
     things: tuple[str, ...], as_json: bool, by_shard: bool, suggest: bool, label: str | None, format: str | None,
-    **options: object,
+    names: str | None, **options: object,
 ) -> None:  # fmt: skip
     """What is in shards, a model, a run directory or a sweep's, with what one should know before training.
 
@@ -49,7 +51,8 @@ def command(
         return
     if label or reader:
         raise click.UsageError("--label, --format and how a raw file is read go with --suggest")
-    kind, facts, show = look(list(things), by_shard)
+    told = terminal.names_option(names, "--columns") if names else None
+    kind, facts, show = look(list(things), by_shard, told)
     if as_json:
         terminal.emit_json({"kind": kind, **facts})
     else:
@@ -96,8 +99,9 @@ class RunRead(TypedDict):
     status: RunStatus
 
 
-def look(things: list[str], by_shard: bool = False) -> Looked:
-    """What the paths name (``data``, ``model``, ``run`` or ``sweep``), its facts, and a function that prints them."""
+def look(things: list[str], by_shard: bool = False, names: dict[str, str] | None = None) -> Looked:
+    """What the paths name (``data``, ``model``, ``run`` or ``sweep``), its facts, and a function that prints them;
+    ``names`` : of columns, as ``Dataset`` takes them."""
     from bigclf.data import files
     from bigclf.data.convert.tables import named_as_table
 
@@ -118,7 +122,7 @@ def look(things: list[str], by_shard: bool = False) -> Looked:
     from bigclf.data import drift
     from bigclf.data.dataset import Dataset
 
-    dataset = Dataset(things if len(things) > 1 else things[0])
+    dataset = Dataset(things if len(things) > 1 else things[0], columns=names, warn=False)
     shards = drift.shards_of(dataset)
     dataset.warnings += drift.drift(dataset, shards) + drift.features_used(dataset, shards)
     lines = drift.table(dataset, shards) if by_shard else []

@@ -25,6 +25,7 @@ from bigclf.errors import BigclfError, ClusterError, Interrupted, RunError, mask
 from bigclf.progress import console, console_in_use, longest_pause
 from bigclf.texts import ON_STDERR, ON_STDOUT, Guarded, in_json, masked_key
 from bigclf.texts import remember as remember
+from bigclf.units import near
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -87,7 +88,7 @@ def _describe(error: Exception) -> tuple[str, int]:
         return _usage_text(error), error.exit_code
     if isinstance(error, BigclfError):
         hint = _instead(str(getattr(error, "file", None))) if "not a Parquet file" in str(error) else ""
-        return str(error).replace("overwrite=True", "--overwrite") + hint, error.exit_code
+        return _as_flags(str(error)) + hint, error.exit_code
     if isinstance(error, MemoryError):
         return "out of memory: give a smaller --memory or close other programs", 1
     if isinstance(error, OSError):
@@ -97,6 +98,13 @@ def _describe(error: Exception) -> tuple[str, int]:
         f"{type(error).__name__}: {error} (unexpected: set BIGCLF_DEBUG=1 to see where, and please report it)",
         1,
     )
+
+
+def _as_flags(text: str) -> str:
+    """Advice for Python's callers in the words of the command line: ``columns={"label": ...}`` is ``--columns
+    label=...``."""
+    text = re.sub(r'\{("\w+": \.\.\.(?:, )?)+\}', lambda found: re.sub(r'[{}" ]', "", found[0]).replace(":", "="), text)
+    return re.sub(r"\bcolumns=(?: |(?=\w+=\.\.\.))", "--columns ", text).replace("overwrite=True", "--overwrite")
 
 
 def _instead(path: str) -> str:
@@ -454,7 +462,13 @@ def pairs_option(text: tuple[str, ...] | str, option: str) -> dict[str, Scalar]:
 
 def names_option(text: str, option: str) -> dict[str, str]:
     """``ROLE=NAME,...`` as a table; a name is text, whatever it looks like (``*`` and ``1`` too)."""
-    return dict(_pairs(text.split(","), option))
+    from bigclf.data.vectors import ROLES
+
+    found = dict(_pairs(text.split(","), option))
+    if unknown := [role for role in found if role not in ROLES]:
+        known = f"a role is one of {', '.join(ROLES)}"
+        raise click.BadParameter(f"unknown role {unknown[0]!r}; {known}{near(unknown[0], ROLES)}", param_hint=option)
+    return found
 
 
 def _pairs(items: Iterable[str], option: str) -> Iterator[tuple[str, str]]:
@@ -474,7 +488,10 @@ def number_or(value: Scalar) -> Scalar:
 
 
 def command_line(ctx: click.Context, **changed: object) -> str:
-    """The command line that ``ctx`` was made from, with parameters set or changed, ready to be pasted."""
+    """The command line that ``ctx`` was made from, with parameters set or changed, ready to be pasted. Of one that goes
+    on (``resume``) nothing is left that would begin anew."""
+    if changed.get("resume"):
+        changed["overwrite"] = False
     words = ctx.command_path.split()
     for param in ctx.command.params:
         given = ctx.get_parameter_source(param.name or "") in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)

@@ -146,7 +146,7 @@ def _check(pipe: Connection, data: list[str], columns: Mapping[str, str] | None)
     from bigclf.data.dataset import Dataset
 
     pipe.send(("at", data[0]))
-    dataset = Dataset(data if len(data) > 1 else data[0], columns=columns)
+    dataset = Dataset(data if len(data) > 1 else data[0], columns=columns, warn=False)
     pipe.send(("start", {"n_rows": dataset.n_rows, "task": "rows"}))
     rows = nnz = 0
     faults = [f"{text}: fit and others go on without, and {_anew(dataset)}" for text in dataset.damaged]

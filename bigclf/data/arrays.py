@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 TARGET_NNZ = 500_000
+MOST_COMPARED, LOOKED_AT = 10_000, 64  # columns; rows, before a whole column is compared with the labels
 OF_COLUMNS = (
     "; of raw columns, with text or missing values, features= makes features as a spec says (in a pipeline "
     "bigclf.FeatureTransformer)"
@@ -48,6 +49,7 @@ class Arrays:
     files: list[str] = []
     fingerprints: list[Any] = []
     layout = None
+    said: list[str] = []  # no warning is logged before training
 
     def __init__(
         self,
@@ -96,6 +98,7 @@ class Arrays:
         self.features: dict[str, Any] = {"kind": "given", "version": 1}
         if names := column_names(X, self.n_features):
             self.features["names"] = names
+            self.warnings += warn_of_labels(names, self._block, self.n_features, labels)
         self.learned: dict[str, np.ndarray] = {}
         self.chunks = cut(indptr, least_chunks)
         self.max_group_rows = int(self.chunks.rows.max(initial=0))
@@ -163,6 +166,27 @@ class Arrays:
 
     def check_unchanged(self, chunks: tuple[int, int] | None = None) -> None:
         """Arrays in memory are taken to stay as they are."""
+
+
+def warn_of_labels(names: Sequence[str], block: Block, n_features: int, labels: np.ndarray) -> list[str]:
+    """A warning of columns of a frame that hold the labels [row] themselves. None where all labels are the same, nor of
+    more than ``MOST_COMPARED`` columns."""
+    import scipy.sparse
+
+    if labels.dtype.kind not in "biuf" or n_features > MOST_COMPARED or (labels == labels[:1]).all():
+        return []
+    wanted = labels.astype(np.float32)
+    scales = block.scales if block.scales.size else np.ones(labels.size, np.float32)
+    values = block.values if block.values.size else np.repeat(scales, np.diff(block.indptr))
+    rows = scipy.sparse.csr_matrix((values, block.indices.astype(np.int64), block.indptr), (labels.size, n_features))
+    some = np.unique(np.linspace(0, labels.size - 1, LOOKED_AT).astype(np.int64))
+    alike = np.flatnonzero((rows[some].toarray() == wanted[some, None]).all(axis=0))
+    same = [names[k] for k in alike if np.array_equal(rows[:, [k]].toarray().ravel(), wanted)]
+    if not same:
+        return []
+    told = ", ".join(map(repr, same))
+    return [f"column {told} equals the labels in every row, and is a feature all the same: the model will read the "
+            f"answer from it; leave it out, as in fit(df.drop(columns={same}), y)"]  # fmt: skip
 
 
 def cut(indptr: np.ndarray, least: int) -> Chunks:

@@ -147,6 +147,7 @@ class Dataset:
     label : "class", the only kind of label yet.
     memory : bytes; in the one read of files that are not ours so many row groups are decoded at a time as fit.
     need_labels : False accepts files without labels (for prediction): no classes, and labels NaN in blocks.
+    warn : log a warning of columns that a glob of features names and that cannot be used.
 
     Attributes
     ----------
@@ -165,7 +166,7 @@ class Dataset:
     sorted_labels : whether equal labels stand together far more than by chance.
     features : how the features were made.
     digest : hex; the same only for the same files, columns and cut.
-    warnings : what a user should know before training.
+    warnings : what a user should know before training; said : those of them that were logged already.
     damaged : those of them that say what is damaged beside the files, which rows are read without.
     report : figures of the conversion that made the files; else empty.
     conversion : of files that were converted by a version that notes it ``sources`` (marks of what they were made of),
@@ -190,6 +191,7 @@ class Dataset:
         label: str = "class",
         need_labels: bool = True,
         memory: int = 1_000_000_000,
+        warn: bool = True,
     ) -> None:
         self.memory = memory
         if label != "class":
@@ -206,6 +208,9 @@ class Dataset:
         self._damaged_in_cache: list[str] = []
         self._takes_part = False  # rows of weight 0 are left out
         self._take(self._remembered() or self._described())
+        self.said = self._left_out() if warn else []
+        for text in self.said:
+            log.warning("%s", text)
 
     # What is known of it
 
@@ -348,17 +353,22 @@ class Dataset:
         if self.sorted_labels:
             found.append("the labels are sorted: equal labels stand together; online methods learn badly from such "
                          "an order, shuffle the rows (bigclf convert does)")  # fmt: skip
-        if left_out := self.layout.not_taken:
-            named = ", ".join(left_out[:MOST_NAMED]) + (", ..." if len(left_out) > MOST_NAMED else "")
-            found.append(f"{plural(len(left_out), 'column')} that {self.columns['features']!r} matches "
-                         f"{'is' if len(left_out) == 1 else 'are'} not used as features: {named}; `bigclf convert` "
-                         "makes features of text and dates")  # fmt: skip
+        found += self._left_out()
         found += warn_of_numbers(self.classes) or warn_of_rare(self.classes, self.class_counts)
         same = Counter((f.size, f.footer) for f in self.fingerprints)
         twice = [path for path, f in zip(self.files, self.fingerprints, strict=True) if same[f.size, f.footer] > 1]
         if twice:
             found.append(f"{len(twice)} files have the same content as another, {masked(twice[0])!r} for one")
         return found
+
+    def _left_out(self) -> list[str]:
+        """A warning of columns that the glob of features names and that are none."""
+        left_out = self.layout.not_taken
+        named = ", ".join(left_out[:MOST_NAMED]) + (", ..." if len(left_out) > MOST_NAMED else "")
+        text = (f"{plural(len(left_out), 'column')} that {self.columns.get('features')!r} matches "
+                f"{'is' if len(left_out) == 1 else 'are'} not used as features: {named}; `bigclf convert` makes "
+                "features of text and dates")  # fmt: skip
+        return [text] if left_out else []
 
     def _described(self) -> Known:
         """All facts from the footers; those that they do not have from one read, whose result is kept."""

@@ -135,7 +135,8 @@ def _refused(url: str, error: BaseException) -> Exception:
     text = _text(error)
     if isinstance(error, ImportError):
         scheme = urlsplit(url).scheme
-        return RunError(f"{url}: {scheme}:// needs more libraries: pip install 'bigclf[remote]' for s3 and http, else "
+        place = "" if url == f"{scheme}://" else f"{url}: "
+        return RunError(f"{place}{scheme}:// needs more libraries: pip install 'bigclf[remote]' for s3 and http, else "
                         f"as fsspec says ({text})")  # fmt: skip
     if re.search(EXPIRED, text, re.IGNORECASE) or isinstance(error, PermissionError):
         return StoreError(f"{url}: access was refused ({text}): look at the credentials (environment, ~/.aws), renew "

@@ -34,6 +34,7 @@ from bigclf.data.json_fields import (
     whole,
 )
 from bigclf.errors import BigclfError, DataError, SchemaError
+from bigclf.units import near
 from bigclf.version import __version__
 
 if TYPE_CHECKING:
@@ -178,10 +179,9 @@ def find_layout(schema: pa.Schema, columns: Mapping[str, Any] | None, path: str,
     SchemaError : if a column is missing.
     """
     given = dict(columns or {})
-    unknown = set(given) - {"label", "features", "indices", "values", "weight"}
-    if unknown:
-        known = "label, features, indices, values and weight"
-        raise SchemaError(f"columns= knows {known}, not {', '.join(sorted(unknown))}")
+    if unknown := sorted(set(given) - {*vectors.ROLES}):
+        known = ", ".join(vectors.ROLES)
+        raise SchemaError(f"columns= knows {known}, not {', '.join(unknown)}{near(unknown[0], vectors.ROLES)}")
     if "features" in given and {"indices", "values"} & set(given):
         raise SchemaError("columns= takes features, or indices and values, not both")
     for role, name in given.items():

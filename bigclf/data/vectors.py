@@ -13,6 +13,7 @@ from bigclf.errors import SchemaError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+ROLES = ("label", "features", "indices", "values", "weight")  # of ``columns=``
 PAIRS = (("indices", "values"), ("index", "value"))  # of lists in a struct
 Found = tuple[str | None, str | tuple[str, ...] | None, str | None]  # indices, values, kind, as in Layout
 NAMELESS_INDEX = re.compile(r"__index_level_\d+__|__null_dask_index__")  # pandas' and Dask's, where it has no name

@@ -24,6 +24,17 @@ __all__ = [
 ]  # fmt: skip
 
 
+OTHER_WORDS = {
+    "tolerance": "tol",
+    "max_iter": "epochs",
+    "n_jobs": "workers",
+    "random_state": "seed",
+    "fit_intercept": "bias",
+    "multi_class": "multiclass",
+    "warm_start": "init",
+}  # scikit-learn's, but for the first
+
+
 class Setting(NamedTuple):
     """A method with everything it needs decided: the loss by name and all settings.
 
@@ -138,7 +149,7 @@ def resolve(
         if name not in own:
             others = [m.name for m in METHODS.values() if any(p.name == name for p in m.params)]
             has = f"{algo.removesuffix('_mc')} takes {', '.join(own) or 'none'}"
-            where = f"it has an effect with {listed(others)}" if others else f"no method has it{near(name, own)}"
+            where = f"it has an effect with {listed(others)}" if others else f"no method has it{_meant(name, own)}"
             raise TypeError(f"{name} has no effect with {method.asked}: {where}; {has}")
     if loss is not None and loss not in method.losses:
         has = f"it has {', '.join(method.losses)}" if method.losses else "it is its own loss"
@@ -190,7 +201,12 @@ def require_known(names: Iterable[str]) -> None:
     every = list(dict.fromkeys(param.name for method in METHODS.values() for param in method.params))
     for name in names:
         if name not in every:
-            raise TypeError(f"unknown parameter {name!r}: no method has it{near(name, every)}")
+            raise TypeError(f"unknown parameter {name!r}: no method has it{_meant(name, every)}")
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """What to say in place of a word that no method has: another library's word for an option, or a near one."""
+    return f"; bigclf calls it {OTHER_WORDS[name]}" if name in OTHER_WORDS else near(name, known)
 
 
 def native(algo: str, multiclass: str) -> str:

@@ -154,7 +154,8 @@ def trained(request: Request) -> Model:
         if plan.places:
             warm(problems[0].setting, source.index_width, options["dtype"])
         for record in source.warnings:
-            log.warning("%s", record)
+            if record not in source.said:
+                log.warning("%s", record)
         model = _train(source, problems, plan, options, peak, link)
     for record in model.result_.warnings[len(source.warnings) :]:
         log.warning("%s", record)

@@ -124,7 +124,9 @@ def forecast(data: Any, **given: Any) -> dict[str, Any]:
         raise ValueError("a plan is for a method that is named: algo='auto' names none")
     (options,), setting = request.check(), request.at_first()[0][0]
     workers = request["workers"] or 1
-    prepared = prepare(request.having(threads=request["threads"] or (1 if workers > 1 else 2)), groups=workers)
+    threads = request["threads"] or (1 if workers > 1 else 2)
+    local_dir = request["local_dir"] if workers == 1 else None  # workers of a cluster decode for themselves
+    prepared = prepare(request.having(threads=threads, local_dir=local_dir), groups=workers)
     source, groups, method = prepared.source, prepared.groups, setting.method
     if not isinstance(source, Dataset):
         raise TypeError("a plan is for shards: convert the rows first")

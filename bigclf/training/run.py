@@ -359,13 +359,16 @@ class Run:
         now = time.monotonic()
         if self._asked_to_stop is None:
             self._asked_to_stop = now
-            log.warning("%s: stopping at the end of the segment, in %d s at most", self.stopping(), GRACE_SECONDS)
+            end = "the epoch" if self.plan.segments == 1 else "this part of the epoch"
+            log.warning("%s: stopping at the end of %s, in %d s at most", self.stopping(), end, GRACE_SECONDS)
         elif now - self._asked_to_stop > GRACE_SECONDS:
             raise Interrupted(self._interrupted())
 
     def _interrupted(self) -> str:
-        where = f" in epoch {self.epoch}, segment {self.segment} of {self.plan.segments}"
-        return f"stopped by {self.stopping()}{where}"
+        if self.segment == 0:
+            return f"stopped by {self.stopping()} at the beginning of epoch {self.epoch}"
+        return (f"stopped by {self.stopping()} in epoch {self.epoch}, after part {self.segment} of "
+                f"{self.plan.segments} of its blocks")  # fmt: skip
 
     def _record(self) -> None:
         figures = list(self.figures.values())

@@ -54,7 +54,8 @@ ROWS = re.compile(r"rows-\d{5,}-.*\.safetensors")
 STATE = re.compile(r"state-(\d{8})-(\d{6})\.safetensors")
 HISTORY_SECONDS = 0.1  # at most ten records a second
 KEPT = 2
-RUN_FILES = ("run.json", "history.jsonl", "model.bigclf")
+REPLACES = "replaces.json"  # which model a person allowed the run to replace
+RUN_FILES = ("run.json", "history.jsonl", "model.bigclf", REPLACES)
 HEAD = {"version": whole(), "sums": TABLE, "facts": TABLE}
 ROW_FILES = Field(lambda value: isinstance(value, dict) and all(ROWS.fullmatch(name) and isinstance(digest, str)
                   for name, digest in value.items()), "a table of files of rows and their digests")  # fmt: skip

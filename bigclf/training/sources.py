@@ -44,7 +44,7 @@ def open_source(
             if value is not None:
                 raise TypeError(f"{name} has no effect with files: they hold the columns label and weight themselves")
         known = isinstance(data, Dataset) and not columns
-        dataset = data if known else Dataset(data, columns=columns, memory=memory)
+        dataset = data if known else Dataset(data, columns=columns, memory=memory, warn=False)
         if real_labels:
             return dataset.with_real_labels().taking_part()
         require_classes(dataset)
@@ -63,7 +63,7 @@ def counts_of(data: object, columns: dict[str, str] | None, memory: int) -> tupl
     if isinstance(data, Dataset | Arrays):
         return data.n_rows, data.n_features, data.nnz
     if _is_stored(data):
-        return counts_of(Dataset(data, columns=columns, memory=memory), None, memory)
+        return counts_of(Dataset(data, columns=columns, memory=memory, warn=False), None, memory)
     shape = getattr(data, "shape", None)
     if shape is None or len(shape) != 2:
         return 0, 0, 0

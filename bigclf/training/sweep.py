@@ -229,7 +229,8 @@ def swept(request: Request) -> Sweep:
         refit = request["refit"]
         found = tasks[0].go(run_dir, refit) if not many else best_of_all(tasks, run_dir, refit)
     for record in source.warnings if found.best_model is None else found.best_model.result_.warnings:
-        log.warning("%s", record)
+        if record not in source.said:
+            log.warning("%s", record)
     return found
 
 

@@ -20,7 +20,7 @@ from bigclf.data import files
 from bigclf.data.convert.parsed import BadRow, Options, as_slab
 from bigclf.data.convert.readers import Reader
 from bigclf.data.convert.shuffle import Run, Spiller, Totals, is_whole
-from bigclf.errors import DataError
+from bigclf.errors import DataError, StoreError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -174,7 +174,7 @@ def _decompressed(source: Source, max_line: int, record: bytes) -> Iterator[tupl
                 yield position // PIECE, text
                 position += len(text)
         except (EOFError, OSError, zlib.error, lzma.LZMAError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
+            if isinstance(error, StoreError) or isinstance(error, OSError) and error.errno is not None:
                 raise
             raise DataError(f"cannot be decompressed ({error}); copy the file again", file=source.path) from error
 

@@ -28,7 +28,7 @@ from bigclf.data.convert import pieces
 from bigclf.data.convert.pieces import BOM, Source, Task
 from bigclf.data.json_fields import FLAG, Field, FieldError, check_fields, optional, whole
 from bigclf.data.json_fields import text as some_text
-from bigclf.errors import DataError, SchemaError
+from bigclf.errors import DataError, SchemaError, StoreError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -404,7 +404,7 @@ def decompressing(path: str) -> Iterator[None]:
     try:
         yield
     except (EOFError, OSError, zlib.error, lzma.LZMAError, tarfile.TarError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
+        if isinstance(error, StoreError) or isinstance(error, OSError) and error.errno is not None:
             raise
         raise DataError(f"cannot be decompressed ({error}); copy the file again", file=path) from error
 
