@@ -124,7 +124,7 @@ def test_validation_during_a_run_is_done_there_too(data, client, monkeypatch):
     [
         ([np.eye(D)], {"workers": 2}, "only this process has"),
         (["x.parquet", [1]], {"workers": 2}, "y has no effect"),
-        (["x.parquet"], {"patience": {"idle": 1}}, "patience has no effect"),
+        (["x.parquet"], {"workers": bigclf.Workers(patience={"idle": 1})}, "patience has no effect"),
         ([np.eye(D)], {}, "needs its labels"),
     ],
 )

@@ -19,8 +19,9 @@ from bigclf.methods.newglmnet import PARTIAL
 from bigclf.methods.orthant_faces import climb
 from bigclf.methods.primal_coordinate_descent import cdn_round
 from bigclf.methods.proximal_newton import newton_round, solve
-from bigclf.training import fit, run, team
+from bigclf.training import fit, team
 from bigclf.training.choice import Asked, choose
+from bigclf.training.roles import steps
 
 D = 30
 BASE = dict(algo="newglmnet", progress=False)
@@ -323,7 +324,7 @@ def test_a_second_core_changes_no_bit(monkeypatch):
             used.append(both is not in_turn)
             yield both
 
-    monkeypatch.setattr(run, "beside", told)
+    monkeypatch.setattr(steps, "beside", told)
     x, y = random_rows(300, D, seed=11)
     one, two = (
         fit(x, y, penalty="l1", C=10.0, bias="free", tol=1e-10, workers=bigclf.Workers(threads=n), **BASE)

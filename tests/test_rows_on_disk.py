@@ -98,7 +98,7 @@ def same(memory, there):
         ("hinge", {"schedule": "fixed", "memory": "13.2MB"}),
         ("squared_hinge", {"schedule": "selective", "working_set": 0.1}),
         ("hinge", {"schedule": "cached", "working_set": 0.1}),
-        ("hinge", {"epochs": 1, "tol": None, "threads": 1}),
+        ("hinge", {"epochs": 1, "tol": None, "workers": bigclf.Workers(threads=1)}),
         ("hinge", {"algo": "dcd_mc", **SET}),
         ("hinge", {"algo": "dcd_mc", "working_set": 0}),
         ("hinge", {"groups": 3, "memory": "17MB", **SET}),

@@ -181,7 +181,7 @@ def warn_of_labels(names: Sequence[str], block: Block, n_features: int, labels: 
     rows = scipy.sparse.csr_matrix((values, block.indices.astype(np.int64), block.indptr), (labels.size, n_features))
     some = np.unique(np.linspace(0, labels.size - 1, LOOKED_AT).astype(np.int64))
     alike = np.flatnonzero((rows[some].toarray() == wanted[some, None]).all(axis=0))
-    same = [names[k] for k in alike if np.array_equal(rows[:, [k]].toarray().ravel(), wanted)]
+    same = [names[k] for k in alike.tolist() if np.array_equal(rows[:, [k]].toarray().ravel(), wanted)]
     if not same:
         return []
     told = ", ".join(map(repr, same))
