@@ -83,7 +83,7 @@ def test_a_run_that_stopped_in_an_epoch_goes_on(rows, forced, groups, tmp_path, 
     run, calls = tmp_path / "run", itertools.count()
     with monkeypatch.context() as patch:
         patch.setattr(fitting, "_signals", lambda: nullcontext(lambda: "SIGTERM" if next(calls) > 4 else None))
-        with pytest.raises(Interrupted, match="epoch 1, segment [12]"):
+        with pytest.raises(Interrupted, match="epoch 1, after part [12] of"):
             train(data, run_dir=run, **options)
     found = train(data, run_dir=run, resume=True, **options)
     assert_same(found, wanted)
