@@ -34,8 +34,10 @@ import numba
 import numpy as np
 from numba.core import config
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
+from numba.core.codegen import CPUCodegen
 from numba.core.compiler import CompileResult
 from numba.core.cpu import CPUContext
+from numba.core.serialize import dumps
 from numba.core.typing import Signature
 
 from bigclf.caches import cache_home
@@ -122,8 +124,7 @@ def reached(function: FunctionType) -> set[FunctionType]:
     found: set[FunctionType] = set()
     todo: list[object] = [function]
     while todo:
-        one = todo.pop()
-        one = getattr(one, "py_func", getattr(one, "_defn", one))  # of a kernel, of an intrinsic
+        one = _as_python(todo.pop())
         if isinstance(one, (tuple, list)):
             todo += one
         elif isinstance(one, FunctionType) and one not in found and _ours(one, function):
@@ -152,6 +153,29 @@ def _named(function: FunctionType) -> list[object]:
 def _names(code: CodeType) -> set[str]:
     inner = (_names(one) for one in code.co_consts if isinstance(one, CodeType))
     return set(code.co_names).union(*inner)
+
+
+def _made_with(function: FunctionType) -> tuple[object, ...]:
+    """What a function was made with, as every process tells it: a helper by its place, its code and what that was made
+    with (numba writes a number of the process's own into one), anything else as its bytes."""
+    return tuple(_as_told(cell.cell_contents) for cell in function.__closure__ or ())
+
+
+def _as_told(value: object) -> object:
+    one = _as_python(value)
+    if isinstance(one, FunctionType):
+        code = one.__code__
+        return one.__module__, one.__qualname__, code.co_firstlineno, _sha256(code.co_code), _made_with(one)
+    return tuple(_as_told(each) for each in one) if isinstance(one, (tuple, list)) else dumps(value)
+
+
+def _as_python(one: object) -> object:
+    """The Python function of a kernel or an intrinsic; anything else as it is."""
+    return getattr(one, "py_func", getattr(one, "_defn", one))
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _digest(paths: Iterable[Path]) -> str:
@@ -305,6 +329,11 @@ class KernelCache(FunctionCache):
     def cache_path(self) -> str:
         """The directory of the files."""
         return self._files.directory
+
+    def _index_key(self, sig: Signature, codegen: CPUCodegen) -> tuple[object, ...]:
+        """numba's key of a signature, but for what the function was made with: see ``_made_with``."""
+        code, made_with = self._py_func.__code__.co_code, _made_with(self._py_func)
+        return sig, codegen.magic_tuple(), (_sha256(code), _sha256(repr(made_with).encode()))
 
     def load_overload(self, sig: Signature, target_context: CPUContext) -> CompileResult | None:
         """What is on disk, at once or when another process has compiled it; None where it is to be compiled here."""

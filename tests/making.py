@@ -50,7 +50,7 @@ class Case(NamedTuple):
 
     @property
     def certify(self):
-        return self.method.certify(self.method.loss_code(self.loss))
+        return self.method.certify(self.method.loss_of(self.loss))
 
     def setting(self, bias=None, **given):
         return resolve(self.algo, self.loss, None, bias, given)

@@ -36,14 +36,14 @@ def climbed(loss, bias, dtype="float64", rounds=3, weights=None, goal=1e-9):
     """x, y, params, and dual variables and weights before and after a climb from where a few rounds lead."""
     x, y = stiff(loss)
     block = block_of(x, y, weights)
-    method, code = METHODS["dcd"], LOSSES[loss]
+    method, record = METHODS["dcd"], LOSSES[loss]
     params = method.bind(resolve("dcd", loss, None, bias, {"C": 0.5}).settings)
     shared, rows, scores = resolve("dcd", None, None, None, {}).shared(D, dtype), method.rows(np.zeros(N)), np.zeros(N)
     everyone = np.arange(N)
     for _ in range(rounds):
-        method.update(code)(block, everyone, shared, rows, params, scores)
+        method.update(record)(block, everyone, shared, rows, params, scores)
     before = rows.alpha.copy()
-    steps = climb(code)(block, everyone, shared, rows, params, goal, 500, N, nothing)
+    steps = climb(record)(block, everyone, shared, rows, params, goal, 500, N, nothing)
     return x, y, before, rows.alpha, shared.weights, steps
 
 
@@ -65,12 +65,12 @@ def test_without_an_end_in_the_way_it_finds_the_solution_of_the_linear_system():
     """With the squared hinge and dual variables that all stay positive: (Q + D) a = 1, by numpy."""
     x, y = random_rows(40, D, 0.4, noise=5.0)
     x = x * np.float32(0.1)
-    block, method, code = block_of(x, y), METHODS["dcd"], LOSSES["squared_hinge"]
+    block, method, record = block_of(x, y), METHODS["dcd"], LOSSES["squared_hinge"]
     params = method.bind(resolve("dcd", "squared_hinge", None, None, {"C": 0.5}).settings)
     shared, rows = resolve("dcd", None, None, None, {}).shared(D, "float64"), method.rows(np.full(40, 1e-3))
     rowsum = x.toarray().astype(float) * y[:, None]
     shared.weights[:D] = rowsum.T @ rows.alpha
-    climb(code)(block, np.arange(40), shared, rows, params, 0.0, 200, 40, nothing)
+    climb(record)(block, np.arange(40), shared, rows, params, 0.0, 200, 40, nothing)
     exact = np.linalg.solve(rowsum @ rowsum.T + np.eye(40), np.ones(40))
     assert exact.min() > 0
     np.testing.assert_allclose(rows.alpha, exact, rtol=1e-9)
@@ -80,7 +80,7 @@ def test_rows_that_depend_on_each_other_go_up_to_an_end():
     """Duplicates: the face is flat along their differences, and for the hinge the dual rises along them for ever."""
     x, y = stiff("hinge")
     x, y = x[np.arange(N) % 7].tocsr(), y[np.arange(N) % 7]
-    block, method, code = block_of(x, y), METHODS["dcd"], LOSSES["hinge"]
+    block, method, record = block_of(x, y), METHODS["dcd"], LOSSES["hinge"]
     params = method.bind(resolve("dcd", "hinge", None, None, {"C": 0.5}).settings)
     rng = np.random.default_rng(0)
     shared, rows = resolve("dcd", None, None, None, {}).shared(D, "float64"), method.rows(rng.uniform(0.1, 0.4, N))
@@ -88,7 +88,7 @@ def test_rows_that_depend_on_each_other_go_up_to_an_end():
     shared.weights[:] = matrix.T @ (rows.alpha * y)
     known = dual(matrix, y, rows.alpha, "hinge", 0.5)
     for _ in range(5):
-        climb(code)(block, np.arange(N), shared, rows, params, 0.0, 50, N, nothing)
+        climb(record)(block, np.arange(N), shared, rows, params, 0.0, 50, N, nothing)
         now = dual(matrix, y, rows.alpha, "hinge", 0.5)
         assert np.isfinite(shared.weights).all() and now >= known - 1e-12 * abs(known)
         known = now
@@ -96,11 +96,11 @@ def test_rows_that_depend_on_each_other_go_up_to_an_end():
 
 def test_too_little_room_or_no_free_row_leaves_everything_as_it_is():
     x, y = stiff("hinge")
-    block, method, code = block_of(x, y), METHODS["dcd"], LOSSES["hinge"]
+    block, method, record = block_of(x, y), METHODS["dcd"], LOSSES["hinge"]
     params = method.bind(resolve("dcd", "hinge", None, None, {"C": 0.5}).settings)
     for alpha, room in ((np.full(N, 0.2), N - 1), (np.zeros(N), N), (np.full(N, 0.5), N)):
         shared, rows = resolve("dcd", None, None, None, {}).shared(D, "float64"), method.rows(alpha.copy())
-        assert climb(code)(block, np.arange(N), shared, rows, params, 0.0, 50, room, nothing) == 0
+        assert climb(record)(block, np.arange(N), shared, rows, params, 0.0, 50, room, nothing) == 0
         np.testing.assert_array_equal(rows.alpha, alpha)
         assert not shared.weights.any()
     assert climb(LOSSES["logistic"]) is None

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from bigclf.jit import kernel, random_state, shuffle_runs
-from bigclf.losses import LOGISTIC, REGRESSION, TUBES, best_dual, freedom
+from bigclf.losses import LOGISTIC, REGRESSION, TUBES, plain
 from bigclf.losses import LOSSES as LOSSES_BY_NAME
 from bigclf.methods import dual_coordinate_descent as module
 from bigclf.training import fit
@@ -342,7 +342,7 @@ def test_a_logistic_row_goes_to_the_best_point_of_its_coordinate(share, m, q, C)
 
 @kernel
 def alone_on_its_coordinate(a, m, q, c):
-    return best_dual(LOGISTIC, a, m, q, c, 0.0, 0.0)
+    return LOGISTIC.dual.best(a, m, q, c, 0.0, 0.0)
 
 
 # The bits
@@ -503,8 +503,8 @@ def test_a_row_s_score_is_its_freedom_after_its_step(loss, bias):
         (shared,), (alpha,), counts, scores = learn(case, block, D, bias=bias, C=0.7)
         moved += counts.updates
         m = (1.0 if loss in REGRESSION else y[i]) * (extended(x[[i]], bias)[0] @ shared)
-        code = case.method.loss_code(loss)
-        judged = getattr(freedom, "py_func", freedom)(code, alpha[0], m, 0.35, y[i], params.epsilon)
+        freedom = plain(LOSSES_BY_NAME[loss].dual.freedom)
+        judged = freedom(alpha[0], m, 0.35, y[i], params.epsilon)
         assert scores[0] == pytest.approx(judged, abs=1e-6)
     assert moved > 20
 

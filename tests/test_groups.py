@@ -93,7 +93,7 @@ def steps_of_groups(loss, seed, sigma, groups=3, weighted=True):
     x, y = noisy(90, seed, loss=loss)
     rng = np.random.default_rng(seed)
     row_weights = rng.choice([0.0, 0.5, 1.0, 3.0], 90) if weighted else np.ones(90)
-    code, params = LOSSES[loss], dcd.Params(0.7, 1.0, EPSILON if loss in REGRESSION else 0.0, sigma)
+    record, params = LOSSES[loss], dcd.Params(0.7, 1.0, EPSILON if loss in REGRESSION else 0.0, sigma)
     rows, c = extended(x, True), 0.7 * row_weights
     before = np.where(c > 0, rng.uniform(0, 1, 90) * c * (rng.uniform(size=90) < 0.5), 0.0)
     before *= np.sign(y) if loss in REGRESSION else 1.0
@@ -106,8 +106,8 @@ def steps_of_groups(loss, seed, sigma, groups=3, weighted=True):
         weights, alpha = z.copy(), before[part].copy()
         start = dcd.Rows(before[part].copy())
         for _ in range(3):
-            dcd.descend(code)(block, members, dcd.Shared(weights), dcd.Rows(alpha), params, np.zeros(part.size))
-        gain, bent = dcd.along(code)(block, members, dcd.Rows(alpha), start, params)
+            dcd.descend(record)(block, members, dcd.Shared(weights), dcd.Rows(alpha), params, np.zeros(part.size))
+        gain, bent = dcd.along(record)(block, members, dcd.Rows(alpha), start, params)
         rise, bend = rise + gain + 0.5 * bent, bend + bent
         joined += (weights - z) / sigma
         after[part] = alpha

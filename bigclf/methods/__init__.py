@@ -58,8 +58,8 @@ class Setting(NamedTuple):
     def kernel(self) -> Callable[..., Any]:
         """The kernel of an update, for the loss and the penalty."""
         penalty = self.settings.get("penalty")
-        codes = (self.method.loss_code(self.loss), *(() if penalty is None else (PENALTIES[penalty],)))
-        update: Callable[..., Any] = self.form.update(*codes)
+        codes = () if penalty is None else (PENALTIES[penalty],)
+        update: Callable[..., Any] = self.form.update(self.method.loss_of(self.loss), *codes)
         return update
 
     def shared(self, n_features: int, dtype: Any) -> Any:

@@ -23,7 +23,7 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import at, axpy, dot, entry, kernel, prefetch_ahead, prefetch_weights
-from bigclf.losses import is_regression, loss_value, slope, slope_within
+from bigclf.losses import Loss, slope_within
 from bigclf.methods.common import EPSILON, LAM, gradient
 from bigclf.methods.method import Param, by_shares
 from bigclf.methods.stochastic_gradient import touched
@@ -85,9 +85,9 @@ def sums(n_features: int, dtype: Any, settings: dict[str, Any]) -> Sums:
     return Sums(np.zeros(n_features + 1, dtype), np.zeros(n_features + 1), np.zeros(1))
 
 
-def adagrad(loss: int, penalty: int):  # type: ignore[no-untyped-def]
+def adagrad(loss: Loss, penalty: int):  # type: ignore[no-untyped-def]
     """Kernel of one pass over the rows of ``order`` by forward-backward splitting."""
-    regression = is_regression(loss)
+    regression, value_of, slope = loss.regression, loss.value, loss.slope
 
     @kernel
     def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
@@ -115,11 +115,11 @@ def adagrad(loss: int, penalty: int):  # type: ignore[no-untyped-def]
                     weights[last] = paid(penalty, np.float64(weights[last]), rate, k)
                 seen[last] = steps[0]
             m = sign * (dot(block, i, weights) + params.bias * weights[last])
-            value = loss_value(loss, m, y, e)
+            value = value_of(m, y, e)
             mistakes += value > 0 if regression else m <= 0
             total += c * value
             steps[0] += 1.0
-            g = c * slope(loss, m, y, e) * sign
+            g = c * slope(m, y, e) * sign
             if g != 0:
                 for p in range(block.indptr[i], block.indptr[i + 1]):
                     j = at(block.indices, p)
@@ -164,9 +164,9 @@ def _pay(w: np.ndarray, shared: Shared, params: Params) -> None:
     pay_all(w[:end], shared.squares[:end], shared.seen[:end], steps, pull, params.delta, params.penalty == 1)
 
 
-def adagrad_rda(loss: int, penalty: int):  # type: ignore[no-untyped-def]
+def adagrad_rda(loss: Loss, penalty: int):  # type: ignore[no-untyped-def]
     """Kernel of one pass over the rows of ``order`` by dual averaging: a weight is made when it is needed."""
-    regression = is_regression(loss)
+    regression, value_of, slope = loss.regression, loss.value, loss.slope
 
     @kernel
     def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
@@ -188,11 +188,11 @@ def adagrad_rda(loss: int, penalty: int):  # type: ignore[no-untyped-def]
                 h = (params.delta + math.sqrt(squares[j])) / eta
                 product += dual_averaged(penalty, np.float64(sums[j]), dues, h) * entry(block, i, p)
             m = sign * product
-            value = loss_value(loss, m, y, e)
+            value = value_of(m, y, e)
             mistakes += value > 0 if regression else m <= 0
             total += c * value
             clock[0] += 1.0
-            g = slope_within(c * slope(loss, m, y, e) * sign, block.norms[i] + params.bias)
+            g = slope_within(c * slope(m, y, e) * sign, block.norms[i] + params.bias)
             if g != 0:
                 axpy(g, block, i, sums)
                 for p in range(block.indptr[i], block.indptr[i + 1]):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.jit import inlined, inner, kernel, prefetch
-from bigclf.losses import curvature, dual_value, loss_value, slope
+from bigclf.losses import Loss, dual_terms
 from bigclf.methods.method import Both, in_turn
 
 NU = 1e-12  # added to the Hessian's diagonal
@@ -103,19 +103,20 @@ def add_bent(g, columns, penalty, pairs, j):  # type: ignore[no-untyped-def]
 
 
 @functools.cache
-def look(loss: int):  # type: ignore[no-untyped-def]
+def look(loss: Loss):  # type: ignore[no-untyped-def]
     """Kernel: pairs [row, 2] = s_i^2 C_i loss''(m_i) and s_i C_i loss'(m_i); gives the sum of losses and the sums of
     C_i |loss'| over positive and negative rows."""
+    value, slope, curvature = loss.value, loss.slope, loss.curvature
 
     @kernel
     def slopes(columns, pairs):  # type: ignore[no-untyped-def]
         total, plus, minus = np.float64(0), np.float64(0), np.float64(0)
         for i in range(columns.margins.size):
             m, c, s = columns.margins[i], columns.prices[i], columns.signs[i]
-            g = c * slope(loss, m, 1.0, 0.0)
-            pairs[i, 0] = s * s * c * curvature(loss, m, 1.0, 0.0)
+            g = c * slope(m, 1.0, 0.0)
+            pairs[i, 0] = s * s * c * curvature(m, 1.0, 0.0)
             pairs[i, 1] = s * g
-            total += c * loss_value(loss, m, 1.0, 0.0)
+            total += c * value(m, 1.0, 0.0)
             if columns.labels[i] > 0:
                 plus -= g
             else:
@@ -126,16 +127,17 @@ def look(loss: int):  # type: ignore[no-untyped-def]
 
 
 @functools.cache
-def dual_sum(loss: int):  # type: ignore[no-untyped-def]
+def dual_sum(loss: Loss):  # type: ignore[no-untyped-def]
     """Kernel: sum of the rows' terms of the dual objective at t_i = -C_i loss'(m_i) times a factor for each side."""
+    slope, dual_value = loss.slope, dual_terms(loss).value
 
     @kernel
     def add(columns, plus, minus):  # type: ignore[no-untyped-def]
         total = np.float64(0)
         for i in range(columns.margins.size):
             c = columns.prices[i]
-            a = -c * slope(loss, columns.margins[i], 1.0, 0.0) * (plus if columns.labels[i] > 0 else minus)
-            total += dual_value(loss, a, c, 1.0, 0.0)
+            a = -c * slope(columns.margins[i], 1.0, 0.0) * (plus if columns.labels[i] > 0 else minus)
+            total += dual_value(a, c, 1.0, 0.0)
         return total
 
     return add

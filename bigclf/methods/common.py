@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from bigclf import losses
+from bigclf.losses import TUBES, having, is_gradient
 from bigclf.methods.method import SCHEDULES, Method, Param, choice
 from bigclf.mixing import SUM
 
 COST = Param("C", 1.0, 0.0, 1e30, "price of a unit of loss; larger fits the rows closer", open_low=True)
 EPSILON = Param(
-    "epsilon", 0.1, 0.0, 1e30, "half the width of the tube in which a prediction costs nothing", losses=losses.TUBES
+    "epsilon", 0.1, 0.0, 1e30, "half the width of the tube in which a prediction costs nothing", losses=TUBES
 )
 LAM = Param("lam", 1e-5, 0.0, 1e30, "price of the penalty beside the mean loss of a row; 1 / (C rows) for C")
 SIGNS = choice("signs", ("both", "nonnegative"), "weights of either sign (each feature and its mirror image), or >= 0")
@@ -58,7 +58,7 @@ def gradient(name: str, title: str, paper: str, formula: str, **options: Any) ->
     """A gradient method, whose rows' weights multiply their losses."""
     standard: dict[str, Any] = dict(
         weight_meaning="multiplies the loss",
-        losses=losses.GRADIENT,
+        losses=having(is_gradient),
         penalties=("l2",),
         bias=("feature", "none", "free"),
         clocked=True,

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.jit import axpy, dot_ahead, inlined, inner, kernel, prefetch_ahead
-from bigclf.losses import LOGISTIC, dual_diagonal, is_regression
+from bigclf.losses import Loss, dual_terms, plain
 
 # Of the face's rows: where more would leave it, it is not the right one; and how many faces one after the other, before
 # coordinate steps look at all rows again. Without an upper end few of those that leave would come back (news20, squared
@@ -70,19 +70,20 @@ class Ascent(NamedTuple):
 
 class Quadratic(NamedTuple):
     """A loss whose dual is piecewise quadratic: C, bias, epsilon of the method's parameters; diagonal : D_ii C_i;
-    signed : whether s_i is the label, which is -1 or +1, and not 1."""
+    open : whether the dual variables have no upper end; signed : whether s_i is the label, -1 or +1, and not 1."""
 
     C: float
     bias: float
     epsilon: float
     diagonal: float
+    open: bool
     signed: bool
 
 
 @inlined
 def ends(loss, a, c):  # type: ignore[no-untyped-def]
     """The interval around a on which the row's term is one parabola or straight line."""
-    top = np.inf if loss.diagonal > 0 else c
+    top = np.inf if loss.open else c
     below = a < 0 and not loss.signed
     return -top if below else 0.0, 0.0 if below else top
 
@@ -170,10 +171,11 @@ def advance(block, face, loss, rz, most, goal, leaving):  # type: ignore[no-unty
             r, there = face.residual[k], a + face.step[k]
             out += there < low or there > high
             there = min(max(there, low), high)
-            if loss.diagonal > 0:
-                gap += c * r * r
+            if loss.open:  # max_z r z - D z^2 / 2
+                gap += 0.5 * c * r * r / loss.diagonal
             else:
-                gap += r * (high - there) if r > 0 else r * (low - there)
+                most = r * (high - there) if r > 0 else r * (low - there)
+                gap += min(most, 0.5 * c * r * r / loss.diagonal) if loss.diagonal > 0 else most
             following += r * (r / face.diagonal[k])
         if flat or gap <= goal or out > leaving or not 0 < following < np.inf:
             return taken, following, True
@@ -217,21 +219,22 @@ def take(block, face, shared, rows, loss, t):  # type: ignore[no-untyped-def]
     return n
 
 
-def climb(loss: int) -> Callable[..., int] | None:
+def climb(loss: Loss) -> Callable[..., int] | None:
     """Function that goes up the dual over the free rows (see above), or None where the dual is not quadratic.
 
     Its arguments: block, members (int64, the rows of the block that may move), shared, rows, params; goal, the gap of
     the face at which it is done; steps, the most to take; room, the most rows of a face; idle, called between two
     kernels. It returns the number of steps.
     """
-    if loss == LOGISTIC:
+    dual = dual_terms(loss)
+    if not dual.parabolic:
         return None
-    diagonal = getattr(dual_diagonal, "py_func", dual_diagonal)  # as Python: it would be compiled in every process
-    return functools.partial(_climb, float(diagonal(loss, 1.0)), not is_regression(loss))
+    return functools.partial(_climb, float(plain(dual.diagonal)(1.0)), dual.open, not loss.regression)
 
 
 def _climb(
     diagonal: float,
+    unbounded: bool,
     signed: bool,
     block: Any,
     members: np.ndarray,
@@ -243,7 +246,7 @@ def _climb(
     room: int,
     idle: Callable[[], None],
 ) -> int:
-    loss = Quadratic(params.C, params.bias, params.epsilon, diagonal, signed)
+    loss = Quadratic(params.C, params.bias, params.epsilon, diagonal, unbounded, signed)
     free = np.empty(min(room, members.size), np.int64)
 
     def face() -> Face | None:
@@ -253,7 +256,7 @@ def _climb(
         a, b, c, d, e, f, g = (np.empty(size) for _ in range(7))
         return Face(free[:size], a, b, c, d, e, f, g, np.empty(shared.weights.size))
 
-    return go_up(OPEN if diagonal > 0 else BOXED, face, block, shared, rows, loss, goal, steps, idle)
+    return go_up(OPEN if unbounded else BOXED, face, block, shared, rows, loss, goal, steps, idle)
 
 
 OPEN = Ascent(begin, advance, rise, take, OPEN_SHARE, OPEN_FACES, further=False)

@@ -27,7 +27,7 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import at, entry, kernel, prefetch_ahead, prefetch_weights
-from bigclf.losses import curvature, is_regression, loss_value, slope
+from bigclf.losses import Loss, having, is_gradient, is_smooth
 from bigclf.methods.common import LAM, gradient
 from bigclf.methods.method import Param
 
@@ -60,9 +60,9 @@ def shared(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
     return Shared(np.zeros(n_features + 1, dtype), np.zeros(n_features + 1), np.zeros(1))
 
 
-def newton(loss: int):  # type: ignore[no-untyped-def]
+def newton(loss: Loss):  # type: ignore[no-untyped-def]
     """Kernel of one pass over the rows of ``order``."""
-    regression = is_regression(loss)
+    regression, value_of, slope, curvature = loss.regression, loss.value, loss.slope, loss.curvature
 
     @kernel
     def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
@@ -87,11 +87,11 @@ def newton(loss: int):  # type: ignore[no-untyped-def]
                 product += each * z[j]
                 v += each * x
             m = sign * product
-            value = loss_value(loss, m, y, 0.0)
+            value = value_of(m, y, 0.0)
             mistakes += value > 0 if regression else m <= 0
             total += weight * value
             weight = min(weight, MOST / max(1.0, block.norms[i] + params.bias))
-            g, c = weight * slope(loss, m, y, 0.0) * sign, weight * curvature(loss, m, y, 0.0)
+            g, c = weight * slope(m, y, 0.0) * sign, weight * curvature(m, y, 0.0)
             if g != 0:
                 step = g / (1.0 + c * v)
                 for p in range(block.indptr[i], block.indptr[i + 1]):
@@ -136,7 +136,7 @@ METHODS = (
         "D <- D + lam;  w <- (1 - lam / D) w;  w <- w - (loss'(m) / (1 + loss''(m) x'D^-1 x)) D^-1 y x;  "
         "D_j <- D_j + loss''(m) x_j^2",
         params=(LAM, Param("eta0", 1.0, 0.0, 1e30, "1 over the second derivative to begin with", open_low=True)),
-        losses=("logistic", "squared_hinge", "squared"),
+        losses=having(is_gradient, is_smooth, first="logistic"),
         shared=shared,
         bind=bind,
         update=functools.cache(newton),

@@ -23,7 +23,7 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import at, entry, inlined, kernel, prefetch_ahead, prefetch_weights
-from bigclf.losses import is_regression, loss_value, slope, slope_within
+from bigclf.losses import Loss, having, is_gradient, slope_within
 from bigclf.methods.common import EPSILON, gradient
 from bigclf.methods.method import Param
 from bigclf.penalties import truncated
@@ -64,9 +64,9 @@ def made(z, root, alpha, beta, l1, l2):  # type: ignore[no-untyped-def]
     return -truncated(z, l1) / ((beta + root) / alpha + l2)
 
 
-def ftrl(loss: int):  # type: ignore[no-untyped-def]
+def ftrl(loss: Loss):  # type: ignore[no-untyped-def]
     """Kernel of one pass over the rows of ``order``."""
-    regression = is_regression(loss)
+    regression, value_of, slope = loss.regression, loss.value, loss.slope
 
     @kernel
     def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
@@ -87,10 +87,10 @@ def ftrl(loss: int):  # type: ignore[no-untyped-def]
                 j = at(block.indices, p)
                 product += made(np.float64(z[j]), math.sqrt(squares[j]), alpha, beta, l1, l2) * entry(block, i, p)
             m = sign * product
-            value = loss_value(loss, m, y, e)
+            value = value_of(m, y, e)
             mistakes += value > 0 if regression else m <= 0
             total += c * value
-            slant = slope_within(c * slope(loss, m, y, e) * sign, block.norms[i] + params.bias)
+            slant = slope_within(c * slope(m, y, e) * sign, block.norms[i] + params.bias)
             if slant != 0:
                 for p in range(block.indptr[i], block.indptr[i + 1]):
                     j = at(block.indices, p)
@@ -147,7 +147,7 @@ METHODS = (
             Param("l2", 1.0, 0.0, 1e30, "price of ||w||^2 / 2 beside the sum of all losses"),
             EPSILON,
         ),
-        losses=("logistic", "hinge", "squared_hinge", "squared", "epsilon_insensitive"),
+        losses=having(is_gradient, first="logistic"),
         clocked=False,
         shared=shared,
         bind=bind,

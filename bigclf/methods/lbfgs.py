@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bigclf.losses import Loss
 from bigclf.methods import newton
 from bigclf.methods.common import COST, EPSILON
 from bigclf.methods.method import SUM, Method, Step
@@ -72,7 +73,7 @@ def reading(shared: Shared) -> str:
     return SUM if shared.scalars[newton.KIND] == newton.GRADIENT else newton.reading(shared)
 
 
-def absorb(loss: int):  # type: ignore[no-untyped-def]
+def absorb(loss: Loss):  # type: ignore[no-untyped-def]
     """Function (shared, params) -> Step: from the sums of a read to the next one."""
 
     def step(shared: Shared, params: newton.Params) -> Step:
@@ -82,7 +83,7 @@ def absorb(loss: int):  # type: ignore[no-untyped-def]
     return step
 
 
-def looked(loss: int, shared: Shared, params: newton.Params) -> Step:
+def looked(loss: Loss, shared: Shared, params: newton.Params) -> Step:
     """The gradient at ``weights`` is known: take the point or a shorter step, then turn."""
     scalars = shared.scalars
     g, value, steep, told = newton.judged(loss, shared, params)

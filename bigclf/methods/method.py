@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigclf import large_pages, losses
+from bigclf import large_pages
+from bigclf.losses import LOSSES, Loss
 from bigclf.mixing import MEAN, Rule
 
 
@@ -153,11 +154,11 @@ class Method:
         [row, class]; zero at the start), or None.
     bind : settings (resolved parameters, ``penalty`` where there is a choice, ``bias`` as 1.0 or 0.0, ``free_bias``
         where that is known) -> NamedTuple the kernel reads.
-    update : loss code (and, where there is a choice, penalty code) -> kernel
+    update : loss, as ``loss_of`` gives it (and, where there is a choice, penalty code) -> kernel
         ``(block, order, shared, rows, params, scores) -> Counts``.
-    certify : loss code -> kernel ``(block, shared, rows, params, dual_weights, length) -> (primal, dual)``, or None;
+    certify : loss -> kernel ``(block, shared, rows, params, dual_weights, length) -> (primal, dual)``, or None;
         length : ||weights||, which says how far rounded margins may be off.
-    scaled : loss code -> kernel ``(block, shared, params, length, scales, losses) -> None`` that adds to ``losses``
+    scaled : loss -> kernel ``(block, shared, params, length, scales, losses) -> None`` that adds to ``losses``
         [scale] those of the weights times each of ``scales``, never too small; or None.
     weights : (shared, params) -> the model's weights [feature + 1] or [feature + 1, class], bias last.
     place : (shared, weights, params) -> None: begin with such weights of a model; None: it cannot.
@@ -167,12 +168,12 @@ class Method:
     settles : whether the run ends with an epoch that learns from no row: nothing would change any more.
     threshold : whether the last of ``weights`` is a threshold, which stays where there is no bias.
     floored : (shared, params) -> share of the variances that stand at their floor, or None where there are none.
-    along : loss code -> kernel ``(block, order, rows, start, params) -> (gain, bend)`` for the line search on the
+    along : loss -> kernel ``(block, order, rows, start, params) -> (gain, bend)`` for the line search on the
         dual along the summed steps of several groups, or None.
-    within, value : loss code -> kernels ``(block, rows, params)`` and ``(block, rows, params, t) -> float`` with which
+    within, value : loss -> kernels ``(block, rows, params)`` and ``(block, rows, params, t) -> float`` with which
         a problem begins from the dual variables of another: their intervals, and the rows' terms of the dual objective
         at t times them; None: every problem begins at zero.
-    absorb : loss code -> function (shared, params) -> Step, for methods that take a step after each read from sums over
+    absorb : loss -> function (shared, params) -> Step, for methods that take a step after each read from sums over
         all rows (gradients, products with a Hessian): the kernel only adds to the arrays ``sums`` of ``shared``, so
         that the order of rows and groups has no part in it; this makes of them, in place, what the next read begins
         with. None: the kernel itself learns.
@@ -180,14 +181,14 @@ class Method:
         be made anew; False: there is no such sum, ``absorb`` goes on from what was learned. None: reads are whole.
     sums : names of those arrays; reading : shared -> what the next read is, "learn", "sum" or "again".
     collect : (block, order, shared, params) -> what the read keeps of the block's rows ``order``, a NamedTuple of
-        arrays, in place of a call of the kernel; or None in a read for sums. ``absorb`` is then by loss code, and what
+        arrays, in place of a call of the kernel; or None in a read for sums. ``absorb`` is then by loss, and what
         it gives has a third argument, ``Given``, with what was kept of all blocks, for which
         gather : (shared, number of rows) -> something to ``append`` to.
         ``entry_bytes``, ``row_bytes``, ``column_bytes`` : what each takes there until ``absorb`` is done;
         ``piece_bytes`` : what an entry takes on its way from another group. None: the method needs sums alone.
     follow : (shared, weights, params, params before) -> None: begin with the weights of a problem that differs in C
         only; None: ``place`` does.
-    climb : loss code -> function that goes up the dual over the rows that can move, where rounds of the kernel stall,
+    climb : loss -> function that goes up the dual over the rows that can move, where rounds of the kernel stall,
         or None (``bigclf.methods.conjugate_gradients``).
     mixings : how copies are combined (``bigclf.mixing``), the default first, by the names the user may choose from:
         shares ("rows", "uniform", "mistakes"), what a rule of its own weighs by ("features", "precision", ...) or, for
@@ -217,8 +218,8 @@ class Method:
     params: tuple[Param, ...] = ()
     losses: tuple[str, ...] = ()
     rows: Any = None
-    certify: Callable[[int], Callable[..., Any]] | None = None
-    scaled: Callable[[int], Callable[..., Any]] | None = None
+    certify: Callable[[Any], Callable[..., Any]] | None = None
+    scaled: Callable[[Any], Callable[..., Any]] | None = None
     weights: Callable[[Any, Any], np.ndarray] = lambda shared, params: shared.weights
     place: Callable[[Any, np.ndarray, Any], None] | None = lambda shared, weights, params: np.copyto(
         shared.weights, weights, casting="same_kind"
@@ -228,11 +229,11 @@ class Method:
     told: Callable[[Any, Any], dict[str, float]] | None = None
     settles: bool = False
     threshold: bool = False
-    along: Callable[[int], Callable[..., Any]] | None = None
-    within: Callable[[int], Callable[..., Any]] | None = None
-    value: Callable[[int], Callable[..., Any]] | None = None
-    climb: Callable[[int], Callable[..., int] | None] | None = None
-    absorb: Callable[[int], Callable[..., Step]] | None = None
+    along: Callable[[Any], Callable[..., Any]] | None = None
+    within: Callable[[Any], Callable[..., Any]] | None = None
+    value: Callable[[Any], Callable[..., Any]] | None = None
+    climb: Callable[[Any], Callable[..., int] | None] | None = None
+    absorb: Callable[[Any], Callable[..., Step]] | None = None
     forget: Callable[[Any], bool] | None = None
     sums: tuple[str, ...] = ()
     reading: Callable[[Any], str] = lambda shared: LEARN
@@ -278,9 +279,9 @@ class Method:
         """Whether one problem has all classes."""
         return self.multiclass == ("native",)
 
-    def loss_code(self, loss: str | None) -> int:
-        """The compile-time constant of a loss (0 for a method that is its own loss)."""
-        return losses.LOSSES[loss] if loss is not None else 0
+    def loss_of(self, name: str | None) -> Loss | None:
+        """What its functions are given for a loss by name: the record; None for a method that is its own loss."""
+        return LOSSES[name] if name is not None else None
 
 
 def zeros(kind: type, n_features: int, dtype: Any, settings: dict[str, Any]) -> Any:

@@ -22,6 +22,7 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import entry, inlined, kernel
+from bigclf.losses import Loss
 from bigclf.methods.common import COST, NATIVE
 from bigclf.methods.method import Method
 from bigclf.methods.multiclass import Room, predicted, prefetch_classes, room, scores_of
@@ -94,7 +95,7 @@ def add_classes(block, i, steps, bias, total):  # type: ignore[no-untyped-def]
         total[last, c] += bias * steps[c]
 
 
-def sums(loss: int):  # type: ignore[no-untyped-def]
+def sums(loss: Loss):  # type: ignore[no-untyped-def]
     """Kernel of a read: gradient and diagonal, or a product with the Hessian."""
 
     @kernel

@@ -26,7 +26,7 @@ import numpy as np
 
 from bigclf.block import Block, Counts
 from bigclf.jit import axpy, dot_ahead, kernel
-from bigclf.losses import dual_value, loss_value, slope
+from bigclf.losses import Loss, dual_terms, having, is_dual, is_smooth, of_classes
 from bigclf.methods.active_columns import COLUMN, COLUMN_ENTRY, COLUMN_ROW, PIECE_ENTRY, Gathering, Piece, piece_of
 from bigclf.methods.columns import Penalty, conjugate, penalty_of
 from bigclf.methods.common import COST
@@ -85,8 +85,9 @@ def bind(settings: dict[str, Any]) -> Params:
 
 
 @functools.cache
-def sums(loss: int):  # type: ignore[no-untyped-def]
+def sums(loss: Loss):  # type: ignore[no-untyped-def]
     """Kernel of a read for the gradient."""
+    value, slope, dual_value = loss.value, loss.slope, dual_terms(loss).value
 
     @kernel
     def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
@@ -98,9 +99,9 @@ def sums(loss: int):  # type: ignore[no-untyped-def]
             y, c = block.labels[i], params.C * block.weights[i]
             m = y * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
             mistakes += m <= 0
-            loss_sum += c * loss_value(loss, m, y, 0.0)
-            t = -c * slope(loss, m, y, 0.0) * (scalars[PLUS] if y > 0 else scalars[MINUS])
-            dual_sum += dual_value(loss, scalars[SCALE] * t, c, y, 0.0)
+            loss_sum += c * value(m, y, 0.0)
+            t = -c * slope(m, y, 0.0) * (scalars[PLUS] if y > 0 else scalars[MINUS])
+            dual_sum += dual_value(scalars[SCALE] * t, c, y, 0.0)
             slopes += t
             if t != 0:
                 axpy(y * t, block, i, total)
@@ -133,12 +134,12 @@ def penalty(params: Params) -> Penalty:
 
 
 @functools.cache
-def absorb(round_of: Callable[..., tuple[int, int, bool]]) -> Callable[[int], Callable[[Shared, Params, Given], Step]]:
+def absorb(round_of: Callable[..., tuple[int, int, bool]]) -> Callable[[Loss], Callable[[Shared, Params, Given], Step]]:
     """Loss -> function from a read to the next one; the problem on columns is solved by rounds of that form."""
     return functools.partial(_absorb, round_of)
 
 
-def _absorb(round_of: Callable[..., tuple[int, int, bool]], loss: int) -> Callable[[Shared, Params, Given], Step]:
+def _absorb(round_of: Callable[..., tuple[int, int, bool]], loss: Loss) -> Callable[[Shared, Params, Given], Step]:
 
     def following(shared: Shared, params: Params, given: Given) -> Step:
         if shared.scalars[KIND] == GRADIENT:
@@ -216,7 +217,7 @@ def choose(shared: Shared, weights: np.ndarray, params: Params, entries: int) ->
 
 
 def solved(
-    round_of: Callable[..., tuple[int, int, bool]], loss: int, shared: Shared, params: Params, given: Given
+    round_of: Callable[..., tuple[int, int, bool]], loss: Loss, shared: Shared, params: Params, given: Given
 ) -> Step:
     """The columns are at hand: solve the problem on them."""
     chosen, scalars = np.flatnonzero(shared.places >= 0), shared.scalars
@@ -262,7 +263,7 @@ L1_RATIO = Param(
 # What methods share that take their steps from sums over all rows and solve the problem on columns that they collect
 BY_COLUMNS: dict[str, Any] = dict(
     params=(COST, L1_RATIO),
-    losses=("logistic", "squared_hinge"),
+    losses=having(is_dual, is_smooth, of_classes, first="logistic"),
     penalties=("l1", "elastic_net"),
     bias=("feature", "free", "none"),
     shared=begin,

@@ -29,7 +29,7 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import axpy, dot_ahead, entry, inner, kernel
-from bigclf.losses import LOGISTIC, curvature, is_regression, loss_value, slope
+from bigclf.losses import Loss, at_least, dual_terms, having, is_dual, is_smooth
 from bigclf.methods.common import COST, EPSILON
 from bigclf.methods.dual_coordinate_descent import pass_over, scaled
 from bigclf.methods.method import AGAIN, LEARN, SUM, Method, Param, Step
@@ -88,7 +88,7 @@ class Params(NamedTuple):
 
 
 # Places in ``figures``: the sum of losses, rows, and of the rows that pull the bias up, then of the others: the sums of
-# a_i, C_i loss, a_i m_i and C_i p / (1 - p), p = a_i / C_i.
+# a_i, C_i loss, a_i m_i and C_i ``odds`` of the loss.
 LOSS, ROWS, UP, DOWN = 0, 1, 2, 6
 # Places in ``scalars``: what the next read is for; P at the point; the length of the step that is tried (0: none was);
 # value of the quadratic model; r.M^-1 r; products so far; when conjugate gradients end; passes that are left of the
@@ -133,16 +133,17 @@ def multiply(block, order, probe, curvature, total, bias):  # type: ignore[no-un
             total[last] += bias * t
 
 
-def sums(loss: int):  # type: ignore[no-untyped-def]
+def sums(loss: Loss):  # type: ignore[no-untyped-def]
     """Kernel of a read: gradient, diagonal and curvatures; a product with the Hessian; or a pass of the start."""
-    regression = is_regression(loss)
+    regression, value_of, slope, curvature = loss.regression, loss.value, loss.slope, loss.curvature
+    go_over, odds = pass_over(loss), dual_terms(loss).odds
 
     @kernel
     def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
         total, figures, last, e = shared.total, shared.figures, shared.total.size - 1, params.epsilon
         if shared.scalars[KIND] == START:
             weights, alpha, sigma = shared.weights, rows.curvature, params.groups
-            return pass_over(loss, regression, block, order, weights, alpha, params, sigma, scores)
+            return go_over(block, order, weights, alpha, params, sigma, scores)
         if shared.scalars[KIND] == PRODUCT:
             multiply(block, order, shared.probe, rows.curvature, total, params.bias)
             figures[ROWS] += order.size
@@ -154,11 +155,11 @@ def sums(loss: int):  # type: ignore[no-untyped-def]
             t, c = block.labels[i], params.C * block.weights[i]
             s = 1.0 if regression else t
             m = s * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
-            value = loss_value(loss, m, t, e)
+            value = value_of(m, t, e)
             mistakes += value > 0 if regression else m <= 0
             loss_sum += c * value
-            a = -c * slope(loss, m, t, e)
-            h = c * curvature(loss, m, t, e)
+            a = -c * slope(m, t, e)
+            h = c * curvature(m, t, e)
             rows.curvature[block.ids[i]] = h
             g = -a * s
             if g != 0:
@@ -174,8 +175,7 @@ def sums(loss: int):  # type: ignore[no-untyped-def]
                 figures[at] += abs(a)
                 figures[at + 1] += c * value
                 figures[at + 2] += a * m
-                if loss == LOGISTIC:
-                    figures[at + 3] += c * math.exp(-m)
+                figures[at + 3] += c * odds(m)
                 if g < 0:
                     axpy(g, block, i, side)
         figures[LOSS] += loss_sum
@@ -202,7 +202,7 @@ def finish(shared: Any, params: Params) -> None:
         shared.total[:] = (shared.weights - shared.point) / params.groups
 
 
-def absorb(loss: int):  # type: ignore[no-untyped-def]
+def absorb(loss: Loss):  # type: ignore[no-untyped-def]
     """Function (shared, params) -> Step: from the sums of a read to the next one."""
 
     def step(shared: Any, params: Params) -> Step:
@@ -233,12 +233,12 @@ def gradient(shared: Any, params: Params) -> tuple[np.ndarray, float]:
     return w + shared.total, 0.5 * dot(w, w) + float(shared.figures[LOSS])
 
 
-def bound(loss: int, shared: Any, params: Params, value: float, steep: float) -> float:
+def bound(loss: Loss, shared: Any, params: Params, value: float, steep: float) -> float:
     """The dual objective at the dual variables of the point where P = ``value`` and ||g||^2 = ``steep``."""
     return balanced(loss, shared) if params.free else max(0.0, value - 0.5 * steep)  # D(0) = 0
 
 
-def judged(loss: int, shared: Any, params: Params) -> tuple[np.ndarray, float, float, Step]:
+def judged(loss: Loss, shared: Any, params: Params) -> tuple[np.ndarray, float, float, Step]:
     """g, P and ||g||^2 at ``weights``, and what is told of them: nothing where P is no number."""
     g, value = gradient(shared, params)
     steep = dot(g, g)
@@ -247,7 +247,7 @@ def judged(loss: int, shared: Any, params: Params) -> tuple[np.ndarray, float, f
     return g, value, steep, Step(value, bound(loss, shared, params, value, steep), shared.weights.copy())
 
 
-def looked(loss: int, shared: Any, params: Params) -> Step:
+def looked(loss: Loss, shared: Any, params: Params) -> Step:
     """The gradient at ``weights`` is known: take the point or a shorter step, and begin conjugate gradients."""
     scalars = shared.scalars
     g, value = gradient(shared, params)
@@ -363,31 +363,22 @@ def clear_sums(shared: Any) -> None:
         array[:] = 0.0
 
 
-def balanced(loss: int, shared: Any) -> float:
+def balanced(loss: Loss, shared: Any) -> float:
     """A bound on all objectives where the bias is free: the dual variables must balance, sum_i s_i a_i = 0.
 
-    Those of the side that pulls harder are multiplied by r < 1, the quotient of the two sums of a_i. With
-    phi(a) = C loss(m) + a m at a = -C loss'(m), the terms of that side become, for the squared losses exactly,
-    r (2 C loss + a m) - r^2 C loss, and for the logistic loss at least, by Taylor's formula with p = a / C,
-    C loss + r a m - (1 - r)^2 / (2 r) C p / (1 - p). Always phi(r a) >= r phi(a), and D(0) = 0.
+    Those of the side that pulls harder are multiplied by r < 1, the quotient of the two sums of a_i. The terms phi(r a)
+    of that side are at least what ``shrunk`` of the loss makes of the sums, and r phi(a); and D(0) = 0.
     """
     sums = [shared.figures[at : at + 4] for at in (UP, DOWN)]
     pulls = [float(part[0]) for part in sums]
     if min(pulls) <= 0:
         return 0.0
-    if not math.isfinite(float(sums[0][3] + sums[1][3])):  # then Taylor's formula says nothing
-        loss = -1 if loss == LOGISTIC else loss
+    finite = math.isfinite(float(sums[0][3] + sums[1][3]))
     shares = [min(1.0, pulls[1] / pulls[0]), min(1.0, pulls[0] / pulls[1])]
     dual = 0.0
     for (_, lost, along, odds), r in zip(sums, shares, strict=True):
-        least = r * (lost + along)
-        if r == 1 or loss == -1:
-            bound = least
-        elif loss == LOGISTIC:
-            bound = lost + r * along - (1 - r) * ((1 - r) / (2 * r) * odds)
-        else:
-            bound = r * (2 * lost + along) - r * r * lost
-        dual += max(least, bound)
+        least = at_least(lost, along, odds, r)
+        dual += max(least, dual_terms(loss).shrunk(lost, along, odds, r)) if r < 1 and finite else least
     v = shares[0] * shared.side + shares[1] * (shared.total - shared.side)
     return max(0.0, dual - 0.5 * dot(v[:-1], v[:-1]))
 
@@ -412,7 +403,7 @@ SAMPLE = Param(
 )
 # What methods share that take their steps from sums over all rows
 BY_SUMS: dict[str, Any] = dict(
-    losses=("logistic", "squared_hinge", "squared_epsilon_insensitive"),
+    losses=having(is_dual, is_smooth, first="logistic"),
     penalties=("l2",),
     bias=("feature", "free", "none"),
     rows=Rows,

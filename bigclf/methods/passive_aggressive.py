@@ -28,7 +28,7 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import at, axpy, dot_ahead, entry, inlined, kernel
-from bigclf.losses import is_regression
+from bigclf.losses import Loss
 from bigclf.methods.common import COST, EPSILON, MEAN_OF_STEPS
 from bigclf.methods.method import Method, by_shares, zeros
 from bigclf.methods.perceptron import AVERAGES, averaged_zeros
@@ -73,10 +73,10 @@ def add_squares(a, b, block, i, sums):  # type: ignore[no-untyped-def]
         sums[j, 1] += b * value * value
 
 
-def passive_aggressive(slack: int, averaged: bool, loss: int):  # type: ignore[no-untyped-def]
+def passive_aggressive(slack: int, averaged: bool, loss: Loss):  # type: ignore[no-untyped-def]
     """Kernel of one pass over the rows of ``order`` for a kind of slack and one of the two losses; averaged, of a
     state that is ``perceptron.Averaged``, for PA-II ``Pulled``."""
-    regression = is_regression(loss)
+    regression = loss.regression
     pulls = averaged and slack == SQUARED
 
     @kernel

@@ -23,7 +23,7 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import axpy, dot, dot_ahead, inner, kernel
-from bigclf.losses import is_regression, loss_value, slope
+from bigclf.losses import Loss, having, is_flat, is_gradient
 from bigclf.methods.common import EPSILON, gradient
 from bigclf.methods.method import Param, by_shares, choice
 from bigclf.mixing import MEASURED
@@ -62,9 +62,9 @@ def shared(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
     return Shared(np.zeros(n_features + 1, dtype), np.ones(1), np.zeros(1), np.zeros(1))
 
 
-def pegasos(loss: int):  # type: ignore[no-untyped-def]
+def pegasos(loss: Loss):  # type: ignore[no-untyped-def]
     """Kernel of one pass over the rows of ``order``; ``scores`` holds the slopes of a mini-batch."""
-    regression = is_regression(loss)
+    regression, value_of, slope = loss.regression, loss.value, loss.slope
 
     @kernel
     def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
@@ -79,10 +79,10 @@ def pegasos(loss: int):  # type: ignore[no-untyped-def]
                 y, c = block.labels[i], block.weights[i]
                 sign = 1.0 if regression else y
                 m = sign * scale[0] * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
-                value = loss_value(loss, m, y, e)
+                value = value_of(m, y, e)
                 mistakes += value > 0 if regression else m <= 0
                 total += c * value
-                scores[i] = -c * slope(loss, m, y, e) * sign / (end - first)
+                scores[i] = -c * slope(m, y, e) * sign / (end - first)
             clock[0] += 1.0
             if clock[0] > 1:
                 scale[0] *= 1.0 - 1.0 / clock[0]
@@ -151,7 +151,7 @@ METHODS = (
             choice("projection", ("on", "off"), "onto the ball of radius 1/sqrt(lam), where the optimum lies"),
             EPSILON,
         ),
-        losses=("hinge", "logistic", "epsilon_insensitive"),
+        losses=having(is_gradient, is_flat),
         bias=("feature", "none"),
         shared=shared,
         bind=bind,

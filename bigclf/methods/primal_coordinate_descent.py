@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bigclf.jit import kernel, prefetch, shuffle
-from bigclf.losses import LOGISTIC, curvature, loss_value, slope
+from bigclf.losses import Loss
 from bigclf.methods.columns import AHEAD, Columns, Penalty, best_step, unit_at, value_at, violation
 from bigclf.methods.method import Both, Method
 from bigclf.methods.newglmnet import BY_COLUMNS, absorb
@@ -28,9 +28,9 @@ LEAST = 1e-12  # curvature of a weight's step
 
 
 @functools.cache
-def descend(loss: int):  # type: ignore[no-untyped-def]
+def descend(loss: Loss):  # type: ignore[no-untyped-def]
     """Kernel: a cycle."""
-    half = 0.125 if loss == LOGISTIC else 1.0  # of the largest loss''
+    value, slope, curvature, half = loss.value, loss.slope, loss.curvature, 0.5 * loss.most_curved
 
     @kernel
     def cycle(columns, penalty, pairs, w, squares, order, n, far):  # type: ignore[no-untyped-def]
@@ -80,8 +80,8 @@ def descend(loss: int):  # type: ignore[no-untyped-def]
                     i = p if constant else np.int64(columns.rows[p])
                     x = penalty.bias * unit_at(columns.units, i) if constant else value_at(columns.values, p)
                     m = columns.margins[i]
-                    after = loss_value(loss, m + z * columns.signs[i] * x, 1.0, 0.0)
-                    gained += columns.prices[i] * (after - loss_value(loss, m, 1.0, 0.0))
+                    after = value(m + z * columns.signs[i] * x, 1.0, 0.0)
+                    gained += columns.prices[i] * (after - value(m, 1.0, 0.0))
                 found = gained <= 0
                 if found:
                     break
@@ -97,8 +97,8 @@ def descend(loss: int):  # type: ignore[no-untyped-def]
                 s, c = columns.signs[i], columns.prices[i]
                 m = columns.margins[i] + z * s * x
                 columns.margins[i] = m
-                pairs[i, 0] = s * s * c * curvature(loss, m, 1.0, 0.0)
-                pairs[i, 1] = s * c * slope(loss, m, 1.0, 0.0)
+                pairs[i, 0] = s * s * c * curvature(m, 1.0, 0.0)
+                pairs[i, 1] = s * c * slope(m, 1.0, 0.0)
         return n, total, most, moved
 
     return cycle
@@ -122,7 +122,7 @@ def add_squares(columns, penalty, squares):  # type: ignore[no-untyped-def]
 
 
 def cdn_round(
-    loss: int, columns: Columns, penalty: Penalty, w: np.ndarray, work: Work, active: np.ndarray, primal: float,
+    loss: Loss, columns: Columns, penalty: Penalty, w: np.ndarray, work: Work, active: np.ndarray, primal: float,
     enough: float, far: float, random: np.ndarray, idle: Callable[[], None], late: Callable[[], bool],
     both: Both,
 ) -> tuple[int, int, bool]:  # fmt: skip

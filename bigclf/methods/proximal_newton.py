@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.jit import inner, kernel, random_state, shuffle
-from bigclf.losses import loss_value
+from bigclf.losses import Loss
 from bigclf.methods.columns import (
     NU,
     Columns,
@@ -61,8 +61,9 @@ ROUNDING = 1e-14  # of F: smaller differences are not told apart
 
 
 @functools.cache
-def along(loss: int):  # type: ignore[no-untyped-def]
+def along(loss: Loss):  # type: ignore[no-untyped-def]
     """Kernel: sum_i C_i (loss(m_i + t s_i v_i) - loss(m_i))."""
+    value = loss.value
 
     @kernel
     def change(columns, pairs, t):  # type: ignore[no-untyped-def]
@@ -71,7 +72,7 @@ def along(loss: int):  # type: ignore[no-untyped-def]
             moved = t * columns.signs[i] * pairs[i, 1]
             if moved != 0:
                 m = columns.margins[i]
-                after, before = loss_value(loss, m + moved, 1.0, 0.0), loss_value(loss, m, 1.0, 0.0)
+                after, before = value(m + moved, 1.0, 0.0), value(m, 1.0, 0.0)
                 total += columns.prices[i] * (after - before)
         return total
 
@@ -142,7 +143,7 @@ def work_of(columns: Columns, w: np.ndarray) -> Work:
 
 
 def solve(
-    round_of: Callable[..., tuple[int, int, bool]], loss: int, columns: Columns, penalty: Penalty, w: np.ndarray,
+    round_of: Callable[..., tuple[int, int, bool]], loss: Loss, columns: Columns, penalty: Penalty, w: np.ndarray,
     goal: float, salt: int, partial: bool = False, idle: Callable[[], None] = lambda: None,
     late: Callable[[], bool] = lambda: False, both: Both = in_turn,
 ) -> Found:  # fmt: skip
@@ -175,7 +176,7 @@ def solve(
 
 
 def _looked(
-    loss: int, columns: Columns, penalty: Penalty, w: np.ndarray, work: Work, far: float, partial: bool, both: Both
+    loss: Loss, columns: Columns, penalty: Penalty, w: np.ndarray, work: Work, far: float, partial: bool, both: Both
 ) -> tuple[Found, float, np.ndarray]:
     """How good ``w`` is, the sum of violations, and the coordinates that may move."""
     loss_sum, plus, minus = look(loss)(columns, work.pairs)
@@ -197,7 +198,7 @@ def far_inside(before: float, columns: Columns) -> float:
 
 
 def newton_round(
-    loss: int, columns: Columns, penalty: Penalty, w: np.ndarray, work: Work, active: np.ndarray, primal: float,
+    loss: Loss, columns: Columns, penalty: Penalty, w: np.ndarray, work: Work, active: np.ndarray, primal: float,
     enough: float, far: float, random: np.ndarray, idle: Callable[[], None], late: Callable[[], bool],
     both: Both,
 ) -> tuple[int, int, bool]:  # fmt: skip

@@ -34,7 +34,7 @@ import numpy as np
 from bigclf import large_pages
 from bigclf.block import Counts
 from bigclf.jit import axpy, dot_ahead, kernel
-from bigclf.losses import is_regression, loss_value, rate_within, slope
+from bigclf.losses import Loss, rate_of
 from bigclf.methods.common import EPSILON, LAM, gradient
 from bigclf.methods.method import Param, by_shares
 from bigclf.mixing import AVERAGED, FEATURES, MEAN
@@ -122,18 +122,18 @@ def averaged(n_features: int, dtype: Any, settings: dict[str, Any]) -> Averaged:
     return Averaged(large_pages.zeros(n, dtype), large_pages.zeros(n), *(np.zeros(1) for _ in range(4)))
 
 
-def sgd(loss: int, penalty: int):  # type: ignore[no-untyped-def]
+def sgd(loss: Loss, penalty: int):  # type: ignore[no-untyped-def]
     """Kernel of one pass over the rows of ``order``."""
     return _truncated(loss) if penalty == L1 else _scaled(loss, averaged=False)
 
 
-def asgd(loss: int):  # type: ignore[no-untyped-def]
+def asgd(loss: Loss):  # type: ignore[no-untyped-def]
     """Kernel of the same steps with l2; the drift turns the last weights into the average."""
     return _scaled(loss, averaged=True)
 
 
-def _scaled(loss: int, averaged: bool):  # type: ignore[no-untyped-def]
-    regression = is_regression(loss)
+def _scaled(loss: Loss, averaged: bool):  # type: ignore[no-untyped-def]
+    regression, value_of, slope, rate_within = loss.regression, loss.value, loss.slope, rate_of(loss)
 
     @kernel
     def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
@@ -150,13 +150,13 @@ def _scaled(loss: int, averaged: bool):  # type: ignore[no-untyped-def]
             sign = 1.0 if regression else y
             b = params.bias * weights[last]
             m = sign * (s * dot_ahead(block, order, k, weights) + (b if params.free else s * b))
-            value = loss_value(loss, m, y, e)
+            value = value_of(m, y, e)
             mistakes += value > 0 if regression else m <= 0
             total += c * value
             t += 1.0
-            g = slope(loss, m, y, e)
+            g = slope(m, y, e)
             if g != 0:
-                step = -rate_within(loss, c * rate, block.norms[i] + params.bias, value) * g * sign
+                step = -rate_within(c * rate, block.norms[i] + params.bias, value) * g * sign
                 axpy(step * inverse, block, i, weights)
                 own = params.bias * (step if params.free else step * inverse)
                 weights[last] += own
@@ -209,8 +209,8 @@ def _settle(w: np.ndarray, shared: Scaled | Truncated, params: Params) -> None:
         regularised *= scale(shared, params)
 
 
-def _truncated(loss: int):  # type: ignore[no-untyped-def]
-    regression = is_regression(loss)
+def _truncated(loss: Loss):  # type: ignore[no-untyped-def]
+    regression, value_of, slope, rate_within = loss.regression, loss.value, loss.slope, rate_of(loss)
 
     @kernel
     def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
@@ -229,15 +229,15 @@ def _truncated(loss: int):  # type: ignore[no-untyped-def]
                 weights[last] = truncated(np.float64(weights[last]), due[0] - paid[last])
                 paid[last] = due[0]
             m = sign * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
-            value = loss_value(loss, m, y, e)
+            value = value_of(m, y, e)
             mistakes += value > 0 if regression else m <= 0
             total += c * value
             clock[0] += 1.0
             rate = params.eta0 / (1.0 + pull * clock[0])
             due[0] += params.lam * rate
-            g = slope(loss, m, y, e)
+            g = slope(m, y, e)
             if g != 0:
-                step = -rate_within(loss, c * rate, block.norms[i] + params.bias, value) * g * sign
+                step = -rate_within(c * rate, block.norms[i] + params.bias, value) * g * sign
                 axpy(step, block, i, weights)
                 weights[last] += params.bias * step
                 updates += 1

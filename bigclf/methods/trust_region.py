@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from bigclf.losses import Loss
 from bigclf.methods import newton
 from bigclf.methods.common import COST, EPSILON
 from bigclf.methods.method import Method, Step
@@ -58,7 +59,7 @@ def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> newton.Share
     return shared._replace(scalars=np.concatenate([shared.scalars, [0.0, 1.0, 0.0]]))
 
 
-def absorb(loss: int):  # type: ignore[no-untyped-def]
+def absorb(loss: Loss):  # type: ignore[no-untyped-def]
     """Function (shared, params) -> Step: from the sums of a read to the next one."""
 
     def step(shared: newton.Shared, params: newton.Params) -> Step:
@@ -70,7 +71,7 @@ def absorb(loss: int):  # type: ignore[no-untyped-def]
     return step
 
 
-def looked(loss: int, shared: newton.Shared, params: newton.Params) -> Step:
+def looked(loss: Loss, shared: newton.Shared, params: newton.Params) -> Step:
     """The gradient at ``weights`` is known: is the model to be trusted?"""
     scalars = shared.scalars
     g, value, steep, told = newton.judged(loss, shared, params)

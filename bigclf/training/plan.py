@@ -411,7 +411,7 @@ class Sizes:
         self.groups, self.alone = len(edges), len(edges) == 1
         self.sets = self.k * self.groups  # working sets, where all groups are visited by one process
         self.schedule = self.setting.settings.get("schedule", "auto")
-        climbs = self.method.climb and self.method.climb(self.method.loss_code(self.setting.loss))
+        climbs = self.method.climb and self.method.climb(self.method.loss_of(self.setting.loss))
         enough = _rounds(self.setting.settings, len(edges)) >= PACE
         self.climbs = bool(climbs) and self.alone and enough and self.schedule == "auto"
         self.copies = 1

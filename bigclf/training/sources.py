@@ -16,6 +16,7 @@ from bigclf.data.working_set import WorkingSet
 from bigclf.deltas import difference
 from bigclf.errors import DataError
 from bigclf.jit import compiling, inner, random_state, shuffle_runs
+from bigclf.losses import Loss
 from bigclf.methods import METHODS, Setting, listed
 from bigclf.methods.method import Given
 from bigclf.mixing import FEATURES, SUM, Mixture, agree, half_distance, line_search
@@ -136,31 +137,31 @@ def warm(setting: Setting, index_width: int, dtype: str) -> None:
     block = alike(Block(np.zeros(1, np.int64), indices, np.empty(0, np.float32), floats, floats, floats, numbers))
     shared: Any = setting.shared(1, dtype)
     rows = setting.rows(1)
-    code, params = method.loss_code(setting.loss), setting.params()
+    loss, params = method.loss_of(setting.loss), setting.params()
     with compiling():
         check_rows(block.indptr, block.indices, block.values, block.indices.dtype.type(1), floats)
         shuffle_runs(numbers, 1, random_state(0), numbers)
         setting.kernel()(block, numbers, shared, rows, params, floats)
         if method.certify is not None:
-            method.certify(code)(block, shared, rows, params, np.zeros(shared.weights.shape), 0.0)
+            method.certify(loss)(block, shared, rows, params, np.zeros(shared.weights.shape), 0.0)
             inner(shared.weights.reshape(-1), shared.weights.reshape(-1))
             inner(floats, floats)
         if method.scaled is not None:
-            method.scaled(code)(block, Tried(shared.weights), params, 0.0, SCALES, np.zeros(SCALES.size))
+            method.scaled(loss)(block, Tried(shared.weights), params, 0.0, SCALES, np.zeros(SCALES.size))
         if method.absorb is not None and method.collect is None:
-            method.absorb(code)(shared, params)
+            method.absorb(loss)(shared, params)
         if method.absorb is not None and method.collect is not None and method.gather is not None:
-            method.absorb(code)(shared, params, Given(None, 0.0, 0))  # after a read for sums the next one collects
+            method.absorb(loss)(shared, params, Given(None, 0.0, 0))  # after a read for sums the next one collects
             found = method.gather(shared, 0)
             found.append(method.collect(block, numbers, shared, params))
-            method.absorb(code)(shared, params, Given(found, 0.0, 0))
+            method.absorb(loss)(shared, params, Given(found, 0.0, 0))
         if method.within is not None and method.value is not None:
-            method.within(code)(block, rows, params)
-            method.value(code)(block, rows, params, 1.0)
+            method.within(loss)(block, rows, params)
+            method.value(loss)(block, rows, params, 1.0)
         if method.finish is not None:
             method.finish(shared, params)
         if setting.settings.get("groups", 1) > 1:
-            _warm_mixing(setting, code, block, shared, rows, params)
+            _warm_mixing(setting, loss, block, shared, rows, params)
         if method.working_set:
             held = WorkingSet(1, 1, index_width, True, 1)
             held.admit(block, numbers, floats)
@@ -169,7 +170,7 @@ def warm(setting: Setting, index_width: int, dtype: str) -> None:
             held.fill(block)
 
 
-def _warm_mixing(setting: Setting, code: int, block: Block, shared: Any, rows: object, params: object) -> None:
+def _warm_mixing(setting: Setting, loss: Loss | None, block: Block, shared: Any, rows: object, params: object) -> None:
     """What runs of several groups need beside."""
     method, own = setting.method, setting.rule
     assert own is not None
@@ -186,4 +187,4 @@ def _warm_mixing(setting: Setting, code: int, block: Block, shared: Any, rows: o
         line_search(weights, mine, mine, 0.0, 0.0)
         agree(weights, mine, mine, 1.0, 1.0)
         half_distance(weights, mine)
-        method.along(code)(block, np.empty(0, np.int64), rows, rows, params)
+        method.along(loss)(block, np.empty(0, np.int64), rows, rows, params)

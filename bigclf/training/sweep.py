@@ -223,7 +223,7 @@ def swept(request: Request) -> Sweep:
             task.halve(request["halving"])
             task.shape = prepared.shape | {"reads": own["epochs"] + (own["tol"] is not None) + 1}
             tasks.append(task)
-        measure = measure_of([s.loss for s in every], [s.method.loss_code(s.loss) for s in every])
+        measure = measure_of([s.loss for s in every])
         for task in tasks:
             task.measure = measure
         refit = request["refit"]
@@ -355,8 +355,7 @@ class Task:
             for part in range(self.parts):
                 self.problems += self._answer(number, name_of(point), setting, part)
         self.k = len(self.problems) // (len(points) * self.parts)  # problems of an answer
-        losses = [setting.loss for setting in settings]
-        self.measure = measure_of(losses, [s.method.loss_code(s.loss) for s in settings])
+        self.measure = measure_of([setting.loss for setting in settings])
         self.halving: str | None = None
         self.plan: Plan | None = None
         self.dropped: dict[int, int] = {}  # points, and the epoch after which
@@ -611,7 +610,7 @@ class Task:
         alphas = self._alphas(run, best, directory)
         problems = self._full(best)
         setting = self.settings[best]
-        code, params = method.loss_code(setting.loss), problems[0].setting.params()
+        loss, params = method.loss_of(setting.loss), problems[0].setting.params()
         states: list[Any] = [p.setting.shared(self.source.n_features, plan.dtype) for p in problems]
         sums = [np.zeros(state.weights.shape) for state in states]
         rows = [method.rows(alpha) for alpha in alphas]
@@ -621,8 +620,8 @@ class Task:
             for first_row, block in blocks:
                 for k, problem in enumerate(problems):
                     view = problem.view(block, first_row)
-                    within(code)(view, rows[k], params)
-                    certify(code)(view, states[k], rows[k], params, sums[k], 0.0)
+                    within(loss)(view, rows[k], params)
+                    certify(loss)(view, states[k], rows[k], params, sums[k], 0.0)
         arrays: dict[str, np.ndarray] = {}
         held: dict[str, np.ndarray] = {}
         for k, (state, total) in enumerate(zip(states, sums, strict=True)):

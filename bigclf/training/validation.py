@@ -9,7 +9,7 @@ import numpy as np
 
 from bigclf.block import Block
 from bigclf.jit import dot, kernel
-from bigclf.losses import is_regression
+from bigclf.losses import REGRESSION
 from bigclf.methods.touched import count_wrong
 from bigclf.model import Model, _known, is_stored
 from bigclf.training.problems import Fold
@@ -58,10 +58,10 @@ def score_members(block, members, weights, bias, scores):  # type: ignore[no-unt
         scores[k] = dot(block, members[k], weights) + constant
 
 
-def measure_of(losses: Sequence[str | None], codes: Sequence[int]) -> str:
+def measure_of(losses: Sequence[str | None]) -> str:
     """What candidates are compared by: the mean squared error for regression; the log loss where all model
     probabilities; else the share of rows in the wrong class."""
-    if any(is_regression(code) for code in codes):
+    if any(loss in REGRESSION for loss in losses):
         return "mean_squared_error"
     return "log_loss" if all(loss == "logistic" for loss in losses) else "error"
 

@@ -290,21 +290,21 @@ class Learner:
     ) -> None:
         self.aside = aside
         self.problem, self.plan, self.number, self.group, self.group_rows = problem, plan, number, group, group_rows
-        method, loss = problem.setting.method, problem.setting.loss
-        code = method.loss_code(loss)
+        method = problem.setting.method
+        loss = method.loss_of(problem.setting.loss)
         self.first_row = int(source.chunks.row0[plan.groups[group][0]])  # number in the dataset
         self.alone = len(plan.groups) == 1
         self.sees_all = self.alone and plan.resident  # one block holds every row: a certificate is made in one go
         self.steps_back = not (self.alone or method.sums)  # how far its row state goes is decided afterwards
         self.kernel, self.params = problem.setting.kernel(), problem.setting.params()
-        self.measure = method.certify(code) if method.certify else None
-        self.add_scaled = method.scaled(code) if method.scaled else None
+        self.measure = method.certify(loss) if method.certify else None
+        self.add_scaled = method.scaled(loss) if method.scaled else None
         self.scaled: np.ndarray | None = None  # losses of the weights times each of ``SCALES``, where they are tried
         self.tried, self.beat = Tried(np.empty(0)), np.inf  # these weights; the primal objective to beat
         self.moves_on = False
-        self.along = method.along(code) if method.along and not self.alone else None
+        self.along = method.along(loss) if method.along and not self.alone else None
         self.collect = method.collect
-        self.climb = method.climb(code) if method.climb and plan.climb_rows else None
+        self.climb = method.climb(loss) if method.climb and plan.climb_rows else None
         self._no_scores = np.empty(0)  # rounds over the support give none
         self.narrows = "support" in getattr(self.params, "_fields", ())
         self.in_order = method.absorb is not None and not method.sums  # nothing is gained by a drawn order
@@ -460,14 +460,14 @@ class Learner:
 
         ``view`` holds every row there is.
         """
-        method, loss = self.problem.setting.method, self.problem.setting.loss
+        method = self.problem.setting.method
         assert method.within is not None and method.value is not None and self.alone
-        code, alpha = method.loss_code(loss), self.rows.alpha
+        loss, alpha = method.loss_of(self.problem.setting.loss), self.rows.alpha
         alpha[:] = 0
         for other, factor in others:
             alpha += factor * other.rows.alpha
-        method.within(code)(view, self.rows, self.params)
-        value = method.value(code)
+        method.within(loss)(view, self.rows, self.params)
+        value = method.value(loss)
         size = square_of(state.weights)
         t = best_share(lambda t: value(view, self.rows, self.params, t) - 0.5 * t * t * size)
         alpha *= t

@@ -61,7 +61,7 @@ class StepsConductor(Conductor):
     def _step(self, part: Part, ending: Ending) -> Step:
         setting, tol = self.problem.setting, self.limits.tol
         assert self.method.absorb is not None
-        absorb, params = self.method.absorb(self.method.loss_code(setting.loss)), setting.params()
+        absorb, params = self.method.absorb(self.method.loss_of(setting.loss)), setting.params()
         if self.method.collect is None:
             return absorb(part.state, params)
         assert tol is not None and self.method.gather is not None
