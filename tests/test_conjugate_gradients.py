@@ -8,9 +8,9 @@ from test_dual_coordinate_descent import dual, extended, signs
 
 import bigclf
 from bigclf.data.arrays import Arrays
-from bigclf.losses import LOSSES, REGRESSION
+from bigclf.losses import LOSSES, REGRESSION, plain
 from bigclf.methods import METHODS, resolve
-from bigclf.methods.conjugate_gradients import climb
+from bigclf.methods.conjugate_gradients import Quadratic, climb, ends
 from bigclf.training import fit
 from bigclf.training.plan import make_plan
 from bigclf.training.problems import make_problems
@@ -206,3 +206,11 @@ def test_rounds_stall_where_twice_as_many_would_not_do():
     assert not stalls(1e-2, 1.0, 1.1e-6) and stalls(1e-2, 1.0, 0.9e-6) and stalls(1.0, 0.0, 0.5)
     assert stalls(1e200, 1e201, 1e100) and not stalls(1e200, 1e280, 1e100)  # gaps of rows on such scales
     assert stalls(1.0, 1e-200, 1e300)
+
+
+def test_the_end_of_a_box_is_one_whatever_the_loss_adds_to_the_curvature():
+    """Of a smoothed hinge, say: D_ii is 1 / C_i, and alpha_i at most C_i."""
+    for a, signed, expected in ((0.5, True, (0, 2)), (-0.5, False, (-2, 0)), (0.5, False, (0, 2))):
+        for diagonal in (0.0, 1.0):
+            assert plain(ends)(Quadratic(2.0, 1.0, 0.1, diagonal, False, signed), a, 2.0) == expected
+        assert np.isinf(plain(ends)(Quadratic(2.0, 1.0, 0.1, 1.0, True, signed), a, 2.0)).any()

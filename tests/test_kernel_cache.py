@@ -13,14 +13,14 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from types import CodeType
+from types import CodeType, SimpleNamespace
 
 import numpy as np
 import pytest
 from making import PACKAGE, environment
 
 from bigclf import caches, jit, kernel_cache
-from bigclf.jit import compiling, kernel
+from bigclf.jit import compiling, inlined, kernel
 from bigclf.kernel_cache import SEAL, KernelCache, SignatureFiles
 from bigclf.methods.table import MODULES
 
@@ -258,6 +258,27 @@ def test_what_a_kernel_was_made_with_is_part_of_its_key():
 
     assert named_files(made(signed_power, (truncated,))) == {"p_norm_vector.py", "penalties.py", Path(__file__).name}
     assert named_files(losses.HINGE.dual.gap) >= {"losses.py"}
+
+
+def key_of(*made_with):
+    """Of a signature of a kernel that was made with these."""
+
+    def used(a):
+        return made_with
+
+    return KernelCache(used)._index_key("signature", SimpleNamespace(magic_tuple=tuple))
+
+
+def scaled_by(factor):
+    return inlined(lambda a: factor * a)
+
+
+def test_a_helper_that_a_kernel_was_made_with_is_known_by_its_place_and_what_it_was_made_with():
+    """numba gives every dispatcher a number of its own, so that each process would compile anew."""
+    assert key_of(scaled_by(2.0)) == key_of(scaled_by(2.0)) != key_of(scaled_by(3.0))
+    assert key_of(inlined(halved)) == key_of(inlined(halved)) != key_of(inlined(scaled_by))
+    assert key_of(scaled_by(scaled_by(2.0))) == key_of(scaled_by(scaled_by(2.0))) != key_of(scaled_by(scaled_by(3.0)))
+    assert len({key_of(1), key_of(2), key_of(1, 2), key_of(True), key_of(1.0)}) == 5
 
 
 def named_files(function):
