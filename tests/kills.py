@@ -23,7 +23,7 @@ import traceback
 
 NAMES = ("replace", "rename", "link", "unlink", "rmdir")
 # what differs from run to run
-TIMES = ("seconds", "epoch_seconds", "memory", "busy", "peak", "machine", "run", "mtime_ns", "checksum")
+TIMES = ("seconds", "epoch_seconds", "waited", "memory", "busy", "peak", "machine", "run", "mtime_ns", "checksum")
 
 
 class Count:

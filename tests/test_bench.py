@@ -432,11 +432,20 @@ def test_pictures_are_drawn(tmp_path):
     entries = [Entry("bigclf", "1", 1, 1e-3, ours, []), Entry("sklearn", "1", 1, 0.03, theirs, tried)]
     outcome = Outcome(JOBS["hinge"], 1.0, entries)
     assert plots.bars(outcome) == [("sklearn", 0.5 / 1.5)]
-    paths = plots.draw([outcome, Outcome(JOBS["logistic"], None, [], "left out")], str(tmp_path), "toy")
-    assert [os.path.basename(path) for path in paths] == ["gap-hinge.png", "ratios.png"]
-    for path in paths:
-        with open(path, "rb") as file:
-            assert file.read(8) == b"\x89PNG\r\n\x1a\n"
+    place = {name: str(tmp_path / name) for name in plots.NAMES}
+    names = plots.draw([outcome, Outcome(JOBS["logistic"], None, [], "left out")], place, "toy")
+    assert names == ["gap-hinge.png", "ratios.png"]
+    for name in names:
+        assert (tmp_path / name).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_a_picture_that_is_there_is_not_replaced_unasked(tmp_path):
+    from bigclf.cli.bench import prepare
+
+    (tmp_path / "gap-hinge.png").write_text("mine")
+    with pytest.raises(RunError, match="add --overwrite"):
+        prepare(str(tmp_path), overwrite=False)
+    prepare(str(tmp_path), overwrite=True)
 
 
 def test_a_model_of_liblinears_is_read_towards_plus_one(tmp_path):

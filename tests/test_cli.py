@@ -499,6 +499,23 @@ def test_nothing_but_the_run_is_removed_from_its_directory(place, tmp_path):
     assert [path.name for path in (tmp_path / "m.run").iterdir()] == ["mine"]
 
 
+def test_fit_with_resume_replaces_no_report_but_its_own(place, tmp_path):
+    report = tmp_path / "r.html"
+    report.write_text("mine")
+    words = ("fit", place / "shards", "-o", tmp_path / "m", "--algo", "pa1", "--report", report)
+    assert "r.html: exists; add" in error_of(*words, code=1)
+    assert "r.html: exists, and is not known as this run's own" in error_of(*words, "--resume", code=1)
+    assert report.read_text() == "mine" and list(tmp_path.iterdir()) == [report]
+
+
+def test_a_demo_that_was_killed_at_its_start_begins_anew(tmp_path):
+    from bigclf.cli.demo import taken
+
+    (tmp_path / ".demo.json.tmp-2999999999-0123abcd").write_text("")
+    with taken(str(tmp_path)):
+        assert os.listdir(tmp_path) == [".lease"]
+
+
 def test_a_run_that_cannot_begin_leaves_nothing(place, tmp_path):
     error_of("fit", place / "shards", "-o", tmp_path / "m", "--init", place / "a.svm", "--algo", "pa1", code=3)
     error_of("fit", place / "shards", "-o", tmp_path / "m", "--init", place / "model", code=2)

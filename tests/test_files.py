@@ -103,6 +103,39 @@ def test_has_changed_says_what(tmp_path):
     assert "gone" in files.has_changed(path, known)
 
 
+def test_what_killed_processes_were_writing_goes_and_nothing_else(tmp_path):
+    gone, living = "2999999999", os.getpid()  # no process has such a number
+    left = [f".m.bigclf.tmp-{gone}-0123abcd", f".m.bigclf.tmp-{living}-0123abcd", f".lease.tmp-{gone}-0123abcd",
+            f"..lease.tmp-{gone}-0123abcd"]  # fmt: skip
+    kept = [f".lease.tmp-{living}-0123abcd", f"m.tmp-{gone}-0123abcd", f".m.tmp-{gone}", ".mine", "lease", "m.bigclf"]
+    for name in (*left, *kept):
+        (tmp_path / name).write_text("")
+    (tmp_path / f".s.tmp-{gone}-0123abcd" / "inner").mkdir(parents=True)
+    files.clear_left(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == sorted(kept)
+    files.clear_left(tmp_path / "missing")
+
+
+def test_a_directory_whose_removal_was_killed_comes_back_whole_or_goes(tmp_path):
+    run, gone = tmp_path / "m.run", tmp_path / ".m.run.removed"
+    gone.mkdir()
+    (gone / "run.json").write_text("")
+    files.put_back(run, if_holds="run.json")
+    assert [path.name for path in run.iterdir()] == ["run.json"] and not gone.exists()
+    gone.mkdir()
+    (gone / "run.json").write_text("")
+    files.put_back(run, if_holds="run.json")  # one that was begun since then stays
+    assert run.exists() and not gone.exists()
+    run.rename(gone)
+    (gone / "run.json").unlink()
+    files.put_back(run, if_holds="run.json")
+    assert list(tmp_path.iterdir()) == []
+    run.mkdir()
+    gone.mkdir()
+    files.remove_at_once(run)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_probe_writable(tmp_path):
     """Fault 36."""
     files.probe_writable(tmp_path)

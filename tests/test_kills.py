@@ -39,6 +39,14 @@ AFTER = {  # lines that go before, the line that is killed, and where
 }  # fmt: skip
 
 
+SOLVED = ["--algo", "dcd", "--loss", "logistic", "--tol", "0.5"]
+LONG = {  # a line, what is added when it is given again, and where it is killed
+    "fit": (["fit", "{data}", "-o", "{out}/m.bigclf", *SOLVED, "--report", "{out}/r.html"], ["--resume"], [""]),
+    "sweep": (["sweep", "{data}", "-o", "{out}/w", *SOLVED, "--grid", "C=0.1,1", "--folds", "2"], ["--resume"],
+              ["w/results.", "w/model", "w/run ", "rmtree"]),
+}  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """Shards, text of the same rows, and a model of them."""
@@ -99,6 +107,14 @@ def test_killed_anywhere_a_line_is_finished_by_the_same_line(name, place, tmp_pa
 def test_killed_after_others_a_line_is_finished_by_the_same_line(name, place, tmp_path):
     begin, line, only = AFTER[name]
     whole, killed = attempts(line, place, tmp_path, [begin], only=only, last=True)
+    check(whole, killed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", LONG)
+def test_killed_anywhere_what_takes_long_is_finished_by_the_same_line(name, place, tmp_path):
+    line, again, only = LONG[name]
+    whole, killed = attempts(line, place, tmp_path, again=again, only=only, last=True)
     check(whole, killed)
 
 

@@ -3,41 +3,42 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from bigclf.benchmarks.comparing import Entry, Measurement, Outcome
+from bigclf.benchmarks.comparing import JOBS, Entry, Measurement, Outcome
 from bigclf.data import files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-T = TypeVar("T")
 COLOURS = ("#1b6ca8", "#d1495b", "#edae49", "#00798c", "#7b5ea7", "#66a182", "#8d6a4f", "#444444")
 SIZE = (7.2, 4.4)  # inches
+GAPS = {name: f"gap-{name}.png" for name, job in JOBS.items() if job.target is not None}
+RATIOS = "ratios.png"
+NAMES = (*GAPS.values(), RATIOS)
 
 
-def draw(outcomes: list[Outcome], directory: str, name: str) -> list[str]:
-    """Write the pictures; their paths."""
+def draw(outcomes: list[Outcome], place: Mapping[str, str], name: str) -> list[str]:
+    """Write the pictures, each to its ``place`` by its name of ``NAMES``; the names of those that there are."""
     measured = [outcome for outcome in outcomes if outcome.entries and outcome.entries[0].rounds]
     solved = [outcome for outcome in measured if outcome.job.target is not None]
-    paths = [
-        picture(draw_gaps, outcome, files.join(directory, f"gap-{outcome.job.name}.png"), name) for outcome in solved
-    ]
+    drawn: dict[str, tuple[Any, Any]] = {GAPS[outcome.job.name]: (draw_gaps, outcome) for outcome in solved}
     if any(bars(outcome) for outcome in measured):
-        paths.append(picture(draw_ratios, measured, files.join(directory, "ratios.png"), name))
-    return paths
+        drawn[RATIOS] = draw_ratios, measured
+    for file, (drawing, what) in drawn.items():
+        picture(drawing, what, place[file], name)
+    return list(drawn)
 
 
-def picture(drawing: Callable[[Axes, T, str], None], what: T, path: str, name: str) -> str:
+def picture(drawing: Callable[[Axes, Any, str], None], what: Any, path: str, name: str) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=SIZE, layout="constrained")
     drawing(figure.subplots(), what, name)
     with files.publishing(path) as beside:
         figure.savefig(beside, format="png", dpi=130)
-    return path
 
 
 def draw_gaps(axes: Axes, outcome: Outcome, name: str) -> None:

@@ -175,8 +175,9 @@ def prepare(output: str, overwrite: bool) -> None:
     """Take the directory for results; nothing that is there is replaced unless that is wanted."""
     from bigclf.data import files
 
-    there = {path for path in results_in(output) if files.exists(path)}
-    if not overwrite and there - files.half_done(results_in(output)).keys():
+    every = [*pictures_in(output), *results_in(output)]
+    there = {path for path in every if files.exists(path)}
+    if not overwrite and there - files.half_done(every).keys():
         raise RunError(f"{output}: holds results; add --overwrite to replace them, or name another with -o")
     files.make_directory(output)
     files.probe_writable(output)
@@ -300,9 +301,9 @@ def save(
 
     texts = (json.dumps(terminal.plain(told), indent=2), results.as_csv(outcomes),
              results.as_markdown(data, outcomes, absent))  # fmt: skip
-    drawn = pictures(output, data, outcomes)  # first: with the tables everything is there
     paths = results_in(output)
-    with files.together(paths) as place:
+    with files.together([*pictures_in(output), *paths]) as place:  # tables last: with them everything is there
+        drawn = pictures(output, data, outcomes, place)
         for path, text in zip(paths, texts, strict=True):
             files.publish_text(place[path], text)
     return paths + drawn
@@ -314,12 +315,22 @@ def results_in(output: str) -> list[str]:
     return [files.join(output, name) for name in RESULTS]
 
 
-def pictures(output: str, data: Set, outcomes: list[Outcome]) -> list[str]:
-    """Draw them; their paths, none without matplotlib."""
-    try:
-        from bigclf.benchmarks import plots
+def pictures_in(output: str) -> list[str]:
+    """All that there may be."""
+    from bigclf.benchmarks import plots
+    from bigclf.data import files
 
-        return plots.draw(outcomes, output, data.name)
+    return [files.join(output, name) for name in plots.NAMES]
+
+
+def pictures(output: str, data: Set, outcomes: list[Outcome], place: dict[str, str]) -> list[str]:
+    """Draw each in its ``place`` of those of ``pictures_in``; their paths, none without matplotlib."""
+    from bigclf.benchmarks import plots
+    from bigclf.data import files
+
+    try:
+        drawn = plots.draw(outcomes, {files.base_name(path): where for path, where in place.items()}, data.name)
+        return [files.join(output, name) for name in drawn]
     except ModuleNotFoundError as error:
         terminal.say("warning:", f"no plots ({error}): pip install matplotlib", "yellow")
         return []

@@ -89,12 +89,20 @@ def taken(directory: str) -> Iterator[None]:
     from bigclf.data import files
     from bigclf.training.lease import holding
 
-    content = set(files.list_directory(directory)) - {LEASE}
+    content = content_of(directory)
     if content and MARK not in content:
         raise RunError(f"{directory}: not empty, and not of an earlier demo; name another with --dir")
     files.make_directory(directory)
     with holding(directory, LEASE):
+        files.clear_left(directory)
         yield
+
+
+def content_of(directory: str) -> set[str]:
+    """Names in it, but for the lease and what a killed demo was writing."""
+    from bigclf.data import files
+
+    return {name for name in files.list_directory(directory) if name != LEASE and not files.is_left(name)}
 
 
 class Demo:
@@ -121,7 +129,7 @@ class Demo:
         """Take the directory: a new one, an empty one, or that of an earlier demo."""
         from bigclf.data import files
 
-        content = set(files.list_directory(self.directory)) - {LEASE}
+        content = content_of(self.directory)
         mark = {"rows": self.rows, "features": N_FEATURES, "seed": SEED, "version": 1}
         if content and json.loads(files.read_text(self.path(MARK))) != mark:
             for name in ("train", "test"):

@@ -49,8 +49,8 @@ def command(
     bad = asked.of_bad_rows()
     own_directory = options["run_dir"] is None
     run_dir = options["run_dir"] = options["run_dir"] or f"{model}.run"
-    if report and files_exist(report) and not (overwrite or resume):
-        raise RunError(f"{report}: exists; add --overwrite to replace it")
+    if report and not overwrite:
+        refuse_report(report, run_dir, resume)
     prepare(model, run_dir, overwrite=overwrite, resume=resume)
     begun_before = has_run(run_dir)
     if resume and not has_checkpoint(run_dir):
@@ -77,7 +77,7 @@ def command(
     try:
         with terminal.resumable(again):
             trained = fit_showing(rows, keywords)
-            trained.save(model)
+            save(trained, model)
     except (click.UsageError, BigclfError) as error:
         may_go_on = begun_before or isinstance(error, Interrupted | ClusterError) or has_checkpoint(run_dir)
         if own_directory and not may_go_on:
@@ -89,7 +89,7 @@ def command(
         measured.leave_out(*columns.left_out_of_held(test))
         keep_held_out(trained, holdout, measured, [model, kept_model(run_dir)] if kept else [model])
     if report:
-        write_report(trained, report, model, options["validate"])
+        write_report(trained, report, model, options["validate"], run_dir, overwrite)
     if not kept:
         clear_away(run_dir)
     if as_json:
@@ -111,7 +111,7 @@ def keep_held_out(model: Any, share: float, measured: Any, paths: list[str]) -> 
     model.facts["held_out"] = {"share": share, "n": measured.n, name: getattr(measured, name)}
     for path in paths:
         try:
-            model.save(path)
+            save(model, path)
         except OSError as error:  # the model is there, without this note
             text = f"{path}: the figures on held-out rows were not added to it: {error.strerror or error}"
             terminal.say("warning:", text, "yellow")
@@ -123,18 +123,55 @@ def kept_model(run_dir: str) -> str:
     return files.join(run_dir, "model.bigclf")
 
 
-def files_exist(path: str) -> bool:
+def save(model: Any, path: str) -> None:
+    """Write the model aside first: what is killed meanwhile leaves nothing there when the line is given again."""
     from bigclf.data import files
 
-    return files.exists(path)
+    with files.together([path]) as place:
+        model.save(place[path])
 
 
-def write_report(model: Any, report: str, path: str, validate: str | None) -> None:
-    """What happened in the run is in ``model.result_``."""
+def refuse_report(report: str, run_dir: str, resume: bool) -> None:
+    """RunError where there is a report, but with ``resume`` that of the run in ``run_dir`` itself."""
+    from bigclf.data import files
+
+    if resume:
+        recover(run_dir)
+        written_by(run_dir).refuse_foreign([report])
+    elif files.exists(report):
+        raise RunError(f"{report}: exists; add --overwrite to replace it")
+
+
+def written_by(run_dir: str) -> Any:
+    """The record of what a run wrote outside of its directory."""
+    from bigclf.cli.job_record import Record
+    from bigclf.data import files
+    from bigclf.training.run_directory import WROTE
+
+    return Record(files.join(run_dir, WROTE), "run")
+
+
+def recover(run_dir: str) -> None:
+    """Have a run again whose directory was to be removed when that was killed."""
+    from bigclf.data import files
+
+    files.put_back(run_dir, if_holds="run.json")
+
+
+def write_report(model: Any, report: str, path: str, validate: str | None, run_dir: str, overwrite: bool) -> None:
+    """What happened in the run is in ``model.result_``; the run's directory notes what it writes."""
     from bigclf.cli.report import write
     from bigclf.data import files
 
-    write(model, report, validate, overwrite=True, title=files.base_name(path))
+    record = written_by(run_dir)
+    if not overwrite:
+        record.refuse_foreign([report])  # one that came meanwhile
+    with contextlib.suppress(OSError):  # its disk is full: only going on with the run needs --overwrite then
+        record.begin([report], overwrite=True)
+    with files.together([report]) as place:
+        write(model, place[report], validate, overwrite=True, title=files.base_name(path))
+    with contextlib.suppress(OSError):
+        record.end([report])
 
 
 def prepare(model: str, run_dir: str, *, overwrite: bool, resume: bool) -> None:
@@ -150,6 +187,8 @@ def prepare(model: str, run_dir: str, *, overwrite: bool, resume: bool) -> None:
 
     if files.is_directory(model):
         raise RunError(f"{model}: a directory; name the file that the model goes to")
+    if resume:
+        recover(run_dir)
     there = has_run(run_dir)
     if there and not (overwrite or resume):
         require_free(run_dir)  # nobody is told to resume or replace a run that is under way

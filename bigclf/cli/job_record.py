@@ -1,30 +1,31 @@
-"""What a job itself has begun to write: on ``run --resume`` that alone is replaced."""
+"""What a job, or a training with a report, has itself begun to write: with ``--resume`` that alone is replaced."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from bigclf.cli.jobs import Job
 from bigclf.errors import DataError, RunError
+
+if TYPE_CHECKING:
+    from bigclf.cli.jobs import Job
 
 NAME = "job_wrote.json"
 
 
 class Record:
-    """Files that a job wrote, by absolute path: a mark of each, or None while it is being written.
+    """Files that ``whose`` wrote, by absolute path: a mark of each, or None while it is being written.
 
-    It lies in the job's run directory; that of a job of steps, which has none, in the user's cache. Where it was lost,
-    nothing is the job's own.
+    It lies at ``place``. Where it was lost, nothing is its own.
     """
 
-    def __init__(self, job: Job) -> None:
-        self._place = _place_of(job)
-        self._known = _read(self._place)
+    def __init__(self, place: str, whose: str) -> None:
+        self._place, self._whose = place, whose
+        self._known = _read(place)
 
     def begin(self, paths: list[str], overwrite: bool) -> None:
         """Note that these are being written, but those that are there and may not be replaced."""
@@ -45,7 +46,8 @@ class Record:
 
         for path in paths:
             if files.exists(path) and not self._is_ours(path):
-                raise RunError(f"{path}: exists, and is not known as this job's own; add --overwrite to replace it")
+                raise RunError(f"{path}: exists, and is not known as this {self._whose}'s own; add --overwrite to "
+                               "replace it")  # fmt: skip
 
     def _is_ours(self, path: str) -> bool:
         from bigclf.data import files
@@ -62,6 +64,11 @@ class Record:
         self._known |= {files.absolute(path): mark for path, mark in marks.items()}
         if marks:
             files.publish_text(self._place, json.dumps(self._known))
+
+
+def record_of(job: Job) -> Record:
+    """That of a job: in its run directory; of a job of steps, which has none, in the user's cache."""
+    return Record(_place_of(job), "job")
 
 
 def _place_of(job: Job) -> str:

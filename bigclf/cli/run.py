@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from bigclf.cli import terminal
-from bigclf.cli.job_record import Record, results_of
+from bigclf.cli.job_record import record_of, results_of
 from bigclf.cli.jobs import Job, JobError, Step, read_job
 
 MADE_ANEW = ("calibrate", "evaluate", "report", "export", "import")  # on resume; others keep what is finished
@@ -60,7 +60,7 @@ def prepare(ctx: click.Context, job: Job, flags: dict[str, bool]) -> list[tuple[
     if not flags["overwrite"]:
         steps = [(step, inner) for step, inner in steps if step not in made]
     if flags["resume"] and not flags["overwrite"]:
-        record = Record(job)
+        record = record_of(job)
         for step, inner in steps:
             if _is_made_anew(step):
                 record.refuse_foreign([*results_of(inner)])
@@ -77,7 +77,7 @@ def carry_out(
         print_plan(job, [inner for _, inner in steps])
         return
     keep_resolved(job)
-    results, record = [], Record(job)
+    results, record = [], record_of(job)
     with terminal.resumable(again) as way:
         for step, inner in steps:
             written = [*results_of(inner)] if _is_made_anew(step) else []

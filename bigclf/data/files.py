@@ -460,14 +460,27 @@ def temporary_name(path: PathLike) -> str:
     return os.path.join(directory, f".{name}.tmp-{os.getpid()}-{secrets.token_hex(4)}")
 
 
-ASIDE = re.compile(r"\.(?!\.?lease).+\.tmp-\d+-[0-9a-f]{8}")
+ASIDE = re.compile(r"\..+\.tmp-(\d+)-[0-9a-f]{8}")
+LEASE_ASIDE = re.compile(r"\.\.?lease\.tmp-.*")  # another process may be about to ask for the lease
+
+
+def is_left(name: str) -> bool:
+    """Whether a file of this name is one that a process was writing when it was killed, or writes just now."""
+    return ASIDE.fullmatch(name) is not None
 
 
 def clear_left(directory: PathLike) -> None:
-    """Remove what killed processes were writing in a local directory that this one holds alone, but for leases."""
-    if not is_remote(directory):
-        for name in filter(ASIDE.fullmatch, list_directory(directory)):
-            remove(join(directory, name))
+    """Remove what killed processes were writing in a local directory that this one holds alone; of leases what is of a
+    number that no process here has."""
+    for name in () if is_remote(directory) else list_directory(directory):
+        left = ASIDE.fullmatch(name)
+        if left and not (LEASE_ASIDE.fullmatch(name) and _may_live(left[1])):
+            path = join(directory, name)
+            remove_tree(path) if is_directory(path) else remove(path)
+
+
+def _may_live(number: str) -> bool:
+    return os.path.exists(f"/proc/{number}") or not os.path.exists("/proc/self")
 
 
 class Summed:
@@ -807,11 +820,25 @@ def remove_at_once(path: PathLike) -> None:
     if is_remote(path):
         remove_tree(path)
         return
-    gone = os.path.join(parent_directory(path), f".{base_name(path)}.removed")
+    gone = _removed(path)
     remove_tree(gone)  # of one that was killed
     with contextlib.suppress(FileNotFoundError):
         os.rename(path, gone)
     remove_tree(gone)
+
+
+def _removed(path: PathLike) -> str:
+    return os.path.join(parent_directory(path), f".{base_name(path)}.removed")
+
+
+def put_back(path: PathLike, if_holds: str) -> None:
+    """Give a directory its name again whose removal at once was killed, if the file ``if_holds`` is in it still; else
+    remove what is left of it."""
+    if is_remote(path):
+        return
+    if not os.path.exists(path) and os.path.exists(os.path.join(_removed(path), if_holds)):
+        os.rename(_removed(path), path)
+    remove_tree(_removed(path))
 
 
 def clear_directory(path: PathLike, keep: Iterable[str] = ()) -> None:
@@ -931,17 +958,13 @@ def probe_writable(directory: PathLike) -> None:
         publish_bytes(url, b"bigclf")
         remote.remove(url)
         return
-    path = os.path.join(directory, f".probe-{os.getpid()}-{secrets.token_hex(4)}")
     try:
-        with open(path, "wb") as file:
+        with tempfile.TemporaryFile(prefix=".probe-", dir=directory) as file:  # without a name where that can be
             file.write(b"bigclf")
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
         raise RunError(f"cannot write in {os.fspath(directory)!r}: {error.strerror}; name another directory") from error
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(path)
 
 
 def scratch_directory(preferred: PathLike | None = None) -> str:

@@ -55,7 +55,8 @@ STATE = re.compile(r"state-(\d{8})-(\d{6})\.safetensors")
 HISTORY_SECONDS = 0.1  # at most ten records a second
 KEPT = 2
 REPLACES = "replaces.json"  # which model a person allowed the run to replace
-RUN_FILES = ("run.json", "history.jsonl", "model.bigclf", REPLACES)
+WROTE = "fit_wrote.json"  # what ``bigclf fit`` began to write elsewhere
+RUN_FILES = ("history.jsonl", "model.bigclf", REPLACES, WROTE, "run.json")  # removed in this order
 HEAD = {"version": whole(), "sums": TABLE, "facts": TABLE}
 ROW_FILES = Field(lambda value: isinstance(value, dict) and all(ROWS.fullmatch(name) and isinstance(digest, str)
                   for name, digest in value.items()), "a table of files of rows and their digests")  # fmt: skip
@@ -400,22 +401,33 @@ def load_rows(path: str, digest: str, steps: tuple[float, ...], filed: bool = Fa
 
 
 def clear(path: str | os.PathLike[str]) -> None:
-    """Remove what a run wrote into its directory, and the directory when nothing else is in it.
+    """Remove what a run wrote into its directory, and the directory when nothing else is in it: that at once, so that
+    who is killed meanwhile finds the whole run again. Otherwise ``run.json`` goes last.
 
     Raises
     ------
     RunError : another process is at work there; nothing is removed.
     """
+    files.put_back(path, if_holds="run.json")
     if not files.is_directory(path):
         return
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # a full disk has no room for a lease, and what is here is what fills it
             stack.enter_context(holding(path))
-        for name in files.list_directory(path):
-            if name in RUN_FILES or name.startswith(("state-", "rows-")):
-                files.remove(files.join(path, name))
+        files.clear_left(path)
+        names = [name for name in files.list_directory(path) if _is_of_a_run(name)]
+        if {*files.list_directory(path)} <= {*names, "lease"} and not files.link_target(path):
+            with contextlib.suppress(OSError):  # a mount point, or one in a directory that cannot be written
+                files.remove_at_once(path)
+                return
+        for name in sorted(names, key=lambda name: RUN_FILES.index(name) if name in RUN_FILES else -1):
+            files.remove(files.join(path, name))
     if not files.list_directory(path):
         files.remove_tree(path)
+
+
+def _is_of_a_run(name: str) -> bool:
+    return name in RUN_FILES or name.startswith(("state-", "rows-")) or files.is_left(name)
 
 
 def checkpoints_in(path: str | os.PathLike[str]) -> list[str]:
