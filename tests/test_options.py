@@ -2,7 +2,9 @@
 
 import ast
 import inspect
+from types import SimpleNamespace
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -10,7 +12,7 @@ from making import PACKAGE, random_rows
 
 import bigclf
 from bigclf.api import options
-from bigclf.cli import main
+from bigclf.cli import flags, main
 from bigclf.training import forecast
 from bigclf.training.fitting import asked_of_fit
 from bigclf.training.path import asked_of_path
@@ -120,3 +122,33 @@ def test_plan_looks_for_decoded_rows_where_fit_does(monkeypatch, more, decoded):
     monkeypatch.setattr(forecast, "prepare", prepare)
     CliRunner().invoke(main, ["plan", "rows", "--local-dir", "L", *more])
     assert asked == [decoded]
+
+
+def test_the_help_of_an_option_stands_where_it_is_declared_and_nowhere_else():
+    sources = [path.read_text() for path in PACKAGE.rglob("*.py")]
+    for option in options.OPTIONS:
+        beginning = option.help.split("\n")[0][:50]
+        assert sum(beginning in source for source in sources) == 1, option.name
+
+
+def test_an_option_that_is_declared_is_an_argument_a_flag_a_key_of_jobs_and_described(monkeypatch):
+    """For ``fit``, ``sweep`` and ``path``: what is left to write is its use."""
+    zeal = options.Option("zeal", options.Whole(), "How often to try.", "Twice is common.", default=2, section="limits",
+                          verbs=options.TRAINING)  # fmt: skip
+    monkeypatch.setattr(options, "OPTIONS", (*options.OPTIONS, zeal))
+    more = {
+        "fit": (asked_of_fit, {}),
+        "sweep": (asked_of_sweep, {"grid": {"C": [1]}}),
+        "path": (asked_of_path, {"C": [1]}),
+    }
+    for verb, (asked, given) in more.items():
+        assert asked(None, None, given)["zeal"] == 2 and asked(None, None, {**given, "zeal": 3})["zeal"] == 3
+        with pytest.raises(ValueError, match="zeal must be a whole number of at least 1, not 0"):
+            asked(None, None, {**given, "zeal": 0})
+        command = click.command(verb)(flags.of(verb)(lambda **_: None))
+        (flag,) = [param for param in command.params if param.name == "zeal"]
+        assert flag.opts == ["--zeal"] and flag.help == "How often to try.  [default: 2]"
+        assert flags.keywords(verb, {"zeal": 3, "params": ()}) == {"zeal": 3}
+        described = options.documented(verb)(SimpleNamespace(__doc__="    {options}\n")).__doc__
+        assert "    zeal : How often to try. Twice is common.\n" in described
+    assert "zeal" in options.in_section("limits")
