@@ -20,7 +20,7 @@ from bigclf.data.convert import write_shards
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, Dataset, require_trainable
 from bigclf.data.shards import ShardWriter
 from bigclf.errors import DataError, MemoryBudgetError, SchemaError
-from bigclf.training.sources import open_source
+from bigclf.training.door import Shards
 
 
 @pytest.fixture(autouse=True)
@@ -986,7 +986,7 @@ def test_columns_that_are_no_features_are_said_once(tmp_path, caplog):
     assert ds.said == ds.warnings and [r.getMessage() for r in caplog.records] == ds.warnings
     for data, columns in ((ds, None), (path, {"features": "*"})):
         caplog.clear()
-        source = open_source(data, None, None, columns, 1, 10**9)
+        source = Shards(data, columns, 10**9).rows(1, False)
         assert source.warnings == ds.warnings and not caplog.records  # ``fit`` says those that were not said
         assert source.said == (ds.warnings if data is ds else [])
 

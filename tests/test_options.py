@@ -115,7 +115,7 @@ def test_docstrings_have_the_help_of_the_declaration(verb, name):
 def test_plan_looks_for_decoded_rows_where_fit_does(monkeypatch, more, decoded):
     asked = []
 
-    def prepare(request, groups):
+    def prepare(request, found, groups):
         asked.append(request["local_dir"])
         raise ValueError("enough")
 

@@ -561,7 +561,7 @@ def test_resuming_what_is_finished_returns_it(shards, tmp_path, monkeypatch, nam
     told = json.loads(command(*words, "--json")[0])
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
     with monkeypatch.context() as patch:
-        patch.setattr("bigclf.training.preparing.open_source", None)  # nothing is read again
+        patch.setattr("bigclf.training.door._found", None)  # nothing is read again
         again = json.loads(command(*words, "--resume", "--json")[0])
         assert again == told
         assert "gap" in command(*words, "--resume", "--threads", 1)[0]

@@ -246,7 +246,7 @@ OPTIONS = (
         "Of raw columns, what becomes of them: a spec (a table, YAML or ``Spec``).",
         """``data`` is then raw files, which become shards in a cache once, or a table (pandas, Polars, Arrow) with
         ``y`` or the label's column in the spec. The model takes raw rows too.""",
-        verbs=("fit",), flag=False,
+        verbs=TRAINING, flag=False,
     ),
     Option(
         "algo",
@@ -495,20 +495,20 @@ OPTIONS = (
         Anything(),
         "What raw files are, as ``convert`` takes it.",
         'With "svmlight", "vw" or a reader of your own ``data`` is text of rows that are sparse already.',
-        verbs=("fit",), flag=False,
+        verbs=TRAINING, flag=False,
     ),
     Option(
         "hash_bits",
         Whole(),
         'Of "vw", names of features are hashed to so many bits.',
-        verbs=("fit",), flag=False,
+        verbs=TRAINING, flag=False,
     ),
     Option(
         "on_bad_rows",
         Choice(("error", "skip")),
         "Of raw rows that cannot be used.",
         '"skip" leaves them out; ``convert`` can keep them in a file.',
-        default="error", verbs=("fit",), flag=False,
+        default="error", verbs=TRAINING, flag=False,
     ),
 )  # fmt: skip
 

@@ -19,17 +19,13 @@ import numpy as np
 from bigclf.api.options import documented
 from bigclf.data import files
 from bigclf.data.arrays import listed_names, require_same_names
-from bigclf.data.collected import collected, is_collection
-from bigclf.data.dataset import Dataset
-from bigclf.data.iterator import is_iterator, write_down
 from bigclf.data.json_fields import FieldError, check_fields
 from bigclf.errors import ClusterError, Interrupted, ModelFormatError, RunError, masked
 from bigclf.jit import cpu_type
-from bigclf.losses import REGRESSION
 from bigclf.model import Model, load
-from bigclf.raw import of_columns
 from bigclf.training.bench import Bench, Job
 from bigclf.training.choice import Asked, choose
+from bigclf.training.door import Found, open_rows
 from bigclf.training.engines import Engine, LocalEngine
 from bigclf.training.memory import PeakMemory
 from bigclf.training.outcome import (
@@ -49,7 +45,7 @@ from bigclf.training.request import Request, asked, of_one_method
 from bigclf.training.run import Run
 from bigclf.training.run_directory import VERSION, Checkpoint, RunDirectory
 from bigclf.training.run_record import TRAINED
-from bigclf.training.sources import counts_of, warm
+from bigclf.training.sources import warm
 from bigclf.training.workers import is_cluster, linked
 from bigclf.version import __version__
 
@@ -128,22 +124,13 @@ def asked_of_fit(data: Any, y: Any, given: Mapping[str, Any]) -> Request:
 
 def trained(request: Request) -> Model:
     """The model that is asked for; errors as of ``fit``."""
-    if is_collection(request.data):
-        if request.y is not None:
-            raise TypeError("y has no effect with a Dask DataFrame: name the column of the label in features")
-        place = request["run_dir"]
-        place = files.join(files.scratch_directory(request["local_dir"]), "rows") if place is None else place
-        with collected(request.data, files.absolute(place)) as (folder, kind):
-            return trained(request.having(data=folder, format=kind))
-    request = _with_method(_of_columns(request))
-    (options,), (setting,) = request.check(), request.at_first()[0]
     with contextlib.ExitStack() as stack:
+        found, request = stack.enter_context(open_rows(request))
+        request = _with_method(request, found)
+        (options,), (setting,) = request.check(), request.at_first()[0]
         link = stack.enter_context(linked(request["workers"], request["patience"]))
         peak = stack.enter_context(PeakMemory())
-        if is_iterator(request.data):
-            _refuse_beside_iterator(request, link)
-            request = request.having(data=stack.enter_context(spooled(request, setting.loss in REGRESSION)))
-        prepared = prepare(request, link, peak)
+        prepared = prepare(request, found, link, peak)
         source, patience = prepared.source, options["early_stopping"]
         options["epochs"] = options["epochs"] or default_epochs(setting.method, source.learnable[0], patience)
         problems, plan = settle(
@@ -162,24 +149,12 @@ def trained(request: Request) -> Model:
     return model
 
 
-def _of_columns(request: Request) -> Request:
-    """With rows of features, where raw columns or text are given."""
-    if request["features"] is None and request["format"] is None and request["hash_bits"] is None:
-        if request["on_bad_rows"] != "error":
-            raise ValueError('on_bad_rows must be "error" when training; convert can skip or quarantine bad rows')
-        return request
-    names = ("sample_weight", "validate", "features", "format")
-    more = {name: request[name] for name in ("hash_bits", "memory", "seed", "on_bad_rows", "progress")}
-    data, y, weights, validate = of_columns(request.data, request.y, *(request[name] for name in names), **more)
-    return request.having(data=data, y=y, sample_weight=weights, validate=validate)
-
-
-def _with_method(request: Request) -> Request:
+def _with_method(request: Request, found: Found) -> Request:
     """With the method that the rows ask for, where none is named."""
     if request.families:
         return request
     told = {name: request[name] for name in ("loss", "penalty", "bias", "epochs", "memory")}
-    n_rows, n_features, nnz = counts_of(request.data, request["columns"], request["memory"])
+    n_rows, n_features, nnz = found.counts()
     groups = request["groups"] or (2 if is_cluster(request["workers"]) else 1)
     algo, chosen = choose(Asked(
         **told, C=request["C"] or 1.0, given=tuple(request.params), n_rows=n_rows, n_features=n_features, nnz=nnz,
@@ -187,26 +162,6 @@ def _with_method(request: Request) -> Request:
     ))  # fmt: skip
     log.info("%s", chosen)
     return of_one_method(request.having(algo=algo, chosen=chosen))
-
-
-def _refuse_beside_iterator(request: Request, link: Any) -> None:
-    """What has no meaning beside an iterator of blocks."""
-    given = {"y": request.y, "sample_weight": request["sample_weight"], "columns": request["columns"]}
-    for name, value in given.items():
-        if value is not None:
-            raise TypeError(f"{name} has no effect with an iterator of blocks: they bring their own")
-    if link is not None:
-        raise TypeError("workers of a cluster do not see an iterator of blocks: write it down with write_shards")
-
-
-@contextlib.contextmanager
-def spooled(request: Request, regression: bool) -> Iterator[Dataset]:
-    """The rows of an iterator as shards in a directory of their own, which is removed in the end."""
-    place = files.join(files.scratch_directory(request["local_dir"]), f"bigclf-rows-{uuid.uuid4().hex}")
-    try:
-        yield write_down(request.data, place, real_labels=regression, memory=request["memory"] // 2)
-    finally:
-        files.remove_tree(place)
 
 
 def _train(

@@ -32,6 +32,7 @@ from bigclf.machine import cores, memory_limit
 from bigclf.mixing import FAN
 from bigclf.training.bench import CACHE_SHARE, Blend, is_frugal
 from bigclf.training.book import Patience
+from bigclf.training.door import open_rows
 from bigclf.training.engines import LocalEngine
 from bigclf.training.fitting import conducted
 from bigclf.training.plan import DECODERS, Plan, decoding_bytes, group_edges, settle
@@ -126,7 +127,8 @@ def forecast(data: Any, **given: Any) -> dict[str, Any]:
     workers = request["workers"] or 1
     threads = request["threads"] or (1 if workers > 1 else 2)
     local_dir = request["local_dir"] if workers == 1 else None  # workers of a cluster decode for themselves
-    prepared = prepare(request.having(threads=threads, local_dir=local_dir), groups=workers)
+    with open_rows(request.having(threads=threads, local_dir=local_dir)) as (found, request):
+        prepared = prepare(request, found, groups=workers)
     source, groups, method = prepared.source, prepared.groups, setting.method
     if not isinstance(source, Dataset):
         raise TypeError("a plan is for shards: convert the rows first")

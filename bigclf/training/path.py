@@ -19,6 +19,7 @@ import numpy as np
 from bigclf.api.options import documented
 from bigclf.methods import METHODS, Method
 from bigclf.model import Model
+from bigclf.training.door import open_rows
 from bigclf.training.fitting import conducted
 from bigclf.training.memory import PeakMemory
 from bigclf.training.outcome import result_of, warn_of_limits
@@ -140,8 +141,11 @@ def followed(request: Request) -> Path:
     ((algo, points),) = request.families
     if request["algo"] == "auto":
         log.info("algo=auto: %s, for %s", algo, "l2" if request["penalty"] == "l2" else "exact zeros")
-    with linked(request["workers"], request["patience"]) as link, PeakMemory() as peak:
-        prepared = prepare(request, link, peak)
+    with contextlib.ExitStack() as stack:
+        found, request = stack.enter_context(open_rows(request))
+        link = stack.enter_context(linked(request["workers"], request["patience"]))
+        peak = stack.enter_context(PeakMemory())
+        prepared = prepare(request, found, link, peak)
         source, (settings,), (options,) = prepared.source, prepared.settings, request.check()
         options["epochs"] = options["epochs"] or default_epochs(METHODS[algo], source.learnable[0])
         task = Chain(source, points, settings, prepared.class_weights, 0, None, options, link, peak)

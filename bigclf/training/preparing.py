@@ -12,11 +12,12 @@ from bigclf.data.dataset import Dataset
 from bigclf.data.store import is_finished
 from bigclf.losses import REGRESSION
 from bigclf.methods import METHODS, Method, Setting
+from bigclf.training.door import Found
 from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.problems import Fold, Problem, class_weight_array, make_problems, regression_problem, require_few
 from bigclf.training.request import Request
 from bigclf.training.run_directory import groups_before
-from bigclf.training.sources import likely_width, open_source, require_usable, warm
+from bigclf.training.sources import require_usable, warm
 
 VISITS, MOST_EPOCHS = 1_000_000, 100
 
@@ -45,11 +46,14 @@ class Prepared(NamedTuple):
         return make_problems(self.source.classes, self.class_weights, setting)
 
 
-def prepare(request: Request, link: Any = None, peak: PeakMemory | None = None, groups: int | None = None) -> Prepared:
+def prepare(
+    request: Request, found: Found, link: Any = None, peak: PeakMemory | None = None, groups: int | None = None
+) -> Prepared:
     """Open the rows and load the kernels: before the first row, as far as a glance at the data tells which.
 
     Parameters
     ----------
+    found : the rows that the request is about, not open yet.
     link : to the cluster whose workers make the visits; None: this process.
     peak : measured from here on: interpreter and libraries, and of arrays what making CSR of them took, do not count.
     groups : how many where the request does not say; None: as many as ``default_groups`` says. No more than there are
@@ -60,13 +64,15 @@ def prepare(request: Request, link: Any = None, peak: PeakMemory | None = None, 
     DataError, ValueError, TypeError : rows that these methods cannot learn from.
     """
     first = [setting for each in request.at_first() for setting in each]
-    dtype, memory, columns = request["dtype"], request["memory"], request["columns"]
+    if link is not None and not found.far:
+        raise TypeError("workers of a cluster do not see an iterator of blocks: write it down with write_shards")
+    dtype, memory = request["dtype"], request["memory"]
     least = request["groups"] or groups or default_groups(request, link)
-    width = likely_width(request.data, columns)
+    width = found.index_width()
     _warm(first, width, dtype)
     _begin(peak)
     regression = first[0].loss in REGRESSION
-    source = open_source(request.data, request.y, request["sample_weight"], columns, least, memory, regression)
+    source = found.rows(least, regression)
     groups = least if request["groups"] is not None else min(least, source.n_chunks)
     settings = request.settings(groups, request["mixing"] if groups > 1 else None)
     class_weights = None if regression else class_weight_array(request["class_weight"], source)

@@ -1,17 +1,15 @@
-"""Where the rows come from, and whether a method can learn from them."""
+"""Whether a method can learn from rows, and its kernels before the first of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
 from bigclf.block import Block, alike, check_rows, count_features
-from bigclf.data import files
 from bigclf.data.arrays import Arrays
-from bigclf.data.dataset import Dataset, require_classes, require_trainable
-from bigclf.data.facts import index_width_of
+from bigclf.data.dataset import Dataset, require_trainable
 from bigclf.data.working_set import WorkingSet
 from bigclf.deltas import difference
 from bigclf.errors import DataError
@@ -21,74 +19,6 @@ from bigclf.methods import METHODS, Setting, listed
 from bigclf.methods.method import Given
 from bigclf.mixing import FEATURES, SUM, Mixture, agree, half_distance, line_search
 from bigclf.training.visit import SCALES, Dual, Sums, Tried
-
-
-def open_source(
-    data: Any,
-    y: object,
-    sample_weight: object,
-    columns: dict[str, str] | None,
-    groups: int,
-    memory: int,
-    real_labels: bool = False,
-) -> Dataset | Arrays:
-    """The rows behind ``data``: a dataset of files, without rows of weight 0, or arrays in memory; ``real_labels``:
-    labels are numbers.
-
-    Raises
-    ------
-    TypeError : labels for files that bring their own, none for a matrix, or ``sample_weight`` for files.
-    """
-    stored = isinstance(data, Dataset | str) or hasattr(data, "__fspath__") or _is_list_of_paths(data)
-    if stored:
-        for name, value in (("y", y), ("sample_weight", sample_weight)):
-            if value is not None:
-                raise TypeError(f"{name} has no effect with files: they hold the columns label and weight themselves")
-        known = isinstance(data, Dataset) and not columns
-        dataset = data if known else Dataset(data, columns=columns, memory=memory, warn=False)
-        if real_labels:
-            return dataset.with_real_labels().taking_part()
-        require_classes(dataset)
-        return dataset.taking_part()
-    if isinstance(data, Arrays):
-        return data.with_real_labels() if real_labels else data
-    if y is None:
-        raise TypeError("a matrix needs its labels: fit(X, y)")
-    if columns is not None:
-        raise TypeError("columns has no effect with a matrix: it names the columns of Parquet files")
-    return Arrays(data, y, sample_weight, least_chunks=groups, real_labels=real_labels)
-
-
-def counts_of(data: object, columns: dict[str, str] | None, memory: int) -> tuple[int, int, int]:
-    """Rows, features and entries, without reading rows; zeros where nothing is known before they are written down."""
-    if isinstance(data, Dataset | Arrays):
-        return data.n_rows, data.n_features, data.nnz
-    if _is_stored(data):
-        return counts_of(Dataset(data, columns=columns, memory=memory, warn=False), None, memory)
-    shape = getattr(data, "shape", None)
-    if shape is None or len(shape) != 2:
-        return 0, 0, 0
-    return int(shape[0]), int(shape[1]), int(getattr(data, "nnz", shape[0] * shape[1]))
-
-
-def _is_list_of_paths(data: object) -> bool:
-    if not isinstance(data, list | tuple) or not data:
-        return False
-    return all(isinstance(item, str) or hasattr(item, "__fspath__") for item in data)
-
-
-def _is_stored(data: object) -> TypeGuard[files.Paths]:
-    return isinstance(data, str) or hasattr(data, "__fspath__") or _is_list_of_paths(data)
-
-
-def likely_width(data: object, columns: dict[str, str] | None) -> int:
-    """Bytes of an index, as far as a glance tells: the kernels are loaded before the first row is read."""
-    if isinstance(data, Dataset | Arrays):
-        return data.index_width
-    if _is_stored(data):
-        return index_width_of(files.expand(data)[0], columns or {})
-    indices = getattr(data, "indices", None)
-    return indices.dtype.itemsize if isinstance(indices, np.ndarray) and indices.dtype.kind == "i" else 4
 
 
 def require_usable(source: Dataset | Arrays, setting: Setting, class_weights: np.ndarray | None) -> None:

@@ -33,6 +33,7 @@ from bigclf.losses import REGRESSION
 from bigclf.methods import METHODS, Setting, native
 from bigclf.model import Model
 from bigclf.training.bench import Bench, Job, stream_of
+from bigclf.training.door import open_rows
 from bigclf.training.engines import LocalEngine
 from bigclf.training.fitting import _asked, conducted
 from bigclf.training.memory import PeakMemory
@@ -53,7 +54,7 @@ from bigclf.training.run_directory import Checkpoint, RunDirectory, load_rows
 from bigclf.training.sources import warm
 from bigclf.training.status import Status
 from bigclf.training.team import Team
-from bigclf.training.validation import Candidate, measure_all, measure_of, open_rows, rows_apart
+from bigclf.training.validation import Candidate, measure_all, measure_of, rows_apart, rows_to_measure
 from bigclf.training.visit import RowFile
 from bigclf.training.workers import linked
 
@@ -202,10 +203,13 @@ def swept(request: Request) -> Sweep:
     every = [setting for each in request.at_first() for setting in each]
     many, regression = len(request.families) > 1, every[0].loss in REGRESSION
     folds, run_dir = request["folds"], request["run_dir"]
-    columns = request["columns"] or getattr(request.data, "named_columns", None)
-    apart = open_rows(request["validate"], regression, columns) if folds == 0 else None
-    with linked(request["workers"], request["patience"]) as link, PeakMemory() as peak:
-        prepared = prepare(request, link, peak)
+    with contextlib.ExitStack() as stack:
+        found, request = stack.enter_context(open_rows(request))
+        columns = request["columns"] or getattr(request.data, "named_columns", None)
+        apart = rows_to_measure(request["validate"], regression, columns) if folds == 0 else None
+        link = stack.enter_context(linked(request["workers"], request["patience"]))
+        peak = stack.enter_context(PeakMemory())
+        prepared = prepare(request, found, link, peak)
         source, weights = prepared.source, prepared.class_weights
         if not regression:
             for each in prepared.settings:
@@ -227,11 +231,11 @@ def swept(request: Request) -> Sweep:
         for task in tasks:
             task.measure = measure
         refit = request["refit"]
-        found = tasks[0].go(run_dir, refit) if not many else best_of_all(tasks, run_dir, refit)
-    for record in source.warnings if found.best_model is None else found.best_model.result_.warnings:
+        result = tasks[0].go(run_dir, refit) if not many else best_of_all(tasks, run_dir, refit)
+    for record in source.warnings if result.best_model is None else result.best_model.result_.warnings:
         if record not in source.said:
             log.warning("%s", record)
-    return found
+    return result
 
 
 def families_of(request: Request) -> tuple[Family, ...]:

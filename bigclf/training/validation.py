@@ -135,7 +135,9 @@ def rows_apart(source: Dataset | Arrays, classes: np.ndarray, n_features: int) -
         yield 0, block._replace(labels=codes[block.labels.astype(np.int64)])
 
 
-def open_rows(data: object, real_labels: bool = False, columns: Mapping[str, object] | None = None) -> Dataset | Arrays:
+def rows_to_measure(
+    data: object, real_labels: bool = False, columns: Mapping[str, object] | None = None
+) -> Dataset | Arrays:
     """Rows to measure on: shards, whose ``columns`` are called as those of the rows to learn from, or (X, y)."""
     from bigclf.data.arrays import Arrays
     from bigclf.metrics import open_dataset

@@ -9,7 +9,7 @@ from typing import Any, Never
 
 from bigclf.data import files
 from bigclf.data.bad_rows import MOST_BAD
-from bigclf.data.collected import collected, is_collection
+from bigclf.data.collected import collected, is_collected
 from bigclf.data.convert import appending, pieces, readers
 from bigclf.data.convert.converter import LEAST_MEMORY as LEAST_MEMORY
 from bigclf.data.convert.converter import QUERIES_IGNORED as QUERIES_IGNORED
@@ -97,7 +97,7 @@ def convert(
         chunk_nnz=chunk_nnz, shuffle=shuffle, seed=seed, memory=memory, workers=workers, on_bad_rows=on_bad_rows,
         max_bad_fraction=max_bad_fraction, overwrite=overwrite, shard_nnz=shard_nnz, append=append,
     )  # fmt: skip
-    if is_collection(source):
+    if is_collected(source):
         with collected(source, out) as (folder, kind):
             if kind is None:
                 raise DataError("rows of indices and values need no conversion: write them by to_parquet and open that")
