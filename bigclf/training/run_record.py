@@ -64,12 +64,12 @@ RUN = _all_optional({
     "version": whole(), "identity": TABLE, "plan": TABLE, "limits": named(or_none(number(0))), "chosen": text(),
     "files": list_of(TABLE), "versions": named(text()), "cpu": or_none(text()), "started": text(),
 })  # fmt: skip
-COUNTS = ("reads", "rows", "nnz", "bytes_read", "updates", "mistakes", "rounds", "conjugate_steps",
+COUNTS = ("reads", "rows", "nnz", "bytes_read", "updates", "mistakes", "rounds",
           "working_set_rows", "waiting_visits", "problems_done", "records_rebuilt", "groups", "workers", "mixes",
           "bytes_moved")  # fmt: skip
 FIGURES = ("loss", "mean_loss", "objective", "dual", "estimated_gap")
 SIZES = ("error", "gap", "mixed_mistakes")
-TIMES = ("seconds", "waited")
+TIMES = ("seconds", "waited", "conjugate_steps")  # the last were written as 4.0
 HISTORY = _all_optional({
     "epoch": whole(), **{name: or_none(whole()) for name in COUNTS},
     **{name: or_none(figure()) for name in FIGURES}, **{name: or_none(figure(0)) for name in SIZES},

@@ -145,7 +145,7 @@ class DualConductor(Conductor):
 
     def record(self, seen: dict[str, Any]) -> dict[str, Any]:
         """Rounds, steps of conjugate gradients and rows of the working set."""
-        steps = {"conjugate_steps": seen["steps"]} if seen["steps"] else {}
+        steps = {"conjugate_steps": int(seen["steps"])} if seen["steps"] else {}
         rows = {"working_set_rows": seen["set_rows"]}
         return {"rounds": seen["rounds"]} | steps | {"estimated_gap": self.status.estimate} | rows
 
