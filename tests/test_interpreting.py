@@ -10,11 +10,11 @@ import bigclf
 
 warnings.simplefilter("ignore")
 assert numba.config.DISABLE_JIT
-x = np.random.default_rng(0).standard_normal((24, 4)).astype(np.float32)
+x = np.random.default_rng(0).standard_normal((100, 4)).astype(np.float32)
 two, three = (x[:, 0] > 0).astype(int), np.digitize(x[:, 0], [-0.4, 0.4])
 runs = [
-    dict(algo="dcd", y=two), dict(algo="dcd", y=two, groups=np.int64(3)), dict(algo="dcd_mc", y=three),
-    dict(algo="pegasos", y=two, groups=3, validate=(x, two)), dict(algo="newton", y=two), dict(algo="arow", y=two),
+    dict(algo="arow", y=two), dict(algo="dcd", y=two), dict(algo="dcd", y=two, groups=np.int64(3)),
+    dict(algo="dcd_mc", y=three), dict(algo="pegasos", y=two, groups=3, validate=(x, two)), dict(algo="newton", y=two),
     dict(algo="memma_blocks", y=two), dict(algo="voted_perceptron", y=two), dict(algo="pa", y=three),
 ]
 for number, options in enumerate(runs):
@@ -29,5 +29,6 @@ print(len(runs))
 
 
 def test_runs_of_plain_python_are_written_down(tmp_path):
+    """``arow`` failed at its first checkpoint, of 100 rows; of 24 no method did."""
     told = run_python(RUNS, tmp_path, NUMBA_DISABLE_JIT="1")
     assert told.split() == ["9"]
