@@ -64,8 +64,8 @@ def describe(method: Method) -> Described:
         "penalties": list(method.penalties),
         "multiclass": list(method.multiclass),
         "row_weights": method.weight_meaning or method.row_weights,
-        "mixing": method.mixing,
-        "mixings": list(method.mixings),
+        "mixing": method.form.mixing,
+        "mixings": list(method.form.mixings),
         "certificate": bool(method.certificate),
     }
 

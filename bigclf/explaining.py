@@ -272,7 +272,7 @@ def _keeps_pairs(model: Model) -> bool:
     from bigclf.methods import METHODS
 
     method = METHODS.get(str(model.method.get("name")))
-    return method is not None and method.floored is not None and "0.weights" in model.state
+    return method is not None and method.form.has_variances and "0.weights" in model.state
 
 
 def _class_rows(variances: np.ndarray, model: Model) -> np.ndarray:

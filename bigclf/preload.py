@@ -40,7 +40,7 @@ def compile_all(index_width: int = 4, dtype: str = "float64") -> None:
 
     pages.warm(index_width)
     for method, loss in _learners():
-        groups = 2 if method.mixings else 1  # two: with what combines them
+        groups = 2 if method.form.mixings else 1  # two: with what combines them
         setting = resolve(method.name, loss, None, method.bias[0], {})
         warm(setting._replace(settings=setting.settings | {"groups": groups}), index_width, dtype)
         _steps["done"] += 1

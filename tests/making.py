@@ -50,7 +50,7 @@ class Case(NamedTuple):
 
     @property
     def certify(self):
-        return self.method.certify(self.method.loss_of(self.loss))
+        return self.method.how.certify(self.method.loss_of(self.loss))
 
     def setting(self, bias=None, **given):
         return resolve(self.algo, self.loss, None, bias, given)
@@ -86,7 +86,7 @@ def shown(method):
 
 def learns(method):
     """Whether the kernel takes the method's steps, or adds up what they are made of; not where it only collects."""
-    return method.collect is None and (method.absorb is None or bool(method.sums))
+    return not method.by_steps or method.by_sums
 
 
 TWINS = ("tron", "cdn")  # of newton and newglmnet, in all that the loop sees

@@ -15,8 +15,9 @@ from bigclf.data.store import chunk_sizes
 from bigclf.methods import METHODS, SCHEDULES, resolve
 from bigclf.training.plan import make_plan, units_of
 from bigclf.training.problems import make_problems
+from bigclf.training.roles.dual import DualLearner
 from bigclf.training.schedules import TAKES, cached, pieces, selective
-from bigclf.training.visit import Learner, Scratch
+from bigclf.training.visit import Lesson, Scratch
 
 D, N = 60, 4000
 SMALL = "14.8MB"  # Arrow's allocator and the queues take 12 of them: the rows do not stay
@@ -177,13 +178,13 @@ def test_the_plan_says_what_was_decided(shards, schedule):
 @pytest.mark.parametrize("rounds", [1, 5])
 def test_fixed_goes_over_each_block_so_many_times(shards, rounds, monkeypatch):
     seen = []
-    go_over = Learner.go_over
+    go_over = DualLearner.go_over
 
     def noting(self, view, members, scores, scratch):
         seen.append(members.size)
         return go_over(self, view, members, scores, scratch)
 
-    monkeypatch.setattr(Learner, "go_over", noting)
+    monkeypatch.setattr(DualLearner, "go_over", noting)
     record = fit(shards, tol=0.5, epochs=1, **given("fixed", inner_rounds=rounds)).result_.history[0]
     assert sum(seen) == rounds * N and record["rows"] == N  # what is judged before it is learned from counts once
 
@@ -192,7 +193,7 @@ def test_a_working_set_of_an_older_run_that_says_less_is_taken_up(shards):
     learner, blocks = learner_of(shards, "auto")
     for block in blocks[:4]:
         learner.take(block, Scratch(500))
-    held = learner.row_state(midway=True)
+    held = learner.carried_rows(midway=True)
     assert held["set.ids"].size
     again, _ = learner_of(shards, "auto")
     again.restore_rows({name: array for name, array in held.items() if name != "set.compacted"})
@@ -203,8 +204,8 @@ def test_a_working_set_of_an_older_run_that_says_less_is_taken_up(shards):
 def learner_of(shards, schedule, **settings):
     """A learner, and all the rows as blocks of 500."""
     plan, problem = plan_of(shards, schedule=schedule, **settings)
-    learner = Learner(problem, plan, 0, 0, N, shards)
-    learner.begin_epoch(problem.setting.shared(D, "float64"), False)
+    learner = DualLearner(problem, plan, 0, 0, N, shards)
+    learner.begin(problem.setting.shared(D, "float64"), Lesson(0))
     learner.begin_segment(1, 0)
     x, y = random_rows(N, D, 0.25, noise=1.0)
     blocks = [block_of(x[a : a + 500], y[a : a + 500])._replace(ids=np.arange(a, a + 500)) for a in range(0, N, 500)]
@@ -236,7 +237,7 @@ def test_rows_of_the_cache_are_learned_from_with_every_block_and_not_twice(shard
         selective(learner, block, np.arange(500), scratch)
     held = learner.set
     visits = []
-    monkeypatch.setattr(learner, "_learn", lambda view, order, scores: visits.append(view.ids[order]) or NOTHING)
+    monkeypatch.setattr(learner, "teach", lambda view, order, scores: visits.append(view.ids[order]) or NOTHING)
     ids, own = held.block().ids.copy(), blocks[0].ids
     selective(learner, blocks[0], np.arange(500), scratch)
     assert sorted(np.concatenate(visits)) == sorted({*ids, *own}) and np.isin(own, ids).any()
@@ -253,13 +254,13 @@ class NOTHING:
 def test_cached_visits_each_row_that_comes_and_so_many_of_the_cache(shards, visits, monkeypatch):
     learner, blocks = learner_of(shards, "cached", working_set=0.1, inner_rounds=visits)
     scratch, seen = Scratch(N), []
-    learn = learner._learn
+    learn = learner.teach
 
     def noting(view, order, scores):
         seen.append(view.ids[order])
         return learn(view, order, scores)
 
-    monkeypatch.setattr(learner, "_learn", noting)
+    monkeypatch.setattr(learner, "teach", noting)
     for block in blocks:
         cached(learner, block, np.arange(500), scratch)
     rows, counts = np.unique(np.concatenate(seen), return_counts=True)
@@ -273,13 +274,15 @@ def test_rows_stuck_by_more_than_the_largest_violation_of_the_read_before_leave_
     for block in blocks[:2]:
         cached(learner, block, np.arange(500), scratch)
     held, before = learner.set, learner.set.n_rows
-    assert learner._stuck[0] == np.inf and learner._stuck[1] > 0  # nothing leaves in the first read unless it must
+    assert (
+        learner.visits.stuck[0] == np.inf and learner.visits.stuck[1] > 0
+    )  # nothing leaves in the first read unless it must
     learner.begin_segment(2, 0)
-    assert 0 < learner._stuck[0] < np.inf and learner._stuck[1] == 0
+    assert 0 < learner.visits.stuck[0] < np.inf and learner.visits.stuck[1] == 0
     low = np.median(held.scores[:before])
-    learner._stuck[0] = -low
+    learner.visits.stuck[0] = -low
     stuck = held.block().ids[held.scores[:before] < low].copy()
-    learner.go_on_round(1)
+    learner.visits.go_on(1)
     assert (
         stuck.size > 100
         and held.n_rows == before - stuck.size

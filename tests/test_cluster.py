@@ -40,14 +40,17 @@ def same(a, b):
     assert a.result_.progressive == b.result_.progressive
 
 
-MIXED = [name for name, method in METHODS.items() if method.mixings]
+MIXED = [name for name, method in METHODS.items() if method.form.mixings]
 every_method = pytest.mark.parametrize(
     "algo", [name if k % 2 == 0 else pytest.param(name, marks=pytest.mark.long) for k, name in enumerate(MIXED)]
 )
 pytestmark = pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning", "ignore::DeprecationWarning")
 
 
-@pytest.mark.parametrize(("algo", "groups"), [*((m.name, 5 if m.mixings else 1) for m in METHODS.values()), ("dcd", 1)])
+GROUPS = [*((m.name, 5 if m.form.mixings else 1) for m in METHODS.values()), ("dcd", 1)]
+
+
+@pytest.mark.parametrize(("algo", "groups"), GROUPS)
 def test_workers_change_no_bit(algo, groups, client, rows):
     options = dict(algo=algo, groups=groups, epochs=4)
     same(fit(*rows, **options), fit(*rows, workers=client, **options))
@@ -55,7 +58,7 @@ def test_workers_change_no_bit(algo, groups, client, rows):
 
 @every_method
 def test_nor_out_of_core_in_segments(algo, client, shards):
-    segments = 1 if METHODS[algo].collect else 2
+    segments = 1 if METHODS[algo].collects else 2
     options = dict(algo=algo, groups=3, epochs=2, memory=SMALL, segments=segments)
     options |= {"buffer": 10} if algo == "memma_blocks" else {}
     here, there = fit(shards, **options), fit(shards, workers=client, **options)

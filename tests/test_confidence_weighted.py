@@ -17,7 +17,7 @@ from bigclf.training import fit
 
 QUIET = dict(progress=False)
 FAMILY = [name for name, m in METHODS.items() if m.name.startswith(("cw", "scw", "arow", "narow", "nherd"))]
-VARIANCES = [name for name in FAMILY if METHODS[name].mixings]
+VARIANCES = [name for name in FAMILY if METHODS[name].form.mixings]
 FULL = [name for name in FAMILY if name not in VARIANCES]
 every_member = pytest.mark.parametrize("algo", FAMILY)
 
@@ -394,7 +394,7 @@ def test_copies_that_went_alike_fuse_to_what_they_are(algo, n_copies):
     start = learn(case, rows, 30)[0]
     state = type(start)(*(array.copy() for array in start))
     copy = learn(case, block_of(*random_rows(20, 30, seed=0)), 30, None, (state, ()))[0]
-    fused = mix(case.method.mixings["precision"], start, [copy] * n_copies, np.ones(n_copies))
+    fused = mix(case.method.form.mixings["precision"], start, [copy] * n_copies, np.ones(n_copies))
     for found, expected in zip(fused, copy, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
 

@@ -14,8 +14,8 @@ from bigclf.methods.conjugate_gradients import Quadratic, climb, ends
 from bigclf.training import fit
 from bigclf.training.plan import make_plan
 from bigclf.training.problems import make_problems
+from bigclf.training.roles.dual import stalls
 from bigclf.training.run import Run
-from bigclf.training.visit import stalls
 
 QUADRATIC = [loss for loss in METHODS["dcd"].losses if loss != "logistic"]
 every_loss = pytest.mark.parametrize("loss", QUADRATIC)
@@ -37,11 +37,12 @@ def climbed(loss, bias, dtype="float64", rounds=3, weights=None, goal=1e-9):
     x, y = stiff(loss)
     block = block_of(x, y, weights)
     method, record = METHODS["dcd"], LOSSES[loss]
-    params = method.bind(resolve("dcd", loss, None, bias, {"C": 0.5}).settings)
-    shared, rows, scores = resolve("dcd", None, None, None, {}).shared(D, dtype), method.rows(np.zeros(N)), np.zeros(N)
+    params = method.form.bind(resolve("dcd", loss, None, bias, {"C": 0.5}).settings)
+    shared = resolve("dcd", None, None, None, {}).shared(D, dtype)
+    rows, scores = method.how.rows(np.zeros(N)), np.zeros(N)
     everyone = np.arange(N)
     for _ in range(rounds):
-        method.update(record)(block, everyone, shared, rows, params, scores)
+        method.how.update(record)(block, everyone, shared, rows, params, scores)
     before = rows.alpha.copy()
     steps = climb(record)(block, everyone, shared, rows, params, goal, 500, N, nothing)
     return x, y, before, rows.alpha, shared.weights, steps
@@ -66,8 +67,8 @@ def test_without_an_end_in_the_way_it_finds_the_solution_of_the_linear_system():
     x, y = random_rows(40, D, 0.4, noise=5.0)
     x = x * np.float32(0.1)
     block, method, record = block_of(x, y), METHODS["dcd"], LOSSES["squared_hinge"]
-    params = method.bind(resolve("dcd", "squared_hinge", None, None, {"C": 0.5}).settings)
-    shared, rows = resolve("dcd", None, None, None, {}).shared(D, "float64"), method.rows(np.full(40, 1e-3))
+    params = method.form.bind(resolve("dcd", "squared_hinge", None, None, {"C": 0.5}).settings)
+    shared, rows = resolve("dcd", None, None, None, {}).shared(D, "float64"), method.how.rows(np.full(40, 1e-3))
     rowsum = x.toarray().astype(float) * y[:, None]
     shared.weights[:D] = rowsum.T @ rows.alpha
     climb(record)(block, np.arange(40), shared, rows, params, 0.0, 200, 40, nothing)
@@ -81,9 +82,9 @@ def test_rows_that_depend_on_each_other_go_up_to_an_end():
     x, y = stiff("hinge")
     x, y = x[np.arange(N) % 7].tocsr(), y[np.arange(N) % 7]
     block, method, record = block_of(x, y), METHODS["dcd"], LOSSES["hinge"]
-    params = method.bind(resolve("dcd", "hinge", None, None, {"C": 0.5}).settings)
+    params = method.form.bind(resolve("dcd", "hinge", None, None, {"C": 0.5}).settings)
     rng = np.random.default_rng(0)
-    shared, rows = resolve("dcd", None, None, None, {}).shared(D, "float64"), method.rows(rng.uniform(0.1, 0.4, N))
+    shared, rows = resolve("dcd", None, None, None, {}).shared(D, "float64"), method.how.rows(rng.uniform(0.1, 0.4, N))
     matrix = extended(x, None)
     shared.weights[:] = matrix.T @ (rows.alpha * y)
     known = dual(matrix, y, rows.alpha, "hinge", 0.5)
@@ -97,9 +98,9 @@ def test_rows_that_depend_on_each_other_go_up_to_an_end():
 def test_too_little_room_or_no_free_row_leaves_everything_as_it_is():
     x, y = stiff("hinge")
     block, method, record = block_of(x, y), METHODS["dcd"], LOSSES["hinge"]
-    params = method.bind(resolve("dcd", "hinge", None, None, {"C": 0.5}).settings)
+    params = method.form.bind(resolve("dcd", "hinge", None, None, {"C": 0.5}).settings)
     for alpha, room in ((np.full(N, 0.2), N - 1), (np.zeros(N), N), (np.full(N, 0.5), N)):
-        shared, rows = resolve("dcd", None, None, None, {}).shared(D, "float64"), method.rows(alpha.copy())
+        shared, rows = resolve("dcd", None, None, None, {}).shared(D, "float64"), method.how.rows(alpha.copy())
         assert climb(record)(block, np.arange(N), shared, rows, params, 0.0, 50, room, nothing) == 0
         np.testing.assert_array_equal(rows.alpha, alpha)
         assert not shared.weights.any()

@@ -88,7 +88,7 @@ def copies_of(setting, start, parts, block):
     for part in parts:
         copy = type(start)(*(array.copy() for array in start))
         setting.kernel()(block, part, copy, (), setting.params(), np.zeros(block.n_rows))
-        setting.method.finish(copy, setting.params())
+        setting.method.form.finish(copy, setting.params())
         copies.append(copy)
     return copies
 
@@ -135,7 +135,7 @@ def test_of_features_that_no_copy_has_met_the_weights_are_regularised_all_the_sa
     x[:, 4] = x[30:, 5] = 0
     setting = resolve(name, None, penalty, None, {"lam": 0.01}, mixing, groups=2)
     start = setting.shared(D, "float64")
-    setting.method.place(start, np.full(D + 1, 3.0), setting.params())
+    setting.method.form.place(start, np.full(D + 1, 3.0), setting.params())
     if name == "adagrad":
         start.squares[:] = 1.0
     block = block_of(x, y)
@@ -171,12 +171,12 @@ def test_weights_that_overflow_are_refused_with_the_longest_row(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "bias"), [(n, b) for n in FAMILY if METHODS[n].place for b in METHODS[n].bias if b != "none"]
+    ("name", "bias"), [(n, b) for n in FAMILY if METHODS[n].form.place for b in METHODS[n].bias if b != "none"]
 )
 def test_a_run_begins_with_the_weights_of_a_model(name, bias):
     setting = resolve(name, None, None, bias, {})
     state, w = setting.shared(D, "float64"), np.random.default_rng(0).standard_normal(D + 1)
-    setting.method.place(state, w, setting.params())
+    setting.method.form.place(state, w, setting.params())
     np.testing.assert_allclose(setting.weights(state), w, rtol=1e-12)
 
 

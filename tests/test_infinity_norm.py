@@ -529,10 +529,10 @@ def test_a_least_margin_is_told_of_rows_that_came_after_the_last_step_only(algo,
     setting, state = made(Case(algo, None), 2)
     block, params = block_of(x, y), setting.params()
     setting.kernel()(block, np.array([0]), state, (), params, np.zeros(2))
-    told = setting.method.told(state, params)
+    told = setting.method.form.told(state, params)
     assert told["margin_bound"] > 0 and "least_margin" not in told
     setting.kernel()(block, np.array([0]), state, (), params, np.zeros(2))
-    told = setting.method.told(state, params)
+    told = setting.method.form.told(state, params)
     assert 0 < told["least_margin"] <= told["margin_bound"]
 
 

@@ -590,7 +590,7 @@ indices = np.array([0, 1, 1], np.uint32 if sys.argv[1] == "4" else np.uint64)
 floats = np.ones(2)
 block = alike(Block(np.array([0, 2, 3]), indices, x, floats, floats, floats, np.arange(2)))
 shared = Shared(np.zeros(3))
-METHODS["perceptron"].update(None)(block, np.arange(2), shared, (), Params(0.0), np.zeros(2))
+METHODS["perceptron"].how.update(None)(block, np.arange(2), shared, (), Params(0.0), np.zeros(2))
 print(json.dumps([float(w) for w in shared.weights]))
 """
 

@@ -94,7 +94,7 @@ def passes(case, x, y, weights, dtype, values):
         shared, rows, counts, scores = learn(case, block, D, order, state, dtype, "feature")
         state = shared, rows
         found |= {f"counts{epoch}": np.array(counts, float), f"scores{epoch}": scores, f"order{epoch}": order.copy()}
-    if case.method.certify:
+    if case.method.by_duals:
         dual_weights = np.zeros(shared.weights.shape)
         found["certificate"] = np.array(case.certify(block, shared, rows, case.params("feature"), dual_weights, 1.0))
         found["dual_weights"] = dual_weights
@@ -192,7 +192,7 @@ def test_rows_of_one_value_each_learn_what_the_same_rows_written_out_do(case, dt
             np.testing.assert_allclose(array, other, **compare)
     np.testing.assert_allclose(np.array(state[2], float), np.array(expected[2], float), **compare)
     np.testing.assert_allclose(state[3], expected[3], **compare)
-    if case.method.certify:
+    if case.method.by_duals:
         found, wanted = (
             case.certify(rows, *expected[:2], case.params(bias), np.zeros(expected[0].weights.shape), 1.0)
             for rows in (block, full)
@@ -272,7 +272,10 @@ def test_an_empty_block_changes_nothing(case, bias):
         np.testing.assert_array_equal(array, before[name])
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if not c.method.clocked], ids=lambda c: NAMES[CASES.index(c)])
+UNCLOCKED = [case for case in CASES if not getattr(case.method.how, "clocked", False)]
+
+
+@pytest.mark.parametrize("case", UNCLOCKED, ids=lambda c: NAMES[CASES.index(c)])
 def test_empty_rows_change_no_weight_where_there_is_no_bias(case):
     x, y = case.data(40, D)
     padded = sp.vstack([sp.csr_matrix((2, D)), x[:20], sp.csr_matrix((1, D)), x[20:]]).tocsr().astype(np.float32)
@@ -281,7 +284,7 @@ def test_empty_rows_change_no_weight_where_there_is_no_bias(case):
     shared2, rows2, counts, scores = learn(case, block_of(padded, labels), D)
     np.testing.assert_array_equal(shared2.weights, shared.weights)
     assert counts.rows == 43 and np.isfinite(scores).all()
-    if case.method.certify:  # an empty row's loss is C whatever w is: its dual variable stands at the price of that
+    if case.method.by_duals:  # an empty row's loss is C whatever w is: its dual variable stands at the price of that
         price = resolve("dcd", case.loss, None, None, {}).settings["C"]
         expected = {"hinge": 1, "squared_hinge": 2, "logistic": 0.5}.get(case.loss)
         if case.regression:
@@ -301,8 +304,8 @@ def test_rows_without_entries_and_of_huge_norm_do_no_harm(case, dtype):
     state = None
     for _ in range(3):
         state = learn(case, block, D, None, state and state[:2], dtype, "feature")
-        if case.method.finish:
-            case.method.finish(state[0], case.params("feature"))
+        if case.method.form.finish:
+            case.method.form.finish(state[0], case.params("feature"))
     assert all(np.isfinite(array).all() for array in (*state[0], *state[1]))
     weights, others = case.weights(state[0], "feature"), np.delete(np.arange(120), [11, 12])
     assert np.isfinite(weights).all()  # of others than the bounded ones nothing more can be asked for
@@ -341,11 +344,11 @@ def test_separable_data_end_without_mistakes(case, bias, seed, quiet):
     if not case.method.separates:
         return
     assert model.result_.history[-1]["mistakes"] == 0
-    if case.method.judges_by_answer:
+    if case.method.form.judges_by_answer:
         np.testing.assert_array_equal(model.predict(x), y)
 
 
-MIXINGS = [(m.name, mixing) for m in METHODS.values() for mixing in m.mixings if not m.along and learns(m)]
+MIXINGS = [(m.name, mixing) for m in METHODS.values() for mixing in m.form.mixings if not m.by_duals and learns(m)]
 by_shares = pytest.mark.parametrize("name", [name for name, mixing in MIXINGS if mixing == "rows"])
 every_mixing = pytest.mark.parametrize(("name", "mixing"), MIXINGS, ids=map(" ".join, MIXINGS))
 
@@ -360,8 +363,8 @@ def mixed_state(name, mixing):
 def copy_of(case, x, y, state=None):
     """A copy at the end of its epoch."""
     copy = learn(case, block_of(x, y), D, None, state)[0]
-    if case.method.finish:
-        case.method.finish(copy, case.params())
+    if case.method.form.finish:
+        case.method.form.finish(copy, case.params())
     return copy
 
 
@@ -427,7 +430,7 @@ print(json.dumps({
 def specialised():
     """The kernels of every method and loss."""
     found = {name: case.kernel for case, name in zip(CASES, NAMES, strict=True)}
-    return found | {f"{n} certificate": c.certify for c, n in zip(CASES, NAMES, strict=True) if c.method.certify}
+    return found | {f"{n} certificate": c.certify for c, n in zip(CASES, NAMES, strict=True) if c.method.by_duals}
 
 
 def dispatchers():
@@ -499,7 +502,7 @@ def test_no_kernel_counts_references():
 
     x, y = random_rows(20, D)
     for case in CASES:
-        fit(x, y, algo=case.algo, loss=case.loss, epochs=1, progress=False, tol=0.5 if case.method.certify else None)
+        fit(x, y, algo=case.algo, loss=case.loss, epochs=1, progress=False, tol=0.5 if case.method.by_duals else None)
     shuffle_runs(np.arange(9), 3, random_state(0), np.empty(9, np.int64))
     assert b"NRT_" in object_code(shuffle_runs)  # it creates an array: the symbol is where it is looked for
     kernels = {n: d for n, d in dispatchers().items() if d.targetoptions.get("_nrt") is False and d.signatures}
@@ -593,7 +596,7 @@ def test_printed_rules_state_what_bounds_a_step_and_what_shrinks():
 
 def test_every_method_says_what_it_is():
     for name, method in METHODS.items():
-        assert name == method.name and method.title and method.paper and method.weight_meaning and method.mixing
+        assert name == method.name and method.title and method.paper and method.weight_meaning and method.form.mixing
         assert "<-" in method.formula and all(param.doc for param in method.params)
     with pytest.raises(ValueError, match="pa7.*did you mean pa"):
         resolve("pa7", None, None, None, {})
@@ -608,7 +611,7 @@ def test_a_run_taken_up_again_equals_one_that_never_stopped(case, dtype, tmp_pat
     x = widened(x) if dtype == "float32" else x
     options = dict(algo=case.algo, loss=case.loss, dtype=dtype, progress=False)
     options |= {"tol": 0} if case.method.certificate else {}
-    options |= {"inner_rounds": 2} if case.method.certify else {"start": 2} if case.method.sums else {}
+    options |= {"inner_rounds": 2} if case.method.by_duals else {"start": 2} if case.method.by_sums else {}
     straight = fit(x, y, epochs=7, run_dir=tmp_path / "straight", **options)
     fit(x, y, epochs=3, run_dir=tmp_path / "parts", **options)
     resumed = fit(x, y, epochs=7, run_dir=tmp_path / "parts", resume=True, **options)
@@ -667,7 +670,7 @@ def rows_to_fit(name, loss, n_rows=MANY):
     x[:, 1] -= 1
     if method.all_classes:
         y = (x @ np.random.default_rng(0).standard_normal((8, 4))).argmax(axis=1)
-    return (x / np.abs(x).max() if method.threshold else x), y
+    return (x / np.abs(x).max() if method.form.threshold else x), y
 
 
 def settings_for(name, loss):
@@ -804,7 +807,7 @@ def test_the_bias_is_the_weight_of_a_column_of_ones(name, loss, quiet):
     found, expected = answer_of(own), answer_of(column)
     last = expected[-1]
     expected = np.concatenate([expected[:-2], expected[-2:-1] + last])
-    if METHODS[name].threshold:  # of any length, and the constant has a threshold besides
+    if METHODS[name].form.threshold:  # of any length, and the constant has a threshold besides
         found, expected = found / np.abs(found).max(), expected / np.abs(expected).max()
     else:
         assert not np.any(last) and np.any(found[-1])
@@ -829,7 +832,7 @@ def common_features(all_classes, n=1200, d=40):
     return x.astype(np.float32), y
 
 
-@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if "precision" in method.mixings])
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if "precision" in method.form.mixings])
 def test_copies_mixed_by_precision_stay_as_right_as_their_mean(name, quiet):
     """From the second epoch on too, when all begin with what one knows (sums of steps: 62 % of arow's right)."""
     x, y = common_features(METHODS[name].all_classes)

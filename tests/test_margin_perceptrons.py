@@ -24,7 +24,7 @@ def one_row(seed, scale=1.0):
 def after(case, w, x, y):
     """The weights after one row, and what the kernel counted."""
     shared = case.state(w.size, 1)[0]
-    case.method.place(shared, np.append(w, 0.0), case.params())
+    case.method.form.place(shared, np.append(w, 0.0), case.params())
     counts = learn(case, block_of(sp.csr_matrix(x[None]), [y]), w.size, None, (shared, ()))[2]
     return case.weights(shared)[:-1], counts
 
@@ -112,7 +112,7 @@ def test_romma_knows_the_length_of_its_weights_and_stays_below_the_bound(case, b
             assert np.isclose(state[0].square[0], w @ w, rtol=1e-9)
             assert np.sqrt(w @ w) <= (1 + 1e-9) / gamma  # u / gamma has y u.x >= 1
         assert 0 < mistakes <= (block.norms.max() + (bias is not None)) / gamma**2
-        case.method.finish(state[0], case.params(bias))
+        case.method.form.finish(state[0], case.params(bias))
         assert state[0].scale[0] == 1
         np.testing.assert_array_equal(case.weights(state[0], bias), w)
 
@@ -192,8 +192,8 @@ def test_rows_of_any_size_leave_finite_numbers(case, dtype, bias):
     state = case.state(3, 7, dtype)
     for epoch in range(200):
         learn(case, block_of(x, y if epoch % 3 else -y), 3, None, state, dtype, bias)
-        if epoch % 5 == 0 and case.method.finish:
-            case.method.finish(state[0], case.params(bias))
+        if epoch % 5 == 0 and case.method.form.finish:
+            case.method.form.finish(state[0], case.params(bias))
         assert all(np.isfinite(array).all() for array in state[0])
         assert np.isfinite(case.weights(state[0], bias)).all()
 
@@ -205,7 +205,7 @@ def test_mixed_weights_have_their_own_length(case):
     x, y = random_rows(90, 20, noise=0.5)
     copies = [learn(case, block_of(x[part], y[part]), 20)[0] for part in (slice(0, 40), slice(40, 90))]
     for copy in copies:
-        case.method.finish(copy, case.params())
+        case.method.form.finish(copy, case.params())
     mixed = mix(MEASURED, case.state(20, 0)[0], copies, (40, 50))
     w = case.weights(mixed)
     np.testing.assert_allclose(w, (40 * copies[0].weights + 50 * copies[1].weights) / 90, rtol=1e-12, atol=1e-15)
@@ -244,5 +244,5 @@ def test_the_perceptron_with_dynamic_margin_measures_its_weights_when_an_epoch_i
     """What rounding has added to ||w||^2 while rows went by does not stay."""
     shared = PDM.state(2, 1)[0]
     shared.weights[:], shared.square[0] = [3.0, 4.0, 12.0], 170.0
-    PDM.method.finish(shared, PDM.params())
+    PDM.method.form.finish(shared, PDM.params())
     assert shared.square[0] == 169.0 and shared.weights.tolist() == [3.0, 4.0, 12.0]

@@ -45,7 +45,7 @@ class Machine:
     def dual(self):
         """D of the dual variables, whose weights those of the state are."""
         v = np.zeros(self.shared.weights.shape)
-        _, dual = self.setting.method.certify(0)(self.block, self.shared, self.rows, self.params, v, 0.0)
+        _, dual = self.setting.method.how.certify(0)(self.block, self.shared, self.rows, self.params, v, 0.0)
         np.testing.assert_allclose(self.shared.weights, v, atol=1e-9 * np.abs(v).max())
         return dual - 0.5 * np.sum(v**2)
 

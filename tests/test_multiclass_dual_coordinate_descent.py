@@ -80,7 +80,7 @@ def test_each_visit_raises_the_dual_and_the_gap_holds():
             whole = params._replace(support=bool(epoch % 2 and i % 3))
             setting.kernel()(block, np.array([i]), shared, rows, whole, scores)
             v = np.zeros(shared.weights.shape)
-            primal, dual = setting.method.certify(0)(block, shared, rows, params, v, 0.0)
+            primal, dual = setting.method.how.certify(0)(block, shared, rows, params, v, 0.0)
             assert dual - 0.5 * np.sum(v**2) >= best - 1e-9
             best = dual - 0.5 * np.sum(v**2)
             np.testing.assert_allclose(shared.weights, v, atol=1e-12)
@@ -107,7 +107,7 @@ def test_where_a_unit_of_loss_is_dear_the_certificate_s_loss_is_never_too_small(
         leads = [max(row[k] for k in range(K) if k != own) - row[own] for row, own in zip(outputs, y, strict=True)]
         exact = 10**12 * sum(max(Fraction(0), 1 + lead) for lead in leads)
         given = setting.rows(8), setting.params(), np.zeros(shared.weights.shape), np.linalg.norm(shared.weights)
-        told, _ = setting.method.certify(0)(block_of(x, y), shared, *given)
+        told, _ = setting.method.how.certify(0)(block_of(x, y), shared, *given)
         assert exact <= Fraction(float(told)) <= exact + 8 * Fraction(1e12 * 2.0**-42)
 
 
@@ -188,8 +188,8 @@ def test_the_schedules_of_the_family_find_the_same_optimum(shards, large, schedu
 
 KILLED = """
 import os, signal, sys, bigclf
-from bigclf.training import visit
-real, begin, epochs = visit.Learner.go_over, visit.Learner.begin_segment, []
+from bigclf.training.roles.dual import DualLearner
+real, begin, epochs = DualLearner.go_over, DualLearner.begin_segment, []
 def begin_segment(self, epoch, *given):
     epochs.append(epoch)
     begin(self, epoch, *given)
@@ -198,7 +198,7 @@ def go_over(self, *given):
         os.kill(os.getpid(), signal.SIGKILL)
     return real(self, *given)
 if len(sys.argv) > 5:
-    visit.Learner.begin_segment, visit.Learner.go_over = begin_segment, go_over
+    DualLearner.begin_segment, DualLearner.go_over = begin_segment, go_over
 model = bigclf.fit(sys.argv[1], algo="dcd", multiclass="native", bias=None, C=0.01, memory=sys.argv[3], tol=1e-4,
                    run_dir=bigclf.RunDir(sys.argv[2], 0), resume=True, progress=False, groups=int(sys.argv[4]))
 assert model.result_.plan["rows_sides"] == 2
@@ -265,10 +265,10 @@ def test_a_fold_that_lacks_a_class_is_learned_and_measured():
 def test_values_of_C_begin_with_the_dual_variables_of_the_one_before(monkeypatch):
     """Inside the bounds, as far along its line as the dual gains; every value is certified at its own optimum."""
     import bigclf
-    from bigclf.training.visit import Learner
+    from bigclf.training.roles.dual import DualLearner
 
     x, y = rows_of_classes(300, seed=2)
-    real, begun = Learner.begin_with, []
+    real, begun = DualLearner.begin_with, []
 
     def begin_with(self, others, view, state):
         real(self, others, view, state)
@@ -277,7 +277,7 @@ def test_values_of_C_begin_with_the_dual_variables_of_the_one_before(monkeypatch
         np.testing.assert_allclose(x.T @ alpha, state.weights[:-1], atol=1e-9)
         begun.append(c)
 
-    monkeypatch.setattr(Learner, "begin_with", begin_with)
+    monkeypatch.setattr(DualLearner, "begin_with", begin_with)
     grid = {"C": [0.01, 0.1, 1.0]}
     found = bigclf.sweep(x, y, algo="dcd_mc", grid=grid, folds=2, bias=None, tol=1e-4, progress=False)
     assert begun == [0.1, 0.1, 1.0, 1.0]
@@ -291,11 +291,11 @@ def test_dual_variables_are_put_inside_their_bounds():
     block, rows, own = block_of(x, y, weights), setting.rows(50), np.eye(K)[y]
     rows.alpha[:] = np.random.default_rng(1).normal(0, 0.3, (50, K))
     given = rows.alpha.copy()
-    setting.method.within(0)(block, rows, setting.params())
+    setting.method.how.within(0)(block, rows, setting.params())
     alpha, upper = rows.alpha, 0.5 * weights
     assert (alpha <= upper[:, None] * own).all() and np.abs(alpha.sum(axis=1)).max() < 1e-15
     inside = (-np.minimum(given * (1 - own), 0).sum(axis=1) <= upper) & (weights > 0)
     assert 5 < inside.sum() < 45
     np.testing.assert_array_equal((alpha * (1 - own))[inside], np.minimum(given * (1 - own), 0)[inside])
-    told = setting.method.value(0)(block, rows, setting.params(), 0.25)
+    told = setting.method.how.value(0)(block, rows, setting.params(), 0.25)
     assert told == pytest.approx(0.25 * np.maximum(alpha, 0).sum())

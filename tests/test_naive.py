@@ -95,7 +95,7 @@ def some_rows(method, loss, n_classes=4, seed=0):
     rng = np.random.default_rng(seed)
     if method.all_classes:
         y = (x @ rng.standard_normal((D, n_classes)) + 0.5 * rng.standard_normal((ROWS, n_classes))).argmax(axis=1)
-    x = x / np.abs(x).max() if method.threshold else x  # values up to 1: those beside a threshold
+    x = x / np.abs(x).max() if method.form.threshold else x  # values up to 1: those beside a threshold
     weights = rng.choice([0.5, 1.0, 2.0], ROWS) if method.row_weights == "any" else None
     return block_of(x.tocsr().astype(np.float32), y, weights)
 
@@ -115,7 +115,7 @@ def difference(name, loss, penalty, bias, given):
 
     def away(expected):
         found = setting.weights(state)
-        if method.threshold:  # the answer is one up to its length
+        if method.form.threshold:  # the answer is one up to its length
             found = found / np.abs(found).max()
         return float(np.abs(found - expected).max())
 
@@ -123,8 +123,8 @@ def difference(name, loss, penalty, bias, given):
         counts = kernel(block, np.arange(first, last), state, setting.rows(0), params, scores)
         counted += counts.mistakes, counts.updates, counts.loss
         worst = max(worst, away(told[last - 1].weights))
-        if last != MOMENTS[0] and method.finish:
-            method.finish(state, params)
+        if last != MOMENTS[0] and method.form.finish:
+            method.form.finish(state, params)
             worst = max(worst, away(told[last - 1].weights))
         first = last
     recounted = [sum(one.wrong for one in told), sum(one.moved for one in told), sum(one.loss for one in told)]

@@ -361,7 +361,8 @@ def test_a_solution_takes_no_more_memory_than_is_planned(algo, n_rows, n_feature
     taken = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     pieces = 100_000
-    planned = x.nnz * method.entry_bytes + n_rows * method.row_bytes + n * method.column_bytes
+    kept = method.collected
+    planned = x.nnz * kept.entry + n_rows * kept.row + n * kept.column
     assert 0.5 * planned < taken <= planned + pieces
 
 

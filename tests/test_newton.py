@@ -11,7 +11,7 @@ from bigclf.training import fit
 
 D = 30
 SMOOTH = ("logistic", "squared_hinge", "squared_epsilon_insensitive")
-METHODS_BY_SUMS = [m.name for m in METHODS.values() if m.sums]
+METHODS_BY_SUMS = [m.name for m in METHODS.values() if m.by_sums]
 by_loss = pytest.mark.parametrize("loss", SMOOTH)
 EPSILON = 0.1
 
@@ -210,7 +210,7 @@ def test_odd_data_end_with_a_certificate_or_a_stated_stop(name, C, bias):
     for algo in ("newton", "tron", "lbfgs", "newglmnet", "cdn"):
         if bias and bias not in METHODS[algo].bias:
             continue
-        epochs = 2000 if METHODS[algo].collect is None else 4  # each collection is up to 2,000 cycles
+        epochs = 4 if METHODS[algo].collects else 2000  # each collection is up to 2,000 cycles
         model = fit(*odd_data(name), algo=algo, C=C, bias=bias, tol=1e-6, epochs=epochs, progress=False)
         assert np.isfinite(model.coef_).all() and model.result_.stopped in ("tolerance", "stalled", "epochs")
         assert C > 1 or model.result_.stopped == "tolerance"
@@ -233,7 +233,7 @@ def test_many_more_features_than_rows_end_with_a_certificate(algo, n_rows, n_fea
     model = fit(x, y, algo=algo, loss="logistic", bias=None, tol=1e-4, epochs=2000, memory="8GB", progress=False)
     w, told = model.coef_[0], model.result_.certificate
     assert model.result_.converged and told["gap"] <= 1e-4 and told["dual"] <= told["primal"]
-    own = np.abs(w).sum() if METHODS[algo].collect else 0.5 * w @ w
+    own = np.abs(w).sum() if METHODS[algo].collects else 0.5 * w @ w
     assert told["primal"] == pytest.approx(own + np.logaddexp(0, -y * (x.astype(np.float64) @ w)).sum(), rel=1e-10)
     assert not w[np.bincount(x.indices, minlength=n_features) == 0].any()
 

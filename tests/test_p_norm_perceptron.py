@@ -89,5 +89,5 @@ def test_it_goes_on_from_the_weights_of_a_model():
     first = fit(x, y, algo="pnorm_perceptron", p=5, epochs=3, progress=False)
     shared = PNORM.state(30, 0)[0]
     weights = np.append(first.coef_[0], first.intercept_)
-    PNORM.method.place(shared, weights, PNORM.params("feature", p=5))
+    PNORM.method.form.place(shared, weights, PNORM.params("feature", p=5))
     np.testing.assert_allclose(PNORM.weights(shared, "feature", p=5), weights, rtol=1e-9)

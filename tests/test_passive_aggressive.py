@@ -241,5 +241,5 @@ def test_of_slow_learners_groups_come_as_far_as_one_learner_and_their_mean_does_
     serial = copies_by_pull(x, y, [np.arange(900)], 0.001, 1)[1][0]
     np.testing.assert_allclose(mix(setting.rule, start, copies, [1.0] * 4).weights, serial.weights, rtol=0.01)
     copies = copies_by_pull(x, y, parts, 0.001, 1)[1]
-    mean = mix(setting.method.mixings["uniform"], copies_by_pull(x, y, [], 0.001, 1)[0], copies, [1.0] * 4).weights
+    mean = mix(setting.method.form.mixings["uniform"], copies_by_pull(x, y, [], 0.001, 1)[0], copies, [1.0] * 4).weights
     assert np.abs(mean[:20] / serial.weights[:20]).max() < 0.35

@@ -116,7 +116,7 @@ def test_copies_fused_by_precision_hold_the_mean_of_their_sums():
     for part in (np.arange(30, 50), np.arange(50, 90)):
         copy = type(start)(*(array.copy() for array in start))
         copies.append(learn(DIAGONAL, block, 20, part, (copy, ()))[0])
-    mixed = mix(DIAGONAL.method.mixings["precision"], start, copies, (20, 40))
+    mixed = mix(DIAGONAL.method.form.mixings["precision"], start, copies, (20, 40))
     for name in start._fields:
         expected = (getattr(copies[0], name) + 2 * getattr(copies[1], name)) / 3
         np.testing.assert_allclose(getattr(mixed, name), expected, rtol=1e-13, atol=1e-13)

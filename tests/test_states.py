@@ -8,7 +8,7 @@ import pytest
 from bigclf.methods import METHODS, resolve
 
 D, K = 7, 3
-ANY_WEIGHTS = [m.name for m in METHODS.values() if m.place is not None and m.linear]
+ANY_WEIGHTS = [m.name for m in METHODS.values() if m.form.place is not None and m.linear]
 
 
 def setting_of(method, bias="feature", **given):
@@ -32,18 +32,20 @@ def test_the_weights_of_a_model_come_back_from_the_state_that_begins_with_them(n
     shared, params = setting.shared(D, "float64"), setting.params()
     shape = setting.weights(shared).shape
     weights = np.random.default_rng(0).standard_normal(shape)
-    if method.threshold:
+    if method.form.threshold:
         weights = np.abs(weights)
-    method.place(shared, weights.copy(), params)
-    if method.finish is not None:
-        method.finish(shared, params)
+    method.form.place(shared, weights.copy(), params)
+    if method.form.finish is not None:
+        method.form.finish(shared, params)
     found = setting.weights(shared)
     np.testing.assert_allclose(found, weights, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_what_a_method_declares_is_the_same_for_all_who_ask(name):
-    for declared, field in ((METHODS[name], "update"), (METHODS[name].touched, "update")):
+    method = METHODS[name]
+    parts = (method, "form"), (method.form, "bind"), (method.how, "update"), (method.form.touched, "update")
+    for declared, field in parts:
         if declared is not None:
             with pytest.raises(FrozenInstanceError):
                 setattr(declared, field, None)

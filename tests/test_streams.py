@@ -10,9 +10,9 @@ import bigclf
 from bigclf import LinearClassifier, LinearRegressor, load
 from bigclf.errors import DataError, ModelFormatError, SchemaError
 from bigclf.training import fit
-from bigclf.training.visit import milestone
+from bigclf.training.roles.learner import milestone
 
-ONLINE = [case for case in CASES if case.method.rows is None]
+ONLINE = [case for case in CASES if not case.method.keeps_rows]
 every_online = pytest.mark.parametrize("case", ONLINE, ids=[NAMES[CASES.index(case)] for case in ONLINE])
 PERCEPTRONS = [Case("perceptron", None), Case("averaged_perceptron", None)]
 

@@ -18,7 +18,7 @@ from bigclf.methods import METHODS, resolve
 from bigclf.training import fit
 from bigclf.training.plan import make_plan
 from bigclf.training.problems import Fold, Problem, make_problems, taking_part
-from bigclf.training.visit import best_share
+from bigclf.training.roles.dual import best_share
 
 D, FOLDS = 60, 3
 SMALL = "17MB"  # Arrow's allocator and the queues take 12 of them: the rows do not stay
@@ -220,7 +220,7 @@ def test_a_warm_start_lies_in_its_box_and_gains_on_nothing(rows, loss):
     alphas.alpha[:] = rng.uniform(-1, 1, y.size)
     before, c = alphas.alpha.copy(), 0.5 * block.weights
     record = method.loss_of(loss)
-    method.within(record)(block, alphas, params)
+    method.how.within(record)(block, alphas, params)
     upper = np.where(c > 0, np.inf, 0.0) if loss == "squared_hinge" else c
     np.testing.assert_array_equal(alphas.alpha, np.clip(before, 0, upper))
     a, p = 0.7 * alphas.alpha[c > 0], 0.7 * alphas.alpha[c > 0] / c[c > 0]
@@ -231,7 +231,7 @@ def test_a_warm_start_lies_in_its_box_and_gains_on_nothing(rows, loss):
         "squared_hinge": lambda: (a - a * a / (4 * c[c > 0])).sum(),
         "logistic": lambda: (c[c > 0][inside] * entropy).sum(),
     }[loss]()
-    assert method.value(record)(block, alphas, params, 0.7) == pytest.approx(expected, rel=1e-12)
+    assert method.how.value(record)(block, alphas, params, 0.7) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("top", [-0.5, 0.0, 0.2, 0.77, 1.0, 3.0])

@@ -276,7 +276,7 @@ def test_it_is_calibrated_as_the_dense_model_is(rows, forced):
 def test_what_cannot_have_it_is_refused_with_those_that_can(wide):
     data = wide[0]
     having = "perceptron_mc, pa_mc, pa1_mc, pa2_mc"
-    assert having == ", ".join(name for name, method in METHODS.items() if method.touched)
+    assert having == ", ".join(name for name, method in METHODS.items() if method.form.touched)
     with pytest.raises(MemoryBudgetError, match=f"too small: state .* GB.*held by {having}"):
         train(data, algo="averaged_pa1_mc", memory="300MB")
     with pytest.raises(MemoryBudgetError, match=f"too small: state .* GB.*held by {having}"):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.methods import touched
-from bigclf.methods.method import SCHEDULES, SHARES, Method, Param, by_shares
+from bigclf.methods.method import SCHEDULES, SHARES, Dual, Method, Param, Steps, by_shares
 from bigclf.methods.table import METHODS
 from bigclf.mixing import Rule
 from bigclf.penalties import PENALTIES
@@ -48,8 +48,8 @@ class Setting(NamedTuple):
 
     @property
     def form(self) -> Any:
-        """The functions of the state: the method's own, or those of ``method.touched``."""
-        return self.method.touched if self.places else self.method
+        """The functions of the state: the method's own, or those of touched places."""
+        return self.method.form.touched if self.places else self.method.form
 
     def params(self) -> Any:
         """The numbers that the kernel reads."""
@@ -58,8 +58,8 @@ class Setting(NamedTuple):
     def kernel(self) -> Callable[..., Any]:
         """The kernel of an update, for the loss and the penalty."""
         penalty = self.settings.get("penalty")
-        codes = () if penalty is None else (PENALTIES[penalty],)
-        update: Callable[..., Any] = self.form.update(self.method.loss_of(self.loss), *codes)
+        codes = (self.method.loss_of(self.loss), *(() if penalty is None else (PENALTIES[penalty],)))
+        update: Callable[..., Any] = (self.form if self.places else self.method.how).update(*codes)
         return update
 
     def shared(self, n_features: int, dtype: Any) -> Any:
@@ -68,7 +68,7 @@ class Setting(NamedTuple):
 
     def rows(self, n_rows: int) -> Any:
         """The per-row arrays at their beginning; () for a method without."""
-        kind = self.method.rows
+        kind = self.method.how.rows
         return kind(*(np.zeros((n_rows, *self.row_shape)) for _ in kind._fields)) if kind else ()
 
     @property
@@ -87,7 +87,7 @@ class Setting(NamedTuple):
 
     def weights(self, shared: Any) -> np.ndarray:
         """The model's weights [feature + 1] or [feature + 1, class] in a state."""
-        return self.method.weights(shared, self.params())
+        return self.method.form.weights(shared, self.params())
 
     def is_answer(self, shared: Any) -> bool:
         """Whether a state is the model's weights and nothing beside."""
@@ -112,9 +112,20 @@ class Setting(NamedTuple):
             return fixed + self.places * touched.slot_bytes(dtype)
         return _bytes_of(lambda n: self.shared(n, dtype), n_features)
 
+    @property
+    def climbs(self) -> bool:
+        """Whether it goes up the dual by conjugate gradients, where rounds of its kernel stall."""
+        how = self.method.how
+        return isinstance(how, Dual) and how.climb(self.method.loss_of(self.loss)) is not None
+
+    @property
+    def summed(self) -> tuple[str, ...]:
+        """Names of the arrays of a state that are sums over rows."""
+        return self.method.how.sums if isinstance(self.method.how, Steps) else ()
+
     def sum_bytes(self, n_features: int, dtype: Any) -> int:
         """Bytes of the arrays of a state that are sums over rows."""
-        return _bytes_of(lambda n: [getattr(self.shared(n, dtype), name) for name in self.method.sums], n_features)
+        return _bytes_of(lambda n: [getattr(self.shared(n, dtype), name) for name in self.summed], n_features)
 
 
 def _bytes_of(arrays: Callable[[int], Iterable[np.ndarray]], n_features: int) -> int:
@@ -159,10 +170,12 @@ def resolve(
         raise ValueError(f"penalty={penalty!r} is not available with {method.asked}: it has {has}")
     if (bias or "none") not in method.bias:
         raise ValueError(f"bias={bias!r} is not available with {method.asked}: it has {', '.join(method.bias)}")
-    if groups > 1 and not method.mixings:
+    if groups > 1 and not method.form.mixings:
         raise ValueError(f"groups={groups} is not available with {method.asked}: it runs with one group")
-    if mixing is not None and mixing not in method.mixings:
-        raise ValueError(f"mixing={mixing!r} has no meaning with {method.asked}: it has {', '.join(method.mixings)}")
+    if mixing is not None and mixing not in method.form.mixings:
+        raise ValueError(
+            f"mixing={mixing!r} has no meaning with {method.asked}: it has {', '.join(method.form.mixings)}"
+        )
     if mixing is not None and groups == 1:
         raise TypeError(f"mixing={mixing!r} has no effect with one group; set groups=")
     chosen = loss or (method.losses[0] if method.losses else None)
@@ -186,7 +199,7 @@ def resolve(
     if method.all_classes:
         settings["n_classes"] = 2  # until they are known
     if groups > 1:
-        settings |= {"groups": groups, "mixing": mixing or next(iter(method.mixings))}
+        settings |= {"groups": groups, "mixing": mixing or next(iter(method.form.mixings))}
     return Setting(method, chosen, settings)
 
 

@@ -26,7 +26,7 @@ from bigclf.block import Counts
 from bigclf.jit import dot_ahead, entry, inlined, kernel
 from bigclf.methods import p_norm_vector
 from bigclf.methods.common import BINARY
-from bigclf.methods.method import Method, Param, by_shares
+from bigclf.methods.method import Param, by_shares, online
 from bigclf.methods.p_norm_vector import FACTOR, SCALE, UNIT, P, measure, move, norm_of, settle
 
 
@@ -122,7 +122,7 @@ def weights(shared: Any, params: Any) -> np.ndarray:
 # Methods
 
 METHODS = (
-    Method(
+    online(
         name="alma",
         title="ALMA, approximate maximal margin in the p-norm",
         paper="Gentile, JMLR 2001",

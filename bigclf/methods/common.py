@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from bigclf.losses import TUBES, having, is_gradient
-from bigclf.methods.method import SCHEDULES, Method, Param, choice
+from bigclf.methods.method import SCHEDULES, Method, Param, choice, online
 from bigclf.mixing import SUM
 
 COST = Param("C", 1.0, 0.0, 1e30, "price of a unit of loss; larger fits the rows closer", open_low=True)
@@ -50,7 +50,6 @@ DUAL: dict[str, Any] = dict(
     weight_meaning="multiplies C",
     epochs=10_000,
     tol=1e-3,
-    working_set=True,
 )
 
 
@@ -63,4 +62,5 @@ def gradient(name: str, title: str, paper: str, formula: str, **options: Any) ->
         bias=("feature", "none", "free"),
         clocked=True,
     )
-    return Method(name, title, paper, formula, **(standard | options))
+    own = dict(name=name, title=title, paper=paper, formula=formula)
+    return online(**own, **(standard | options))

@@ -67,7 +67,7 @@ from bigclf.lanes import (
     pair_lanes,
     room_for_pairs,
 )
-from bigclf.methods.method import Method, Param, by_shares
+from bigclf.methods.method import Method, Param, by_shares, online
 from bigclf.mixing import MEAN, PRECISION
 
 VARIANCE, DEVIATION, SOFT, SQUARED_SOFT, ADAPTIVE, HERDING = range(6)
@@ -505,7 +505,8 @@ def gaussian(name: str, title: str, paper: str, formula: str, kernel: Any, **mor
         weight_meaning="0 or 1 only",
     )
     kernel = functools.cache(kernel)
-    return Method(name, title, paper, formula, update=lambda loss: kernel(), **(standard | more))
+    own = dict(name=name, title=title, paper=paper, formula=formula, update=lambda loss: kernel())
+    return online(**own, **(standard | more))
 
 
 METHODS = (

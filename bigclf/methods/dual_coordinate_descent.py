@@ -29,7 +29,7 @@ from bigclf.jit import AHEAD, axpy, dot, dot_ahead, dot_slack, inlined, kernel, 
 from bigclf.losses import Loss, dual_terms, having, is_dual
 from bigclf.methods import conjugate_gradients
 from bigclf.methods.common import COST, DUAL, EPSILON, INNER_ROUNDS, SCHEDULE, WORKING_SET
-from bigclf.methods.method import Method, zeros
+from bigclf.methods.method import dual, zeros
 
 UNSEEN = 1e-9  # of P: what the roundings of margins may come to, at most, without being looked at
 
@@ -235,7 +235,7 @@ def value(loss: Loss):  # type: ignore[no-untyped-def]
 # Methods
 
 METHODS = (
-    Method(
+    dual(
         name="dcd",
         title="dual coordinate descent (SVM, logistic, support vector regression), certified, in memory or out of core",
         paper="Hsieh et al., ICML 2008; Yu et al., KDD 2010; Chang and Roth, KDD 2011; Matsushima et al., KDD 2012; "

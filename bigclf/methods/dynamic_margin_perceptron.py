@@ -20,7 +20,7 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import axpy, dot_ahead, inner, kernel
-from bigclf.methods.method import Method, Param, by_shares
+from bigclf.methods.method import Param, by_shares, online
 from bigclf.mixing import MEASURED
 
 
@@ -77,7 +77,7 @@ def begin_with(shared: Shared, weights: np.ndarray, params: Params) -> None:
 # Methods
 
 METHODS = (
-    Method(
+    online(
         name="pdm",
         title="perceptron with dynamic margin, in the place of the Margitron",
         paper="Panagiotakopoulos and Tsampouka, arXiv 1105.6041, 2011",

@@ -20,7 +20,7 @@ import numpy as np
 from bigclf.losses import Loss
 from bigclf.methods import newton
 from bigclf.methods.common import COST, EPSILON
-from bigclf.methods.method import SUM, Method, Step
+from bigclf.methods.method import SUM, Step, steps
 from bigclf.methods.newton import (
     ARMIJO,
     BY_SUMS,
@@ -158,7 +158,7 @@ def inverse_times(shared: Shared, g: np.ndarray) -> np.ndarray:
 # Methods
 
 METHODS = (
-    Method(
+    steps(
         name="lbfgs",
         title="L-BFGS from a pass of online learning, certified",
         paper="Liu and Nocedal 1989; Agarwal, Chapelle, Dudik, Langford, JMLR 2014",

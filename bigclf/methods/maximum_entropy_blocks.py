@@ -32,7 +32,7 @@ import numpy as np
 from bigclf.block import Block, Counts, as_unsigned
 from bigclf.jit import dot, dot_ahead, entry, inlined, kernel
 from bigclf.methods.maximum_entropy_margin import MEMMA, Params, features, temperature
-from bigclf.methods.method import Method, Param, Step
+from bigclf.methods.method import Param, Step, steps
 from bigclf.methods.winnow import largest_entry
 from bigclf.mixing import Rule
 
@@ -576,7 +576,7 @@ def told(shared: Shared, params: Params) -> dict[str, float]:
 BUFFER = Param("buffer", 2000, 2, 10_000_000, "rows kept of each side of a read, and between reads", integer=True)
 
 METHODS = (
-    Method(
+    steps(
         name="memma_blocks",
         title="MEMMA from the worst rows of each read: the infinity-norm margin out of core, certified",
         formula="v <- argmin F over the rows of least y p.x in reads;  p = softmax(v / eta);  margin <= F",

@@ -43,7 +43,7 @@ from bigclf.block import Counts
 from bigclf.jit import entry, inlined, kernel, prefetch_ahead
 from bigclf.methods.common import BINARY, ONE_GROUP, SIGNS
 from bigclf.methods.held_rows import along, hold, make_point, narrowed, nothing_held
-from bigclf.methods.method import Method, Param
+from bigclf.methods.method import Param, online
 from bigclf.methods.winnow import largest_entry
 
 ORDERS = 16  # of the moments: (1/2)^15 / 15! is 2e-17
@@ -369,7 +369,7 @@ MEMMA: dict[str, Any] = dict(
 )
 
 METHODS = (
-    Method(
+    online(
         name="memma",
         title="MEMMA, maximum margin in the infinity-norm",
         formula="y (p.x + b) < F - eps:  v <- (1-s) v + s (x+ - x-) / 2 of least F;  F = eta ln sum exp(v / eta), "

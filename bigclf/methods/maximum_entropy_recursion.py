@@ -29,7 +29,7 @@ from bigclf.methods.maximum_entropy_margin import (
     features,
     temperature,
 )
-from bigclf.methods.method import Method
+from bigclf.methods.method import online
 from bigclf.methods.winnow import largest_entry
 
 
@@ -200,7 +200,7 @@ def weights(shared: Logarithms, params: Params) -> np.ndarray:
 # Methods
 
 METHODS = (
-    Method(
+    online(
         name="memma_p",
         title="MEMMA by the recursion of its paper: every step goes through all features",
         formula="y (p.x + b) < gamma - eps + eta H:  p <- p^beta exp((1-beta) (x+ - x-) / (2 eta)) / Z",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -141,132 +141,277 @@ class TouchedForm:
     needs: Mapping[str, Any]
 
 
+def _place(shared: Any, weights: np.ndarray, params: Any) -> None:
+    np.copyto(shared.weights, weights, casting="same_kind")
+
+
 @dataclass(frozen=True)
-class Method:
-    """One learning algorithm, as data and plain functions.
+class Form:
+    """What the state of a method is.
 
     Attributes
     ----------
     shared : (number of features, dtype, settings) -> NamedTuple of arrays that all rows share. The first one is
         ``weights`` with axis 0 [feature + 1], the bias last; other arrays of that length have the feature axis too. Of
         a method that learns all classes at once axis 1 is [class], and ``settings["n_classes"]`` their number.
-    rows : NamedTuple type of the per-row arrays (float64 [row] each, of a method that learns all classes at once
-        [row, class]; zero at the start), or None.
     bind : settings (resolved parameters, ``penalty`` where there is a choice, ``bias`` as 1.0 or 0.0, ``free_bias``
         where that is known) -> NamedTuple the kernel reads.
-    update : loss, as ``loss_of`` gives it (and, where there is a choice, penalty code) -> kernel
-        ``(block, order, shared, rows, params, scores) -> Counts``.
-    certify : loss -> kernel ``(block, shared, rows, params, dual_weights, length) -> (primal, dual)``, or None;
-        length : ||weights||, which says how far rounded margins may be off.
-    scaled : loss -> kernel ``(block, shared, params, length, scales, losses) -> None`` that adds to ``losses``
-        [scale] those of the weights times each of ``scales``, never too small; or None.
     weights : (shared, params) -> the model's weights [feature + 1] or [feature + 1, class], bias last.
     place : (shared, weights, params) -> None: begin with such weights of a model; None: it cannot.
     finish : (shared, params) -> None: at the end of an epoch, what was put off while the rows went by (regularisation
         of features that did not occur, a scale); None: nothing is. It must not change what ``weights`` gives.
     told : (shared, params) -> figures of a state for the history: bounds of the margin, the largest value; None: none.
-    settles : whether the run ends with an epoch that learns from no row: nothing would change any more.
-    threshold : whether the last of ``weights`` is a threshold, which stays where there is no bias.
     floored : (shared, params) -> share of the variances that stand at their floor, or None where there are none.
-    along : loss -> kernel ``(block, order, rows, start, params) -> (gain, bend)`` for the line search on the
-        dual along the summed steps of several groups, or None.
-    within, value : loss -> kernels ``(block, rows, params)`` and ``(block, rows, params, t) -> float`` with which
-        a problem begins from the dual variables of another: their intervals, and the rows' terms of the dual objective
-        at t times them; None: every problem begins at zero.
-    absorb : loss -> function (shared, params) -> Step, for methods that take a step after each read from sums over
-        all rows (gradients, products with a Hessian): the kernel only adds to the arrays ``sums`` of ``shared``, so
-        that the order of rows and groups has no part in it; this makes of them, in place, what the next read begins
-        with. None: the kernel itself learns.
-    forget : shared -> bool: after a read of some rows alone, lets go of what was summed over them, so that the read can
-        be made anew; False: there is no such sum, ``absorb`` goes on from what was learned. None: reads are whole.
-    sums : names of those arrays; reading : shared -> what the next read is, "learn", "sum" or "again".
-    collect : (block, order, shared, params) -> what the read keeps of the block's rows ``order``, a NamedTuple of
-        arrays, in place of a call of the kernel; or None in a read for sums. ``absorb`` is then by loss, and what
-        it gives has a third argument, ``Given``, with what was kept of all blocks, for which
-        gather : (shared, number of rows) -> something to ``append`` to.
-        ``entry_bytes``, ``row_bytes``, ``column_bytes`` : what each takes there until ``absorb`` is done;
-        ``piece_bytes`` : what an entry takes on its way from another group. None: the method needs sums alone.
-    follow : (shared, weights, params, params before) -> None: begin with the weights of a problem that differs in C
-        only; None: ``place`` does.
-    climb : loss -> function that goes up the dual over the rows that can move, where rounds of the kernel stall,
-        or None (``bigclf.methods.conjugate_gradients``).
     mixings : how copies are combined (``bigclf.mixing``), the default first, by the names the user may choose from:
         shares ("rows", "uniform", "mistakes"), what a rule of its own weighs by ("features", "precision", ...) or, for
         dual methods, what makes summed steps safe ("line_search", "safe"). Empty: the method runs with one group only.
+    mixing : the same in words.
+    threshold : whether the last of ``weights`` is a threshold, which stays where there is no bias.
+    judges_by_answer : whether rows are judged by the weights of the answer, before they are learned from.
+    touched : how it learns where weights of every feature and class do not fit in memory, or None.
+    """
+
+    shared: Callable[[int, Any, dict[str, Any]], tuple]  # type: ignore[type-arg]
+    bind: Callable[[dict[str, Any]], tuple]  # type: ignore[type-arg]
+    weights: Callable[[Any, Any], np.ndarray] = lambda shared, params: shared.weights
+    place: Callable[[Any, np.ndarray, Any], None] | None = _place
+    finish: Callable[[Any, Any], None] | None = None
+    told: Callable[[Any, Any], dict[str, float]] | None = None
+    floored: Callable[[Any, Any], float] | None = None
+    mixings: Mapping[str, Rule] = field(default_factory=lambda: by_shares(MEAN))
+    mixing: str = "mean by rows, uniform or by mistakes"
+    threshold: bool = False
+    judges_by_answer: bool = True
+    touched: TouchedForm | None = None
+
+    @property
+    def needs(self) -> Mapping[str, Any] | None:
+        """The settings without which a state of touched places is no use; None: there is no such state."""
+        return None if self.touched is None else self.touched.needs
+
+    @property
+    def has_variances(self) -> bool:
+        """Whether a state has a variance beside each mean."""
+        return self.floored is not None
+
+    def share_at_floor(self, shared: Any, params: Any) -> float:
+        """The share of the variances that stand at their floor; 0 where there are none."""
+        return 0.0 if self.floored is None else self.floored(shared, params)
+
+    @property
+    def begins_anywhere(self) -> bool:
+        """Whether it can begin with any weights."""
+        return self.place is not None
+
+    def figures(self, shared: Any, params: Any) -> dict[str, float]:
+        """What ``told`` says of a state, or nothing."""
+        return {} if self.told is None else self.told(shared, params)
+
+    def end_epoch(self, shared: Any, params: Any) -> None:
+        """What ``finish`` does, if anything."""
+        if self.finish is not None:
+            self.finish(shared, params)
+
+
+@dataclass(frozen=True)
+class Online:
+    """A method whose kernel learns row by row, and whose copies are mixed between passes.
+
+    Attributes
+    ----------
+    update : loss (and, where there is a choice, penalty code) -> kernel
+        ``(block, order, shared, rows, params, scores) -> Counts``.
     clocked : whether every row is a step of its rate or its regularisation, one without entries too.
+    in_pieces : whether rows gone over in several calls of the kernel give the bits of one call.
+    """
+
+    update: Callable[..., Callable[..., Any]]
+    clocked: bool = False
+    in_pieces: bool = True
+
+    rows: ClassVar[Any] = None
+
+
+@dataclass(frozen=True)
+class Dual:
+    """A method whose kernel moves dual variables that it keeps of each row, over rows out of a working set too.
+
+    Attributes
+    ----------
+    update : as of ``Online``.
+    rows : NamedTuple type of the per-row arrays (float64 [row] each, of a method that learns all classes at once
+        [row, class]; zero at the start).
+    certify : loss -> kernel ``(block, shared, rows, params, dual_weights, length) -> (primal, dual)``; length :
+        ||weights||, which says how far rounded margins may be off.
+    scaled : loss -> kernel ``(block, shared, params, length, scales, losses) -> slope`` that adds to ``losses``
+        [scale] those of the weights times each of ``scales``, never too small, and gives their derivative at the first.
+    along : loss -> kernel ``(block, order, rows, start, params) -> (gain, bend)`` for the line search on the dual along
+        the summed steps of several groups.
+    within, value : loss -> kernels ``(block, rows, params)`` and ``(block, rows, params, t) -> float`` with which a
+        problem begins from the dual variables of another: their intervals, and the rows' terms of the dual objective at
+        t times them.
+    climb : loss -> function that goes up the dual over the rows that can move, where rounds of the kernel stall, or
+        None (``bigclf.methods.conjugate_gradients``).
+    """
+
+    update: Callable[..., Callable[..., Any]]
+    rows: Any
+    certify: Callable[[Any], Callable[..., Any]]
+    scaled: Callable[[Any], Callable[..., Any]]
+    along: Callable[[Any], Callable[..., Any]]
+    within: Callable[[Any], Callable[..., Any]]
+    value: Callable[[Any], Callable[..., Any]]
+    climb: Callable[[Any], Callable[..., int] | None]
+
+
+class CollectedBytes(NamedTuple):
+    """Bytes of an entry that is collected, of one on its way from another group, of a row and of a column."""
+
+    entry: int = 0
+    piece: int = 0
+    row: int = 0
+    column: int = 0
+
+
+@dataclass(frozen=True)
+class Collection:
+    """What a method keeps of rows during a read, to take a step on it.
+
+    Attributes
+    ----------
+    collect : (block, order, shared, params) -> what the read keeps of the block's rows ``order``, a NamedTuple of
+        arrays, in place of a call of the kernel; or None in a read for sums.
+    gather : (shared, number of rows) -> something to ``append`` to, which ``Steps.absorb`` gets in ``Given``.
+    entry_bytes, row_bytes, column_bytes : what each takes there until ``absorb`` is done; piece_bytes : what an entry
+        takes on its way from another group.
+    """
+
+    collect: Callable[[Any, np.ndarray, Any, Any], Any]
+    gather: Callable[[Any, int], Any]
+    entry_bytes: int = 0
+    piece_bytes: int = 0
+    row_bytes: int = 0
+    column_bytes: int = 0
+
+    @property
+    def taken(self) -> CollectedBytes:
+        """These four together."""
+        return CollectedBytes(self.entry_bytes, self.piece_bytes, self.row_bytes, self.column_bytes)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A method that takes a step after each read, from what came together of all rows.
+
+    Attributes
+    ----------
+    update : as of ``Online``; it adds to ``sums``, or learns first.
+    absorb : loss -> function (shared, params) -> Step: makes of the sums (gradients, products with a Hessian), in
+        place, what the next read begins with; with a ``collection`` its third argument is ``Given``.
+    forget : shared -> bool: after a read of some rows alone, lets go of what was summed over them, so that the read can
+        be made anew; False: there is no such sum, ``absorb`` goes on from what was learned. None: reads are whole.
+    sums : names of the arrays of ``shared`` to which the kernel only adds, so that the order of rows and groups has no
+        part in them; reading : shared -> what the next read is, "learn", "sum" or "again".
+    rows, scaled : as of ``Dual``, or None.
+    follow : (shared, weights, params, params before) -> None: begin with the weights of a problem that differs in C
+        only; None: ``Form.place`` does.
+    collection : what reads keep of rows, or None: sums alone.
+    """
+
+    update: Callable[..., Callable[..., Any]]
+    absorb: Callable[[Any], Callable[..., Step]]
+    forget: Callable[[Any], bool] | None = None
+    sums: tuple[str, ...] = ()
+    reading: Callable[[Any], str] = lambda shared: LEARN
+    rows: Any = None
+    scaled: Callable[[Any], Callable[..., Any]] | None = None
+    follow: Callable[[Any, np.ndarray, Any, Any], None] | None = None
+    collection: Collection | None = None
+
+
+Role = Online | Dual | Steps
+
+
+@dataclass(frozen=True)
+class Method:
+    """One learning algorithm, as data and plain functions.
+
+    Attributes
+    ----------
+    form : what its state is; how : what a pass over the rows does, and what is done between passes.
+    settles : whether the run ends with an epoch that learns from no row: nothing would change any more.
     row_weights : "any" weights, or "binary" when only 0 and 1 have a meaning.
     epochs : most epochs of a certified method, fewest of an online one, where the user says nothing.
     multiclass : what it learns: two classes ("binary"), more of them as so many problems ("one-vs-rest"), or all at
         once ("native"), where labels are codes of classes to its kernel.
     native : the method that learns all classes at once in its place, or None.
-    touched : how it learns where weights of every feature and class do not fit in memory, or None.
-    in_pieces : whether rows gone over in several calls of the kernel give the bits of one call.
     separates : whether on rows that a vector separates the mistakes come to an end.
     bounded : whether what was learned from the others outlives a row of huge norm; False where a step is as long as its
         row (of ``narow``: of theta), or all values are divided by the largest.
     linear : whether the answer is its weights; else the model decides by the state that it keeps.
-    judges_by_answer : whether rows are judged by the weights of the answer, before they are learned from.
     """
 
     name: str
     title: str
     paper: str
     formula: str
-    shared: Callable[[int, Any, dict[str, Any]], tuple]  # type: ignore[type-arg]
-    bind: Callable[[dict[str, Any]], tuple]  # type: ignore[type-arg]
-    update: Callable[..., Callable[..., Any]]
+    form: Form
+    how: Role
     params: tuple[Param, ...] = ()
     losses: tuple[str, ...] = ()
-    rows: Any = None
-    certify: Callable[[Any], Callable[..., Any]] | None = None
-    scaled: Callable[[Any], Callable[..., Any]] | None = None
-    weights: Callable[[Any, Any], np.ndarray] = lambda shared, params: shared.weights
-    place: Callable[[Any, np.ndarray, Any], None] | None = lambda shared, weights, params: np.copyto(
-        shared.weights, weights, casting="same_kind"
-    )
-    finish: Callable[[Any, Any], None] | None = None
-    floored: Callable[[Any, Any], float] | None = None
-    told: Callable[[Any, Any], dict[str, float]] | None = None
-    settles: bool = False
-    threshold: bool = False
-    along: Callable[[Any], Callable[..., Any]] | None = None
-    within: Callable[[Any], Callable[..., Any]] | None = None
-    value: Callable[[Any], Callable[..., Any]] | None = None
-    climb: Callable[[Any], Callable[..., int] | None] | None = None
-    absorb: Callable[[Any], Callable[..., Step]] | None = None
-    forget: Callable[[Any], bool] | None = None
-    sums: tuple[str, ...] = ()
-    reading: Callable[[Any], str] = lambda shared: LEARN
-    collect: Callable[[Any, np.ndarray, Any, Any], Any] | None = None
-    gather: Callable[[Any, int], Any] | None = None
-    entry_bytes: int = 0
-    piece_bytes: int = 0
-    row_bytes: int = 0
-    column_bytes: int = 0
-    follow: Callable[[Any, np.ndarray, Any, Any], None] | None = None
-    mixings: Mapping[str, Rule] = field(default_factory=lambda: by_shares(MEAN))
-    mixing: str = "mean by rows, uniform or by mistakes"
-    clocked: bool = False
+    penalties: tuple[str, ...] = ()
+    bias: tuple[str, ...] = ("feature", "none")
     row_weights: str = "any"
     weight_meaning: str = ""
     epochs: int = 5
     tol: float | None = None
-    bias: tuple[str, ...] = ("feature", "none")
     multiclass: tuple[str, ...] = ("binary", "one-vs-rest")
     native: str | None = None
-    touched: TouchedForm | None = None
-    working_set: bool = False
-    penalties: tuple[str, ...] = ()
-    in_pieces: bool = True
+    settles: bool = False
     separates: bool = True
     bounded: bool = True
-    judges_by_answer: bool = True
     linear: bool = True
 
     @property
     def certificate(self) -> bool:
         """Whether an answer comes with a duality gap, so that ``tol`` has a meaning."""
-        return self.certify is not None or self.absorb is not None
+        return not isinstance(self.how, Online)
+
+    @property
+    def by_steps(self) -> bool:
+        """Whether a step is taken between reads."""
+        return isinstance(self.how, Steps)
+
+    @property
+    def by_duals(self) -> bool:
+        """Whether that gap is from dual variables, by a sum over the rows of its own."""
+        return isinstance(self.how, Dual)
+
+    @property
+    def by_sums(self) -> bool:
+        """Whether its passes over the rows add up, in any order."""
+        return isinstance(self.how, Steps) and bool(self.how.sums)
+
+    @property
+    def collects(self) -> bool:
+        """Whether reads keep rows for its steps."""
+        return isinstance(self.how, Steps) and self.how.collection is not None
+
+    @property
+    def collected(self) -> CollectedBytes:
+        """What a collection takes."""
+        kept = self.how.collection if isinstance(self.how, Steps) else None
+        return CollectedBytes() if kept is None else kept.taken
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether it keeps numbers of each row."""
+        return self.how.rows is not None
+
+    @property
+    def goes_on_elsewhere(self) -> bool:
+        """Whether it can begin with the answer of a problem of another C."""
+        return isinstance(self.how, Steps) and self.form.begins_anywhere and not self.all_classes
 
     @property
     def asked(self) -> str:
@@ -282,6 +427,31 @@ class Method:
     def loss_of(self, name: str | None) -> Loss | None:
         """What its functions are given for a loss by name: the record; None for a method that is its own loss."""
         return LOSSES[name] if name is not None else None
+
+
+def online(**words: Any) -> Method:
+    """A method of the role ``Online`` from the words of its form, of its role and its own, in one list."""
+    return _declared(Online, words)
+
+
+def dual(**words: Any) -> Method:
+    """Likewise ``Dual``."""
+    return _declared(Dual, words)
+
+
+def steps(**words: Any) -> Method:
+    """Likewise ``Steps``, with a collection where it has one."""
+    kept = _taken(Collection, words)
+    return _declared(Steps, words | ({"collection": Collection(**kept)} if kept else {}))
+
+
+def _declared(role: type, words: dict[str, Any]) -> Method:
+    return Method(form=Form(**_taken(Form, words)), how=role(**_taken(role, words)), **words)
+
+
+def _taken(kind: type, words: dict[str, Any]) -> dict[str, Any]:
+    """Those of ``words`` that are fields of ``kind``, no longer among them."""
+    return {field.name: words.pop(field.name) for field in fields(kind) if field.name in words}
 
 
 def zeros(kind: type, n_features: int, dtype: Any, settings: dict[str, Any]) -> Any:

@@ -19,7 +19,7 @@ import numpy as np
 from bigclf.block import Counts
 from bigclf.jit import axpy, dot_ahead, kernel
 from bigclf.methods.common import BINARY
-from bigclf.methods.method import Method
+from bigclf.methods.method import online
 
 
 class Shared(NamedTuple):
@@ -69,7 +69,7 @@ def begin_with(shared: Shared, weights: np.ndarray, params: Params) -> None:
 # Methods
 
 METHODS = (
-    Method(
+    online(
         name="mira",
         title="MIRA (as published: no margin, steps of one row at most)",
         paper="Crammer and Singer, JMLR 2003",

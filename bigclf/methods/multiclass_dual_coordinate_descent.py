@@ -32,7 +32,7 @@ from bigclf.block import Counts
 from bigclf.jit import UNIT, inlined, kernel, prefetch_ahead
 from bigclf.methods import multiclass_conjugate_gradients
 from bigclf.methods.common import COST, DUAL, INNER_ROUNDS, NATIVE, SCHEDULE, WORKING_SET
-from bigclf.methods.method import Method
+from bigclf.methods.method import dual
 from bigclf.methods.multiclass import (
     axpy_classes,
     best_other,
@@ -311,7 +311,7 @@ def value(block, rows, params, t):  # type: ignore[no-untyped-def]
 # Methods
 
 METHODS = (
-    Method(
+    dual(
         name="dcd_mc",
         title="dual coordinate descent of all classes (Crammer-Singer SVM), certified, in memory or out of core",
         paper="Crammer and Singer, JMLR 2001; Keerthi et al., KDD 2008; Yu et al., KDD 2010; Chang and Roth, KDD 2011",

@@ -20,7 +20,7 @@ from bigclf.block import Counts
 from bigclf.jit import kernel, prefetch_ahead
 from bigclf.methods import mira as binary
 from bigclf.methods.common import BINARY, NATIVE
-from bigclf.methods.method import Method
+from bigclf.methods.method import online
 from bigclf.methods.multiclass import (
     Room,
     at_fault,
@@ -89,7 +89,7 @@ def mira(block, order, shared, rows, params, scores):  # type: ignore[no-untyped
 # Methods
 
 METHODS = (
-    Method(
+    online(
         name="mira_mc",
         title="MIRA of all classes (as published: no margin, steps of one row at most)",
         paper="Crammer and Singer, JMLR 2003",

@@ -27,7 +27,7 @@ import numpy as np
 from bigclf.block import Counts
 from bigclf.jit import kernel, prefetch_ahead
 from bigclf.methods.common import COST, MEAN_OF_STEPS, NATIVE
-from bigclf.methods.method import Method, choice
+from bigclf.methods.method import Method, choice, online
 from bigclf.methods.multiclass import (
     Room,
     averaged_zeros,
@@ -105,7 +105,7 @@ _kernel = functools.cache(passive_aggressive)
 def _pa_mc(name: str, title: str, formula: str, slack: int, averaged: bool) -> Method:
     plain: dict[str, Any] = dict(shared=zeros, touched=touched(slack, True, {"constraints": "one"}))
     hard = slack == HARD
-    return Method(
+    return online(
         name=f"averaged_{name}" if averaged else name,
         title=("averaged " if averaged else "") + title,
         paper="Crammer et al., JMLR 2006; all constraints: Matsushima et al., SDM 2010",

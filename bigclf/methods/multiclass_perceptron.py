@@ -20,7 +20,7 @@ import numpy as np
 from bigclf.block import Counts
 from bigclf.jit import kernel, prefetch_ahead
 from bigclf.methods.common import MEAN_OF_STEPS, NATIVE
-from bigclf.methods.method import Method, choice
+from bigclf.methods.method import Method, choice, online
 from bigclf.methods.multiclass import (
     Room,
     at_fault,
@@ -92,7 +92,7 @@ _kernel = functools.cache(perceptron)
 
 def _perceptron_mc(averaged: bool) -> Method:
     plain: dict[str, Any] = dict(shared=zeros, touched=touched(0, False, {"against": "max"}))
-    return Method(
+    return online(
         name="averaged_perceptron_mc" if averaged else "perceptron_mc",
         title=("averaged " if averaged else "") + "perceptron of all classes",
         paper="Crammer and Singer, JMLR 2003" + ("; Collins, EMNLP 2002" if averaged else ""),

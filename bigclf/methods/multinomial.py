@@ -24,7 +24,7 @@ from bigclf.block import Counts
 from bigclf.jit import entry, inlined, kernel
 from bigclf.losses import Loss
 from bigclf.methods.common import COST, NATIVE
-from bigclf.methods.method import Method
+from bigclf.methods.method import steps
 from bigclf.methods.multiclass import Room, predicted, prefetch_classes, room, scores_of
 from bigclf.methods.newton import (
     BY_SUMS,
@@ -149,7 +149,7 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
 # Methods
 
 METHODS = (
-    Method(
+    steps(
         name="newton_mc",
         title="multinomial logistic regression by Newton's method, certified",
         paper="Lin, Weng, Keerthi, JMLR 2008; Hsia, Zhu, Lin, ACML 2017; Boehning 1992",

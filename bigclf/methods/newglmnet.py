@@ -30,7 +30,7 @@ from bigclf.losses import Loss, dual_terms, having, is_dual, is_smooth, of_class
 from bigclf.methods.active_columns import COLUMN, COLUMN_ENTRY, COLUMN_ROW, PIECE_ENTRY, Gathering, Piece, piece_of
 from bigclf.methods.columns import Penalty, conjugate, penalty_of
 from bigclf.methods.common import COST
-from bigclf.methods.method import Given, Method, Param, Step
+from bigclf.methods.method import Given, Param, Step, steps
 from bigclf.methods.proximal_newton import newton_round, solve
 from bigclf.mixing import totals
 
@@ -285,7 +285,7 @@ BY_COLUMNS: dict[str, Any] = dict(
 )
 
 METHODS = (
-    Method(
+    steps(
         name="newglmnet",
         title="newGLMNET: Newton's method with coordinate descent on active columns, exact zeros, certified",
         paper="Yuan, Ho, Lin, JMLR 2012; strong rules: Tibshirani et al., JRSS B 2012",

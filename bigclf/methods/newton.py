@@ -32,7 +32,7 @@ from bigclf.jit import axpy, dot_ahead, entry, inner, kernel
 from bigclf.losses import Loss, at_least, dual_terms, having, is_dual, is_smooth
 from bigclf.methods.common import COST, EPSILON
 from bigclf.methods.dual_coordinate_descent import pass_over, scaled
-from bigclf.methods.method import AGAIN, LEARN, SUM, Method, Param, Step
+from bigclf.methods.method import AGAIN, LEARN, SUM, Param, Step, steps
 from bigclf.mixing import totals
 
 GRADIENT, PRODUCT, START = 0.0, 1.0, 2.0
@@ -423,7 +423,7 @@ BY_SUMS: dict[str, Any] = dict(
 )
 
 METHODS = (
-    Method(
+    steps(
         name="newton",
         title="Newton's method with preconditioned conjugate gradients and line search, certified",
         paper="Lin, Weng, Keerthi, JMLR 2008; Hsia, Zhu, Lin, ACML 2017; Galli and Lin 2021",

@@ -37,7 +37,7 @@ from bigclf.jit import dot_ahead, inlined, kernel
 from bigclf.methods import p_norm_vector
 from bigclf.methods.common import BINARY, ONE_GROUP
 from bigclf.methods.held_rows import along, hold, make_point, narrowed, nothing_held
-from bigclf.methods.method import Method, Param
+from bigclf.methods.method import Param, online
 from bigclf.methods.p_norm_vector import FACTOR, SCALE, TOTAL, TOUCHED, UNIT, P, norm_of, settle, signed_power
 
 DROWNED = 1e-4  # share of the sum of powers below which what is left of it, a difference, is summed anew
@@ -230,7 +230,7 @@ def told(shared: Shared, params: Params) -> dict[str, float]:
 # Methods
 
 METHODS = (
-    Method(
+    online(
         name="pumma",
         title="PUMMA, maximum margin in the p-norm, or nearly in the infinity-norm",
         paper="Ishibashi, Hatano, Takeda, COLT 2008",

@@ -20,7 +20,7 @@ import numpy as np
 
 from bigclf.block import Counts
 from bigclf.jit import axpy, dot_ahead, entry, kernel, prefetch_ahead, prefetch_weights
-from bigclf.methods.method import Method, Param, zeros
+from bigclf.methods.method import Param, online, zeros
 
 
 class Shared(NamedTuple):
@@ -92,7 +92,7 @@ def begin_with(shared: Shared, weights: np.ndarray, params: Params) -> None:
 # Methods
 
 METHODS = (
-    Method(
+    online(
         name="pnorm_perceptron",
         title="p-norm perceptron",
         paper="Grove, Littlestone, Schuurmans, MLJ 2001; Gentile, MLJ 2003",

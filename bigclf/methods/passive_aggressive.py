@@ -30,7 +30,7 @@ from bigclf.block import Counts
 from bigclf.jit import at, axpy, dot_ahead, entry, inlined, kernel
 from bigclf.losses import Loss
 from bigclf.methods.common import COST, EPSILON, MEAN_OF_STEPS
-from bigclf.methods.method import Method, by_shares, zeros
+from bigclf.methods.method import Method, by_shares, online, zeros
 from bigclf.methods.perceptron import AVERAGES, averaged_zeros
 from bigclf.mixing import AVERAGED, PULL
 
@@ -152,7 +152,7 @@ _kernel = functools.cache(passive_aggressive)
 def _pa(name: str, title: str, formula: str, slack: int, averaged: bool) -> Method:
     plain: dict[str, Any] = dict(shared=functools.partial(zeros, Shared))
     hard = slack == HARD
-    return Method(
+    return online(
         name=f"averaged_{name}" if averaged else name,
         title=f"averaged {title}" if averaged else title,
         paper="Crammer, Dekel, Keshet, Shalev-Shwartz, Singer, JMLR 2006",

@@ -18,7 +18,7 @@ from bigclf import large_pages
 from bigclf.block import Counts
 from bigclf.jit import axpy, dot_ahead, kernel
 from bigclf.methods.common import MEAN_OF_STEPS
-from bigclf.methods.method import Method, by_shares, zeros
+from bigclf.methods.method import by_shares, online, zeros
 from bigclf.mixing import AVERAGED
 
 
@@ -102,7 +102,7 @@ AVERAGES: dict[str, Any] = dict(
 _kernel = functools.cache(perceptron)
 
 METHODS = (
-    Method(
+    online(
         name="perceptron",
         title="perceptron",
         paper="Rosenblatt 1958; bound: Block, Novikoff 1962",
@@ -113,7 +113,7 @@ METHODS = (
         weight_meaning="multiplies the step",
         bounded=False,
     ),
-    Method(
+    online(
         name="averaged_perceptron",
         title="averaged perceptron",
         paper="Collins, EMNLP 2002; Freund and Schapire 1999",

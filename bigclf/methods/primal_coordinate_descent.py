@@ -20,7 +20,7 @@ import numpy as np
 from bigclf.jit import kernel, prefetch, shuffle
 from bigclf.losses import Loss
 from bigclf.methods.columns import AHEAD, Columns, Penalty, best_step, unit_at, value_at, violation
-from bigclf.methods.method import Both, Method
+from bigclf.methods.method import Both, steps
 from bigclf.methods.newglmnet import BY_COLUMNS, absorb
 from bigclf.methods.proximal_newton import HALVINGS, LONGEST, MOST_CYCLES, SIGMA, Work, far_inside
 
@@ -146,7 +146,7 @@ def cdn_round(
 # Methods
 
 METHODS = (
-    Method(
+    steps(
         name="cdn",
         title="coordinate descent in the primal on active columns, exact zeros, certified",
         paper="Chang, Hsieh, Lin, JMLR 2008; Yuan, Chang, Hsieh, Lin, JMLR 2010",

@@ -24,7 +24,7 @@ import numpy as np
 from bigclf.block import Counts
 from bigclf.jit import axpy, dot_ahead, kernel
 from bigclf.methods.common import BINARY
-from bigclf.methods.method import Method, by_shares
+from bigclf.methods.method import Method, by_shares, online
 from bigclf.mixing import MEASURED
 
 UNIT = 2.0**30  # the larger unit, and the limit of the scale; powers of 2 change no bits
@@ -140,7 +140,7 @@ _kernel = functools.cache(romma)
 
 
 def _romma(name: str, title: str, when: str, aggressive: bool) -> Method:
-    return Method(
+    return online(
         name=name,
         title=title,
         paper="Li and Long, MLJ 2002",

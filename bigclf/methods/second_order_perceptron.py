@@ -27,7 +27,7 @@ import numpy as np
 from bigclf.block import Counts
 from bigclf.jit import dot, entry, kernel, prefetch_ahead
 from bigclf.methods.common import ONE_GROUP
-from bigclf.methods.method import Method, Param, by_shares
+from bigclf.methods.method import Param, by_shares, online
 from bigclf.mixing import MEAN
 
 
@@ -142,7 +142,7 @@ def diagonal_weights(shared: Diagonal, params: Params) -> np.ndarray:
 BEGINNING = "what the matrix begins with; larger is nearer the perceptron"
 
 METHODS = (
-    Method(
+    online(
         name="sop",
         title="second-order perceptron, diagonal",
         paper="Cesa-Bianchi, Conconi, Gentile, SIAM J. Comput. 2005",
@@ -160,7 +160,7 @@ METHODS = (
         weight_meaning="multiplies the step",
         judges_by_answer=False,
     ),
-    Method(
+    online(
         name="sop_full",
         title="second-order perceptron, full matrix: few features",
         paper="Cesa-Bianchi, Conconi, Gentile, SIAM J. Comput. 2005",

@@ -26,7 +26,7 @@ import numpy as np
 from bigclf.losses import Loss
 from bigclf.methods import newton
 from bigclf.methods.common import COST, EPSILON
-from bigclf.methods.method import Method, Step
+from bigclf.methods.method import Step, steps
 from bigclf.methods.newton import (
     BY_SUMS,
     GOAL,
@@ -211,7 +211,7 @@ def to_border(shared: newton.Shared, direction: np.ndarray) -> float:
 # Methods
 
 METHODS = (
-    Method(
+    steps(
         name="tron",
         title="trust region Newton with preconditioned conjugate gradients, certified",
         paper="Lin and More 1999; Nocedal and Yuan 1998; Lin, Weng, Keerthi, JMLR 2008; Hsia, Chiang, Lin, ACML 2018",

@@ -18,7 +18,7 @@ import numpy as np
 from bigclf.block import Counts
 from bigclf.jit import axpy, dot_ahead, entry, kernel
 from bigclf.methods.common import ONE_GROUP
-from bigclf.methods.method import Method, Param
+from bigclf.methods.method import Param, online
 
 
 class Shared(NamedTuple):
@@ -107,7 +107,7 @@ def vote(block, shared, bias, room, scores):  # type: ignore[no-untyped-def]
 # Methods
 
 METHODS = (
-    Method(
+    online(
         name="voted_perceptron",
         title="voted perceptron: not one vector but the majority of all",
         paper="Freund and Schapire, MLJ 1999",

@@ -29,7 +29,7 @@ import numpy as np
 from bigclf.block import Counts
 from bigclf.jit import axpy, entry, inlined, kernel, prefetch_ahead, prefetch_weights
 from bigclf.methods.common import SIGNS
-from bigclf.methods.method import Method, Param, by_shares
+from bigclf.methods.method import Param, by_shares, online
 from bigclf.mixing import Rule, accumulate, interpolate
 
 
@@ -205,7 +205,7 @@ EXPONENTS = Rule(_add, _join)
 # Methods
 
 METHODS = (
-    Method(
+    online(
         name="winnow",
         title="Winnow, normalised or balanced",
         paper="Littlestone, MLJ 1988; Grove, Littlestone, Schuurmans, MLJ 2001",
@@ -222,7 +222,7 @@ METHODS = (
         weight_meaning="multiplies the step",
         bounded=False,
     ),
-    Method(
+    online(
         name="winnow2",
         title="Winnow2: weights >= 0 against a threshold",
         paper="Littlestone, MLJ 1988",

@@ -28,14 +28,16 @@ from bigclf.mixing import SUM as STEPS
 from bigclf.mixing import Mixture, Weights
 from bigclf.training.plan import Plan, proves_alone, segment_units, units_of
 from bigclf.training.problems import Problem
+from bigclf.training.roles import gather_of, learner_of
+from bigclf.training.roles.learner import Learner
+from bigclf.training.roles.steps import SumsLearner
 from bigclf.training.sampling import Kept
 from bigclf.training.team import Team
 from bigclf.training.visit import (
     STILL,
     Carry,
-    Dual,
+    DualSum,
     Figures,
-    Learner,
     Lesson,
     Outcome,
     Part,
@@ -53,7 +55,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bigclf")
 HELD_BYTES = 64_000_000  # what Arrow may hold beyond its need where the budget has room
-MOST_OPTIMISM = 100.0
 SMALL_BLOCK = 50_000  # entries: less work than it is to hand it to another thread
 CACHE_SHARE = 0.2  # of the machine's (or control group's) memory: a raw store up to that may stay in the page cache
 
@@ -191,14 +192,14 @@ class Bench:
         learners = [self._of(group)[number] for number in visit.todo]
         self._at[group] = "", False  # half-way through, it is nothing to go on from
         for learner, lesson in zip(learners, visit.lessons, strict=True):
-            learner.count_steps(lesson.sigma)
+            learner.prepare(lesson)
         if any(lesson.begins for lesson in visit.lessons):
             self._begin_with_others(visit, group, learners, states)
         if visit.segment == 0:
             for learner, state, lesson in zip(learners, states, visit.lessons, strict=True):
                 spare = self._spare[learner.number]
                 held = spare.pop() if spare and learner.shared is None else None
-                learner.begin_epoch(state, lesson.certify, held, visit.kind in STILL, lesson.beat, lesson.holds)
+                learner.begin(state, lesson, visit.kind in STILL, held)
         if visit.kind == "close":
             for learner in learners:
                 learner.cut_short()
@@ -212,7 +213,7 @@ class Bench:
         if visit.kind == "update" and visit.segment < self.plan.segments - 1:
             return []
         ends = zip(learners, states, visit.lessons, strict=True)
-        return [learner.end_epoch(state, lesson.certify) for learner, state, lesson in ends]
+        return [learner.end(state, lesson.certify) for learner, state, lesson in ends]
 
     def _begin_with_others(self, visit: Visit, group: int, learners: list[Learner], states: Sequence[Weights]) -> None:
         """Problems whose turn it is begin with the dual variables of those they waited for; every row is at hand."""
@@ -225,13 +226,12 @@ class Bench:
 
     def _update(self, visit: Visit, group: int, learners: list[Learner], facts: dict[str, Any]) -> None:
         turns = list(map(Turn, learners, visit.lessons))
-        trace = len(learners) == 1 and visit.epoch == 1 and learners[0].alone and learners[0].measure is None
-        method = self.problems[0].setting.method
-        trace = trace and method.in_pieces and method.absorb is None
+        trace = len(learners) == 1 and visit.epoch == 1 and learners[0].may_trace
         for learner in learners:
             learner.begin_segment(visit.epoch, visit.segment, trace)
-        if method.sums:
-            self._sum_up(visit, group, learners)
+        adding = [learner for learner in learners if isinstance(learner, SumsLearner)]
+        if adding:
+            self._sum_up(visit, group, adding)
             return
         for block in self._blocks(visit, group):
             share = Share(self.advance, block, len(turns))
@@ -249,7 +249,7 @@ class Bench:
             number = turn.learner.number
             facts["busy"][number] = facts["busy"].get(number, 0.0) + turn.seconds
 
-    def _sum_up(self, visit: Visit, group: int, learners: list[Learner]) -> None:
+    def _sum_up(self, visit: Visit, group: int, learners: list[SumsLearner]) -> None:
         """The sums that learners of a method ask for that takes its steps from sums; some may still learn."""
         kept = self._kept_of(group) if self.plan.every > 1 else None
         again = [learner for learner in learners if kept is not None and learner.reading == AGAIN]
@@ -258,30 +258,34 @@ class Bench:
             learner.begin_sums()
         if self.plan.resident:
             block = next(self._blocks(visit, group))
-            work = [piece for learner in others for piece in learner.work(block)]
-            work += [piece for learner in again if kept for piece in learner.work_again(kept, block)]
+            work = [piece for learner in others for piece in learner.pieces(block)]
+            work += [piece for learner in again if kept for piece in learner.pieces_again(kept, block)]
             self._together(work, learners, block)
         elif others:
             self._stream_sums(visit, group, others, kept)
         if again and kept is not None and not self.plan.resident and visit.segment == self.plan.segments - 1:
             self._gather_kept(group, again, kept)
-            self._together([piece for learner in again for piece in learner.work_again(kept, None)], again, kept.block)
+            self._together(
+                [piece for learner in again for piece in learner.pieces_again(kept, None)], again, kept.block
+            )
         for learner in learners:
             learner.join_parts()
 
-    def _stream_sums(self, visit: Visit, group: int, learners: list[Learner], kept: Kept | None) -> None:
+    def _stream_sums(self, visit: Visit, group: int, learners: list[SumsLearner], kept: Kept | None) -> None:
         if kept is not None and visit.segment == 0:
             kept.begin()
         keeping = [learner for learner in learners if kept is not None and learner.reading == SUM]
         learning = all(learner.reading == LEARN for learner in learners)  # then the order has a part in the result
         for block in self._blocks(visit, group, drawn=learning):
-            self._together([piece for learner in learners for piece in learner.work(block)], learners, block)
+            self._together([piece for learner in learners for piece in learner.pieces(block)], learners, block)
             if kept is not None and keeping:
                 kept.take(block)
                 for learner in keeping:
                     learner.keep_values(kept, block)
 
-    def _together(self, work: list[Callable[[Scratch], None]], learners: list[Learner], block: Block | None) -> None:
+    def _together(
+        self, work: list[Callable[[Scratch], None]], learners: Sequence[SumsLearner], block: Block | None
+    ) -> None:
         """Pieces of work on a block, side by side where that is worth it: the bits are the same."""
         assert block is not None
         if block.nnz < SMALL_BLOCK:
@@ -289,7 +293,7 @@ class Bench:
         else:
             self._team.each([[piece] for piece in work], _do_all, self.idle)
         for learner in learners:
-            learner.end_block()
+            learner.block_done()
         self.advance(block.n_rows, block.n_bytes)
 
     def _kept_of(self, group: int) -> Kept:
@@ -297,7 +301,7 @@ class Bench:
             self._kept[group] = Kept(self.source, self.plan.groups[group], self.plan.every, self.plan.seed)
         return self._kept[group]
 
-    def _gather_kept(self, group: int, learners: list[Learner], kept: Kept) -> None:
+    def _gather_kept(self, group: int, learners: list[SumsLearner], kept: Kept) -> None:
         """Rows that are to be kept, and their values, where this process has not seen them all."""
         lacking = [learner for learner in learners if learner.kept_rows != kept.ids.size]
         if kept.block is not None and not lacking:
@@ -316,7 +320,9 @@ class Bench:
         """One problem learns from a block; with every row at hand it also goes on, and may be done."""
         began, learner = time.monotonic(), turn.learner
         view = learner.view(block, scratch)
-        if not (self.plan.resident and self._closed(turn, view)):
+        aim = learner.closes(view, turn.lesson, self.job.tol) if self.plan.resident else turn.lesson.aim
+        if aim is not None:
+            turn.aim = aim
             learner.learn(view, scratch)
             if self.plan.resident:  # while the scores of the pass are at hand
                 self._go_on(turn, view, scratch.scores(view.n_rows), scratch, idle)
@@ -329,24 +335,11 @@ class Bench:
             self._go_on(turn, rows.block(), rows.scores, scratch, idle)
         turn.seconds += time.monotonic() - began
 
-    def _closed(self, turn: Turn, view: Block) -> bool:
-        """With every row at hand the certificate comes first: a problem that it ends stays as it is."""
-        learner, tol = turn.learner, self.job.tol
-        learner.certify(view)
-        if not (learner.alone and turn.lesson.certify):
-            return False
-        assert tol is not None
-        if learner.closes(turn.lesson.known, tol):
-            return True
-        turn.aim = tol / optimism(*learner.certificate(), turn.lesson.estimate)
-        return False
-
     def _go_on(self, turn: Turn, view: Block, scores: np.ndarray, scratch: Scratch, idle: Callable[[], None]) -> None:
         """More rounds over the rows that matter, before the next read."""
-        if self.plan.rounds and self.job.tol is not None:
-            rounds = turn.learner.inner_rounds(view, scores, turn.aim, scratch, idle)
-            turn.rounds = max(turn.rounds, rounds)
-            turn.steps = max(turn.steps, turn.learner.steps)
+        if self.job.tol is not None:
+            turn.learner.go_on(view, scores, turn.aim, scratch, idle)
+            turn.rounds, turn.steps = map(max, (turn.rounds, turn.steps), turn.learner.rounds)
 
     def _blocks(self, visit: Visit, group: int, drawn: bool = False) -> Iterator[Block]:
         if self.plan.resident:
@@ -386,7 +379,7 @@ class Bench:
         if group not in self._learners:
             rows = self.group_rows[group]
             self._learners[group] = [
-                Learner(problem, self.plan, number, group, rows, self.source, self._rows, self._aside)
+                learner_of(problem, self.plan, number, group, rows, self.source, self._rows, self._aside)
                 for number, problem in enumerate(self.problems)
             ]
         return self._learners[group]
@@ -418,7 +411,7 @@ class Bench:
 
     @property
     def _keeps(self) -> bool:
-        return self.problems[0].setting.method.rows is not None
+        return self.problems[0].setting.method.keeps_rows
 
     def restore(self, group: int, ref: Ref, carry: Carry, common: dict[int, State]) -> None:
         """Take up what a group carries; ``common`` has the common state of each problem in the middle of an epoch."""
@@ -429,7 +422,7 @@ class Bench:
             if carry.shared is not None and carry.shared[number]:
                 if learner.shared is None and self._spare[number]:
                     self._spare[number].pop()  # it comes with memory of its own, which is recycled in its turn
-                learner.restore_shared(carry.shared[number], common[number])
+                learner.restore_state(carry.shared[number], common[number])
         if not self.plan.resident and any(learner.set is not None and learner.set.n_rows for learner in learners):
             first, last = self.plan.groups[group]
             for block in self.stream.blocks([np.array([chunk]) for chunk in range(first, last)]):
@@ -444,19 +437,17 @@ class Bench:
     def carry(self, group: int, midway: bool, todo: Sequence[int]) -> Carry:
         """What the group carries as it stands (views, not copies)."""
         learners = self._of(group)
-        rows = [learner.row_state(midway) for learner in learners]
+        rows = [learner.carried_rows(midway) for learner in learners]
         if not midway:
             return Carry(rows, None)
-        return Carry(rows, [ln.shared_state() if ln.number in todo else {} for ln in learners])
+        return Carry(rows, [ln.carried_state() if ln.number in todo else {} for ln in learners])
 
     def recycle(self, group: int) -> None:
         """The state of the group's copies has been taken: their memory may be used again."""
         if len(self.plan.groups) == 1:
             return
         for learner in self._learners.get(group, ()):
-            learner.parts = []
-            if learner.window is not None:
-                learner.rest()
+            learner.rest()
             if learner.shared is not None:
                 self._spare[learner.number].append(learner.shared)
                 learner.shared = None
@@ -525,7 +516,7 @@ class Blend:
         self._states = Mixture(rule, start)
         self._figures: Mixture | None = None
         self._duals: Mixture | None = None
-        self._gather, self._n_rows = problem.setting.method.gather, n_rows
+        self._gather, self._n_rows = gather_of(problem), n_rows
         self._found: Any = None
 
     def add(self, part: Part, height: int = 0) -> None:
@@ -538,8 +529,8 @@ class Blend:
         self._figures.add(Sums(part.figures), 1.0, height)
         if part.dual is not None:
             if self._duals is None:
-                self._duals = Mixture(STEPS, Dual(np.zeros(self.start.weights.shape)))
-            dual = Dual(part.dual) if isinstance(part.dual, np.ndarray) else part.dual
+                self._duals = Mixture(STEPS, DualSum(np.zeros(self.start.weights.shape)))
+            dual = DualSum(part.dual) if isinstance(part.dual, np.ndarray) else part.dual
             self._duals.add(dual, 1.0, height)
 
     def part(self) -> Part:
@@ -555,13 +546,6 @@ class Blend:
             self._found = self._gather(self.start, self._n_rows) if together else []  # type: ignore[misc, arg-type]
         while pieces:
             self._found.append(pieces.pop(0))
-
-
-def optimism(primal: float, dual: float, estimate: float) -> float:
-    """How many times the certified gap is the estimate of the same weights: the next goal is set that much lower."""
-    if primal <= 0 or estimate <= 0:
-        return 1.0
-    return min(MOST_OPTIMISM, max(1.0, (primal - dual) / primal / estimate))
 
 
 def stream_of(job: Job) -> Stream:

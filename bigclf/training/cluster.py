@@ -646,7 +646,7 @@ class DaskEngine(Crew[Outcome]):
         directory: RunDirectory | None,
     ) -> None:
         self.job, self.advance, self.directory = job, advance, directory
-        self._keeps = job.problems[0].setting.method.rows is not None
+        self._keeps = job.problems[0].setting.method.keeps_rows
         self._keeping = self._way_to_keep()
         self.sample = files.absolute(job.source.files[0]) if isinstance(job.source, Dataset) else None
         self.writes = self._keeping if self._writes else None

@@ -28,7 +28,7 @@ from bigclf.training.bench import Bench, Job, Missing
 from bigclf.training.plan import Plan
 from bigclf.training.run_directory import load_rows, publish_arrays
 from bigclf.training.sources import warm
-from bigclf.training.visit import Carry, Dual, Outcome, Part, RowFile, Visit, named_rows
+from bigclf.training.visit import Carry, DualSum, Outcome, Part, RowFile, Visit, named_rows
 
 if TYPE_CHECKING:
     from distributed import Future
@@ -188,8 +188,8 @@ def _packed(part: Part, start: Weights, plan: Plan) -> Part:
     state = _copy(part.state) if changes is None else changes
     dual = part.dual
     if isinstance(dual, np.ndarray):
-        whole = Dual(dual)
-        dual = difference(Dual(np.zeros(dual.shape)), whole, length) or whole
+        whole = DualSum(dual)
+        dual = difference(DualSum(np.zeros(dual.shape)), whole, length) or whole
     return Part(state, dual, part.figures, found=part.found)
 
 
@@ -198,8 +198,8 @@ def unpacked(part: Part, start: Weights) -> Part:
     state = applied(start, part.state) if isinstance(part.state, Delta) else part.state
     dual = part.dual
     if isinstance(dual, Delta):
-        dual = applied(Dual(np.zeros(start.weights.shape)), dual)
-    return part._replace(state=state, dual=dual.weights if isinstance(dual, Dual) else dual)
+        dual = applied(DualSum(np.zeros(start.weights.shape)), dual)
+    return part._replace(state=state, dual=dual.weights if isinstance(dual, DualSum) else dual)
 
 
 def _copy(state: S) -> S:

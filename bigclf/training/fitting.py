@@ -411,7 +411,7 @@ def _start_from(run: Run, init: Model, source: Any) -> None:
     if mine is not None and its is not None:
         require_same_names(mine, its[: len(mine)])
     given, init = init, grown(init, source.n_features, source.classes)
-    place, further = run.method.place, init is given and goes_on(run, init)
+    place, further = run.method.form.place, init is given and goes_on(run, init)
     if place is None and not further:
         why = "cannot begin with weights" if init is given else "goes on from its whole state, and the data have grown"
         raise TypeError(f"init has no effect with {run.method.asked}: it {why}")

@@ -215,7 +215,7 @@ def _network(intent: Intent, workers: int, rates: Rates, run_dir: bool) -> dict[
     if workers == 1:
         return {"up": 0, "down": 0, "epoch": 0}
     setting, n_groups = problems[0].setting, len(plan.groups)
-    keeps = setting.method.rows is not None
+    keeps = setting.method.keeps_rows
     alone = plan.segments == 1 and not keeps and n_groups >= BUNDLES * FAN * workers
     units = -(-n_groups // FAN) if alone else n_groups
     length = source.n_features + 1
@@ -223,7 +223,7 @@ def _network(intent: Intent, workers: int, rates: Rates, run_dir: bool) -> dict[
     rest = setting.state_bytes(source.n_features, plan.dtype) - row * length
     up = units * FIGURES + units * _travels(_features(source.nnz / units, source, rates), length, row, rest)
     down = min(workers, units) * _travels(_features(source.nnz, source, rates), length, row, rest)
-    if tol is not None and setting.method.absorb is None:  # a certificate is summed up beside the learning
+    if tol is not None and setting.method.by_duals:  # a certificate is summed up beside the learning
         up += units * _travels(_features(source.nnz / units, source, rates), length, 8, 0)
     if keeps and not run_dir:
         up += 8 * source.n_rows * setting.row_numbers + MEMBER_BYTES * n_groups * min(plan.set_rows, source.n_rows)

@@ -132,7 +132,7 @@ def weights_of(run: Run, latest: bool = False) -> list[np.ndarray]:
 def constants(run: Run, last: np.ndarray) -> np.ndarray:
     """[K], what is added to w.x, of the ``last`` weights [K]; nothing where there is no bias, unless it is a
     threshold."""
-    biased = run.method.threshold or run.problems[0].setting.settings["bias"]
+    biased = run.method.form.threshold or run.problems[0].setting.settings["bias"]
     return last * float(biased)
 
 
@@ -300,11 +300,10 @@ def _untouched(run: Run, plan: Plan) -> int:
 
 def variances_used_up(run: Run) -> list[str]:
     """A warning where more than ``MANY`` of a confidence-weighted method's variances have fallen to their floor."""
-    floored = run.method.floored
-    if floored is None:
-        return []
     pairs = zip(run.problems, run.states, strict=True)
-    share = float(np.mean([floored(state, problem.setting.params()) for problem, state in pairs]))
+    share = float(
+        np.mean([run.method.form.share_at_floor(state, problem.setting.params()) for problem, state in pairs])
+    )
     if share <= MANY:
         return []
     settings = run.problems[0].setting.settings
@@ -358,11 +357,9 @@ def not_separated(run: Run) -> list[str]:
 
 def told_of(run: Run) -> list[dict[str, float]]:
     """What the states tell of themselves, a problem each."""
-    told = run.method.told
-    if told is None:
-        return []
     pairs = zip(run.problems, run.states, strict=True)
-    return [told(state, problem.setting.params()) for problem, state in pairs]
+    figures = [run.method.form.figures(state, problem.setting.params()) for problem, state in pairs]
+    return figures if any(figures) else []
 
 
 def model_of(run: Run, source: Dataset | Arrays, result: Result, options: Mapping[str, Any]) -> Model:

@@ -155,7 +155,7 @@ def followed(request: Request) -> Path:
 
 def begins_with(method: Method) -> bool:
     """Whether its run can begin with the answer of another one."""
-    return method.absorb is not None and method.place is not None and not method.all_classes
+    return method.goes_on_elsewhere
 
 
 def values_of(C: Any) -> list[float]:

@@ -193,11 +193,11 @@ def settle(source: Any, problems: list[Problem], *, memory: int, **shape: Any) -
 
 def _not_touched(setting: Setting) -> str:
     """Why a state of touched places is no help, and what is; empty where it is possible."""
-    form = setting.method.touched
-    having = ", ".join(name for name, method in METHODS.items() if method.touched)
-    if form is None:
+    needs = setting.method.form.needs
+    having = ", ".join(name for name, method in METHODS.items() if method.form.touched)
+    if needs is None:
         return f"weights of touched features alone are held by {having} (multiclass='native')"
-    for name, value in form.needs.items():
+    for name, value in needs.items():
         if setting.settings[name] != value:
             return f"weights of touched features alone are held with {name}={value!r}"
     return ""
@@ -277,7 +277,7 @@ def _made(
     MemoryBudgetError : the budget is too small; the message has the parts and the smallest budget that would do.
     """
     edges = group_edges(source.chunks.nnz, groups)
-    collects = problems[0].setting.method.collect is not None  # in one go
+    collects = problems[0].setting.method.collects  # in one go
     parts_of_epoch = 1 if collects else _segments(source, len(problems), len(edges))
     sizes = Sizes(source, problems, dtype, edges, in_memory, parts_of_epoch)
     sizes.state += sizes.one_state * keeps_best
@@ -391,12 +391,12 @@ class Sizes:
         self.shares = _shares(problems)
         self.at_once = min(self.k, LEARNERS)
         self.method, self.in_memory = self.setting.method, in_memory
-        self.steps_by_sums = self.method.absorb is not None
-        self.collects = self.method.collect is not None
+        self.steps_by_sums = self.method.by_steps
+        self.collects, self.collected = self.method.collects, self.method.collected
         self.chains = sum(not problem.start for problem in problems)  # problems that are learned at a time
-        self.collected_entry = self.method.entry_bytes + (0 if len(edges) == 1 else self.method.piece_bytes)
-        self.proves_by_duals = self.method.certificate and not self.steps_by_sums
-        self.parts = PARTS if self.method.sums and self.k == 1 and not self.method.all_classes else 1
+        self.collected_entry = self.collected.entry + (0 if len(edges) == 1 else self.collected.piece)
+        self.proves_by_duals = self.method.by_duals
+        self.parts = PARTS if self.method.by_sums and self.k == 1 and not self.method.all_classes else 1
         chunks, width, binary = source.chunks, source.index_width, source.binary
         constant = source.row_constant
         self.entry = raw.entry_bytes(source)
@@ -411,9 +411,9 @@ class Sizes:
         self.groups, self.alone = len(edges), len(edges) == 1
         self.sets = self.k * self.groups  # working sets, where all groups are visited by one process
         self.schedule = self.setting.settings.get("schedule", "auto")
-        climbs = self.method.climb and self.method.climb(self.method.loss_of(self.setting.loss))
+        climbs = self.setting.climbs
         enough = _rounds(self.setting.settings, len(edges)) >= PACE
-        self.climbs = bool(climbs) and self.alone and enough and self.schedule == "auto"
+        self.climbs = climbs and self.alone and enough and self.schedule == "auto"
         self.copies = 1
         if not self.alone:  # the start of the epoch, a group's, what two levels of the tree join, and what comes of it
             self.copies = 5 + (len(edges) if segments > 1 else 0) + 2 * bool(self.setting.places)  # wider sums
@@ -460,7 +460,7 @@ class Sizes:
         parts = {"state": self.k * self.state}
         if self.sides:
             parts["row state"] = self.k * self.source.chunks.rows.size * row_files.chunk_bytes(self.sides)
-        elif self.method.rows is not None:
+        elif self.method.keeps_rows:
             row = 8 * self.fields * (1 if self.alone or self.steps_by_sums else 2)  # of several groups, the start's too
             parts["row state"] = self.k * self.source.n_rows * row
         if self.steps_by_sums:  # the best weights, what is at work between two reads, the sums of parts
@@ -477,12 +477,12 @@ class Sizes:
         if not self.collects:
             return {}
         n_columns = min(entries, self.source.n_features)  # one without entries is not collected
-        size = self.collected_entry * entries + self.method.column_bytes * n_columns
-        return {"columns": self.chains * (size + self.method.row_bytes * self.source.n_rows)}
+        size = self.collected_entry * entries + self.collected.column * n_columns
+        return {"columns": self.chains * (size + self.collected.row * self.source.n_rows)}
 
     def room_for(self, room: int) -> int:
         """Entries that a collection has in so many bytes, beside its rows; each may be a column's only one."""
-        each, column, n = self.collected_entry, self.method.column_bytes, self.source.n_features
+        each, column, n = self.collected_entry, self.collected.column, self.source.n_features
         room = max(0, room // self.chains)
         return max(room // (each + column), (room - n * column) // each)
 
@@ -629,7 +629,7 @@ def _streamed(
     """
     source, setting, k = sizes.source, sizes.setting, sizes.k
     wanted, schedule = setting.settings.get("working_set"), sizes.schedule
-    has_set = again and sizes.method.working_set and (sizes.boxed if wanted is None else wanted > 0)
+    has_set = again and sizes.method.by_duals and (sizes.boxed if wanted is None else wanted > 0)
     if schedule != "auto":
         has_set, wanted = schedule != "fixed", 1.0 if wanted is None else wanted
     least_set = int(max(2 * MB, k * LEAST_SET, sizes.sets * 4 * source.max_row_nnz * sizes.entry)) if has_set else 0

@@ -115,7 +115,7 @@ def default_groups(request: Request, link: Any) -> int:
         before = groups_before(request["run_dir"])
         if before:
             return before
-    if link is None or not all(METHODS[family.algo].mixings for family in request.families):
+    if link is None or not all(METHODS[family.algo].form.mixings for family in request.families):
         return 1
     return int(link.count(request["patience"].idle))
 

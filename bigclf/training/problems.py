@@ -155,7 +155,7 @@ def require_few(n_classes: int, setting: Setting, memory: int, answers: int = 1)
     each says of every class what it is to it. ``answers`` : points of a sweep times its folds."""
     size = 8 * n_classes * n_classes * answers
     if not setting.method.all_classes and n_classes > 2 and size > memory:
-        having = ", ".join(name for name, method in METHODS.items() if method.touched)
+        having = ", ".join(name for name, method in METHODS.items() if method.form.touched)
         many = f"{answers} times " if answers > 1 else ""
         raise MemoryBudgetError(
             f"{n_classes:,} classes one against the rest are {many}as many problems, whose targets alone take "

@@ -117,12 +117,12 @@ def _of_run(request: Request, setting: Setting) -> dict[str, Any]:
             raise TypeError(f"tol has no effect with {method.asked}: it has no certificate; set epochs=")
         tol = None  # it is for others
     require_early_stopping(options["early_stopping"], options["validate"], method)
-    if options["init"] is not None and method.rows is not None and method.absorb is None:
+    if options["init"] is not None and method.by_duals:
         raise TypeError(f"init has no effect with {method.asked}: its answer comes from dual variables")
     if options["resume"] and options["run_dir"] is None:
         raise ValueError("resume=True needs run_dir=")
     options["tol"] = (method.tol if tol is None else tol) if method.certificate else None
-    if tol is None and epochs == 1 and method.absorb is None:
+    if tol is None and epochs == 1 and (method.by_duals or not method.certificate):
         options["tol"] = None  # one look at each row: nothing of it is left to certify
     return options
 

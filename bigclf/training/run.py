@@ -389,9 +389,8 @@ class Run:
         record |= self.step_facts
         if self.tol is not None:
             record |= self._certified_record()
-        told = self.method.told
-        if told is not None and len(self.problems) == 1:
-            record |= told(self.states[0], self.problems[0].setting.params())
+        if len(self.problems) == 1:
+            record |= self.method.form.figures(self.states[0], self.problems[0].setting.params())
         if len(self.refs) > 1:
             record |= self._mixing_record(figures)
         events = self.engine.take_events()
@@ -490,7 +489,7 @@ class Run:
                 arrays[f"{number}.dual_weights"] = status.dual_weights
         rows: list[Any] = [{} for _ in self.refs]
         midway = self.segment > 0
-        if self._last_round is not None and (midway or self.method.rows is not None):
+        if self._last_round is not None and (midway or self.method.keeps_rows):
             for group, ref in enumerate(self.refs):
                 if ref is not None:
                     rows[group] = _carried(group, self.engine.carry(group, ref, self._last_round), arrays)
@@ -549,7 +548,7 @@ class Run:
             names = [f"{number}.{kind}.{name}" for kind in kinds for name in type(state)._fields]
             if missing := [name for name in names if name not in saved.arrays]:
                 raise ModelFormatError(f"the array {missing[0]!r} is missing")
-        for group, rows in enumerate(saved.rows if self.method.rows is not None else ()):
+        for group, rows in enumerate(saved.rows if self.method.keeps_rows else ()):
             if not any(f".{group}.rows." in name for name in (*rows, *saved.arrays)):
                 raise ModelFormatError(f"field 'facts.rows_files' must be with those of group {group}")
 

@@ -25,10 +25,11 @@ from bigclf.block import Block
 from bigclf.data.working_set import KEEP
 
 if TYPE_CHECKING:
-    from bigclf.training.visit import Learner, Scratch
+    from bigclf.training.roles.dual import DualLearner
+    from bigclf.training.visit import Scratch
 
 
-def fixed(learner: Learner, view: Block, members: np.ndarray, scratch: Scratch) -> None:
+def fixed(learner: DualLearner, view: Block, members: np.ndarray, scratch: Scratch) -> None:
     """Some epochs over the block's rows."""
     scores = scratch.scores(view.n_rows)
     for number in range(learner.plan.block_rounds):
@@ -39,7 +40,7 @@ def fixed(learner: Learner, view: Block, members: np.ndarray, scratch: Scratch) 
             return
 
 
-def selective(learner: Learner, view: Block, members: np.ndarray, scratch: Scratch) -> None:
+def selective(learner: DualLearner, view: Block, members: np.ndarray, scratch: Scratch) -> None:
     """Some epochs over the block's rows and the cache; then the cache is chosen among both."""
     held, scores = learner.set, scratch.scores(view.n_rows)
     assert held is not None
@@ -55,8 +56,10 @@ def selective(learner: Learner, view: Block, members: np.ndarray, scratch: Scrat
     learner.admit(view, fresh, scores)
 
 
-def cached(learner: Learner, view: Block, members: np.ndarray, scratch: Scratch) -> None:
+def cached(learner: DualLearner, view: Block, members: np.ndarray, scratch: Scratch) -> None:
     """The block's rows enter the cache a few at a time, each is visited, and then others of the cache."""
+    visits = learner.visits
+    assert visits is not None
     held, scores = learner.set, scratch.scores(view.n_rows)
     assert held is not None
     fresh = learner.outside(view, members)
@@ -69,19 +72,19 @@ def cached(learner: Learner, view: Block, members: np.ndarray, scratch: Scratch)
     for piece in pieces(lengths[~wide], rows, entries):
         some = fresh[~wide][piece]
         first = _let_in(learner, view, some, int(lengths[~wide][piece].sum()), scores)
-        learner.tally.add(learner.visit_set(np.arange(first, held.n_rows)))
-        learner.earn(some.size * (learner.plan.block_rounds - 1))
-    learner.earn((members.size - fresh.size) * learner.plan.block_rounds)  # these came too, and were here
+        learner.tally.add(visits.visit(np.arange(first, held.n_rows)))
+        visits.earn(some.size * (learner.plan.block_rounds - 1))
+    visits.earn((members.size - fresh.size) * learner.plan.block_rounds)  # these came too, and were here
 
 
-TAKES: dict[str, Callable[[Any, Block, np.ndarray, Any], None]] = {
+TAKES: dict[str, Callable[[DualLearner, Block, np.ndarray, Any], None]] = {
     "fixed": fixed,
     "selective": selective,
     "cached": cached,
 }
 
 
-def _let_in(learner: Learner, view: Block, rows: np.ndarray, entries: int, scores: np.ndarray) -> int:
+def _let_in(learner: DualLearner, view: Block, rows: np.ndarray, entries: int, scores: np.ndarray) -> int:
     """Copy ``rows`` into the cache, others leave if they must; the place of the first of them."""
     held = learner.set
     assert held is not None

@@ -13,12 +13,13 @@ from bigclf.data.dataset import Dataset, require_trainable
 from bigclf.data.working_set import WorkingSet
 from bigclf.deltas import difference
 from bigclf.errors import DataError
-from bigclf.jit import compiling, inner, random_state, shuffle_runs
+from bigclf.jit import compiling, random_state, shuffle_runs
 from bigclf.losses import Loss
 from bigclf.methods import METHODS, Setting, listed
-from bigclf.methods.method import Given
+from bigclf.methods.method import Dual
 from bigclf.mixing import FEATURES, SUM, Mixture, agree, half_distance, line_search
-from bigclf.training.visit import SCALES, Dual, Sums, Tried
+from bigclf.training.roles import warm_role
+from bigclf.training.visit import DualSum, Sums
 
 
 def require_usable(source: Dataset | Arrays, setting: Setting, class_weights: np.ndarray | None) -> None:
@@ -72,27 +73,11 @@ def warm(setting: Setting, index_width: int, dtype: str) -> None:
         check_rows(block.indptr, block.indices, block.values, block.indices.dtype.type(1), floats)
         shuffle_runs(numbers, 1, random_state(0), numbers)
         setting.kernel()(block, numbers, shared, rows, params, floats)
-        if method.certify is not None:
-            method.certify(loss)(block, shared, rows, params, np.zeros(shared.weights.shape), 0.0)
-            inner(shared.weights.reshape(-1), shared.weights.reshape(-1))
-            inner(floats, floats)
-        if method.scaled is not None:
-            method.scaled(loss)(block, Tried(shared.weights), params, 0.0, SCALES, np.zeros(SCALES.size))
-        if method.absorb is not None and method.collect is None:
-            method.absorb(loss)(shared, params)
-        if method.absorb is not None and method.collect is not None and method.gather is not None:
-            method.absorb(loss)(shared, params, Given(None, 0.0, 0))  # after a read for sums the next one collects
-            found = method.gather(shared, 0)
-            found.append(method.collect(block, numbers, shared, params))
-            method.absorb(loss)(shared, params, Given(found, 0.0, 0))
-        if method.within is not None and method.value is not None:
-            method.within(loss)(block, rows, params)
-            method.value(loss)(block, rows, params, 1.0)
-        if method.finish is not None:
-            method.finish(shared, params)
+        warm_role(method.how, loss, block, shared, rows, params)
+        method.form.end_epoch(shared, params)
         if setting.settings.get("groups", 1) > 1:
             _warm_mixing(setting, loss, block, shared, rows, params)
-        if method.working_set:
+        if method.by_duals:
             held = WorkingSet(1, 1, index_width, True, 1)
             held.admit(block, numbers, floats)
             held.compact()
@@ -104,17 +89,17 @@ def _warm_mixing(setting: Setting, loss: Loss | None, block: Block, shared: Any,
     """What runs of several groups need beside."""
     method, own = setting.method, setting.rule
     assert own is not None
-    for rule, start in ((own, shared), (SUM, Sums(np.zeros(2))), (SUM, Dual(np.zeros(2)))):
+    for rule, start in ((own, shared), (SUM, Sums(np.zeros(2))), (SUM, DualSum(np.zeros(2)))):
         mixture = Mixture(rule, start)
         mixture.add(start, 1.0)
         mixture.result()
     if own is FEATURES:
         count_features(block, np.empty(0, np.int64), shared.touched)
     difference(shared, shared, 2)
-    if method.along is not None:
+    if isinstance(method.how, Dual):
         mine = shared.weights.reshape(-1)
         weights = np.zeros(mine.size)
         line_search(weights, mine, mine, 0.0, 0.0)
         agree(weights, mine, mine, 1.0, 1.0)
         half_distance(weights, mine)
-        method.along(loss)(block, np.empty(0, np.int64), rows, rows, params)
+        method.how.along(loss)(block, np.empty(0, np.int64), rows, rows, params)

@@ -31,6 +31,7 @@ from bigclf.data import files
 from bigclf.data.working_set import Members
 from bigclf.losses import REGRESSION
 from bigclf.methods import METHODS, Setting, native
+from bigclf.methods.method import Dual
 from bigclf.model import Model
 from bigclf.training.bench import Bench, Job, stream_of
 from bigclf.training.door import open_rows
@@ -424,7 +425,7 @@ class Task:
     def chained(self) -> list[Problem]:
         """Each value of C begins with the dual variables of the next smaller one, all else being equal; a point that is
         one problem with those of the next but one, so that two are learned at a time."""
-        if self.settings[0].method.value is None or self.halving is not None:
+        if not self.settings[0].method.by_duals or self.halving is not None:
             return self.problems
         problems = list(self.problems)
         for point, setting in enumerate(self.settings):
@@ -608,8 +609,8 @@ class Task:
     def _beginning(self, run: Run, best: int, directory: RunDirectory | None, plan: Plan) -> Checkpoint | None:
         """The mean of the folds' dual variables, each row's over the folds that it was learned from in, and the
         weights that go with them; None for methods without, for several groups and where they are on disk."""
-        method = run.method
-        if method.certify is None or method.value is None or len(plan.groups) > 1 or plan.rows_sides:
+        method, how = run.method, run.method.how
+        if not isinstance(how, Dual) or len(plan.groups) > 1 or plan.rows_sides:
             return None
         alphas = self._alphas(run, best, directory)
         problems = self._full(best)
@@ -617,9 +618,8 @@ class Task:
         loss, params = method.loss_of(setting.loss), problems[0].setting.params()
         states: list[Any] = [p.setting.shared(self.source.n_features, plan.dtype) for p in problems]
         sums = [np.zeros(state.weights.shape) for state in states]
-        rows = [method.rows(alpha) for alpha in alphas]
-        within, certify = method.within, method.certify  # the latter makes the sum over rows on its way
-        assert within is not None
+        rows = [how.rows(alpha) for alpha in alphas]
+        within, certify = how.within, how.certify  # the latter makes the sum over rows on its way
         with self._everything(run, plan) as blocks:
             for first_row, block in blocks:
                 for k, problem in enumerate(problems):

@@ -13,7 +13,8 @@ import numpy as np
 
 from bigclf.training.bench import Job, row_store_of, stream_of
 from bigclf.training.measuring import Measure, try_part
-from bigclf.training.visit import Learner, Scratch
+from bigclf.training.roles import learner_of
+from bigclf.training.visit import Lesson, Scratch
 
 
 def main() -> None:
@@ -32,10 +33,11 @@ def try_groups(job: Job, first: int, last: int, epoch: int) -> None:
     for group in range(first, last):
         a, b = plan.groups[group]
         rows = int(chunks.rows[a:b].sum())
-        learners = [Learner(p, plan, n, group, rows, job.source, store) for n, p in enumerate(job.problems)]
+        learners = [learner_of(p, plan, n, group, rows, job.source, store) for n, p in enumerate(job.problems)]
         scratch = Scratch(0)
         for learner in learners:
-            learner.begin_epoch(learner.problem.setting.shared(job.source.n_features, plan.dtype), False)
+            state = learner.problem.setting.shared(job.source.n_features, plan.dtype)
+            learner.begin(state, Lesson(learner.number))
             learner.begin_segment(epoch, 0)
         for chunk in range(a, b):
             print(chunk, flush=True)

@@ -112,7 +112,8 @@ def watch_visits():
 
 def watch_sums():
     """Orders for when a block has been gone over: a part of what the visit comes to is there."""
-    from bigclf.training.visit import Learner
+    from bigclf.training.roles.learner import Learner
+    from bigclf.training.roles.steps import SumsLearner
 
     def watched(plain):
         @functools.wraps(plain)
@@ -122,7 +123,7 @@ def watch_sums():
 
         return method
 
-    Learner.learn, Learner.end_block = watched(Learner.learn), watched(Learner.end_block)
+    Learner.learn, SumsLearner.block_done = watched(Learner.learn), watched(SumsLearner.block_done)
 
 
 def watch_decoding():

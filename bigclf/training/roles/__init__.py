@@ -1,24 +1,77 @@
 """What a kind of method asks of training, each in a file: ``online``, ``dual`` and ``steps``.
 
-A ``Conductor`` has a problem at the driver: what its next visits are told, and what becomes of what came together.
-Read ``conductor`` first, which says what every kind does.
+A ``Learner`` has a problem in a group of rows, on a worker: what it does with a block. A ``Conductor`` has a problem at
+the driver: what its next visits are told, and what becomes of what came together. Read ``learner`` and ``conductor``
+first, which say what every kind does; ``row_state`` has what is kept of each row, ``scaled_trial`` tries weights that a
+run may end with.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bigclf.block import Block
+from bigclf.data.row_files import RowStore
+from bigclf.jit import inner
+from bigclf.losses import Loss
+from bigclf.methods.method import Dual, Given, Online, Role, Steps
 from bigclf.training.plan import Plan
 from bigclf.training.problems import Problem
 from bigclf.training.roles.conductor import Conductor, Limits
-from bigclf.training.roles.dual import DualConductor
-from bigclf.training.roles.online import OnlineConductor
-from bigclf.training.roles.steps import StepsConductor
-
-__all__ = ["Conductor", "DualConductor", "Limits", "OnlineConductor", "StepsConductor", "conductor_of"]
+from bigclf.training.roles.dual import DualConductor, DualLearner
+from bigclf.training.roles.learner import Learner
+from bigclf.training.roles.online import OnlineConductor, OnlineLearner
+from bigclf.training.roles.steps import CollectingLearner, StepsConductor, SumsLearner
+from bigclf.training.visit import SCALES, Tried
 
 
 def conductor_of(number: int, problem: Problem, plan: Plan, limits: Limits) -> Conductor:
     """Whoever has a problem at the driver, by what its method does."""
+    how = problem.setting.method.how
+    kinds: dict[type, type[Conductor]] = {Online: OnlineConductor, Dual: DualConductor, Steps: StepsConductor}
+    return kinds[type(how)](number, problem, plan, limits)
+
+
+def learner_of(
+    problem: Problem,
+    plan: Plan,
+    number: int,
+    group: int,
+    group_rows: int,
+    source: Any,
+    store: RowStore | None = None,
+    aside: str | None = None,
+) -> Learner:
+    """Whoever has a problem in a group, by what its method does; arguments as of ``Learner``."""
+    kinds: dict[type, type[Learner]] = {Online: OnlineLearner, Dual: DualLearner, Steps: CollectingLearner}
     method = problem.setting.method
-    if method.absorb is not None:
-        return StepsConductor(number, problem, plan, limits)
-    return (DualConductor if method.certify is not None else OnlineConductor)(number, problem, plan, limits)
+    kind = SumsLearner if method.by_sums else kinds[type(method.how)]
+    return kind(problem, plan, number, group, group_rows, source, store, aside)
+
+
+def gather_of(problem: Problem) -> Callable[[Any, int], Any] | None:
+    """What puts together what groups have collected, where the method collects."""
+    how = problem.setting.method.how
+    return how.collection.gather if isinstance(how, Steps) and how.collection is not None else None
+
+
+def warm_role(how: Role, loss: Loss | None, block: Block, shared: Any, rows: Any, params: Any) -> None:
+    """What is called beside the kernel of an update."""
+    if isinstance(how, Dual):
+        how.certify(loss)(block, shared, rows, params, np.zeros(shared.weights.shape), 0.0)
+        inner(shared.weights.reshape(-1), shared.weights.reshape(-1))
+        inner(np.empty(0), np.empty(0))
+        how.within(loss)(block, rows, params)
+        how.value(loss)(block, rows, params, 1.0)
+    if not isinstance(how, Online) and how.scaled is not None:
+        how.scaled(loss)(block, Tried(shared.weights), params, 0.0, SCALES, np.zeros(SCALES.size))
+    if isinstance(how, Steps) and how.collection is None:
+        how.absorb(loss)(shared, params)
+    if isinstance(how, Steps) and how.collection is not None:
+        how.absorb(loss)(shared, params, Given(None, 0.0, 0))  # after a read for sums the next one collects
+        found = how.collection.gather(shared, 0)
+        found.append(how.collection.collect(block, np.empty(0, np.int64), shared, params))
+        how.absorb(loss)(shared, params, Given(found, 0.0, 0))

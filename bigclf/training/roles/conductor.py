@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from bigclf.mixing import Rule
+from bigclf.mixing import Rule, Weights
 from bigclf.training.plan import Plan
 from bigclf.training.problems import Problem
 from bigclf.training.status import Status
@@ -80,10 +80,10 @@ class Conductor:
 
     # Before a round
 
-    def begin(self, states: list[Any], others: Sequence[Conductor]) -> None:
+    def begin(self, states: list[Weights], others: Sequence[Conductor]) -> None:
         """Look at the common state before anything is learned."""
 
-    def lesson(self, when: When, state: Any, takes_up: bool) -> Lesson:
+    def lesson(self, when: When, state: Weights, takes_up: bool) -> Lesson:
         """What a visit is told; ``takes_up`` : it begins with the dual variables of others."""
         status, tol = self.status, self.limits.tol
         tries = when.kind == "last" or (when.begins and self.tries(state))
@@ -104,7 +104,7 @@ class Conductor:
         """How many times each step of a group counts while it is away from the others."""
         return float(len(self.plan.groups))
 
-    def takes_up(self, states: list[Any], others: Sequence[Conductor]) -> bool:
+    def takes_up(self, states: list[Weights], others: Sequence[Conductor]) -> bool:
         """Begin where others ended, whom the problem waited for, in ``states``; whether the groups are to go on from
         their dual variables too."""
         return False
@@ -117,7 +117,7 @@ class Conductor:
         """Whether a read for the certificate alone is likely to be the last one."""
         return False
 
-    def passes(self, state: Any) -> bool:
+    def passes(self, state: Weights) -> bool:
         """Whether the next visits go over the data, and not only over rows that are kept."""
         return True
 
@@ -129,7 +129,7 @@ class Conductor:
         limits = self.limits
         return limits.tol is not None and (limits.epochs < self.method.epochs or limits.max_seconds is not None)
 
-    def tries(self, state: Any) -> bool:
+    def tries(self, state: Weights) -> bool:
         """Whether the weights at the start of an epoch are tried, as they are and scaled: where the run may end before
         it is done their objective is not lost, whatever follows. That costs part of an epoch, so it is seldom done.
         What sums are made at, they tell themselves."""
@@ -147,12 +147,12 @@ class Conductor:
         """Whether nothing is known of the last weights, which a certificate could tell of."""
         return False
 
-    def accept(self, state: Any, part: Part, figures: Figures, reads: int, keep: str = "copy") -> None:
+    def accept(self, state: Weights, part: Part, figures: Figures, reads: int, keep: str = "copy") -> None:
         """Take the certificate of the weights at the start of the read."""
         raise TypeError(f"{self.method.name} has no certificate by the dual")
 
     def take_scaled(
-        self, state: Any, losses: np.ndarray, reads: int, tol: float, own: np.ndarray | None = None
+        self, state: Weights, losses: np.ndarray, reads: int, tol: float, own: np.ndarray | None = None
     ) -> None:
         """Where the weights at the start of the read times one of ``SCALES`` are better than all before, they are the
         answer so far; t = 0 bounds the primal objective of every answer.
@@ -177,7 +177,7 @@ class Conductor:
 
     # After an epoch
 
-    def end(self, start: Any, part: Part, ending: Ending) -> tuple[Any, float]:
+    def end(self, start: Weights, part: Part, ending: Ending) -> tuple[Weights, float]:
         """Take what all groups came to; the common state of the next epoch, and how far along their step it is."""
         figures, status = Figures.of(part.figures), self.status
         status.epochs += 1
@@ -193,16 +193,16 @@ class Conductor:
             status.began = own if self.alone else start.weights
         return self.take(start, part, figures, ending)
 
-    def take(self, start: Any, part: Part, figures: Figures, ending: Ending) -> tuple[Any, float]:
+    def take(self, start: Weights, part: Part, figures: Figures, ending: Ending) -> tuple[Weights, float]:
         """As ``end``, of what is not counted."""
         raise NotImplementedError
 
     # What it tells
 
-    def record(self, seen: dict[str, Any]) -> dict[str, Any]:
+    def record(self, seen: dict[str, int]) -> dict[str, float]:
         """What the history says of certificates of this kind; ``seen`` : counts of the epoch's visits."""
         return {}
 
-    def mixing_record(self) -> dict[str, Any]:
+    def mixing_record(self) -> dict[str, float]:
         """Likewise of how far groups went together: of each problem, by name."""
         return {}

@@ -1,20 +1,36 @@
-"""Methods that ascend the dual over rows whose dual variables they keep; certificates by sums over rows."""
+"""Methods that ascend the dual over rows whose dual variables they keep; certificates by sums over rows.
+
+In a group a learner has a ``Certificate`` that is added up, ``SetVisits`` to rows of its working set while the data
+stream by, and ``InnerRounds`` between two reads; at the driver a conductor decides when certificates are made and how
+far groups go along their steps.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from bigclf.block import Block, Counts
 from bigclf.data import files
+from bigclf.data.row_files import RowStore
+from bigclf.data.working_set import Members, WorkingSet
+from bigclf.deltas import State
 from bigclf.errors import DataError
-from bigclf.mixing import agree, half_distance, line_search, next_penalty
-from bigclf.training.bench import optimism
+from bigclf.jit import shuffle_runs
+from bigclf.methods.method import Dual
+from bigclf.mixing import Weights, accumulate, agree, half_distance, interpolate, line_search, next_penalty
+from bigclf.training.plan import ACTIVE_SLACK, CYCLES_A_READ, PACE, ROUNDS_A_READ, Plan
+from bigclf.training.problems import Problem, taking_part
 from bigclf.training.roles.conductor import Conductor, Ending, When
+from bigclf.training.roles.learner import Learner
+from bigclf.training.roles.row_state import RowState
+from bigclf.training.roles.scaled_trial import ScaledTrial
+from bigclf.training.schedules import TAKES
 from bigclf.training.status import TRUTH_OF_SET
-from bigclf.training.visit import Figures, Part, objectives
+from bigclf.training.visit import Figures, Lesson, Part, Scratch, Tally, copied, gap_after, objectives, square_of
 
 # A certificate costs about what an epoch's learning does: one is made when the estimate is this near the tolerance, or
 # after so many epochs without one. Streaming, it is made beside the learning, since a read may be dearer than both;
@@ -23,6 +39,464 @@ from bigclf.training.visit import Figures, Part, objectives
 NEAR, SELDOM = 2.0, 50
 NEAR_STREAMED, SELDOM_STREAMED, SURE = 5.0, 8, 0.6
 OVERFLOW = "the objective overflows: scale down the labels, the values, the rows' weights or C"
+MOST_OPTIMISM = 100.0
+ALL_AGAIN = 6  # every so many inner rounds the rows that looked stuck are looked at again
+# The rows at hand are solved when their own gap is below the first share of the tolerance, or below the second one of
+# the gap that the pass before them saw, of which more rounds cannot see the rest.
+STREAMED = 0.2, 0.03  # a working set: another read is dear (M, 15 % of the rows: 4 reads to 1e-3; 6 with 0.3)
+RESIDENT = 0.8, 0.2  # every row: another pass costs what a few rounds do (5 passes and 6.3 to 6.7 visits a row, not 8)
+APART = 0.1, 0.1  # one of several groups: its gap is one among many
+SUPPORTED, NARROW = 0.3, 10  # share of the gap that rounds over the support alone bring theirs to, and most of them
+CLIMBED, MOST_STEPS = 0.25, 3000  # conjugate gradients: share of the rounds' goal they aim at, most steps in a visit
+
+
+class Certificate:
+    """The primal and the dual objective of the weights at the start of a read, added up block by block.
+
+    measure : kernel of a block's part; sees_all : one block holds every row, so that ||v||^2 alone is kept.
+    """
+
+    def __init__(self, measure: Callable[..., Any], sees_all: bool) -> None:
+        self.measure, self.sees_all = measure, sees_all
+        self.start: tuple[Any, Any] | None = None  # state and row state as they were at the start of the read
+        self.sums = np.zeros(2)  # of the rows: primal and dual so far
+        self.dual_weights: np.ndarray | None = None  # v = sum a_i y_i x_i
+        self.dual_square: float | None = None  # of ``dual_weights``, which are then let go
+
+    def begin(self, start: tuple[Weights, State] | None) -> None:
+        """A read begins; None: it is not certified."""
+        self.sums[:] = 0
+        self.start, self.dual_square = start, None
+        if start is not None and not self.sees_all:  # else while one block is gone over: not of every problem at a time
+            self.dual_weights = np.zeros(start[0].weights.shape)
+
+    def add(self, view: Block, rows: Any, params: Any, length: float) -> None:
+        """Add a block's part; ``rows`` : as they were at the start, length : of the weights."""
+        assert self.start is not None
+        shared = self.start[0]
+        if self.sees_all:
+            self.dual_weights = np.zeros(shared.weights.shape)
+        self.sums += self.measure(view, shared, rows, params, self.dual_weights, length)
+        if self.sees_all and self.dual_weights is not None:
+            self.dual_square, self.dual_weights = square_of(self.dual_weights), None
+
+    @property
+    def dual(self) -> np.ndarray | float | None:
+        """v, or ||v||^2."""
+        return self.dual_weights if self.dual_square is None else self.dual_square
+
+    @property
+    def objectives(self) -> tuple[float, float]:
+        """Of the weights at the start of the read that has just ended."""
+        assert self.start is not None and self.dual is not None
+        return objectives(float(self.sums[0]), float(self.sums[1]), self.start[0].weights, self.dual)
+
+    def end(self) -> None:
+        """The read has ended."""
+        self.start = self.dual_weights = None
+
+    def carried(self, alone: bool) -> dict[str, np.ndarray]:
+        """What a checkpoint in the middle of an epoch has of it."""
+        assert self.start is not None and self.dual_weights is not None
+        held = {"dual_weights": self.dual_weights}
+        return held | ({f"start.shared.{n}": a for n, a in self.start[0]._asdict().items()} if alone else {})
+
+
+class SetVisits:
+    """Visits to rows of a learner's working set while the data stream by, in ever new orders."""
+
+    def __init__(self, learner: DualLearner, held: WorkingSet, most: int) -> None:
+        self.learner, self.held, self.schedule = learner, held, learner.plan.schedule
+        self._cycle, self._turn, self._drawn_at = np.empty(most, np.int64), 0, -1
+        self._cycle_size, self._credit = 0, 0.0
+        self.stuck = np.array([np.inf, 0.0])  # largest violation of the last read, and of this one so far
+
+    def begin_segment(self, epoch: int, segment: int) -> None:
+        """Orders are drawn anew."""
+        self._cycle_size, self._turn, self._credit = 0, 0, 0.0
+        self.held.salt = epoch
+        if segment == 0 and self.stuck[1] > 0:
+            self.stuck[:] = self.stuck[1], 0.0
+
+    def earn(self, visits: float) -> None:
+        """Visit as many rows as the streamed rows have earned."""
+        self._credit += visits
+        while self._credit >= 1 and self.held.n_rows:
+            self._credit -= self.go_on(int(self._credit))
+
+    def go_on(self, most: int) -> int:
+        """Visit the next rows, ``most`` at most; their number."""
+        if self._turn >= self._cycle_size or self._drawn_at != self.held.generation:
+            if self.schedule == "cached":
+                self.held.drop(-self.stuck[0])
+            n = self.held.n_rows
+            shuffle_runs(np.arange(n), self.learner.plan.run, self.learner.random(), self._cycle)
+            self._turn, self._cycle_size, self._drawn_at = 0, n, self.held.generation
+        stop = min(self._cycle_size, self._turn + most)
+        order = self._cycle[self._turn : stop]
+        self._turn = stop
+        self.visit(order)
+        return int(order.size)
+
+    def visit(self, order: np.ndarray) -> Counts:
+        """The kernel over rows of the set; dual cached loops want to know the largest violation it met."""
+        learner, block = self.learner, self.held.block()
+        if self.schedule != "cached":
+            return learner.teach(block, order, self.held.scores)
+        alpha, ids = learner.rows.alpha, block.ids[order]
+        before = alpha[ids]
+        counts = learner.teach(block, order, self.held.scores)
+        moved = np.abs(alpha[ids] - before)
+        if moved.ndim > 1:  # the class that moved most
+            moved = moved.max(axis=1)
+        moved *= block.norms[order] + learner.params.bias**2
+        self.stuck[1] = max(self.stuck[1], moved.max(initial=0.0))
+        return counts
+
+
+class InnerRounds:
+    """Rounds over the rows that matter, between two reads, until their own gap is small beside what it is to be."""
+
+    def __init__(self, learner: DualLearner) -> None:
+        self.learner, self.plan = learner, learner.plan
+        record = learner.problem.setting.method.loss_of(learner.problem.setting.loss)
+        self._ascend = learner.how.climb(record) if self.plan.climb_rows else None
+        self._no_scores = np.empty(0)  # rounds over the support give none
+        self._narrows = "support" in getattr(learner.params, "_fields", ())
+        self.rounds = self.steps = 0  # after the last pass; steps : of conjugate gradients
+
+    def go(self, view: Block, scores: np.ndarray, tol: float, scratch: Scratch, idle: Callable[[], None]) -> None:
+        """``view`` holds the rows in memory: the working set, or all rows of a resident group with the scores of the
+        pass just made."""
+        learner = self.learner
+        everything = taking_part(view)
+        live = everything[scores[everything] >= -ACTIVE_SLACK]
+        primal = learner.tally.loss + 0.5 * square_of(learner.shared.weights) / len(self.plan.groups)
+        solved, balanced = APART if not learner.alone else RESIDENT if self.plan.resident else STREAMED
+        goal = max(solved * tol * primal, balanced * learner.tally.gap)
+        rounds, looked, before, mark, again = 0, 0, learner.tally.gap, learner.tally.gap, False
+        self.steps = 0
+        while rounds < self.plan.rounds and live.size:
+            everyone = again or (learner.set is not None and rounds % ALL_AGAIN == 0)
+            members = everything if everyone else live
+            if self._narrows:
+                rounds += self._go_over_support(view, members, before, self.plan.rounds - 1 - rounds, scratch, idle)
+            counts = learner.go_over(view, members, scores, scratch)
+            if learner.set is not None and rounds == 0:
+                learner.set_tally.add(counts)
+            learner.set_tally.gap = left = counts.gap
+            if self.plan.resident:  # every row that moves has been looked at again since the pass over all
+                left = counts.gap if again else gap_after(counts.gap, before)
+                learner.set_tally.gap = left - learner.tally.gap
+            before = counts.gap
+            live = members[scores[members] >= -ACTIVE_SLACK]
+            rounds += 1
+            idle()
+            if left <= goal:
+                break
+            again = False
+            if rounds - looked >= PACE:
+                looked, again = rounds, self._climb(view, everything, left, mark, goal, idle)
+                mark = left
+        self.rounds = rounds
+
+    def _go_over_support(
+        self, view: Block, members: np.ndarray, gap: float, most: int, scratch: Scratch, idle: Callable[[], None]
+    ) -> int:
+        """Rounds over ``members``, of each row only the classes that it has given something to, until these lack far
+        less than the ``gap`` of the pass before over all classes: cheap, and no look at what the others lack. Their
+        number."""
+        learner, rounds = self.learner, 0
+        whole = learner.params
+        learner.params = whole._replace(support=True)
+        while rounds < min(most, NARROW):
+            left = learner.go_over(view, members, self._no_scores, scratch).gap
+            rounds += 1
+            idle()
+            if left <= SUPPORTED * gap:
+                break
+        learner.params = whole
+        return rounds
+
+    def _climb(
+        self, view: Block, members: np.ndarray, left: float, mark: float, goal: float, idle: Callable[[], None]
+    ) -> bool:
+        """Conjugate gradients where the rounds stall; whether anything was done."""
+        if self._ascend is None or self.steps >= MOST_STEPS or not stalls(left, mark, goal):
+            return False
+        learner = self.learner
+        steps = self._ascend(
+            view, members, learner.shared, learner.rows, learner.params, CLIMBED * goal, MOST_STEPS - self.steps,
+            self.plan.climb_rows, idle,
+        )  # fmt: skip
+        self.steps += steps
+        return steps > 0
+
+
+class DualLearner(Learner):
+    """A problem of such a method in a group: it keeps dual variables, certifies, and goes on over rows that matter."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        plan: Plan,
+        number: int,
+        group: int,
+        group_rows: int,
+        source: Any,
+        store: RowStore | None = None,
+        aside: str | None = None,
+    ) -> None:
+        if plan.set_rows:
+            most, nnz = plan.arena(number)
+            self.set = WorkingSet(most, nnz, source.index_width, source.binary, group_rows, source.row_constant)
+        super().__init__(problem, plan, number, group, group_rows, source, store, aside)
+        method = problem.setting.method
+        record = method.loss_of(problem.setting.loss)
+        self.certificate = Certificate(self.how.certify(record), self.sees_all)
+        self.trial = ScaledTrial(problem, plan, aside)
+        self.along = None if self.alone else self.how.along(record)
+        self.moves = np.zeros(2)  # gain and bend so far
+        self.set_tally = Tally()
+        self.visits = None if self.set is None else SetVisits(self, self.set, plan.arena(number)[0])
+        self.inner = InnerRounds(self)
+        self._take = TAKES.get(plan.schedule)
+
+    @property
+    def how(self) -> Dual:
+        """The method's kernels."""
+        how = self.problem.setting.method.how
+        assert isinstance(how, Dual)
+        return how
+
+    def _row_state(self, store: RowStore | None, source: Any) -> RowState:
+        places = self.problem, self.plan, self.number, self.group, self.group_rows
+        return RowState(*places, store, self.set, steps_back=not self.alone)
+
+    def outside(self, view: Block, members: np.ndarray) -> np.ndarray:
+        """Those of the block's rows ``members`` that are not in the working set."""
+        assert self.set is not None
+        return self.set.outside(self.row_state.numbers(view), members)
+
+    def admit(self, view: Block, members: np.ndarray, scores: np.ndarray) -> None:
+        """Take those of the block's rows ``members`` into the working set whose scores earn it."""
+        assert self.set is not None
+        self.set.admit(view._replace(ids=self.row_state.numbers(view)), members, scores)
+
+    # An epoch
+
+    def prepare(self, lesson: Lesson) -> None:
+        """In this visit every step counts ``sigma`` times, for those that other groups take meanwhile."""
+        if self.along is not None:
+            self.params = self.params._replace(sigma=lesson.sigma)
+
+    def begin(self, state: Weights, lesson: Lesson, still: bool = False, spare: Weights | None = None) -> None:
+        """Keep what the certificate of the weights needs, which is no copy where nothing will be learned. One of
+        several groups always takes its sums: they say how the groups are to go on."""
+        super().begin(state, lesson, still, spare)
+        self.set_tally = Tally()
+        self.moves[:] = 0
+        self.row_state.begin(lesson.certify, still)
+        start: tuple[Any, Any] | None = None
+        if not self.alone:
+            start = state, self.row_state.start
+        elif lesson.certify:
+            still = still or self.plan.resident  # there it comes before the learning
+            rows = () if self.row_state.window is not None else self.rows
+            # without a working set a row is as it was until its block comes, and is certified then before it moves
+            start = (
+                self.shared if still else copied(self.shared, None),
+                (rows if still or self.set is None else copied(rows, None)),
+            )
+        self.certificate.begin(start)
+        begun = state.weights if start is None else start[0].weights
+        self.trial.begin(state, begun, lesson.beat, lesson.holds, still)
+
+    def begin_segment(self, epoch: int, segment: int, trace: bool = False) -> None:
+        """Likewise the orders in which the working set is visited."""
+        super().begin_segment(epoch, segment, trace)
+        if self.visits is not None:
+            self.visits.begin_segment(epoch, segment)
+
+    def begin_with(self, others: Sequence[tuple[Learner, float]], view: Block, state: Weights) -> None:
+        """Take the sum of factor times the dual variables of ``others``, which is in ``state`` already, inside the
+        box, and go back along the line to nothing as far as the dual objective gains by it.
+
+        ``view`` holds every row there is.
+        """
+        method, loss = self.problem.setting.method, self.problem.setting.loss
+        assert self.alone
+        record, alpha = method.loss_of(loss), self.rows.alpha
+        alpha[:] = 0
+        for other, factor in others:
+            alpha += factor * other.rows.alpha
+        self.how.within(record)(view, self.rows, self.params)
+        value = self.how.value(record)
+        size = square_of(state.weights)
+        t = best_share(lambda t: value(view, self.rows, self.params, t) - 0.5 * t * t * size)
+        alpha *= t
+        state.weights[:] *= t
+
+    @property
+    def may_trace(self) -> bool:
+        """Its counts are judged by certificates."""
+        return False
+
+    def cut_short(self) -> None:
+        """Sums of part of the rows say nothing, weights stay."""
+        self.trial.cut_short(self.shared.weights)
+        self.certificate.start = None
+
+    def end(self, common: Weights, certified: bool) -> Part:
+        """Steps that counted sigma times are brought back to their true length."""
+        sigma = self.params.sigma if self.along is not None else 1.0
+        if sigma != 1.0:
+            start, mine = common.weights.reshape(-1), self.shared.weights.reshape(-1)
+            step = np.zeros(mine.size)
+            accumulate(step, start, mine, 1.0 / sigma)
+            interpolate(start, step, 1.0, mine)
+        self._finish()
+        begun = self.certificate.start
+        dual = self.certificate.dual if certified and begun is not None else None
+        figures, kept = self._figures().array(), self.trial.end(common.weights)
+        if begun is not None and self.alone and not self.plan.resident:
+            kept = begun[0].weights
+        self.certificate.end()
+        return Part(self.shared, dual, figures, kept)
+
+    def _figures(self) -> Figures:
+        share = self._share()
+        primal, dual, gain, bend = (float(x) for x in (*self.certificate.sums, *self.moves))
+        mistakes = share * self.tally.mistakes
+        return Figures(self.tally, self.set_tally, primal, dual, gain, bend, share, mistakes, self.trial.scaled)
+
+    # A block
+
+    def learn(self, view: Block, scratch: Scratch) -> None:
+        """Certify the block's rows before they move, then go over them as the schedule says."""
+        if not self.plan.resident:  # there it came first
+            self._certify(view)
+        self.trial.weigh(view, self.params)
+        members = taking_part(view, scratch.members(view.n_rows))
+        if self._take is not None:
+            self._take(self, view, members, scratch)
+        else:
+            self._pass(view, members, scratch)
+        self.row_state.done()
+
+    def _pass(self, view: Block, members: np.ndarray, scratch: Scratch) -> None:
+        """One go over the block's rows, and over as many of the working set as they earn."""
+        if self.set is None or self.visits is None:
+            super()._pass(view, members, scratch)
+            return
+        members = self.outside(view, members)  # rows of the working set get their turn there
+        super()._pass(view, members, scratch)
+        self.set.passed = self.tally.rows / self.group_rows if self._first else 1.0
+        self.admit(view, members, scratch.scores(view.n_rows))
+        most = CYCLES_A_READ * self.set.n_rows / self.group_rows
+        self.visits.earn(min(ROUNDS_A_READ, most) * view.n_rows)
+
+    def teach(self, view: Block, order: np.ndarray, scores: np.ndarray) -> Counts:
+        """The kernel; of several groups, how far it moved the row state is kept for the line search."""
+        if self.along is None:
+            return super().teach(view, order, scores)
+        self.moves -= self.along(view, order, self.rows, self.row_state.start, self.params)
+        counts = super().teach(view, order, scores)
+        self.moves += self.along(view, order, self.rows, self.row_state.start, self.params)
+        return counts
+
+    def look(self, view: Block) -> None:
+        """The certificate, and losses of scaled weights."""
+        self._certify(view)
+        self.trial.weigh(view, self.params)
+
+    def _certify(self, view: Block) -> None:
+        """Add the block's part of the certificate of the weights at the start of the read."""
+        if self.certificate.start is None:
+            return
+        shared, rows = self.certificate.start
+        rows = rows if self.row_state.window is None else self.row_state.before
+        self.certificate.add(view, rows, self.params, self.trial.length(shared.weights))
+
+    def closes(self, view: Block, lesson: Lesson, tol: float | None) -> float | None:
+        """By the certificate just made, of every row there is, together with the best so far. If it does not end the
+        problem, the weights that it speaks of are kept, since those that follow take their place."""
+        self._certify(view)
+        if not (self.alone and lesson.certify):
+            return lesson.aim
+        assert tol is not None
+        primal, dual = self.certificate.objectives
+        best, bound = min(primal, lesson.known[0]), max(0.0, dual, lesson.known[1])  # D(0) = 0
+        if best <= 0 or max(0.0, best - bound) / best <= tol:
+            return None
+        if primal < lesson.known[0]:
+            self.trial.keep(self.shared.weights)
+        else:
+            self.trial.kept = square_of(self.shared.weights)
+        return tol / optimism(primal, dual, lesson.estimate)
+
+    def wait(self, most: int) -> int:
+        """Rows of the working set."""
+        return self.visits.go_on(most) if self.visits is not None and self.visits.held.n_rows else 0
+
+    @property
+    def rounds(self) -> tuple[int, int]:
+        """As many as the gap asked for."""
+        return self.inner.rounds, self.inner.steps
+
+    def go_on(self, view: Block, scores: np.ndarray, aim: float, scratch: Scratch, idle: Callable[[], None]) -> None:
+        """Rounds, as many as the plan has."""
+        if self.plan.rounds:
+            self.inner.go(view, scores, aim, scratch, idle)
+
+    # To a file and back
+
+    def carried_rows(self, midway: bool) -> dict[str, np.ndarray]:
+        """Dual variables, the working set's rows."""
+        begun = self.certificate.start
+        held = self.row_state.arrays(midway, None if begun is None else () if self.plan.resident else begun[1])
+        if self.set is not None:
+            held |= {f"set.{n}": a for n, a in self.set.members()._asdict().items()}
+        if self.plan.schedule == "cached" and self.visits is not None:
+            held["stuck"] = self.visits.stuck.copy()
+        return held
+
+    def carried_state(self) -> dict[str, np.ndarray]:
+        """The method's own arrays, the certificate so far, the counts."""
+        begun = self.certificate.start is not None
+        return super().carried_state() | (self.certificate.carried(self.alone) if begun else self.trial.carried())
+
+    def restore_rows(self, held: dict[str, np.ndarray]) -> None:
+        """The working set's rows are expected first: they stay at hand."""
+        if self.set is not None and self.visits is not None:
+            if "stuck" in held:
+                self.visits.stuck = held["stuck"].copy()
+            self.set.clear()
+            names = [name for name in Members._fields if f"set.{name}" in held]  # older runs have fewer
+            self.set.expect(Members.none()._replace(**{name: held[f"set.{name}"] for name in names}))
+        self.row_state.restore(held, not (self.alone and self.set is None))
+
+    def restore_state(self, held: dict[str, np.ndarray], common: Any) -> None:
+        """The certificate so far, too."""
+        super().restore_state(held, common)
+        figures, begun, kind = Figures.of(held["figures"]), None, type(common)
+        if "dual_weights" in held:
+            self.certificate.dual_weights = held["dual_weights"].copy()
+            before = kind(*(held[f"start.shared.{n}"].copy() for n in kind._fields)) if self.alone else common
+            in_memory = self.alone and self.row_state.window is None
+            begun = before, self.row_state.start or (self.rows if in_memory else ())
+        self.certificate.start = begun
+        start = common.weights if begun is None else begun[0].weights
+        self.trial.restore(held, figures, start, begun is not None)
+
+    def _restore_figures(self, figures: Figures) -> None:
+        self.tally, self.set_tally = figures.tally, figures.set_tally
+        self.certificate.sums, self.moves = np.array(figures[2:4]), np.array(figures[4:6])
+
+    def gather(self, block: Block) -> None:
+        """Of the working set's rows."""
+        if self.set is not None:
+            self.set.fill(self.problem.view(block, self.first_row))
 
 
 class DualConductor(Conductor):
@@ -33,7 +507,7 @@ class DualConductor(Conductor):
         """Whether groups go on from a point that they agree on, and their steps are searched along."""
         return self.problem.setting.settings.get("mixing") == "line_search"
 
-    def begin(self, states: list[Any], others: Sequence[Conductor]) -> None:
+    def begin(self, states: list[Weights], others: Sequence[Conductor]) -> None:
         """The sum of the dual variables is kept beside the point where groups agree on one."""
         if self.searches:
             self.status.dual_weights = np.zeros(states[self.number].weights.shape)
@@ -43,7 +517,7 @@ class DualConductor(Conductor):
         """By the line search, what the method of multipliers says."""
         return 1 / self.status.penalty if self.searches else float(len(self.plan.groups))
 
-    def takes_up(self, states: list[Any], others: Sequence[Conductor]) -> bool:
+    def takes_up(self, states: list[Weights], others: Sequence[Conductor]) -> bool:
         """The weights that go with the dual variables of others."""
         start = self.problem.start
         if not start or self.status.epochs:
@@ -78,7 +552,7 @@ class DualConductor(Conductor):
         """The last weights have no certificate yet."""
         return self.limits.tol is not None
 
-    def accept(self, state: Any, part: Part, figures: Figures, reads: int, keep: str = "copy") -> None:
+    def accept(self, state: Weights, part: Part, figures: Figures, reads: int, keep: str = "copy") -> None:
         """Take the certificate of the weights at the start of the read."""
         status, tol = self.status, self.limits.tol
         assert tol is not None
@@ -98,7 +572,7 @@ class DualConductor(Conductor):
 
     # After an epoch
 
-    def take(self, start: Any, part: Part, figures: Figures, ending: Ending) -> tuple[Any, float]:
+    def take(self, start: Weights, part: Part, figures: Figures, ending: Ending) -> tuple[Weights, float]:
         """Groups go as far along their steps as the dual gains by it."""
         status = self.status
         if status.done:
@@ -121,7 +595,7 @@ class DualConductor(Conductor):
         near, seldom = (NEAR, SELDOM) if self.plan.resident else (NEAR_STREAMED, SELDOM_STREAMED)
         status.certify_next = status.estimate < near * tol or status.since_certificate >= seldom
 
-    def _combine(self, start: Any, part: Part, figures: Figures, whole: bool) -> float:
+    def _combine(self, start: Weights, part: Part, figures: Figures, whole: bool) -> float:
         """Combine what groups came to, in ``part.state``; returns how far along their step it is."""
         status, groups, t = self.status, len(self.plan.groups), 1.0
         weights = status.dual_weights
@@ -143,14 +617,45 @@ class DualConductor(Conductor):
 
     # What it tells
 
-    def record(self, seen: dict[str, Any]) -> dict[str, Any]:
+    def record(self, seen: dict[str, int]) -> dict[str, float]:
         """Rounds, steps of conjugate gradients and rows of the working set."""
         steps = {"conjugate_steps": int(seen["steps"])} if seen["steps"] else {}
         rows = {"working_set_rows": seen["set_rows"]}
         return {"rounds": seen["rounds"]} | steps | {"estimated_gap": self.status.estimate} | rows
 
-    def mixing_record(self) -> dict[str, Any]:
+    def mixing_record(self) -> dict[str, float]:
         """How far its groups went along their step."""
         if self.limits.tol is None:
             return {}
         return {"steps": self.status.step} | ({"penalties": self.status.penalty} if self.searches else {})
+
+
+def optimism(primal: float, dual: float, estimate: float) -> float:
+    """How many times the certified gap is the estimate of the same weights: the next goal is set that much lower."""
+    if primal <= 0 or estimate <= 0:
+        return 1.0
+    return min(MOST_OPTIMISM, max(1.0, (primal - dual) / primal / estimate))
+
+
+def stalls(left: float, mark: float, goal: float) -> bool:
+    """Whether twice as many rounds as have brought the gap from ``mark`` to ``left`` would not bring it to the goal."""
+    if mark <= 0:
+        return True
+    return not left * (left / mark) * (left / mark) <= goal  # a power of such numbers may overflow, which raises
+
+
+def best_share(value: Callable[[float], float]) -> float:
+    """About the t in [0, 1] at which a concave function is largest, by golden sections."""
+    ratio = 0.5 * (5**0.5 - 1)
+    low, high = 0.0, 1.0
+    a, b = high - ratio, low + ratio
+    at_a, at_b = value(a), value(b)
+    while high - low > 0.01:
+        if at_a < at_b:
+            low, a, at_a, b = a, b, at_b, a + ratio * (high - a)
+            at_b = value(b)
+        else:
+            high, b, at_b, a = b, a, at_a, b - ratio * (b - low)
+            at_a = value(a)
+    middle = 0.5 * (low + high)
+    return max((middle, 1.0), key=value)

@@ -2,56 +2,307 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from bigclf.block import Block, Counts
+from bigclf.data.row_files import RowStore
 from bigclf.errors import DataError
-from bigclf.methods.method import AGAIN, LEARN, Given, Step
+from bigclf.methods.method import AGAIN, LEARN, SUM, Collection, Given, Step, Steps
+from bigclf.mixing import Weights
+from bigclf.training.plan import Plan
+from bigclf.training.problems import Problem, taking_part
 from bigclf.training.roles.conductor import Conductor, Ending
 from bigclf.training.roles.dual import OVERFLOW
+from bigclf.training.roles.learner import Learner
+from bigclf.training.roles.scaled_trial import ScaledTrial
+from bigclf.training.sampling import Kept
 from bigclf.training.team import beside
-from bigclf.training.visit import Figures, Part
+from bigclf.training.visit import Figures, Lesson, Part, Scratch
+
+COLLECTED = 4096  # rows that a collection takes at a time
+
+
+class SumsLearner(Learner):
+    """A problem whose kernel adds over rows, in a group; its first passes may learn from them."""
+
+    adds_up = True
+
+    def __init__(
+        self,
+        problem: Problem,
+        plan: Plan,
+        number: int,
+        group: int,
+        group_rows: int,
+        source: Any,
+        store: RowStore | None = None,
+        aside: str | None = None,
+    ) -> None:
+        super().__init__(problem, plan, number, group, group_rows, source, store, aside)
+        method = problem.setting.method
+        self.trial = ScaledTrial(problem, plan, aside)
+        how = method.how
+        assert isinstance(how, Steps)
+        self.sum_names, self._reading = how.sums, how.reading
+        self.parts: list[Any] = []  # the state, and copies of it with sums of their own
+        self._counts: list[Any] = []
+        self._whole: tuple[Block, list[np.ndarray]] | None = None  # of rows that stay in memory: what is made of them
+        self._again: tuple[Block, list[np.ndarray]] | None = None  # ... and of rows that are kept
+        self.kept_values: Any = ()  # the per-row arrays of rows that are kept
+        self.kept_rows = 0  # of which they hold the values of the point
+
+    @property
+    def may_trace(self) -> bool:
+        """Its passes are for sums."""
+        return False
+
+    @property
+    def reading(self) -> str:
+        """To learn, to sum, or to sum over rows that have been gone over since."""
+        return self._reading(self.shared)
+
+    def begin(self, state: Weights, lesson: Lesson, still: bool = False, spare: Weights | None = None) -> None:
+        """Rows that are kept lose the values of the last point where another one is summed at."""
+        super().begin(state, lesson, still, spare)
+        self.row_state.begin(lesson.certify, still)
+        if self._reading(state) == SUM:
+            self.kept_rows = 0
+        self.trial.begin(state, state.weights, lesson.beat, lesson.holds, still)
+
+    def cut_short(self) -> None:
+        """Sums of part of the rows say nothing, weights stay."""
+        self.trial.cut_short(self.shared.weights)
+
+    def end(self, common: Weights, certified: bool) -> Part:
+        """The state with its sums."""
+        self._finish()
+        figures = self._figures().array()
+        return Part(self.shared, None, figures, self.trial.end(common.weights))
+
+    def _figures(self) -> Figures:
+        return super()._figures()._replace(scaled=self.trial.scaled)
+
+    def rest(self) -> None:
+        """The copies with sums of their own are of a state that has been taken."""
+        super().rest()
+        self.parts = []
+
+    def look(self, view: Block) -> None:
+        """Losses of scaled weights."""
+        self.trial.weigh(view, self.params)
+
+    def learn(self, view: Block, scratch: Scratch) -> None:
+        """A pass of the start, which tries scaled weights, too."""
+        self.trial.weigh(view, self.params)
+        super().learn(view, scratch)
+
+    # Sums over rows
+
+    def begin_sums(self) -> None:
+        """Parts of the rows add to arrays of their own."""
+        if len(self.parts) != self.plan.parts:
+            self.parts = [self.shared] * self.plan.parts
+        for number in range(1, self.plan.parts):
+            own = {name: getattr(self.parts[number], name) for name in self.sum_names}
+            for name, array in own.items():
+                if array is getattr(self.parts[0], name):
+                    own[name] = np.zeros_like(array)
+                else:
+                    array[:] = 0.0
+            self.parts[number] = self.shared._replace(**own)
+        self.parts[0] = self.shared
+
+    def pieces(self, block: Block) -> list[Callable[[Scratch], None]]:
+        """What the read does with a block, as pieces that may be done at the same time; ``block_done`` is to follow."""
+        if self.reading == LEARN:
+            return [lambda scratch: self.learn(self.view(block, scratch), scratch)]
+        if self._whole is not None:
+            view, pieces = self._whole
+        else:
+            view = self.view(block)
+            pieces = self._cut(view, taking_part(view))
+            if self.sees_all:
+                self._whole = view, pieces
+        self.trial.weigh(view, self.params)
+        return self._adding(view, pieces, self.rows)
+
+    def pieces_again(self, kept: Kept, block: Block | None) -> list[Callable[[Scratch], None]]:
+        """The same of the rows that are kept; ``block`` : every row, where all are at hand."""
+        if self._again is None:
+            if block is None:
+                assert kept.block is not None
+                view = self.problem.view(kept.block._replace(ids=kept.ids), self.first_row)
+                view = view._replace(ids=np.arange(view.n_rows))
+                members = taking_part(view)
+            else:
+                view = self.problem.view(block, self.first_row)
+                members = kept.ids[view.weights[kept.ids] > 0]
+            self._again = view, self._cut(view, members)
+        return self._adding(*self._again, self.rows if block is not None else self.kept_values)
+
+    def _cut(self, view: Block, members: np.ndarray) -> list[np.ndarray]:
+        """``members`` (ascending) as ``plan.parts`` pieces of about as many entries."""
+        if self.plan.parts == 1:
+            return [members]
+        ends = np.cumsum(view.indptr[members + 1] - view.indptr[members])
+        marks = np.linspace(0, ends[-1] if ends.size else 0, self.plan.parts + 1)[1:-1]
+        return np.split(members, np.searchsorted(ends, marks))
+
+    def _adding(self, view: Block, pieces: list[np.ndarray], rows: Any) -> list[Callable[[Scratch], None]]:
+        self._counts = [None] * len(pieces)
+
+        def add(number: int, scratch: Scratch) -> None:
+            state = self.parts[number]
+            self._counts[number] = self.kernel(view, pieces[number], state, rows, self.params, scratch.scores(0))
+
+        return [functools.partial(add, number) for number in range(len(pieces))]
+
+    def block_done(self) -> None:
+        """All pieces of a block are done."""
+        for counts in self._counts:
+            self.tally.add(counts)
+        self._counts = []
+        if self.reading != LEARN:  # else it is said there
+            self.row_state.done()
+
+    def keep_values(self, kept: Kept, block: Block) -> None:
+        """The per-row arrays of the block's rows that are kept, as the block has left them."""
+        if not self.kept_values:
+            self.kept_values = type(self.rows)(*(np.zeros(kept.ids.size) for _ in self.rows))
+        there, places = kept.places(block)
+        ids = block.ids[there] if self.row_state.window is None else self.row_state.placed[there]
+        for array, own in zip(self.rows, self.kept_values, strict=True):
+            own[places] = array[ids]
+        self.kept_rows += places.stop - places.start
+
+    def join_parts(self) -> None:
+        """The sums of the parts become those of the state, in the order of the parts."""
+        for part in self.parts[1:]:
+            for name in self.sum_names:
+                total = getattr(self.shared, name)
+                total += getattr(part, name)
+
+    # To a file and back
+
+    def carried_state(self) -> dict[str, np.ndarray]:
+        """The method's own arrays, the counts, the weights that are tried."""
+        return super().carried_state() | self.trial.carried()
+
+    def restore_state(self, held: dict[str, np.ndarray], common: Any) -> None:
+        """The losses of scaled weights, too."""
+        super().restore_state(held, common)
+        self.trial.restore(held, Figures.of(held["figures"]), common.weights, False)
+
+
+class CollectingLearner(Learner):
+    """A problem whose method keeps rows, in a group: they are gone over in their order."""
+
+    draws = False
+
+    def __init__(
+        self,
+        problem: Problem,
+        plan: Plan,
+        number: int,
+        group: int,
+        group_rows: int,
+        source: Any,
+        store: RowStore | None = None,
+        aside: str | None = None,
+    ) -> None:
+        super().__init__(problem, plan, number, group, group_rows, source, store, aside)
+        how = problem.setting.method.how
+        self.kept = how.collection if isinstance(how, Steps) else None
+        self.found: Any = None  # what the method has collected in this epoch
+
+    @property
+    def may_trace(self) -> bool:
+        """Its counts are of rows that are kept."""
+        return False
+
+    def begin(self, state: Weights, lesson: Lesson, still: bool = False, spare: Weights | None = None) -> None:
+        """Nothing is collected yet."""
+        super().begin(state, lesson, still, spare)
+        self.found = None
+
+    def end(self, common: Weights, certified: bool) -> Part:
+        """With what was collected."""
+        part = super().end(common, certified)._replace(found=self.found)
+        self.found = None
+        return part
+
+    def teach(self, view: Block, order: np.ndarray, scores: np.ndarray) -> Counts:
+        """Collect the rows, or in a read for sums add them up."""
+        if self.kept is not None and self._collected(self.kept, view, order):
+            return Counts(order.size, 0, 0, 0.0, 0.0)
+        return super().teach(view, order, scores)
+
+    def _collected(self, kept: Collection, view: Block, order: np.ndarray) -> bool:
+        """Collect a few rows at a time, so that what is under way stays small; False in a read for sums."""
+        for first in range(0, order.size, COLLECTED):
+            piece = kept.collect(view, order[first : first + COLLECTED], self.shared, self.params)
+            if piece is None:
+                return False
+            self._keep(kept, piece)
+        return order.size > 0
+
+    def _keep(self, kept: Collection, piece: Any) -> None:
+        """What a block gave to a collection: of the only group it goes to its place at once."""
+        if self.found is None:
+            self.found = kept.gather(self.shared, self.group_rows) if self.alone else []
+        self.found.append(piece)
 
 
 class StepsConductor(Conductor):
     """A problem of such a method at the driver."""
 
-    def takes_up(self, states: list[Any], others: Sequence[Conductor]) -> bool:
+    @property
+    def how(self) -> Steps:
+        """What the method does between reads."""
+        assert isinstance(self.method.how, Steps)
+        return self.method.how
+
+    def takes_up(self, states: list[Weights], others: Sequence[Conductor]) -> bool:
         """A problem of a path begins with the answer of the one before it; nothing of the rows has a part in it."""
         start = self.problem.start
         if start and not self.status.epochs:
             self._follow(states, others[start[0][0]])
         return False
 
-    def _follow(self, states: list[Any], other: Conductor) -> None:
+    def _follow(self, states: list[Weights], other: Conductor) -> None:
         before = other.problem.setting
         held = other.status.weights
         weights = before.weights(states[other.number]) if held is None else held
         state, setting = states[self.number], self.problem.setting
-        if self.method.follow is not None:
-            self.method.follow(state, weights, setting.params(), before.params())
-        elif self.method.place is not None:
-            self.method.place(state, weights, setting.params())
+        place = self.method.form.place
+        if self.how.follow is not None:
+            self.how.follow(state, weights, setting.params(), before.params())
+        elif place is not None:
+            place(state, weights, setting.params())
 
-    def passes(self, state: Any) -> bool:
+    def passes(self, state: Weights) -> bool:
         """Products with the Hessian may be of rows that are kept."""
-        return not (self.plan.every > 1 and self.method.reading(state) == AGAIN)
+        return not (self.plan.every > 1 and self.how.reading(state) == AGAIN)
 
     def may_be_better(self) -> bool:
         """The last weights were learned from rows: sums tell how good theirs are."""
-        return self.limits.tol is not None and self.status.learned and self.method.scaled is not None
+        return self.limits.tol is not None and self.status.learned and self.how.scaled is not None
 
-    def accept(self, state: Any, part: Part, figures: Figures, reads: int, keep: str = "copy") -> None:
+    def accept(self, state: Weights, part: Part, figures: Figures, reads: int, keep: str = "copy") -> None:
         """Certificates come with the steps."""
         raise TypeError(f"{self.method.name} certifies by its steps")
 
-    def take(self, start: Any, part: Part, figures: Figures, ending: Ending) -> tuple[Any, float]:
+    def take(self, start: Weights, part: Part, figures: Figures, ending: Ending) -> tuple[Weights, float]:
         """The method makes of the sums over all rows what the next read begins with."""
         self.facts = {}
-        self.status.learned = self.method.reading(part.state) == LEARN
-        cut_off = not ending.whole and self.method.forget is not None
-        if cut_off and self.method.forget(start):  # type: ignore[misc]
+        self.status.learned = self.how.reading(part.state) == LEARN
+        cut_off = not ending.whole and self.how.forget is not None
+        if cut_off and self.how.forget(start):  # type: ignore[misc]
             return start, 1.0
         step = self._step(part, ending)
         self._judge(step, ending.reads)
@@ -60,12 +311,12 @@ class StepsConductor(Conductor):
 
     def _step(self, part: Part, ending: Ending) -> Step:
         setting, tol = self.problem.setting, self.limits.tol
-        assert self.method.absorb is not None
-        absorb, params = self.method.absorb(self.method.loss_of(setting.loss)), setting.params()
-        if self.method.collect is None:
+        absorb, params = self.how.absorb(self.method.loss_of(setting.loss)), setting.params()
+        kept = self.how.collection
+        if kept is None:
             return absorb(part.state, params)
-        assert tol is not None and self.method.gather is not None
-        found = self.method.gather(part.state, 0) if part.found is None else part.found
+        assert tol is not None
+        found = kept.gather(part.state, 0) if part.found is None else part.found
         with beside(self.plan.learners) as both:
             given = Given(found, tol, self.plan.collected, ending.idle, ending.late, both)
             step = absorb(part.state, params, given)
