@@ -340,9 +340,12 @@ def test_a_logistic_row_goes_to_the_best_point_of_its_coordinate(share, m, q, C)
     assert value(found) >= value(best) - 1e-4 * gain - 1e-9 * (C + abs(value(best)))
 
 
+best_of_logistic = LOGISTIC.dual.best
+
+
 @kernel
 def alone_on_its_coordinate(a, m, q, c):
-    return LOGISTIC.dual.best(a, m, q, c, 0.0, 0.0)
+    return best_of_logistic(a, m, q, c, 0.0, 0.0)
 
 
 # The bits
