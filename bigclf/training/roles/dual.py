@@ -8,6 +8,7 @@ far groups go along their steps.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -258,8 +259,9 @@ class DualLearner(Learner):
         self.along = None if self.alone else self.how.along(record)
         self.moves = np.zeros(2)  # gain and bend so far
         self.set_tally = Tally()
-        self.visits = None if self.set is None else SetVisits(self, self.set, plan.arena(number)[0])
-        self.inner = InnerRounds(self)
+        me = weakref.proxy(self)  # a circle would keep the arrays until garbage is collected
+        self.visits = None if self.set is None else SetVisits(me, self.set, plan.arena(number)[0])
+        self.inner = InnerRounds(me)
         self._take = TAKES.get(plan.schedule)
 
     @property
