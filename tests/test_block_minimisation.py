@@ -16,6 +16,7 @@ from bigclf.methods import METHODS, SCHEDULES, resolve
 from bigclf.training.plan import make_plan, units_of
 from bigclf.training.problems import make_problems
 from bigclf.training.roles.dual import DualLearner
+from bigclf.training.roles.learner import Assignment
 from bigclf.training.schedules import TAKES, cached, pieces, selective
 from bigclf.training.visit import Lesson, Scratch
 
@@ -204,7 +205,7 @@ def test_a_working_set_of_an_older_run_that_says_less_is_taken_up(shards):
 def learner_of(shards, schedule, **settings):
     """A learner, and all the rows as blocks of 500."""
     plan, problem = plan_of(shards, schedule=schedule, **settings)
-    learner = DualLearner(problem, plan, 0, 0, N, shards)
+    learner = DualLearner(Assignment(problem, plan, 0, 0, N, shards))
     learner.begin(problem.setting.shared(D, "float64"), Lesson(0))
     learner.begin_segment(1, 0)
     x, y = random_rows(N, D, 0.25, noise=1.0)

@@ -8,6 +8,7 @@ To add one: declare it here, in the order in which it is to be read, and use ``r
 
 from __future__ import annotations
 
+import abc
 import numbers
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
@@ -552,11 +553,12 @@ def taken(verb: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
     return options, said
 
 
-class Parts:
+class Parts(abc.ABC):
     """What says more of an argument than its name alone: ``Workers`` and ``RunDir``."""
 
+    @abc.abstractmethod
     def first(self) -> Any:
-        raise NotImplementedError
+        """What may stand alone."""
 
 
 def refuse_gone(verb: str, names: Iterable[str]) -> None:

@@ -29,7 +29,7 @@ from bigclf.mixing import Mixture, Weights
 from bigclf.training.plan import Plan, proves_alone, segment_units, units_of
 from bigclf.training.problems import Problem
 from bigclf.training.roles import gather_of, learner_of
-from bigclf.training.roles.learner import Learner
+from bigclf.training.roles.learner import Assignment, Learner
 from bigclf.training.roles.steps import SumsLearner
 from bigclf.training.sampling import Kept
 from bigclf.training.team import Team
@@ -379,7 +379,7 @@ class Bench:
         if group not in self._learners:
             rows = self.group_rows[group]
             self._learners[group] = [
-                learner_of(problem, self.plan, number, group, rows, self.source, self._rows, self._aside)
+                learner_of(Assignment(problem, self.plan, number, group, rows, self.source, self._rows, self._aside))
                 for number, problem in enumerate(self.problems)
             ]
         return self._learners[group]

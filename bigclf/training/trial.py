@@ -14,6 +14,7 @@ import numpy as np
 from bigclf.training.bench import Job, row_store_of, stream_of
 from bigclf.training.measuring import Measure, try_part
 from bigclf.training.roles import learner_of
+from bigclf.training.roles.learner import Assignment
 from bigclf.training.visit import Lesson, Scratch
 
 
@@ -33,7 +34,9 @@ def try_groups(job: Job, first: int, last: int, epoch: int) -> None:
     for group in range(first, last):
         a, b = plan.groups[group]
         rows = int(chunks.rows[a:b].sum())
-        learners = [learner_of(p, plan, n, group, rows, job.source, store) for n, p in enumerate(job.problems)]
+        learners = [
+            learner_of(Assignment(p, plan, n, group, rows, job.source, store)) for n, p in enumerate(job.problems)
+        ]
         scratch = Scratch(0)
         for learner in learners:
             state = learner.problem.setting.shared(job.source.n_features, plan.dtype)

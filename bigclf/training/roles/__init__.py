@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from bigclf.block import Block
-from bigclf.data.row_files import RowStore
 from bigclf.jit import inner
 from bigclf.losses import Loss
 from bigclf.methods.method import Dual, Given, Online, Role, Steps
@@ -22,7 +21,7 @@ from bigclf.training.plan import Plan
 from bigclf.training.problems import Problem
 from bigclf.training.roles.conductor import Conductor, Limits
 from bigclf.training.roles.dual import DualConductor, DualLearner
-from bigclf.training.roles.learner import Learner
+from bigclf.training.roles.learner import Assignment, Learner
 from bigclf.training.roles.online import OnlineConductor, OnlineLearner
 from bigclf.training.roles.steps import CollectingLearner, StepsConductor, SumsLearner
 from bigclf.training.visit import SCALES, Tried
@@ -35,21 +34,12 @@ def conductor_of(number: int, problem: Problem, plan: Plan, limits: Limits) -> C
     return kinds[type(how)](number, problem, plan, limits)
 
 
-def learner_of(
-    problem: Problem,
-    plan: Plan,
-    number: int,
-    group: int,
-    group_rows: int,
-    source: Any,
-    store: RowStore | None = None,
-    aside: str | None = None,
-) -> Learner:
-    """Whoever has a problem in a group, by what its method does; arguments as of ``Learner``."""
+def learner_of(given: Assignment) -> Learner:
+    """Whoever has a problem in a group, by what its method does."""
     kinds: dict[type, type[Learner]] = {Online: OnlineLearner, Dual: DualLearner, Steps: CollectingLearner}
-    method = problem.setting.method
+    method = given.problem.setting.method
     kind = SumsLearner if method.by_sums else kinds[type(method.how)]
-    return kind(problem, plan, number, group, group_rows, source, store, aside)
+    return kind(given)
 
 
 def gather_of(problem: Problem) -> Callable[[Any, int], Any] | None:

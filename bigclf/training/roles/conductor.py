@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -57,7 +58,7 @@ class Ending(NamedTuple):
     late: Callable[[], bool]
 
 
-class Conductor:
+class Conductor(abc.ABC):
     """A problem at the driver. This one has no certificate; ``number`` : of the problem."""
 
     unproved = False  # the last step left weights without a certificate, and the next read makes one
@@ -80,7 +81,7 @@ class Conductor:
 
     # Before a round
 
-    def begin(self, states: list[Weights], others: Sequence[Conductor]) -> None:
+    def begin(self, states: list[Weights], others: Sequence[Conductor]) -> None:  # noqa: B027 most have nothing to do
         """Look at the common state before anything is learned."""
 
     def lesson(self, when: When, state: Weights, takes_up: bool) -> Lesson:
@@ -193,9 +194,9 @@ class Conductor:
             status.began = own if self.alone else start.weights
         return self.take(start, part, figures, ending)
 
+    @abc.abstractmethod
     def take(self, start: Weights, part: Part, figures: Figures, ending: Ending) -> tuple[Weights, float]:
         """As ``end``, of what is not counted."""
-        raise NotImplementedError
 
     # What it tells
 

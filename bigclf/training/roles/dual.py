@@ -23,10 +23,10 @@ from bigclf.errors import DataError
 from bigclf.jit import shuffle_runs
 from bigclf.methods.method import Dual
 from bigclf.mixing import Weights, accumulate, agree, half_distance, interpolate, line_search, next_penalty
-from bigclf.training.plan import ACTIVE_SLACK, CYCLES_A_READ, PACE, ROUNDS_A_READ, Plan
-from bigclf.training.problems import Problem, taking_part
+from bigclf.training.plan import ACTIVE_SLACK, CYCLES_A_READ, PACE, ROUNDS_A_READ
+from bigclf.training.problems import taking_part
 from bigclf.training.roles.conductor import Conductor, Ending, When
-from bigclf.training.roles.learner import Learner
+from bigclf.training.roles.learner import Assignment, Learner
 from bigclf.training.roles.row_state import RowState
 from bigclf.training.roles.scaled_trial import ScaledTrial
 from bigclf.training.schedules import TAKES
@@ -237,30 +237,21 @@ class InnerRounds:
 class DualLearner(Learner):
     """A problem of such a method in a group: it keeps dual variables, certifies, and goes on over rows that matter."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        plan: Plan,
-        number: int,
-        group: int,
-        group_rows: int,
-        source: Any,
-        store: RowStore | None = None,
-        aside: str | None = None,
-    ) -> None:
+    def __init__(self, given: Assignment) -> None:
+        problem, plan, source = given.problem, given.plan, given.source
         if plan.set_rows:
-            most, nnz = plan.arena(number)
-            self.set = WorkingSet(most, nnz, source.index_width, source.binary, group_rows, source.row_constant)
-        super().__init__(problem, plan, number, group, group_rows, source, store, aside)
+            most, nnz = plan.arena(given.number)
+            self.set = WorkingSet(most, nnz, source.index_width, source.binary, given.group_rows, source.row_constant)
+        super().__init__(given)
         method = problem.setting.method
         record = method.loss_of(problem.setting.loss)
         self.certificate = Certificate(self.how.certify(record), self.sees_all)
-        self.trial = ScaledTrial(problem, plan, aside)
+        self.trial = ScaledTrial(problem, plan, given.aside)
         self.along = None if self.alone else self.how.along(record)
         self.moves = np.zeros(2)  # gain and bend so far
         self.set_tally = Tally()
         me = weakref.proxy(self)  # a circle would keep the arrays until garbage is collected
-        self.visits = None if self.set is None else SetVisits(me, self.set, plan.arena(number)[0])
+        self.visits = None if self.set is None else SetVisits(me, self.set, plan.arena(given.number)[0])
         self.inner = InnerRounds(me)
         self._take = TAKES.get(plan.schedule)
 
@@ -271,7 +262,7 @@ class DualLearner(Learner):
         assert isinstance(how, Dual)
         return how
 
-    def _row_state(self, store: RowStore | None, source: Any) -> RowState:
+    def _row_state(self, store: RowStore | None) -> RowState:
         places = self.problem, self.plan, self.number, self.group, self.group_rows
         return RowState(*places, store, self.set, steps_back=not self.alone)
 

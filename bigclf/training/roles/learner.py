@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,11 +19,9 @@ from bigclf.training.roles.row_state import RowState
 from bigclf.training.visit import Figures, Lesson, Part, Scratch, Tally, copied
 
 
-class Learner:
-    """A problem in a group, whose kernel learns row by row.
+class Assignment(NamedTuple):
+    """What a learner is made for.
 
-    Parameters
-    ----------
     problem, plan : what is learned, and how the run goes.
     number : of the problem; group : of the group; group_rows : rows in it.
     source : for the widths of its arrays.
@@ -31,35 +29,39 @@ class Learner:
     aside : directory for a copy of the weights that memory has no room for; None: it has.
     """
 
+    problem: Problem
+    plan: Plan
+    number: int
+    group: int
+    group_rows: int
+    source: Any
+    store: RowStore | None = None
+    aside: str | None = None
+
+
+class Learner:
+    """A problem in a group, whose kernel learns row by row."""
+
     adds_up = False  # whether its read may be a sum, in which the order of rows has no part
     draws = True  # whether rows are gone over in an order that is drawn
     set: WorkingSet | None = None
 
-    def __init__(
-        self,
-        problem: Problem,
-        plan: Plan,
-        number: int,
-        group: int,
-        group_rows: int,
-        source: Any,
-        store: RowStore | None = None,
-        aside: str | None = None,
-    ) -> None:
-        self.problem, self.plan, self.number, self.group, self.group_rows = problem, plan, number, group, group_rows
-        self.first_row = int(source.chunks.row0[plan.groups[group][0]])  # number in the dataset
+    def __init__(self, given: Assignment) -> None:
+        self.problem, self.plan, self.number, self.group, self.group_rows, source, store, _ = given
+        problem, plan = self.problem, self.plan
+        self.first_row = int(source.chunks.row0[plan.groups[self.group][0]])  # number in the dataset
         self.alone = len(plan.groups) == 1
         self.sees_all = self.alone and plan.resident  # one block holds every row: a certificate is made in one go
         self.kernel, self.params = problem.setting.kernel(), problem.setting.params()
         self.shared: Any = None
         self.counts_features = not self.alone and problem.setting.rule is FEATURES
-        self.row_state = self._row_state(store, source)
+        self.row_state = self._row_state(store)
         self.tally = Tally()
         self.traced = False
         self.curve: list[tuple[int, int, float]] = []  # rows, mistakes, losses so far, in this visit
         self._serial, self._first = 0, False
 
-    def _row_state(self, store: RowStore | None, source: Any) -> RowState:
+    def _row_state(self, store: RowStore | None) -> RowState:
         return RowState(self.problem, self.plan, self.number, self.group, self.group_rows, store)
 
     @property

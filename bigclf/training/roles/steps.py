@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 
 from bigclf.block import Block, Counts
-from bigclf.data.row_files import RowStore
 from bigclf.errors import DataError
 from bigclf.methods.method import AGAIN, LEARN, SUM, Collection, Given, Step, Steps
 from bigclf.mixing import Weights
-from bigclf.training.plan import Plan
-from bigclf.training.problems import Problem, taking_part
+from bigclf.training.problems import taking_part
 from bigclf.training.roles.conductor import Conductor, Ending
 from bigclf.training.roles.dual import OVERFLOW
-from bigclf.training.roles.learner import Learner
+from bigclf.training.roles.learner import Assignment, Learner
 from bigclf.training.roles.scaled_trial import ScaledTrial
 from bigclf.training.sampling import Kept
 from bigclf.training.team import beside
@@ -32,21 +30,10 @@ class SumsLearner(Learner):
 
     adds_up = True
 
-    def __init__(
-        self,
-        problem: Problem,
-        plan: Plan,
-        number: int,
-        group: int,
-        group_rows: int,
-        source: Any,
-        store: RowStore | None = None,
-        aside: str | None = None,
-    ) -> None:
-        super().__init__(problem, plan, number, group, group_rows, source, store, aside)
-        method = problem.setting.method
-        self.trial = ScaledTrial(problem, plan, aside)
-        how = method.how
+    def __init__(self, given: Assignment) -> None:
+        super().__init__(given)
+        how = given.problem.setting.method.how
+        self.trial = ScaledTrial(given.problem, given.plan, given.aside)
         assert isinstance(how, Steps)
         self.sum_names, self._reading = how.sums, how.reading
         self.parts: list[Any] = []  # the state, and copies of it with sums of their own
@@ -204,19 +191,9 @@ class CollectingLearner(Learner):
 
     draws = False
 
-    def __init__(
-        self,
-        problem: Problem,
-        plan: Plan,
-        number: int,
-        group: int,
-        group_rows: int,
-        source: Any,
-        store: RowStore | None = None,
-        aside: str | None = None,
-    ) -> None:
-        super().__init__(problem, plan, number, group, group_rows, source, store, aside)
-        how = problem.setting.method.how
+    def __init__(self, given: Assignment) -> None:
+        super().__init__(given)
+        how = given.problem.setting.method.how
         self.kept = how.collection if isinstance(how, Steps) else None
         self.found: Any = None  # what the method has collected in this epoch
 
