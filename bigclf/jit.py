@@ -101,7 +101,8 @@ def _kept(dispatcher: _F) -> _F:
     if INTERPRETED:
         return dispatcher
     try:
-        dispatcher._cache = KernelCache(dispatcher.py_func)
+        dispatcher._cache = cache = KernelCache(dispatcher.py_func)
+        dispatcher._compiler.compile = cache.letting_go(dispatcher._compiler.compile)
     except RuntimeError as error:
         log.warning("compiled code is not kept: %s", error)
     _compiled.append(dispatcher)

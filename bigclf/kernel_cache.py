@@ -24,7 +24,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import TypeAlias
@@ -353,6 +353,19 @@ class KernelCache(FunctionCache):
             _say_once(f"compiled code is not kept in {self.cache_path}: {error.strerror}")
         finally:
             self._let_go()
+
+    def letting_go(self, compiling: Callable[..., CompileResult]) -> Callable[..., CompileResult]:
+        """The same, but where it fails, so that nothing is saved, the lock is let go of: others need not wait."""
+
+        @functools.wraps(compiling)
+        def compiled(*types: object) -> CompileResult:
+            try:
+                return compiling(*types)
+            except BaseException:
+                self._let_go()
+                raise
+
+        return compiled
 
     def _let_go(self) -> None:
         if self._lock is not None:

@@ -476,7 +476,8 @@ def test_a_training_that_stopped_at_its_limits_goes_on(place, tmp_path):
     assert not (tmp_path / "m.run").exists()  # it is done
     line = error_of(*words, "--resume", code=1)
     assert "m: exists; there is no training in" in line and "--overwrite trains anew" in line
-    bigclf(*words, "--epochs", 1, "--run-dir", tmp_path / "other", "--overwrite", code=4)
+    out, _ = bigclf(*words, "--epochs", 1, "--run-dir", tmp_path / "other", "--overwrite", code=4)
+    assert "the same line with --resume in place of --overwrite and a larger --epochs" in out
     bigclf("fit", place / "shards", "-o", tmp_path / "m", "--algo", "pa1", "--overwrite")
     line = error_of(*words, "--run-dir", tmp_path / "other", "--resume", code=1)
     assert "it did not come of the run in" in line

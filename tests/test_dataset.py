@@ -1,6 +1,7 @@
 """Datasets: what is known of files, what a decoded row group holds, and every way in which data can be wrong."""
 
 import contextlib
+import functools
 import json
 import os
 import pickle
@@ -19,7 +20,7 @@ from bigclf.data import facts, files, footer, shards
 from bigclf.data.convert import write_shards
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, Dataset, require_trainable
 from bigclf.data.shards import ShardWriter
-from bigclf.errors import DataError, MemoryBudgetError, SchemaError
+from bigclf.errors import DataError, MemoryBudgetError, SchemaError, StoreError
 from bigclf.training.door import Shards
 
 
@@ -924,6 +925,24 @@ def test_a_damaged_manifest_is_made_anew_and_told_of(tmp_path, name):
     path.write_bytes(path.read_bytes()[:-9] + b"xxxxxxxxx")
     again = Dataset(tmp_path / "s")
     assert again.n_rows == whole.n_rows and "damaged" in again.warnings[0]
+
+
+@pytest.mark.parametrize("name", ["_bigclf_manifest.json", "_bigclf_chunks.parquet"])
+@pytest.mark.parametrize("failure", [StoreError("s3://b/x: access was refused"), PermissionError(13, "Denied")])
+def test_a_manifest_that_a_store_does_not_give_is_not_called_damaged(tmp_path, monkeypatch, name, failure):
+    whole = write_shards([(np.array([0, 1, 2]), np.array([0, 1]), None, np.array([0.0, 1.0]))], tmp_path / "s",
+                         classes=[0, 1])  # fmt: skip
+
+    def failing(real, path, *rest):
+        if os.path.basename(path) == name:
+            raise failure
+        return real(path, *rest)
+
+    for module, reads in ((files, "read_text"), (shards, "read_table")):
+        monkeypatch.setattr(module, reads, functools.partial(failing, getattr(module, reads)))
+    again = Dataset(tmp_path / "s")
+    assert again.n_rows == whole.n_rows and again.damaged == [] and "damaged" not in "".join(again.warnings)
+    assert f"cannot be read ({failure})" in again.warnings[0]
 
 
 def test_a_dataset_named_by_relative_paths_is_read_from_another_directory(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from types import CodeType, SimpleNamespace
 
+import numba
 import numpy as np
 import pytest
 from making import PACKAGE, environment
@@ -426,6 +427,19 @@ def test_what_another_process_is_compiling_is_waited_for_and_found(elsewhere):
     thread.join()
     assert second.stats.cache_hits and not second.stats.cache_misses and second(SIGNATURES[0]) == 5.0
     assert first._cache._lock is None and second._cache._lock is None
+
+
+def test_a_kernel_that_cannot_be_typed_lets_go_of_its_lock(monkeypatch):
+    """``compiling`` said for ever after that kernels were compiled, and others waited for this one."""
+    taken = []
+    monkeypatch.setattr(
+        kernel_cache, "_locked", lambda path, real=kernel_cache._locked: taken.append(path) or real(path)
+    )
+    with pytest.raises(numba.TypingError):
+        doubled("text")
+    assert len(taken) == 1 and doubled._cache._lock is None
+    doubled._cache._lock = kernel_cache._locked(taken[0])  # at once: nobody has it
+    doubled._cache._let_go()
 
 
 def test_who_compiles_the_same_and_stands_still_is_not_waited_for_for_ever(elsewhere, monkeypatch):

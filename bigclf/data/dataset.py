@@ -56,7 +56,7 @@ from bigclf.data.shards import (
     counted_from,
     part_rows,
 )
-from bigclf.errors import DataError, SchemaError, masked
+from bigclf.errors import DataError, SchemaError, StoreError, masked
 from bigclf.jit import compiling
 from bigclf.units import format_bytes, format_count, plural
 
@@ -206,6 +206,7 @@ class Dataset:
         self._open_no_file()
         self.damaged: list[str] = []
         self._damaged_in_cache: list[str] = []
+        self._unread: list[str] = []
         self._takes_part = False  # rows of weight 0 are left out
         self._take(self._remembered() or self._described())
         self.said = self._left_out() if warn else []
@@ -349,7 +350,7 @@ class Dataset:
         return int(self.chunks.file.size)
 
     def _warnings(self) -> list[str]:
-        found = [*self.damaged, *self._damaged_in_cache]
+        found = [*self.damaged, *self._damaged_in_cache, *self._unread]
         if self.sorted_labels:
             found.append("the labels are sorted: equal labels stand together; online methods learn badly from such "
                          "an order, shuffle the rows (bigclf convert does)")  # fmt: skip
@@ -466,7 +467,10 @@ class Dataset:
                 self._compare(known)
                 return known
             except (OSError, ValueError, KeyError, TypeError, DataError) as error:
-                if files.exists(files.join(directory, prefix + MANIFEST)):  # damaged, not missing
+                if _is_failure(error):
+                    self._unread.append(f"{directory}: manifest or chunk table cannot be read ({error}); what they say "
+                                        "was taken from the files themselves")  # fmt: skip
+                elif files.exists(files.join(directory, prefix + MANIFEST)):  # damaged, not missing
                     found = self._damaged_in_cache if prefix else self.damaged
                     found.append(f"{directory}: manifest or chunk table is damaged ({error}); what they say "
                                  "was taken from the files themselves")  # fmt: skip
@@ -895,6 +899,13 @@ def _those_there(data: files.Paths, columns: Mapping[str, Any]) -> dict[str, Any
             return shards.those_there(file.schema_arrow, columns, path)
     except DataError:  # the dataset tells what is wrong with the file
         return dict(columns)
+
+
+def _is_failure(error: Exception) -> bool:
+    """Whether a store or a disk failed, which tells nothing of what lies there; pyarrow's own errors have no number."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    number = cause.errno if isinstance(cause, OSError) else None
+    return isinstance(cause, StoreError) or number not in (None, errno.ENOENT)
 
 
 def _standing_alone(block: Block) -> Block:
