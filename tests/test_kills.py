@@ -14,6 +14,9 @@ from making import random_rows, shards_of
 from test_cli import bigclf as command
 
 import bigclf
+from bigclf.cli.job_record import Record
+from bigclf.data import files
+from bigclf.errors import RunError
 
 KILLS = os.path.join(os.path.dirname(__file__), "kills.py")
 SCORER = ["export", "{model}", "{out}/scorer", "--to", "numpy"]
@@ -160,3 +163,47 @@ def test_resuming_replaces_what_the_job_began_to_write_and_nothing_else(job, tmp
     assert "e.json: exists" in command("run", job, "--resume", code=1)[1] and (out / "e.json").read_text() == "mine"
     command("run", job, "--resume", "--overwrite")
     assert json.loads((out / "e.json").read_text())["n"]
+
+
+STEP = {
+    "import": ({"source": "{out}/later", "out": "{out}/result"}, "m.liblinear"),
+    "evaluate": ({"model": "{out}/later", "data": "{data}", "output": "{out}/result"}, "m.bigclf"),
+}
+
+
+@pytest.mark.parametrize("name", STEP)
+def test_a_file_that_came_after_a_step_was_begun_is_not_the_job_s_own(name, place, tmp_path):
+    """The step was noted as begun, so that whatever lay in its place was replaced."""
+    told, needed = STEP[name]
+    told = {key: word.format(out=tmp_path, data=place["data"]) for key, word in told.items()}
+    path, foreign = tmp_path / "job.yaml", tmp_path / "result"
+    path.write_text(json.dumps({"steps": [{name: told}]}))
+    command("run", path, code=3)  # it has begun, and what it needs is not there yet
+    bigclf.load(place["model"]).export(tmp_path / "m.liblinear", "liblinear")
+    source = tmp_path / needed if needed == "m.liblinear" else place["model"]
+    (tmp_path / "later").write_bytes(source.read_bytes())
+    foreign.write_text("mine")
+    complaint = command("run", path, "--resume", code=1)[1]
+    assert "result: exists, and is not known as this job's own" in complaint and foreign.read_text() == "mine"
+    foreign.unlink()
+    command("run", path, "--resume")
+    assert foreign.stat().st_size > 4
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_what_a_job_put_there_or_may_replace_is_known_when_it_is_killed(tmp_path, monkeypatch):
+    """... after the file was named and before that was noted, or before it was named; nothing else is."""
+    record, path, replaced = Record(str(tmp_path / "r.json"), "job"), tmp_path / "a", tmp_path / "b"
+    replaced.write_text("to go")
+    with pytest.raises(Killed), record.writing([str(path), str(replaced)], overwrite=True):
+        files.publish_text(path, "ours")
+        raise Killed
+    again = Record(str(tmp_path / "r.json"), "job")
+    again.refuse_foreign([str(path), str(replaced)])
+    for place in (path, replaced):
+        place.write_text("mine")
+        with pytest.raises(RunError, match=f"{place.name}: exists, and is not known as this job's own"):
+            again.refuse_foreign([str(place)])

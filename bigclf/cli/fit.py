@@ -96,7 +96,7 @@ def command(
         figures = {} if measured is None else {"evaluation": measured.to_dict()}
         terminal.emit_json({**summary(trained, model), "run_dir": run_dir if kept else None, **figures})
     else:
-        print_fit(trained, model, run_dir, test is None)
+        print_fit(trained, model, run_dir, test is None, overwrite)
         if report:
             click.echo(f"  report: {report}")
         if measured is not None:
@@ -166,12 +166,8 @@ def write_report(model: Any, report: str, path: str, validate: str | None, run_d
     record = written_by(run_dir)
     if not overwrite:
         record.refuse_foreign([report])  # one that came meanwhile
-    with contextlib.suppress(OSError):  # its disk is full: only going on with the run needs --overwrite then
-        record.begin([report], overwrite=True)
-    with files.together([report]) as place:
+    with record.writing([report], overwrite=True), files.together([report]) as place:
         write(model, place[report], validate, overwrite=True, title=files.base_name(path))
-    with contextlib.suppress(OSError):
-        record.end([report])
 
 
 def prepare(model: str, run_dir: str, *, overwrite: bool, resume: bool) -> None:
@@ -298,8 +294,8 @@ def can_go_on(model: Any) -> bool:
     return stopped_early(model) and model.result_.stopped != "stalled"
 
 
-def how_to_go_on(model: Any, run_dir: str) -> str:
-    """What is to be said of a run that stopped early."""
+def how_to_go_on(model: Any, run_dir: str, overwrite: bool) -> str:
+    """What is to be said of a run that stopped early; ``overwrite`` : the line that began it said --overwrite."""
     result = model.result_
     if not can_go_on(model):
         return terminal.poor("not converged: floating point tells no better answer") + "; give it a larger --tol"
@@ -309,7 +305,8 @@ def how_to_go_on(model: Any, run_dir: str) -> str:
     if not has_checkpoint(run_dir):  # its disk was full
         return (f"{stopped}; {run_dir} holds no checkpoint to go on with: make room there, and train anew with a "
                 f"larger {limit}{or_tolerance} and --overwrite")  # fmt: skip
-    return f"{stopped}; the same line with --resume and a larger {limit}{or_tolerance} goes on from {run_dir}"
+    resume = "--resume in place of --overwrite" if overwrite else "--resume"
+    return f"{stopped}; the same line with {resume} and a larger {limit}{or_tolerance} goes on from {run_dir}"
 
 
 def summary(model: Any, path: str) -> dict[str, Any]:
@@ -342,7 +339,7 @@ def measure(model: Any, test: Any, bad: dict[str, Any]) -> Any:
         return evaluate(model, test, **(bad if is_stored(test) and model.is_raw(test) else {}))
 
 
-def print_fit(model: Any, path: str, run_dir: str, advise: bool = True) -> None:
+def print_fit(model: Any, path: str, run_dir: str, advise: bool, overwrite: bool) -> None:
     result = model.result_
     method = dict(model.method)
     name = method.pop("name", "?")
@@ -364,7 +361,7 @@ def print_fit(model: Any, path: str, run_dir: str, advise: bool = True) -> None:
         indent="  ",
     )
     if stopped_early(model):
-        click.echo(f"  {how_to_go_on(model, run_dir)}")
+        click.echo(f"  {how_to_go_on(model, run_dir, overwrite)}")
     accuracy = (model.facts.get("validation") or {}).get("accuracy")
     if advise and accuracy is not None:
         from bigclf.explaining import giving_away

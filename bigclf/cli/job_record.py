@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterator
@@ -18,7 +19,8 @@ NAME = "job_wrote.json"
 
 
 class Record:
-    """Files that ``whose`` wrote, by absolute path: a mark of each, or None while it is being written.
+    """Files that ``whose`` wrote, by absolute path: a mark of each; while one is being written a list of the marks of
+    all that may be replaced there: what was there before, if that may be, and what was to take its place.
 
     It lies at ``place``. Where it was lost, nothing is its own.
     """
@@ -27,18 +29,34 @@ class Record:
         self._place, self._whose = place, whose
         self._known = _read(place)
 
-    def begin(self, paths: list[str], overwrite: bool) -> None:
-        """Note that these are being written, but those that are there and may not be replaced."""
+    @contextlib.contextmanager
+    def writing(self, paths: list[str], overwrite: bool) -> Iterator[None]:
+        """Note what becomes of these while they are written inside; not of those that are there and may not be
+        replaced."""
         from bigclf.data import files
 
-        self._note({path: None for path in paths if overwrite or not files.exists(path)})
+        self._begin([path for path in paths if overwrite or not files.exists(path)])
+        with files.telling(paths, self._tell):
+            yield
+        self._end(paths)
 
-    def end(self, paths: list[str]) -> None:
+    def _begin(self, paths: list[str]) -> None:
+        self._note({path: _marks_of(path) for path in paths})
+
+    def _tell(self, path: str, mark: str) -> None:
+        """Note what is about to be put there."""
+        from bigclf.data import files
+
+        marks = self._known.get(files.absolute(path))
+        if isinstance(marks, list):
+            self._note({path: [*marks, mark]})
+
+    def _end(self, paths: list[str]) -> None:
         """Note of those that were begun by what they are known again."""
         from bigclf.data import files
 
         begun = [path for path in paths if files.absolute(path) in self._known and files.exists(path)]
-        self._note({path: files.mark(path) for path in begun})
+        self._note({path: mark for path in begun for mark in _marks_of(path)})
 
     def refuse_foreign(self, paths: list[str]) -> None:
         """RunError where one of the files is there and is not what the job wrote."""
@@ -52,18 +70,30 @@ class Record:
     def _is_ours(self, path: str) -> bool:
         from bigclf.data import files
 
-        key = files.absolute(path)
+        known = self._known.get(files.absolute(path))
+        marks = known if isinstance(known, list) else [known] if isinstance(known, str) else []
         try:
-            return key in self._known and self._known[key] in (None, files.mark(path))
+            return files.is_marked(path, marks)
         except (OSError, DataError):
             return False
 
-    def _note(self, marks: dict[str, str | None]) -> None:
+    def _note(self, marks: dict[str, Any]) -> None:
+        """Keep it. Where there is no room, going on needs --overwrite, and no more."""
         from bigclf.data import files
 
         self._known |= {files.absolute(path): mark for path, mark in marks.items()}
         if marks:
-            files.publish_text(self._place, json.dumps(self._known))
+            with contextlib.suppress(OSError):
+                files.publish_text(self._place, json.dumps(self._known))
+
+
+def _marks_of(path: str) -> list[str]:
+    """The mark of what is there, if there is something to be read."""
+    from bigclf.data import files
+
+    with contextlib.suppress(OSError, DataError):
+        return [files.mark(path)] if files.exists(path) else []
+    return []
 
 
 def record_of(job: Job) -> Record:

@@ -81,9 +81,10 @@ def carry_out(
     with terminal.resumable(again) as way:
         for step, inner in steps:
             written = [*results_of(inner)] if _is_made_anew(step) else []
-            record.begin(written, inner.params.get("overwrite", False))
-            results.append(run_step(step, inner, as_json))
-            record.end(written)
+            if ctx.params.get("resume") and not ctx.params.get("overwrite"):
+                record.refuse_foreign(written)  # one that came meanwhile
+            with record.writing(written, inner.params.get("overwrite", False)):
+                results.append(run_step(step, inner, as_json))
             way.begun = True
     if as_json:
         terminal.emit_json({"job": job.table, "steps": results})

@@ -21,7 +21,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -412,6 +412,7 @@ def publishing(
         with _sending(path) as beside:
             yield beside
             _take_note(note, beside, path, within)
+            _tell(path, beside)
         return
     beside = temporary_name(path if within is None else os.path.join(within, os.path.basename(path)))
     try:
@@ -420,6 +421,7 @@ def publishing(
             os.chmod(beside, mode & ~_umask())  # libraries that write files for us may keep them to the owner
         _sync(beside)
         _take_note(note, beside, path, within)
+        _tell(path, beside)
         os.replace(beside, path)
         _sync(parent_directory(path))
     except BaseException:
@@ -446,6 +448,38 @@ def _sending(url: str) -> Iterator[str]:
         remote.upload(beside, url)
     finally:
         remove(beside)
+
+
+_listeners: dict[str, Callable[[str, str], None]] = {}  # by absolute path
+
+
+@contextlib.contextmanager
+def telling(paths: Iterable[str], tell: Callable[[str, str], None]) -> Iterator[None]:
+    """While inside, ``tell(path, mark)`` is called right before one of the files or directories ``paths`` takes its
+    name: who is killed between the two knows a foreign one from what was to be there (``is_marked``)."""
+    mine = {absolute(path): tell for path in paths}
+    _listeners.update(mine)
+    try:
+        yield
+    finally:
+        for path in mine:
+            del _listeners[path]
+
+
+def _tell(path: str, beside: str) -> None:
+    if tell := _listeners.get(absolute(path)):
+        tell(path, _size_mark(beside) if is_remote(path) else mark(beside))
+
+
+def is_marked(path: str, marks: Iterable[str]) -> bool:
+    """Whether what is at ``path`` has one of these marks, of ``mark`` or ``telling``."""
+    known = {*marks}
+    return mark(path) in known or (is_remote(path) and _size_mark(path) in known)
+
+
+def _size_mark(path: str) -> str:
+    """By what a file that is to be sent is known in a store, which gives it a tag only then."""
+    return f"{file_size(path)} bytes"
 
 
 def _umask() -> int:
@@ -735,6 +769,7 @@ def _waiting_directory(path: str) -> str:
 
 def _name(place: str, path: str) -> None:
     """Let what was written at ``place`` appear at ``path``."""
+    _tell(path, place)
     if os.path.isdir(place):
         publish_directory(place, path)
     elif is_remote(path):
