@@ -34,6 +34,7 @@ from bigclf.metrics import decoded, open_dataset, row_groups
 from bigclf.model import Model, require_same_columns, unknown_text, unseen_text
 from bigclf.progress import Plan, Watcher, watcher
 from bigclf.raw import Texts, in_order
+from bigclf.units import parse_bytes
 
 if TYPE_CHECKING:
     from bigclf.data.convert.pieces import Source
@@ -55,6 +56,7 @@ def predict(
     proba: bool = False,
     unseen: str = "ignore",
     keep: Sequence[str] | None = None,
+    memory: float | str = "1GB",
     overwrite: bool = False,
     progress: Watcher | None = None,
 ) -> Predicted:
@@ -78,6 +80,8 @@ def predict(
         of the rows, of raw files all that no feature is made of. They stay what they are: of CSV and JSON text as it
         stands there. One that is called as a column of the output is becomes ``input_<name>``. Of directories and
         archives of documents ``member`` may pass, the name of each.
+    memory : bound of what reading raw files takes, in bytes or like "256MB": of a CSV what an open quote may enclose.
+        Rows of shards come in parts of some megabytes.
     overwrite : replace files that were made from other data or by another model.
     progress : an object with ``start, advance, stop`` such as ``TerminalProgress``, or None.
 
@@ -93,10 +97,10 @@ def predict(
     RunError : ``out`` holds other files of these names, is where the input lies, or another call writes there now.
     DataError : an input that cannot be read, or lacks a column of ``keep``; one that a CSV file cannot hold.
     """
-    asked, progress = Asked(model, scores, proba, unseen), watcher(progress)
+    asked, progress = Asked(model, scores, proba, unseen, parse_bytes(memory)), watcher(progress)
     asked.check()
     as_text = str(out).lower().endswith(".csv")
-    with in_order(model, data) as rows:
+    with in_order(model, data, memory) as rows:
         result, warned = (_as_text if as_text else _in_directory)(asked, rows, str(out), keep, overwrite, progress)
     for text in warned:
         warnings.warn(text, stacklevel=2)
@@ -224,6 +228,7 @@ class Options(TypedDict, total=False):
     proba: bool
     unseen: str
     keep: Sequence[str] | None
+    memory: float | str
     overwrite: bool
 
 
@@ -252,6 +257,7 @@ class Asked(NamedTuple):
     scores: bool
     proba: bool
     unseen: str
+    memory: int
 
     def check(self) -> None:
         model = self.model
@@ -514,7 +520,7 @@ def raw_inputs(asked: Asked, data: Stored, keep: Sequence[str] | None) -> list[I
     """Raw files for a model of raw columns; a directory or an archive of documents is one."""
     from bigclf.data.convert.raw_rows import RawRows
 
-    raw = RawRows(asked.model.finisher, data, keep)
+    raw = RawRows(asked.model.finisher, data, keep, asked.memory)
     return [_raw(asked, raw, source) for source in raw.sources]
 
 

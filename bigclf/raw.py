@@ -358,18 +358,18 @@ class Texts(NamedTuple):
 
 
 @contextlib.contextmanager
-def in_order(model: Model, data: Any) -> Iterator[Stored | Texts]:
+def in_order(model: Model, data: Any, memory: float | str) -> Iterator[Stored | Texts]:
     """``data`` as it is, or files of sparse text as ``Texts``, whose shards are there as long as they are needed."""
     if not (form := text_format(model, data)):
         yield data
         return
     told: dict[str, Any] = {"format": form, "hash_bits": model.features.get("hash_bits")}
-    made = []
+    made, room = [], _room(memory)
     with files.scratch() as scratch:
         with naming_format(model, data, form):
             for number, path in enumerate(files.expand(data)):
                 out = files.join(scratch, f"{number:05d}")
-                made.append((path, _made_of(convert(path, out, shuffle=False, **told), path)))
+                made.append((path, _made_of(convert(path, out, shuffle=False, memory=room, **told), path)))
         _tell_ignored([rows for _, rows in made])
         yield Texts(made, told)
 

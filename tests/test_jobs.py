@@ -59,7 +59,7 @@ def test_sections_become_command_lines():
         "--memory=256MB --tol=1e-3 --seed=3 --run-dir=a9a/run"
     )
     assert evaluate == shlex.split("evaluate a9a/model.bigclf a9a/test --memory=256MB --output=a9a/test.json")
-    assert predict == shlex.split("predict a9a/model.bigclf a9a/test --output=a9a/scores --scores")
+    assert predict == shlex.split("predict a9a/model.bigclf a9a/test --memory=256MB --output=a9a/scores --scores")
 
 
 def test_a_cluster_and_groups():

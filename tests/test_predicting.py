@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 from making import environment, random_rows, shards_of
+from test_cli import bigclf as cli
 
 import bigclf
 from bigclf import predicting
@@ -476,3 +477,28 @@ def test_a_large_row_group_is_decoded_in_parts_by_whatever_reads_it(tmp_path, mo
     parts = bigclf.split(dataset, tmp_path / "split", {"a": 0.5, "b": 0.5}, order="at")
     assert [part.n_rows for part in parts.values()] == [450, 450]
     assert max(largest) < 60
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_an_open_quote_holds_no_more_than_memory_has_room_for(command, tmp_path):
+    """``predict`` read on for a quarter of the reader's share of 1 GB, whatever there was room for."""
+    features = {**FEATURES, "reader": {"format": "csv", "multiline": True}}
+    bigclf.fit(people(), features=features, tol=0.1).save(tmp_path / "model")
+    path = written(people(60), tmp_path, "csv")
+    with open(path, "a") as file:
+        file.write('00060,1.0,"red' + ",1,no\n" * 1_200_000)
+    line = [command, tmp_path / "model", path, *(["-o", tmp_path / "out"] if command == "predict" else [])]
+    for memory, most in (("160MB", 5_000_000), ("176MB", 5_500_000)):
+        error = cli(*line, "--memory", memory, code=3)[1]
+        assert f"line 62: a quote that opens here is not closed within {most:,} bytes" in error
+
+
+def test_memory_bounds_what_is_read_of_raw_files_alone(sparse, tmp_path):
+    """... so that no prediction depends on it."""
+    model, shards = sparse
+    for memory in ("100MB", "2GB"):
+        predict(model, shards, str(tmp_path / memory), memory=memory)
+    (a,), (b,) = ([path.read_bytes() for path in (tmp_path / memory).glob("*.parquet")] for memory in ("100MB", "2GB"))
+    assert a == b
+    with pytest.raises(ValueError, match="memory|much"):
+        predict(model, shards, str(tmp_path / "x"), memory="much")

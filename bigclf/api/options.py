@@ -18,6 +18,7 @@ from bigclf.units import parse_bytes
 
 TRAINING = ("fit", "sweep", "path")
 ALL = (*TRAINING, "plan")
+MEASURING = ("evaluate", "predict", "calibrate", "report")
 ROLES = ("feature", "free", "none")
 
 
@@ -320,6 +321,12 @@ OPTIONS = (
         "What may be allocated for data, state and caches.",
         'Bytes, as a number or like "256MB"; interpreter and libraries come on top.',
         default="2GB", section="limits", bits=False,
+    ),
+    Option(
+        "memory",
+        Size(),
+        "Bound of what is allocated, of raw files what reading them takes.",
+        default="1GB", verbs=MEASURING, bits=False,
     ),
     Option(
         "seed",

@@ -28,7 +28,7 @@ NAMES = {"platt": "Platt's sigmoid", "isotonic": "isotonic regression"}
 @columns.format_option
 @columns.reader_options
 @columns.bad_rows_options
-@flags.shared("memory")
+@flags.shared("calibrate", "memory")
 @terminal.overwrite_option
 @terminal.json_option
 def command(

@@ -243,7 +243,7 @@ class Demo:
     def _predict(self, model: Model, test: Dataset) -> None:
         from bigclf.predicting import predict
 
-        result = predict(model, test, self.path("predictions"), scores=True, overwrite=True)
+        result = predict(model, test, self.path("predictions"), scores=True, memory=self.memory, overwrite=True)
         self.told["predictions"] = {"out": result["out"], "rows": result["rows"], "seconds": result["seconds"]}
         self._say("Predict", f"{format_count(result['rows'])} rows to {result['out']}/", result["seconds"])
 

@@ -27,7 +27,7 @@ Figures: TypeAlias = "Evaluation | RegressionEvaluation"
 @columns.format_option
 @columns.reader_options
 @columns.bad_rows_options
-@flags.shared("memory", "workers", "patience")
+@flags.shared("evaluate", "memory", "workers", "patience")
 @click.option("-o", "--output", metavar="FILE", help="Also write the figures to FILE as JSON.")
 @click.option("--report", metavar="FILE.html", help="Also write a report that a browser shows.")
 @click.option("--reliability", metavar="FILE.png", help="Also draw how often the probabilities come true.")

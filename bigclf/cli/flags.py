@@ -29,9 +29,10 @@ def of(verb: str, without: Iterable[str] = ()) -> Decorator:
     return lambda command: terminal.with_options([*flags, param_option], command)
 
 
-def shared(*names: str) -> Decorator:
-    """Add flags as ``fit`` has them to another command."""
-    return lambda command: terminal.with_options([flag(declared("fit")[name]) for name in names], command)
+def shared(verb: str, *names: str) -> Decorator:
+    """Add flags of a verb by name; those that it has not itself are as ``fit`` has them."""
+    known = declared("fit") | declared(verb)
+    return lambda command: terminal.with_options([flag(known[name]) for name in names], command)
 
 
 def flag(option: Option) -> Decorator:

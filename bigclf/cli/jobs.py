@@ -315,7 +315,7 @@ class Job:
             options = {"model": model, "data": test, "memory": memory, "output": outputs.get("evaluation")}
             yield self._step("evaluate", options | cluster, ("outputs",))
         if outputs.get("predictions"):
-            options = {"model": model, "data": test, "output": outputs["predictions"]}
+            options = {"model": model, "data": test, "memory": memory, "output": outputs["predictions"]}
             flags = {key: outputs[key] for key in ("scores", "proba") if key in outputs}
             yield self._step("predict", {**options, **flags}, ("outputs",))
         if outputs.get("report"):

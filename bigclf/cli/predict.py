@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from bigclf.cli import columns, terminal
+from bigclf.cli import columns, flags, terminal
 from bigclf.units import format_bytes, format_seconds, plural
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
               " the rows]")  # fmt: skip
 @columns.format_option
 @columns.reader_options
+@flags.shared("predict", "memory")
 @terminal.overwrite_option
 @terminal.json_option
 @click.pass_context
@@ -43,6 +44,7 @@ def command(
     proba: bool,
     unseen: str,
     keep: str | None,
+    memory: str | None,
     overwrite: bool,
     as_json: bool,
     **reader: object,
@@ -58,6 +60,7 @@ def command(
 
     known, where = columns.as_read(load(model), reader), list(data) if len(data) > 1 else data[0]
     options: Options = {"scores": scores, "proba": proba, "unseen": unseen, "keep": names_in(keep)}
+    options["memory"] = memory or "1GB"
     if out == "-":
         if as_json:
             raise click.UsageError("--json and -o - would both be written to standard output")

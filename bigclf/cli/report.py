@@ -21,7 +21,7 @@ if TYPE_CHECKING:
               " confusion, calibration.")  # fmt: skip
 @click.option("--names", metavar="FILE", help="Names of the features, a line each, or lines FEATURE<tab>NAME.")
 @click.option("--title", help="Title of the page  [default: the name of RUN]")
-@flags.shared("memory")
+@flags.shared("report", "memory")
 @terminal.overwrite_option
 @terminal.json_option
 def command(
