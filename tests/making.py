@@ -84,6 +84,16 @@ def shown(method):
     return (method.losses[0], *[loss for loss in method.losses if loss in REGRESSION][:1])
 
 
+# of dcd's losses: with float32 weights the kernels of others are compiled in long tests
+FLOAT32 = ("hinge", "epsilon_insensitive")
+
+
+def long_but_float32(loss, dtype, *given):
+    """A parameter that is long where the plain tests do not compile the loss's kernels for that type of weights."""
+    marks = pytest.mark.long if dtype == "float32" and loss not in FLOAT32 else ()
+    return pytest.param(loss, *given, marks=marks)
+
+
 def learns(method):
     """Whether the kernel takes the method's steps, or adds up what they are made of; not where it only collects."""
     return not method.by_steps or method.by_sums

@@ -41,13 +41,18 @@ def same(a, b):
 
 
 MIXED = [name for name, method in METHODS.items() if method.form.mixings]
+OUT_OF_CORE = MIXED[::2]  # of these the plain tests compare runs out of core, of the others those of rows in memory
 every_method = pytest.mark.parametrize(
-    "algo", [name if k % 2 == 0 else pytest.param(name, marks=pytest.mark.long) for k, name in enumerate(MIXED)]
+    "algo", [name if name in OUT_OF_CORE else pytest.param(name, marks=pytest.mark.long) for name in MIXED]
 )
 pytestmark = pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning", "ignore::DeprecationWarning")
 
 
-GROUPS = [*((m.name, 5 if m.form.mixings else 1) for m in METHODS.values()), ("dcd", 1)]
+ELSEWHERE = {*OUT_OF_CORE} - {"dcd"}
+GROUPS = [
+    pytest.param(m.name, 5 if m.form.mixings else 1, marks=pytest.mark.long if m.name in ELSEWHERE else ())
+    for m in METHODS.values()
+] + [("dcd", 1)]
 
 
 @pytest.mark.parametrize(("algo", "groups"), GROUPS)

@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from making import fit, random_rows, shards_of
+from making import FLOAT32, fit, long_but_float32, random_rows, shards_of
 from test_dual_coordinate_descent import alphas, dual, extended, primal
 
 import bigclf
@@ -22,7 +22,6 @@ from bigclf.methods import METHODS
 
 LOSSES = METHODS["dcd"].losses
 every_loss = pytest.mark.parametrize("loss", LOSSES)
-dtypes = pytest.mark.parametrize("dtype", ["float64", "float32"])
 places = pytest.mark.parametrize("place", ["resident", "streamed"])
 SMALL = "17MB"  # 3,000 rows do not stay in it
 LIMITING = 14_900_000  # ... nor does a quarter of them in a working set
@@ -102,7 +101,7 @@ def with_and_without(tmp_path_factory):
 def test_streamed_rows_of_weight_zero_are_as_if_they_were_not_there_to_the_bit(
     loss, bias, working_set, with_and_without, tmp_path, quiet
 ):
-    dtype = "float32" if bias and loss == "squared_hinge" else "float64"
+    dtype = "float32" if bias and loss == "hinge" else "float64"
     data = with_and_without(loss in REGRESSION)
     given = dict(loss=loss, bias=bias, dtype=dtype, memory=SMALL, working_set=working_set, tol=0, progress=False)
     assert data[0].n_chunks == data[1].n_chunks == 5 and data[0].n_rows == data[1].n_rows + 100
@@ -175,8 +174,11 @@ RUNS = [
 ]
 
 
-@every_loss
-@pytest.mark.parametrize(("place", "dtype", "options"), RUNS, ids=str)
+@pytest.mark.parametrize(
+    ("loss", "place", "dtype", "options"),
+    [long_but_float32(loss, run[1], *run) for loss in LOSSES for run in RUNS],
+    ids=str,
+)
 def test_the_gap_is_never_negative_and_never_below_the_true_one(
     references, loss, dtype, place, options, tmp_path, quiet
 ):
@@ -247,7 +249,8 @@ def test_bad_input_has_an_answer_with_its_certificate_or_is_not_converged(loss, 
     x, y, weights, options, easy = bad(kind, loss)
     turn = LOSSES.index(loss) + KINDS.index(kind)  # every kind is met in memory and streamed, with both biases
     place = "streamed" if turn % 2 else "resident"
-    bias, dtype = (None, "float32") if turn // 2 % 2 else ("feature", "float64")
+    bias = None if turn // 2 % 2 else "feature"
+    dtype = "float64" if bias or loss not in FLOAT32 else "float32"
     given = dict(loss=loss, bias=bias, dtype=dtype, epochs=12, tol=1e-6, **options)
     model = train(place, tmp_path / f"{bias}", x, y, weights, **given)
     told = check(model)
@@ -258,8 +261,9 @@ def test_bad_input_has_an_answer_with_its_certificate_or_is_not_converged(loss, 
         assert told["primal"] == pytest.approx(primal(extended(x, bias), y, w, loss, c), rel=1e-9, abs=1e-300)
 
 
-@pytest.mark.parametrize("loss", TUBES)
-@dtypes
+@pytest.mark.parametrize(
+    ("loss", "dtype"), [long_but_float32(loss, dtype, dtype) for loss in TUBES for dtype in ("float64", "float32")]
+)
 def test_labels_whose_losses_overflow_are_refused(loss, dtype, quiet):
     x, y = rows(loss, 200)
     options = dict(loss=loss, dtype=dtype, epochs=5, tol=1e-6, progress=False)
@@ -282,8 +286,8 @@ NASTY = dict(
 
 @settings(max_examples=40, deadline=None)
 @given(**NASTY)
-def test_no_few_rows_of_nasty_numbers_give_a_nan(**told):
-    check_nasty(**told)
+def test_no_few_rows_of_nasty_numbers_give_a_nan(loss, dtype, **told):
+    check_nasty(loss, dtype=dtype if loss in FLOAT32 else "float64", **told)
 
 
 @pytest.mark.long

@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from making import block_of, environment, fit, random_rows, separable_rows, shards_of
+from making import block_of, environment, fit, long_but_float32, random_rows, separable_rows, shards_of
 from test_dual_coordinate_descent import EPSILON, dual, extended, primal, signs
 
 from bigclf.deltas import difference
@@ -174,11 +174,14 @@ def test_the_penalty_goes_where_the_larger_part_of_the_gap_is():
 # Runs of dcd
 
 
-@every_loss
+WAYS = (("line_search", 4, 1.0, None), ("line_search", 3, 30.0, "feature"), ("safe", 3, 1.0, "feature"))
+
+
 @pytest.mark.parametrize(
-    ("mixing", "groups", "C", "bias"),
-    [("line_search", 4, 1.0, None), ("line_search", 3, 30.0, "feature"), ("safe", 3, 1.0, "feature")],
-)
+    ("loss", "mixing", "groups", "C", "bias"),  # in turn the first two and the last; the rest is long
+    [pytest.param(loss, *way, marks=pytest.mark.long if j != 1 + i % 2 and j else ())
+     for i, loss in enumerate(METHODS["dcd"].losses) for j, way in enumerate(WAYS)],
+)  # fmt: skip
 def test_the_dual_never_falls_and_the_certificate_is_right(loss, bias, mixing, groups, C, tmp_path):
     x, y = noisy(loss=loss)
     weights = np.random.default_rng(1).choice([0.0, 0.5, 1.0, 2.0], len(y))
@@ -200,7 +203,7 @@ def test_the_dual_never_falls_and_the_certificate_is_right(loss, bias, mixing, g
 
 
 @every_loss
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2)), 3])
 def test_groups_reach_the_optimum_of_the_serial_run(loss, seed):
     x, y = noisy(500, seed, noise=0.5 + seed, loss=loss)
     serial = fit(x, y, loss=loss, tol=1e-8, **QUIET).result_.certificate
@@ -214,13 +217,16 @@ def test_groups_reach_the_optimum_of_the_serial_run(loss, seed):
 @every_loss
 def test_weights_stay_the_sum_over_rows_for_many_epochs(loss, tmp_path):
     x, y = noisy(loss=loss)
-    fit(x, y, loss=loss, groups=5, tol=0, epochs=300, run_dir=tmp_path, **QUIET)
+    fit(x, y, loss=loss, groups=5, tol=0, epochs=100, run_dir=tmp_path, **QUIET)
     alpha, weights = checkpoint(tmp_path, 5)
     np.testing.assert_allclose(weights, extended(x, True).T @ (alpha * signs(loss, y)), atol=1e-10)
 
 
-@every_loss
-@pytest.mark.parametrize("options", [{}, {"mixing": "safe"}, {"dtype": "float32"}], ids=str)
+@pytest.mark.parametrize(
+    ("loss", "options"),
+    [long_but_float32(loss, options.get("dtype"), options) for loss in METHODS["dcd"].losses
+     for options in ({}, {"mixing": "safe"}, {"dtype": "float32"})], ids=str,
+)  # fmt: skip
 def test_the_same_call_gives_the_same_bits(loss, options):
     x, y = noisy(loss=loss)
     given = {"loss": loss, "groups": 3, "epochs": 15, "tol": 1e-6, **QUIET, **options}
@@ -230,7 +236,7 @@ def test_the_same_call_gives_the_same_bits(loss, options):
     assert np.any(first.coef_ != other.coef_)
 
 
-@every_loss
+@pytest.mark.parametrize("loss", [long_but_float32(loss, "float32") for loss in METHODS["dcd"].losses])
 def test_half_the_width_reaches_the_tolerance_too(loss):
     x, y = noisy(loss=loss)
     model = fit(x, y, loss=loss, dtype="float32", groups=4, tol=1e-3, epochs=1000, **QUIET)
@@ -542,7 +548,7 @@ def test_by_mistakes_copies_that_made_none_keep_what_their_margins_asked_for():
 
 
 @pytest.mark.parametrize("mixing", ["uniform", "mistakes"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_mixed_mistakes_stay_below_the_bound(mixing, seed):
     """Theorem 3: sum over epochs and groups of mu k <= R^2 / gamma^2."""
     x, y, _, gamma = separable_rows(80, 5, seed, least=0.05)

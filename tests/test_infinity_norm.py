@@ -206,9 +206,9 @@ def test_almas_corrections_and_margins_keep_to_its_theorem(seeds):
 
 def test_each_step_of_pumma_is_the_point_of_least_norm_on_its_way():
     """||u||_p of the step against a search by scipy, and the slope there: steps of p from 2 to 85."""
-    for seed in range(8):
+    for seed in range(4):
         x, y = random_rows(60, 20, seed=seed, density=0.5, noise=0)
-        p, bias = (2.0, 3.0, 9.0, 85.0)[seed % 4], (None, "free")[seed // 4]
+        p, bias = (2.0, 3.0, 9.0, 85.0)[seed], (None, "free")[seed % 2]
         setting, state = made(PUMMA, 20, bias=bias, p=p, delta=0.1)
         block, kernel, params, seen = block_of(x, y), setting.kernel(), setting.params(), 0
         for i in range(60):
@@ -316,9 +316,9 @@ def random_state(random, n, signs, bias, **given):
 
 @pytest.mark.parametrize("signs", ["both", "nonnegative"])
 def test_both_forms_of_memma_make_the_same_step_from_any_state(signs):
-    """To 1e-9, single steps from 1,000 states with either kind of weights and all of bias: p, b, F."""
+    """To 1e-9, single steps from 400 states with either kind of weights and all of bias: p, b, F."""
     random, moved, trial = np.random.default_rng(0), 0, 0
-    while moved < 500:
+    while moved < 200:
         trial += 1
         bias = (None, "feature", "free")[trial % 3]
         eps = float(10 ** random.uniform(-2, 0))
@@ -330,7 +330,7 @@ def test_both_forms_of_memma_make_the_same_step_from_any_state(signs):
         moved += int(found[0][-1])
         assert found[0][-2] <= F * (1 + 1e-14) + 1e-14
         np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-9)
-    assert trial < 2000
+    assert trial < 800
 
 
 def solved(A, room, q, eta):

@@ -15,7 +15,7 @@ from bigclf.training import fit
 
 D, ROWS = 12, 90
 MOMENTS = (20, 45, 60, 90)  # multiples of the mini-batch
-PARTS = 4
+PARTS = 2
 
 # What is not the default: penalties so strong that what is lazy matters, a rule's other choices, C that cuts some steps
 GIVEN = {

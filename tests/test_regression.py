@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
-from making import random_rows, run_python, shards_of
+from making import long_but_float32, random_rows, run_python, shards_of
 from sklearn.datasets import dump_svmlight_file
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
@@ -69,9 +69,12 @@ def test_the_objective_is_scikit_learn_s(loss, bias, C):
     assert model.coef_.shape == (1, D) and model.classes_ is None and (bias or model.intercept_[0] == 0)
 
 
-@every_loss
 @biases
-@pytest.mark.parametrize("options", [{}, {"dtype": "float32"}, {"groups": 4}], ids=str)
+@pytest.mark.parametrize(
+    ("loss", "options"),
+    [long_but_float32(loss, options.get("dtype"), options) for loss in TUBES
+     for options in ({}, {"dtype": "float32"}, {"groups": 4})], ids=str,
+)  # fmt: skip
 def test_the_certificate_recomputed_from_the_model_and_the_dual_variables(loss, bias, options, tmp_path):
     x, y = rows(seed=3)
     weights = np.random.default_rng(0).choice([0.5, 1.0, 3.0], len(y))

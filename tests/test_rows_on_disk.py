@@ -265,9 +265,9 @@ print(json.dumps([digest, total, found]))
 
 def test_killed_between_two_writes_and_resumed_it_has_the_same_bits(tmp_path):
     made = shards_of(tmp_path / "shards", *random_rows(900, D, 0.25, noise=1.0), chunk_nnz=1500)
-    digest, total, found = json.loads(run_python(KILLS, tmp_path / "shards", tmp_path, 3))
+    digest, total, found = json.loads(run_python(KILLS, tmp_path / "shards", tmp_path, 2))
     assert total > 3 * 4 * made.n_chunks and len(digest) == 32
-    assert found == [[signal.SIGKILL, digest]] * 3
+    assert found == [[signal.SIGKILL, digest]] * 2
 
 
 def test_one_group_visited_by_workers_has_the_bits_too(shards, disk, tmp_path, client):
