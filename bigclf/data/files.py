@@ -1030,6 +1030,16 @@ def filed_copy(array: np.ndarray, directory: PathLike) -> np.ndarray:
     return np.frombuffer(mapped, array.dtype).reshape(array.shape)
 
 
+def filed_array(size: int, dtype: np.dtype[Any], directory: PathLike) -> np.ndarray:
+    """Memory for so many numbers in a nameless file, mapped; errors as of ``filed_copy``."""
+    if not size:
+        return np.empty(0, dtype)
+    with tempfile.TemporaryFile(dir=directory) as file:
+        reserve(file.fileno(), size * dtype.itemsize)  # a full disk is told here, not by a signal
+        mapped = mmap.mmap(file.fileno(), size * dtype.itemsize)
+    return np.frombuffer(mapped, dtype)
+
+
 @contextlib.contextmanager
 def scratch() -> Iterator[str]:
     """A directory of one's own for scratch files, removed at the end."""

@@ -362,6 +362,17 @@ class Window:
             for before, now in zip(self.before, self.rows, strict=True):
                 before[: self._own] = now[: self._own]
 
+    def grow(self) -> None:
+        """The working set has grown: its rows' places come first. No block may be at hand."""
+        assert self.held is not None
+        size, same = self.held.scores.size, self.before is self.rows
+        if size == self._own:
+            return
+        grown = self._grown(self.rows, size)
+        self.before = grown if same else self._grown(self.before, size)
+        self.rows, self._own, self._places, self._pieces = grown, size, np.arange(size), []
+        self.held.places = self._places
+
     def settle(self, t: float) -> None:
         """Go only a part of the way that the values went since ``begin``, which kept them."""
         self.write_back(everything=True, t=t)

@@ -1,6 +1,7 @@
 """The working set: rows that still matter, kept in memory across blocks (Chang and Roth, KDD 2011).
 
-An arena of fixed size holds copies of rows gathered from earlier blocks. A row's score is minus its distance to being
+An arena holds copies of rows gathered from earlier blocks; it may grow once, when the first read has given back what
+decoding took. A row's score is minus its distance to being
 provably stuck at an end of its box (0: inside it), as the kernel left it on the last visit. A row enters when its
 score is above a threshold; when the arena is full the lowest scores leave until nine tenths are used (in the first
 read: until there is the room that rows yet to come will need), which sets the threshold anew. Their dual variables
@@ -10,11 +11,12 @@ stay where all rows' do, so nothing is lost but a copy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bigclf.block import Block
+from bigclf.data import files
 from bigclf.jit import FEW, brief, inlined, kernel, move
 
 KEEP = 0.9  # of the arena, when it is full: every row that is let go at once leaves room idle at the end of a read
@@ -229,7 +231,8 @@ class Members(NamedTuple):
 
 
 class WorkingSet:
-    """An arena for ``rows`` rows with ``nnz`` entries of a group with ``group_rows`` rows.
+    """An arena for ``rows`` rows with ``nnz`` entries of a group with ``group_rows`` rows; ``grown`` : for how many
+    once it has grown. Its memory is asked for at once, and taken by the rows that come.
 
     Where the per-row arrays are not in memory whole (``data/row_files.py``), ``places`` has the places of the arena's
     rows in what is, ``came`` is told of rows that have come (first, last) and ``left``, before others move up, which
@@ -237,19 +240,20 @@ class WorkingSet:
     """
 
     def __init__(
-        self, rows: int, nnz: int, index_width: int, binary: bool, group_rows: int, constant: bool = False
+        self,
+        rows: int,
+        nnz: int,
+        index_width: int,
+        binary: bool,
+        group_rows: int,
+        constant: bool = False,
+        grown: tuple[int, int] | None = None,
     ) -> None:
-        self.arena = Block(
-            np.zeros(rows + 1, np.int64),
-            np.empty(nnz, np.uint64 if index_width == 8 else np.uint32),
-            np.empty(0 if binary or constant else nnz, np.float32),
-            np.empty(rows),
-            np.empty(rows),
-            np.empty(rows),
-            np.empty(rows, np.int64),
-            np.empty(rows if constant else 0, np.float32),
-        )
-        self.scores = np.empty(rows)
+        self.sizes = (rows, nnz), grown or (rows, nnz)
+        self._dtypes = [np.dtype(np.uint64 if index_width == 8 else np.uint32), np.dtype(np.float32)]
+        self._explicit, self._constant = not (binary or constant), constant
+        self.grown = self.filed = False
+        self._take_memory(_memory)
         self.used = np.zeros(2, np.int64)
         self.member = np.zeros(member_bytes(group_rows), np.uint8)
         self.places: np.ndarray | None = None
@@ -260,6 +264,62 @@ class WorkingSet:
         self.compacted = np.zeros(2)  # that share, and how full the arena was left, the last time it was full
         self.salt = 0  # of the chance that decides among rows that matter as much
         self.generation = 0  # grows when rows move: orders drawn before are void
+
+    def _take_memory(self, made: Callable[[int, np.dtype[Any]], np.ndarray]) -> None:
+        """An arena that nothing is in, with room for all that it may ever hold."""
+        rows, nnz = self.sizes[1]
+        number, index, value = np.dtype(np.float64), *self._dtypes
+        self._all = Block(
+            np.zeros(rows + 1, np.int64),
+            made(nnz, index),
+            made(nnz if self._explicit else 0, value),
+            made(rows, number),
+            made(rows, number),
+            made(rows, number),
+            made(rows, np.dtype(np.int64)),
+            made(rows if self._constant else 0, value),
+        )
+        self._all_scores = made(rows, number)
+        self._use()
+
+    def _use(self) -> None:
+        """As much of the memory as the set has grown to."""
+        rows, nnz = self.sizes[self.grown]
+        whole = self._all
+        self.arena = Block(
+            whole.indptr[: rows + 1],
+            whole.indices[:nnz],
+            whole.values[:nnz],
+            *(array[:rows] for array in (whole.labels, whole.weights, whole.norms, whole.ids, whole.scales)),
+        )
+        self.scores = self._all_scores[:rows]
+
+    def grow(self) -> None:
+        """There is more room from now on."""
+        self.grown = True
+        self._use()
+
+    def open(self) -> None:
+        """Rows that were turned away for want of room may come again."""
+        self.threshold = -np.inf
+        self.compacted[:] = 0
+
+    def let_go(self) -> Members:
+        """Give the memory back; ``expect`` and ``fill`` bring the rows again."""
+        members = self.members()
+        self._take_memory(_memory)
+        return members
+
+    def put_in_file(self, directory: str) -> None:
+        """The rows stay where they are, in memory of the page cache from now on; OSError: there is no room on disk."""
+        if self.filed:
+            return
+        n, entries, before, scores = self.n_rows, int(self.used[1]), self._all, self._all_scores
+        self._take_memory(lambda size, dtype: files.filed_array(size, dtype, directory))
+        for new, old in zip((*self._all, self._all_scores), (*before, scores), strict=True):
+            kept = n + 1 if old is before.indptr else entries if old is before.indices or old is before.values else n
+            new[:kept] = old[:kept]
+        self.filed = True
 
     @property
     def n_rows(self) -> int:
@@ -346,6 +406,10 @@ class WorkingSet:
         threshold = np.array([self.threshold])
         return Members(self.arena.ids[:n].copy(), lengths, self.scores[:n].copy(), threshold, self.compacted.copy())
 
+    def has_room(self, members: Members) -> bool:
+        """Whether so many rows with as many entries fit in the arena as it is."""
+        return members.ids.size <= self.scores.size and int(members.lengths.sum()) <= self.arena.indices.size
+
     def expect(self, members: Members) -> None:
         """Lay out the arena for the rows of a checkpoint, in the order they stood in; ``fill`` brings their bytes."""
         n = members.ids.size
@@ -377,6 +441,10 @@ class WorkingSet:
             a.ids[:n] if self.places is None else self.places[:n],
             a.scales[: n if a.scales.size else 0],
         )
+
+
+def _memory(size: int, dtype: np.dtype[Any]) -> np.ndarray:
+    return np.empty(size, dtype)
 
 
 def member_bytes(rows: int) -> int:

@@ -10,7 +10,7 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,9 +19,12 @@ from bigclf.block import Block
 from bigclf.data import files
 from bigclf.data.dataset import Dataset
 from bigclf.data.row_files import RowStore
+from bigclf.data.shards import release_unused
 from bigclf.data.store import ROW_BYTES, RawStore, chunk_sizes, entry_bytes
 from bigclf.data.stream import Stream
+from bigclf.data.working_set import Members
 from bigclf.deltas import State
+from bigclf.errors import RunError
 from bigclf.machine import cores, memory_limit
 from bigclf.methods.method import AGAIN, LEARN, SUM
 from bigclf.mixing import SUM as STEPS
@@ -128,6 +131,7 @@ class Bench:
         self._spare: list[list[Any]] = [[] for _ in self.problems]
         self._team = Team(job.plan.learners)
         self._bytes = self._told = 0
+        self._files_sets = False  # the raw store has no room for every row
         aside = proves_alone(job.plan, len(job.problems))  # then memory has no room for a copy of the weights
         self._aside = files.scratch_directory(job.local_dir) if aside else None
 
@@ -189,6 +193,8 @@ class Bench:
         facts: dict[str, Any],
     ) -> list[Part]:
         self.bring(group, visit.refs[group - visit.first], carry, visit, states)
+        if visit.kind == "update" and visit.epoch > 1:
+            self.decode([group])
         learners = [self._of(group)[number] for number in visit.todo]
         self._at[group] = "", False  # half-way through, it is nothing to go on from
         for learner, lesson in zip(learners, visit.lessons, strict=True):
@@ -415,6 +421,7 @@ class Bench:
 
     def restore(self, group: int, ref: Ref, carry: Carry, common: dict[int, State]) -> None:
         """Take up what a group carries; ``common`` has the common state of each problem in the middle of an epoch."""
+        self.decode([group])
         learners = self._of(group)
         assert not isinstance(carry.rows, RowFile)
         for number, learner in enumerate(learners):
@@ -424,11 +431,74 @@ class Bench:
                     self._spare[number].pop()  # it comes with memory of its own, which is recycled in its turn
                 learner.restore_state(carry.shared[number], common[number])
         if not self.plan.resident and any(learner.set is not None and learner.set.n_rows for learner in learners):
-            first, last = self.plan.groups[group]
-            for block in self.stream.blocks([np.array([chunk]) for chunk in range(first, last)]):
-                for learner in learners:
-                    learner.gather(block)
+            self._gather(group, learners)
         self._at[group] = ref.token, True
+
+    def _gather(self, group: int, learners: Sequence[Learner]) -> None:
+        """The rows that the working sets of a group expect."""
+        for block in self.stream.blocks(_one_by_one(range(*self.plan.groups[group]))):
+            for learner in learners:
+                learner.gather(block)
+
+    # The memory that decoding took, and working sets take over
+
+    def decode(self, groups: Iterable[int]) -> None:
+        """Decode what the raw store lacks of these groups, where working sets grow: a process that comes to them after
+        the first epoch has no memory for it beside a grown set, and lays those that it has aside meanwhile. What the
+        disk has no room for is decoded in every read; then the sets lie in files, for their size is the plan's,
+        whatever a machine has.
+
+        Raises
+        ------
+        RunError : there is no room for these either.
+        """
+        if not self.plan.grown or not (lacking := self._lacking(groups)):
+            return
+        if self.stream.store is not None and not self._files_sets:
+            aside = self._lay_aside()
+            for _ in self.stream.blocks(_one_by_one(lacking)):
+                pass
+            release_unused()
+            self._take_up(aside)
+            lacking = self._lacking(groups)
+        self._files_sets = bool(lacking)
+        if lacking:
+            self._put_sets_in_files(groups)
+
+    def _lacking(self, groups: Iterable[int]) -> list[int]:
+        """Chunks that are not in the raw store."""
+        chunks = [chunk for group in groups for chunk in range(*self.plan.groups[group])]
+        store = self.stream.store
+        return chunks if store is None else [chunk for chunk in chunks if not store.has(chunk)]
+
+    def _lay_aside(self) -> list[tuple[int, Learner, Members]]:
+        """Give back the memory of grown working sets: of which group and learner, and what rows they had."""
+        found = []
+        for group, learners in self._learners.items():
+            for learner in learners:
+                if learner.set is not None and learner.set.grown and not learner.set.filed:
+                    found.append((group, learner, learner.set.let_go()))
+        return found
+
+    def _take_up(self, aside: list[tuple[int, Learner, Members]]) -> None:
+        """Bring the rows again that were laid aside."""
+        for _, learner, members in aside:
+            assert learner.set is not None
+            learner.set.expect(members)
+        for group in sorted({group for group, _, _ in aside}):
+            self._gather(group, [learner for at, learner, _ in aside if at == group])
+
+    def _put_sets_in_files(self, groups: Iterable[int]) -> None:
+        directory = _local_directory(self.job.local_dir)
+        try:
+            for held in (learner.set for group in groups for learner in self._of(group)):
+                if held is not None:
+                    held.put_in_file(directory)
+        except OSError as error:
+            raise RunError(
+                f"the disk of {directory!r} has no room for decoded rows, nor for working sets "
+                f"({error.strerror}): name another directory (local_dir)"
+            ) from error
 
     def rows_before(self, group: int, number: int) -> dict[str, np.ndarray]:
         """The row arrays of a problem as they were before the group's last epoch; none where it is the only group."""
@@ -492,6 +562,10 @@ class Bench:
                 self.stream.store.close()
             self.stream.store, other.stream.store = other.stream.store, None
         other.close()
+
+
+def _one_by_one(chunks: Iterable[int]) -> list[np.ndarray]:
+    return [np.array([chunk]) for chunk in chunks]
 
 
 def _do_all(work: list[Callable[[Scratch], None]], scratch: Scratch, idle: Callable[[], None]) -> None:
@@ -581,7 +655,7 @@ def row_store_of(job: Job) -> RowStore | None:
     plan = job.plan
     if not plan.rows_sides:
         return None
-    largest = max(plan.arena(number)[0] for number in range(len(job.problems)))
+    largest = max(plan.arena(number, grown=True)[0] for number in range(len(job.problems)))
     directory = _local_directory(job.local_dir)
     log.info("dual variables on disk: %s in %s", format_bytes(plan.rows_bytes), directory)
     return RowStore(

@@ -103,6 +103,7 @@ class LocalEngine:
         return self.bench.carry(group, round.midway, round.todo)
 
     def restore(self, group: int, ref: Ref, carry: Carry, common: dict[int, State]) -> None:
+        self.bench.decode(range(len(self.bench.plan.groups)))  # of all, before working sets are filled
         self.bench.restore(group, ref, carry, common)
 
     def take_events(self) -> list[Event]:

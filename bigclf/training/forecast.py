@@ -182,6 +182,8 @@ def _memory(intent: Intent, base: int, workers: int) -> dict[str, Any]:
     planned = sum(parts.values())
     likely = base + planned - parts.get("decoding", 0) - parts.get("kept rows", 0)
     decoding, kept = int(DECODING_TAKEN * decoding_bytes(source)), int(parts.get("kept rows", 0) / ROOM)
+    if plan.grown:  # rows of the working set come where rows were decoded before
+        decoding = max(0, decoding - int(parts["working set"] * (1 - plan.set_nnz / plan.grown[1])))
     apart = problems[0].setting.settings.get("start", 0) > 0 and is_frugal(plan)  # rows are kept once all are decoded
     likely += max(decoding, kept) if apart else decoding + kept
     if workers > 1:
@@ -226,7 +228,8 @@ def _network(intent: Intent, workers: int, rates: Rates, run_dir: bool) -> dict[
     if tol is not None and setting.method.by_duals:  # a certificate is summed up beside the learning
         up += units * _travels(_features(source.nnz / units, source, rates), length, 8, 0)
     if keeps and not run_dir:
-        up += 8 * source.n_rows * setting.row_numbers + MEMBER_BYTES * n_groups * min(plan.set_rows, source.n_rows)
+        members = min(plan.grown[0] if plan.grown else plan.set_rows, source.n_rows)
+        up += 8 * source.n_rows * setting.row_numbers + MEMBER_BYTES * n_groups * members
     up, down = len(problems) * up, len(problems) * down
     return {"up": int(up), "down": int(down), "epoch": int(up + down)}
 
@@ -369,6 +372,7 @@ def _trial(
         segments=1,
         set_rows=math.ceil(share * plan.set_rows),
         set_nnz=math.ceil(share * plan.set_nnz),
+        grown=tuple(math.ceil(share * size) for size in plan.grown),
         climb_rows=math.ceil(share * plan.climb_rows),
         collected=min(sample.nnz, plan.collected),
     )

@@ -92,6 +92,8 @@ class Plan:
     run : neighbours shuffled as a unit.
     set_rows, set_nnz : arena of a problem's working set in a group (0: none) in the mean; shares : of each problem's to
         that mean (none: all 1); rounds : most rounds over it after a read.
+    grown : rows and entries of that arena after the first epoch, where it then takes the memory that decoding large row
+        groups took (none: it stays as it is). Whoever lacks decoded rows later decodes them before the set is filled.
     places : most slots of a state that holds touched places only (``bigclf.methods.touched``); 0: it holds every
         feature of every class.
     collected : entries that a method's collection has room for, of each problem (0: it has none).
@@ -105,7 +107,8 @@ class Plan:
     store_bytes : size of the raw store (0: none is made).
     rows_sides : of the file that has the per-row arrays (dual variables) where memory has no room for them (0: it has,
         2: they are kept as they were at a read's start, too); rows_bytes : its size. They never change bits.
-    memory : what each part takes, their sum ``planned``, and the ``budget``.
+    memory : what each part takes, their sum ``planned``, and the ``budget``; of a working set that grows what it comes
+        to, and of decoding only what it takes beyond that.
     """
 
     seed: int
@@ -127,6 +130,7 @@ class Plan:
     learners: int = 1
     rows_sides: int = 0
     rows_bytes: int = 0
+    grown: tuple[int, ...] = ()
     shares: tuple[float, ...] = ()
     schedule: str = "auto"
     block_rounds: int = 0
@@ -141,10 +145,11 @@ class Plan:
     def as_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
-    def arena(self, number: int) -> tuple[int, int]:
-        """Rows and entries of a problem's working set."""
+    def arena(self, number: int, grown: bool = False) -> tuple[int, int]:
+        """Rows and entries of a problem's working set in the first epoch, or once it has ``grown``."""
         share = self.shares[number] if self.shares else 1.0
-        return int(share * self.set_rows), int(share * self.set_nnz)
+        rows, nnz = self.grown if grown and self.grown else (self.set_rows, self.set_nnz)
+        return int(share * rows), int(share * nnz)
 
     def same_bits(self) -> dict[str, Any]:
         """The part of the plan that the result depends on: what a resumed run must share."""
@@ -153,8 +158,9 @@ class Plan:
             del shared[name]
         if shared.pop("places"):
             shared["touched"] = True
-        if not shared["in_order"]:  # older runs do not say
-            del shared["in_order"]
+        for name in ("in_order", "grown"):  # older runs do not say
+            if not shared[name]:
+                del shared[name]
         return shared | {"opportunistic": False}  # which older runs could be, and say
 
 
@@ -257,6 +263,7 @@ def _made(
     reads: int,
     keeps_best: bool = False,
     decodes: bool = True,
+    grows: bool = True,
 ) -> Plan:
     """Decide how the run goes.
 
@@ -270,6 +277,7 @@ def _made(
     reads : most reads the run can make; for one alone nothing is kept, in memory or on disk.
     keeps_best : whether the best state so far is kept beside the present one.
     decodes : False: where rows stream by, they come from a store that is finished.
+    grows : False: no working set grows, as in a run that was begun before they did.
 
     Raises
     ------
@@ -283,6 +291,7 @@ def _made(
     sizes.state += sizes.one_state * keeps_best
     if not decodes and reads > 1:
         sizes.streamed_decoding = 0
+    sizes.grows = grows and sizes.grows
     settings = problems[0].setting.settings
     schedule = settings.get("schedule", "auto")
     resident = sizes.always() | sizes.resident()
@@ -316,7 +325,7 @@ def _made(
         parts=sizes.parts,
         store_bytes=0 if shape["resident"] or reads == 1 else sizes.data,
         rows_sides=sizes.sides,
-        rows_bytes=sizes.rows_bytes(shape["set_rows"]),
+        rows_bytes=sizes.rows_bytes(_most_rows(shape)),
         memory=parts,
         schedule=schedule,
         block_rounds=(settings.get("inner_rounds") or BLOCK_ROUNDS[schedule]) if schedule != "auto" else 0,
@@ -332,15 +341,23 @@ def proves_alone(plan: Plan, problems: int) -> bool:
 
 def _room_to_climb(sizes: Sizes, parts: dict[str, int], memory: int, shape: dict[str, Any]) -> int:
     """Free rows that conjugate gradients may have, in what the budget has left; fills ``parts``."""
-    rows = int(CLIMB_OF_SET * shape["set_rows"])
+    rows, grown = int(CLIMB_OF_SET * _most_rows(shape)), bool(shape.get("grown"))
     if shape["resident"]:
         everything = sizes.group_rows * sizes.fields  # of all classes at once, pairs of a row and a class
         rows = min(everything, max(CLIMB_ROWS, int(CLIMB_SHARE * everything)))
     size = sizes.at_once * rows * BYTES_A_ROW + sizes.climbing(bool(shape["set_rows"]))
-    if not (sizes.climbs and rows) or sum(parts.values()) + SLACK_BYTES + size > memory:
+    decoding = parts["decoding"] if grown else 0  # nothing is decoded between two reads
+    if not (sizes.climbs and rows) or sum(parts.values()) - decoding + SLACK_BYTES + size > memory:
         return 0
     parts["conjugate gradients"] = size
+    if grown:
+        parts["decoding"] = max(0, decoding - size)
     return rows
+
+
+def _most_rows(shape: dict[str, Any]) -> int:
+    """Of a working set, grown where it grows."""
+    return int((shape.get("grown") or [shape["set_rows"]])[0])
 
 
 def _sampled(sizes: Sizes, parts: dict[str, int], room: int, resident: bool) -> int:
@@ -405,6 +422,7 @@ class Sizes:
         self.chunk = raw.buffer_bytes(self.chunk_rows, int(chunks.nnz.max(initial=0)), width, binary, constant)
         self.group_rows = max(int(chunks.rows[a:b].sum()) for a, b in edges)
         self.decoding = self.streamed_decoding = 0 if in_memory else decoding_bytes(source)
+        self.grows = not in_memory and bool(source.in_parts.any())
         classes = self.setting.settings["n_classes"] if self.method.all_classes else 1
         self.weights = 8 * (source.n_features + 1) * classes
         self.narrow = np.dtype(dtype).itemsize * (source.n_features + 1) * classes
@@ -454,6 +472,12 @@ class Sizes:
     def set_row(self) -> int:
         """A row of the working set, beside its copy."""
         return SET_ORDER_BYTES + (row_files.waiting_bytes(self.fields, 1 if self.alone else 2) if self.sides else 0)
+
+    def working_sets(self, rows: int, nnz: int) -> int:
+        """Arenas of so many rows and entries in the mean, with their orders and keys."""
+        source = self.source
+        arena = working_set.bytes_of(rows, nnz, source.index_width, source.binary, source.row_constant)
+        return self.sets * (arena + rows * self.set_row)
 
     def always(self) -> dict[str, int]:
         """What a run holds however it goes."""
@@ -646,6 +670,7 @@ def _streamed(
         parts["decoding"] = way.readers * sizes.streamed_decoding
     parts["blocks"] = sizes.blocks(way.size, way.buffers)
     set_rows = set_nnz = collected = 0
+    grown: tuple[int, ...] = ()
     if sizes.collects:
         beside = parts.pop("columns") - sum(sizes.collection(0).values())
         collected = min(source.nnz, sizes.room_for(room + beside))
@@ -655,8 +680,16 @@ def _streamed(
         if sizes.climbs and setting.settings["bias"]:
             room_of_sets, beside = room_of_sets - sizes.climbing(True), int(CLIMB_OF_SET * BYTES_A_ROW)
         set_rows, set_nnz = _arena(sizes, room_of_sets // sizes.sets, share, beside)
-        arena = working_set.bytes_of(set_rows, set_nnz, source.index_width, source.binary, source.row_constant)
-        parts["working set"] = sizes.sets * (arena + set_rows * sizes.set_row)
+        parts["working set"] = sizes.working_sets(set_rows, set_nnz)
+        if sizes.grows and schedule == "auto":
+            given_back = max(0, parts["decoding"] - DECODE_BYTES)
+            grown = _arena(sizes, (room_of_sets + given_back) // sizes.sets, share, beside)
+            more = sizes.working_sets(*grown) - parts["working set"]
+            if more > 0:
+                parts["working set"] += more
+                parts["decoding"] -= min(more, given_back)
+            else:
+                grown = ()
     least_share, in_sets = min(sizes.shares, default=1.0), sizes.groups * set_nnz
     shape: dict[str, Any] = dict(
         resident=False,
@@ -668,6 +701,7 @@ def _streamed(
         set_rows=set_rows,
         set_nnz=set_nnz,
         collected=collected,
+        grown=grown,
         shares=sizes.shares,
         threads=way.readers,
         room=room,

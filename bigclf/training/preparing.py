@@ -16,7 +16,7 @@ from bigclf.training.door import Found
 from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.problems import Fold, Problem, class_weight_array, make_problems, regression_problem, require_few
 from bigclf.training.request import Request
-from bigclf.training.run_directory import groups_before
+from bigclf.training.run_directory import grew_before, groups_before
 from bigclf.training.sources import require_usable, warm
 
 VISITS, MOST_EPOCHS = 1_000_000, 100
@@ -83,7 +83,8 @@ def prepare(
     in_memory = isinstance(source, Arrays)
     if in_memory:
         _begin(peak)
-    shape = dict(memory=memory, dtype=dtype, seed=request["seed"], groups=groups, in_memory=in_memory,
+    grows = not request["resume"] or grew_before(request["run_dir"])
+    shape = dict(memory=memory, grows=grows, dtype=dtype, seed=request["seed"], groups=groups, in_memory=in_memory,
                  threads=request["threads"] or (2 if link is None else 1),
                  stored=link is None and is_stored(source, request["local_dir"]))  # fmt: skip
     return Prepared(source, settings, class_weights, groups, shape)

@@ -445,6 +445,14 @@ def groups_before(path: str | os.PathLike[str]) -> int | None:
         return None
 
 
+def grew_before(path: str | os.PathLike[str]) -> bool:
+    """Whether working sets may grow in the run that a directory holds: not where its plan knows nothing of it."""
+    try:
+        return "grown" in json.loads(files.read_text(files.join(files.absolute(path), "run.json")))["plan"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return True
+
+
 def run_of(path: str | os.PathLike[str]) -> str | None:
     """What tells the run of a directory from others, as its model has it (``facts["run"]``); None where none lies
     there."""

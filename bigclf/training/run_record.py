@@ -44,7 +44,7 @@ def _of_plan() -> dict[str, Field]:
     """Fields of a plan as it is written down, by their types."""
     kinds = {"int": whole(), "bool": FLAG, "str": text(), "dict[str, int]": named(whole()),
              "list[tuple[int, int]]": list_of(tuple_of(whole(), whole())),
-             "tuple[float, ...]": list_of(number(0))}  # fmt: skip
+             "tuple[float, ...]": list_of(number(0)), "tuple[int, ...]": list_of(whole())}  # fmt: skip
     own = {"seed": whole(-(2**63), 2**64)}
     return _all_optional({field.name: kinds[str(field.type)] for field in dataclasses.fields(Plan)} | own)
 

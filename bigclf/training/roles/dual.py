@@ -240,8 +240,8 @@ class DualLearner(Learner):
     def __init__(self, given: Assignment) -> None:
         problem, plan, source = given.problem, given.plan, given.source
         if plan.set_rows:
-            most, nnz = plan.arena(given.number)
-            self.set = WorkingSet(most, nnz, source.index_width, source.binary, given.group_rows, source.row_constant)
+            kind = source.index_width, source.binary, given.group_rows, source.row_constant
+            self.set = WorkingSet(*plan.arena(given.number), *kind, grown=plan.arena(given.number, grown=True))
         super().__init__(given)
         method = problem.setting.method
         record = method.loss_of(problem.setting.loss)
@@ -251,7 +251,7 @@ class DualLearner(Learner):
         self.moves = np.zeros(2)  # gain and bend so far
         self.set_tally = Tally()
         me = weakref.proxy(self)  # a circle would keep the arrays until garbage is collected
-        self.visits = None if self.set is None else SetVisits(me, self.set, plan.arena(given.number)[0])
+        self.visits = None if self.set is None else SetVisits(me, self.set, plan.arena(given.number, grown=True)[0])
         self.inner = InnerRounds(me)
         self._take = TAKES.get(plan.schedule)
 
@@ -308,8 +308,18 @@ class DualLearner(Learner):
     def begin_segment(self, epoch: int, segment: int, trace: bool = False) -> None:
         """Likewise the orders in which the working set is visited."""
         super().begin_segment(epoch, segment, trace)
+        if self.set is not None and self.plan.grown and epoch > 1:
+            self._grow()
+            if (epoch, segment) == (2, 0):
+                self.set.open()
         if self.visits is not None:
             self.visits.begin_segment(epoch, segment)
+
+    def _grow(self) -> None:
+        """The working set takes what decoding has given back."""
+        if self.set is not None and not self.set.grown:
+            self.set.grow()
+            self.row_state.grow()
 
     def begin_with(self, others: Sequence[tuple[Learner, float]], view: Block, state: Weights) -> None:
         """Take the sum of factor times the dual variables of ``others``, which is in ``state`` already, inside the
@@ -466,7 +476,10 @@ class DualLearner(Learner):
                 self.visits.stuck = held["stuck"].copy()
             self.set.clear()
             names = [name for name in Members._fields if f"set.{name}" in held]  # older runs have fewer
-            self.set.expect(Members.none()._replace(**{name: held[f"set.{name}"] for name in names}))
+            members = Members.none()._replace(**{name: held[f"set.{name}"] for name in names})
+            if not self.set.has_room(members):
+                self._grow()
+            self.set.expect(members)
         self.row_state.restore(held, not (self.alone and self.set is None))
 
     def restore_state(self, held: dict[str, np.ndarray], common: Any) -> None:

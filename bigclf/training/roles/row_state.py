@@ -83,6 +83,12 @@ class RowState:
         elif self.steps_back:
             self.start = copied(self.rows, self.start)
 
+    def grow(self) -> None:
+        """The working set has grown."""
+        if self.window is not None:
+            self.window.grow()
+            self._look_through()
+
     def done(self) -> None:
         """A block has been learned from."""
         if self.window is not None:
