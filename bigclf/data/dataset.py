@@ -42,6 +42,7 @@ from bigclf.data.facts import (
     warn_of_rare,
     without,
 )
+from bigclf.data.features.arrow import as_numpy
 from bigclf.data.features.finish import is_columns, load
 from bigclf.data.json_fields import check_fields, check_relations, whole
 from bigclf.data.pages import Scratch
@@ -768,7 +769,7 @@ class Dataset:
         if labels is None:
             return np.full(n_rows, np.nan)
         if self.real_labels:
-            return shards.as_numpy(labels).astype(np.float64)
+            return as_numpy(labels).astype(np.float64)
         codes = class_codes(labels, self.classes)
         unknown = np.flatnonzero(codes < 0)
         if unknown.size:
@@ -973,8 +974,8 @@ def class_codes(labels: pa.Array, classes: np.ndarray) -> np.ndarray:
 
     if classes.dtype.kind == "U":
         found = pc.index_in(labels, value_set=pa.array(classes.tolist(), labels.type))
-        return shards.as_numpy(found.fill_null(-1)).astype(np.int64)
-    values = shards.as_numpy(labels)
+        return as_numpy(found.fill_null(-1)).astype(np.int64)
+    values = as_numpy(labels)
     if classes.size == 0:
         return np.full(values.size, -1)
     codes = np.minimum(np.searchsorted(classes, values), classes.size - 1)

@@ -19,6 +19,7 @@ import numpy as np
 
 from bigclf.block import one_value_a_row
 from bigclf.data import shards
+from bigclf.data.features.arrow import as_numpy
 from bigclf.data.footer import Footer, Group
 from bigclf.data.json_fields import (
     FLAG,
@@ -402,7 +403,7 @@ def _count_labels(labels: pa.Array | None) -> tuple[Counter[Any], int]:
     if labels is None or len(labels) == 0:
         return Counter(), 0
     encoded = labels.dictionary_encode()
-    codes = shards.as_numpy(encoded.indices)
+    codes = as_numpy(encoded.indices)
     counts = np.bincount(codes, minlength=len(encoded.dictionary))
     found = dict(zip(encoded.dictionary.to_pylist(), counts.tolist(), strict=True))
     return Counter(found), int(np.count_nonzero(np.diff(codes)))

@@ -19,6 +19,7 @@ import numpy as np
 
 from bigclf.block import as_unsigned, check_rows, one_value_a_row, writable
 from bigclf.data import files, pages, vectors
+from bigclf.data.features.arrow import FLOAT32_MAX, as_numpy
 from bigclf.data.footer import Footer, check, parse
 from bigclf.data.json_fields import (
     FLAG,
@@ -48,7 +49,6 @@ PART_BYTES = 1 << 20  # of rows as arrays: so much of a large row group is decod
 BUFFER_BYTES = 1 << 16  # of each column, compressed, that are read for it
 PART_ROW_BYTES = 64  # a row beside its entries while it is decoded: bounds of lists, label, weight, norm, number
 PART_ENTRY_BYTES = 8
-FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class Rows(NamedTuple):
@@ -979,24 +979,6 @@ def read_table(path: str, columns: list[str] | None = None) -> dict[str, np.ndar
     with open_parquet(path) as file, translated(path):
         table = file.read(columns=columns, use_threads=False)
         return {name: as_numpy(table.column(name).combine_chunks()) for name in table.column_names}
-
-
-def as_numpy(array: pa.Array) -> np.ndarray:
-    """Values of an array of numbers or bools without nulls, a view where there can be one.
-
-    ``Array.to_numpy`` would import pandas wherever that is installed: 30 MB and half a second.
-    """
-    import pyarrow as pa
-
-    if pa.types.is_boolean(array.type):
-        return as_numpy(array.cast(pa.uint8())).astype(np.bool_)
-    if array.null_count or not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
-        return array.to_numpy(zero_copy_only=False)
-    name = str(array.type)
-    dtype = np.dtype({"halffloat": "float16", "float": "float32", "double": "float64"}.get(name, name))
-    if not len(array):
-        return np.empty(0, dtype)
-    return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
 
 
 def read_metadata(path: str) -> dict[str, str]:

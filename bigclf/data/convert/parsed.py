@@ -8,7 +8,7 @@ import numpy as np
 
 from bigclf.data.convert.bytes_to_rows import ascend, store
 from bigclf.data.convert.shuffle import Slab
-from bigclf.data.shards import FLOAT32_MAX
+from bigclf.data.features.arrow import FLOAT32_MAX
 
 
 class Options(NamedTuple):

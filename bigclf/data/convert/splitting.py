@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bigclf.block import Block, selected, written_out
-from bigclf.data import files, shards
+from bigclf.data import files
 from bigclf.data.convert.converter import write_shards
 from bigclf.data.convert.destination import OF_COLUMNS, require_free
 from bigclf.data.convert.shuffle import _mixed
 from bigclf.data.dataset import Dataset, Stored
+from bigclf.data.features.arrow import as_numpy
 from bigclf.data.predictions import passed_in_parts
 from bigclf.errors import DataError, MemoryBudgetError, SchemaError
 from bigclf.units import format_bytes, parse_bytes
@@ -156,7 +157,7 @@ def _by_group(bounds: np.ndarray, name: str, seed: int) -> Choose:
         texts = [f"{seed}\0{value}".encode() for value in values.dictionary.to_pylist()]
         digests = [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
         hashes = np.array([int.from_bytes(digest) for digest in digests], np.uint64)
-        return _part(hashes[shards.as_numpy(values.indices)], bounds)
+        return _part(hashes[as_numpy(values.indices)], bounds)
 
     return Choose(name, parts)
 
@@ -213,7 +214,7 @@ def _numbers(array: pa.Array, name: str, path: str | None) -> np.ndarray:
     if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
         raise SchemaError(f"numbers or times have an order, {array.type} is neither", file=path,
                           column=name)  # fmt: skip
-    numbers = shards.as_numpy(array)
+    numbers = as_numpy(array)
     if numbers.dtype.kind == "f" and np.isnan(numbers).any():
         raise DataError("NaN has no place in an order", file=path, column=name)
     return numbers

@@ -9,7 +9,7 @@ import numpy as np
 
 from bigclf.data.convert.bytes_to_rows import parse_rows
 from bigclf.data.convert.parsed import BadRow, Options, Parsed
-from bigclf.data.shards import FLOAT32_MAX
+from bigclf.data.features.arrow import FLOAT32_MAX
 
 QUERY = re.compile(rb"^[ \t]*[^\s#]+[ \t]+qid[^\s:]*:", re.MULTILINE)
 MULTI_LABEL = re.compile(rb"[^,:]+(,[^,:]*)+")

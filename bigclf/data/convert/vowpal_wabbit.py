@@ -18,8 +18,8 @@ import numpy as np
 from bigclf.data.convert import svmlight
 from bigclf.data.convert.bytes_to_rows import BAR, COLON, MOST, NEWLINE, PLAIN, ZERO, ascend, blank, number
 from bigclf.data.convert.parsed import BadRow, Options, Parsed, one_row
+from bigclf.data.features.arrow import FLOAT32_MAX
 from bigclf.data.features.hashing import index_of, murmur3, sign_of
-from bigclf.data.shards import FLOAT32_MAX
 from bigclf.jit import kernel
 from bigclf.units import plural
 

@@ -16,9 +16,9 @@ from bigclf.data.convert import tables
 from bigclf.data.convert.from_columns import first_batch, located
 from bigclf.data.convert.tables import Batch, Place, Reading, TableJob
 from bigclf.data.features import values
+from bigclf.data.features.arrow import FLOAT32_MAX, as_numpy
 from bigclf.data.features.spec import MISSING_VALUES, Spec, parse
 from bigclf.data.features.values import Bad
-from bigclf.data.shards import FLOAT32_MAX, as_numpy
 from bigclf.errors import DataError, SchemaError
 from bigclf.units import plural
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bigclf.data.shards import FLOAT32_MAX, as_numpy
+from bigclf.data.features.arrow import FLOAT32_MAX, as_numpy
 from bigclf.errors import SchemaError
 from bigclf.units import near
 
