@@ -16,54 +16,54 @@ from bigclf.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from bigclf import errors as errors
-    from bigclf.api.places import RunDir as RunDir
-    from bigclf.api.places import Workers as Workers
-    from bigclf.catalogue import algorithms as algorithms
-    from bigclf.data.convert import convert as convert
-    from bigclf.data.convert import readers as readers
-    from bigclf.data.convert.splitting import split as split
+    from bigclf.api.calibrate import calibrate as calibrate
+    from bigclf.api.evaluate import evaluate as evaluate
+    from bigclf.api.fit import fit as fit
+    from bigclf.api.margins import entropy_margin as entropy_margin
+    from bigclf.api.margins import infinity_norm_margin as infinity_norm_margin
+    from bigclf.api.margins import soft_margin as soft_margin
+    from bigclf.api.method_list import algorithms as algorithms
+    from bigclf.api.path import path as path
+    from bigclf.api.predict import predict as predict
+    from bigclf.api.sweep import sweep as sweep
+    from bigclf.conversion.convert import convert as convert
+    from bigclf.conversion.split import split as split
+    from bigclf.conversion.text import readers as readers
     from bigclf.data.dataset import Dataset as Dataset
     from bigclf.estimators import FeatureTransformer as FeatureTransformer
     from bigclf.estimators import LinearClassifier as LinearClassifier
     from bigclf.estimators import LinearRegressor as LinearRegressor
-    from bigclf.margins import entropy_margin as entropy_margin
-    from bigclf.margins import infinity_norm_margin as infinity_norm_margin
-    from bigclf.margins import soft_margin as soft_margin
-    from bigclf.model import Model as Model
-    from bigclf.model import load as load
-    from bigclf.predicting import predict as predict
+    from bigclf.model.model import Model as Model
+    from bigclf.model.model import load as load
     from bigclf.reporting import report as report
-    from bigclf.training import fit as fit
-    from bigclf.training.calibrating import calibrate as calibrate
-    from bigclf.training.evaluation import evaluate as evaluate
-    from bigclf.training.path import path as path
-    from bigclf.training.sweep import sweep as sweep
+    from bigclf.request.places import RunDir as RunDir
+    from bigclf.request.places import Workers as Workers
 
 _PLACES = {
-    "fit": "bigclf.training",
-    "load": "bigclf.model",
-    "convert": "bigclf.data.convert",
-    "calibrate": "bigclf.training.calibrating",
-    "evaluate": "bigclf.training.evaluation",
-    "predict": "bigclf.predicting",
-    "path": "bigclf.training.path",
+    "fit": "bigclf.api.fit",
+    "load": "bigclf.model.model",
+    "convert": "bigclf.conversion.convert",
+    "calibrate": "bigclf.api.calibrate",
+    "evaluate": "bigclf.api.evaluate",
+    "predict": "bigclf.api.predict",
+    "path": "bigclf.api.path",
     "report": "bigclf.reporting",
-    "sweep": "bigclf.training.sweep",
-    "algorithms": "bigclf.catalogue",
-    "infinity_norm_margin": "bigclf.margins",
-    "entropy_margin": "bigclf.margins",
-    "soft_margin": "bigclf.margins",
-    "split": "bigclf.data.convert.splitting",
+    "sweep": "bigclf.api.sweep",
+    "algorithms": "bigclf.api.method_list",
+    "infinity_norm_margin": "bigclf.api.margins",
+    "entropy_margin": "bigclf.api.margins",
+    "soft_margin": "bigclf.api.margins",
+    "split": "bigclf.conversion.split",
     "Dataset": "bigclf.data.dataset",
-    "Model": "bigclf.model",
-    "RunDir": "bigclf.api.places",
-    "Workers": "bigclf.api.places",
+    "Model": "bigclf.model.model",
+    "RunDir": "bigclf.request.places",
+    "Workers": "bigclf.request.places",
     "FeatureTransformer": "bigclf.estimators",
     "LinearClassifier": "bigclf.estimators",
     "LinearRegressor": "bigclf.estimators",
 }
 
-_MODULES = {"errors": "bigclf.errors", "readers": "bigclf.data.convert.readers"}
+_MODULES = {"errors": "bigclf.errors", "readers": "bigclf.conversion.text.readers"}
 
 __all__ = [
     "Dataset",

@@ -14,9 +14,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from bigclf.data.arrays import Arrays
 from bigclf.errors import DataError
-from bigclf.losses import REGRESSION
+from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS
-from bigclf.model import PROBABILITY_LOSSES, is_stored
+from bigclf.model.model import PROBABILITY_LOSSES, is_stored
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from sklearn.utils import Tags
 
     from bigclf.data.dataset import Stored
-    from bigclf.data.features.spec import Spec
-    from bigclf.metrics import Evaluation, RegressionEvaluation
-    from bigclf.model import Model
+    from bigclf.features.spec import Spec
+    from bigclf.metrics.figures import Evaluation, RegressionEvaluation
+    from bigclf.model.model import Model
 
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ class _Linear(BaseEstimator):
     # Training
 
     def _train(self, X: object, y: object, sample_weight: object, **options: Any) -> None:
-        from bigclf.training import fit
+        from bigclf.api.fit import fit
 
         if sample_weight is not None and not is_stored(X):
             sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
@@ -150,7 +150,7 @@ class _Linear(BaseEstimator):
 
     def _measured(self, X: Stored, y: object, sample_weight: object) -> Evaluation | RegressionEvaluation:
         """``evaluate`` on shards, which have their own labels."""
-        from bigclf.metrics import evaluate
+        from bigclf.metrics.figures import evaluate
 
         check_is_fitted(self)
         if y is not None or sample_weight is not None:
@@ -426,7 +426,7 @@ class FeatureTransformer(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     features : the spec: a list of terms such as ``[{"numeric": ["age"]}, {"categorical": ["city"]}]``, or a table, YAML
-        or ``Spec`` (``bigclf/data/features/spec.py``), whose label and weight are left aside.
+        or ``Spec`` (``bigclf/features/spec.py``), whose label and weight are left aside.
     sparse_output : whether ``transform`` gives a CSR matrix; else an array, for ``set_output`` and dense learners.
 
     Attributes
@@ -447,10 +447,10 @@ class FeatureTransformer(TransformerMixin, BaseEstimator):
         ------
         SchemaError : a spec that makes no sense, a column that is missing.   DataError : naming a row, a bad value.
         """
-        from bigclf.data.features.extract import extract
-        from bigclf.data.features.finish import Finisher, learn
-        from bigclf.data.features.tally import Tally
-        from bigclf.data.features.values import as_columns
+        from bigclf.features.encode import Finisher, learn
+        from bigclf.features.extract import extract
+        from bigclf.features.tally import Tally
+        from bigclf.features.values import as_columns
 
         spec, (columns, n_rows) = self._spec(), as_columns(X)
         tally = Tally(spec)
@@ -468,8 +468,8 @@ class FeatureTransformer(TransformerMixin, BaseEstimator):
         """Features float32 [n, features] of a table X with the same columns."""
         import scipy.sparse
 
-        from bigclf.block import explicit_values
-        from bigclf.data.convert.raw_rows import table_block
+        from bigclf.conversion.tables.raw_rows import table_block
+        from bigclf.maths.block import explicit_values
 
         check_is_fitted(self)
         block = table_block(self._finisher, X)
@@ -480,14 +480,14 @@ class FeatureTransformer(TransformerMixin, BaseEstimator):
 
     def get_feature_names_out(self, input_features: object = None) -> np.ndarray:
         """Names of the features, object [features]; ``input_features`` has no part in them."""
-        from bigclf.data.features.finish import names_of
+        from bigclf.features.encode import names_of
 
         check_is_fitted(self)
         names = names_of(self._finisher.spec, self.learned_, range(self.learned_.n_features))
         return np.array(names, object)
 
     def _spec(self) -> Spec:
-        from bigclf.data.features.spec import parse
+        from bigclf.features.spec import parse
 
         return parse({"features": self.features} if isinstance(self.features, list | tuple) else self.features)
 

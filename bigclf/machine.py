@@ -17,9 +17,9 @@ import time
 from collections.abc import Iterator
 from typing import TypedDict
 
-from bigclf.data import files
+from bigclf import files
+from bigclf.compiled.jit import cpu_type, kernel_cache, sources_digest
 from bigclf.errors import RunError
-from bigclf.jit import cpu_type, kernel_cache, sources_digest
 from bigclf.version import __version__
 
 SAME_MINOR = ("numpy", "numba", "pyarrow", "python")

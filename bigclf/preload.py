@@ -75,7 +75,8 @@ def prepare(widths: tuple[int, ...] = (4,), ready: threading.Event | None = None
     told: Prepared = {"compiled": 0, "found": 0, "error": None}
     started = time.perf_counter()
     try:
-        from bigclf import jit, machine
+        from bigclf import machine
+        from bigclf.compiled import jit
 
         told |= {"versions": machine.versions(), "cpu": jit.cpu_type()}
         told["kernels"] = {"path": str(jit.kernel_cache())}
@@ -120,7 +121,7 @@ def _say_meanwhile(over: threading.Event, every: float = SAY) -> None:
     """To stderr, what was done so far: the first time it takes minutes."""
     while not over.wait(every):
         with contextlib.suppress(KeyError, AttributeError, RuntimeError):  # not imported yet; grew while it was read
-            compiled, found = sys.modules["bigclf.jit"].compilations()
+            compiled, found = sys.modules["bigclf.compiled.jit"].compilations()
             steps = f"{_steps['done']} of {_steps['all']} steps"
             sys.stderr.write(f"so far {steps}: {compiled} kernels compiled, {found} found\n")
             sys.stderr.flush()

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from bigclf.data import files
+from bigclf import files
 from bigclf.errors import BigclfError
 
 if TYPE_CHECKING:

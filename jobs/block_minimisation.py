@@ -37,7 +37,7 @@ MARKS = {"fixed": "s", "selective": "^", "cached": "D", "auto": "o"}
 
 def generate(out: str, n_rows: int) -> str:
     """Shards of rows like the demo's, made once; their directory."""
-    from bigclf.cli.demo_data import write_text
+    from bigclf.cli.shared.demo_data import write_text
 
     shards = os.path.join(out, f"rows-{n_rows}")
     if not os.path.exists(os.path.join(shards, "_bigclf_manifest.json")):

@@ -20,7 +20,7 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from bigclf.data.convert import write_shards
+from bigclf.conversion.convert import write_shards
 from bigclf.units import format_bytes, format_seconds
 
 BLOCK_NNZ = 2_000_000

@@ -26,7 +26,7 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 from sklearn.svm import LinearSVC
 
 import bigclf
-from bigclf.data.convert import write_shards
+from bigclf.conversion.convert import write_shards
 
 OPTIMA = {  # 1/2 ||w||^2 + sum of losses, C = 1, no bias
     ("a9a", "hinge"): 11433.8077,

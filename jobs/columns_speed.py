@@ -36,7 +36,7 @@ def write(path: str, rows: int, columns: int) -> None:
 
 
 def ours(path: str, out: str, columns: int) -> Any:
-    from bigclf.data.features.spec import columns as spec
+    from bigclf.features.spec import columns as spec
 
     features = spec(label="label", categorical=[f"c{k}" for k in range(columns)], hash_bits=BITS)
     return bigclf.convert(path, out, format="csv", features=features, workers=1, shuffle=False, overwrite=True)

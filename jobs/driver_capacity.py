@@ -2,7 +2,7 @@
 
 python jobs/driver_capacity.py [--workers 1000] [--groups 100000] [--calm] [--seed 0]
 
-No cluster and no data: the book that a driver keeps (``bigclf.training.book``) is told what a cluster of so many
+No cluster and no data: the book that a driver keeps (``bigclf.cluster.book``) is told what a cluster of so many
 workers would tell it in one epoch, on a clock of its own. Visits take a drawn time about ten seconds, one in a hundred
 five times as long; workers die, freeze and come back, results are lost, visits fail (with --calm none of that happens).
 Printed are seconds of a processor a result, spent in the book alone, and how much memory the process has grown by.
@@ -19,10 +19,10 @@ import time
 import numpy as np
 import psutil
 
-from bigclf.deltas import difference, n_bytes
+from bigclf.cluster.book import Book, Cancel, GiveUp, Patience, Submit, Trial
+from bigclf.maths.deltas import difference, n_bytes
 from bigclf.methods import resolve
-from bigclf.training.bench import Blend
-from bigclf.training.book import Book, Cancel, GiveUp, Patience, Submit, Trial
+from bigclf.training.executor import Blend
 from bigclf.training.problems import Problem
 from bigclf.training.visit import Part
 

@@ -15,7 +15,7 @@ import tempfile
 import numpy as np
 
 from bigclf.benchmarks import making, sets
-from bigclf.data.convert import write_shards
+from bigclf.conversion.convert import write_shards
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ import numpy as np
 
 import bigclf
 from bigclf.benchmarks.cap import memory_group
-from bigclf.data.convert import write_shards
+from bigclf.conversion.convert import write_shards
 from bigclf.units import parse_bytes
 
 FEATURES, OWN, SHOWN, OTHERS, FIRST = 2**20, 12, 8, 16, 1000

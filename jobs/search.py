@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import bigclf
-from bigclf.block import explicit_values
+from bigclf.maths.block import explicit_values
 
 VALUES = "0.001,0.003,0.01,0.03,0.1,0.3,1,3"
 MOST_BYTES, MOST_SECONDS = 4.0, 0.5

@@ -34,7 +34,7 @@ def pytest_collection_finish():
 def compile_at_once():
     """Let processes that share the tests compile different kernels at once: ``jit.compiling`` lets one at a time, and
     whoever has all kernels waits, too. A signature has a lock of its own besides."""
-    from bigclf import jit
+    from bigclf.compiled import jit
 
     shared, locked = os.path.join(CACHE, "kernels"), jit._locked
     with pytest.MonkeyPatch.context() as patch:

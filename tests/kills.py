@@ -113,7 +113,7 @@ def digest(path):
     if path.endswith(".json"):
         held = json.dumps(timeless(json.loads(held)), sort_keys=True).encode()
     elif path.endswith((".bigclf", ".liblinear", ".joblib")):
-        from bigclf.model import load
+        from bigclf.model.model import load
 
         with contextlib.suppress(Exception):
             held = load(path).digest().encode()
@@ -156,15 +156,15 @@ def attempt(case, directory, kill_at):
 
 
 def main(directory):
+    import bigclf.api.evaluate
+    import bigclf.api.fit  # what children would each import for themselves
+    import bigclf.api.predict
     import bigclf.cli
-    import bigclf.data.convert.converter
-    import bigclf.data.convert.from_columns
-    import bigclf.predicting
+    import bigclf.conversion.converter
+    import bigclf.conversion.tables.from_columns
     import bigclf.reporting
-    import bigclf.training.evaluation
-    import bigclf.training.fitting  # what children would each import for themselves
 
-    bigclf.data.convert.converter.compile_kernels()
+    bigclf.conversion.converter.compile_kernels()
 
     case = json.load(sys.stdin)
     prepare(case, directory)

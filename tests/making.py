@@ -12,13 +12,13 @@ import pytest
 import scipy.sparse as sp
 
 import bigclf
-from bigclf.block import Block, alike, explicit_values
+from bigclf.api.outcome import answer_rows
+from bigclf.conversion.convert import write_shards
 from bigclf.data.arrays import Arrays
-from bigclf.data.convert import write_shards
-from bigclf.losses import REGRESSION
+from bigclf.maths.block import Block, alike, explicit_values
+from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, resolve
 from bigclf.training import plan
-from bigclf.training.outcome import answer_rows
 from bigclf.training.run import Run
 
 PACKAGE = Path(bigclf.__file__).parent
@@ -195,7 +195,7 @@ def run_python(code, *arguments, check=True, timeout=300, **env):
 
 def mix(rule, start, copies, shares):
     """The copies mixed as a run mixes them."""
-    from bigclf.mixing import Mixture
+    from bigclf.maths.mixing import Mixture
 
     mixture = Mixture(rule, start)
     for copy, share in zip(copies, shares, strict=True):

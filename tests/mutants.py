@@ -38,8 +38,9 @@ from typing import Any, NamedTuple
 TOP = Path(__file__).resolve().parents[1]
 # each file of these is drawn from as often as every other one; those that are named alone four times as often
 MANY, ALONE, SHARE = "bigclf/methods", (
-    "bigclf/data/working_set.py", "bigclf/mixing.py", "bigclf/losses.py", "bigclf/training/run_directory.py",
-    "bigclf/training/lease.py", "bigclf/training/plan.py", "bigclf/methods/dual_coordinate_descent.py",
+    "bigclf/stream/working_set.py", "bigclf/maths/mixing.py", "bigclf/maths/losses.py",
+    "bigclf/training/records/run_directory.py",
+    "bigclf/training/records/lease.py", "bigclf/training/plan.py", "bigclf/methods/dual/dual_coordinate_descent.py",
 ), 4  # fmt: skip
 INTERPRETED = {"NUMBA_DISABLE_JIT": "1", "BIGCLF_TESTS_INTERPRETED": "1", "PYTHONDONTWRITEBYTECODE": "1",
                "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # fmt: skip

@@ -8,12 +8,12 @@ import pytest
 import scipy.sparse as sp
 
 import bigclf
-from bigclf.data import files
-from bigclf.data.convert import appending
-from bigclf.data.convert.resuming import Workplace
+from bigclf import files
+from bigclf.api.outcome import grown
+from bigclf.conversion import appending
+from bigclf.conversion.resuming import Workplace
 from bigclf.errors import DataError, RunError, SchemaError
-from bigclf.model import Model
-from bigclf.training.outcome import grown
+from bigclf.model.model import Model
 
 
 def text_of(n_rows, width=40, labels=(-1, 1), seed=0):

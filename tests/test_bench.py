@@ -238,7 +238,7 @@ def solution(cache, tmp_path_factory):
     """The set the command makes, and weights next to its optimum, in a file a line each."""
     shape = making.SIZES["S"]._replace(n_train=600, n_test=100, n_features=300, mean_nnz=20.0)
     made = sets.made_set(shape, cache, lambda text: None, "made-up")
-    from bigclf.training import fit
+    from bigclf.api.fit import fit
 
     rows = made.rows("train")
     model = fit(csr(rows, 300), rows.labels, C=1.0, bias=None, tol=1e-7, progress=False)

@@ -10,9 +10,9 @@ from making import block_of, fit, interrupted_after, random_rows, shards_of
 
 import bigclf
 from bigclf.cli import main
-from bigclf.data import stream
-from bigclf.data.store import chunk_sizes
 from bigclf.methods import METHODS, SCHEDULES, resolve
+from bigclf.stream import blocks as stream
+from bigclf.stream.raw_store import chunk_sizes
 from bigclf.training.plan import make_plan, units_of
 from bigclf.training.problems import make_problems
 from bigclf.training.roles.dual import DualLearner

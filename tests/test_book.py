@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from making import PACKAGE
 
-from bigclf.training import book as module
-from bigclf.training.book import Book, Cancel, GiveUp, Patience, Submit, Trial
+from bigclf.cluster import book as module
+from bigclf.cluster.book import Book, Cancel, GiveUp, Patience, Submit, Trial
 
 PATIENCE = Patience()  # 10 s without a sign of life, 30 s for a short visit, 2 in flight
 

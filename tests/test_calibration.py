@@ -17,12 +17,12 @@ from test_cli import bigclf as command
 from test_model import joined, parts, refused, with_text
 
 import bigclf
-from bigclf.calibration import Calibration, Tally, learned, platt, targets
+from bigclf.api.calibrate import Tallying
+from bigclf.api.predict import predict
 from bigclf.errors import DataError, MemoryBudgetError, RunError
-from bigclf.metrics import RELIABILITY_BINS, evaluate
-from bigclf.model import Model, load
-from bigclf.predicting import predict
-from bigclf.training.calibrating import Tallying
+from bigclf.metrics.figures import RELIABILITY_BINS, evaluate
+from bigclf.model.calibration import Calibration, Tally, learned, platt, targets
+from bigclf.model.model import Model, load
 
 D = 12
 METHODS = pytest.mark.parametrize("method", ["platt", "isotonic"])

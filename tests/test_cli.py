@@ -210,7 +210,7 @@ def test_warnings_of_the_data_are_lines(tmp_path):
 
 
 def test_labels_come_back_as_they_were(tmp_path):
-    from bigclf.data.convert import write_shards
+    from bigclf.conversion.convert import write_shards
     from bigclf.data.shards import read_table
 
     block = (np.arange(41), np.arange(40) % 4, np.full(40, 0.5, np.float32), np.arange(40) % 4 % 2)
@@ -256,7 +256,8 @@ def test_advice_on_columns_is_in_flags_and_inspect_has_them(tmp_path):
 
 
 def test_the_line_to_go_on_holds_nothing_that_begins_anew():
-    from bigclf.cli import fit, terminal
+    from bigclf.cli import fit
+    from bigclf.cli.shared import terminal
 
     with fit.command.make_context("fit", ["s", "-o", "m", "--overwrite"]) as ctx:
         assert terminal.command_line(ctx, resume=True) == "fit s --output m --resume"
@@ -281,7 +282,7 @@ def test_a_run_that_may_replace_a_model_goes_on_without_being_told_again(tmp_pat
 
 
 def test_a_table_of_points_without_a_certificate_has_no_column_of_gaps(capsys):
-    from bigclf.cli.texts import print_table
+    from bigclf.cli.shared.texts import print_table
 
     point = {"params": {"C": 1}, "mean": 0.25, "spread": 0.5, "gap": None, "epochs": 2, "seconds": 1.0}
     print_table([point], "error", {})
@@ -617,7 +618,7 @@ def test_demo_small(tmp_path):
 def test_the_demos_text_is_its_rows(tmp_path):
     from sklearn.datasets import load_svmlight_file
 
-    from bigclf.cli import demo_data
+    from bigclf.cli.shared import demo_data
 
     rng = np.random.default_rng([0, 1, 0])
     rows = demo_data.make_rows(500, demo_data.separator(2000, 0), rng)
@@ -630,7 +631,7 @@ def test_the_demos_text_is_its_rows(tmp_path):
 
 def fills_up(monkeypatch, directory):
     """From now on a file that is written below ``directory`` finds the disk full."""
-    from bigclf.data import files
+    from bigclf import files
 
     real = files.temporary_name
 

@@ -94,7 +94,7 @@ def test_nor_with_float32_and_a_start(client, rows):
 
 @pytest.mark.parametrize("options", [{}, {"segments": 2}, {"loss": "squared_hinge"}], ids=str)
 def test_row_state_may_go_through_files(options, client, shards, tmp_path, monkeypatch):
-    from bigclf.training import cluster
+    from bigclf.cluster import engine as cluster
 
     monkeypatch.setattr(cluster, "FILE_BYTES", 0)
     options = dict(groups=3, epochs=4, memory=SMALL, **options)
@@ -108,7 +108,7 @@ def test_row_state_may_go_through_files(options, client, shards, tmp_path, monke
 
 @pytest.mark.parametrize("through_files", [False, True])
 def test_a_run_goes_on_elsewhere(through_files, client, shards, tmp_path, monkeypatch):
-    from bigclf.training import cluster
+    from bigclf.cluster import engine as cluster
 
     if through_files:
         monkeypatch.setattr(cluster, "FILE_BYTES", 0)
@@ -132,7 +132,7 @@ def test_groups_are_the_workers_unless_said(client, shards):
 
 
 def test_groups_are_spread_evenly_whoever_had_them_first():
-    from bigclf.training.cluster import balanced
+    from bigclf.cluster.engine import balanced
 
     assert balanced(["a", "a"], 2) == ["a", None]
     assert balanced(["a", "a", "b", None, "a"], 2) == ["a", "a", "b", None, "a"]
@@ -184,7 +184,7 @@ def test_the_history_tells_of_the_cluster(client, rows):
 
 
 def test_other_versions_are_refused_by_name(client, rows, monkeypatch):
-    from bigclf.training import cluster
+    from bigclf.cluster import engine as cluster
 
     mine = cluster.facts()
     mine["versions"] = mine["versions"] | {"numba": "0.1.0"}
@@ -194,7 +194,7 @@ def test_other_versions_are_refused_by_name(client, rows, monkeypatch):
 
 
 def test_a_worker_too_small_for_the_plan_is_told_of_with_the_budget_that_would_do(client, rows, monkeypatch):
-    from bigclf.training import cluster
+    from bigclf.cluster import engine as cluster
 
     monkeypatch.setattr(cluster, "ROOM_BESIDE", 10**15)
     with pytest.raises(MemoryBudgetError, match=r"the plan needs .* the limit there is .* would do"):
@@ -202,7 +202,7 @@ def test_a_worker_too_small_for_the_plan_is_told_of_with_the_budget_that_would_d
 
 
 def test_row_state_too_large_to_travel_needs_a_shared_directory(client, rows, monkeypatch):
-    from bigclf.training import cluster
+    from bigclf.cluster import engine as cluster
 
     monkeypatch.setattr(cluster, "TRAVEL_BYTES", 100)
     with pytest.raises(RunError, match=r"run_dir that every worker can write, or groups=\d+"):
@@ -210,7 +210,8 @@ def test_row_state_too_large_to_travel_needs_a_shared_directory(client, rows, mo
 
 
 def test_a_run_directory_that_no_worker_can_write(client, rows, tmp_path, monkeypatch):
-    from bigclf.training import cluster, errands
+    from bigclf.cluster import engine as cluster
+    from bigclf.cluster import worker_tasks
 
     class Files:  # the workers of this module live in this process, whose user may write anywhere
         @staticmethod
@@ -218,7 +219,7 @@ def test_a_run_directory_that_no_worker_can_write(client, rows, tmp_path, monkey
             raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(cluster, "FILE_BYTES", 0)
-    monkeypatch.setattr(errands, "files", Files)
+    monkeypatch.setattr(worker_tasks, "files", Files)
     with pytest.raises(ClusterError, match="cannot write the run directory"):
         fit(*rows, groups=2, run_dir=tmp_path / "run", workers=bigclf.Workers(client, patience={"least": 0.5}))
 
@@ -257,7 +258,7 @@ def test_data_that_cannot_be_used_is_told_of_as_in_one_process(client, tmp_path,
 @pytest.mark.parametrize("algo", ["pa1", "dcd"])
 def test_when_the_cluster_is_lost_the_last_epoch_is_written_down(algo, client, shards, tmp_path):
     """However seldom checkpoints are asked for; dcd's row state included."""
-    from bigclf.training import cluster
+    from bigclf.cluster import engine as cluster
 
     class Lost(cluster.DaskEngine):
         def perform(self, round):
@@ -293,7 +294,7 @@ def test_the_record_of_a_run_is_json(client, rows, tmp_path):
 def test_sending_that_takes_longer_than_learning_is_told_once(worked, there, rounds, said, caplog):
     from types import SimpleNamespace
 
-    from bigclf.training.cluster import DaskEngine
+    from bigclf.cluster.engine import DaskEngine
 
     told = []
     engine = SimpleNamespace(_weight=(0, 0.0, 0.0), _weighed=False, workers=2, _tell=told.append)

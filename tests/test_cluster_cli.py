@@ -86,7 +86,7 @@ def test_what_makes_no_sense_is_a_usage_error(words, message, place, tmp_path):
 
 
 def test_no_cluster_is_5_and_leaves_nothing(place, tmp_path, monkeypatch):
-    from bigclf.training import link
+    from bigclf.cluster import link
 
     monkeypatch.setattr(link, "connect", functools.partial(link.connect, timeout=0.3))
     monkeypatch.setattr(link, "REFUSAL_SECONDS", 0.3)
@@ -141,7 +141,7 @@ def test_a_job_that_loses_its_workers_after_a_step_says_why_and_how_to_go_on(pla
 
 
 def test_workers_that_are_not_used_are_told_of_by_what_is_known():
-    from bigclf.training.cluster import _Member, _why_not_used
+    from bigclf.cluster.engine import _Member, _why_not_used
 
     slow = _Member("tcp://a:1", "a", 1, 0)
     silent = _Member("tcp://b:1", "b", 1, 0, state="retry", reason="it does not answer: nothing in 60 s")
@@ -179,10 +179,10 @@ def test_ctrl_c_ends_a_run_on_processes_of_its_own_at_its_segment(place, tmp_pat
 
 CHILD = """
 import os, sys, time
-from bigclf import child
+from bigclf import processes
 print(os.getpid(), flush=True)
-child.GRACE_SECONDS = 0.1
-child.dask_setup(object())
+processes.GRACE_SECONDS = 0.1
+processes.dask_setup(object())
 time.sleep(60)
 """
 

@@ -11,9 +11,9 @@ import pytest
 from making import random_rows, shards_of
 
 import bigclf
+from bigclf.cluster.measuring import Measure, Part, cut, try_part
 from bigclf.errors import DataError
-from bigclf.metrics import scoring_bytes
-from bigclf.training.measuring import Measure, Part, cut, try_part
+from bigclf.metrics.figures import scoring_bytes
 
 distributed = pytest.importorskip("distributed")
 D = 40
@@ -109,7 +109,7 @@ def test_one_that_is_frozen_is_not_waited_for(models, data, client):
 
 
 def test_validation_during_a_run_is_done_there_too(data, client, monkeypatch):
-    from bigclf import metrics
+    from bigclf.metrics import figures as metrics
 
     rows = random_rows(600, D, noise=0.5)
     options = dict(algo="pa1", groups=2, epochs=3, validate=data, progress=False)
@@ -166,7 +166,7 @@ def test_a_part_can_be_tried_chunk_by_chunk(models, data):
 
 
 def test_what_a_worker_does_on_trial(models, data):
-    from bigclf.training.errands import Parcel, on_trial, shard_error
+    from bigclf.cluster.worker_tasks import Parcel, on_trial, shard_error
 
     found = on_trial(Parcel(Part(2, 5)), Parcel(Measure(models[0], data, True)))
     assert found == {"signal": 0, "chunk": 4}

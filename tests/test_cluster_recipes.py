@@ -139,7 +139,7 @@ def test_the_configuration_names_what_dask_has_and_why():
 
 
 def test_it_starts_as_configured_and_stops_without_a_trace(recipe, tmp_path):
-    from bigclf.training.survey import survey
+    from bigclf.cluster.cluster_survey import survey
 
     started = recipe("--preload", "json")
     with client_of(started) as client:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bigclf
-from bigclf.data import collected
+from bigclf.conversion import foreign_rows
 
 dd = pytest.importorskip("dask.dataframe")
 pytestmark = pytest.mark.filterwarnings("ignore:not converged")
@@ -72,7 +72,7 @@ def test_a_stream_of_columns_trains_as_its_file_does(tmp_path, table, monkeypatc
     rows = pa.Table.from_pandas(table, preserve_index=False)
     pq.write_table(rows, tmp_path / "rows.parquet")
     wanted = bigclf.fit(str(tmp_path / "rows.parquet"), format="parquet", features=SPEC, tol=1e-6, **QUIET)
-    monkeypatch.setattr(collected, "GROUP_BYTES", 3000)
+    monkeypatch.setattr(foreign_rows, "GROUP_BYTES", 3000)
     found = bigclf.fit(Relation(rows), features=SPEC, tol=1e-6, **QUIET)
     assert found.classes_.tolist() == ["no", "yes"] and found.n_features == wanted.n_features == 5
     np.testing.assert_allclose(found.coef_, wanted.coef_, atol=0.01)  # the rows come in another order
@@ -83,14 +83,14 @@ def test_a_stream_of_columns_trains_as_its_file_does(tmp_path, table, monkeypatc
 
 
 def test_a_stream_is_written_down_in_row_groups_of_a_size(tmp_path, table, monkeypatch):
-    monkeypatch.setattr(collected, "GROUP_BYTES", 4000)
+    monkeypatch.setattr(foreign_rows, "GROUP_BYTES", 4000)
     rows = pa.Table.from_pandas(table, preserve_index=False)
-    with collected.collected(Relation(rows), tmp_path / "x") as (folder, kind):
+    with foreign_rows.collected(Relation(rows), tmp_path / "x") as (folder, kind):
         (name,) = os.listdir(folder)
         told = pq.ParquetFile(os.path.join(folder, name))
         assert kind == "parquet" and told.read().equals(rows)
         assert 3 < told.num_row_groups < 13
-    with collected.collected(Relation(rows.slice(0, 0)), tmp_path / "x") as (folder, _):
+    with foreign_rows.collected(Relation(rows.slice(0, 0)), tmp_path / "x") as (folder, _):
         assert pq.read_table(folder).num_rows == 0
     assert not os.listdir(tmp_path)
 

@@ -21,14 +21,16 @@ from sklearn.preprocessing import KBinsDiscretizer, OneHotEncoder, StandardScale
 
 import bigclf
 from bigclf.cli import main
-from bigclf.data.convert import pieces, shuffle, tables
-from bigclf.data.features import tally, values
-from bigclf.data.features.extract import extract
-from bigclf.data.features.finish import Finisher, learn, names_of
-from bigclf.data.features.spec import parse
-from bigclf.data.features.text import grams_of
-from bigclf.data.features.values import as_columns
+from bigclf.conversion import shuffle
+from bigclf.conversion.tables import reading
+from bigclf.conversion.text import pieces
 from bigclf.errors import DataError, SchemaError
+from bigclf.features import tally, values
+from bigclf.features.encode import Finisher, learn, names_of
+from bigclf.features.extract import extract
+from bigclf.features.spec import parse
+from bigclf.features.text import grams_of
+from bigclf.features.values import as_columns
 
 
 @pytest.fixture(autouse=True)
@@ -224,7 +226,7 @@ def test_bits_follow_from_distinct_features_and_collisions_are_told():
     texts = [" ".join(f"w{k}" for k in range(i, i + 50)) for i in range(0, 5000, 50)]
     _, _, learned = made({"t": texts}, [{"text": "t"}])
     assert learned.bits == 17  # 16 places for each of 5,000
-    from bigclf.data.features.finish import report
+    from bigclf.features.encode import report
 
     rows, spec, learned = made({"t": texts}, [{"text": "t"}], hash_bits=12)
     told = report(spec, learned)
@@ -295,7 +297,7 @@ def written(table, directory, form):
 def small_pieces(monkeypatch):
     monkeypatch.setattr(pieces, "PIECE", 20_000)
     monkeypatch.setattr(pieces, "BLOCK", 7000)
-    monkeypatch.setattr(tables, "ROWS_AT_A_TIME", 100)
+    monkeypatch.setattr(reading, "ROWS_AT_A_TIME", 100)
 
 
 def test_files_without_a_format_have_that_of_their_names(tmp_path):
@@ -303,7 +305,7 @@ def test_files_without_a_format_have_that_of_their_names(tmp_path):
         text = b"y,a\n0,1.5\n1,2.5\n"
         (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
     spec = {"label": "y", "features": [{"numeric": "a"}]}
-    assert tables.format_of(str(tmp_path)) == tables.format_of(f"{tmp_path}/*.csv*") == "csv"
+    assert reading.format_of(str(tmp_path)) == reading.format_of(f"{tmp_path}/*.csv*") == "csv"
     made = bigclf.convert(str(tmp_path), str(tmp_path / "out"), features=spec, chunk_nnz=100)
     assert made.n_rows == 4 and made.features["reader"]["format"] == "csv"
     (tmp_path / "_spec.yaml").write_text(json.dumps(spec))
@@ -314,7 +316,7 @@ def test_files_without_a_format_have_that_of_their_names(tmp_path):
     with pytest.raises(SchemaError, match=r"not all files are of one format.*csv, parquet.*--format"):
         bigclf.convert(str(tmp_path), str(tmp_path / "two"), features=spec)
     (tmp_path / "rows").write_text("y,a\n0,1\n")
-    assert tables.format_of(str(tmp_path / "c.parquet")) == "parquet"
+    assert reading.format_of(str(tmp_path / "c.parquet")) == "parquet"
     with pytest.raises(SchemaError, match="say what the raw file is"):
         bigclf.convert(str(tmp_path / "rows"), str(tmp_path / "none"), features=spec)
 
@@ -344,7 +346,7 @@ def test_bytes_do_not_depend_on_workers_memory_or_packing(tmp_path, small_pieces
     packed = tmp_path / "rows.csv.gz"
     packed.write_bytes(gzip.compress(Path(path).read_bytes()))
     pool = lambda workers: None if workers == 1 else Threads(workers)  # noqa: E731
-    monkeypatch.setattr("bigclf.data.convert.converter._pool", pool)
+    monkeypatch.setattr("bigclf.conversion.converter._pool", pool)
     for number, (source, workers, memory) in enumerate([(path, 1, "1GB"), (path, 3, "1GB"), (packed, 1, "96MB")]):
         bigclf.convert(source, tmp_path / f"s{number}", format="csv", features=SPEC, workers=workers, memory=memory,
                        shard_nnz=8000, chunk_nnz=3000)  # fmt: skip
@@ -442,7 +444,7 @@ def test_another_process_predicts_raw_rows_as_from_shards_to_the_bit(tmp_path, t
     path = written(table, tmp_path, "csv")
     features = bigclf.load(directory / "m.bigclf")
     shards = tmp_path / "shards"
-    from bigclf.raw import converted
+    from bigclf.model.raw_input import converted
 
     ds = converted(path, features.features, learned=features.finisher.learned, directory=str(shards))
     from_shards = model.decision_function(ds)
@@ -496,7 +498,7 @@ def test_a_model_without_what_was_learned_says_so(tmp_path, trained):
 @pytest.mark.parametrize("name", [None, "customer", "__null_dask_index__"])
 def test_a_proposal_leaves_out_the_index_of_a_data_frame(tmp_path, name):
     """It stands last in the file: it was proposed as a feature, and where no column has few values as the label."""
-    from bigclf.data.features.suggest import as_yaml, suggest
+    from bigclf.conversion.tables.suggest import as_yaml, suggest
 
     index = pd.Index(np.arange(60) % 7 + 3, name=name)
     frame = pd.DataFrame({"y": ["a", "b"] * 30, "size": np.arange(60) % 9 / 7}, index=index)
@@ -509,7 +511,7 @@ def test_a_proposal_leaves_out_the_index_of_a_data_frame(tmp_path, name):
 
 
 def test_columns_of_numbers_are_looked_at_together(tmp_path, monkeypatch):
-    from bigclf.data.features.suggest import suggest
+    from bigclf.conversion.tables.suggest import suggest
 
     calls = []
     for name in ("fill_null", "cast", "is_in", "is_null", "dictionary_encode", "ascii_trim_whitespace"):
@@ -544,7 +546,7 @@ def test_what_many_columns_told_is_a_few_arrays():
 
 
 def test_json_keys_become_columns_together(monkeypatch):
-    from bigclf.data.convert.tables import json_rows
+    from bigclf.conversion.tables.reading import json_rows
 
     calls, real = [], pa.array
     monkeypatch.setattr(pa, "array", lambda *given, **more: calls.append(given) or real(*given, **more))

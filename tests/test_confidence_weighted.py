@@ -1,6 +1,6 @@
 """The confidence family: each closed form against a general-purpose optimiser, bounds, symmetries, fusion, extremes.
 
-The problems are those of the papers that ``bigclf/methods/confidence_weighted.py`` names; solved by scipy's SLSQP.
+The problems are those of the papers that ``online/confidence_weighted.py`` names; solved by scipy's SLSQP.
 """
 
 import numpy as np
@@ -9,11 +9,11 @@ from making import Case, all_arrays, block_of, learn, mix, random_rows, separabl
 from scipy.optimize import minimize
 from scipy.stats import norm as normal
 
-from bigclf.deltas import difference
+from bigclf.api.fit import fit
 from bigclf.errors import DataError, MemoryBudgetError
+from bigclf.maths.deltas import difference
+from bigclf.maths.mixing import PRECISION, Mixture
 from bigclf.methods import METHODS, resolve
-from bigclf.mixing import PRECISION, Mixture
-from bigclf.training import fit
 
 QUIET = dict(progress=False)
 FAMILY = [name for name, m in METHODS.items() if m.name.startswith(("cw", "scw", "arow", "narow", "nherd"))]

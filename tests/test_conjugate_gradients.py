@@ -7,11 +7,11 @@ from making import block_of, interrupted_after, random_rows, shards_of
 from test_dual_coordinate_descent import dual, extended, signs
 
 import bigclf
+from bigclf.api.fit import fit
 from bigclf.data.arrays import Arrays
-from bigclf.losses import LOSSES, REGRESSION, plain
+from bigclf.maths.losses import LOSSES, REGRESSION, plain
 from bigclf.methods import METHODS, resolve
-from bigclf.methods.conjugate_gradients import Quadratic, climb, ends
-from bigclf.training import fit
+from bigclf.methods.dual.conjugate_gradients import Quadratic, climb, ends
 from bigclf.training.plan import make_plan
 from bigclf.training.problems import make_problems
 from bigclf.training.roles.dual import stalls

@@ -21,9 +21,11 @@ from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 import bigclf
-from bigclf.data import files
-from bigclf.data.convert import convert, pieces, shuffle, svmlight, write_shards
-from bigclf.data.convert.parsed import Options
+from bigclf import files
+from bigclf.conversion import shuffle
+from bigclf.conversion.convert import convert, write_shards
+from bigclf.conversion.text import pieces, svmlight
+from bigclf.conversion.text.parsed import Options
 from bigclf.data.dataset import Dataset
 from bigclf.errors import DataError, MemoryBudgetError, RunError
 
@@ -525,7 +527,7 @@ def test_files_that_may_not_grow_leave_nothing_behind(tmp_path):
     path = source(tmp_path, text_of(3000))
     program = f"""
 import resource, bigclf
-from bigclf.data.convert.converter import compile_kernels
+from bigclf.conversion.converter import compile_kernels
 from bigclf.errors import RunError
 compile_kernels()
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))

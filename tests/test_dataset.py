@@ -14,14 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from bigclf.block import concatenate, explicit_values
+from bigclf import files
+from bigclf.conversion.convert import write_shards
+from bigclf.data import chunk_table, footer, shards
 from bigclf.data import dataset as dataset_module
-from bigclf.data import facts, files, footer, shards
-from bigclf.data.convert import write_shards
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, Dataset, require_trainable
 from bigclf.data.shards import ShardWriter
 from bigclf.errors import DataError, MemoryBudgetError, SchemaError, StoreError
-from bigclf.training.door import Shards
+from bigclf.maths.block import concatenate, explicit_values
+from bigclf.request.door import Shards
 
 
 @pytest.fixture(autouse=True)
@@ -206,7 +207,7 @@ def test_labels_come_back_in_their_own_type(tmp_path, classes):
 def test_foreign_files_are_read_once_and_remembered(tmp_path, monkeypatch):
     path = write(tmp_path / "f.parquet", value=pa.float64())
     first = Dataset(path)
-    monkeypatch.setattr(facts, "gather", lambda *a: pytest.fail("read again"))
+    monkeypatch.setattr(chunk_table, "gather", lambda *a: pytest.fail("read again"))
     monkeypatch.setattr("bigclf.data.dataset.gather", lambda *a: pytest.fail("read again"))
     again = Dataset(path)
     assert repr(first) == repr(again) and again.n_features == 5 and again.nnz == 5
@@ -243,7 +244,7 @@ def test_rows_of_weight_zero_are_left_out_of_what_takes_part(tmp_path, monkeypat
     footer, read = ShardWriter.footer, []
     if not told:
         monkeypatch.setattr(ShardWriter, "footer", lambda w: {k: v for k, v in footer(w).items() if k != "zero_weight"})
-        monkeypatch.setattr("bigclf.data.dataset.gather", lambda *a: read.append(a[-1]) or facts.gather(*a))
+        monkeypatch.setattr("bigclf.data.dataset.gather", lambda *a: read.append(a[-1]) or chunk_table.gather(*a))
     write_weighted(tmp_path / "all.parquet", WEIGHTS >= 0)
     write_weighted(tmp_path / "some.parquet", WEIGHTS > 0)
     whole, some = Dataset(tmp_path / "all.parquet"), Dataset(tmp_path / "some.parquet")

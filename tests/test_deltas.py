@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigclf.deltas import Delta, applied, apply, difference, n_bytes, place_dtype
+from bigclf.maths.deltas import Delta, applied, apply, difference, n_bytes, place_dtype
 
 
 class Plain(NamedTuple):

@@ -268,7 +268,7 @@ def wait_until(true, seconds=60):
 
 
 def test_a_cluster_with_a_frozen_worker_is_described_in_bounded_time(compiled, tmp_path):
-    from bigclf.training.link import connect
+    from bigclf.cluster.link import connect
 
     good = ["--nthreads", "1", "--memory-limit", "1GB", "--name", "good"]
     with cluster(good, ["--nthreads", "2", "--memory-limit", "0", "--name", "poor"]) as (address, processes):
@@ -303,7 +303,7 @@ def test_an_address_where_nobody_answers_gives_5_in_plain_words(compiled):
 
 
 def test_a_directory_that_a_worker_does_not_share_is_noticed(tmp_path):
-    from bigclf.training.survey import _examine
+    from bigclf.cluster.cluster_survey import _examine
 
     assert "one that all share" in _examine(str(tmp_path / "elsewhere" / ".doctor-1"))["run_dir"]
     (tmp_path / ".doctor-1").write_text("")

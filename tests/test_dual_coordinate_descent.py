@@ -15,12 +15,12 @@ from scipy.special import entr, expit
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from bigclf.jit import kernel, random_state, shuffle_runs
-from bigclf.losses import LOGISTIC, REGRESSION, TUBES, plain
-from bigclf.losses import LOSSES as LOSSES_BY_NAME
-from bigclf.methods import dual_coordinate_descent as module
-from bigclf.training import fit
-from bigclf.training.run_directory import RunDirectory
+from bigclf.api.fit import fit
+from bigclf.compiled.jit import kernel, random_state, shuffle_runs
+from bigclf.maths.losses import LOGISTIC, REGRESSION, TUBES, plain
+from bigclf.maths.losses import LOSSES as LOSSES_BY_NAME
+from bigclf.methods.dual import dual_coordinate_descent as module
+from bigclf.training.records.run_directory import RunDirectory
 
 LOSSES = ("hinge", "squared_hinge", "logistic")
 every_loss = pytest.mark.parametrize("loss", LOSSES)

@@ -26,10 +26,10 @@ from sklearn.utils.validation import validate_data
 
 import bigclf
 from bigclf import FeatureTransformer, LinearClassifier, LinearRegressor
-from bigclf.block import explicit_values
 from bigclf.data.arrays import Arrays
 from bigclf.errors import DataError, SchemaError
-from bigclf.losses import REGRESSION
+from bigclf.maths.block import explicit_values
+from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, native
 
 NOT_REPEATED = "it meets weighted and repeated rows in another order; scikit-learn's LinearSVC and SGD fail it too"

@@ -17,7 +17,7 @@ from test_dual_coordinate_descent import alphas, dual, extended, primal
 
 import bigclf
 from bigclf.errors import DataError, MemoryBudgetError
-from bigclf.losses import REGRESSION, TUBES
+from bigclf.maths.losses import REGRESSION, TUBES
 from bigclf.methods import METHODS
 
 LOSSES = METHODS["dcd"].losses

@@ -8,10 +8,10 @@ import scipy.sparse as sp
 from making import random_rows, shards_of
 from test_cli import bigclf, error_of
 
+from bigclf.api.fit import fit
 from bigclf.errors import DataError, RunError
-from bigclf.explaining import explain, explain_row, largest, names_of, stored_row, variances_of
-from bigclf.model import Model
-from bigclf.training import fit
+from bigclf.model.explanations import explain, explain_row, largest, names_of, stored_row, variances_of
+from bigclf.model.model import Model
 
 D = 6
 
@@ -177,7 +177,7 @@ def test_the_commands_export_and_import(stored):
     told = json.loads(bigclf("export", path / "m", path / "t.txt", "--to", "liblinear", "--json")[0])
     assert told["files"] == [str(path / "t.txt")] and told["bytes"] == (path / "t.txt").stat().st_size
     assert "LIBLINEAR's L2R_L1LOSS_SVC_DUAL" in bigclf("import", path / "t.txt", path / "again")[0]
-    from bigclf.model import load
+    from bigclf.model.model import load
 
     assert np.array_equal(load(path / "again").decision_function(x), model.decision_function(x))
     assert "exists" in error_of("import", path / "t.txt", path / "again", code=1)
@@ -286,6 +286,6 @@ def test_columns_bring_their_names(tmp_path):
 
 
 def test_what_a_terminal_would_obey_is_written_out():
-    from bigclf.cli.terminal import printable
+    from bigclf.cli.shared.terminal import printable
 
     assert printable("\x1b]0;x\x07\u202eab é 日本") == r"\x1b]0;x\x07\u202eab é 日本"

@@ -22,10 +22,10 @@ from making import HERE, run_python
 from sklearn.utils import murmurhash3_32
 
 import bigclf
-from bigclf.calibration import Calibration
 from bigclf.errors import ModelFormatError, RunError, SchemaError
-from bigclf.exports import table_rows
-from bigclf.model import Model, load
+from bigclf.model.calibration import Calibration
+from bigclf.model.exports import table_rows
+from bigclf.model.model import Model, load
 
 D = 9
 ROWS = np.array([[1, 0, 2, 0], [0, -1.5, 0, 0.25], [0, 0, 0, 0]])

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from bigclf.data import files
+from bigclf import files
 from bigclf.errors import DataError, RunError
 
 

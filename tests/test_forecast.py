@@ -8,9 +8,9 @@ from making import random_rows, shards_of
 from test_cli import bigclf, error_of
 
 import bigclf as package
+from bigclf.api import plan as module
+from bigclf.api.plan import Rates, forecast
 from bigclf.errors import MemoryBudgetError
-from bigclf.training import forecast as module
-from bigclf.training.forecast import Rates, forecast
 
 distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

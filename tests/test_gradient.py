@@ -5,10 +5,10 @@ import pytest
 import scipy.optimize
 from making import block_of, mix, random_rows, shards_of
 
+from bigclf.api.fit import fit
 from bigclf.errors import DataError
-from bigclf.losses import LOSSES, REGRESSION
+from bigclf.maths.losses import LOSSES, REGRESSION
 from bigclf.methods import METHODS, resolve
-from bigclf.training import fit
 
 FAMILY = [name for name, method in METHODS.items() if method.penalties and not method.certificate]
 D = 12

@@ -15,13 +15,11 @@ from hypothesis import strategies as st
 from making import block_of, environment, fit, long_but_float32, random_rows, separable_rows, shards_of
 from test_dual_coordinate_descent import EPSILON, dual, extended, primal, signs
 
-from bigclf.deltas import difference
+from bigclf.compiled.jit import random_state, shuffle_runs
 from bigclf.errors import Interrupted
-from bigclf.jit import random_state, shuffle_runs
-from bigclf.losses import LOSSES, REGRESSION
-from bigclf.methods import METHODS, passive_aggressive, perceptron
-from bigclf.methods import dual_coordinate_descent as dcd
-from bigclf.mixing import (
+from bigclf.maths.deltas import difference
+from bigclf.maths.losses import LOSSES, REGRESSION
+from bigclf.maths.mixing import (
     ADDED,
     AVERAGED,
     FAN,
@@ -34,8 +32,11 @@ from bigclf.mixing import (
     line_search,
     next_penalty,
 )
-from bigclf.model import Model
-from bigclf.training.run_directory import RunDirectory
+from bigclf.methods import METHODS
+from bigclf.methods.dual import dual_coordinate_descent as dcd
+from bigclf.methods.online import passive_aggressive, perceptron
+from bigclf.model.model import Model
+from bigclf.training.records.run_directory import RunDirectory
 
 every_loss = pytest.mark.parametrize("loss", METHODS["dcd"].losses)
 every_loss_of_classes = pytest.mark.parametrize("loss", [n for n in METHODS["dcd"].losses if n not in REGRESSION])
@@ -334,7 +335,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(options, after, shards,
 KILLED = """
 import json, os, signal, sys, warnings
 warnings.simplefilter("ignore")
-from bigclf.data.stream import Stream
+from bigclf.stream.blocks import Stream
 from making import fit
 shards, directory, options, stop = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4])
 blocks, count = Stream.blocks, 0
@@ -613,7 +614,7 @@ def test_the_averaged_perceptron_is_the_mean_over_all_steps_of_all_groups(mixing
 
 def group_sizes(x, y, plan):
     """Rows of each group."""
-    from bigclf.training.door import Matrix
+    from bigclf.request.door import Matrix
 
     chunks = Matrix(x, y, None).rows(len(plan["groups"]), False).chunks
     return [int(chunks.rows[first:last].sum()) for first, last in plan["groups"]]

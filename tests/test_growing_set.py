@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from bigclf.data.stream import Stream
+from bigclf.data.working_set import WorkingSet
 from making import fit, interrupted_after
 
 from bigclf.data.dataset import Dataset
-from bigclf.data.stream import Stream
-from bigclf.data.working_set import WorkingSet
 from bigclf.training import bench, engines
 from bigclf.training import plan as planning
 

@@ -5,8 +5,8 @@ import pytest
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.utils import murmurhash3_32
 
-from bigclf.data.features import hashing
-from bigclf.data.features.hashing import murmur3
+from bigclf.maths import hashing
+from bigclf.maths.hashing import murmur3
 
 NAMES = ["", "a", "ab", "abc", "abcd", "abcde", "native-country=Trinadad&Tobago", "é", "日本語", "x" * 1000]
 

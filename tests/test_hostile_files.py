@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import bigclf
-from bigclf.data import files, shards
-from bigclf.data.convert import convert, write_shards
+from bigclf import files
+from bigclf.conversion.convert import convert, write_shards
+from bigclf.data import shards
 from bigclf.data.dataset import MANIFEST, Dataset
 from bigclf.errors import DataError
 

@@ -9,8 +9,8 @@ import pytest
 import scipy.sparse as sp
 
 import bigclf
+from bigclf.conversion.convert import write_shards
 from bigclf.data.arrays import Arrays, csr_arrays
-from bigclf.data.convert import write_shards
 from bigclf.errors import DataError
 
 OPTIONS = dict(algo="dcd", C=1.0, tol=1e-2, memory="100MB", progress=False)

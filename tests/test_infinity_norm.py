@@ -8,10 +8,10 @@ import scipy.optimize
 import scipy.sparse as sp
 from making import Case, block_of, dense, random_rows, separable_rows
 
-from bigclf.margins import infinity_norm_margin
-from bigclf.methods import maximum_entropy_margin as me
-from bigclf.methods import p_norm_margin as pn
-from bigclf.training import fit
+from bigclf.api.fit import fit
+from bigclf.api.margins import infinity_norm_margin
+from bigclf.methods.online import maximum_entropy_margin as me
+from bigclf.methods.online import p_norm_margin as pn
 
 WINNOW, WINNOW2, ALMA, PUMMA, MEMMA, MEMMA_P = (
     Case(name, None) for name in ("winnow", "winnow2", "alma", "pumma", "memma", "memma_p")
@@ -577,6 +577,6 @@ def test_the_slopes_along_a_search_are_the_derivatives_of_half_the_squared_norm(
     ],
 )
 def test_a_search_looks_next_inside_what_is_left_of_its_bracket(bracket, first, second, found):
-    from bigclf.methods.held_rows import narrowed
+    from bigclf.methods.online.held_rows import narrowed
 
     assert narrowed(*bracket, first, second) == pytest.approx(found)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bigclf import inlining, jit
-from bigclf.jit import inlined
+from bigclf.compiled import inlining, jit
+from bigclf.compiled.jit import inlined
 
 pytestmark = pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
 

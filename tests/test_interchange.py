@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from bigclf.data.convert import write_shards
+from bigclf.conversion.convert import write_shards
 from bigclf.data.dataset import Dataset
 
 

@@ -5,7 +5,7 @@ import shlex
 import click
 import pytest
 
-from bigclf.cli.jobs import Job, JobError, read_job
+from bigclf.cli.jobs.steps import Job, JobError, read_job
 
 GOOD = """\
 name: a9a
@@ -302,7 +302,7 @@ def test_a_key_of_another_section_is_sent_there(key, section):
 @pytest.fixture(scope="module")
 def validator():
     jsonschema = pytest.importorskip("jsonschema")
-    from bigclf.cli.job_schema import schema
+    from bigclf.cli.jobs.schema import schema
 
     jsonschema.Draft202012Validator.check_schema(schema())
     return jsonschema.Draft202012Validator(schema())

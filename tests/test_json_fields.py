@@ -11,15 +11,16 @@ import safetensors.numpy
 
 import bigclf
 from bigclf.cli.inspect import _sweep
-from bigclf.data import json_fields, shards
-from bigclf.data.convert import convert, write_shards
-from bigclf.data.convert.tables import reading
+from bigclf.conversion.convert import convert, write_shards
+from bigclf.conversion.tables.reading import reading
+from bigclf.data import shards
 from bigclf.data.dataset import MANIFEST, Dataset
-from bigclf.data.features.spec import parse
-from bigclf.data.json_fields import FieldError, check_fields, optional, or_none
 from bigclf.errors import BigclfError, DataError, ModelFormatError, SchemaError
+from bigclf.features.spec import parse
+from bigclf.files import json_fields
+from bigclf.files.json_fields import FieldError, check_fields, optional, or_none
 from bigclf.methods import METHODS
-from bigclf.model import load, read_tensors
+from bigclf.model.model import load, read_tensors
 
 WRONG = (None, True, -1, 1.5, "x", [], {}, 2**70, float("nan"))
 

@@ -20,9 +20,10 @@ import numpy as np
 import pytest
 from making import PACKAGE, environment
 
-from bigclf import caches, jit, kernel_cache
-from bigclf.jit import compiling, inlined, kernel
-from bigclf.kernel_cache import SEAL, KernelCache, SignatureFiles
+from bigclf.compiled import jit, kernel_cache
+from bigclf.compiled.jit import compiling, inlined, kernel
+from bigclf.compiled.kernel_cache import SEAL, KernelCache, SignatureFiles
+from bigclf.files import caches
 from bigclf.methods.table import MODULES
 
 pytestmark = pytest.mark.skipif(jit.INTERPRETED, reason="nothing is compiled")
@@ -107,7 +108,7 @@ def test_a_full_disk_and_a_lost_directory_cost_the_cache_only(monkeypatch, caplo
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("bigclf.kernel_cache.SealedFiles._open_for_write", full)
+    monkeypatch.setattr("bigclf.compiled.kernel_cache.SealedFiles._open_for_write", full)
     assert doubled(SIGNATURES[2]) == 20.0 and "is not kept" in caplog.text
 
 
@@ -208,12 +209,12 @@ def digest_of(package, module):
 
 
 EDITED = [  # a file, and a module whose kernels it is part of
-    ("methods/mira", "methods/mira"),
-    ("jit", "methods/mira"),  # axpy
-    ("lanes", "methods/mira"),  # which jit imports
-    ("inlining", "scorer"),
-    ("losses", "methods/multiclass_mira"),  # by way of two others
-    ("large_pages", "methods/confidence_weighted"),  # from bigclf import large_pages
+    ("methods/online/mira", "methods/online/mira"),
+    ("compiled/jit", "methods/online/mira"),  # axpy
+    ("compiled/lanes", "methods/online/mira"),  # which jit imports
+    ("compiled/inlining", "model/scorer"),
+    ("maths/losses", "methods/many_classes/multiclass_mira"),  # by way of two others
+    ("compiled/large_pages", "methods/online/confidence_weighted"),  # from bigclf.compiled import large_pages
 ]
 
 
@@ -226,10 +227,11 @@ def test_an_edited_helper_is_part_of_the_key_of_all_that_use_it(copied, edited, 
 
 
 # the last two where they declare methods
-@pytest.mark.parametrize("edited", ["cli/help", "cli/fit", "training/fitting", "methods/table", "methods/common",
-                                    "methods/winnow", "methods/mira"])  # fmt: skip
+@pytest.mark.parametrize("edited", ["cli/help", "cli/fit", "api/fit", "methods/table", "methods/common",
+                                    "methods/online/winnow", "methods/online/mira"])  # fmt: skip
 def test_an_edited_help_text_changes_no_key(copied, edited):
-    modules = ["methods/mira", "methods/multiclass_mira", "methods/confidence_weighted", "mixing", "jit"]
+    online = ["methods/online/mira", "methods/many_classes/multiclass_mira", "methods/online/confidence_weighted"]
+    modules = [*online, "maths/mixing", "compiled/jit"]
     before = [digest_of(copied, module) for module in modules]
     path = copied / f"{edited}.py"
     path.write_text(path.read_text() + "\n# edited\n")
@@ -237,12 +239,12 @@ def test_an_edited_help_text_changes_no_key(copied, edited):
 
 
 def test_the_compiler_and_its_options_are_part_of_the_key(copied, monkeypatch):
-    digests = {digest_of(copied, "jit")}
+    digests = {digest_of(copied, "compiled/jit")}
     versions = [(library, "__version__") for library in (kernel_cache.numba, kernel_cache.llvmlite, np)]
     for about, name in [*versions, (kernel_cache.config, "OPT"), (kernel_cache.config, "BOUNDSCHECK")]:
         monkeypatch.setattr(about, name, "another")
         kernel_cache._compiler.cache_clear()
-        digests.add(digest_of(copied, "jit"))
+        digests.add(digest_of(copied, "compiled/jit"))
     monkeypatch.undo()
     kernel_cache._compiler.cache_clear()
     assert len(digests) == 6
@@ -250,9 +252,9 @@ def test_the_compiler_and_its_options_are_part_of_the_key(copied, monkeypatch):
 
 def test_what_a_kernel_was_made_with_is_part_of_its_key():
     """Its module need not import that: the helpers of a method come from the table, say."""
-    from bigclf import losses
-    from bigclf.methods.p_norm_vector import signed_power
-    from bigclf.penalties import truncated
+    from bigclf.maths import losses
+    from bigclf.maths.penalties import truncated
+    from bigclf.methods.online.p_norm_vector import signed_power
 
     def made(helper, others):
         return lambda a: helper(others[0](a, 1.0), 2.0)
@@ -288,7 +290,7 @@ def named_files(function):
 
 WHERE = """
 import numba
-from bigclf import jit
+from bigclf.compiled import jit
 print(jit.next_random._cache.cache_path)
 """
 
@@ -309,7 +311,7 @@ MOVED = """
 import json
 import numba
 import numpy as np
-from bigclf.block import Block
+from bigclf.maths.block import Block
 from own import moved
 none = np.zeros(0)
 row = Block(np.array([0, 2]), np.array([0, 2], np.uint32), np.array([1, 2], np.float32), none, none, none, np.arange(1))
@@ -318,7 +320,7 @@ moved(row, weights)
 print(json.dumps([weights.tolist(), bool(moved.stats.cache_misses), moved._cache.cache_path]))
 """
 OWN = """
-from bigclf.jit import axpy, kernel
+from bigclf.compiled.jit import axpy, kernel
 @kernel
 def moved(block, weights):
     axpy(1.0, block, 0, weights)
@@ -353,7 +355,7 @@ def test_edited_helpers_are_run_and_nothing_else_is_compiled_anew(tmp_path):
 
     paths = []
     assert [run(), run()] == [([1, 0, 2], True), ([1, 0, 2], False)]
-    edit("jit.py", "+= a * at(block.values, p)", "+= 3 * a * at(block.values, p)")
+    edit("compiled/jit.py", "+= a * at(block.values, p)", "+= 3 * a * at(block.values, p)")
     assert [run(), run()] == [([3, 0, 6], True), ([3, 0, 6], False)]
     edit("cli/help.py", "from __future__", '"""Edited."""\nfrom __future__')
     assert run() == ([3, 0, 6], False)
@@ -383,7 +385,7 @@ def elsewhere():
 
 LOCK = """
 import sys
-from bigclf.kernel_cache import _locked
+from bigclf.compiled.kernel_cache import _locked
 held = _locked(sys.argv[1])
 print("held", flush=True)
 sys.stdin.read()
@@ -447,7 +449,7 @@ def test_who_compiles_the_same_and_stands_still_is_not_waited_for_for_ever(elsew
     path = os.path.join(files.directory, "stands-still.lock")
     other = elsewhere(LOCK, path)
     assert other.stdout.readline() == "held\n"
-    monkeypatch.setattr("bigclf.kernel_cache.PATIENCE", 0.1)
+    monkeypatch.setattr("bigclf.compiled.kernel_cache.PATIENCE", 0.1)
     assert kernel_cache._locked(path) is None
     other.communicate("")
     again = kernel_cache._locked(path)
@@ -550,7 +552,8 @@ def test_a_file_system_without_locks_will_do(tmp_path, monkeypatch, caplog):
 
 WARM = """
 import json, sys
-from bigclf import caches, jit, kernel_cache
+from bigclf.compiled import jit, kernel_cache
+from bigclf.files import caches
 from bigclf.methods import resolve
 from bigclf.training.sources import warm
 warm(resolve("perceptron", None, None, None, {}), int(sys.argv[1]), "float64")
@@ -591,14 +594,14 @@ def only_one_compiled(counts):
 UNLOCKED = """
 import contextlib, json, sys
 import numpy as np
-import bigclf.jit
-bigclf.jit.compiling = contextlib.nullcontext
-from bigclf.block import Block, alike
+import bigclf.compiled.jit
+bigclf.compiled.jit.compiling = contextlib.nullcontext
+from bigclf.maths.block import Block, alike
 from bigclf.methods import resolve
 from bigclf.training.sources import warm
 warm(resolve("perceptron", None, None, None, {}), int(sys.argv[1]), "float64")
 from bigclf.methods import METHODS
-from bigclf.methods.perceptron import Shared, Params
+from bigclf.methods.online.perceptron import Shared, Params
 x = np.arange(1, 4, dtype=np.float32)
 indices = np.array([0, 1, 1], np.uint32 if sys.argv[1] == "4" else np.uint64)
 floats = np.ones(2)
@@ -630,8 +633,8 @@ def test_eight_processes_on_a_damaged_cache(tmp_path):
 
 HOME = """
 import json, os
-from bigclf.caches import cache_home
-from bigclf.jit import next_random, random_state
+from bigclf.files.caches import cache_home
+from bigclf.compiled.jit import next_random, random_state
 next_random(random_state(1))
 print(json.dumps([str(cache_home()), next_random._cache.cache_path, os.environ["HOME"]]))
 """

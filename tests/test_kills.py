@@ -10,11 +10,11 @@ import subprocess
 import sys
 
 import pytest
+from bigclf.cli.job_record import Record
 from making import random_rows, shards_of
 from test_cli import bigclf as command
 
 import bigclf
-from bigclf.cli.job_record import Record
 from bigclf.data import files
 from bigclf.errors import RunError
 

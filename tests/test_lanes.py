@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from bigclf import jit, lanes
-from bigclf.block import NO_SCALES, Block, alike
-from bigclf.methods.confidence_weighted import OFF_PRECISION, Params, moments, move, move_kept
+from bigclf.compiled import jit, lanes
+from bigclf.maths.block import NO_SCALES, Block, alike
+from bigclf.methods.online.confidence_weighted import OFF_PRECISION, Params, moments, move, move_kept
 
 FEATURES = 300_000  # float64: beyond what is asked for ahead
 

@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from bigclf import large_pages
-from bigclf.large_pages import LEAST, PAGE
+from bigclf.compiled import large_pages
+from bigclf.compiled.large_pages import LEAST, PAGE
 
 linux = pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="large pages are asked for on Linux alone")
 

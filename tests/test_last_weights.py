@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from making import fit
 
-from bigclf.data.convert import write_shards
+from bigclf.conversion.convert import write_shards
 from bigclf.errors import ConvergenceWarning
 from bigclf.methods import METHODS
 from bigclf.training.run import Run

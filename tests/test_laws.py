@@ -33,11 +33,11 @@ from naive import NAIVE
 from test_naive import GIVEN, SEARCHED
 
 import bigclf
-from bigclf.block import as_unsigned, concatenate, rows_of, written_out
-from bigclf.jit import random_state, shuffle_runs
-from bigclf.losses import REGRESSION
+from bigclf.api.fit import fit
+from bigclf.compiled.jit import random_state, shuffle_runs
+from bigclf.maths.block import as_unsigned, concatenate, rows_of, written_out
+from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, Setting, listed, resolve
-from bigclf.training import fit
 
 D = 30
 every_case = pytest.mark.parametrize("case", CASES, ids=NAMES)
@@ -152,7 +152,7 @@ np.savez(sys.argv[1], **test_laws.every_number(int(sys.argv[2]), sys.argv[3] == 
 
 
 def interpreting():
-    from bigclf.jit import INTERPRETED
+    from bigclf.compiled.jit import INTERPRETED
 
     return INTERPRETED
 
@@ -408,11 +408,11 @@ def test_mixed_weights_are_the_mean_by_shares(name):
 # Kernels that are called by several kernels or with weights of either width; which of these this process had to compile
 # depends on what is in the cache.
 HELPERS = {
-    "bigclf.jit.inner",
-    "bigclf.jit.shuffle",
-    "bigclf.methods.multiclass_confidence_weighted.variance_of",
-    "bigclf.methods.support_classes.draw_support",
-    "bigclf.methods.support_classes.support",
+    "bigclf.compiled.jit.inner",
+    "bigclf.compiled.jit.shuffle",
+    "bigclf.methods.many_classes.multiclass_confidence_weighted.variance_of",
+    "bigclf.methods.many_classes.support_classes.draw_support",
+    "bigclf.methods.many_classes.support_classes.support",
 }
 COMPILED = """
 import json, sys, warnings, numpy as np

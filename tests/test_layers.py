@@ -8,22 +8,24 @@ import pytest
 from making import PACKAGE
 
 LAYERS = {
-    "caches": -1, "texts": 0, "errors": 0.5, "units": 0, "version": 0,
-    "kernel_cache": 0, "inlining": 0, "lanes": 0, "large_pages": 0, "child": 0,
-    "jit": 1, "progress": 1,
-    "deltas": 1.5,
-    "calibration": 1.5,
-    "block": 2, "losses": 2, "penalties": 2, "mixing": 2,
-    "methods": 3, "data": 3,
-    "explaining": 3.2,
-    "exports": 3.5, "scorer": 3.5,
-    "model": 4, "machine": 4, "tls": 4,
-    "api": 2, "raw": 4.5, "metrics": 5, "margins": 5, "predicting": 5.5,
-    "training": 6, "catalogue": 6,
-    "benchmarks": 6.5, "reporting": 6.5,
-    "estimators": 7, "cli": 7, "preload": 7,
+    "version": 0, "texts": 0, "units": 0, "processes": 0, "errors": 1,
+    "files": 2, "progress": 2,
+    "compiled": 3,
+    "maths": 4,
+    "features": 5, "methods": 5,
+    "data": 6,
+    "stream": 7,
+    "conversion": 8,
+    "model": 9, "machine": 9, "tls": 9,
+    "metrics": 10,
+    "training": 11,
+    "cluster": 12,
+    "request": 13,
+    "api": 14,
+    "benchmarks": 15, "reporting": 15,
+    "estimators": 16, "cli": 17, "preload": 17,
 }  # fmt: skip
-OF_CLUSTERS = ("training/cluster.py", "training/link.py", "training/survey.py")
+OF_CLUSTERS = ("cluster/engine.py", "cluster/link.py", "cluster/cluster_survey.py")
 ANYTHING = {"__init__", "__main__"}  # the package's own front
 
 
@@ -126,25 +128,31 @@ def test_an_import_only_points_down(path):
 @pytest.mark.parametrize(
     ("module", "places"),
     [
-        ("pyarrow", ("data/", "training/fitting.py")),  # training only writes down its version
-        ("numba", ("jit.py", "kernel_cache.py", "inlining.py", "lanes.py", "training/fitting.py")),  # the same
-        ("llvmlite", ("jit.py", "kernel_cache.py", "lanes.py")),
+        (
+            "pyarrow",
+            ("data/", "features/", "stream/", "conversion/", "model/exports/", "api/fit.py"),
+        ),  # training only writes down its version
+        ("numba", ("compiled/", "api/fit.py")),  # the same
+        ("llvmlite", ("compiled/",)),
         ("dask", (*OF_CLUSTERS, "benchmarks/child.py")),  # the last measures dask-ml
         ("distributed", OF_CLUSTERS),
         ("cryptography", ("tls.py",)),
-        ("safetensors", ("data/files.py", "data/features/finish.py")),  # written, and checked, as files
+        ("safetensors", ("files/__init__.py", "features/encode.py")),  # written, and checked, as files
         ("click", ("cli/",)),
         ("rich", ("cli/", "progress.py")),
         ("matplotlib", ("benchmarks/plots.py", "cli/sweep.py", "cli/path.py", "cli/evaluate.py")),
-        ("yaml", ("cli/", "data/features/spec.py")),  # specs of features are YAML for Python too
-        ("pickle", ("training/errands.py", "training/trial.py")),  # a worker's own child process, through a pipe
-        ("fsspec", ("data/remote.py",)),
-        ("aiohttp", ("data/remote.py",)),
-        ("bigclf.data.remote", ("data/files.py",)),  # behind that one module
-        ("glob", ("data/files.py",)),
-        ("pathlib", ("data/files.py", "caches.py", "jit.py", "kernel_cache.py")),
-        ("tempfile", ("data/files.py", "caches.py", "kernel_cache.py")),
-        ("shutil", ("data/files.py",)),
+        ("yaml", ("cli/", "features/spec.py")),  # specs of features are YAML for Python too
+        (
+            "pickle",
+            ("cluster/worker_tasks.py", "cluster/crash_trial.py"),
+        ),  # a worker's own child process, through a pipe
+        ("fsspec", ("files/remote.py",)),
+        ("aiohttp", ("files/remote.py",)),
+        ("bigclf.files.remote", ("files/__init__.py",)),  # behind that one module
+        ("glob", ("files/__init__.py",)),
+        ("pathlib", ("files/", "compiled/jit.py", "compiled/kernel_cache.py")),
+        ("tempfile", ("files/", "compiled/kernel_cache.py")),
+        ("shutil", ("files/__init__.py",)),
     ],
 )
 def test_a_tool_is_used_where_it_belongs_only(module, places):
@@ -154,7 +162,7 @@ def test_a_tool_is_used_where_it_belongs_only(module, places):
 
 
 def test_of_numba_others_use_the_version_only():
-    text = (PACKAGE / "training/fitting.py").read_text()
+    text = (PACKAGE / "api/fit.py").read_text()
     tree = ast.parse(text)
     for module in ("numba", "pyarrow"):
         attributes = {
@@ -168,7 +176,8 @@ def test_of_numba_others_use_the_version_only():
 HARMLESS = {"fspath", "PathLike", "environ", "getenv", "getpid", "getppid", "setpgrp", "kill", "close",
             "sysconf", "cpu_count", "sched_getaffinity", "strerror"}  # fmt: skip
 FOREIGN = "benchmarks/child.py"  # runs under Pythons that have no bigclf
-TOUCHING = ("data/files.py", "data/remote.py", "caches.py", "jit.py", "kernel_cache.py", "training/memory.py", FOREIGN)
+COMPILED = ("compiled/jit.py", "compiled/kernel_cache.py")
+TOUCHING = ("files/__init__.py", "files/remote.py", "files/caches.py", *COMPILED, "training/memory.py", FOREIGN)
 
 
 @pytest.mark.parametrize("path", [p for p in sources() if where(p) not in TOUCHING], ids=where)

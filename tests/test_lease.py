@@ -16,9 +16,9 @@ from test_cli import TEXT
 from test_cli import bigclf as command
 
 from bigclf.errors import RunError
-from bigclf.training import lease as module
-from bigclf.training.lease import ALIVE, DEAD, UNKNOWN, Clock, Lease, Timing, birth_of, state_of
-from bigclf.training.run_directory import Checkpoint, RunDirectory
+from bigclf.training.records import lease as module
+from bigclf.training.records.lease import ALIVE, DEAD, UNKNOWN, Clock, Lease, Timing, birth_of, state_of
+from bigclf.training.records.run_directory import Checkpoint, RunDirectory
 
 HOUR = 3600.0
 NEVER = Timing(heartbeat=1000.0)  # the thread writes nothing while a test lasts
@@ -281,7 +281,7 @@ def test_two_that_begin_at_the_same_moment(tmp_path, monkeypatch):
 DRIVER = """
 import sys
 from bigclf.errors import RunError
-from bigclf.training.run_directory import RunDirectory
+from bigclf.training.records.run_directory import RunDirectory
 directory = RunDirectory(sys.argv[1])
 try:
     directory.acquire()

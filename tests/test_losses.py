@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from bigclf import losses
-from bigclf.losses import plain
+from bigclf.maths import losses
+from bigclf.maths.losses import plain
 from bigclf.methods import METHODS
 
 

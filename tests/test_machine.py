@@ -180,7 +180,8 @@ def test_preload_counts_its_steps(monkeypatch):
 
 
 def test_the_command_says_how_far_it_is(capsys):
-    from bigclf import jit, preload  # what counts is loaded by now
+    from bigclf import preload  # what counts is loaded by now
+    from bigclf.compiled import jit
 
     turns = iter([False, True])
     preload._say_meanwhile(SimpleNamespace(wait=lambda seconds: next(turns)))
@@ -191,8 +192,8 @@ def test_the_command_says_how_far_it_is(capsys):
 FITS = """
 import sys, warnings
 warnings.simplefilter("ignore")
-from bigclf import jit
-from bigclf.training import fit
+from bigclf.compiled import jit
+from bigclf.api.fit import fit
 from making import CASES
 for case in CASES:
     for groups in (1, 2):

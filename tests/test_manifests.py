@@ -216,8 +216,8 @@ def test_a_driver_under_slurm_tries_once_more_and_again_after_it_had_workers_for
     code, log, calls = driven(tmp_path)
     assert code == 5 and calls.count("bigclf") == 2 and log.count("the driver tries once more") == 1
     (tmp_path / "long").mkdir()
-    from bigclf.training.book import GiveUp
-    from bigclf.training.cluster import DaskEngine
+    from bigclf.cluster.book import GiveUp
+    from bigclf.cluster.engine import DaskEngine
 
     lost = SimpleNamespace(_served=4000.0, _book=None, _members={})  # an engine that had workers in earlier rounds
     said = str(DaskEngine._reason(lost, GiveUp("no usable worker for 3600 s", None)))

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from test_memory_cap import memory_group
 
 import bigclf
-from bigclf.data.convert import write_shards
+from bigclf.conversion.convert import write_shards
 from bigclf.errors import MemoryBudgetError
 from bigclf.training.plan import enough_text
 from bigclf.units import parse_bytes

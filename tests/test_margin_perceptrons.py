@@ -6,8 +6,8 @@ import scipy.sparse as sp
 from making import Case, block_of, learn, random_rows, separable_rows
 from scipy.optimize import minimize
 
-from bigclf.mixing import MEASURED
-from bigclf.training import fit
+from bigclf.api.fit import fit
+from bigclf.maths.mixing import MEASURED
 
 MIRA, PDM = Case("mira", None), Case("pdm", None)
 ROMMAS = {"romma": Case("romma", None), "aggressive_romma": Case("aggressive_romma", None)}

@@ -7,8 +7,8 @@ import pytest
 from making import random_rows
 
 import bigclf
+from bigclf.api.margins import OnlineProgramme, hard_rows
 from bigclf.errors import DataError
-from bigclf.margins import OnlineProgramme, hard_rows
 
 
 def labelled(seed, n=12, rows=60, wrong=0):
@@ -106,7 +106,7 @@ def test_the_adversary_forces_the_online_programme_to_its_lower_bound():
     assert rows.shape == (46, 5) and rows.max() == 1
     learner.learn(rows[0], 1)
     assert sum(learner.learn(row, 1) for row in rows[1:]) == 45
-    assert learner.gamma == pytest.approx(0.1) and bigclf.margins.hard_rows(3, 0.5).shape == (4, 3)
+    assert learner.gamma == pytest.approx(0.1) and bigclf.api.margins.hard_rows(3, 0.5).shape == (4, 3)
 
 
 def test_sparse_rows_and_names_as_labels():

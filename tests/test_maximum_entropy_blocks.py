@@ -7,8 +7,8 @@ import scipy.sparse as sp
 from making import shards_of
 
 import bigclf
-from bigclf.block import Block
-from bigclf.methods import maximum_entropy_blocks as blocks
+from bigclf.maths.block import Block
+from bigclf.methods.steps import maximum_entropy_blocks as blocks
 
 
 def fit(x, y, **how):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bigclf.data.convert import write_shards
+from bigclf.conversion.convert import write_shards
 
 LIMIT = 512 * 2**20
 POSITIONS, CODES, ROWS = 500, 64, 80_000  # 40 M non-zeros: 320 MB in memory

@@ -14,13 +14,13 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from bigclf.data.convert import write_shards
+from bigclf.api.predict import predict
+from bigclf.conversion.convert import write_shards
 from bigclf.data.dataset import Dataset
 from bigclf.data.shards import read_table
 from bigclf.errors import DataError, MemoryBudgetError, RunError
-from bigclf.metrics import BinnedRanking, Ranking, evaluate, score_bins
-from bigclf.model import Model
-from bigclf.predicting import predict
+from bigclf.metrics.figures import BinnedRanking, Ranking, evaluate, score_bins
+from bigclf.model.model import Model
 
 D = 9
 
@@ -116,7 +116,7 @@ def test_auc_from_bins_when_the_budget_is_small(tmp_path, monkeypatch):
     y = np.random.default_rng(3).choice([-1, 1], 400)
     stored = shards(X, y, tmp_path / "s")
     exact = evaluate(model, stored)
-    monkeypatch.setattr("bigclf.metrics.BYTES_PER_ROW", 10**9)
+    monkeypatch.setattr("bigclf.metrics.figures.BYTES_PER_ROW", 10**9)
     rough = evaluate(model, stored)
     assert rough.auc_bound > 0 and abs(rough.auc - exact.auc) <= rough.auc_bound
 

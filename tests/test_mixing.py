@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from making import mix
 
-from bigclf import mixing
-from bigclf.methods.passive_aggressive import Pulled
-from bigclf.mixing import AVERAGED, CHANGE, LARGEST, MEAN, TRACE, agree, half_distance, line_search, next_penalty
+from bigclf.maths import mixing
+from bigclf.maths.mixing import AVERAGED, CHANGE, LARGEST, MEAN, TRACE, agree, half_distance, line_search, next_penalty
+from bigclf.methods.online.passive_aggressive import Pulled
 
 
 class Pair(NamedTuple):

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from making import shards_of
 
 import bigclf
-from bigclf.data.convert import write_shards
+from bigclf.conversion.convert import write_shards
 from bigclf.data.shards import sealed, unsealed
 from bigclf.errors import ModelFormatError, SchemaError
-from bigclf.explaining import explain
-from bigclf.model import Model, load
+from bigclf.model.explanations import explain
+from bigclf.model.model import Model, load
 
 D = 7
 

@@ -6,9 +6,10 @@ import scipy.sparse as sp
 from making import block_of, shards_of
 
 import bigclf
+from bigclf.api.fit import fit
 from bigclf.errors import ConvergenceWarning, DataError
-from bigclf.methods import METHODS, multiclass
-from bigclf.training import fit
+from bigclf.methods import METHODS
+from bigclf.methods.many_classes import multiclass
 from bigclf.training.problems import Fold
 
 NATIVE = [name for name, method in METHODS.items() if method.all_classes]

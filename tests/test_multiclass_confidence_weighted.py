@@ -1,7 +1,7 @@
 """Multi-class Gaussians: each step against a general-purpose optimiser, the binary methods, an exact oracle, extremes.
 
-The problems are those of the papers that ``bigclf/methods/multiclass_confidence_weighted.py`` and
-``bigclf/methods/support_class_confidence_weighted.py`` name.
+The problems are those of the papers that ``bigclf/methods/many_classes/multiclass_confidence_weighted.py`` and
+``bigclf/methods/many_classes/support_class_confidence_weighted.py`` name.
 """
 
 from functools import cache
@@ -13,10 +13,10 @@ import pytest
 from making import Case, block_of, learn, mix
 from scipy.optimize import minimize
 
-from bigclf.methods import confidence_weighted as cw
-from bigclf.methods import multiclass_confidence_weighted as mccw
-from bigclf.methods import support_class_confidence_weighted as sccw
-from bigclf.mixing import PRECISION, SHARED_PRECISION
+from bigclf.maths.mixing import PRECISION, SHARED_PRECISION
+from bigclf.methods.many_classes import multiclass_confidence_weighted as mccw
+from bigclf.methods.many_classes import support_class_confidence_weighted as sccw
+from bigclf.methods.online import confidence_weighted as cw
 
 quantile = NormalDist().inv_cdf
 

@@ -6,9 +6,9 @@ import pytest
 import scipy.sparse as sp
 from making import block_of
 
+from bigclf.api.fit import fit
 from bigclf.methods import resolve
-from bigclf.methods.multiclass_conjugate_gradients import climb
-from bigclf.training import fit
+from bigclf.methods.dual.multiclass_conjugate_gradients import climb
 
 N, D, K = 60, 8, 4
 

@@ -9,9 +9,9 @@ import scipy.sparse as sp
 from making import block_of, run_python, shards_of
 from scipy.optimize import minimize
 
+from bigclf.api.fit import fit
 from bigclf.errors import ConvergenceWarning
 from bigclf.methods import resolve
-from bigclf.training import fit
 
 D, K = 20, 4
 pytestmark = pytest.mark.filterwarnings("ignore", category=ConvergenceWarning)

@@ -10,10 +10,16 @@ import pytest
 from making import Case, block_of, dense, learn, random_rows
 from scipy.optimize import minimize
 
-from bigclf.methods import mira, multiclass, multiclass_mira, multiclass_passive_aggressive, multiclass_perceptron
-from bigclf.methods.multiclass import averaged_zeros, best_other, predicted, zeros
-from bigclf.methods.passive_aggressive import HARD, LINEAR, SQUARED
-from bigclf.methods.perceptron import average
+from bigclf.methods.many_classes import (
+    multiclass,
+    multiclass_mira,
+    multiclass_passive_aggressive,
+    multiclass_perceptron,
+)
+from bigclf.methods.many_classes.multiclass import averaged_zeros, best_other, predicted, zeros
+from bigclf.methods.online import mira
+from bigclf.methods.online.passive_aggressive import HARD, LINEAR, SQUARED
+from bigclf.methods.online.perceptron import average
 
 PERCEPTRON = functools.cache(multiclass_perceptron.perceptron)
 PASSIVE_AGGRESSIVE = functools.cache(multiclass_passive_aggressive.passive_aggressive)

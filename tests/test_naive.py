@@ -10,8 +10,8 @@ import pytest
 from making import block_of, dense, random_rows, run_python
 from naive import NAIVE, OBJECTIVES
 
+from bigclf.api.fit import fit
 from bigclf.methods import METHODS, resolve
-from bigclf.training import fit
 
 D, ROWS = 12, 90
 MOMENTS = (20, 45, 60, 90)  # multiples of the mini-batch

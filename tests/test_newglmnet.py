@@ -10,17 +10,19 @@ import scipy.sparse as sp
 from making import block_of, random_rows, shards_of
 
 import bigclf
-from bigclf.losses import LOGISTIC
-from bigclf.methods import METHODS, columns, newglmnet, orthant_faces, resolve
-from bigclf.methods.active_columns import Gathering, piece_of
-from bigclf.methods.columns import Penalty, gradient, look
+from bigclf.api.fit import fit
+from bigclf.maths.losses import LOGISTIC
+from bigclf.methods import METHODS, resolve
 from bigclf.methods.method import in_turn
-from bigclf.methods.newglmnet import PARTIAL
-from bigclf.methods.orthant_faces import climb
-from bigclf.methods.primal_coordinate_descent import cdn_round
-from bigclf.methods.proximal_newton import newton_round, solve
-from bigclf.training import fit, team
-from bigclf.training.choice import Asked, choose
+from bigclf.methods.steps import columns, newglmnet, orthant_faces
+from bigclf.methods.steps.active_columns import Gathering, piece_of
+from bigclf.methods.steps.columns import Penalty, gradient, look
+from bigclf.methods.steps.newglmnet import PARTIAL
+from bigclf.methods.steps.orthant_faces import climb
+from bigclf.methods.steps.primal_coordinate_descent import cdn_round
+from bigclf.methods.steps.proximal_newton import newton_round, solve
+from bigclf.request.auto import Asked, choose
+from bigclf.training import core_team
 from bigclf.training.roles import steps
 
 D = 30
@@ -316,7 +318,7 @@ def test_conjugate_gradients_go_to_the_lowest_point_of_a_face(signs_hold):
 def test_a_second_core_changes_no_bit(monkeypatch):
     monkeypatch.setattr(columns, "LARGE", 1)
     monkeypatch.setattr(orthant_faces, "LARGE", 1)
-    used, plain = [], team.beside
+    used, plain = [], core_team.beside
 
     @contextlib.contextmanager
     def told(threads):

@@ -6,8 +6,8 @@ import scipy.sparse as sp
 from making import block_of, dense, random_rows, shards_of
 
 import bigclf
+from bigclf.api.fit import fit
 from bigclf.methods import METHODS, resolve
-from bigclf.training import fit
 
 D = 30
 SMOOTH = ("logistic", "squared_hinge", "squared_epsilon_insensitive")
@@ -34,7 +34,7 @@ def answer(model):
 
 def state_at(loss, w, kind, block, bias="feature", **more):
     """Setting, state and row arrays of Newton's method about to make a sum at w."""
-    from bigclf.methods import newton
+    from bigclf.methods.steps import newton
 
     setting = resolve("newton", loss, None, bias, {"start": 0, **more})
     shared, rows = setting.shared(w.size - 1, "float64"), newton.Rows(np.zeros(block.n_rows))
@@ -45,7 +45,7 @@ def state_at(loss, w, kind, block, bias="feature", **more):
 
 @by_loss
 def test_gradient_and_products_equal_finite_differences(loss):
-    from bigclf.methods import newton
+    from bigclf.methods.steps import newton
 
     x, y = random_rows(90, D, real=loss not in ("logistic", "squared_hinge"))
     block, rng = block_of(x, y, np.linspace(0.5, 2, 90)), np.random.default_rng(0)
@@ -254,7 +254,7 @@ def softmax_objective(x, codes, w, weights=1.0):
 
 
 def test_multinomial_gradient_and_products_equal_finite_differences():
-    from bigclf.methods import newton
+    from bigclf.methods.steps import newton
 
     x, _ = random_rows(40, 8)
     rng = np.random.default_rng(0)
@@ -311,7 +311,7 @@ def test_multinomial_regression_is_scikit_learns(n_classes):
 
 def test_a_trust_region_is_measured_in_the_norm_that_the_step_was_made_in():
     """The read at the end of a large step makes the Hessian's diagonal anew, which is another norm."""
-    from bigclf.methods import newton, trust_region
+    from bigclf.methods.steps import newton, trust_region
 
     setting = resolve("tron", "squared_hinge", None, None, {"start": 0})
     shared = setting.shared(2, "float64")
@@ -349,7 +349,7 @@ def test_a_trust_region_takes_few_reads_where_c_is_large(C, seed, correlated):
 
 @pytest.mark.parametrize("kink, bend, c", [(0.3, 0.0, 50.0), (0.3, 2.0, 50.0), (0.0, 3.0, 1.0), (0.9, 0.1, 1e6)])
 def test_a_step_that_goes_too_far_is_cut_where_its_lowest_point_is(kink, bend, c):
-    from bigclf.methods.trust_region import lowest
+    from bigclf.methods.steps.trust_region import lowest
 
     def rise(u):
         return -1.0 * u + 0.5 * bend * u * u + 0.5 * c * max(0.0, u - kink) ** 2
@@ -359,7 +359,7 @@ def test_a_step_that_goes_too_far_is_cut_where_its_lowest_point_is(kink, bend, c
 
 
 def test_a_step_without_a_finite_objective_is_cut_most():
-    from bigclf.methods.trust_region import lowest
+    from bigclf.methods.steps.trust_region import lowest
 
     assert lowest(1.0, -1.0, 1.0, np.inf, np.inf) == 0.0 == lowest(1.0, -1.0, 1.0, np.nan, 1.0)
 
@@ -369,7 +369,7 @@ def test_a_step_without_a_finite_objective_is_cut_most():
 
 def between_reads(algo, n_features=2):
     """Module, state at 0 and parameters, with a preconditioner of ones and no start by coordinate descent."""
-    from bigclf.methods import lbfgs, newton, trust_region
+    from bigclf.methods.steps import lbfgs, newton, trust_region
 
     setting = resolve(algo, "squared_hinge", None, None, {"start": 0})
     shared = setting.shared(n_features, "float64")
@@ -379,7 +379,7 @@ def between_reads(algo, n_features=2):
 
 @pytest.mark.parametrize("algo", ["newton", "tron", "lbfgs"])
 def test_points_whose_gradient_is_no_shorter_than_any_before_are_counted(algo):
-    from bigclf.methods import newton
+    from bigclf.methods.steps import newton
 
     module, shared, params = between_reads(algo)
     counted = []
@@ -403,7 +403,7 @@ def test_a_gradient_of_nothing_is_the_end(algo):
 
 
 def test_the_next_read_is_where_the_step_ends_that_meets_a_direction_without_curvature():
-    from bigclf.methods import newton
+    from bigclf.methods.steps import newton
 
     for products, bend in ((1, -3.0), (1, np.inf), (0, -3.0)):
         module, shared, params = between_reads("newton")
@@ -434,7 +434,7 @@ def test_the_next_read_is_where_the_step_ends_that_meets_a_direction_without_cur
     ],
 )
 def test_the_region_follows_the_parabola_through_what_a_step_brought(fell, first, radius):
-    from bigclf.methods import newton, trust_region
+    from bigclf.methods.steps import newton, trust_region
 
     _, shared, _ = between_reads("tron")
     shared.step[:] = [2.0, 0.0, 0.0]
@@ -446,7 +446,7 @@ def test_the_region_follows_the_parabola_through_what_a_step_brought(fell, first
 
 @pytest.mark.parametrize(("region", "length", "ends"), [(0.5, 0.5, True), (1.0, 1.0, True), (1.5, 1.0, False)])
 def test_a_step_of_conjugate_gradients_ends_at_the_border_of_the_region(region, length, ends):
-    from bigclf.methods import newton, trust_region
+    from bigclf.methods.steps import newton, trust_region
 
     module, shared, params = between_reads("tron")
     shared.probe[:] = shared.residual[:] = [1.0, 0.0, 0.0]
@@ -462,7 +462,7 @@ def test_a_step_of_conjugate_gradients_ends_at_the_border_of_the_region(region, 
 @pytest.mark.parametrize("pairs", [0, 3, 12])
 def test_l_bfgs_goes_along_the_inverse_that_its_newest_ten_pairs_make(pairs):
     """H <- (I - s y'/s.y) H (I - y s'/s.y) + s s'/s.y from a multiple of the preconditioner's inverse, as matrices."""
-    from bigclf.methods import lbfgs, newton
+    from bigclf.methods.steps import lbfgs, newton
 
     module, shared, _ = between_reads("lbfgs", 6)
     rng = np.random.default_rng(0)
@@ -491,7 +491,7 @@ def test_l_bfgs_goes_along_the_inverse_that_its_newest_ten_pairs_make(pairs):
 
 
 def test_l_bfgs_forgets_pairs_that_lead_uphill_and_those_of_no_curvature():
-    from bigclf.methods import newton
+    from bigclf.methods.steps import newton
 
     module, shared, _ = between_reads("lbfgs")
     shared.weights[:] = [1.0, 0.0, 0.0]

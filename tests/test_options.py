@@ -11,13 +11,14 @@ from click.testing import CliRunner
 from making import PACKAGE, random_rows
 
 import bigclf
-from bigclf.api import options
-from bigclf.cli import flags, main
-from bigclf.training import forecast
-from bigclf.training.fitting import asked_of_fit
-from bigclf.training.path import asked_of_path
-from bigclf.training.request import EVERY
-from bigclf.training.sweep import asked_of_sweep
+from bigclf.api import plan
+from bigclf.api.fit import asked_of_fit
+from bigclf.api.path import asked_of_path
+from bigclf.api.sweep import asked_of_sweep
+from bigclf.cli import main
+from bigclf.cli.shared import flags
+from bigclf.request import options
+from bigclf.request.request import EVERY
 
 PARTS = {option.name: option for option in options.OPTIONS if option.within}
 ONE_WORD = {option.name: option for option in options.OPTIONS}
@@ -119,7 +120,7 @@ def test_plan_looks_for_decoded_rows_where_fit_does(monkeypatch, more, decoded):
         asked.append(request["local_dir"])
         raise ValueError("enough")
 
-    monkeypatch.setattr(forecast, "prepare", prepare)
+    monkeypatch.setattr(plan, "prepare", prepare)
     CliRunner().invoke(main, ["plan", "rows", "--local-dir", "L", *more])
     assert asked == [decoded]
 

@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse as sp
 from making import Case, block_of, dense, learn, random_rows, separable_rows
 
-from bigclf.methods.p_norm_perceptron import link
-from bigclf.training import fit
+from bigclf.api.fit import fit
+from bigclf.methods.online.p_norm_perceptron import link
 
 PNORM, PERCEPTRON = Case("pnorm_perceptron", None), Case("perceptron", None)
 

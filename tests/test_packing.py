@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bigclf.data.packing import count_far, pack_indices, unpack_indices
+from bigclf.stream.packing import count_far, pack_indices, unpack_indices
 
 UNITS = pytest.mark.parametrize("unit", [np.uint8, np.uint16])
 WIDTHS = pytest.mark.parametrize("width", [np.uint32, np.uint64])

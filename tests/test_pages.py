@@ -5,8 +5,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bigclf import jit
-from bigclf.data import files, pages, shards
+from bigclf import files
+from bigclf.compiled import jit
+from bigclf.data import pages, shards
 
 pytestmark = pytest.mark.skipif(jit.INTERPRETED, reason="pages are read in compiled code alone")
 

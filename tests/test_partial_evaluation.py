@@ -12,10 +12,10 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigclf.data.convert import write_shards
+from bigclf.conversion.convert import write_shards
 from bigclf.data.dataset import Dataset
 from bigclf.errors import DataError, MemoryBudgetError
-from bigclf.metrics import (
+from bigclf.metrics.figures import (
     BinnedRanking,
     PartialEvaluation,
     Ranking,
@@ -25,7 +25,7 @@ from bigclf.metrics import (
     partial_evaluation,
     scoring_bytes,
 )
-from bigclf.model import Model
+from bigclf.model.model import Model
 
 D, ROWS = 9, 500
 CLASSES = {"two": (-1, 1), "two, a label unknown": (-1, 1), "four": ("a", "b", "c", "d")}
@@ -100,7 +100,7 @@ def shipped(part):
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "bins"])
 def test_no_cut_changes_a_bit(model, stored, exact, monkeypatch):
     if not exact:
-        monkeypatch.setattr("bigclf.metrics.BYTES_PER_ROW", 10**9)
+        monkeypatch.setattr("bigclf.metrics.figures.BYTES_PER_ROW", 10**9)
     assert exact_auc_fits(model, stored, 10**9) == exact
     whole, n = figures(evaluate(model, stored)), stored.n_chunks
     rng = np.random.default_rng(0)

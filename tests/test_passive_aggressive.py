@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from making import Case, block_of, learn, mix, random_rows, separable_rows
 from scipy.optimize import minimize
 
+from bigclf.api.fit import fit
 from bigclf.methods import resolve
-from bigclf.training import fit
 
 KINDS = ("pa", "pa1", "pa2")
 every_kind = pytest.mark.parametrize("algo", KINDS)

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from making import Case, block_of, dense, learn, mix, random_rows, separable_rows
 
-from bigclf.mixing import AVERAGED as AVERAGED_RULE
-from bigclf.training import fit
+from bigclf.api.fit import fit
+from bigclf.maths.mixing import AVERAGED as AVERAGED_RULE
 
 PERCEPTRON, AVERAGED = Case("perceptron", None), Case("averaged_perceptron", None)
 

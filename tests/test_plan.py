@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from test_training import Pretended
 
-from bigclf.data import store as raw
 from bigclf.errors import MemoryBudgetError
 from bigclf.methods import resolve
+from bigclf.stream import raw_store as raw
 from bigclf.training import plan as module
 from bigclf.training.plan import Sizes, group_edges, make_plan, run_length, segment_units, settle, units_of
 from bigclf.training.problems import make_problems

@@ -18,12 +18,12 @@ from making import environment, random_rows, shards_of
 from test_cli import bigclf as cli
 
 import bigclf
-from bigclf import predicting
+from bigclf.api import predict as predicting
+from bigclf.api.predict import LOCK, predict
+from bigclf.conversion.text import pieces
 from bigclf.data import dataset as dataset_module
 from bigclf.data import predictions, shards
-from bigclf.data.convert import pieces
 from bigclf.errors import DataError, RunError
-from bigclf.predicting import LOCK, predict
 
 
 @pytest.fixture(autouse=True)

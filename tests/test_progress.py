@@ -9,7 +9,7 @@ import click
 import pytest
 from rich.console import Console
 
-from bigclf.cli import terminal
+from bigclf.cli.shared import terminal
 from bigclf.errors import RunError
 from bigclf.progress import Meter, TerminalProgress, cluster_text, fitting, status_text
 
@@ -130,7 +130,7 @@ def test_what_is_said_meanwhile_stands_above_the_line(capfd):
 def test_who_waits_for_kernels_before_a_terminal_is_told_why(monkeypatch, capsys, tmp_path):
     import fcntl
 
-    from bigclf import jit
+    from bigclf.compiled import jit
 
     class Compiles:
         _cache = types.SimpleNamespace(_lock=object())
@@ -182,7 +182,7 @@ def test_notes_go_on_below_themselves_on_a_terminal(monkeypatch, capsys):
 
 
 def test_a_block_is_told_of_as_its_problems_are_done():
-    from bigclf.training.bench import Share
+    from bigclf.training.executor import Share
 
     class Rows:
         n_rows, n_bytes = 10, 101

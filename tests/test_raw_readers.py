@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 
 import bigclf
 from bigclf.cli import main
+from bigclf.conversion.tables import reading as tables
+from bigclf.conversion.tables.reading import csv_rows, json_rows, labelled_lines, reading
+from bigclf.conversion.tables.suggest import as_yaml, suggest
+from bigclf.conversion.text import pieces
+from bigclf.conversion.text.parsed import BadRow
 from bigclf.data.bad_rows import enough
-from bigclf.data.convert import pieces, tables
-from bigclf.data.convert.parsed import BadRow
-from bigclf.data.convert.tables import csv_rows, json_rows, labelled_lines, reading
-from bigclf.data.features.spec import parse
-from bigclf.data.features.suggest import as_yaml, suggest
 from bigclf.errors import DataError, SchemaError
+from bigclf.features.spec import parse
 
 SPEC = {"label": {"column": "y", "type": "number"}, "features": [{"numeric": "a"}, {"categorical": "c"}]}
 
@@ -236,8 +237,8 @@ def test_quoted_line_breaks(tmp_path, monkeypatch):
 
 
 def test_a_share_is_held_out_by_a_hash_of_the_place(tmp_path):
-    from bigclf.data.convert.from_columns import HeldOut
-    from bigclf.raw import converted as in_cache
+    from bigclf.conversion.tables.from_columns import HeldOut
+    from bigclf.model.raw_input import converted as in_cache
 
     (tmp_path / "r.csv").write_text("a,c,y\n" + "".join(f"{k},x,{k % 2}\n" for k in range(1000)))
     rest = in_cache(tmp_path / "r.csv", SPEC, "csv", part=HeldOut(0.3, False))
@@ -410,8 +411,8 @@ def test_a_damaged_parquet_file_is_an_error_never_a_crash(tmp_path):
 
 DAMAGED = """
 import random, sys
-from bigclf.data.convert import from_columns, tables
-from bigclf.data.features.spec import parse
+from bigclf.conversion.convert import from_columns, tables
+from bigclf.features.spec import parse
 from bigclf.errors import BigclfError
 path, times = sys.argv[1], int(sys.argv[2])
 whole = open(path, "rb").read()

@@ -17,8 +17,9 @@ from sklearn.feature_extraction import FeatureHasher
 
 import bigclf
 from bigclf.cli import main
-from bigclf.data.convert import convert, pieces, readers, vowpal_wabbit
-from bigclf.data.convert.parsed import Options
+from bigclf.conversion.convert import convert
+from bigclf.conversion.text import pieces, readers, vowpal_wabbit
+from bigclf.conversion.text.parsed import Options
 from bigclf.errors import DataError
 
 

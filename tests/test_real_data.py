@@ -16,9 +16,9 @@ from sklearn.datasets import load_svmlight_file
 from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
 
-from bigclf.data.convert import convert
-from bigclf.losses import BOXED, REGRESSION
-from bigclf.training import fit
+from bigclf.api.fit import fit
+from bigclf.conversion.convert import convert
+from bigclf.maths.losses import BOXED, REGRESSION
 
 pytestmark = pytest.mark.data
 
@@ -240,7 +240,7 @@ def test_the_certified_optimum_is_the_one_enclosed_by_a_long_run(problem, name, 
 
 
 def test_empty_rows_of_w8a_have_the_price_as_their_dual_variable(problem, tmp_path):
-    from bigclf.training.run_directory import RunDirectory
+    from bigclf.training.records.run_directory import RunDirectory
 
     x, y = problem("w8a")
     empty = np.diff(x.indptr) == 0

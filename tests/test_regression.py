@@ -17,15 +17,15 @@ from sklearn.svm import LinearSVR
 from test_dual_coordinate_descent import EPSILON, alphas, dual, extended, primal
 
 import bigclf
+from bigclf.api.fit import fit
+from bigclf.api.predict import predict
 from bigclf.cli import main
+from bigclf.conversion.convert import convert
 from bigclf.data.arrays import Arrays
-from bigclf.data.convert import convert
 from bigclf.errors import DataError, ModelFormatError, RunError, SchemaError
-from bigclf.losses import REGRESSION, TUBES
-from bigclf.metrics import PartialRegression, evaluate, no_part, partial_evaluation
-from bigclf.model import Model, load
-from bigclf.predicting import predict
-from bigclf.training import fit
+from bigclf.maths.losses import REGRESSION, TUBES
+from bigclf.metrics.figures import PartialRegression, evaluate, no_part, partial_evaluation
+from bigclf.model.model import Model, load
 
 every_loss = pytest.mark.parametrize("loss", TUBES)
 biases = pytest.mark.parametrize("bias", [None, "feature"], ids=["no bias", "bias"])

@@ -11,9 +11,10 @@ from making import random_rows, shards_of
 from stores import TRANSIENT, refusal, s3, serving
 
 import bigclf
-from bigclf.caches import cache_directory
-from bigclf.data import files, remote
+from bigclf import files
 from bigclf.errors import BigclfError, DataError, RunError, StoreError, masked
+from bigclf.files import remote
+from bigclf.files.caches import cache_directory
 
 pytest.importorskip("aiohttp", reason="the extra remote")
 
@@ -203,7 +204,7 @@ def test_no_secret_is_written_anywhere(server, tmp_path, caplog, monkeypatch):
 
 
 def test_a_store_that_fails_is_no_damaged_archive_and_says_its_name_once():
-    from bigclf.data.convert.tables import decompressing
+    from bigclf.conversion.tables.reading import decompressing
 
     with pytest.raises(StoreError) as caught, decompressing("s3://b/t.csv.gz"):
         raise StoreError("s3://b/t.csv.gz: access was refused")

@@ -11,13 +11,13 @@ from making import random_rows, shards_of
 from sklearn.metrics import average_precision_score, roc_curve
 from test_cli import bigclf, error_of
 
+from bigclf.api.fit import fit
 from bigclf.errors import DataError, RunError
-from bigclf.metrics import BinnedRanking, Ranking, evaluate, score_bins
-from bigclf.model import Model
+from bigclf.metrics.figures import BinnedRanking, Ranking, evaluate, score_bins
+from bigclf.model.model import Model
 from bigclf.reporting import curves, history_of, report, subject_of
 from bigclf.reporting.content import Subject, _errors
 from bigclf.reporting.pictures import Line, chart, number_text, scale, tick_step, ticks
-from bigclf.training import fit
 
 D = 8
 VOID = {"meta", "link", "br"}

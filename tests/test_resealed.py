@@ -16,8 +16,8 @@ import bigclf
 from bigclf.cli import inspect, path, sweep
 from bigclf.cli import report as reports
 from bigclf.errors import DataError, ModelFormatError, RunError
-from bigclf.training import run_record
-from bigclf.training.run_directory import RunDirectory, load_arrays, publish_arrays
+from bigclf.training.records import run_record
+from bigclf.training.records.run_directory import RunDirectory, load_arrays, publish_arrays
 
 sys.path.insert(0, str(Path(__file__).parent / "golden"))
 import resume

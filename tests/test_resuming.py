@@ -15,9 +15,11 @@ import pytest
 from making import environment
 
 import bigclf
-from bigclf.data import files
-from bigclf.data.convert import converter, from_columns, pieces, resuming, shuffle
-from bigclf.data.convert.resuming import Workplace
+from bigclf import files
+from bigclf.conversion import converter, resuming, shuffle
+from bigclf.conversion.resuming import Workplace
+from bigclf.conversion.tables import from_columns
+from bigclf.conversion.text import pieces
 from bigclf.data.dataset import MANIFEST
 from bigclf.errors import DataError, RunError
 

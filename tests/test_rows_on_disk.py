@@ -11,15 +11,16 @@ import pytest
 from making import fit, interrupted_after, random_rows, run_python, shards_of
 
 import bigclf
-from bigclf.data import files, row_files
-from bigclf.data.convert import write_shards
+from bigclf import files
+from bigclf.conversion.convert import write_shards
 from bigclf.data.dataset import Dataset
-from bigclf.data.row_files import FiledArray, RowStore
 from bigclf.errors import MemoryBudgetError, RunError
 from bigclf.methods import resolve
+from bigclf.stream import row_files
+from bigclf.stream.row_files import FiledArray, RowStore
 from bigclf.training import plan as planning
 from bigclf.training.problems import make_problems
-from bigclf.training.run_directory import load_rows, publish_arrays
+from bigclf.training.records.run_directory import load_rows, publish_arrays
 from bigclf.units import parse_bytes
 
 D, N = 60, 4000

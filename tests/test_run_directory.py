@@ -13,11 +13,11 @@ import pytest
 from making import environment
 
 import bigclf
-from bigclf.data import files
-from bigclf.data.row_files import FiledArray
+from bigclf import files
 from bigclf.errors import ModelFormatError, RunError
-from bigclf.training import run_directory as module
-from bigclf.training.run_directory import (
+from bigclf.stream.row_files import FiledArray
+from bigclf.training.records import run_directory as module
+from bigclf.training.records.run_directory import (
     Checkpoint,
     RunDirectory,
     differences,

@@ -5,8 +5,8 @@ import pytest
 import scipy.sparse as sp
 from making import Case, block_of, dense, learn, random_rows, separable_rows
 
+from bigclf.api.fit import fit
 from bigclf.errors import MemoryBudgetError
-from bigclf.training import fit
 
 FULL, DIAGONAL = Case("sop_full", None), Case("sop", None)
 

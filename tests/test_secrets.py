@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from rich.table import Table
 
 from bigclf import texts
-from bigclf.cli import COMMANDS, main, terminal
+from bigclf.cli import COMMANDS, main
+from bigclf.cli.shared import terminal
 from bigclf.errors import BigclfError
 from bigclf.progress import console
 from bigclf.texts import ON_STDERR, ON_STDOUT, Guarded, guard_logs, in_json, mask_chain, masked, remember, safe
@@ -45,8 +46,8 @@ def test_escape_sequences_of_names_do_not_reach_the_terminal(capsys):
 @pytest.mark.parametrize("scheme", ["tcp://", "TCP://", ""])
 def test_a_port_that_refuses_is_said_before_dask_is_asked(scheme, monkeypatch):
     distributed = pytest.importorskip("distributed")
+    from bigclf.cluster import link
     from bigclf.errors import ClusterError
-    from bigclf.training import link
 
     with socket.socket() as held:  # bound, and nobody listens
         held.bind(("127.0.0.1", 0))
@@ -58,7 +59,7 @@ def test_a_port_that_refuses_is_said_before_dask_is_asked(scheme, monkeypatch):
 
 def test_a_scheduler_that_is_starting_is_waited_for(monkeypatch):
     pytest.importorskip("distributed")
-    from bigclf.training import link
+    from bigclf.cluster import link
 
     held = socket.socket()
     held.bind(("127.0.0.1", 0))
@@ -69,8 +70,8 @@ def test_a_scheduler_that_is_starting_is_waited_for(monkeypatch):
 
 def test_another_server_in_place_of_the_scheduler_is_no_lack_of_memory(monkeypatch):
     pytest.importorskip("distributed")
+    from bigclf.cluster import link
     from bigclf.errors import ClusterError
-    from bigclf.training import link
 
     def answer(*_, **__):  # what Dask does with "HTTP/1.1" in the place of a length
         raise MemoryError("Unable to allocate 3.07 EiB")
@@ -88,7 +89,7 @@ def test_another_server_in_place_of_the_scheduler_is_no_lack_of_memory(monkeypat
                                                   ("localhost:1", 0), ("tcp://127.8.0.1:1", 0)])  # fmt: skip
 def test_a_plain_scheduler_on_another_host_is_warned_of(caplog, address, warned):
     pytest.importorskip("distributed")
-    from bigclf.training.link import warn_of_plain
+    from bigclf.cluster.link import warn_of_plain
 
     with caplog.at_level(logging.WARNING, "bigclf"):
         warn_of_plain(address)
@@ -97,7 +98,7 @@ def test_a_plain_scheduler_on_another_host_is_warned_of(caplog, address, warned)
 
 def test_a_client_of_a_plain_scheduler_elsewhere_is_warned_of(caplog):
     distributed = pytest.importorskip("distributed")
-    from bigclf.training import link
+    from bigclf.cluster import link
 
     class Elsewhere(distributed.Client):
         asynchronous = False
@@ -263,7 +264,7 @@ LONG_URLS = ["http://me:{0}@127.0.0.1:{2}/x?sig={1}", "ftp://u:p@{0}@127.0.0.1:{
                                  *(pytest.param(url, marks=pytest.mark.long) for url in LONG_URLS)])  # fmt: skip
 def test_no_place_repeats_the_password_of_an_address(url, tmp_path, monkeypatch, caplog):
     pytest.importorskip("aiohttp", reason="the extra remote")
-    from bigclf.data import remote
+    from bigclf.files import remote
 
     monkeypatch.setattr(remote, "TRIES", 1)
     remote._store_of.cache_clear()
@@ -356,7 +357,7 @@ def test_other_libraries_log_no_passwords(caplog):
 
 
 def test_a_driver_s_record_holds_no_password(tmp_path, monkeypatch):
-    from bigclf.cli import driver
+    from bigclf.cli.jobs import driver
 
     with pytest.raises(SystemExit):
         driver.main(str(tmp_path), ["algorithms", "ftp://me:driver-password@h/x"])

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bigclf.block import check_rows
 from bigclf.data import shards
 from bigclf.data.dataset import Dataset
 from bigclf.errors import DataError
+from bigclf.maths.block import check_rows
 
 ROWS = (np.array([0, 2, 2, 5]), np.array([0, 4, 1, 2, 3], np.uint32), np.arange(1, 6, dtype=np.float32))
 CODES = np.array([1.0, 0.0, 1.0])

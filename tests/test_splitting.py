@@ -9,8 +9,8 @@ import pytest
 from making import random_rows, shards_of
 
 import bigclf
+from bigclf.conversion import split
 from bigclf.data import drift
-from bigclf.data.convert import splitting
 from bigclf.errors import DataError, MemoryBudgetError, SchemaError
 
 PARTS = {"train": 0.7, "valid": 0.1, "test": 0.2}
@@ -20,7 +20,7 @@ def rows_of(dataset):
     """Each row as (label, its entries)."""
     found = []
     for place in zip(dataset.chunks.file.tolist(), dataset.chunks.row_group.tolist(), strict=True):
-        b = splitting.written_out(dataset.decode(*place))
+        b = split.written_out(dataset.decode(*place))
         for i in range(b.n_rows):
             entries = slice(b.indptr[i], b.indptr[i + 1])
             values = b.values[entries].tolist() if b.values.size else [1.0] * (entries.stop - entries.start)
@@ -57,7 +57,7 @@ def test_the_parts_depend_on_rows_and_seed_alone(tmp_path, dataset):
     block = dataset.decode(0, 0)
     explicit = block._replace(values=np.ones(block.indices.size, np.float32))
     implicit = block._replace(values=np.empty(0, np.float32))
-    assert (splitting.hashes_of(explicit, 3) == splitting.hashes_of(implicit, 3)).all()
+    assert (split.hashes_of(explicit, 3) == split.hashes_of(implicit, 3)).all()
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_groups_stay_together(tmp_path, visits):
     found = bigclf.split(dataset, tmp_path / "a", {"train": 0.5, "test": 0.5}, by="user")
     place = {name: {row[1:] for row in rows_of(part)} for name, part in found.items()}
     sizes = {name: part.n_rows for name, part in found.items()}
-    choose = splitting._by_group(splitting._bounds({"train": 0.5, "test": 0.5}), "user", 0)
+    choose = split._by_group(split._bounds({"train": 0.5, "test": 0.5}), "user", 0)
     parts = choose.parts(None, table["user"].combine_chunks())
     users = np.array(table["user"].to_pylist())
     assert all(len(set(parts[users == user])) == 1 for user in set(users))

@@ -9,12 +9,12 @@ import pytest
 import scipy.sparse as sp
 from making import random_rows, shards_of
 
-from bigclf.block import Block, as_unsigned
-from bigclf.data import files
+from bigclf import files
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset
-from bigclf.data.store import FETCH_SHARE, Buffer, RawStore, buffer_bytes, is_finished
-from bigclf.data.stream import Stream
+from bigclf.maths.block import Block, as_unsigned
+from bigclf.stream.blocks import Stream
+from bigclf.stream.raw_store import FETCH_SHARE, Buffer, RawStore, buffer_bytes, is_finished
 
 
 @pytest.fixture(params=["float32", "binary", "weights", "constant", "packed"])
@@ -152,7 +152,7 @@ def test_the_page_cache_forgets_what_would_not_fit_it(dataset, tmp_path, monkeyp
     dropped = []
     monkeypatch.setattr(files, "drop_cache", lambda descriptor, *place: dropped.append(place))
     store = filled(dataset, tmp_path, cache=10**9 if cached else 0)
-    monkeypatch.setattr("bigclf.data.store.NEAR", 300)  # records this small are all near each other
+    monkeypatch.setattr("bigclf.stream.raw_store.NEAR", 300)  # records this small are all near each other
     order = np.arange(dataset.n_chunks - 1, 0, -1)
     store.read(order, buffer_for(dataset))
     places = [*zip(store.offsets[order].tolist(), store.sizes[order].tolist(), strict=True)]
@@ -164,8 +164,8 @@ def test_the_page_cache_forgets_what_would_not_fit_it(dataset, tmp_path, monkeyp
 def test_read_in_sequence_all_but_the_end_is_forgotten_in_pieces_larger_than_a_record(tmp_path, monkeypatch, lag):
     dropped = []
     monkeypatch.setattr(files, "drop_cache", lambda descriptor, *place: dropped.append(place))
-    monkeypatch.setattr("bigclf.data.store.LAG", lag)
-    monkeypatch.setattr("bigclf.data.store.BEHIND", 10_000)
+    monkeypatch.setattr("bigclf.stream.raw_store.LAG", lag)
+    monkeypatch.setattr("bigclf.stream.raw_store.BEHIND", 10_000)
     made = shards_of(tmp_path / "shards", *random_rows(400, 50))
     store = filled(made, tmp_path)
     for chunk in range(made.n_chunks):
@@ -195,7 +195,7 @@ def test_a_store_that_was_kept_is_finished_once_it_has_every_chunk(dataset, tmp_
 def test_what_is_read_next_is_asked_for_ahead_unless_it_lies_next(dataset, tmp_path, monkeypatch):
     asked = []
     store = filled(dataset, tmp_path)
-    monkeypatch.setattr("bigclf.data.store.NEAR", 300)  # records this small are all near each other
+    monkeypatch.setattr("bigclf.stream.raw_store.NEAR", 300)  # records this small are all near each other
     monkeypatch.setattr(files, "fetch_ahead", lambda descriptor, *place: asked.append(place))
     stream = Stream(dataset, dataset.chunks.row0, store=store, rows=400, nnz=dataset.nnz)
     for _ in stream.blocks(one_by_one(dataset)):
@@ -257,7 +257,7 @@ def test_a_store_cut_short_is_noticed(dataset, tmp_path):
 def test_large_records_come_piece_by_piece_and_what_is_amiss_is_noticed(dataset, tmp_path, monkeypatch, piece):
     """Pieces that end in the middle of sections, of entries, and that hold several sections."""
     pieces, real = [], files.read_all
-    monkeypatch.setattr("bigclf.data.store.PIECE", piece)
+    monkeypatch.setattr("bigclf.stream.raw_store.PIECE", piece)
     monkeypatch.setattr(
         files, "read_all", lambda fd, views, at: pieces.append(sum(v.nbytes for v in views)) or real(fd, views, at)
     )
@@ -301,7 +301,7 @@ def test_a_full_disk_makes_the_store_smaller_and_nothing_worse(dataset, tmp_path
 def test_large_records_begin_at_a_page_and_are_written_past_the_page_cache_where_that_can_be(
     dataset, tmp_path, monkeypatch, way
 ):
-    monkeypatch.setattr("bigclf.data.store.DIRECT", 1)
+    monkeypatch.setattr("bigclf.stream.raw_store.DIRECT", 1)
     real, pieces, whole = files.write_all, [], []
 
     def write(descriptor, views, offset):
@@ -330,7 +330,7 @@ def test_large_records_begin_at_a_page_and_are_written_past_the_page_cache_where
 
 
 def test_what_is_written_past_the_page_cache_comes_back_through_it(dataset, tmp_path, monkeypatch):
-    monkeypatch.setattr("bigclf.data.store.DIRECT", 1)
+    monkeypatch.setattr("bigclf.stream.raw_store.DIRECT", 1)
     store, buffer = filled(dataset, tmp_path), buffer_for(dataset)
     for _ in range(2):
         together = store.read(np.arange(dataset.n_chunks), buffer)

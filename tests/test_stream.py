@@ -10,14 +10,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from making import dense, in_segments, random_rows, shards_of
 
-from bigclf.data import files, shards
-from bigclf.data import stream as stream_module
+from bigclf import files
+from bigclf.data import shards
 from bigclf.data.arrays import Arrays, cut
+from bigclf.data.chunk_table import Chunks
 from bigclf.data.dataset import Dataset
-from bigclf.data.facts import Chunks
-from bigclf.data.store import RawStore
-from bigclf.data.stream import Stream
 from bigclf.methods import resolve
+from bigclf.stream import blocks as stream_module
+from bigclf.stream.blocks import Stream
+from bigclf.stream.raw_store import RawStore
 from bigclf.training.plan import group_edges, make_plan, segment_units, units_of
 from bigclf.training.problems import make_problems
 
@@ -188,7 +189,7 @@ def test_a_damaged_record_of_the_promised_block_is_made_anew(rows, dataset, stor
 
 @pytest.mark.timeout(30)
 def test_decoding_goes_on_while_a_record_is_written(dataset, tmp_path, monkeypatch):
-    monkeypatch.setattr("bigclf.data.store.DIRECT", 1)
+    monkeypatch.setattr("bigclf.stream.raw_store.DIRECT", 1)
     monkeypatch.setattr(files, "direct_descriptor", os.dup)  # whatever the disk of this test can do
     real, began, may_go_on, writers = files.write_all, threading.Event(), threading.Event(), []
 
@@ -218,7 +219,7 @@ def test_an_error_of_the_writer_reaches_the_one_who_reads(dataset, tmp_path, mon
     def broken(descriptor, views, offset):
         raise RuntimeError("the writer fell over")
 
-    monkeypatch.setattr("bigclf.data.store.DIRECT", 1)
+    monkeypatch.setattr("bigclf.stream.raw_store.DIRECT", 1)
     monkeypatch.setattr(files, "direct_descriptor", os.dup)
     monkeypatch.setattr(files, "write_all", broken)
     stream = stream_of(dataset, store=RawStore(dataset, str(tmp_path)), threads=2)

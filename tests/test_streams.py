@@ -8,8 +8,9 @@ from making import CASES, NAMES, Case, random_rows, shards_of
 
 import bigclf
 from bigclf import LinearClassifier, LinearRegressor, load
+from bigclf.api.fit import fit
+from bigclf.compiled import jit
 from bigclf.errors import DataError, ModelFormatError, SchemaError
-from bigclf.training import fit
 from bigclf.training.roles.learner import milestone
 
 ONLINE = [case for case in CASES if not case.method.keeps_rows]
@@ -199,7 +200,7 @@ def test_the_progressive_error_is_noted_on_the_way(tmp_path):
     assert mistakes == sorted(mistakes) and mistakes[-1] <= model.result_.progressive["mistakes"]
     for rows, mistakes, _ in curve[:3]:  # a run over so many rows alone, in the same order
         order = np.empty(500, np.int64)
-        bigclf.jit.shuffle_runs(np.arange(500), 512, bigclf.jit.random_state(0, 2, 1, 0, 0, 0, 1), order)
+        jit.shuffle_runs(np.arange(500), 512, jit.random_state(0, 2, 1, 0, 0, 0, 1), order)
         part = x[order[:rows]]
         assert mistakes == naive_mistakes(part, y[order[:rows]])
     shards_of(tmp_path / "shards", x, y)

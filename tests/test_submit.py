@@ -13,7 +13,7 @@ from test_cli import bigclf, error_of
 
 import bigclf as package
 from bigclf import machine
-from bigclf.cli import driver
+from bigclf.cli.jobs import driver
 
 distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -89,7 +89,7 @@ def test_dry_run_asks_nobody(place):
     ],
 )
 def test_what_is_refused_leaves_nothing(place, address, old, new, words, code, message, monkeypatch):
-    from bigclf.training import link
+    from bigclf.cluster import link
 
     slow = link.connect
     monkeypatch.setattr(link, "connect", lambda address: slow(address, timeout=0.3))

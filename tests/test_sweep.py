@@ -13,9 +13,9 @@ from making import Case, block_of, random_rows, shards_of
 from test_cli import bigclf as command
 
 import bigclf
+from bigclf.api.fit import fit
 from bigclf.errors import ConvergenceWarning, Interrupted, RunError
 from bigclf.methods import METHODS, resolve
-from bigclf.training import fit
 from bigclf.training.plan import make_plan
 from bigclf.training.problems import Fold, Problem, make_problems, taking_part
 from bigclf.training.roles.dual import best_share
@@ -394,7 +394,7 @@ def test_a_plot_is_drawn(rows, tmp_path):
 
 
 def test_a_job_may_sweep():
-    from bigclf.cli.jobs import Job
+    from bigclf.cli.jobs.steps import Job
     from bigclf.cli.sweep import values_of
 
     (step,) = Job("steps: [{sweep: {data: d, output: o, grid: {C: [0.1, 1], loss: [hinge, logistic]}}}]").steps(bool)
@@ -537,7 +537,7 @@ def killed_after(monkeypatch, files, names, count):
 
 @pytest.mark.parametrize(("name", "count"), [("sweep", 1), ("sweep", 2), ("sweep", 3), ("path", 1), ("path", 4)])
 def test_killed_between_the_files_of_its_results_it_is_finished(shards, tmp_path, monkeypatch, name, count):
-    from bigclf.data import files
+    from bigclf import files
 
     grid, names = GRIDS[name]
     words = [name, os.path.dirname(shards.files[0]), *grid, "-o"]
@@ -561,7 +561,7 @@ def test_resuming_what_is_finished_returns_it(shards, tmp_path, monkeypatch, nam
     told = json.loads(command(*words, "--json")[0])
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
     with monkeypatch.context() as patch:
-        patch.setattr("bigclf.training.door._found", None)  # nothing is read again
+        patch.setattr("bigclf.request.door._found", None)  # nothing is read again
         again = json.loads(command(*words, "--resume", "--json")[0])
         assert again == told
         assert "gap" in command(*words, "--resume", "--threads", 1)[0]

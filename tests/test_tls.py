@@ -19,9 +19,9 @@ from making import environment, random_rows, shards_of
 
 import bigclf
 from bigclf import machine, tls
+from bigclf.cluster import link
+from bigclf.cluster.link import connect
 from bigclf.errors import ClusterError
-from bigclf.training import link
-from bigclf.training.link import connect
 
 FILES = ["ca", "client", "node"]
 OTHER = {"ca_file": "tls.ca-file", "client_cert": "tls.client.cert", "client_key": "tls.client.key"}

@@ -10,9 +10,10 @@ import scipy.sparse as sp
 from making import fit, shards_of
 
 import bigclf
+from bigclf.api import fit as fitting
 from bigclf.errors import Interrupted, MemoryBudgetError, ModelFormatError
-from bigclf.methods import METHODS, touched
-from bigclf.training import fitting, plan
+from bigclf.methods import METHODS, sparse_state
+from bigclf.training import plan
 
 N, D, K = 300, 60, 12
 HUGE = 2**22  # features: of 1,000 classes 34 GB
@@ -117,20 +118,22 @@ def test_partial_fit_and_a_dense_run_go_on_from_it(rows, forced, monkeypatch):
 
 def test_lists_that_move_keep_what_they_hold():
     """Against a dict: weights of 50 classes at 4 features, their stretches taken, left and taken again."""
-    state = touched.zeros(4, "float64", {"n_classes": 50})
+    state = sparse_state.zeros(4, "float64", {"n_classes": 50})
     wanted = {}
     rng = np.random.default_rng(0)
     for c in rng.permutation(50):
         for j in rng.permutation(4):
-            touched.grow(state, 200, 10**6)
-            slot = touched.appended(state, np.int64(j), np.int64(c))
+            sparse_state.grow(state, 200, 10**6)
+            slot = sparse_state.appended(state, np.int64(j), np.int64(c))
             state.weights[slot] = wanted[c, j] = rng.standard_normal()
-    matrix = touched.coefficients(state)
+    matrix = sparse_state.coefficients(state)
     assert {(i, j): matrix[i, j] for i, j in wanted} == wanted and matrix.nnz == len(wanted)
     assert state.used[0] < 4 * len(wanted)
-    again = touched.zeros(4, "float64", {"n_classes": 50})
-    touched.place(again, (matrix, np.zeros(50)), touched.bind(0, {"n_classes": 50, "bias": 1.0, "places": 10**6}))
-    np.testing.assert_array_equal(touched.coefficients(again).toarray(), matrix.toarray())
+    again = sparse_state.zeros(4, "float64", {"n_classes": 50})
+    sparse_state.place(
+        again, (matrix, np.zeros(50)), sparse_state.bind(0, {"n_classes": 50, "bias": 1.0, "places": 10**6})
+    )
+    np.testing.assert_array_equal(sparse_state.coefficients(again).toarray(), matrix.toarray())
 
 
 # Very many classes
@@ -159,7 +162,7 @@ def test_it_is_planned_where_the_weights_do_not_fit(wide, learned, caplog):
     assert "would take 33.6 GB: the state holds those that are touched" in caplog.text
     facts = learned.result_.plan
     slots = facts["places"]
-    assert facts["memory"]["state"] == slots * 12 + touched.fixed_bytes(HUGE, 1000, "float64")
+    assert facts["memory"]["state"] == slots * 12 + sparse_state.fixed_bytes(HUGE, 1000, "float64")
     assert facts["memory"]["planned"] <= 300_000_000
     memory = learned.result_.memory
     assert memory["peak"] <= 1.1 * memory["planned"]

@@ -22,18 +22,18 @@ from hypothesis import strategies as st
 from making import environment, fit, random_rows, run_python, shards_of
 
 import bigclf
-from bigclf.block import NO_SCALES
-from bigclf.data import files
+from bigclf import files
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset
-from bigclf.data.store import ROW_BYTES, RawStore, buffer_bytes
 from bigclf.errors import ClusterError, ConvergenceWarning, DataError, Interrupted, MemoryBudgetError, RunError
+from bigclf.maths.block import NO_SCALES
 from bigclf.methods import resolve
-from bigclf.metrics import evaluate
-from bigclf.model import load
+from bigclf.metrics.figures import evaluate
+from bigclf.model.model import load
+from bigclf.stream.raw_store import ROW_BYTES, RawStore, buffer_bytes
 from bigclf.training.plan import SLACK_BYTES, Sizes, _streamed, make_plan
 from bigclf.training.problems import make_problems
-from bigclf.training.run_directory import RunDirectory, differences, run_of
+from bigclf.training.records.run_directory import RunDirectory, differences, run_of
 
 D = 60
 SMALL = "17MB"  # Arrow's allocator and the queues take 12 of them: the rows do not stay
@@ -597,7 +597,7 @@ def test_differences_name_the_leaf():
 
 HOLD = """
 import sys, time
-from bigclf.training.run_directory import RunDirectory
+from bigclf.training.records.run_directory import RunDirectory
 directory = RunDirectory(sys.argv[1])
 directory.acquire()
 print("held", flush=True)
@@ -645,9 +645,9 @@ import hashlib, json, os, random, shutil, signal, sys, warnings
 warnings.simplefilter("ignore")
 import numpy, bigclf, safetensors.numpy, psutil, xxhash, sklearn
 import bigclf
-from bigclf.block import NO_SCALES
+from bigclf.maths.block import NO_SCALES
 from bigclf.data import files
-from bigclf.data.stream import Stream
+from bigclf.stream.blocks import Stream
 from making import fit
 shards, place, shape, moments = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4])
 count, stop = 0, None

@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from making import Case, block_of, learn, random_rows, shards_of
 
 from bigclf import evaluate, load, sweep
-from bigclf.training import fit
+from bigclf.api.fit import fit
 
 VOTED = Case("voted_perceptron", None)
 

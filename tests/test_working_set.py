@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from making import block_of, dense, random_rows
 
-from bigclf.block import rows_of
-from bigclf.data.working_set import KEEP, LEAST_KEPT, TIE, Members, WorkingSet, bytes_of, find_cut
-from bigclf.jit import move
+from bigclf.compiled.jit import move
+from bigclf.maths.block import rows_of
+from bigclf.stream.working_set import KEEP, LEAST_KEPT, TIE, Members, WorkingSet, bytes_of, find_cut
 
 D = 20
 

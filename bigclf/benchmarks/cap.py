@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from bigclf.data import files
+from bigclf import files
 from bigclf.errors import RunError
 
 

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from bigclf import files
 from bigclf.benchmarks import child, objective, sets
 from bigclf.benchmarks.cap import Group, memory_group
 from bigclf.benchmarks.peers import Place, last_answer, last_line
-from bigclf.data import files
 from bigclf.errors import RunError
 from bigclf.version import __version__
 

@@ -12,8 +12,8 @@ import time
 import warnings
 from typing import Any
 
+from bigclf import files
 from bigclf.benchmarks import child
-from bigclf.data import files
 
 
 class OwnTask(child.Task, total=False):
@@ -49,7 +49,7 @@ def rows(task: OwnTask) -> dict[str, Any]:
 
 
 def keywords(task: OwnTask) -> dict[str, Any]:
-    from bigclf.api.places import Workers
+    from bigclf.request.places import Workers
 
     given: dict[str, Any] = {**task}
     told = {name: given[name] for name in ("algo", "dtype", "memory") if given[name] is not None}
@@ -66,8 +66,8 @@ def warm_up(task: OwnTask, options: dict[str, Any]) -> None:
     """The same fit on a handful of rows, so that kernels are compiled and libraries loaded."""
     import numpy as np
 
-    from bigclf.data.convert import write_shards
-    from bigclf.training import fit
+    from bigclf.api.fit import fit
+    from bigclf.conversion.convert import write_shards
 
     m = 64
     toy = (np.arange(m + 1), np.arange(m, dtype=np.int32) % 7, np.full(m, 0.5, np.float32), np.arange(m) % 2)
@@ -94,7 +94,7 @@ def evict(shards: str) -> None:
 def measure(task: OwnTask, data: dict[str, Any], options: dict[str, Any]) -> child.Answer:
     import numpy as np
 
-    from bigclf.training import fit
+    from bigclf.api.fit import fit
 
     started = time.perf_counter()
     model = fit(**(data or {"data": task["shards"]}), **options)

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bigclf import files
 from bigclf.benchmarks import child
-from bigclf.data import files
 
 if TYPE_CHECKING:
     pass

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bigclf import files
 from bigclf.benchmarks.comparing import JOBS, Entry, Measurement, Outcome
-from bigclf.data import files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

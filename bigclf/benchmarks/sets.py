@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bigclf import files
 from bigclf.benchmarks import texts
 from bigclf.benchmarks.making import MILLION, Made, Shape, make
 from bigclf.benchmarks.objective import Held, hold
-from bigclf.block import explicit_values
-from bigclf.data import files
 from bigclf.errors import DataError, RunError
+from bigclf.maths.block import explicit_values
 from bigclf.units import format_bytes
 
 if TYPE_CHECKING:
-    from bigclf.block import Block
     from bigclf.data.dataset import Dataset
+    from bigclf.maths.block import Block
 
 
 VERSION = 1  # of what the same shape gives
@@ -118,7 +118,7 @@ def known_by(paths: list[str], positive: str | None) -> str:
 
 
 def convert(paths: list[str], shards: str, tell: Tell) -> None:
-    from bigclf.data.convert import convert as to_shards
+    from bigclf.conversion.convert import convert as to_shards
 
     if not files.exists(files.join(shards, "_bigclf_manifest.json")):
         tell(f"converting {files.base_name(paths[0])} to shards")
@@ -215,7 +215,7 @@ def require_room(directory: str, need: int) -> None:
 
 def shards_of(data: Set, cache: str, tell: Tell) -> str:
     """The rows to train on as shards, in their order (made-up rows have none, converted ones are shuffled)."""
-    from bigclf.data.convert import write_shards
+    from bigclf.conversion.convert import write_shards
 
     place = files.join(beside(data, cache), "shards")
     if not files.exists(files.join(place, "_bigclf_manifest.json")):

@@ -21,7 +21,7 @@ from typing import Any
 
 import click
 
-from bigclf.cli import terminal
+from bigclf.cli.shared import terminal
 from bigclf.version import __version__
 
 COMMANDS = {  # in the order in which a person meets them; "module" or "module:attribute"

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bigclf.cli import terminal
+from bigclf.cli.shared import terminal
 
 if TYPE_CHECKING:
-    from bigclf.catalogue import Described, Parameter
+    from bigclf.api.method_list import Described, Parameter
 
 
 @click.command("algorithms", short_help="List the methods.")
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @terminal.json_option
 def command(names: tuple[str, ...], as_json: bool) -> None:
     """The methods: what each is, its paper, its update and its parameters (all, or NAMES in full)."""
-    from bigclf.catalogue import algorithms
+    from bigclf.api.method_list import algorithms
 
     methods = {method["name"]: method for method in algorithms()}
     for name in names:

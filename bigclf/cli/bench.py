@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import click
 
-from bigclf.cli import terminal
+from bigclf.cli.shared import terminal
 from bigclf.errors import RunError
 from bigclf.units import format_count, format_seconds, parse_bytes, plural
 
@@ -148,8 +148,8 @@ def chosen_jobs(text: str | None, targets: tuple[str, ...]) -> list[Job]:
 
 
 def chosen_peers(text: str | None, paths: dict[str, str]) -> list[str]:
+    from bigclf import files
     from bigclf.benchmarks.peers import PEERS
-    from bigclf.data import files
 
     for name, path in paths.items():
         if not files.exists(path):
@@ -173,7 +173,7 @@ def require_known(names: list[str], known: Collection[str], option: str) -> None
 
 def prepare(output: str, overwrite: bool) -> None:
     """Take the directory for results; nothing that is there is replaced unless that is wanted."""
-    from bigclf.data import files
+    from bigclf import files
 
     every = [*pictures_in(output), *results_in(output)]
     there = {path for path in every if files.exists(path)}
@@ -184,9 +184,9 @@ def prepare(output: str, overwrite: bool) -> None:
 
 
 def options_of(given: Given) -> Options:
+    from bigclf import files
     from bigclf.benchmarks.comparing import Options
-    from bigclf.caches import cache_directory
-    from bigclf.data import files
+    from bigclf.files.caches import cache_directory
     from bigclf.machine import memory_limit
 
     cache = given["cache"] or cache_directory("bench")
@@ -296,8 +296,8 @@ def save(
     """Write tables and pictures; their paths."""
     import json
 
+    from bigclf import files
     from bigclf.benchmarks import results
-    from bigclf.data import files
 
     texts = (json.dumps(terminal.plain(told), indent=2), results.as_csv(outcomes),
              results.as_markdown(data, outcomes, absent))  # fmt: skip
@@ -310,23 +310,23 @@ def save(
 
 
 def results_in(output: str) -> list[str]:
-    from bigclf.data import files
+    from bigclf import files
 
     return [files.join(output, name) for name in RESULTS]
 
 
 def pictures_in(output: str) -> list[str]:
     """All that there may be."""
+    from bigclf import files
     from bigclf.benchmarks import plots
-    from bigclf.data import files
 
     return [files.join(output, name) for name in plots.NAMES]
 
 
 def pictures(output: str, data: Set, outcomes: list[Outcome], place: dict[str, str]) -> list[str]:
     """Draw each in its ``place`` of those of ``pictures_in``; their paths, none without matplotlib."""
+    from bigclf import files
     from bigclf.benchmarks import plots
-    from bigclf.data import files
 
     try:
         drawn = plots.draw(outcomes, {files.base_name(path): where for path, where in place.items()}, data.name)
@@ -338,8 +338,8 @@ def pictures(output: str, data: Set, outcomes: list[Outcome], place: dict[str, s
 
 def show(data: Set, outcomes: list[Outcome], absent: list[Absent], saved: list[str]) -> None:
     """The table, what is missing from it, and where it was saved."""
+    from bigclf import files
     from bigclf.benchmarks import results
-    from bigclf.data import files
 
     terminal.heading(f"bigclf bench: {data.name}", size_text(data))
     console = terminal.tables()

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bigclf.cli import columns, flags, terminal
 from bigclf.cli.evaluate import refuse_existing
+from bigclf.cli.shared import columns, flags, terminal
 from bigclf.units import plural
 
 if TYPE_CHECKING:
-    from bigclf.model import Model
+    from bigclf.model.model import Model
 
 
 NAMES = {"platt": "Platt's sigmoid", "isotonic": "isotonic regression"}
@@ -40,10 +40,10 @@ def command(
 
     OUT decides as MODEL does, and has probabilities for `bigclf predict --proba` and `bigclf evaluate`.
     """
-    from bigclf.data import files
-    from bigclf.model import load
+    from bigclf import files
+    from bigclf.api.calibrate import calibrate
+    from bigclf.model.model import load
     from bigclf.progress import TerminalProgress
-    from bigclf.training.calibrating import calibrate
 
     refuse_existing([out], overwrite)
     where = list(data) if len(data) > 1 else data[0]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
-from bigclf.cli import columns, terminal
+from bigclf.cli.shared import columns, terminal
 from bigclf.data.bad_rows import MOST_BAD
 from bigclf.units import format_bytes, format_seconds, plural
 
@@ -51,7 +51,7 @@ def command(ctx: click.Context, sources: tuple[str, ...], out: str, as_json: boo
     the number of workers, the memory or the hour. After an interruption or with a full disk run it again: it goes on
     from what was finished.
     """
-    from bigclf.raw import naming_format
+    from bigclf.model.raw_input import naming_format
 
     said = columns.taken(options)
     asked = options["format"]
@@ -73,7 +73,7 @@ def command(ctx: click.Context, sources: tuple[str, ...], out: str, as_json: boo
 
 def convert_showing(sources: list[str], out: str, **options: Any) -> Dataset:
     """``bigclf.convert`` with its progress on stderr."""
-    from bigclf.data.convert import convert
+    from bigclf.conversion.convert import convert
     from bigclf.progress import TerminalProgress
 
     with TerminalProgress("converting") as progress, terminal.usage_errors():

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from bigclf.cli import terminal
 from bigclf.cli.convert import bytes_in_memory
+from bigclf.cli.shared import terminal
 from bigclf.errors import MemoryBudgetError, RunError
 from bigclf.progress import Watcher
 from bigclf.units import format_bytes, format_count, format_seconds, parse_bytes, plural
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
+    from bigclf.api.outcome import Result
     from bigclf.data.dataset import Dataset
-    from bigclf.model import Model
-    from bigclf.training.outcome import Result
+    from bigclf.model.model import Model
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ def require_memory(memory: str) -> None:
     ------
     MemoryBudgetError : with the least budget that fits.
     """
-    from bigclf.data.convert import LEAST_MEMORY
+    from bigclf.conversion.convert import LEAST_MEMORY
 
     if parse_bytes(memory) < LEAST_MEMORY:
         least = format_bytes(LEAST_MEMORY)
@@ -86,8 +86,8 @@ def taken(directory: str) -> Iterator[None]:
     ------
     RunError : it is not of a demo, or another demo is under way there.
     """
-    from bigclf.data import files
-    from bigclf.training.lease import holding
+    from bigclf import files
+    from bigclf.training.records.lease import holding
 
     content = content_of(directory)
     if content and MARK not in content:
@@ -100,7 +100,7 @@ def taken(directory: str) -> Iterator[None]:
 
 def content_of(directory: str) -> set[str]:
     """Names in it, but for the lease and what a killed demo was writing."""
-    from bigclf.data import files
+    from bigclf import files
 
     return {name for name in files.list_directory(directory) if name != LEASE and not files.is_left(name)}
 
@@ -121,13 +121,13 @@ class Demo:
         self._begin()
 
     def path(self, name: str) -> str:
-        from bigclf.data import files
+        from bigclf import files
 
         return files.join(self.directory, name)
 
     def _begin(self) -> None:
         """Take the directory: a new one, an empty one, or that of an earlier demo."""
-        from bigclf.data import files
+        from bigclf import files
 
         content = content_of(self.directory)
         mark = {"rows": self.rows, "features": N_FEATURES, "seed": SEED, "version": 1}
@@ -163,8 +163,8 @@ class Demo:
 
     def _data(self, name: str, rows: int, part: int, keep_text: bool) -> Dataset:
         """Shards of made-up rows: text first, converted as anyone's text would be."""
+        from bigclf import files
         from bigclf.cli.convert import convert_showing
-        from bigclf.data import files
         from bigclf.data.dataset import Dataset
 
         shards, text = self.path(name), self.path(f"{name}.svm")
@@ -187,8 +187,8 @@ class Demo:
         return dataset
 
     def _make_text(self, name: str, text: str, rows: int, part: int) -> int:
-        from bigclf.cli.demo_data import write_text
-        from bigclf.data import files
+        from bigclf import files
+        from bigclf.cli.shared.demo_data import write_text
         from bigclf.progress import TerminalProgress
 
         started = time.perf_counter()
@@ -211,8 +211,8 @@ class Demo:
                   else "kernels made for this processor, once: later runs find them ready", seconds)  # fmt: skip
 
     def _fit(self, algo: str, dataset: Dataset, **options: Any) -> Model:
-        from bigclf.training import fit
-        from bigclf.training.run_directory import clear
+        from bigclf.api.fit import fit
+        from bigclf.training.records.run_directory import clear
 
         started, run_dir = time.perf_counter(), self.path(f"{algo}.run")
         clear(run_dir)
@@ -233,7 +233,7 @@ class Demo:
         return model
 
     def _evaluate(self, name: str, model: Model, test: Dataset) -> None:
-        from bigclf.metrics import evaluate
+        from bigclf.metrics.figures import evaluate
 
         figures: Any = evaluate(model, test, memory=self.memory)
         self.told[name]["test"] = {"accuracy": figures.accuracy, "auc": figures.auc, "rows": figures.n}
@@ -241,7 +241,7 @@ class Demo:
                   f"{format_count(figures.n)} rows never seen", figures.seconds)  # fmt: skip
 
     def _predict(self, model: Model, test: Dataset) -> None:
-        from bigclf.predicting import predict
+        from bigclf.api.predict import predict
 
         result = predict(model, test, self.path("predictions"), scores=True, memory=self.memory, overwrite=True)
         self.told["predictions"] = {"out": result["out"], "rows": result["rows"], "seconds": result["seconds"]}
@@ -251,7 +251,7 @@ class Demo:
         """The same training as a job file, to change and run again."""
         import yaml
 
-        from bigclf.data import files
+        from bigclf import files
 
         job = {
             "data": {"train": self.path("train"), "test": self.path("test")},
@@ -328,10 +328,10 @@ def warm_up(directory: str, progress: Watcher | None = None) -> None:
     """Make, train, evaluate on a hundred rows."""
     import numpy as np
 
-    from bigclf.data import files
-    from bigclf.data.convert import write_shards
-    from bigclf.metrics import evaluate
-    from bigclf.training import fit
+    from bigclf import files
+    from bigclf.api.fit import fit
+    from bigclf.conversion.convert import write_shards
+    from bigclf.metrics.figures import evaluate
 
     m = 100
     rows = (np.arange(m + 1), np.arange(m, dtype=np.int32) % 7, np.full(m, 0.5, np.float32), np.arange(m) % 7 % 2)

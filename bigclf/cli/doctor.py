@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from bigclf.cli import terminal
+from bigclf.cli.shared import terminal
 from bigclf.errors import ClusterError
 from bigclf.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
+    from bigclf.cluster.cluster_survey import Survey, Worker
     from bigclf.machine import Facts, SharedMemory, Temporary
     from bigclf.preload import Prepared
-    from bigclf.training.survey import Survey, Worker
 
 
 OK, WARNING, BAD = "ok", "warning", "bad"
@@ -154,8 +154,7 @@ def _clock(now: float) -> Check:
 
 def directory_checks(run_dir: str | None) -> list[Check]:
     """Whether the run directory can be written from here, and has room."""
-    from bigclf import machine
-    from bigclf.data import files
+    from bigclf import files, machine
 
     if run_dir is None:
         return []
@@ -272,8 +271,8 @@ def _steps_shown(note: str) -> Iterator[tuple[float, Callable[[str], None]]]:
 def examined(address: str, run_dir: str | None, timeout: float) -> Survey:
     """The survey of the cluster at ``address``; ClusterError if there is none."""
     from bigclf import tls
-    from bigclf.training.link import certificates_named, connect
-    from bigclf.training.survey import survey
+    from bigclf.cluster.cluster_survey import survey
+    from bigclf.cluster.link import certificates_named, connect
 
     with quiet("distributed"), contextlib.closing(connect(address, min(timeout, 10.0))) as link:
         told = survey(link.client, run_dir, timeout)

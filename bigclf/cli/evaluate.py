@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from bigclf.api.places import Workers
-from bigclf.cli import columns, flags, terminal
+from bigclf.cli.shared import columns, flags, terminal
+from bigclf.request.places import Workers
 from bigclf.units import format_count, format_seconds
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
     from bigclf.data.dataset import Stored
-    from bigclf.metrics import Evaluation, RegressionEvaluation
-    from bigclf.model import Model
+    from bigclf.metrics.figures import Evaluation, RegressionEvaluation
+    from bigclf.model.model import Model
     from bigclf.reporting import Measured
 
 Figures: TypeAlias = "Evaluation | RegressionEvaluation"
@@ -45,8 +45,8 @@ def command(
     Of a model that predicts numbers: mean squared and absolute error, and R^2. Exit code 3: no row has a label that
     MODEL knows.
     """
-    from bigclf.data import files
-    from bigclf.model import load
+    from bigclf import files
+    from bigclf.model.model import load
     from bigclf.reporting import report as write_report
 
     written = [path for path in (output, report, reliability) if path]
@@ -87,8 +87,8 @@ def measure(
     model: Model, data: Stored, memory: str, workers: str | None, patience: tuple[str, ...], bad: dict[str, Any]
 ) -> Figures:
     """``bigclf.evaluate`` with its progress on stderr."""
+    from bigclf.api.evaluate import evaluate
     from bigclf.progress import TerminalProgress
-    from bigclf.training.evaluation import evaluate
 
     with TerminalProgress("evaluating") as progress, terminal.usage_errors():
         return evaluate(
@@ -101,8 +101,8 @@ def measured_for_report(model: Model, data: Stored, memory: str, bad: dict[str, 
     """The same figures, with what a report shows of them, from one read."""
     import time
 
+    from bigclf.model.raw_input import BadRows
     from bigclf.progress import TerminalProgress
-    from bigclf.raw import BadRows
     from bigclf.reporting import measured
 
     started = time.perf_counter()
@@ -114,7 +114,7 @@ def measured_for_report(model: Model, data: Stored, memory: str, bad: dict[str, 
 
 def refuse_existing(paths: list[str], overwrite: bool) -> None:
     """RunError where one of the files is there and may not be replaced."""
-    from bigclf.data import files
+    from bigclf import files
     from bigclf.errors import RunError
 
     ours = files.half_done(paths)
@@ -125,7 +125,7 @@ def refuse_existing(paths: list[str], overwrite: bool) -> None:
 
 def make_way(paths: list[str]) -> None:
     """Make the directories that are missing above ``paths``."""
-    from bigclf.data import files
+    from bigclf import files
 
     for path in paths:
         files.make_directory(files.parent_directory(path))
@@ -134,7 +134,7 @@ def make_way(paths: list[str]) -> None:
 def write_json(path: str, value: object) -> None:
     import json
 
-    from bigclf.data import files
+    from bigclf import files
 
     files.make_directory(files.parent_directory(path))
     files.publish_text(path, json.dumps(terminal.plain(value), indent=2, ensure_ascii=False) + "\n")
@@ -157,7 +157,7 @@ def draw_reliability(result: Evaluation, path: str) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    from bigclf.data import files
+    from bigclf import files
 
     figure = Figure(figsize=(5, 6), layout="constrained")
     above, below = FigureCanvasAgg(figure).figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bigclf.cli import terminal
+from bigclf.cli.shared import terminal
 
 if TYPE_CHECKING:
     from bigclf.data.dataset import Stored
-    from bigclf.explaining import ClassWeights, Entry, Explanation, RowAnswer
-    from bigclf.model import Model
+    from bigclf.model.explanations import ClassWeights, Entry, Explanation, RowAnswer
+    from bigclf.model.model import Model
 
 
 MOST_TABLES = 20
@@ -34,7 +34,7 @@ def command(
 
     With --row: what each entry of a row adds to its score.
     """
-    from bigclf.model import load
+    from bigclf.model.model import load
 
     where = list(data) if len(data) > 1 else data[0] if data else None
     if row is not None and where is None:
@@ -57,9 +57,9 @@ def command(
 
 
 def _weights(model: Model, data: Stored | None, top: int, only: str | None, names: str | None) -> Explanation:
-    from bigclf.explaining import explain
+    from bigclf.model.explanations import explain
+    from bigclf.model.raw_input import as_shards
     from bigclf.progress import TerminalProgress
-    from bigclf.raw import as_shards
 
     if data is None:
         return explain(model, top=top, only=only, names=names)
@@ -68,7 +68,7 @@ def _weights(model: Model, data: Stored | None, top: int, only: str | None, name
 
 
 def _row(model: Model, data: Stored | None, row: int, top: int, only: str | None, names: str | None) -> RowAnswer:
-    from bigclf.explaining import explain_row, raw_row, stored_row
+    from bigclf.model.explanations import explain_row, raw_row, stored_row
 
     assert data is not None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from bigclf.cli import terminal
+from bigclf.cli.shared import terminal
 from bigclf.units import format_bytes
 
 FORMATS = ("onnx", "liblinear", "sklearn", "parquet", "numpy")
@@ -35,7 +35,7 @@ def command(
 
     What is written scores rows as MODEL does; what a format cannot hold is refused by name.
     """
-    from bigclf.model import load
+    from bigclf.model.model import load
 
     options = {name: value for name, value in (("codes", codes), ("names", names)) if value}
     for name, form in (("codes", "liblinear"), ("names", "parquet")):
@@ -48,7 +48,7 @@ def command(
     terminal.heading(terminal.printable(" and ".join(told["files"])), format_bytes(told["bytes"]))
     for note in told["notes"]:
         terminal.note(note)
-    from bigclf.data import files
+    from bigclf import files
 
     stem = files.base_name(told["files"][0]).removesuffix(".py")
     line = TRY[to].format(told["files"][0], module=stem)
@@ -65,9 +65,9 @@ def import_command(source: str, out: str, overwrite: bool, as_json: bool) -> Non
 
     Its feature 1 is feature 0 here, as `bigclf convert` has it.
     """
-    from bigclf.data import files
-    from bigclf.exports import refuse_existing
-    from bigclf.model import Model
+    from bigclf import files
+    from bigclf.model.exports import refuse_existing
+    from bigclf.model.model import Model
 
     refuse_existing([out], overwrite)
     model = Model.from_liblinear(source)

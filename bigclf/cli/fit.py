@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from bigclf.cli import columns, flags, terminal
 from bigclf.cli.evaluate import print_evaluation
 from bigclf.cli.inspect import (
     NOT_REPEATABLE,
@@ -18,6 +17,7 @@ from bigclf.cli.inspect import (
     parameters_text,
     validation_text,
 )
+from bigclf.cli.shared import columns, flags, terminal
 from bigclf.errors import BigclfError, ClusterError, Interrupted, RunError
 from bigclf.progress import quality_text
 from bigclf.units import format_bytes, format_seconds, plural, within_plan
@@ -57,7 +57,7 @@ def command(
         terminal.say("note:", f"{run_dir}: no training to go on with, it begins anew", "yellow")
     keywords = flags.keywords("fit", options)
     with terminal.usage_errors():
-        from bigclf.training.fitting import asked_of_fit
+        from bigclf.api.fit import asked_of_fit
 
         asked_of_fit(None, None, keywords)
     rows: Any = list(data)
@@ -118,14 +118,14 @@ def keep_held_out(model: Any, share: float, measured: Any, paths: list[str]) -> 
 
 
 def kept_model(run_dir: str) -> str:
-    from bigclf.data import files
+    from bigclf import files
 
     return files.join(run_dir, "model.bigclf")
 
 
 def save(model: Any, path: str) -> None:
     """Write the model aside first: what is killed meanwhile leaves nothing there when the line is given again."""
-    from bigclf.data import files
+    from bigclf import files
 
     with files.together([path]) as place:
         model.save(place[path])
@@ -133,7 +133,7 @@ def save(model: Any, path: str) -> None:
 
 def refuse_report(report: str, run_dir: str, resume: bool) -> None:
     """RunError where there is a report, but with ``resume`` that of the run in ``run_dir`` itself."""
-    from bigclf.data import files
+    from bigclf import files
 
     if resume:
         recover(run_dir)
@@ -144,24 +144,24 @@ def refuse_report(report: str, run_dir: str, resume: bool) -> None:
 
 def written_by(run_dir: str) -> Any:
     """The record of what a run wrote outside of its directory."""
-    from bigclf.cli.job_record import Record
-    from bigclf.data import files
-    from bigclf.training.run_directory import WROTE
+    from bigclf import files
+    from bigclf.cli.jobs.record import Record
+    from bigclf.training.records.run_directory import WROTE
 
     return Record(files.join(run_dir, WROTE), "run")
 
 
 def recover(run_dir: str) -> None:
     """Have a run again whose directory was to be removed when that was killed."""
-    from bigclf.data import files
+    from bigclf import files
 
     files.put_back(run_dir, if_holds="run.json")
 
 
 def write_report(model: Any, report: str, path: str, validate: str | None, run_dir: str, overwrite: bool) -> None:
     """What happened in the run is in ``model.result_``; the run's directory notes what it writes."""
+    from bigclf import files
     from bigclf.cli.report import write
-    from bigclf.data import files
 
     record = written_by(run_dir)
     if not overwrite:
@@ -177,9 +177,9 @@ def prepare(model: str, run_dir: str, *, overwrite: bool, resume: bool) -> None:
     ------
     RunError : the output exists, its directory cannot be written, or an earlier run lies there or is under way.
     """
-    from bigclf.data import files
-    from bigclf.training.lease import require_free
-    from bigclf.training.run_directory import clear
+    from bigclf import files
+    from bigclf.training.records.lease import require_free
+    from bigclf.training.records.run_directory import clear
 
     if files.is_directory(model):
         raise RunError(f"{model}: a directory; name the file that the model goes to")
@@ -203,8 +203,8 @@ def prepare(model: str, run_dir: str, *, overwrite: bool, resume: bool) -> None:
 
 def is_of_run(model: str, run_dir: str) -> bool:
     """Whether the model in a file came of the run in ``run_dir``, which may go on and replace it."""
-    from bigclf.model import load
-    from bigclf.training.run_directory import run_of
+    from bigclf.model.model import load
+    from bigclf.training.records.run_directory import run_of
 
     try:
         return load(model).facts.get("run", "") == run_of(run_dir)
@@ -214,8 +214,8 @@ def is_of_run(model: str, run_dir: str) -> bool:
 
 def allow_to_replace(model: str, run_dir: str) -> None:
     """Note in the run directory that its run replaces the model that is there now: then it goes on with --resume."""
-    from bigclf.data import files
-    from bigclf.training.run_directory import REPLACES
+    from bigclf import files
+    from bigclf.training.records.run_directory import REPLACES
 
     if files.exists(model):
         with contextlib.suppress(OSError):  # the run itself says what is wrong with its directory
@@ -225,8 +225,8 @@ def allow_to_replace(model: str, run_dir: str) -> None:
 
 def may_replace(model: str, run_dir: str) -> bool:
     """Whether the run in ``run_dir`` was begun with --overwrite over the model that is still there."""
-    from bigclf.data import files
-    from bigclf.training.run_directory import REPLACES
+    from bigclf import files
+    from bigclf.training.records.run_directory import REPLACES
 
     try:
         noted = json.loads(files.read_text(files.join(run_dir, REPLACES)))
@@ -248,20 +248,20 @@ def what_to_do(model: str, run_dir: str, has_run: bool, own: bool, resume: bool)
 
 def clear_away(run_dir: str) -> None:
     """Remove what is left of a run that is over, unless another process has begun to work there."""
-    from bigclf.training.run_directory import clear
+    from bigclf.training.records.run_directory import clear
 
     with contextlib.suppress(RunError):
         clear(run_dir)
 
 
 def has_run(run_dir: str) -> bool:
-    from bigclf.data import files
+    from bigclf import files
 
     return files.exists(files.join(run_dir, "run.json"))
 
 
 def has_checkpoint(run_dir: str) -> bool:
-    from bigclf.training.run_directory import checkpoints_in
+    from bigclf.training.records.run_directory import checkpoints_in
 
     return bool(checkpoints_in(run_dir))
 
@@ -271,11 +271,11 @@ SMALL = 1_000_000  # bytes at the peak that are lost among those of interpreter 
 
 def fit_showing(data: Any, keywords: dict[str, Any]) -> Any:
     """``bigclf.fit`` with its progress; what is wrong with its arguments is a usage error."""
-    from bigclf.training import fit
+    from bigclf.api.fit import fit
 
     with terminal.usage_errors():
         if "init" in keywords:
-            from bigclf.model import load
+            from bigclf.model.model import load
 
             keywords = {**keywords, "init": load(keywords["init"])}
         return fit(data[0] if isinstance(data, list) and len(data) == 1 else data, **keywords)
@@ -332,8 +332,8 @@ def summary(model: Any, path: str) -> dict[str, Any]:
 def measure(model: Any, test: Any, bad: dict[str, Any]) -> Any:
     """The figures of the model on ``test``, of whose rows, where they are raw, become ``bad`` what those become that
     it was trained on."""
-    from bigclf.model import is_stored
-    from bigclf.training.evaluation import evaluate
+    from bigclf.api.evaluate import evaluate
+    from bigclf.model.model import is_stored
 
     with terminal.usage_errors():
         return evaluate(model, test, **(bad if is_stored(test) and model.is_raw(test) else {}))
@@ -364,7 +364,7 @@ def print_fit(model: Any, path: str, run_dir: str, advise: bool, overwrite: bool
         click.echo(f"  {how_to_go_on(model, run_dir, overwrite)}")
     accuracy = (model.facts.get("validation") or {}).get("accuracy")
     if advise and accuracy is not None:
-        from bigclf.explaining import giving_away
+        from bigclf.model.explanations import giving_away
 
         if told := giving_away(model, accuracy):
             terminal.say("note:", told, "yellow")
@@ -385,7 +385,7 @@ def quality(model: Any) -> str | None:
 
 
 def progressive_text(progressive: dict[str, Any]) -> str:
-    from bigclf.metrics import seen_before_text
+    from bigclf.metrics.figures import seen_before_text
 
     rows, seen = progressive.get("rows"), seen_before_text(progressive)
     over = f" over {plural(rows, 'row')}" if rows else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from bigclf.cli import terminal
+from bigclf.cli.shared import terminal
 from bigclf.units import format_bytes, plural
 
 
@@ -19,9 +19,9 @@ from bigclf.units import format_bytes, plural
 @terminal.json_option
 def command(out: str, rows: int, features: int, seed: int, part: int, overwrite: bool, as_json: bool) -> None:
     """Write svmlight text of two classes with skewed features and some noise, the rows of `bigclf demo`."""
-    from bigclf.cli.demo_data import write_text
+    from bigclf import files
     from bigclf.cli.evaluate import refuse_existing
-    from bigclf.data import files
+    from bigclf.cli.shared.demo_data import write_text
     from bigclf.progress import TerminalProgress
 
     refuse_existing([out], overwrite)

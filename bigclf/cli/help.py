@@ -7,7 +7,7 @@ from importlib import resources
 
 import click
 
-from bigclf.cli import terminal
+from bigclf.cli.shared import terminal
 from bigclf.units import near
 
 TOPICS = (  # in the order in which a person needs them

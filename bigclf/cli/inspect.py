@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 import click
 
-from bigclf.cli import columns, driver, terminal
 from bigclf.cli.convert import class_text, describe, label_line, print_warnings
-from bigclf.cli.texts import print_table
+from bigclf.cli.jobs import driver
+from bigclf.cli.shared import columns, terminal
+from bigclf.cli.shared.texts import print_table
 from bigclf.errors import DataError
 from bigclf.progress import Record
 from bigclf.units import format_bytes, format_seconds, plural
@@ -19,9 +20,9 @@ from bigclf.units import format_bytes, format_seconds, plural
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from bigclf.calibration import Calibration
     from bigclf.data.dataset import Dataset
     from bigclf.data.drift import ShardFigures
+    from bigclf.model.calibration import Calibration
 
 
 @click.command("inspect", short_help="Say what is in data, a model, a run or a sweep.")
@@ -61,8 +62,8 @@ def command(
 
 def propose(things: list[str], label: str | None, reader: dict[str, Any], as_json: bool) -> None:
     """Print a spec for raw files."""
-    from bigclf.data.features.suggest import as_yaml, notes
-    from bigclf.data.features.suggest import suggest as proposal
+    from bigclf.conversion.tables.suggest import as_yaml, notes
+    from bigclf.conversion.tables.suggest import suggest as proposal
 
     found = proposal(things, reader, label)
     if as_json:
@@ -102,8 +103,8 @@ class RunRead(TypedDict):
 def look(things: list[str], by_shard: bool = False, names: dict[str, str] | None = None) -> Looked:
     """What the paths name (``data``, ``model``, ``run`` or ``sweep``), its facts, and a function that prints them;
     ``names`` : of columns, as ``Dataset`` takes them."""
-    from bigclf.data import files
-    from bigclf.data.convert.tables import named_as_table
+    from bigclf import files
+    from bigclf.conversion.tables.reading import named_as_table
 
     if len(things) == 1 and files.exists(files.join(things[0], "results.json")):
         return _sweep(things[0])
@@ -137,7 +138,7 @@ def _made(features: Mapping[str, object]) -> str:
 
 
 def _parquet(path: str) -> bool:
-    from bigclf.data import files
+    from bigclf import files
 
     with files.open_binary(path) as file:
         start = file.read(4)
@@ -191,7 +192,7 @@ def _print_data(dataset: Dataset, lines: Sequence[ShardFigures]) -> None:
 
 
 def _model(path: str) -> Looked:
-    from bigclf.model import load
+    from bigclf.model.model import load
 
     model = load(path)
     facts = {
@@ -254,7 +255,7 @@ def _listed(classes: list[str], most: int = 8) -> str:
 
 def _training_facts(facts: Mapping[str, Any]) -> list[tuple[str, object]]:
     """How it was trained: what a person asks first, then whatever else is short."""
-    from bigclf.metrics import seen_before_text
+    from bigclf.metrics.figures import seen_before_text
 
     facts = dict(facts)
     rows, nnz, stopped = facts.pop("n_rows", None), facts.pop("nnz", None), facts.pop("stopped", None)
@@ -345,8 +346,8 @@ def _short(value: object, most: int = 90) -> str:
 
 
 def _sweep(directory: str) -> Looked:
-    from bigclf.data import files
-    from bigclf.training.results_record import check_shown
+    from bigclf import files
+    from bigclf.api.results_record import check_shown
 
     path = files.join(directory, "results.json")
     try:
@@ -375,8 +376,8 @@ def read_run(directory: str) -> RunRead:
     ------
     DataError : one of them is damaged.
     """
-    from bigclf.data import files
-    from bigclf.training import run_record
+    from bigclf import files
+    from bigclf.training.records import run_record
 
     run = run_record.read_run(files.join(directory, "run.json"))
     history = run_record.read_history(files.join(directory, "history.jsonl"))
@@ -391,11 +392,11 @@ def status(directory: str, history: Sequence[Record]) -> RunStatus:
     dict : state ("running", "finished", "failed", "stopped": interrupted or broken off, resumable, "died": its process
         is gone without a word, "unknown": a process on another host that gives no sign of life), failure: of a driver
         that failed, the step and its error, else None, process {host, pid, heartbeat}
-        of the run or None, epoch, gap and events of the history, driver (see ``bigclf.cli.driver``) or None, and
+        of the run or None, epoch, gap and events of the history, driver (see ``bigclf.cli.jobs.driver``) or None, and
         last_line of its log.
     """
-    from bigclf.data import files
-    from bigclf.training.lease import ALIVE, DEAD, Lease, Timing, state_of
+    from bigclf import files
+    from bigclf.training.records.lease import ALIVE, DEAD, Lease, Timing, state_of
 
     owner, state = Lease(files.join(directory, "lease")).owner(), "stopped"
     if owner is not None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from bigclf.cli import columns, flags, terminal
 from bigclf.cli.evaluate import write_json
-from bigclf.cli.results import asked_of, clear_the_way
+from bigclf.cli.shared import columns, flags, terminal
+from bigclf.cli.shared.results import asked_of, clear_the_way
 from bigclf.cli.sweep import write_table
 from bigclf.units import format_seconds, plural
 
@@ -33,7 +33,7 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
     DIR gets path.json, path.csv, model-1.bigclf for the smallest C and so on, and path.png where matplotlib is
     installed. Exit code 4: a value stopped at its limits before the tolerance.
     """
-    from bigclf.data import files
+    from bigclf import files
 
     overwrite, raw = options.pop("overwrite"), columns.Asked.taken(options)
     values = [terminal.number_or(text.strip()) for text in options.pop("C").strip("[] ").split(",")]
@@ -41,7 +41,7 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
     run_dir = files.join(out, "run")
     keywords = flags.keywords("path", {**options, "run_dir": run_dir}) | {"C": values}
     with terminal.usage_errors():
-        from bigclf.training.path import asked_of_path, path
+        from bigclf.api.path import asked_of_path, path
 
         asked_of_path(None, None, keywords)
     if before is None:
@@ -69,11 +69,11 @@ def finished(out: str, told: dict[str, Any]) -> Any:
     ------
     DataError : a field is missing or wrong, or there are not as many models.
     """
-    from bigclf.data import files
-    from bigclf.data.json_fields import FieldError, check_relations
+    from bigclf import files
+    from bigclf.api.path import Path
     from bigclf.errors import DataError
-    from bigclf.model import load
-    from bigclf.training.path import Path
+    from bigclf.files.json_fields import FieldError, check_relations
+    from bigclf.model.model import load
 
     there = len(models_in(out))
     try:
@@ -87,14 +87,14 @@ def finished(out: str, told: dict[str, Any]) -> Any:
 
 def models_in(out: str) -> list[str]:
     """Names of the models of a path in a directory."""
-    from bigclf.data import files
+    from bigclf import files
 
     return sorted(name for name in files.list_directory(out) if MODEL.fullmatch(name))
 
 
 def paths_of(found: Any, out: str) -> list[str]:
     """Of the results: the files of ``FILES``, then a model for each value."""
-    from bigclf.data import files
+    from bigclf import files
 
     models = [f"model-{number}.bigclf" for number in range(1, len(found.models) + 1)]
     return [files.join(out, name) for name in (*FILES, *models)]
@@ -102,7 +102,7 @@ def paths_of(found: Any, out: str) -> list[str]:
 
 def write(found: Any, out: str, asked: dict[str, Any]) -> list[str]:
     """The results as files, path.json last: with it they are whole. Their paths."""
-    from bigclf.data import files
+    from bigclf import files
 
     told, table, picture, *models = paths_of(found, out)
     for name in models_in(out):  # of a grid that is replaced, which may have been larger
@@ -124,7 +124,7 @@ def draw(found: Any, path: str) -> bool:
         from matplotlib.figure import Figure
     except ImportError:
         return False
-    from bigclf.data import files
+    from bigclf import files
 
     figure = Figure(figsize=(6, 6), layout="constrained")
     above, below = FigureCanvasAgg(figure).figure.subplots(2, 1, sharex=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from bigclf.cli import flags, terminal
+from bigclf.cli.shared import flags, terminal
 from bigclf.units import format_bytes, format_seconds, plural
 
 
@@ -21,7 +21,7 @@ def command(ctx: click.Context, data: tuple[str, ...], as_json: bool, **options:
     Memory, disk and bytes are those of the plan that a run would follow. Times are from a trial of some seconds on the
     first chunks of DATA, which is kept for the next time; other programs at work meanwhile make them longer.
     """
-    from bigclf.training.forecast import forecast
+    from bigclf.api.plan import forecast
 
     keywords = flags.keywords("plan", options)
     with terminal.usage_errors():

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from bigclf.cli import columns, flags, terminal
+from bigclf.cli.shared import columns, flags, terminal
 from bigclf.units import format_bytes, format_seconds, plural
 
 if TYPE_CHECKING:
+    from bigclf.api.predict import Options, Predicted
     from bigclf.data.dataset import Stored
-    from bigclf.model import Model
-    from bigclf.predicting import Options, Predicted
+    from bigclf.model.model import Model
 
 
 @click.command("predict", short_help="Predict the class of every row.")
@@ -56,7 +56,7 @@ def command(
     part of its rows (of raw files: that no feature is made of). Run it again after an interruption: finished files are
     kept, and of long ones the parts that were done.
     """
-    from bigclf.model import load
+    from bigclf.model.model import load
 
     known, where = columns.as_read(load(model), reader), list(data) if len(data) > 1 else data[0]
     options: Options = {"scores": scores, "proba": proba, "unseen": unseen, "keep": names_in(keep)}
@@ -88,7 +88,7 @@ def command(
 
 def showing(model: Model, data: Stored, out: str, **options: Unpack[Options]) -> Predicted:
     """``bigclf.predict`` with its progress on stderr."""
-    from bigclf.predicting import predict
+    from bigclf.api.predict import predict
     from bigclf.progress import TerminalProgress
 
     with TerminalProgress("predicting") as progress:
@@ -97,7 +97,7 @@ def showing(model: Model, data: Stored, out: str, **options: Unpack[Options]) ->
 
 def to_stdout(model: Model, data: Stored, options: Options) -> None:
     """The predictions as CSV on stdout, once all are made."""
-    from bigclf.data import files
+    from bigclf import files
 
     with files.scratch() as scratch:
         out = files.join(scratch, "predictions.csv")

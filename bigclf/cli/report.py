@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bigclf.cli import flags, terminal
+from bigclf.cli.shared import flags, terminal
 from bigclf.units import format_bytes
 
 if TYPE_CHECKING:

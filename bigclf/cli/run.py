@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from bigclf.cli import terminal
-from bigclf.cli.job_record import record_of, results_of
-from bigclf.cli.jobs import Job, JobError, Step, read_job
+from bigclf.cli.jobs.record import record_of, results_of
+from bigclf.cli.jobs.steps import Job, JobError, Step, read_job
+from bigclf.cli.shared import terminal
 
 MADE_ANEW = ("calibrate", "evaluate", "report", "export", "import")  # on resume; others keep what is finished
 
@@ -19,7 +19,7 @@ MADE_ANEW = ("calibrate", "evaluate", "report", "export", "import")  # on resume
 def print_schema(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
     """``--schema``: print it and leave."""
     if wanted:
-        from bigclf.cli.job_schema import schema
+        from bigclf.cli.jobs.schema import schema
 
         terminal.emit_json(schema())
         ctx.exit()
@@ -51,7 +51,7 @@ def command(
 
 def prepare(ctx: click.Context, job: Job, flags: dict[str, bool]) -> list[tuple[Step, click.Context]]:
     """The commands of the job, parsed and checked, without those that an earlier start has finished."""
-    from bigclf.data import files
+    from bigclf import files
 
     steps = [(step, make_context(ctx, job, step, flags)) for step in job.steps(files.exists)]
     for step, inner in steps:
@@ -147,7 +147,7 @@ def _is_written(param: click.Parameter) -> bool:
 
 def _is_converted(step: Step, inner: click.Context) -> bool:
     """True when the shards of the step are there: they appear whole or not at all."""
-    from bigclf.data import files
+    from bigclf import files
 
     return step.command == "convert" and files.exists(inner.params["out"])
 
@@ -171,8 +171,8 @@ def run_step(step: Step, inner: click.Context, quiet: bool) -> dict[str, Any]:
 
 def keep_resolved(job: Job) -> None:
     """Leave the job as it was run in its run directory; RunError while another process is at work there."""
-    from bigclf.data import files
-    from bigclf.training.lease import require_free
+    from bigclf import files
+    from bigclf.training.records.lease import require_free
 
     if job.run_dir:
         files.make_directory(job.run_dir)

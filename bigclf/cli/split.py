@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from bigclf.cli import terminal
 from bigclf.cli.convert import class_text, describe
+from bigclf.cli.shared import terminal
 from bigclf.units import plural
 
 
@@ -28,7 +28,7 @@ def command(data: tuple[str, ...], out: str, shares: str, as_json: bool, **optio
     Without --by and --order a hash of each row says where it goes: equal rows stay together, and data that grow split
     as before.
     """
-    from bigclf.data.convert.splitting import split
+    from bigclf.conversion.split import split
 
     parts = _parts(shares)
     with terminal.usage_errors():

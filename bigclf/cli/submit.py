@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from bigclf.cli import driver, terminal
-from bigclf.cli.jobs import read_job
+from bigclf.cli.jobs import driver
+from bigclf.cli.jobs.steps import read_job
 from bigclf.cli.run import carry_out, prepare
+from bigclf.cli.shared import terminal
 
 _path = click.Path(exists=True, dir_okay=False)
 
@@ -46,7 +47,7 @@ def command(
     steps = prepare(ctx, read, {"resume": resume, "overwrite": overwrite, "as_json": as_json and not detach})
     with contextlib.ExitStack() as stack:
         if not dry_run:
-            from bigclf.training.link import certificates
+            from bigclf.cluster.link import certificates
 
             stack.enter_context(certificates(tls_ca_file, tls_cert, tls_key))
             _look(scheduler)
@@ -70,11 +71,11 @@ def _look(scheduler: str) -> None:
 
     Raises
     ------
-    ClusterError : see ``bigclf.training.survey``.
+    ClusterError : see ``bigclf.cluster.cluster_survey``.
     """
     from bigclf.cli.doctor import quiet
-    from bigclf.training.link import connect
-    from bigclf.training.survey import require_alike
+    from bigclf.cluster.cluster_survey import require_alike
+    from bigclf.cluster.link import connect
 
     with quiet("distributed"), contextlib.closing(connect(scheduler)) as link:
         workers = require_alike(link.client)

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from bigclf.cli import columns, flags, terminal
 from bigclf.cli.evaluate import write_json
-from bigclf.cli.results import asked_of, clear_the_way
-from bigclf.cli.texts import MEASURES, print_table
+from bigclf.cli.shared import columns, flags, terminal
+from bigclf.cli.shared.results import asked_of, clear_the_way
+from bigclf.cli.shared.texts import MEASURES, print_table
 from bigclf.units import format_seconds, plural
 
 FILES = ("results.json", "results.csv", "results.png", "model.bigclf")
@@ -30,7 +30,7 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
     DIR gets results.json, results.csv, model.bigclf, and results.png where matplotlib is installed. Exit code 4: a
     point of the grid or the best model stopped at its limits before the tolerance.
     """
-    from bigclf.data import files
+    from bigclf import files
 
     overwrite, raw = options.pop("overwrite"), columns.Asked.taken(options)
     grid = grids_of(_pairs(options.pop("grid")))
@@ -39,7 +39,7 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
     keywords = flags.keywords("sweep", {**options, "run_dir": run_dir}) | {"grid": grid}
     again = terminal.command_line(ctx, resume=True)
     with terminal.usage_errors():
-        from bigclf.training.sweep import asked_of_sweep, sweep
+        from bigclf.api.sweep import asked_of_sweep, sweep
 
         asked_of_sweep(None, None, keywords)
     if before is None:
@@ -100,11 +100,11 @@ def finished(out: str, told: dict[str, Any]) -> Any:
     ------
     DataError : a field is missing or wrong, or the model is another one.
     """
-    from bigclf.data import files
-    from bigclf.data.json_fields import TABLE, FieldError, check_fields, check_relations, or_none
+    from bigclf import files
+    from bigclf.api.fit import known_again
+    from bigclf.api.sweep import Sweep
     from bigclf.errors import DataError
-    from bigclf.training.fitting import known_again
-    from bigclf.training.sweep import Sweep
+    from bigclf.files.json_fields import TABLE, FieldError, check_fields, check_relations, or_none
 
     try:
         found = Sweep.of_json(told)
@@ -128,7 +128,7 @@ def _as_text(value: Any) -> str:
 
 def write(found: Any, out: str, asked: dict[str, Any]) -> list[str]:
     """The results as files, results.json last: with it they are whole. Their paths."""
-    from bigclf.data import files
+    from bigclf import files
 
     paths = {name: files.join(out, name) for name in FILES}
     if found.best_model is None:
@@ -147,7 +147,7 @@ def write_table(path: str, rows: list[dict[str, Any]]) -> None:
     import csv
     import io
 
-    from bigclf.data import files
+    from bigclf import files
 
     text = io.StringIO()
     table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
@@ -164,7 +164,7 @@ def draw(found: Any, path: str) -> bool:
         from matplotlib.figure import Figure
     except ImportError:
         return False
-    from bigclf.data import files
+    from bigclf import files
 
     axis = axis_of(found)
     height = 4 if axis else max(2.0, 1 + 0.3 * len(found.table))
@@ -198,7 +198,7 @@ def _draw_lines(axes: Any, found: Any, axis: str) -> None:
 
 
 def _draw_points(axes: Any, found: Any) -> None:
-    from bigclf.training.sweep import name_of
+    from bigclf.api.sweep import name_of
 
     rows = [row for row in found.table if row["mean"] is not None]
     for place, row in enumerate(rows):
@@ -218,7 +218,7 @@ def axis_of(found: Any) -> str | None:
 
 
 def show(found: Any, out: str) -> None:
-    from bigclf.data import files
+    from bigclf import files
 
     result = None if found.best_model is None else found.best_model.result_
     seconds = found.seconds + (0 if result is None else result.seconds)

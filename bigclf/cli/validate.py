@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import click
 
-from bigclf.cli import terminal
+from bigclf.cli.shared import terminal
 from bigclf.errors import BigclfError, DataError
 from bigclf.units import format_bytes, format_count, format_seconds, plural
 
@@ -173,7 +173,7 @@ def _check(pipe: Connection, data: list[str], columns: Mapping[str, str] | None)
 
 def _anew(dataset: Dataset) -> str:
     """How manifest and chunk table are written once more."""
-    from bigclf.data import files
+    from bigclf import files
 
     place = json.dumps(files.parent_directory(dataset.files[0]))  # in double quotes, which the shell leaves alone
     line = shlex.join(["python", "-c", f"import bigclf; d = {place}; bigclf.Dataset(d).write_manifest(d)"])

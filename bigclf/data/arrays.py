@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bigclf.block import FAULTS, OK, Block, Entries, as_unsigned, check_rows, one_value_a_row, rows_of, writable
-from bigclf.data.facts import Chunks, warn_of_numbers, warn_of_rare
+from bigclf.data.chunk_table import Chunks, warn_of_numbers, warn_of_rare
 from bigclf.data.shards import rows_of_table
 from bigclf.errors import DataError
+from bigclf.maths.block import FAULTS, OK, Block, Entries, as_unsigned, check_rows, one_value_a_row, rows_of, writable
 
 if TYPE_CHECKING:
     import pandas

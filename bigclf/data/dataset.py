@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, overloa
 
 import numpy as np
 
-from bigclf.block import NO_SCALES, Block, Entries, concatenate, one_value_a_row, rows_of, selected
-from bigclf.caches import cache_directory
-from bigclf.data import files, pages, shards, vectors
-from bigclf.data.facts import (
+from bigclf import files
+from bigclf.compiled.jit import compiling
+from bigclf.data import pages, shards, vectors
+from bigclf.data.chunk_table import (
     Chunks,
     Distinct,
     Facts,
@@ -42,9 +42,6 @@ from bigclf.data.facts import (
     warn_of_rare,
     without,
 )
-from bigclf.data.features.arrow import as_numpy
-from bigclf.data.features.finish import is_columns, load
-from bigclf.data.json_fields import check_fields, check_relations, whole
 from bigclf.data.pages import Scratch
 from bigclf.data.shards import (
     BUFFER_BYTES,
@@ -58,7 +55,11 @@ from bigclf.data.shards import (
     part_rows,
 )
 from bigclf.errors import DataError, SchemaError, StoreError, masked
-from bigclf.jit import compiling
+from bigclf.features.arrow import as_numpy
+from bigclf.features.encode import is_columns, load
+from bigclf.files.caches import cache_directory
+from bigclf.files.json_fields import check_fields, check_relations, whole
+from bigclf.maths.block import NO_SCALES, Block, Entries, concatenate, one_value_a_row, rows_of, selected
 from bigclf.units import format_bytes, format_count, plural
 
 if TYPE_CHECKING:

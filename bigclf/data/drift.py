@@ -11,7 +11,7 @@ from typing import NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
-from bigclf.data import files
+from bigclf import files
 from bigclf.data.dataset import Dataset
 from bigclf.errors import DataError, masked
 

@@ -18,8 +18,8 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import DTypeLike
 
+from bigclf.compiled.jit import INTERPRETED, kernel, load_word
 from bigclf.data.footer import ColumnChunk, Footer, read_struct
-from bigclf.jit import INTERPRETED, kernel, load_word
 
 if TYPE_CHECKING:
     import pyarrow as pa

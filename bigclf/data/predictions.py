@@ -13,7 +13,8 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from bigclf.data import files, shards
+from bigclf import files
+from bigclf.data import shards
 from bigclf.errors import DataError, RunError
 
 if TYPE_CHECKING:

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bigclf.block import as_unsigned, check_rows, one_value_a_row, writable
-from bigclf.data import files, pages, vectors
-from bigclf.data.features.arrow import FLOAT32_MAX, as_numpy
+from bigclf import files
+from bigclf.data import pages, vectors
 from bigclf.data.footer import Footer, check, parse
-from bigclf.data.json_fields import (
+from bigclf.errors import BigclfError, DataError, SchemaError
+from bigclf.features.arrow import FLOAT32_MAX, as_numpy
+from bigclf.files.json_fields import (
     FLAG,
     TABLE,
     check_facts,
@@ -34,7 +35,7 @@ from bigclf.data.json_fields import (
     tuple_of,
     whole,
 )
-from bigclf.errors import BigclfError, DataError, SchemaError
+from bigclf.maths.block import as_unsigned, check_rows, one_value_a_row, writable
 from bigclf.units import near
 from bigclf.version import __version__
 
@@ -658,7 +659,7 @@ def checked_norms(rows: Rows, n_features: int, layout: Layout, path: str, row_gr
     DataError : naming the first row with an index that is negative, not below ``n_features``, unsorted or repeated,
         or with a value that is not finite.
     """
-    from bigclf.block import FAULTS, OK
+    from bigclf.maths.block import FAULTS, OK
 
     norms = np.empty(rows.n_rows, np.float64)
     limit = rows.indices.dtype.type(min(n_features, 2 ** (8 * rows.indices.dtype.itemsize - 1)))

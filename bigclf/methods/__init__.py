@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigclf.methods import touched
+from bigclf.maths.mixing import Rule
+from bigclf.maths.penalties import PENALTIES
+from bigclf.methods import sparse_state
 from bigclf.methods.method import SCHEDULES, SHARES, Dual, Method, Param, Steps, by_shares
 from bigclf.methods.table import METHODS
-from bigclf.mixing import Rule
-from bigclf.penalties import PENALTIES
 from bigclf.units import near
 
 __all__ = [
@@ -108,8 +108,8 @@ class Setting(NamedTuple):
     def state_bytes(self, n_features: int, dtype: Any) -> int:
         """Bytes of a state, from small ones: no array has more than two axes of features."""
         if self.places:
-            fixed = touched.fixed_bytes(n_features, self.settings["n_classes"], dtype)
-            return fixed + self.places * touched.slot_bytes(dtype)
+            fixed = sparse_state.fixed_bytes(n_features, self.settings["n_classes"], dtype)
+            return fixed + self.places * sparse_state.slot_bytes(dtype)
         return _bytes_of(lambda n: self.shared(n, dtype), n_features)
 
     @property

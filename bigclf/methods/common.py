@@ -1,15 +1,16 @@
 """What the declarations of several methods share: parameters, and what goes for a kind of method.
 
-A module of a method names these below its line "# Methods" only: no kernel is made of them (``bigclf.kernel_cache``).
+A module of a method names these below its line "# Methods" only: no kernel is made of them
+(``bigclf.compiled.kernel_cache``).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from bigclf.losses import TUBES, having, is_gradient
+from bigclf.maths.losses import TUBES, having, is_gradient
+from bigclf.maths.mixing import SUM
 from bigclf.methods.method import SCHEDULES, Method, Param, choice, online
-from bigclf.mixing import SUM
 
 COST = Param("C", 1.0, 0.0, 1e30, "price of a unit of loss; larger fits the rows closer", open_low=True)
 EPSILON = Param(

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from bigclf import large_pages
-from bigclf.losses import LOSSES, Loss
-from bigclf.mixing import MEAN, Rule
+from bigclf.compiled import large_pages
+from bigclf.maths.losses import LOSSES, Loss
+from bigclf.maths.mixing import MEAN, Rule
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True)
 class TouchedForm:
-    """How a method that learns all classes at once does so in a state of touched places (``bigclf.methods.touched``):
+    """How a method that learns all classes at once does so in a state of touched places (``sparse_state``):
     functions as in ``Method``; needs : settings without which it would touch every class."""
 
     shared: Callable[[int, Any, dict[str, Any]], tuple]  # type: ignore[type-arg]
@@ -162,7 +162,7 @@ class Form:
         of features that did not occur, a scale); None: nothing is. It must not change what ``weights`` gives.
     told : (shared, params) -> figures of a state for the history: bounds of the margin, the largest value; None: none.
     floored : (shared, params) -> share of the variances that stand at their floor, or None where there are none.
-    mixings : how copies are combined (``bigclf.mixing``), the default first, by the names the user may choose from:
+    mixings : how copies are combined (``maths/mixing.py``), the default first, by the names the user may choose from:
         shares ("rows", "uniform", "mistakes"), what a rule of its own weighs by ("features", "precision", ...) or, for
         dual methods, what makes summed steps safe ("line_search", "safe"). Empty: the method runs with one group only.
     mixing : the same in words.
@@ -251,7 +251,7 @@ class Dual:
         problem begins from the dual variables of another: their intervals, and the rows' terms of the dual objective at
         t times them.
     climb : loss -> function that goes up the dual over the rows that can move, where rounds of the kernel stall, or
-        None (``bigclf.methods.conjugate_gradients``).
+        None (``bigclf.methods.dual.conjugate_gradients``).
     """
 
     update: Callable[..., Callable[..., Any]]

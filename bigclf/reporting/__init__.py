@@ -8,21 +8,21 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, TypedDict
 
-from bigclf import metrics
-from bigclf.data import files
+from bigclf import files
 from bigclf.errors import DataError, RunError
-from bigclf.explaining import explain
-from bigclf.model import Model, load
+from bigclf.metrics import figures
+from bigclf.model.explanations import explain
+from bigclf.model.model import Model, load
+from bigclf.model.raw_input import BadRows, as_shards, left_out
 from bigclf.progress import Record, Watcher, watcher
-from bigclf.raw import BadRows, as_shards, left_out
 from bigclf.reporting.content import Measured, Subject, page_of
 from bigclf.reporting.page import render
-from bigclf.training.run_record import read_history, read_run
+from bigclf.training.records.run_record import read_history, read_run
 from bigclf.units import parse_bytes
 
 if TYPE_CHECKING:
     from bigclf.data.dataset import Stored
-    from bigclf.explaining import Explanation, NamesGiven
+    from bigclf.model.explanations import Explanation, NamesGiven
 
 
 TOP, TOP_OF_MANY = 12, 6  # features of a class
@@ -114,15 +114,15 @@ def measured(
     """Figures of the model on labelled shards, and what curves are made of."""
     where, progress = data_text(data), watcher(progress)
     with as_shards(model, data, memory, bad) as rows:
-        dataset = metrics.labelled_dataset(model, rows)
+        dataset = figures.labelled_dataset(model, rows)
         if dataset.n_rows == 0:
             raise DataError("there are no rows to measure the model on", file=dataset.files[0])
-        exact = metrics.exact_auc_fits(model, dataset, parse_bytes(memory))
+        exact = figures.exact_auc_fits(model, dataset, parse_bytes(memory))
         if progress is not None:
             progress.start({"n_rows": dataset.n_rows, "task": "rows"})
         advance = None if progress is None else progress.advance
-        part = metrics.partial_evaluation(model, dataset, 0, dataset.n_chunks, exact=exact, advance=advance)
-        found = metrics.concluded(model, dataset, part)
+        part = figures.partial_evaluation(model, dataset, 0, dataset.n_chunks, exact=exact, advance=advance)
+        found = figures.concluded(model, dataset, part)
         found.leave_out(*left_out(data, rows))
         return Measured(found, getattr(part, "ranking", None), where)
 

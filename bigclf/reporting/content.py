@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bigclf.metrics import seen_before_text
+from bigclf.metrics.figures import seen_before_text
 from bigclf.progress import Record
 from bigclf.reporting import curves
 from bigclf.reporting.page import Bar, Figure, Page, Section, Shade, Table, Tile
@@ -17,8 +17,8 @@ from bigclf.units import format_bytes, format_seconds, plural, within_plan
 from bigclf.version import __version__
 
 if TYPE_CHECKING:
-    from bigclf.explaining import ClassWeights
-    from bigclf.metrics import BinnedRanking, Evaluation, Ranking
+    from bigclf.metrics.figures import BinnedRanking, Evaluation, Ranking
+    from bigclf.model.explanations import ClassWeights
 
 
 MOST_CLASSES = 20  # with a table of their own, or a line and a column of the confusion

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigclf.metrics import BinnedRanking, Ranking, score_bins
+from bigclf.metrics.figures import BinnedRanking, Ranking, score_bins
 
 POINTS = 200  # of a curve as it is drawn
 EXACT_ROWS = 1_000_000  # more are counted in bins first, to 2^-11 of the value

@@ -1,6 +1,6 @@
-"""Training: problems over one stream of rows, planned before the first read, certified at the end."""
+"""Training: problems over one stream of rows, planned before the first read, certified at the end.
 
-from bigclf.training.fitting import fit
-from bigclf.training.outcome import Result
-
-__all__ = ["Result", "fit"]
+Read ``problems`` and ``plan`` (what is decided once), ``run`` (the loop of a run) and ``executor`` (what a process needs
+to make visits), then ``roles/``: what each kind of method does in a group and at the driver. ``records/`` is what a run
+writes down.
+"""

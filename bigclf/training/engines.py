@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
-from bigclf.deltas import State
+from bigclf.maths.deltas import State
 from bigclf.progress import Event, Status
-from bigclf.training.bench import Bench, Job
+from bigclf.training.executor import Bench, Job
 from bigclf.training.visit import Carry, Lesson, Outcome, Ref, Visit
 
 

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigclf.data import row_files, working_set
-from bigclf.data import store as raw
+from bigclf.compiled.jit import random_state, shuffle
 from bigclf.data.shards import PART_BYTES
 from bigclf.errors import MemoryBudgetError
-from bigclf.jit import random_state, shuffle
-from bigclf.losses import BOXED
-from bigclf.methods import METHODS, Setting, touched
-from bigclf.methods.conjugate_gradients import BYTES_A_ROW
+from bigclf.maths.losses import BOXED
+from bigclf.methods import METHODS, Setting, sparse_state
+from bigclf.methods.dual.conjugate_gradients import BYTES_A_ROW
+from bigclf.stream import raw_store as raw
+from bigclf.stream import row_files, working_set
 from bigclf.training.problems import Problem
 from bigclf.training.sampling import ROOM
 from bigclf.units import format_bytes
@@ -94,7 +94,7 @@ class Plan:
         that mean (none: all 1); rounds : most rounds over it after a read.
     grown : rows and entries of that arena after the first epoch, where it then takes the memory that decoding large row
         groups took (none: it stays as it is). Whoever lacks decoded rows later decodes them before the set is filled.
-    places : most slots of a state that holds touched places only (``bigclf.methods.touched``); 0: it holds every
+    places : most slots of a state that holds touched places only (``sparse_state``); 0: it holds every
         feature of every class.
     collected : entries that a method's collection has room for, of each problem (0: it has none).
     climb_rows : most free rows that conjugate gradients go over where rounds stall (0: none, or no memory for it).
@@ -192,7 +192,7 @@ def settle(source: Any, problems: list[Problem], *, memory: int, **shape: Any) -
     log.info(
         "weights of %s features for %s classes would take %s: the state holds those that are touched, at most %s (%s)",
         f"{source.n_features:,}", f"{n_classes:,}", told, f"{places:,}",
-        format_bytes(places * touched.slot_bytes(shape["dtype"])),
+        format_bytes(places * sparse_state.slot_bytes(shape["dtype"])),
     )  # fmt: skip
     return problems, make_plan(source, problems, memory=memory, **shape)
 
@@ -219,11 +219,11 @@ def _places(source: Any, problems: list[Problem], memory: int, shape: dict[str, 
     sizes.state += sizes.one_state * shape.get("keeps_best", False)
     _, parts = _streamed(sizes, memory, again=shape["reads"] > 1)
     room = PLACES_SHARE * (memory - sum(parts.values()) - SLACK_BYTES)
-    slot = touched.slot_bytes(shape["dtype"])
+    slot = sparse_state.slot_bytes(shape["dtype"])
     copies = sizes.k * (sizes.copies + bool(shape.get("keeps_best", False)) + model_copies(problems))
     # a step touches two classes at each entry, one of them the row's own
     useful = min(source.nnz * (1 + shape["reads"]), source.n_features * source.classes.size)
-    return int(min(room / (slot * copies), touched.MOST, WASTE * useful + LEAST_PLACES))
+    return int(min(room / (slot * copies), sparse_state.MOST, WASTE * useful + LEAST_PLACES))
 
 
 def model_copies(problems: list[Problem]) -> int:
@@ -440,7 +440,7 @@ class Sizes:
         # of the answer and of what it is written from
         self.model = self.narrow + self.weights
         if self.setting.places:
-            slots = self.setting.places * touched.slot_bytes(dtype)
+            slots = self.setting.places * sparse_state.slot_bytes(dtype)
             self.model = model_copies(problems) * (slots + 4 * source.n_features)
         elif self.method.all_classes and source.classes.size > 2:
             plain = self.setting.is_answer(self.setting.shared(1, dtype))  # else the state is written beside it

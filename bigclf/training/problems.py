@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigclf.block import Block
+from bigclf.compiled.jit import brief, kernel, random_state
 from bigclf.errors import MemoryBudgetError
-from bigclf.jit import brief, kernel, random_state
+from bigclf.maths.block import Block
 from bigclf.methods import METHODS, Setting
 from bigclf.units import format_bytes
 

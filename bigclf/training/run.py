@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from bigclf import large_pages
-from bigclf.data.json_fields import check_fields, check_relations
+from bigclf.compiled import large_pages
 from bigclf.errors import ClusterError, Interrupted, ModelFormatError
-from bigclf.training.bench import Blend
+from bigclf.files.json_fields import check_fields, check_relations
 from bigclf.training.engines import Engine, Round
+from bigclf.training.executor import Blend
 from bigclf.training.plan import Plan, proves_alone
 from bigclf.training.problems import Problem, progress_of
+from bigclf.training.records.run_directory import Checkpoint, RunDirectory
+from bigclf.training.records.run_record import RUN_FACTS, STATUS, VALIDATED
 from bigclf.training.roles import conductor_of
 from bigclf.training.roles.conductor import Ending, Limits, When
-from bigclf.training.run_directory import Checkpoint, RunDirectory
-from bigclf.training.run_record import RUN_FACTS, STATUS, VALIDATED
 from bigclf.training.status import Status
 from bigclf.training.visit import (
     STILL,

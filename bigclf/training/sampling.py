@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bigclf.block import Block, selected
-from bigclf.data.store import Buffer
+from bigclf.maths.block import Block, selected
+from bigclf.stream.raw_store import Buffer
 from bigclf.training.problems import Fold
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bigclf.block import Block
-from bigclf.data.working_set import KEEP
+from bigclf.maths.block import Block
+from bigclf.stream.working_set import KEEP
 
 if TYPE_CHECKING:
     from bigclf.training.roles.dual import DualLearner

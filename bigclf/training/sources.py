@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from bigclf.block import Block, alike, check_rows, count_features
+from bigclf.compiled.jit import compiling, random_state, shuffle_runs
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset, require_trainable
-from bigclf.data.working_set import WorkingSet
-from bigclf.deltas import difference
 from bigclf.errors import DataError
-from bigclf.jit import compiling, random_state, shuffle_runs
-from bigclf.losses import Loss
+from bigclf.maths.block import Block, alike, check_rows, count_features
+from bigclf.maths.deltas import difference
+from bigclf.maths.losses import Loss
+from bigclf.maths.mixing import FEATURES, SUM, Mixture, agree, half_distance, line_search
 from bigclf.methods import METHODS, Setting, listed
 from bigclf.methods.method import Dual
-from bigclf.mixing import FEATURES, SUM, Mixture, agree, half_distance, line_search
+from bigclf.stream.working_set import WorkingSet
 from bigclf.training.roles import warm_role
 from bigclf.training.visit import DualSum, Sums
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bigclf.mixing import PENALTY
+from bigclf.maths.mixing import PENALTY
 from bigclf.training.visit import Tally
 
 # Of a working set the estimate is several times too high at first, as rows outside it show what they lacked before

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bigclf.block import Block
-from bigclf.jit import dot, kernel
-from bigclf.losses import REGRESSION
-from bigclf.methods.touched import count_wrong
-from bigclf.model import Model, _known, is_stored
+from bigclf.compiled.jit import dot, kernel
+from bigclf.maths.block import Block
+from bigclf.maths.losses import REGRESSION
+from bigclf.methods.sparse_state import count_wrong
+from bigclf.model.model import Model, _known, is_stored
+from bigclf.training.core_team import Team
 from bigclf.training.problems import Fold
-from bigclf.training.team import Team
 from bigclf.training.visit import Scratch
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def rows_to_measure(
 ) -> Dataset | Arrays:
     """Rows to measure on: shards, whose ``columns`` are called as those of the rows to learn from, or (X, y)."""
     from bigclf.data.arrays import Arrays
-    from bigclf.metrics import open_dataset
+    from bigclf.metrics.figures import open_dataset
 
     if isinstance(data, Arrays):
         return data.with_real_labels() if real_labels else data

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigclf import large_pages
-from bigclf.data.row_files import Between, FiledArray
-from bigclf.jit import inner
-from bigclf.mixing import settled
+from bigclf.compiled import large_pages
+from bigclf.compiled.jit import inner
+from bigclf.maths.mixing import settled
+from bigclf.stream.row_files import Between, FiledArray
 
 STILL = "certify", "last"  # visits in which nothing is learned
 # What the weights of a run that may end before it is done are tried with: 0 and powers of two, which round nothing.

@@ -30,10 +30,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import bigclf
-from bigclf.data.convert import from_columns, tables
-from bigclf.data.convert.from_columns import HeldOut
-from bigclf.data.features.spec import Categorical, Numeric, Spec, Text, parse
-from bigclf.raw import converted, sparse_text
+from bigclf.conversion.tables import from_columns, reading
+from bigclf.conversion.tables.from_columns import HeldOut
+from bigclf.features.spec import Categorical, Numeric, Spec, Text, parse
+from bigclf.model.raw_input import converted, sparse_text
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SPECS = os.path.join(HERE, "first_hour")
@@ -117,9 +117,9 @@ def rows_of(source: str, spec: Spec) -> tuple[Any, np.ndarray]:
     raw = from_columns.prepare(source, spec, 2**30)
     frames, held = [], []
     for one in raw.sources:
-        for task in tables.tasks_of(raw.reader, one, 1):
+        for task in reading.tasks_of(raw.reader, one, 1):
             seen: dict[int, int] = {}
-            for piece, batch in tables.batches(raw.reader, task):
+            for piece, batch in reading.batches(raw.reader, task):
                 first = (one.number << 44) + (piece << 24) + seen.get(piece, 0)
                 seen[piece] = seen.get(piece, 0) + batch.n_rows
                 frames.append(pd.DataFrame({name: column.to_pylist() for name, column in batch.columns.items()}))
@@ -235,7 +235,7 @@ def said_of(case: Case) -> dict[str, str]:
 
 def spec_of(case: Case) -> Spec:
     """What the options of the command stand for."""
-    from bigclf.cli.columns import OPTIONS, features_of
+    from bigclf.cli.shared.columns import OPTIONS, features_of
 
     said = said_of(case)
     form = said.pop("format", None)

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 import bigclf
-from bigclf.data.convert import write_shards
+from bigclf.conversion.convert import write_shards
 
 FEATURES, RELEVANT, VOTES, OTHERS = 100_000, 16, 8, 30
 GAMMA = 0.5 / RELEVANT

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from texts import Claim, table, write
 
-from bigclf.block import alike
+from bigclf.api.margins import infinity_norm_margin
 from bigclf.data.arrays import Arrays
-from bigclf.margins import infinity_norm_margin
+from bigclf.maths.block import alike
 from bigclf.methods import resolve
 
 ROWS, FEATURES, K, R = 1000, 100, 16, 8

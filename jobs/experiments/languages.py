@@ -29,7 +29,7 @@ import numpy as np
 from scipy import sparse
 
 import bigclf
-from bigclf.data.convert import write_shards
+from bigclf.conversion.convert import write_shards
 
 LEAST_WORDS, FEATURES, BLOCK = 1000, 2**20, 20_000
 PARTS = {"test": (0, 1), "choose": (1, 2), "train": (2, 10)}  # tenths of the words

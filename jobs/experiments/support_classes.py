@@ -27,7 +27,7 @@ from scipy import sparse
 from texts import FOLDS, INNER_FOLDS, Claim, arguments, folder_of, table, tenths, write
 
 import bigclf
-from bigclf.data.files import publish_text
+from bigclf.files import publish_text
 
 PASSES = 3
 FILES = {"usps": "usps/usps.gz", "news20": "news20/news20.bz2"}

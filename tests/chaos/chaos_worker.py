@@ -91,7 +91,7 @@ def obey(**where):
 
 def watch_visits():
     """Have every visit of this process told of, slowed down and subject to orders."""
-    from bigclf.training.bench import Bench
+    from bigclf.training.executor import Bench
 
     plain = Bench.visit
 

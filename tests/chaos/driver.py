@@ -5,8 +5,8 @@ import json
 import os
 
 from bigclf.cli import main
+from bigclf.cluster.book import Patience
 from bigclf.training import plan
-from bigclf.training.book import Patience
 
 if __name__ == "__main__":
     given = json.loads(os.environ.get("BIGCLF_CHAOS_PATIENCE", "{}"))

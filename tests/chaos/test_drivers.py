@@ -7,9 +7,9 @@ import pytest
 from clusters import words_of
 
 import bigclf
+from bigclf.cluster.link import connect
 from bigclf.errors import ClusterError
-from bigclf.model import load
-from bigclf.training.link import connect
+from bigclf.model.model import load
 
 pytestmark = pytest.mark.chaos
 

@@ -19,7 +19,7 @@ from clusters import HERE, PATIENCE, ChaosCluster, kill_trees, wait_for, words_o
 from making import environment
 
 from bigclf import tls
-from bigclf.model import load
+from bigclf.model.model import load
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(1200)]
 NUMBERS = itertools.count()

@@ -5,7 +5,7 @@ import signal
 import pytest
 from clusters import wait_for, words_of
 
-from bigclf.model import load
+from bigclf.model.model import load
 
 pytestmark = pytest.mark.chaos
 

@@ -13,7 +13,7 @@ from clusters import PATIENCE, wait_for, words_of
 
 import bigclf
 from bigclf.errors import ClusterError, RunError
-from bigclf.model import load
+from bigclf.model.model import load
 
 pytestmark = pytest.mark.chaos
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from bigclf.block import Block
-from bigclf.jit import inner
-from bigclf.losses import Loss
+from bigclf.compiled.jit import inner
+from bigclf.maths.block import Block
+from bigclf.maths.losses import Loss
 from bigclf.methods.method import Dual, Given, Online, Role, Steps
 from bigclf.training.plan import Plan
 from bigclf.training.problems import Problem

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigclf.mixing import Rule, Weights
+from bigclf.maths.mixing import Rule, Weights
 from bigclf.training.plan import Plan
 from bigclf.training.problems import Problem
 from bigclf.training.status import Status

@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from bigclf.block import Block, Counts
-from bigclf.data import files
-from bigclf.data.row_files import RowStore
-from bigclf.data.working_set import Members, WorkingSet
-from bigclf.deltas import State
+from bigclf import files
+from bigclf.compiled.jit import shuffle_runs
 from bigclf.errors import DataError
-from bigclf.jit import shuffle_runs
+from bigclf.maths.block import Block, Counts
+from bigclf.maths.deltas import State
+from bigclf.maths.mixing import Weights, accumulate, agree, half_distance, interpolate, line_search, next_penalty
 from bigclf.methods.method import Dual
-from bigclf.mixing import Weights, accumulate, agree, half_distance, interpolate, line_search, next_penalty
+from bigclf.stream.row_files import RowStore
+from bigclf.stream.working_set import Members, WorkingSet
 from bigclf.training.plan import ACTIVE_SLACK, CYCLES_A_READ, PACE, ROUNDS_A_READ
 from bigclf.training.problems import taking_part
 from bigclf.training.roles.conductor import Conductor, Ending, When

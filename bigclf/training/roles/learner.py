@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigclf.block import Block, Counts, count_features
-from bigclf.data.row_files import RowStore
-from bigclf.data.working_set import WorkingSet
-from bigclf.jit import FEW, random_state, shuffle_few_runs, shuffle_runs
+from bigclf.compiled.jit import FEW, random_state, shuffle_few_runs, shuffle_runs
+from bigclf.maths.block import Block, Counts, count_features
+from bigclf.maths.mixing import FEATURES, TRACE, Weights
 from bigclf.methods.method import LEARN
-from bigclf.mixing import FEATURES, TRACE, Weights
+from bigclf.stream.row_files import RowStore
+from bigclf.stream.working_set import WorkingSet
 from bigclf.training.plan import Plan
 from bigclf.training.problems import Problem, taking_part
 from bigclf.training.roles.row_state import RowState

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bigclf.maths.mixing import Weights
 from bigclf.methods.method import Online
-from bigclf.mixing import Weights
 from bigclf.training.roles.conductor import Conductor, Ending
 from bigclf.training.roles.learner import Learner
 from bigclf.training.visit import Figures, Part

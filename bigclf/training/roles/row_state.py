@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from bigclf.block import Block
-from bigclf.data.row_files import RowStore, Window
-from bigclf.data.working_set import WorkingSet
-from bigclf.mixing import settled
+from bigclf.maths.block import Block
+from bigclf.maths.mixing import settled
+from bigclf.stream.row_files import RowStore, Window
+from bigclf.stream.working_set import WorkingSet
 from bigclf.training.plan import Plan
 from bigclf.training.problems import Problem
 from bigclf.training.visit import copied

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from bigclf.block import Block
-from bigclf.data.files import filed_copy
+from bigclf.files import filed_copy
+from bigclf.maths.block import Block
+from bigclf.maths.mixing import Weights
 from bigclf.methods.method import Online
-from bigclf.mixing import Weights
 from bigclf.training.plan import Plan
 from bigclf.training.problems import Problem
 from bigclf.training.visit import (

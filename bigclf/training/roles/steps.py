@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from bigclf.block import Block, Counts
 from bigclf.errors import DataError
+from bigclf.maths.block import Block, Counts
+from bigclf.maths.mixing import Weights
 from bigclf.methods.method import AGAIN, LEARN, SUM, Collection, Given, Step, Steps
-from bigclf.mixing import Weights
+from bigclf.training.core_team import beside
 from bigclf.training.problems import taking_part
 from bigclf.training.roles.conductor import Conductor, Ending
 from bigclf.training.roles.dual import OVERFLOW
 from bigclf.training.roles.learner import Assignment, Learner
 from bigclf.training.roles.scaled_trial import ScaledTrial
 from bigclf.training.sampling import Kept
-from bigclf.training.team import beside
 from bigclf.training.visit import Figures, Lesson, Part, Scratch
 
 COLLECTED = 4096  # rows that a collection takes at a time

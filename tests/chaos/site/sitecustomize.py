@@ -3,7 +3,7 @@
 import os
 import sys
 
-if "bigclf.training.trial" in sys.orig_argv and "BIGCLF_CHAOS" in os.environ:
+if "bigclf.cluster.crash_trial" in sys.orig_argv and "BIGCLF_CHAOS" in os.environ:
     import chaos_worker
 
     chaos_worker.watch_decoding()

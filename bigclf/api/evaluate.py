@@ -1,0 +1,104 @@
+"""``evaluate``: a model's figures from parts measured here or by the workers of a cluster, the same to the bit."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from bigclf.cluster.book import Patience
+from bigclf.cluster.measuring import Measure, cut
+from bigclf.data.bad_rows import MOST_BAD
+from bigclf.errors import DataError
+from bigclf.metrics import figures
+from bigclf.metrics.figures import Evaluation, RegressionEvaluation
+from bigclf.model.model import Model, is_stored
+from bigclf.model.raw_input import BadRows, as_shards, left_out
+from bigclf.progress import Watcher, watcher
+from bigclf.request.workers import crew_of, is_cluster, linked
+from bigclf.units import parse_bytes
+
+if TYPE_CHECKING:
+    from bigclf.cluster.link import Link
+    from bigclf.data.dataset import Stored
+
+
+PARTS_A_WORKER = 4  # at least, where there are so many row groups: one that is slow or dies then costs little
+
+
+def evaluate(
+    model: Model,
+    data: object,
+    y: object = None,
+    *,
+    memory: str | int = "1GB",
+    workers: object = None,
+    on_bad_rows: str = "error",
+    max_bad_fraction: float = MOST_BAD,
+    progress: Watcher | None = None,
+) -> Evaluation | RegressionEvaluation:
+    """Measure ``model`` on labelled rows.
+
+    Parameters
+    ----------
+    data : shards (path, directory, glob, list of them, Dataset), or an array [n, d] with ``y`` [n].
+    memory : bound of what is allocated; when 12 bytes a row do not fit it, the AUC comes from 2^20 bins with its bound.
+    workers : who measures, as in ``fit``; the figures are the same to the bit. For shards alone.
+    on_bad_rows : of rows of raw files that cannot be used: "error" stops at the first, "skip" leaves them out of the
+        figures, which count them; max_bad_fraction : more of them than this are an error all the same.
+    progress : an object with ``start, advance, stop`` such as ``TerminalProgress``, or None.
+
+    Returns
+    -------
+    Evaluation, of a model of numbers RegressionEvaluation.
+
+    Raises
+    ------
+    DataError : data that cannot be read, or has no rows or no labels.
+    MemoryBudgetError : model and largest row group do not fit; the message says what would do.
+    ClusterError : the workers were lost, or none came.
+    """
+    (workers, kept), bad = crew_of(workers), BadRows(on_bad_rows, max_bad_fraction)
+    progress = watcher(progress)
+    if not is_cluster(workers):
+        return figures.evaluate(model, data, y, memory=memory, bad=bad, progress=progress)
+    if not is_stored(data):
+        raise TypeError("workers has no effect with an array, which only this process has; write shards of it")
+    if y is not None:
+        raise TypeError("shards have their own labels: y has no effect")
+    started = time.perf_counter()
+    with as_shards(model, data, memory, bad) as rows, linked(workers, kept) as link:
+        assert link is not None  # the workers are a cluster
+        found = evaluate_on(link, model, rows, memory, patience=kept, progress=progress)
+        found.leave_out(*left_out(data, rows))
+    found.seconds = time.perf_counter() - started
+    return found
+
+
+def evaluate_on(
+    link: Link,
+    model: Model,
+    data: Stored,
+    memory: str | int = "1GB",
+    *,
+    patience: Patience,
+    idle: Callable[[], None] = lambda: None,
+    progress: Watcher | None = None,
+) -> Evaluation | RegressionEvaluation:
+    """The same by the workers behind ``link``; ``idle`` is called several times a second and may raise."""
+    from bigclf.cluster.engine import Measuring
+
+    dataset = figures.labelled_dataset(model, data)
+    if dataset.n_rows == 0:
+        raise DataError("there are no rows to measure the model on", file=dataset.files[0])
+    exact = figures.exact_auc_fits(model, dataset, parse_bytes(memory))
+    bare = Model(model.coef_, model.intercept_, model.classes_, model.features, model.method)  # without its history
+    bare.state, bare.calibration = (model.state if model.voted else {}), model.calibration
+    total: Any = figures.no_part(model, exact=exact, rows=dataset.n_rows)
+    parts = cut(dataset, PARTS_A_WORKER * link.count(patience.idle))
+    crew = Measuring(Measure(bare, dataset, exact), parts, idle, progress, link=link, patience=patience)
+    with contextlib.closing(crew):
+        for part in crew.measured():
+            total.merge(part)
+    return figures.concluded(model, dataset, total)

@@ -1,0 +1,444 @@
+"""``fit``: from what a person says to a run, and from its outcome to a model."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import logging
+import platform
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bigclf import files
+from bigclf.api.outcome import Result, class_columns, grown, model_of, result_of, share_seen, validation, warn_of_limits
+from bigclf.compiled.jit import cpu_type
+from bigclf.data.arrays import listed_names, require_same_names
+from bigclf.errors import ClusterError, Interrupted, ModelFormatError, RunError, masked
+from bigclf.files.json_fields import FieldError, check_fields
+from bigclf.model.model import Model, load
+from bigclf.request.auto import Asked, choose
+from bigclf.request.door import Found, open_rows
+from bigclf.request.options import documented
+from bigclf.request.prepare import default_epochs, prepare
+from bigclf.request.request import Request, asked, of_one_method
+from bigclf.request.workers import is_cluster, linked
+from bigclf.training.engines import Engine, LocalEngine
+from bigclf.training.executor import Bench, Job
+from bigclf.training.memory import PeakMemory
+from bigclf.training.plan import Plan, settle
+from bigclf.training.problems import Problem
+from bigclf.training.records.run_directory import VERSION, Checkpoint, RunDirectory
+from bigclf.training.records.run_record import TRAINED
+from bigclf.training.run import Run
+from bigclf.training.sources import warm
+from bigclf.version import __version__
+
+log = logging.getLogger("bigclf")
+
+
+@documented("fit")
+def fit(
+    data: Any,
+    y: Any = None,
+    *,
+    sample_weight: Any = None,
+    features: Any = None,
+    algo: str = "dcd",
+    loss: str | None = None,
+    C: float | None = None,
+    bias: str | None = "feature",
+    class_weight: Any = None,
+    multiclass: str = "auto",
+    dtype: str = "float64",
+    memory: int | str = "2GB",
+    seed: int = 0,
+    groups: int | None = None,
+    tol: float | None = None,
+    epochs: int | None = None,
+    max_seconds: float | None = None,
+    validate: Any = None,
+    early_stopping: int | None = None,
+    init: Model | None = None,
+    workers: Any = None,
+    run_dir: Any = None,
+    resume: bool = False,
+    callbacks: Sequence[Callable[[dict[str, Any]], None]] = (),
+    progress: Any = None,
+    **params: Any,
+) -> Model:
+    """Train a linear classifier, or with an epsilon-insensitive loss a linear regression.
+
+    Parameters
+    ----------
+    {options}
+    params : The method's own by name, such as ``r``, ``eta`` and ``lam``: see ``bigclf.algorithms()``.
+
+    Returns
+    -------
+    Model : with ``result_`` (``Result``).
+
+    Raises
+    ------
+    TypeError, ValueError : a parameter that has no effect or is out of its bounds.
+    DataError, SchemaError : data that cannot be used, with file, row group and row.
+    MemoryBudgetError : the budget is too small, with the one that would do.
+    RunError, Interrupted : a run directory in use or of another run; a signal.
+    """
+    given = dict(
+        sample_weight=sample_weight, features=features, algo=algo, loss=loss, C=C, bias=bias, class_weight=class_weight,
+        multiclass=multiclass, dtype=dtype, memory=memory, seed=seed, groups=groups, tol=tol, epochs=epochs,
+        max_seconds=max_seconds, validate=validate, early_stopping=early_stopping, init=init, workers=workers,
+        run_dir=run_dir, resume=resume, callbacks=callbacks, progress=progress,
+    )  # fmt: skip
+    return trained(asked_of_fit(data, y, {**given, **params}))
+
+
+def asked_of_fit(data: Any, y: Any, given: Mapping[str, Any]) -> Request:
+    """What ``fit`` is asked with these arguments, checked as far as no row is needed, so also before files become
+    shards.
+
+    Raises
+    ------
+    TypeError, ValueError : what makes no sense whatever the rows are.
+    """
+    request = of_one_method(asked("fit", data, y, given))
+    request.check()
+    return request
+
+
+def trained(request: Request) -> Model:
+    """The model that is asked for; errors as of ``fit``."""
+    with contextlib.ExitStack() as stack:
+        found, request = stack.enter_context(open_rows(request))
+        request = _with_method(request, found)
+        (options,), (setting,) = request.check(), request.at_first()[0]
+        link = stack.enter_context(linked(request["workers"], request["patience"]))
+        peak = stack.enter_context(PeakMemory())
+        prepared = prepare(request, found, link, peak)
+        source, patience = prepared.source, options["early_stopping"]
+        options["epochs"] = options["epochs"] or default_epochs(setting.method, source.learnable[0], patience)
+        problems, plan = settle(
+            source, prepared.problems(options["memory"]), reads=options["epochs"] + (options["tol"] is not None),
+            keeps_best=patience is not None, **prepared.shape,
+        )  # fmt: skip
+        log.info("plan: %s", plan)
+        if plan.places:
+            warm(problems[0].setting, source.index_width, options["dtype"])
+        for record in source.warnings:
+            if record not in source.said:
+                log.warning("%s", record)
+        model = _train(source, problems, plan, options, peak, link)
+    for record in model.result_.warnings[len(source.warnings) :]:
+        log.warning("%s", record)
+    return model
+
+
+def _with_method(request: Request, found: Found) -> Request:
+    """With the method that the rows ask for, where none is named."""
+    if request.families:
+        return request
+    told = {name: request[name] for name in ("loss", "penalty", "bias", "epochs", "memory")}
+    n_rows, n_features, nnz = found.counts()
+    groups = request["groups"] or (2 if is_cluster(request["workers"]) else 1)
+    algo, chosen = choose(Asked(
+        **told, C=request["C"] or 1.0, given=tuple(request.params), n_rows=n_rows, n_features=n_features, nnz=nnz,
+        groups=groups,
+    ))  # fmt: skip
+    log.info("%s", chosen)
+    return of_one_method(request.having(algo=algo, chosen=chosen))
+
+
+def _train(
+    source: Any, problems: list[Problem], plan: Plan, options: dict[str, Any], peak: PeakMemory, link: Any
+) -> Model:
+    """Hold the run directory, the signals and the screen while the run goes."""
+    with contextlib.ExitStack() as stack:
+        directory = RunDirectory(options["run_dir"]) if options["run_dir"] is not None else None
+        limits = {name: options[name] for name in ("epochs", "max_seconds")}
+        if directory is not None:
+            directory.acquire()
+            stack.callback(directory.release)
+            before = directory.begin(_asked(source, problems, plan, options), options["resume"], may_loosen=True)
+            finished = _finished(directory, limits, options["tol"]) if before else None
+            if finished is not None:
+                return finished
+        run, history = stack.enter_context(conducted(source, problems, plan, options, link, directory))
+        result = result_of(run, plan, history, peak, source)
+        result.chosen = options["chosen"]
+        if options["init"] is not None and (seen := share_seen(options["init"], source)):
+            result.progressive["seen"] = seen
+        if isinstance(run.engine, LocalEngine):
+            run.engine.bench.forget()  # makes room for the answer
+        model = model_of(run, source, result, options)
+        run.forget()  # the model has what it needs, and this makes room for its bytes while it is written
+        if directory is not None:
+            if history:
+                directory.record(history[-1], now=True)
+            model.facts |= {"limits": limits, "run": directory.run}
+            directory.keep(model)
+        result.memory["peak"] = max(result.memory["peak"], peak.peak)  # making and writing the model, too
+    if not result.converged:
+        warn_of_limits(result, options)
+    return model
+
+
+@contextlib.contextmanager
+def conducted(
+    source: Any,
+    problems: list[Problem],
+    plan: Plan,
+    options: dict[str, Any],
+    link: Any,
+    directory: RunDirectory | None,
+    beginning: Checkpoint | None = None,
+    before: Bench | None = None,
+) -> Iterator[tuple[Run, list[dict[str, Any]]]]:
+    """A run that has come to its end, and its history; its arrays last as long as the ``with``.
+
+    ``beginning`` is what it begins with where there is no checkpoint of its own; ``before`` a bench of the same source
+    in this process, whose rows it takes over.
+    """
+    with contextlib.ExitStack() as stack:
+        job = Job(uuid.uuid4().hex, source, problems, plan, options["tol"], options["local_dir"])
+        screen = _screen(options["progress"], options.get("title", "training"))
+        history: list[dict[str, Any]] = []
+
+        def watch(record: dict[str, Any]) -> None:
+            if options["validate"] is not None:
+                record["validation"] = validation(run, source, options["validate"], link, options["patience"])
+            history.append(record)
+            if directory is not None:
+                directory.record(record)
+            screen.epoch(record)
+            for callback in options["callbacks"]:
+                callback(record)
+
+        stopping = stack.enter_context(_signals())
+        engine = _engine(job, link, options, directory)
+        run = Run(
+            source, problems, plan, engine, tol=options["tol"], epochs=options["epochs"],
+            max_seconds=options["max_seconds"], directory=directory, checkpoint_every=options["checkpoint_every"],
+            watch=watch, progress=screen, stopping=stopping, early_stopping=options.get("early_stopping"),
+            give_up=options.get("give_up"),
+        )  # fmt: skip
+        stack.callback(run.release)
+        if before is not None and isinstance(run.engine, LocalEngine):
+            run.engine.bench.take_over(before)
+        if options["init"] is not None:
+            _start_from(run, options["init"], source)
+        saved = None
+        if directory is not None and options["resume"]:
+            saved = directory.newest(len(plan.groups), plan.rows_sides > 0, run.require)
+        if saved is not None:
+            assert directory is not None
+            _restore(run, saved, directory)
+            run.go_further()
+            history += directory.history(run.epoch if run.segment else run.epoch - 1)
+        elif directory is not None and options["resume"]:
+            directory.history(0)
+        if saved is None and beginning is not None:
+            run.restore(beginning)
+        screen.start(plan.as_json() | {
+            "n_rows": source.n_rows, "method": problems[0].setting.method.name, "epoch": run.epoch,
+            "epochs": run.last_epoch if options["tol"] is None else None,  # else it ends by its gap
+            "status": None if link is None else run.engine.status,
+        })  # fmt: skip
+        shown = stack.enter_context(contextlib.ExitStack())
+        shown.callback(screen.stop)
+        try:
+            run.go()
+        except (Interrupted, ClusterError) as error:
+            raise _with_advice(error, directory) from error.__cause__
+        shown.close()
+        yield run, history
+
+
+def _restore(run: Run, saved: Checkpoint, directory: RunDirectory) -> None:
+    try:
+        run.restore(saved)
+    except KeyError as error:
+        raise RunError(f"{directory.path}: the checkpoint of epoch {saved.facts['epoch']} has no array {error}; "
+                       "remove it, or use another run directory") from None  # fmt: skip
+
+
+def _engine(job: Job, link: Any, options: dict[str, Any], directory: RunDirectory | None) -> Callable[..., Engine]:
+    if link is None:
+        return functools.partial(LocalEngine, job)
+    from bigclf.cluster.engine import DaskEngine
+
+    return functools.partial(DaskEngine, job, link=link, patience=options["patience"], directory=directory)
+
+
+def _with_advice(error: Interrupted | ClusterError, directory: RunDirectory | None) -> Interrupted | ClusterError:
+    if directory is None:
+        return type(error)(f"{error}; nothing was written down (no run directory was given)")
+    return type(error)(f"{error}; resume it with run_dir={directory.path!r}, resume=True")
+
+
+def _asked(source: Any, problems: list[Problem], plan: Plan, options: dict[str, Any]) -> dict[str, Any]:
+    """``run.json``: the identity, which a resumed run must share, and what else there is to know."""
+    import numba
+    import pyarrow
+
+    setting = problems[0].setting
+    identity = {
+        "method": setting.method.name,
+        "loss": setting.loss,
+        "settings": setting.settings,
+        "bias": options["bias"],
+        "class_weights": None if (weights := problems[0].class_weights) is None else weights.tolist(),
+        "init": None if options["init"] is None else options["init"].state_digest(),
+        **({} if options.get("early_stopping") is None else {"early_stopping": options["early_stopping"]}),
+        "tol": options["tol"],
+        "data": {"digest": source.digest, "n_rows": source.n_rows, "n_features": source.n_features, "nnz": source.nnz},
+        "plan": plan.same_bits(),
+    }
+    return {
+        "version": VERSION,
+        "identity": identity,
+        "limits": {name: options[name] for name in ("epochs", "max_seconds")},
+        **({"chosen": options["chosen"]} if options.get("chosen") else {}),
+        "plan": plan.as_json(),
+        "files": [{"path": masked(p), **f._asdict()} for p, f in zip(source.files, source.fingerprints, strict=True)],
+        "versions": {
+            "bigclf": __version__,
+            "numpy": np.__version__,
+            "numba": numba.__version__,
+            "pyarrow": pyarrow.__version__,
+            "python": platform.python_version(),
+        },
+        "cpu": cpu_type(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def _finished(directory: RunDirectory, limits: dict[str, Any], tol: float | None) -> Model | None:
+    """The model of a run that ended, if it may not go on under these limits and this tolerance."""
+    path = directory.file("model.bigclf")
+    if not files.exists(path):
+        return None
+    model = known_again(path, directory.history())
+    same = model.facts.get("limits") == limits and model.facts.get("tol") == tol
+    return model if model.facts.get("stopped") in ("tolerance", "settled") or same else None
+
+
+def known_again(path: str, history: list[dict[str, Any]]) -> Model:
+    """The model in a file, with the ``result_`` of its training.
+
+    Raises
+    ------
+    ModelFormatError : it is none that was trained here.
+    """
+    model = load(path)
+    held = json.loads(json.dumps(model.facts))
+    try:
+        check_fields(held, TRAINED, "facts")
+    except FieldError as error:
+        raise ModelFormatError(f"{path}: not a usable model of this run: {error}") from None
+    model.result_ = Result(
+        history, model.certificate, held["progressive"], held["plan"], bool(held["converged"]),
+        held["reads"], held["epochs"], held["seconds"], held["memory"], held["stopped"], held["mistakes"],
+        held["bytes_read"], held["warnings"],
+        held.get("repeatable", True), held.get("chosen", ""),
+    )  # fmt: skip
+    return model
+
+
+class _Silent:
+    """A screen that shows nothing."""
+
+    def start(self, plan: dict[str, Any]) -> None: ...
+
+    def advance(self, rows: int, nbytes: int) -> None: ...
+
+    def epoch(self, record: dict[str, Any]) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def _screen(progress: Any, title: str) -> Any:
+    if progress is False:
+        return _Silent()
+    if progress in (None, True):
+        from bigclf.progress import TerminalProgress
+
+        return TerminalProgress(title)
+    return progress
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[Callable[[], str | None]]:
+    """The first SIGINT or SIGTERM asks the run to stop at the end of its segment; the second one is as usual."""
+    said: list[str] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    before: dict[signal.Signals, Any] = {}
+
+    def note(number: int, frame: Any) -> None:
+        said.append(signal.Signals(number).name)
+        for again, handler in before.items():
+            signal.signal(again, handler)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, note)
+    try:
+        yield lambda: said[0] if said else None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _start_from(run: Run, init: Model, source: Any) -> None:
+    """Begin with the weights of a model; of features and classes that it does not know they are 0."""
+    mine, its = listed_names(init.features), listed_names(source.features)
+    if mine is not None and its is not None:
+        require_same_names(mine, its[: len(mine)])
+    given, init = init, grown(init, source.n_features, source.classes)
+    place, further = run.method.form.place, init is given and goes_on(run, init)
+    if place is None and not further:
+        why = "cannot begin with weights" if init is given else "goes on from its whole state, and the data have grown"
+        raise TypeError(f"init has no effect with {run.method.asked}: it {why}")
+    run.version = 1
+    if further:
+        _warn_of_other_bits(run, init)
+        run.continue_from(init.state, int(init.facts.get("best_epoch", init.facts["epochs"])))
+    for number, (problem, state) in enumerate(zip(run.problems, run.states, strict=True)):
+        if place is not None and not (init.state and further):
+            constant = init.intercept_ * problem.setting.settings["bias"]
+            if run.plan.places:
+                problem.setting.form.place(state, (init.coef_, constant), problem.setting.params())
+                continue
+            begin = np.hstack([init.dense_weights(), constant[:, None]])
+            weights = class_columns(begin, len(source.classes)) if run.method.all_classes else begin[number]
+            place(state, weights, problem.setting.params())
+
+
+def _warn_of_other_bits(run: Run, init: Model) -> None:
+    """A run that goes on from ``init`` with other random numbers or another type of weights is not the same run."""
+    theirs = {"dtype": init.facts.get("plan", {}).get("dtype"), "seed": init.facts.get("seed")}
+    mine = {"dtype": run.plan.dtype, "seed": run.plan.seed}
+    for name, value in theirs.items():
+        if value not in (None, mine[name]):
+            log.warning(
+                "init was trained with %s=%s, the run goes on with %s=%s: %s, and the bits are not those of one run",
+                name, value, name, mine[name],
+                "its state is converted" if name == "dtype" else "the rows come in other orders",
+            )  # fmt: skip
+
+
+def goes_on(run: Run, init: Model) -> bool:
+    """Whether ``init`` was trained as this run is, in as many groups or not, so that it can go on where that ended."""
+    setting = run.problems[0].setting
+    mine = {"name": setting.method.name, "loss": setting.loss, **setting.chosen}
+    mine = {name: value for name, value in mine.items() if name not in ("bias", "groups", "mixing")}
+    theirs = {name: value for name, value in init.method.items() if name in mine}
+    known = setting.is_answer(run.states[0]) or bool(init.state)
+    return known and "epochs" in init.facts and theirs == mine

@@ -1,0 +1,217 @@
+"""``path``: one problem at ascending values of C, each begun with the answer of the one before it.
+
+The values are problems of one run, chained: one is learned at a time, so a read serves one of them and what is kept in
+memory is of one. For L1 and elastic net the strong rule leaves columns out of the first collection (Tibshirani et al.,
+JRSS B 2012); the read that certifies the answer checks them all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bigclf.api.fit import conducted
+from bigclf.api.outcome import result_of, warn_of_limits
+from bigclf.api.results_record import PATH, check_path
+from bigclf.api.sweep import Task
+from bigclf.methods import METHODS, Method
+from bigclf.model.model import Model
+from bigclf.request.door import open_rows
+from bigclf.request.options import documented
+from bigclf.request.prepare import default_epochs, prepare
+from bigclf.request.request import Family, Request, asked
+from bigclf.request.workers import linked
+from bigclf.training.memory import PeakMemory
+from bigclf.training.plan import make_plan
+from bigclf.training.problems import Problem
+from bigclf.training.run import Run
+from bigclf.units import plural
+
+log = logging.getLogger("bigclf")
+
+
+@dataclass(repr=False)
+class Path:
+    """The answers along C.
+
+    Attributes
+    ----------
+    table : a dict for each value, ascending: ``C``; ``nonzero``, weights that are not 0, of all classes, the bias not
+        counted; ``objective``, ``dual``, ``gap`` and (L1, elastic net) ``violation``: its certificate, the worst of
+        several classes; ``epochs``; ``read``, the last that the certificate needed; ``seconds`` of a core in the reads.
+    models : a ``Model`` for each value, with its own certificate.
+    seconds, reads, memory, plan, converged, history : of the run.
+    """
+
+    table: list[dict[str, Any]]
+    seconds: float
+    reads: int
+    converged: bool
+    memory: dict[str, int]
+    plan: dict[str, Any]
+    history: list[dict[str, Any]]
+    models: list[Model] = field(default_factory=list)
+
+    @classmethod
+    def of_json(cls, told: dict[str, Any]) -> Path:
+        """What ``as_json`` gave, without the models; FieldError names a field that is missing or wrong."""
+        check_path(told)
+        return cls(**{name: told[name] for name in PATH})
+
+    def __repr__(self) -> str:
+        first, last = (f"{row['C']:.3g} ({row['nonzero']:,} weights)" for row in (self.table[0], self.table[-1]))
+        return f"<Path of {plural(len(self.table), 'value')} of C: {first} to {last}>"
+
+    @property
+    def C(self) -> np.ndarray:
+        """float64 [value]"""
+        return np.array([row["C"] for row in self.table])
+
+    @property
+    def coefs_(self) -> np.ndarray:
+        """float64 [value, class, feature], the class axis 1 long for two classes."""
+        return np.stack([model.coef_ for model in self.models])
+
+    @property
+    def intercepts_(self) -> np.ndarray:
+        """float64 [value, class]"""
+        return np.stack([model.intercept_ for model in self.models])
+
+    def to_pandas(self) -> Any:
+        """The table as a pandas DataFrame, a row for each value."""
+        import pandas
+
+        return pandas.DataFrame(self.table)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything but the models, in types that JSON knows."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "models"}
+
+
+@documented("path")
+def path(data: Any, y: Any = None, *, C: Sequence[float], **given: Any) -> Path:
+    """Learn at every value of C, each begun with the answer of the next smaller one.
+
+    Parameters
+    ----------
+    {options}
+    given : Options as above, and the method's own parameters by name. It is one that takes its steps from sums over all
+        rows.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    As ``fit``; ValueError for values that make no sense; TypeError for a method without warm starts.
+    """
+    return followed(asked_of_path(data, y, {**given, "C": C}))
+
+
+def asked_of_path(data: Any, y: Any, given: Mapping[str, Any]) -> Request:
+    """What ``path`` is asked with these arguments, checked as far as no row is needed, so also before files become
+    shards.
+
+    Raises
+    ------
+    TypeError, ValueError : what makes no sense whatever the rows are.
+    """
+    request = asked("path", data, y, given)
+    points = [{"C": value} for value in values_of(request["C"])]
+    algo = request["algo"]
+    if algo == "auto":
+        algo = "newton" if request["penalty"] == "l2" else "newglmnet"
+    request = request.having(families=(Family(algo, points),))
+    if not begins_with(request.at_first()[0][0].method):
+        having = ", ".join(m.name for m in METHODS.values() if begins_with(m))
+        raise TypeError(f"path is not available with algo={algo!r}: it is with {having}; sweep has every method")
+    request.check()
+    return request
+
+
+def followed(request: Request) -> Path:
+    """The path that is asked for; errors as of ``path``."""
+    ((algo, points),) = request.families
+    if request["algo"] == "auto":
+        log.info("algo=auto: %s, for %s", algo, "l2" if request["penalty"] == "l2" else "exact zeros")
+    with contextlib.ExitStack() as stack:
+        found, request = stack.enter_context(open_rows(request))
+        link = stack.enter_context(linked(request["workers"], request["patience"]))
+        peak = stack.enter_context(PeakMemory())
+        prepared = prepare(request, found, link, peak)
+        source, (settings,), (options,) = prepared.source, prepared.settings, request.check()
+        options["epochs"] = options["epochs"] or default_epochs(METHODS[algo], source.learnable[0])
+        task = Chain(source, points, settings, prepared.class_weights, 0, None, options, link, peak)
+        task.shape = prepared.shape | {"reads": options["epochs"] + 1}
+        return task.follow()
+
+
+def begins_with(method: Method) -> bool:
+    """Whether its run can begin with the answer of another one."""
+    return method.goes_on_elsewhere
+
+
+def values_of(C: Any) -> list[float]:
+    """The values of C, ascending.
+
+    Raises
+    ------
+    ValueError : there are none, or one is no number or there twice.
+    """
+    try:
+        values = sorted(float(value) for value in C)
+    except (TypeError, ValueError):
+        raise ValueError(f"C must be a list of numbers, such as [0.01, 0.1, 1], not {C!r}") from None
+    if not values or len(set(values)) < len(values):
+        raise ValueError(f"C must be a list of different numbers, not {C!r}")
+    return values
+
+
+class Chain(Task):
+    """The values of C over rows that have been opened."""
+
+    def linked(self) -> list[Problem]:
+        """Each begins with the answer of the one before it."""
+        return [
+            problem if number < self.k else problem._replace(start=((number - self.k, 1.0),))
+            for number, problem in enumerate(self.problems)
+        ]
+
+    def follow(self) -> Path:
+        """Learn them all."""
+        self.problems = self.linked()
+        plan = make_plan(self.source, self.problems, **self.shape)
+        log.info("plan: %s", plan)
+        with contextlib.ExitStack() as stack:
+            directory = self._directory(self.options["run_dir"], self.problems, plan, stack)
+            run, history = stack.enter_context(
+                conducted(self.source, self.problems, plan, self.options, self.link, directory)
+            )
+            result = result_of(run, plan, history, self.peak, self.source)
+            if not result.converged:
+                warn_of_limits(result, self.options)
+            models = [self._model(run, plan, history, n) for n in range(len(self.points))]
+            table = [self._line(run, n, model) for n, model in enumerate(models)]
+            return Path(
+                table, run.seconds, run.reads, result.converged, result.memory, result.plan, history, models
+            )  # fmt: skip
+
+    def _line(self, run: Run, point: int, model: Model) -> dict[str, Any]:
+        status = [run.status[n] for n in self.numbers(point, 0)]
+        found = model.certificate or {}
+        return {
+            "C": self.points[point]["C"],
+            "nonzero": int(np.count_nonzero(model.coef_)),
+            **{new: found.get(old) for new, old in (("objective", "primal"), ("dual", "dual"), ("gap", "gap"))},
+            **({"violation": found["violation"]} if "violation" in found else {}),
+            "epochs": max(s.epochs for s in status),
+            "read": max(s.reads for s in status),
+            "seconds": sum(s.busy for s in status),
+        }

@@ -1,0 +1,437 @@
+"""What a run would take: memory, disk, bytes over the network and seconds, said before anything of it is run.
+
+Memory, disk and bytes follow from the very plan that a run writes down. Seconds follow from rates that are measured on
+this machine: a trial learns from the first few chunks of the data, twice, from few and from more of them, which tells
+what an entry costs and what an epoch costs besides. Workers share what one process takes. Where they are to be
+processes of this machine, another trial has them, which tells what a round of visits costs; elsewhere it is what moves.
+Rates are kept in the user's cache, with the date and the type of
+processor, and used again for the same data, method and budget.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import subprocess
+import sys
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+
+from bigclf import files
+from bigclf.api.fit import conducted
+from bigclf.cluster.book import Patience
+from bigclf.compiled.jit import cpu_type, sources_digest
+from bigclf.data.dataset import Dataset
+from bigclf.errors import RunError
+from bigclf.files.caches import cache_directory
+from bigclf.machine import cores, memory_limit
+from bigclf.maths.mixing import FAN
+from bigclf.request.door import open_rows
+from bigclf.request.options import documented
+from bigclf.request.prepare import default_epochs, prepare
+from bigclf.request.request import asked, of_one_method
+from bigclf.request.workers import linked
+from bigclf.training.engines import LocalEngine
+from bigclf.training.executor import CACHE_SHARE, Blend, is_frugal
+from bigclf.training.plan import DECODERS, Plan, decoding_bytes, group_edges, settle
+from bigclf.training.problems import Problem
+from bigclf.training.sampling import ROOM
+from bigclf.training.visit import Part
+
+SAMPLE_NNZ = 8_000_000  # entries that the larger trial learns from, at most
+SAMPLE_SHARE = 1 / 4  # ... and of the data
+SMALLER = 4  # times fewer chunks in the smaller one
+TIMES = 3  # that a trial is made: what compiled a kernel, or what other programs held up, took longer
+EPOCHS, SECONDS = 10, 1.5  # most of a trial: epochs of an online method, seconds
+ROUNDS, MOST_GROUPS = 20, 64  # most of one on a cluster: epochs and groups
+DISK_BYTES = 64_000_000  # read from disk to see how fast it is
+BUNDLES = 4  # as the engine of a cluster has it
+VISIT_SECONDS = 0.02  # of a task's way to a worker and back
+CHECKPOINTS = 2
+DECODING_TAKEN = 0.5  # of one thread's room for it, which is for the worst case, whatever the threads: what runs took
+WORKER_COPIES = 3  # of a state that a worker had: the epoch's start, its group's, and what travels (jobs/plan_check.py)
+MEMBER_BYTES = 24  # of a row of the working set, as it travels
+FIGURES = 8 * 16  # bytes of an answer's counts
+
+
+class Intent(NamedTuple):
+    """What would be run: source, problems, plan and tolerance; ``footing`` : what ``footing.py`` asks for; ``here`` :
+    processes of this machine that are to be the workers, or 0."""
+
+    source: Any
+    problems: list[Problem]
+    plan: Plan
+    tol: float | None
+    footing: dict[str, Any]
+    here: int
+
+
+class Rates(NamedTuple):
+    """What was measured.
+
+    Attributes
+    ----------
+    first, later : seconds an entry, in the read that decodes the shards and in later ones; fixed : seconds an epoch and
+        group besides. mix : seconds to combine a group's answer. exchange : seconds of an epoch on processes of this
+        machine beside learning (0: there are none). disk : bytes a second past the page cache.
+    store_bytes : what the raw store of all data takes. entries : that the larger trial learned from.
+    touched, growth : distinct features among ``entries``, and the exponent by which they grow with more.
+    base, start : bytes and seconds that a process takes before its first row.
+    measured, cpu, load : when, on what, and how many processes wanted a core meanwhile.
+    """
+
+    first: float
+    later: float
+    fixed: float
+    mix: float
+    exchange: float
+    disk: float
+    store_bytes: int
+    entries: int
+    touched: int
+    growth: float
+    base: int
+    start: float
+    measured: str
+    cpu: str
+    load: float
+
+
+@documented("plan")
+def forecast(data: Any, **given: Any) -> dict[str, Any]:
+    """Predict what ``fit`` with these arguments takes.
+
+    Parameters
+    ----------
+    {options}
+
+    Returns
+    -------
+    dict of plain values : memory {base, planned, total: at most, likely, parts} of a process that makes visits, disk
+        {raw_store, row_state, checkpoints}, bytes_read {shards, epoch} (all groups: on disk, in memory), network
+        {up, down, epoch} (bytes of an epoch from and to workers), seconds {first, later} (an epoch), rates, plan.
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryBudgetError, DataError : as ``fit``.
+    """
+    request = of_one_method(asked("plan", data, None, given))
+    if not request.families:
+        raise ValueError("a plan is for a method that is named: algo='auto' names none")
+    (options,), setting = request.check(), request.at_first()[0][0]
+    workers = request["workers"] or 1
+    threads = request["threads"] or (1 if workers > 1 else 2)
+    local_dir = request["local_dir"] if workers == 1 else None  # workers of a cluster decode for themselves
+    with open_rows(request.having(threads=threads, local_dir=local_dir)) as (found, request):
+        prepared = prepare(request, found, groups=workers)
+    source, groups, method = prepared.source, prepared.groups, setting.method
+    if not isinstance(source, Dataset):
+        raise TypeError("a plan is for shards: convert the rows first")
+    tol = options["tol"]
+    most = options["epochs"] or default_epochs(method, source.learnable[0])
+    shape = prepared.shape | {"reads": most + (tol is not None)}
+    problems, plan = settle(source, prepared.problems(request["memory"]), **shape)
+    mixing = request["mixing"] if groups > 1 else None
+    named = method.name, request["loss"], request["penalty"], request["bias"], dict(request.params), mixing, groups
+    footing: dict[str, Any] = dict(
+        named=[*named], width=source.index_width, dtype=request["dtype"], worker=workers > 1,
+        classes=0 if source.classes is None else int(source.classes.size),
+    )  # fmt: skip
+    here = min(workers, groups, 2 * cores()) if workers > 1 and request["bandwidth"] is None else 0
+    intent = Intent(source, problems, plan, tol, footing, here)
+    rates = _rates(intent, request["fresh"])
+    network = _network(intent, workers, rates, request["run_dir"])
+    return {
+        "algo": method.name,
+        "data": {"rows": source.n_rows, "features": source.n_features, "nnz": source.nnz},
+        "groups": groups,
+        "workers": workers,
+        "memory": _memory(intent, rates.base, workers),
+        "disk": _disk(source, problems, plan, rates),
+        "bytes_read": {"shards": sum(mark.size for mark in source.fingerprints), "epoch": _raw_bytes(source)},
+        "network": network,
+        "seconds": _seconds(intent, workers, rates, network, request["bandwidth"]),
+        "rates": rates._asdict(),
+        "plan": plan.as_json(),
+    }
+
+
+# What follows from the plan
+
+
+def _memory(intent: Intent, base: int, workers: int) -> dict[str, Any]:
+    """Of a process that makes visits; one of several holds the rows, row state and working sets of its own groups
+    alone. What is planned for and seldom taken is not in what is likely."""
+    source, problems, plan, *_ = intent
+    parts = {name: size for name, size in plan.memory.items() if name not in ("planned", "budget") and size}
+    share = math.ceil(len(plan.groups) / min(workers, len(plan.groups))) / len(plan.groups)
+    for name in ("data", "row state", "working set", "membership"):
+        if name in parts:
+            parts[name] = int(share * parts[name])
+    if plan.resident and "decoding" in parts:  # room is made for two that decode, whatever the threads
+        parts["decoding"] = parts["decoding"] * max(1, plan.threads) // DECODERS
+    method = problems[0].setting.method
+    if "model" in parts and method.all_classes and not plan.places:  # the writer takes the answer's arrays as they are
+        classes = problems[0].setting.settings["n_classes"]
+        parts["model"] -= np.dtype(plan.dtype).itemsize * (source.n_features + 1) * classes
+    planned = sum(parts.values())
+    likely = base + planned - parts.get("decoding", 0) - parts.get("kept rows", 0)
+    decoding, kept = int(DECODING_TAKEN * decoding_bytes(source)), int(parts.get("kept rows", 0) / ROOM)
+    if plan.grown:  # rows of the working set come where rows were decoded before
+        decoding = max(0, decoding - int(parts["working set"] * (1 - plan.set_nnz / plan.grown[1])))
+    apart = problems[0].setting.settings.get("start", 0) > 0 and is_frugal(plan)  # rows are kept once all are decoded
+    likely += max(decoding, kept) if apart else decoding + kept
+    if workers > 1:
+        state = len(problems) * problems[0].setting.state_bytes(source.n_features, plan.dtype)
+        likely -= max(0, parts["state"] - WORKER_COPIES * state)
+    return {"base": base, "planned": planned, "total": base + planned, "likely": likely, "parts": parts}
+
+
+def _disk(source: Any, problems: list[Problem], plan: Plan, rates: Rates) -> dict[str, int]:
+    """Bytes: a store for all groups, though on a cluster each machine keeps that of the groups it visits."""
+    rows = 8 * source.n_rows * problems[0].setting.row_numbers * len(problems)
+    state = len(problems) * problems[0].setting.state_bytes(source.n_features, plan.dtype)
+    kept = state if problems[0].setting.method.certificate else 0  # the weights that were certified
+    return {
+        "raw_store": rates.store_bytes if plan.store_bytes else 0,
+        "row_state": plan.rows_bytes,
+        "checkpoints": CHECKPOINTS * (state + kept + rows),
+    }
+
+
+def _raw_bytes(source: Any) -> int:
+    """Of all rows as blocks."""
+    from bigclf.stream.raw_store import chunk_sizes
+
+    return int(chunk_sizes(source).sum())
+
+
+def _network(intent: Intent, workers: int, rates: Rates, run_dir: bool) -> dict[str, int]:
+    """Bytes of an epoch, from workers and to them."""
+    source, problems, plan, tol, *_ = intent
+    if workers == 1:
+        return {"up": 0, "down": 0, "epoch": 0}
+    setting, n_groups = problems[0].setting, len(plan.groups)
+    keeps = setting.method.keeps_rows
+    alone = plan.segments == 1 and not keeps and n_groups >= BUNDLES * FAN * workers
+    units = -(-n_groups // FAN) if alone else n_groups
+    length = source.n_features + 1
+    row = setting.state_bytes(length + 1, plan.dtype) - setting.state_bytes(length, plan.dtype)
+    rest = setting.state_bytes(source.n_features, plan.dtype) - row * length
+    up = units * FIGURES + units * _travels(_features(source.nnz / units, source, rates), length, row, rest)
+    down = min(workers, units) * _travels(_features(source.nnz, source, rates), length, row, rest)
+    if tol is not None and setting.method.by_duals:  # a certificate is summed up beside the learning
+        up += units * _travels(_features(source.nnz / units, source, rates), length, 8, 0)
+    if keeps and not run_dir:
+        members = min(plan.grown[0] if plan.grown else plan.set_rows, source.n_rows)
+        up += 8 * source.n_rows * setting.row_numbers + MEMBER_BYTES * n_groups * members
+    up, down = len(problems) * up, len(problems) * down
+    return {"up": int(up), "down": int(down), "epoch": int(up + down)}
+
+
+def _travels(features: float, length: int, row: int, rest: int) -> float:
+    """Bytes of a state as it travels: changes alone where they are less than a third (``bigclf.maths.deltas``)."""
+    if 3 * features >= length:
+        return length * row + rest
+    return features * ((4 if length <= 2**32 else 8) + row) + rest
+
+
+def _features(entries: float, source: Any, rates: Rates) -> float:
+    """Distinct features among so many entries: they grow by a power of them (Heaps' law)."""
+    return float(min(source.n_features, entries, rates.touched * (entries / max(1, rates.entries)) ** rates.growth))
+
+
+def _seconds(
+    intent: Intent, workers: int, rates: Rates, network: dict[str, int], bandwidth: float | None
+) -> dict[str, float]:
+    """Seconds of the first epoch, which decodes, and of a later one."""
+    source, plan = intent.source, intent.plan
+    at_once = min(workers, len(plan.groups)) if bandwidth is not None else min(workers, len(plan.groups), cores())
+    turns = math.ceil(len(plan.groups) / at_once)
+    entries = max(int(source.chunks.nnz[a:b].sum()) for a, b in plan.groups) * turns
+    fixed = rates.fixed * turns + rates.exchange
+    if bandwidth is not None and workers > 1:
+        fixed += network["epoch"] / bandwidth + len(plan.groups) * rates.mix + turns * VISIT_SECONDS
+    later = rates.later * entries
+    size = rates.store_bytes if plan.store_bytes else 0
+    if size > CACHE_SHARE * memory_limit()[0]:  # it is not in the page cache when it is read again
+        later = max(later, size / rates.disk / at_once)
+    beginning = rates.start if workers > 1 else 0.0  # of a worker, which loads libraries and kernels first
+    return {"first": beginning + fixed + max(rates.first, rates.later) * entries, "later": fixed + later}
+
+
+# What is measured
+
+
+def _rates(intent: Intent, fresh: bool) -> Rates:
+    """From the cache, else measured now and kept there."""
+    setting, plan = intent.problems[0].setting, intent.plan
+    what = [intent.source.digest, setting.method.name, setting.loss, setting.settings, len(intent.problems),
+            plan.same_bits(), plan.threads, intent.tol, intent.footing, cpu_type(), sources_digest()]  # fmt: skip
+    name = hashlib.blake2b(json.dumps(what, default=str).encode(), digest_size=16).hexdigest()
+    path = files.join(cache_directory("rates"), f"{name}.json")
+    if not fresh and files.exists(path):
+        try:
+            return Rates(**json.loads(files.read_text(path)))
+        except (ValueError, TypeError):
+            pass  # damaged: measured again
+    rates = _measured(intent)
+    files.publish_text(path, json.dumps(rates._asdict(), indent=1))
+    return rates
+
+
+def _measured(intent: Intent) -> Rates:
+    source = intent.source
+    groups, chunks = min(2, len(intent.plan.groups)), _sample_chunks(source)
+    groups = min(groups, chunks)
+    trials = [_best_trial(intent, n, groups) for n in sorted({max(groups, chunks // SMALLER), chunks})]
+    entries, first, later, store = trials[-1]
+    fixed, slope = 0.0, later / entries
+    if len(trials) > 1:
+        less, _, sooner, _ = trials[0]
+        line = (later - sooner) / (entries - less)
+        if 0 < line * less < sooner:  # else what was measured is noise
+            fixed, slope = sooner - line * less, line
+    touched, growth = _spread(source, chunks)
+    base, start = _footing(intent.footing)
+    exchange = 0.0
+    if intent.here:
+        begun, exchange = _cluster_trial(intent, slope, fixed / groups)
+        start = max(start, begun)
+    return Rates(
+        first=max(0.0, first - fixed) / entries,
+        later=slope,
+        fixed=fixed / groups,
+        mix=_mixing_seconds(intent),
+        exchange=exchange,
+        disk=_disk_speed(source),
+        store_bytes=store,
+        entries=entries,
+        touched=touched,
+        growth=growth,
+        base=base,
+        start=start,
+        measured=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        cpu=cpu_type(),
+        load=round(psutil.getloadavg()[0], 2),
+    )
+
+
+def _footing(asked: dict[str, Any]) -> tuple[int, float]:
+    """Bytes and seconds of a process that has loaded all kernels of the run (they were compiled here before)."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bigclf.api.fresh_process"], input=json.dumps(asked), capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise RunError(f"a process to measure what it takes did not start: {done.stderr[-300:]}")
+    told = json.loads(done.stdout)
+    return int(told["bytes"]), float(told["seconds"])
+
+
+def _sample_chunks(source: Any) -> int:
+    """So many of the first chunks as the larger trial may learn from, at least one."""
+    most = min(SAMPLE_NNZ, SAMPLE_SHARE * source.nnz)
+    return max(1, int(np.searchsorted(np.cumsum(source.chunks.nnz), most, side="right")))
+
+
+def _cluster_trial(intent: Intent, slope: float, fixed: float) -> tuple[float, float]:
+    """Seconds until the first visits on processes of this machine are done, and of a round of visits besides what they
+    learn in it; from as few chunks as there are groups."""
+    groups = min(len(intent.plan.groups), MOST_GROUPS, intent.source.n_chunks)
+    with linked(intent.here, Patience()) as link:
+        entries, first, later, _ = _trial(intent, groups, groups, link, ROUNDS)
+    turns = math.ceil(groups / min(intent.here, groups, cores()))
+    visits = turns * (slope * entries / groups + fixed)
+    return first, max(0.0, later - visits) * len(intent.plan.groups) / groups
+
+
+def _best_trial(intent: Intent, chunks: int, groups: int) -> tuple[int, float, float, int]:
+    """As ``_trial``, the least seconds of several."""
+    tried = [_trial(intent, chunks, groups) for _ in range(TIMES)]
+    entries, _, _, store = tried[-1]
+    return entries, min(first for _, first, _, _ in tried), min(later for _, _, later, _ in tried), store
+
+
+def _trial(
+    intent: Intent, chunks: int, groups: int, link: Any = None, rounds: int = EPOCHS
+) -> tuple[int, float, float, int]:
+    """Learn from the first chunks as the plan has it, in so many groups: entries, seconds of the first epoch and of a
+    later one in the mean, bytes of a raw store for all."""
+    source, problems, plan, tol, *_ = intent
+    sample = source.leading(chunks)
+    share = sample.nnz / source.nnz
+    small = dataclasses.replace(
+        plan,
+        groups=group_edges(sample.chunks.nnz, groups),
+        segments=1,
+        set_rows=math.ceil(share * plan.set_rows),
+        set_nnz=math.ceil(share * plan.set_nnz),
+        grown=tuple(math.ceil(share * size) for size in plan.grown),
+        climb_rows=math.ceil(share * plan.climb_rows),
+        collected=min(sample.nnz, plan.collected),
+    )
+    method = problems[0].setting.method
+    options: dict[str, Any] = dict(
+        progress=False, validate=None, callbacks=(), tol=tol, local_dir=None, init=None, resume=False,
+        epochs=method.epochs if tol is not None else rounds, max_seconds=SECONDS if link is None else None,
+        checkpoint_every=math.inf, patience=Patience(), early_stopping=None,
+    )  # fmt: skip
+    with conducted(sample, problems, small, options, link, None) as (run, history):
+        size = plan.store_bytes
+        if isinstance(run.engine, LocalEngine) and (store := run.engine.bench.stream.store) is not None:
+            size = store.bytes_for(source)
+        first, epochs = history[0]["seconds"], run.epoch - 1
+        later = (history[-1]["seconds"] - first) / (epochs - 1) if epochs > 1 else first
+    return sample.nnz, first, later, size
+
+
+def _spread(source: Any, chunks: int) -> tuple[int, float]:
+    """Distinct features in the first chunks, and the exponent by which their number grows from half of them."""
+    seen = np.zeros(source.n_features, np.bool_)
+    counts: list[tuple[int, int]] = []
+    entries = 0
+    blocks = source.blocks()
+    for _ in range(chunks):
+        block = next(blocks)
+        seen[block.indices] = True
+        entries += block.nnz
+        counts.append((entries, int(seen.sum())))
+    half = counts[(len(counts) - 1) // 2]
+    if len(counts) < 2 or not half[1]:
+        return counts[-1][1], 1.0
+    ratio = math.log(counts[-1][1] / half[1]) / math.log(counts[-1][0] / half[0])
+    return counts[-1][1], min(1.0, ratio)
+
+
+def _mixing_seconds(intent: Intent) -> float:
+    """Seconds to take in one group's answer of all problems."""
+    source, problems, plan, *_ = intent
+    if len(plan.groups) == 1 or plan.places:
+        return 0.0
+    problem = problems[0]
+    state = problem.setting.shared(source.n_features, plan.dtype)
+    blend = Blend(problem, state)
+    figures = np.ones(16)
+    began = time.perf_counter()
+    for _ in range(2):
+        blend.add(Part(problem.setting.shared(source.n_features, plan.dtype), None, figures))
+    return (time.perf_counter() - began) / 2 * len(problems)
+
+
+def _disk_speed(source: Any) -> float:
+    """Bytes a second of the disk that has the data, past the page cache."""
+    read, began = 0, time.perf_counter()
+    for path in source.files:
+        with files.open_binary(path) as file:
+            files.drop_cache(file.fileno())
+            while read < DISK_BYTES and (piece := file.read(4_000_000)):
+                read += len(piece)
+        if read >= DISK_BYTES:
+            break
+    return read / max(1e-9, time.perf_counter() - began)

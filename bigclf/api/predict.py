@@ -1,0 +1,566 @@
+"""``predict``: shards or raw files in, for each a Parquet file of predictions out; gone on with where it stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
+
+import numpy as np
+
+from bigclf import files
+from bigclf.conversion.tables.reading import state_of
+from bigclf.data import shards
+from bigclf.data.predictions import (
+    ArrowColumns,
+    Columns,
+    Totals,
+    check_csv,
+    forget_parts,
+    made_from,
+    no_rows,
+    other_columns,
+    parts_of,
+    passed_in_parts,
+    write_csv,
+    write_in_parts,
+)
+from bigclf.errors import DataError, RunError
+from bigclf.maths.block import Block
+from bigclf.metrics.figures import decoded, open_dataset, row_groups
+from bigclf.model.model import Model, require_same_columns, unknown_text, unseen_text
+from bigclf.model.raw_input import Texts, in_order
+from bigclf.progress import Plan, Watcher, watcher
+from bigclf.units import parse_bytes
+
+if TYPE_CHECKING:
+    from bigclf.conversion.tables.raw_rows import RawRows
+    from bigclf.conversion.text.pieces import Source
+    from bigclf.data.dataset import Dataset, Stored
+
+
+MOST_SCORE_COLUMNS = 1000
+NOTE = ".named.json"  # behind the name of a file, until what it grew from is gone: what it is known by
+LOCK = ".predicting"  # in the directory of the output, or behind the name of a file, while one process writes there
+
+
+def predict(
+    model: Model,
+    data: Stored,
+    out: str,
+    *,
+    scores: bool = False,
+    proba: bool = False,
+    unseen: str = "ignore",
+    keep: Sequence[str] | None = None,
+    memory: float | str = "1GB",
+    overwrite: bool = False,
+    progress: Watcher | None = None,
+) -> Predicted:
+    """Write the predicted class (or number) of every row of ``data``; labels are not needed.
+
+    Parameters
+    ----------
+    data : shards (path, directory, glob, list of them, Dataset), or raw files: for a model of raw columns such, for one
+        of sparse rows text of such, svmlight unless the name tells another format or ``model.reading`` was told it.
+    out : directory; gets a Parquet file for each input file with the columns ``row`` (number in its input file),
+        those of the input that pass through (``keep``), ``label`` where shards have one, ``prediction``, and the
+        following. Or a file that ends in ``.csv``: all of them as text, of several files with a column ``file`` before
+        (``input_file`` where a column of the input is called so).
+    scores, proba : also the decision values and probabilities: ``score`` and ``probability`` (of the greater class)
+        for two classes, else ``score_<class>`` and ``probability_<class>``. Probabilities are those of the logistic
+        loss, which nothing has compared with other rows, or of the calibration where the model has one.
+    unseen : features that the model does not know (of raw files, categories of columns whose categories it knows one by
+        one): ``"ignore"`` (counted, with a warning) or ``"error"``, for which files that an earlier call made of rows
+        with such are made again, and so refused.
+    keep : names of columns of the input that pass through (``id``, ``fold`` ...); None: of shards all that are no part
+        of the rows, of raw files all that no feature is made of. They stay what they are: of CSV and JSON text as it
+        stands there. One that is called as a column of the output is becomes ``input_<name>``. Of directories and
+        archives of documents ``member`` may pass, the name of each.
+    memory : bound of what reading raw files takes, in bytes or like "256MB": of a CSV what an open quote may enclose.
+        Rows of shards come in parts of some megabytes.
+    overwrite : replace files that were made from other data or by another model.
+    progress : an object with ``start, advance, stop`` such as ``TerminalProgress``, or None.
+
+    Returns
+    -------
+    dict : out, rows, written and kept (files), rows_kept (that an earlier call left of files it did not finish),
+    columns, probability (of what, and whether calibrated; None without ``proba``), unseen, bytes, seconds. What was
+    written earlier with the same input, model and options is kept, whole files and parts of some seconds of long ones,
+    so an interrupted call goes on where it stopped.
+
+    Raises
+    ------
+    RunError : ``out`` holds other files of these names, is where the input lies, or another call writes there now.
+    DataError : an input that cannot be read, or lacks a column of ``keep``; one that a CSV file cannot hold.
+    """
+    asked, progress = Asked(model, scores, proba, unseen, parse_bytes(memory)), watcher(progress)
+    asked.check()
+    as_text = str(out).lower().endswith(".csv")
+    with in_order(model, data, memory) as rows:
+        result, warned = (_as_text if as_text else _in_directory)(asked, rows, str(out), keep, overwrite, progress)
+    for text in warned:
+        warnings.warn(text, stacklevel=2)
+    return result
+
+
+def _in_directory(
+    asked: Asked, data: Stored | Texts, out: str, keep: Sequence[str] | None, overwrite: bool, progress: Watcher | None
+) -> tuple[Predicted, list[str]]:
+    """What ``predict`` returns, and what it is to warn of."""
+    inputs = _inputs(asked, data, keep)
+    targets = _target_paths([one.path for one in inputs], out)
+    files.make_directory(out)
+    with _alone_at(out, files.join(out, LOCK)):
+        result, warned = _as_parquet(asked, data, inputs, targets, overwrite, progress)
+    return {"out": out, **result}, warned
+
+
+def _as_text(
+    asked: Asked, data: Stored | Texts, out: str, keep: Sequence[str] | None, overwrite: bool, progress: Watcher | None
+) -> tuple[Predicted, list[str]]:
+    """The same as one file of CSV; what is interrupted goes on in a hidden directory beside it."""
+    home, name = files.parent_directory(out), files.base_name(out)
+    hidden = files.join(home, f".{name}.predictions")
+    note = files.join(home, f".{name}{NOTE}")
+    _refuse_existing(out, overwrite or files.is_noted(out, note))
+    inputs = _inputs(asked, data, keep)
+    _check_as_text(inputs, out)
+    paths = [one.path for one in inputs]
+    targets = _target_paths(paths, hidden)
+    files.make_directory(home)
+    with _alone_at(out, files.join(home, f".{name}{LOCK}")):
+        _refuse_existing(out, overwrite or files.is_noted(out, note))  # another call may have ended since
+        try:
+            files.make_directory(hidden)
+            result, warned = _as_parquet(asked, data, inputs, targets, True, progress)
+        except BaseException:
+            if files.exists(hidden) and not files.list_directory(hidden):  # nothing to go on from
+                files.remove_tree(hidden)
+            raise
+        named = None if len(paths) == 1 else (_free_name("file", result["columns"]), paths)
+        columns = write_csv(targets, named, out, hidden, note)
+        files.remove_tree(hidden)
+    files.remove(note)  # nothing else is left then
+    size = files.file_size(out)
+    return {**result, "out": out, "written": 1, "kept": 0, "columns": columns, "bytes": size}, warned
+
+
+def _refuse_existing(out: str, overwrite: bool) -> None:
+    if files.is_directory(out):
+        raise RunError(f"{out}: a directory; name the file, or a directory that does not end in .csv")
+    if files.exists(out) and not overwrite:
+        raise RunError(f"{out}: exists; overwrite it with overwrite=True")
+
+
+def _check_as_text(inputs: Sequence[Input], out: str) -> None:
+    """What one file of CSV cannot become, before the first row is predicted."""
+    if files.absolute(out) in {files.absolute(one.path) for one in inputs}:
+        raise RunError(f"{out}: is an input; write the predictions to another file")
+    first: ArrowColumns = {}
+    for number, one in enumerate(inputs):
+        passing = one.passing()
+        check_csv(passing, one.path)
+        first = passing if number == 0 else first
+        if other := sorted(set(passing) ^ set(first)):
+            raise DataError(f"column {other[0]} is not in both this file and the first, {inputs[0].path}; choose those"
+                            " that all have with keep, --keep", file=one.path)  # fmt: skip
+
+
+def _free_name(name: str, taken: Sequence[str]) -> str:
+    """``name``, or ``input_<name>``, ``input_<name>_2`` ... where a column is called so."""
+    names = itertools.chain([name, f"input_{name}"], (f"input_{name}_{k}" for k in itertools.count(2)))
+    return next(one for one in names if one not in taken)
+
+
+def _inputs(asked: Asked, data: Stored | Texts, keep: Sequence[str] | None) -> list[Input]:
+    if isinstance(data, Texts):
+        return [_text(asked, path, dataset, data.told, keep) for path, dataset in data.files]
+    return (raw_inputs if asked.model.is_raw(data) else shard_inputs)(asked, data, keep)
+
+
+def _as_parquet(
+    asked: Asked,
+    data: Stored | Texts,
+    inputs: list[Input],
+    targets: list[str],
+    overwrite: bool,
+    progress: Watcher | None,
+) -> tuple[Made, list[str]]:
+    """The predictions of each input at its target: what came of it, and what is to be warned of."""
+    started, model, unseen = time.perf_counter(), asked.model, asked.unseen
+    todo = [k for k, path in enumerate(targets) if not _is_finished(path, inputs[k].mark, unseen, overwrite)]
+    before = {k: parts_of(targets[k], inputs[k].mark)[1]["rows"] for k in todo}
+    if progress is not None:
+        progress.start(_forecast([inputs[k] for k in todo], sum(before.values())))
+    for k, path in enumerate(targets):
+        if k in before:
+            write_in_parts(path, inputs[k].mark, inputs[k].work, _counted(inputs[k].rows_from, progress))
+        else:
+            forget_parts(path)
+    skipped = sum(made_from(path)[1] or 0 for path in targets)
+    rows = [int(shards.claims(path).n_rows) for path in targets]
+    warned = []
+    if skipped:
+        warned.append(unknown_text(skipped) if model.is_raw(data) else unseen_text(skipped, model.n_features))
+    if empty := [one.path for one, count in zip(inputs, rows, strict=True) if not count]:
+        warned.append(f"{empty[0]}{', ...' * (len(empty) > 1)}: there are no rows")
+    return {
+        "rows": sum(rows),
+        "written": len(todo),
+        "kept": len(targets) - len(todo),
+        "rows_kept": sum(before.values()),
+        "columns": _columns_of(targets[0]) if targets else [],
+        "probability": model.probabilities_text() if asked.proba else None,
+        "unseen": skipped,
+        "bytes": sum(files.file_size(path) for path in targets),
+        "seconds": time.perf_counter() - started,
+    }, warned
+
+
+class Options(TypedDict, total=False):
+    """What ``predict`` may be asked for beside rows and their place."""
+
+    scores: bool
+    proba: bool
+    unseen: str
+    keep: Sequence[str] | None
+    memory: float | str
+    overwrite: bool
+
+
+class Made(TypedDict):
+    """What came of the inputs: ``predict`` says it, and where it is."""
+
+    rows: int
+    written: int
+    kept: int
+    rows_kept: int
+    columns: list[str]
+    probability: str | None
+    unseen: int
+    bytes: int
+    seconds: float
+
+
+class Predicted(Made):
+    out: str
+
+
+class Asked(NamedTuple):
+    """What is said of each row, and by which model."""
+
+    model: Model
+    scores: bool
+    proba: bool
+    unseen: str
+    memory: int
+
+    def check(self) -> None:
+        model = self.model
+        if self.unseen not in ("ignore", "error"):
+            raise ValueError(f"unseen is 'ignore' or 'error', not {self.unseen!r}")
+        if self.proba and (reason := model.no_probabilities()):
+            raise RunError(reason)
+        if (self.scores or self.proba) and not model.regression and model.classes_.size > MOST_SCORE_COLUMNS:
+            raise RunError(f"{model.classes_.size:,} classes are too many for a column each; write predictions only")
+
+    def of_block(self, block: Block) -> tuple[dict[str, np.ndarray], int]:
+        """The columns for the rows of a block, and how many entries the model does not know."""
+        by_codes = self.model.many and not (self.scores or self.proba)
+        values, skipped = (self.model.codes_of_block if by_codes else self.model.score_block)(block)
+        return self.columns(values), skipped
+
+    def nothing(self) -> dict[str, np.ndarray]:
+        """The same columns without a row."""
+        return self.columns(np.empty((0, self.model.intercept_.size)))
+
+    def columns(self, values: np.ndarray) -> dict[str, np.ndarray]:
+        """``prediction`` and, as asked, a column or a column a class of decision values and probabilities."""
+        model = self.model
+        if values.dtype.kind == "i":
+            return {"prediction": model.classes_[values]}
+        values = model.flat(values)
+        columns = {"prediction": model.said(values)}
+        if self.scores:
+            columns.update(_per_class("score", values, model))
+        if self.proba:
+            shares = model.probabilities(values)
+            columns.update(_per_class("probability", shares[:, 1] if model.binary else shares, model))
+        return columns
+
+    def as_json(self) -> dict[str, object]:
+        """What a file of predictions depends on beside the input."""
+        return {"kind": "predictions", "version": 3, "model": self.model.digest(), "scores": self.scores,
+                "proba": self.proba}  # fmt: skip
+
+
+def _per_class(name: str, values: np.ndarray, model: Model) -> dict[str, np.ndarray]:
+    if values.ndim == 1:
+        return {name: values}
+    return {f"{name}_{label}": values[:, k] for k, label in enumerate(model.classes_.tolist())}
+
+
+class Input(NamedTuple):
+    """A file that predictions are made for.
+
+    Attributes
+    ----------
+    mark : what its predictions depend on.
+    work : about what they take, in the units of ``write_in_parts``.
+    n_rows, n_bytes : of the file, 0 where that is not known beforehand.
+    passing : gives the columns that pass through, without a row.
+    rows_from : the row groups of the predictions from where totals stand.
+    """
+
+    path: str
+    mark: dict[str, object]
+    work: int
+    n_rows: int
+    n_bytes: int
+    passing: Callable[[], ArrowColumns]
+    rows_from: Callable[[Totals], Iterator[Columns | None]]
+
+
+def _target_paths(paths: Sequence[str], out: str) -> list[str]:
+    """Where the predictions of each input go: its own name, numbered where names repeat."""
+    names = [files.base_name(path).removesuffix(".parquet") for path in paths]
+    if len(set(names)) < len(names):
+        names = [f"{number:05d}-{name}" for number, name in enumerate(names)]
+    targets = [files.join(out, name + ".parquet") for name in names]
+    inputs = {files.absolute(path) for path in paths}
+    if hit := next((path for path in targets if files.absolute(path) in inputs), None):
+        raise RunError(f"{hit}: is an input; write the predictions to another directory")
+    return targets
+
+
+@contextlib.contextmanager
+def _alone_at(out: str, lock: str) -> Iterator[None]:
+    """Hold what is written at ``out`` on this machine, by the file ``lock``; a store has no locks, and files appear
+    whole there all the same.
+
+    Raises
+    ------
+    RunError : another process, or thread, holds it.
+    """
+    if files.is_remote(out):
+        yield
+        return
+    held = files.lock(lock)
+    if held is None:
+        raise RunError(f"{out}: other predictions are being written there now; wait for them, or choose another place")
+    try:
+        yield
+    finally:
+        files.remove(lock)
+        files.unlock(held)
+
+
+def _is_finished(path: str, mark: Mapping[str, object], unseen: str, overwrite: bool) -> bool:
+    if not files.exists(path):
+        return False
+    made, unknown = made_from(path)
+    if made == mark:
+        return unseen == "ignore" or unknown == 0
+    if not overwrite:
+        raise RunError(f"{path}: exists, and was not made from this data by this model; allow to overwrite it")
+    return False
+
+
+def _forecast(inputs: list[Input], rows_kept: int) -> Plan:
+    """What is to be done, as ``progress`` takes it: rows, or bytes where rows are not known."""
+    if all(one.n_rows for one in inputs):
+        return {"n_rows": sum(one.n_rows for one in inputs) - rows_kept, "task": "rows"}
+    known = all(one.n_bytes for one in inputs) and not rows_kept
+    return {"n_rows": 0, "bytes": sum(one.n_bytes for one in inputs) if known else 0, "task": "rows"}
+
+
+def _counted(
+    rows_from: Callable[[Totals], Iterator[Columns | None]], progress: Watcher | None
+) -> Callable[[Totals], Iterator[Columns | None]]:
+    """The same row groups, told of to whoever watches."""
+    if progress is None:
+        return rows_from
+
+    def told(totals: Totals) -> Iterator[Columns | None]:
+        rows, n_bytes = totals["rows"], totals.get("bytes", 0)
+        for columns in rows_from(totals):
+            if columns is not None:
+                progress.advance(totals["rows"] - rows, totals.get("bytes", 0) - n_bytes)
+                rows, n_bytes = totals["rows"], totals.get("bytes", 0)
+            yield columns
+
+    return told
+
+
+def _as_called(names: Sequence[str], own: Sequence[str], path: str) -> dict[str, str]:
+    """How columns that pass through are called in the output, beside ``own``."""
+    called = {name: f"input_{name}" if name in own else name for name in names}
+    if len(set(called.values()) - set(own)) < len(called):
+        raise DataError("two columns would have the same name in the output; choose some with keep, --keep", file=path)
+    return called
+
+
+def _columns_of(path: str) -> list[str]:
+    with shards.open_parquet(path) as file:
+        return list(file.schema_arrow.names)
+
+
+# Shards
+
+
+def shard_inputs(asked: Asked, data: Stored, keep: Sequence[str] | None) -> list[Input]:
+    """The files of a dataset."""
+    dataset = open_dataset(data, need_labels=False, columns=asked.model.columns)
+    require_same_columns(asked.model, dataset)
+    places = list(row_groups(dataset))
+    return [_shard(asked, dataset, number, [place for place in places if place[0] == number], keep)
+            for number in range(len(dataset.files))]  # fmt: skip
+
+
+def _shard(
+    asked: Asked, dataset: Dataset, number: int, places: list[tuple[int, int]], keep: Sequence[str] | None
+) -> Input:
+    path, fingerprint = dataset.files[number], dataset.fingerprints[number]
+    passing = _passing(asked, dataset, path, keep)
+    told = {"name": files.base_name(path), "size": fingerprint.size, "footer": fingerprint.footer}
+    mark = {**asked.as_json(), "input": told, "passing": sorted(passing)}
+    mine = dataset.chunks.file == number
+    rows, nnz = int(dataset.chunks.rows[mine].sum()), int(dataset.chunks.nnz[mine].sum())
+
+    def rows_from(totals: Totals) -> Iterator[Columns | None]:
+        return _of_shard(asked, dataset, places, passing, totals)
+
+    return Input(path, mark, _work(asked, rows, nnz), rows, 0, lambda: no_rows(path, passing), rows_from)
+
+
+def _work(asked: Asked, rows: int, nnz: int) -> int:
+    return (rows + nnz) * int(asked.model.intercept_.size)
+
+
+def _passing(asked: Asked, dataset: Dataset, path: str, keep: Sequence[str] | None) -> dict[str, str]:
+    """Columns of an input file that pass through, and how they are called in the output."""
+    others = other_columns(path, dataset.layout)
+    if keep is not None and (missing := [name for name in keep if name not in others]):
+        has = ", ".join(others) if others else "none besides its rows"
+        raise DataError(f"there is no column {missing[0]!r} to keep; the file has {has}", file=path)
+    chosen = [name for name in others if keep is None or name in keep]
+    return _as_called(chosen, ["row", "label", *asked.nothing()], path)
+
+
+def _of_shard(
+    asked: Asked, dataset: Dataset, places: list[tuple[int, int]], passing: Mapping[str, str], totals: Totals
+) -> Iterator[Columns | None]:
+    """Predictions for the row groups ``places`` behind those that were done."""
+    if asked.unseen == "error" and totals.get("unseen"):  # in parts of a call that was to ignore them
+        raise DataError(unseen_text(totals["unseen"], asked.model.n_features), file=dataset.files[places[0][0]])
+    left = places[totals.get("groups", 0) :]
+    beside = _passing_by(dataset, left, passing)
+    for chunk, block in decoded(dataset, left):
+        file, row_group = int(dataset.chunks.file[chunk]), int(dataset.chunks.row_group[chunk])
+        said, skipped = asked.of_block(block)
+        if skipped and asked.unseen == "error":
+            raise DataError(unseen_text(skipped, asked.model.n_features), file=dataset.files[file], row_group=row_group)
+        columns = {"row": np.arange(totals["rows"], totals["rows"] + block.n_rows)}
+        columns |= next(beside)
+        columns |= _label_column(dataset, block) | said
+        ends = bool(dataset.last_of_group[chunk])
+        _count(totals, rows=block.n_rows, groups=int(ends), unseen=skipped, bytes=block.n_bytes,
+               work=_work(asked, block.n_rows, block.nnz))  # fmt: skip
+        yield columns
+        if ends:  # here it can be begun again
+            yield None
+    if not places:
+        yield {"row": np.arange(0), **asked.nothing()}
+
+
+def _passing_by(dataset: Dataset, places: list[tuple[int, int]], passing: Mapping[str, str]) -> Iterator[Columns]:
+    """The columns that pass through, of one chunk of the row groups after the other."""
+    for file, row_group in places:
+        yield from passed_in_parts(dataset.files[file], row_group, passing, dataset.rows_of_chunks(file, row_group))
+
+
+def _label_column(dataset: Dataset, block: Block) -> dict[str, np.ndarray]:
+    if dataset.real_labels:
+        return {"label": block.labels}
+    if dataset.classes.size == 0 or (block.n_rows and np.isnan(block.labels[0])):
+        return {}
+    return {"label": dataset.classes[block.labels.astype(np.int64)]}
+
+
+def _count(totals: Totals, **more: int) -> None:
+    for name, value in more.items():
+        totals[name] = totals.get(name, 0) + value
+
+
+# Sparse text
+
+
+def _text(asked: Asked, path: str, dataset: Dataset, told: Mapping[str, object], keep: Sequence[str] | None) -> Input:
+    """A file whose rows are in ``dataset``, in their order."""
+    if keep:
+        raise DataError(f"there is no column {keep[0]!r} to keep; the file has none besides its rows", file=path)
+    named = {"name": files.base_name(path), "state": json.dumps(state_of(path)), **told}
+    mark = {**asked.as_json(), "input": named, "passing": []}
+    places = list(row_groups(dataset))
+
+    def rows_from(totals: Totals) -> Iterator[Columns | None]:
+        return _of_shard(asked, dataset, places, {}, totals)
+
+    return Input(path, mark, _work(asked, dataset.n_rows, dataset.nnz), dataset.n_rows, 0, dict, rows_from)
+
+
+# Raw files
+
+
+def raw_inputs(asked: Asked, data: Stored, keep: Sequence[str] | None) -> list[Input]:
+    """Raw files for a model of raw columns; a directory or an archive of documents is one."""
+    from bigclf.conversion.tables.raw_rows import RawRows
+
+    raw = RawRows(asked.model.finisher, data, keep, asked.memory)
+    return [_raw(asked, raw, source) for source in raw.sources]
+
+
+def _raw(asked: Asked, raw: RawRows, source: Source) -> Input:
+    path, part = raw.place(source)
+    passing = _as_called(raw.kept[source.number], ["row", *asked.nothing()], path)
+    told = {"name": files.base_name(path), "part": part, "state": json.dumps(state_of(path))}
+    learned = asked.model.finisher.learned.digest()
+    mark = {**asked.as_json(), "input": told, "passing": sorted(passing), "columns": learned, "counted": "categories"}
+
+    def rows_from(totals: Totals) -> Iterator[Columns | None]:
+        return _of_raw(asked, raw, source, passing, totals)
+
+    rows, n_bytes = raw.size(source)
+    work = WORK_A_BYTE * (n_bytes or PACKED * source.size)
+    return Input(path, mark, work, rows, n_bytes, lambda: raw.no_rows(source, passing), rows_from)
+
+
+WORK_A_BYTE = 8  # of text: parsing and hashing it takes as long as so many multiplications
+PACKED = 4  # compressed text is likely so many times as long
+
+
+def _of_raw(
+    asked: Asked, raw: RawRows, source: Source, passing: Mapping[str, str], totals: Totals
+) -> Iterator[Columns | None]:
+    """Predictions for the pieces of a raw file behind those that were done."""
+    if asked.unseen == "error" and totals.get("unseen"):  # in parts of a call that was to ignore them
+        raise DataError(unknown_text(totals["unseen"]), file=source.path)
+    for task in raw.tasks(source, totals.get("tasks", 0)):
+        lines = 0
+        for batch, block, unseen in raw.rows(task, totals.get("lines", 0), asked.unseen):
+            said, _ = asked.of_block(block)
+            columns = {"row": np.arange(totals["rows"], totals["rows"] + block.n_rows)}
+            columns |= raw.passed_through(batch, passing) | said
+            _count(totals, rows=block.n_rows, unseen=unseen, bytes=batch.n_bytes, work=WORK_A_BYTE * batch.n_bytes)
+            lines += batch.n_lines
+            if block.n_rows:
+                yield columns
+        _count(totals, tasks=1, lines=lines)
+        yield None
+    if not totals["rows"]:
+        yield {"row": np.arange(0), **raw.no_rows(source, passing), **asked.nothing()}

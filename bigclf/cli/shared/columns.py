@@ -1,0 +1,359 @@
+"""The options of all commands that take raw tables and texts, and the spec they stand for."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import click
+
+from bigclf.cli.shared import terminal
+from bigclf.data.bad_rows import MOST_BAD, too_many_with_held
+from bigclf.errors import BigclfError, DataError
+
+READER = ("header", "names", "skip_lines", "separator", "decimal", "encoding", "multiline")
+OPTIONS = ("spec", "features_of", "label", "numeric", "categorical", "text", "date", "hash_bits", *READER)
+
+
+def reader_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how raw files are read."""
+    options = [
+        click.option("--header/--no-header", default=None, help="Whether the first line names the columns (else 0, 1,"
+                     " 2 ...)."),
+        click.option("--names", metavar="A,B,...", help="Names of the columns."),
+        click.option("--skip-lines", type=click.IntRange(0), metavar="N", help="Lines of a csv or tsv before the table"
+                     " begins, such as a title."),
+        click.option("--separator", metavar="CHAR", help="Between fields  [default: , or for tsv a tab]"),
+        click.option("--decimal", metavar="CHAR", type=click.Choice([".", ","]), help="Before the decimals of numbers"
+                     " in csv and tsv  [default: .]"),
+        click.option("--encoding", metavar="NAME", help="Of text that is not UTF-8, such as latin-1."),
+        click.option("--multiline", is_flag=True, default=None, help="Quoted fields may hold line breaks."),
+    ]  # fmt: skip
+    return terminal.with_options(options, command)
+
+
+def columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say what becomes of raw columns, and how they are read."""
+    options = [
+        click.option("--spec", metavar="FILE.yaml", help="What becomes of raw columns, and how they are read."),
+        click.option("--features-of", metavar="MODEL|SHARDS", help="The features of a model or of shards, with what was"
+                     " learned for them."),
+        click.option("--label", metavar="COL", help="Column to predict."),
+        click.option("--numeric", metavar="A,B", help="Columns of numbers, standardised."),
+        click.option("--categorical", metavar="C,D", help="Columns of categories."),
+        click.option("--text", metavar="T", help="Columns of text, as tf-idf of words."),
+        click.option("--date", metavar="E", help="Columns of dates."),
+        click.option("--hash-bits", type=click.IntRange(1, 30), help="Hash every category (and the names of vw) to 2^N"
+                     " features."),
+    ]  # fmt: skip
+    return terminal.with_options(options, reader_options(command))
+
+
+def raw_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what a command that trains needs to take raw files."""
+    options: list[Callable[..., Any]] = [
+        click.option(
+            "--format", help="DATA is raw: svmlight, vw, csv, tsv, jsonl, text, parquet; made shards in a cache."
+        ),
+        columns_options,
+        bad_rows_options,
+    ]
+    return terminal.with_options(options, command)
+
+
+def format_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what says how raw files are read where their names do not."""
+    return click.option("--format", help="What raw DATA is: svmlight, vw or MODULE:FUNCTION, for a model of raw columns"
+                        " csv, tsv, jsonl, text, parquet  [default: by the file's name, else svmlight or what the model"
+                        " learned from]")(command)  # fmt: skip
+
+
+def bad_rows_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what becomes of raw rows that cannot be used."""
+    options = [
+        click.option("--on-bad-rows", type=click.Choice(["error", "skip", "quarantine"]), metavar="[error|skip]",
+                     callback=_not_quarantine, help="Of raw rows that cannot be used  [default: error]"),
+        click.option("--max-bad-fraction", type=click.FloatRange(0, 1), help="More raw rows than this that are skipped"
+                     f" are an error all the same  [default: {MOST_BAD}]"),
+    ]  # fmt: skip
+    return terminal.with_options(options, command)
+
+
+def _not_quarantine(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value == "quarantine":
+        raise click.UsageError("--on-bad-rows quarantine is for `bigclf convert`, which keeps bad rows in a file beside"
+                               " its shards: convert first, or say skip", ctx)  # fmt: skip
+    return value
+
+
+class Asked(NamedTuple):
+    """What was said of raw files: their format, options of columns, what becomes of bad rows and how many there may
+    be."""
+
+    format: str | None
+    said: dict[str, Any]
+    bad: str | None
+    most_bad: float | None
+
+    @classmethod
+    def taken(cls, options: dict[str, Any]) -> Asked:
+        """Taken out of the options of a command."""
+        return cls(options.pop("format"), taken(options), options.pop("on_bad_rows"), options.pop("max_bad_fraction"))
+
+    def of_bad_rows(self) -> dict[str, Any]:
+        """As keywords of what converts."""
+        return _bad_rows(self.bad, self.most_bad)
+
+    def settled(self, data: list[str]) -> tuple[str | None, Any]:
+        """Format and spec of the files; None for shards, and no spec for rows that are sparse already."""
+        with terminal.usage_errors():
+            form = self.format or ("spec" not in self.said and format_by_name(data[0], self.said)) or None
+            return form, features_of(self.said, data, form)
+
+    def refuse_without_features(self, form: str | None, holdout: bool = False) -> None:
+        """UsageError naming the first option that has no effect on shards."""
+        bad = ("on-bad-rows", self.bad), ("max-bad-fraction", self.most_bad)
+        for name, there in (("holdout", holdout or None), *bad, ("format", form or None), *self.said.items()):
+            if there is not None:
+                raise click.UsageError(f"--{name} is for raw tables and texts: --format csv, tsv, jsonl, text or "
+                                       "parquet; other text becomes shards by `bigclf convert` first")  # fmt: skip
+
+    def shards(self, data: list[str], keywords: dict[str, Any]) -> Any:
+        """The data as they are, or raw files as shards of the cache, and so the validation data of ``keywords``."""
+        form, features = self.settled(data)
+        if features is not None:
+            return converted(data, features, form, keywords, None, self.of_bad_rows())
+        if form and not self.said.keys() - {"hash_bits"}:
+            bits, said = self.said.get("hash_bits"), self.format is not None
+            return sparse(data, None, form, keywords, self.of_bad_rows(), bits, said)[0]
+        self.refuse_without_features(form)
+        return data if len(data) > 1 else data[0]
+
+
+def bad_rows(options: dict[str, Any]) -> dict[str, Any]:
+    """What was said of bad rows, taken out of the options of a command, as keywords of what measures."""
+    return _bad_rows(options.pop("on_bad_rows"), options.pop("max_bad_fraction"))
+
+
+def _bad_rows(bad: str | None, most: float | None) -> dict[str, Any]:
+    return {"on_bad_rows": bad or "error", **({} if most is None else {"max_bad_fraction": most})}
+
+
+def as_read(model: Any, options: dict[str, Any]) -> Any:
+    """The model for raw files that are read as these options, taken out of ``options``, say."""
+    form, said = options.pop("format", None), taken(options)
+    if not said and form is None:
+        return model
+    with terminal.usage_errors():
+        return model.reading(_reader(said, form))
+
+
+def taken(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of this module that were said, taken out of ``options``."""
+    return {name: value for name in OPTIONS if (value := options.pop(name, None)) is not None}
+
+
+LABELS = ("label", "target", "y", "class")
+
+
+def format_by_name(path: str, said: dict[str, Any]) -> str | None:
+    """The format that a file's name tells, compressed or not, else "svmlight" of text where no columns are named; None
+    of Parquet, or where other shards say it."""
+    if "features_of" in said:
+        return None
+    from bigclf.conversion.tables import reading as tables
+
+    form = tables.format_by_name(path)
+    if form is None and said.keys() <= {"hash_bits"}:
+        with contextlib.suppress(BigclfError, OSError):  # whoever opens it tells what is wrong
+            return tables.format_by_look(tables.places(path)[0].path)
+    return form
+
+
+def features_of(said: dict[str, Any], data: list[str], format: str | None) -> Any:
+    """The spec that the options stand for; None: none was asked for, and the data are features already.
+
+    Where neither a spec nor columns are named, one is proposed from the data.
+
+    Raises
+    ------
+    click.UsageError : options that contradict each other. DataError, SchemaError : as ``suggest``.
+    """
+    from bigclf.features.spec import parse
+
+    sparse = format is None or format not in ("csv", "tsv", "jsonl", "text", "parquet")
+    if sparse and said.keys() <= {"hash_bits"}:  # of Vowpal Wabbit's names, or of no effect, as convert will say
+        return None
+    if sparse and format is not None and "spec" not in said and "features_of" not in said:
+        raise click.UsageError(f"--{next(iter(said))} is for raw columns: --format csv, tsv, jsonl, text"
+                               " or parquet")  # fmt: skip
+    if "spec" in said and "features_of" in said:
+        raise click.UsageError("give --spec or --features-of, not both")
+    reader = _reader(said, format)
+    if "spec" in said:
+        return _declared(said, reader, data)
+    if "features_of" in said:
+        return _of(said["features_of"])
+    names = {kind: _listed(said[kind]) for kind in ("numeric", "categorical", "text", "date") if kind in said}
+    if not names and format != "text":
+        from bigclf.conversion.tables.suggest import suggest
+
+        spec = suggest(data, reader, said.get("label")).spec()
+        if "label" not in said:
+            if spec.label is None or spec.label.column.lower() not in LABELS:
+                raise click.UsageError("say which column is to be predicted, with --label (`bigclf inspect FILE"
+                                       " --suggest` proposes what to do with each)")  # fmt: skip
+            guess = f"column {spec.label.column!r} is predicted: a guess from its name; --label COL says another"
+            terminal.say("note:", guess, "yellow")
+        return dataclasses.replace(spec, hash_bits=said.get("hash_bits"))
+    encode = {"encode": "hashed"} if "hash_bits" in said else {}
+    entries = [{kind: [name], **(encode if kind == "categorical" else {})} for kind in names for name in names[kind]]
+    return parse(
+        {"label": said.get("label"), "features": entries, "hash_bits": said.get("hash_bits"), "reader": reader}
+    )
+
+
+def _of(path: str) -> Any:
+    """The model or the dataset at ``path``.
+
+    Raises
+    ------
+    click.UsageError : it was not made of raw columns.
+    """
+    from bigclf import files
+    from bigclf.features.encode import is_columns
+
+    if files.exists(path) and not files.is_directory(path) and not path.endswith(".parquet"):
+        from bigclf.model.model import load
+
+        found: Any = load(path)
+    else:
+        from bigclf.data.dataset import Dataset
+
+        found = Dataset(path, need_labels=False)
+    if not is_columns(found.features):
+        raise click.UsageError(f"{path} was not made of raw columns")
+    return found
+
+
+def converted(
+    data: list[str], features: Any, format: str | None, keywords: dict[str, Any], holdout: float | None,
+    bad: dict[str, Any],
+) -> Any:  # fmt: skip
+    """Raw files as shards of the cache, but for the rows held out; validation data of ``keywords`` too."""
+    from bigclf.conversion.tables.from_columns import HeldOut
+    from bigclf.conversion.tables.reading import are_raw
+    from bigclf.model.raw_input import converted as in_cache
+    from bigclf.progress import TerminalProgress
+
+    part = HeldOut(holdout, False) if holdout else None
+    with TerminalProgress("converting") as progress, terminal.usage_errors():
+        found = in_cache(data, features, format, memory=_room(keywords), seed=keywords.get("seed", 0),
+                         part=part, progress=progress, **bad)  # fmt: skip
+        if "validate" in keywords and are_raw(keywords["validate"]):
+            keywords["validate"] = in_cache(keywords["validate"], found, memory=_room(keywords), **bad)
+    return found
+
+
+def sparse(
+    data: list[str], test: str | None, format: str, keywords: dict[str, Any], bad: dict[str, Any],
+    hash_bits: int | None, said: bool,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Text of rows that are sparse already as shards of the cache, and test data that are such text too; validation
+    data of ``keywords`` likewise. ``said`` : whether the format was, and not guessed."""
+    from bigclf.conversion.tables.reading import are_raw
+    from bigclf.model.raw_input import naming_format, sparse_text
+    from bigclf.progress import TerminalProgress
+
+    told: dict[str, Any] = dict(memory=_room(keywords), seed=keywords.get("seed", 0), hash_bits=hash_bits, **bad)
+
+    with TerminalProgress("converting") as progress, terminal.usage_errors():
+
+        def shards(source: Any) -> Any:
+            return sparse_text(source, format, progress=progress, **told) if are_raw(source) else source
+
+        with contextlib.nullcontext() if said else naming_format(None, data, format):
+            found = sparse_text(data, format, progress=progress, **told)
+        if "validate" in keywords:
+            keywords["validate"] = shards(keywords["validate"])
+        return found, None if test is None else shards(test)
+
+
+def held_out(data: list[str], dataset: Any, keywords: dict[str, Any], holdout: float, bad: dict[str, Any]) -> Any:
+    """The rows held out, as shards of the cache, with what was learned of the others.
+
+    Raises
+    ------
+    DataError : of both together more rows are bad than may be.
+    """
+    from bigclf.conversion.tables.from_columns import HeldOut
+    from bigclf.model.raw_input import converted as in_cache
+
+    found = in_cache(data, dataset, memory=_room(keywords), part=HeldOut(holdout, True), **bad)
+    if told := too_many_with_held(dataset, found, bad.get("max_bad_fraction", MOST_BAD)):
+        raise DataError(told)
+    return found
+
+
+def left_out_of_held(dataset: Any) -> tuple[int, str]:
+    """How many of the rows held out are bad, and why."""
+    report = dataset.report
+    return report.get("bad_rows", 0), f"of the rows held out, {report.get('left_out', '')}"
+
+
+def _room(keywords: dict[str, Any]) -> int:
+    """What conversion may take: it needs more than the smallest of trainings."""
+    from bigclf.units import parse_bytes
+
+    return max(parse_bytes(keywords.get("memory", "1GB")), 2**28)
+
+
+def reader_of(options: dict[str, Any], format: str | None) -> dict[str, Any]:
+    """Options of a reader, taken out of those of a command."""
+    return _reader(taken(options), format)
+
+
+def _reader(said: dict[str, Any], format: str | None) -> dict[str, Any]:
+    reader = {name: said[name] for name in READER if name in said}
+    if "names" in reader:
+        reader["names"] = _listed(reader["names"])
+        reader.setdefault("header", False)
+    if "separator" in reader:
+        reader["separator"] = {"\\t": "\t", "tab": "\t", "space": " "}.get(reader["separator"], reader["separator"])
+    return {**({} if format is None else {"format": format}), **reader}
+
+
+def _declared(said: dict[str, Any], reader: dict[str, Any], data: list[str]) -> Any:
+    """The spec of a file; what else was said goes before it, what the names of the data tell comes last."""
+    from bigclf import files
+    from bigclf.conversion.tables.reading import format_of, reading
+    from bigclf.errors import DataError, SchemaError
+    from bigclf.features.spec import line_of, parse
+
+    path = said["spec"]
+    if not files.exists(path):
+        raise DataError("no such file", file=path)
+    try:
+        text = files.read_text(path)
+    except UnicodeDecodeError as error:
+        raise SchemaError(f"not text in UTF-8: byte {error.start + 1} is not", file=path) from None
+    try:
+        spec = parse(text)
+        reading(spec.reader)
+    except SchemaError as error:
+        line = error.line or line_of(text, "reader")  # what has no line of its own is the reader's
+        raise SchemaError(error.message, file=path, line=line, column=error.column) from None
+    told = spec.as_json()
+    if clash := [name for name in ("numeric", "categorical", "text", "date") if name in said]:
+        raise click.UsageError(f"--{clash[0]} has no effect beside --spec, which names the columns")
+    told["reader"] |= reader
+    if "format" not in told["reader"] and (form := format_of(data)):
+        told["reader"]["format"] = form
+    told.update({name: said[name] for name in ("label", "hash_bits") if name in said})
+    return parse(told)
+
+
+def _listed(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]

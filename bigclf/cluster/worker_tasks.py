@@ -1,0 +1,324 @@
+"""What a worker of a cluster does: the functions that travel to it, and the benches it keeps from visit to visit.
+
+No Dask here: a task is a plain function call. A worker keeps a ``Place`` for each run: the bench, and the common state
+of the last version it was sent, so that later ones can come as changes. Everything in it is a cache.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
+
+import numpy as np
+
+from bigclf import files
+from bigclf.data.arrays import Arrays
+from bigclf.errors import DataError
+from bigclf.machine import Facts, facts
+from bigclf.maths.deltas import Delta, S, applied, apply, difference
+from bigclf.maths.mixing import Weights
+from bigclf.stream.row_files import FiledArray
+from bigclf.training.executor import Bench, Job, Missing
+from bigclf.training.plan import Plan
+from bigclf.training.records.run_directory import load_rows, publish_arrays
+from bigclf.training.sources import warm
+from bigclf.training.visit import Carry, DualSum, Outcome, Part, RowFile, Visit, named_rows
+
+if TYPE_CHECKING:
+    from distributed import Future
+
+    from bigclf.data.dataset import Dataset
+
+
+W = TypeVar("W", bound=Weights)
+log = logging.getLogger("bigclf")
+UNUSED_SECONDS = 600.0  # a place that no visit came to for so long is cleared when another run needs one
+
+
+@dataclass
+class Parcel:
+    """Whatever is sent, as one opaque thing (Dask looks into tuples)."""
+
+    content: Any
+
+
+class Shipment(NamedTuple):
+    """The common state of ``version``: for each problem in ``changes`` what differs from its state at ``base``
+    (version 0 every process makes itself), or all of it."""
+
+    version: int
+    base: int
+    changes: dict[int, Any]
+
+
+class Place:
+    """What a worker keeps of a run."""
+
+    def __init__(self, job: Job) -> None:
+        self.job, self.bench = job, Bench(job)
+        self.lock = threading.Lock()
+        self.used = time.monotonic()
+        self.version = -1
+        self.states: list[Any] = []
+
+    def fresh_states(self) -> list[Any]:
+        return [p.setting.shared(self.job.source.n_features, self.job.plan.dtype) for p in self.job.problems]
+
+    def take(self, version: int, shipment: Shipment | None) -> None:
+        """Bring the common state to ``version``; Missing if that needs more than is here and was sent."""
+        if self.version == version:
+            return
+        if version == 0 or shipment is not None and shipment.base == 0:
+            self.states, self.version = self.fresh_states(), 0
+        if version == 0:
+            return
+        if shipment is None or shipment.version != version or shipment.base != self.version:
+            raise Missing(f"state of version {version}, here is {self.version}")
+        for number, change in shipment.changes.items():
+            if isinstance(change, Delta):
+                apply(self.states[number], change)
+            else:
+                self.states[number] = _taken(self.states[number], change)
+        self.version = version
+
+
+_places: dict[tuple[str, str], Place] = {}
+_guard = threading.Lock()
+
+
+def place_of(job: Job, slot: str) -> Place:
+    """The place of a run in this worker; ``slot`` tells workers in one process apart."""
+    key = job.run, slot
+    with _guard:
+        place = _places.get(key)
+        if place is None:
+            now = time.monotonic()
+            for other in [k for k, p in _places.items() if now - p.used > UNUSED_SECONDS and not p.lock.locked()]:
+                _places.pop(other).bench.close()
+            setting = job.problems[0].setting
+            warm(setting, job.source.index_width, job.plan.dtype)
+            place = _places[key] = Place(job)
+        place.used = time.monotonic()
+    return place
+
+
+class Failure(NamedTuple):
+    """What came of a visit instead of an outcome: kind "missing" or "failed"."""
+
+    kind: str
+    error: BaseException
+
+
+def attempt_visit(
+    visit: Parcel, job: Parcel, slot: str, token: str, shipment: Parcel | None, carries: Parcel | None, keeps: str
+) -> Outcome | Failure:
+    """``make_visit``, whatever comes of it."""
+    try:
+        return make_visit(visit, job, slot, token, shipment, carries, keeps)
+    except Missing as error:
+        return Failure("missing", error)
+    except Exception as error:
+        return Failure("failed", error)
+
+
+def make_visit(
+    visit: Parcel, job: Parcel, slot: str, token: str, shipment: Parcel | None, carries: Parcel | None, keeps: str
+) -> Outcome:
+    """A visit on a worker: what came of it, with states as changes where that is less.
+
+    ``keeps`` : what becomes of what the group carries: "" nothing, "travels" with the outcome, else the directory that
+    its row state is written into.
+
+    Raises
+    ------
+    Missing : this process lacks what the driver thought it had; it is to be sent along.
+    DataError : rows that cannot be used.
+    """
+    what: Visit = visit.content
+    place = place_of(job.content, slot)
+    with place.lock:
+        place.used = time.monotonic()
+        place.take(what.version, None if shipment is None else shipment.content)
+        states = [place.states[number] for number in what.todo]
+        alone = len(place.job.plan.groups) == 1
+        given = [_copy(state) for state in states] if alone else states
+        held = (
+            [None] * (what.last - what.first)
+            if carries is None
+            else [_loaded(c, keeps, place) for c in carries.content]
+        )
+        outcome = place.bench.visit(what, given, held, token)
+        parts = [_packed(part, state, place.job.plan) for part, state in zip(outcome.parts, states, strict=False)]
+        carry = None
+        midway = what.kind == "update" and what.segment < place.job.plan.segments - 1
+        if keeps:
+            carry = place.bench.carry(what.first, midway, what.todo)
+            carry = _owned(carry) if keeps == "travels" else _written(carry, place, what, keeps, token, midway)
+        if not midway:
+            for group in range(what.first, what.last):
+                place.bench.recycle(group)
+        return outcome._replace(parts=parts, carry=carry)
+
+
+def changes_to(start: W, state: W, plan: Plan) -> Delta | None:
+    """What makes ``state`` out of ``start``, where that is less than the state. A state of touched places travels
+    whole: its arrays are as long as what it holds."""
+    return None if plan.places else difference(start, state, state.weights.shape[0])
+
+
+def _taken(state: S, other: S) -> S:
+    """``other`` in the arrays of ``state``; in arrays of its own, which can grow, where it has another size."""
+    if any(mine.shape != array.shape for mine, array in zip(state, other, strict=True)):
+        return _copy(other)
+    for mine, array in zip(state, other, strict=True):
+        mine[...] = array
+    return state
+
+
+def _packed(part: Part, start: Weights, plan: Plan) -> Part:
+    """A part as it travels: changes alone where they are few; the weights at the start the driver has."""
+    length = start.weights.shape[0]
+    changes = changes_to(start, part.state, plan)
+    state = _copy(part.state) if changes is None else changes
+    dual = part.dual
+    if isinstance(dual, np.ndarray):
+        whole = DualSum(dual)
+        dual = difference(DualSum(np.zeros(dual.shape)), whole, length) or whole
+    return Part(state, dual, part.figures, found=part.found)
+
+
+def unpacked(part: Part, start: Weights) -> Part:
+    """A part with its changes carried out."""
+    state = applied(start, part.state) if isinstance(part.state, Delta) else part.state
+    dual = part.dual
+    if isinstance(dual, Delta):
+        dual = applied(DualSum(np.zeros(start.weights.shape)), dual)
+    return part._replace(state=state, dual=dual.weights if isinstance(dual, DualSum) else dual)
+
+
+def _copy(state: S) -> S:
+    return type(state)(*(array.copy() for array in state))
+
+
+def _owned(carry: Carry) -> Carry:
+    """The carry in memory of its own: the bench goes on with the arrays."""
+    assert not isinstance(carry.rows, RowFile)
+    return Carry(_own(carry.rows), None if carry.shared is None else _own(carry.shared))
+
+
+def _own(held: Sequence[Mapping[str, np.ndarray | FiledArray]]) -> list[dict[str, np.ndarray]]:
+    return [{name: _own_array(array) for name, array in one.items()} for one in held]
+
+
+def _own_array(array: np.ndarray | FiledArray) -> np.ndarray:
+    return np.concatenate([*array.pieces()]) if isinstance(array, FiledArray) else array.copy()
+
+
+def _written(carry: Carry, place: Place, visit: Visit, directory: str, token: str, midway: bool) -> Carry:
+    """The carry with its row state in a new file: as it is proposed, and as it was before the epoch."""
+    assert not isinstance(carry.rows, RowFile)
+    arrays: dict[str, np.ndarray] = {}
+    for number, held in enumerate(carry.rows):
+        arrays |= named_rows(number, visit.first, held)
+        before = {} if midway else place.bench.rows_before(visit.first, number)
+        arrays |= named_rows(number, visit.first, before)
+    name = f"rows-{visit.first:05d}-{visit.epoch:08d}-{visit.segment:06d}-{token}.safetensors"
+    digest = publish_arrays(files.join(directory, name), arrays, {})
+    return Carry(RowFile(name, digest), None if carry.shared is None else _own(carry.shared))
+
+
+def _loaded(carry: Carry, directory: str, place: Place) -> Carry:
+    """The carry with its row state in memory, or where the plan has it on disk as ``FiledArray``."""
+    file = carry.rows
+    if not isinstance(file, RowFile):
+        return carry
+    path, filed = files.join(directory, file.name), place.job.plan.rows_sides > 0
+    held = load_rows(path, file.digest, file.steps, filed)
+    rows: dict[int, dict[str, np.ndarray]] = {}
+    for name, array in held.items():
+        number, _, rest = name.split(".", 2)
+        rows.setdefault(int(number), {})[rest] = array
+    return carry._replace(rows=[rows[number] for number in sorted(rows)])
+
+
+class Greeting(Facts, total=False):
+    """What a worker says of itself, and what speaks against it; here with the content that is there (``anchor``)."""
+
+    problems: list[str]
+    again: bool
+    anchor: Future
+
+
+class Verdict(TypedDict):
+    """What came of the child process that read what workers had died of: the signal that ended it (0: none), and the
+    chunk it was at."""
+
+    signal: int
+    chunk: int | None
+
+
+def greet(directory: str | None, sample: str | None) -> Greeting:
+    """What a worker says of itself before it is given work: its machine, and whether it can write the run directory
+    and read the data."""
+    found: Greeting = {**facts(), "problems": []}
+    if directory is not None:
+        try:
+            files.probe_writable(directory)
+        except Exception as error:
+            found["problems"].append(f"it cannot write the run directory: {error}")
+    if sample is not None and not files.exists(sample):
+        found["problems"].append(f"it does not see the data: there is no {sample}")
+    return found
+
+
+def present() -> None:
+    """Asked of nobody in particular."""
+
+
+def farewell(run: str) -> None:
+    """Clear the run's places."""
+    with _guard:
+        done = [_places.pop(key) for key in [key for key in _places if key[0] == run]]
+    for place in done:
+        with place.lock:
+            place.bench.close()
+
+
+def on_trial(visit: Parcel, job: Parcel) -> Verdict:
+    """Read what a visit would read and run its kernels in a child process, after workers died of it.
+
+    Returns
+    -------
+    dict : ``signal`` the child died of (0: it lived) and ``chunk``, the one it was at (None: none yet).
+    """
+    import pickle
+
+    what: Visit = visit.content
+    child = subprocess.Popen(
+        [sys.executable, "-m", "bigclf.cluster.crash_trial"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        said, _ = child.communicate(pickle.dumps((job.content, what.first, what.last, what.epoch)))
+    finally:
+        child.kill()
+        child.wait()
+    chunks = [int(line) for line in said.split() if line.strip().isdigit()]
+    return {"signal": max(0, -child.returncode), "chunk": chunks[-1] if chunks else None}
+
+
+def shard_error(source: Dataset | Arrays, chunk: int | None, signal: int, deaths: int, where: str) -> DataError:
+    """The error that names the shard workers die of."""
+    message = (
+        f"{deaths} workers died at {where}, and a process of its own died of signal {signal} on it; "
+        "the file is likely damaged in a way no check sees: run bigclf validate on it, or leave it out"
+    )
+    if chunk is None or isinstance(source, Arrays):
+        return DataError(message)
+    chunks = source.chunks
+    return DataError(message, file=source.files[int(chunks.file[chunk])], row_group=int(chunks.row_group[chunk]))

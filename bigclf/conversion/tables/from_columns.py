@@ -1,0 +1,453 @@
+"""Raw tables and texts to shards: extracted and tallied in one read, finished with what that read learned.
+
+The first pass parses each piece, spills raw features in key order and tallies it; the tallies are added in the order
+of the pieces. The second pass merges the runs into shards and finishes each row on the way. Both depend on the source
+and the spec alone; so do the shards.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigclf import files
+from bigclf.conversion import appending, destination
+from bigclf.conversion import shuffle as merging
+from bigclf.conversion.converter import Converter, integral, plan_of, processes
+from bigclf.conversion.resuming import Workplace
+from bigclf.conversion.shuffle import Slab, Spiller, Totals
+from bigclf.conversion.tables import reading
+from bigclf.conversion.tables.reading import Bad, Batch, TableJob
+from bigclf.conversion.text.pieces import PIECE_BITS, ROW_BITS, Source, Task
+from bigclf.data.bad_rows import with_way_out
+from bigclf.data.dataset import Dataset
+from bigclf.errors import DataError, SchemaError, masked
+from bigclf.features import encode, values
+from bigclf.features.extract import UNLABELLED, Extracted, extract
+from bigclf.features.spec import Categorical, Label, Spec, Text, parse
+from bigclf.features.tally import Tallies, Tally, write_tallies
+from bigclf.units import near, parse_bytes
+
+HELD_OUT_KEY = 0x5EED  # not that of any shuffle
+
+
+class HeldOut(NamedTuple):
+    """A share of all rows that is held out, chosen by a hash of each row's place in the source: the rows of the share,
+    or (``held`` False) the rest."""
+
+    share: float
+    held: bool
+
+    def has(self, ordinals: np.ndarray) -> np.ndarray:
+        """bool [m]: whether the rows belong to it."""
+        chosen: np.ndarray = merging.keys_of(ordinals, HELD_OUT_KEY) < np.uint64(int(self.share * 2**64))
+        return chosen == self.held
+
+
+class ColumnsJob(NamedTuple):
+    """What all tasks of the first pass share; runs go to ``scratch``, tallies to ``kept``."""
+
+    reader: TableJob
+    spec: Spec
+    seed: int | None
+    scratch: str
+    room: int
+    stop_at_bad: bool
+    kept: str
+    part: HeldOut | None
+
+
+class Done(NamedTuple):
+    """What came of a task: sorted runs, totals, (source, piece, rows, nnz) of each piece, their tallies, lines and
+    bytes read, bad rows, and how many rows belong to another part."""
+
+    runs: list[merging.Run]
+    totals: Totals
+    pieces: list[tuple[int, int, int, int]]
+    tallies: Tallies
+    n_lines: int
+    n_bytes: int
+    bad: list[Bad]
+    n_elsewhere: int = 0
+
+    def is_whole(self, merged: bool) -> bool:
+        """Whether what it wrote is as it was written; ``merged``: the runs are needed no more."""
+        return self.tallies.is_whole() and (merged or all(map(merging.is_whole, self.runs)))
+
+    def as_written(self) -> Done:
+        """Without what stands in files."""
+        return self._replace(tallies=self.tallies._replace(held=None))
+
+
+def run_task(job: ColumnsJob, task: Task) -> Done:
+    """Extract the rows of a task and spill them in key order."""
+    name = f"{task.source.number}-{task.first}"
+    spiller, counts = Spiller(files.join(job.scratch, name), job.seed, job.room), dict[int, list[int]]()
+    tallies, bad, n_lines, n_bytes, n_elsewhere = dict[int, Tally](), list[Bad](), 0, 0, 0
+    seen: collections.Counter[int] = collections.Counter()
+    for piece, batch in reading.batches(job.reader, task):
+        first = (task.source.number << (PIECE_BITS + ROW_BITS)) + (piece << ROW_BITS) + seen[piece]
+        seen[piece] += batch.n_rows
+        found, ordinals, strange = usable(job.spec, batch, first, tallies.setdefault(piece, Tally(job.spec)), job.part,
+                                          stop_at_bad=job.stop_at_bad)  # fmt: skip
+        broken = [] if job.part is not None and job.part.held else batch.bad  # of no part: the rest has told them
+        bad += sorted([*broken, *strange], key=lambda one: one.place.get("line", 0))
+        if bad and job.stop_at_bad:
+            break
+        slab = Slab(found.indptr, found.codes, found.values, found.labels, found.weights)
+        spiller.add(ordinals, slab)
+        so_far = counts.setdefault(piece, [0, 0])
+        so_far[0] += slab.n_rows
+        so_far[1] += slab.indices.size
+        n_lines, n_bytes = n_lines + batch.n_lines, n_bytes + batch.n_bytes
+        n_elsewhere += 0 if job.part is None else batch.n_rows - slab.n_rows - len(strange)
+    spiller.flush()
+    counted = [(task.source.number, piece, rows, nnz) for piece, (rows, nnz) in counts.items()]
+    written = write_tallies(files.join(job.kept, f"{name}.npz"), list(tallies.values()))
+    return Done(spiller.runs, spiller.totals, counted, written, n_lines, n_bytes, bad, n_elsewhere)
+
+
+def usable(
+    spec: Spec,
+    batch: Batch,
+    first: int,
+    tally: Tally | None,
+    part: HeldOut | None = None,
+    label: bool = True,
+    stop_at_bad: bool = False,
+) -> tuple[Extracted, np.ndarray, list[Bad]]:
+    """The rows of a batch that belong to ``part`` and are not bad, their ordinals, and those that are bad.
+
+    ``first`` is the ordinal of the batch's first row.
+    """
+    ordinals = np.arange(first, first + batch.n_rows, dtype=np.uint64)
+    rows = np.arange(batch.n_rows) if part is None else np.flatnonzero(part.has(ordinals))
+    columns = batch.columns if rows.size == batch.n_rows else _rows(batch.columns, rows)
+    strange, dropped = list[Bad](), 0
+    while True:
+        keys = merging.keys_of(ordinals[rows], 0)
+        found = extract(spec, columns, rows.size, tally, keys, label)
+        if not found.bad:
+            if tally is not None:
+                tally.unlabelled += dropped
+            return found, ordinals[rows], strange
+        for row, reason in sorted(found.bad.items()):
+            if reason == UNLABELLED and spec.label is not None and spec.label.missing == "drop":
+                dropped += 1
+                continue
+            place, text = batch.where(int(rows[row]))
+            strange.append(Bad(place, reason, text))
+            if stop_at_bad:
+                return found, ordinals[rows], strange
+        rows = np.delete(rows, list(found.bad))
+        columns = _rows(batch.columns, rows)
+
+
+def _rows(columns: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:
+    import pyarrow as pa
+
+    return {name: column.take(pa.array(rows)) for name, column in columns.items()}
+
+
+# Before the first pass
+
+
+class Raw(NamedTuple):
+    """Raw files as they are about to be read, and what is to be said of them."""
+
+    spec: Spec
+    sources: list[Source]
+    reader: TableJob
+    notes: list[str]
+
+
+def prepare(data: Any, spec: Spec, room: int, label: bool = True, keep: Sequence[str] | None = ()) -> Raw:
+    """Look at the files and at the beginning of the first: columns that are not there, and what the labels are.
+
+    ``keep`` : columns that are read although nothing is made of them; None: all such.
+
+    Raises
+    ------
+    DataError, SchemaError : with the place.
+    """
+    how = reading.reading(spec.reader)
+    places = reading.places(data)
+    spec = dataclasses.replace(spec, reader=how.as_json())
+    if how.format == "text" and not spec.terms:
+        spec = dataclasses.replace(spec, terms=parse({"features": [{"text": "text"}]}).terms)
+    if how.format == "text" and spec.label is None:
+        spec = dataclasses.replace(spec, label=Label("label"))
+    if not spec.terms:
+        raise SchemaError("no column is named: say which are numeric, categorical or text (bigclf inspect FILE "
+                          "--suggest proposes a spec)")  # fmt: skip
+    if label and spec.label is None:
+        raise SchemaError("no column is named as the label (--label COLUMN)")
+    sources = [reading.look_at(place, number, how) for number, place in enumerate(places)]
+    wanted = wanted_columns(spec, label)
+    names = [reading.header_names(place, how) for place in places]
+    for place, known in zip(places, names, strict=True):
+        if known:
+            _check_columns(wanted, known, place.path)
+    reader = TableJob(how, wanted, names, places, max(room // 8, 2**24))
+    reader = reader._replace(kept=[reading.kept_columns(reader, source, keep) for source in sources])
+    notes = list[str]()
+    if label and spec.label is not None and spec.label.type == "auto":
+        kind, notes = label_type(reader, sources, spec)
+        spec = dataclasses.replace(spec, label=dataclasses.replace(spec.label, type=kind))
+    return Raw(spec, sources, reader, notes)
+
+
+def wanted_columns(spec: Spec, label: bool) -> tuple[str, ...]:
+    """The columns that are read."""
+    more = (None if spec.label is None else spec.label.column, spec.weight) if label else ()
+    return tuple(dict.fromkeys([*spec.columns, *(name for name in more if name is not None)]))
+
+
+def _check_columns(wanted: tuple[str, ...], known: tuple[str, ...], path: str) -> None:
+    lacking = [name for name in wanted if name not in known]
+    if lacking:
+        shown = ", ".join(known[:30]) + (", ..." if len(known) > 30 else "")
+        hint = near(lacking[0], known)
+        if len(known) == 1:
+            shown, hint = f"one, {known[0]!r}", _separated(lacking[0], known[0])
+        raise SchemaError(f"there is no such column{hint}; the file has {shown}", file=path, column=lacking[0])
+
+
+def _separated(name: str, header: str) -> str:
+    """What may be wrong where a header is one name: another separator, or lines before the table."""
+    for separator in (";", "\t", "|", ","):
+        if name in (part.strip(" \"'") for part in header.split(separator)):
+            return f"; its names have {separator!r} between them: --separator {separator!r} reads them"
+    return "; where lines stand before the table, say how many: --skip-lines"
+
+
+def first_batch(reader: TableJob, sources: list[Source]) -> Batch | None:
+    """The first rows that there are."""
+    for source in sources:
+        for task in reading.tasks_of(reader, source, 1):
+            for _, batch in reading.batches(reader, task):
+                if batch.n_rows:
+                    return batch
+    return None
+
+
+def label_type(reader: TableJob, sources: list[Source], spec: Spec) -> tuple[str, list[str]]:
+    """What the labels at the beginning of the data are, as ``kind_of_labels``."""
+    assert spec.label is not None
+    batch = first_batch(reader._replace(wanted=(spec.label.column,)), sources)
+    if batch is None or spec.label.column not in batch.columns:
+        return "text", []
+    return kind_of_labels(batch.columns[spec.label.column], spec)
+
+
+def kind_of_labels(column: Any, spec: Spec) -> tuple[str, list[str]]:
+    """What the labels in a column are: "number", "bool" or "text"; and what is to be said where that is a guess."""
+    import pyarrow as pa
+
+    assert spec.label is not None
+    if spec.label.above is not None or spec.label.one_of or pa.types.is_boolean(column.type):
+        return "bool", []
+    if spec.label.strip:
+        return "text", []
+    bad: values.Bad = {}
+    try:
+        numbers = values.numbers(column, spec.label.column, spec.missing_values, bad, spec.decimal)
+    except SchemaError:
+        return "text", []
+    notes = list[str]()
+    if len(bad) < len(column) // 10 and bad:
+        notes = [f"{len(bad)} of the first {len(column)} labels are no numbers: all are taken as text (say type: "
+                 "number in the spec's label, and what is to become of bad rows)"]  # fmt: skip
+    return "text" if bad or np.isnan(numbers).all() else "number", notes
+
+
+# Both passes
+
+
+def convert_columns(
+    data: Any,
+    out: files.PathLike,
+    spec: Spec,
+    *,
+    learned: encode.Learned | None = None,
+    chunk_nnz: int,
+    shuffle: bool,
+    seed: int,
+    memory: float | str,
+    workers: int | None,
+    on_bad_rows: str,
+    max_bad_fraction: float,
+    overwrite: bool,
+    shard_nnz: int,
+    progress: Any,
+    part: HeldOut | None = None,
+    append: bool = False,
+) -> Dataset:
+    """Raw files, or a part of their rows, to shards (parameters: ``convert``); with ``learned`` they become what
+    another read has learned."""
+    total = parse_bytes(memory)
+    before = appending.there(out) if append else None
+    asked = [spec.as_json(), None if learned is None else learned.digest()]
+    if before is not None:
+        spec, learned = _as_before(spec, before, out)
+    raw = prepare(data, spec, total)
+    workers = processes(workers, total, raw.sources)
+    options = [chunk_nnz, shuffle, seed, on_bad_rows, max_bad_fraction, shard_nnz]
+    identity = {
+        "append": [*appending.identity(before), *([learned.digest()] if before and learned else [])],
+        "sources": [(masked(files.absolute(place.path)), place.part, reading.state_of(place.path))
+                    for place in raw.reader.places],
+        "options": [*asked, part, *options],
+    }  # fmt: skip
+    if (there := destination.finished(out, identity)) is not None:
+        return there
+    with (
+        destination.continuing(out, overwrite, identity, before, (Done, Bad, merging.Run, Tallies)) as work,
+        _Columns(work.directory, workers, total, progress, work) as converter,
+    ):
+        directory = work.directory
+        job = ColumnsJob(
+            raw.reader, raw.spec, seed if shuffle else None, converter.scratch, converter.room // 4,
+            on_bad_rows == "error", work.kept, part,
+        )  # fmt: skip
+        converter.read(raw.sources, job, keep_bad=on_bad_rows == "quarantine")
+        converter.check([source for source in raw.sources if not files.is_directory(source.path)], max_bad_fraction)
+        if learned is None:
+            _require_one_of(raw, converter.totals.labels)
+        learned = encode.learn(raw.spec, converter.tally) if learned is None else learned
+        features = encode.described(raw.spec, learned)
+        encode.save(learned, directory)
+        files.publish_text(files.join(directory, encode.SPEC), json.dumps(features))
+        if workers == 1:  # this process writes the shards: nothing to read again
+            encode.keep_finisher(directory, features["learned"]["digest"], encode.Finisher(raw.spec, learned))
+        plan = converter.plan_columns(job, features, learned, chunk_nnz, shard_nnz)
+        made = {**encode.report(raw.spec, learned), "unlabelled": converter.tally.unlabelled}
+        warnings = [*raw.notes, *converter.warnings(1), *collision_warnings(made), *spelt_alike(raw.spec)]
+        told = converter.told(raw.sources, warnings, part)
+        told["report"] |= made
+        converter.write(appending.alike(plan, before), told)
+        encode.forget_finishers()
+    dataset = Dataset(out)
+    dataset.report = {**converter.report(dataset), **made}
+    dataset.warnings += warnings
+    return dataset
+
+
+def _as_before(spec: Spec, before: Dataset, out: files.PathLike) -> tuple[Spec, encode.Learned]:
+    """The spec of the shards that are there and what was learned for them; another spec is refused.
+
+    Raises
+    ------
+    SchemaError : the spec that was given says something else.
+    """
+    if not encode.is_columns(before.features):
+        raise SchemaError("the shards there were not made of raw columns", file=before.files[0])
+    kept = parse(before.features)
+    if spec.terms and spec.terms != kept.terms:
+        raise SchemaError("the shards there were made with another spec of features; leave it out, or convert to "
+                          "another directory", file=before.files[0])  # fmt: skip
+    kept = dataclasses.replace(kept, reader={**kept.reader, **spec.reader})
+    return kept, encode.load(before.features, str(out))
+
+
+def _require_one_of(raw: Raw, labels: Collection[float]) -> None:
+    """DataError where no row has any of the labels that the spec puts together as one class."""
+    label = raw.spec.label
+    if label is None or not label.one_of or any(labels) or not labels:
+        return
+    batch = first_batch(raw.reader, raw.sources)
+    there = [] if batch is None else values.as_text(batch.columns[label.column], label.column).unique().to_pylist()
+    held = ", ".join(map(repr, there[:5])) + ", ..." * (len(there) > 5)
+    wanted = ", ".join(map(repr, label.one_of))
+    raise DataError(f"no row has one_of {wanted}, which are to be one class; there is {held}", column=label.column)
+
+
+def spelt_alike(spec: Spec) -> list[str]:
+    """A warning of two columns whose hashed values can have the same name: a, with a value "b=c", and "a=b"."""
+    hashed = [t for t in spec.terms if isinstance(t, Text) or (isinstance(t, Categorical) and t.encode != "exact")]
+    names = sorted({t.name for t in hashed})
+    pairs = [(a, b) for a in names for b in names if b.startswith(f"{a}=")]
+    return [f"columns {a!r} and {b!r}: hashed values of both can have the same name; rename one" for a, b in pairs]
+
+
+def collision_warnings(report: Mapping[str, Any]) -> list[str]:
+    if report.get("colliding", 0) <= 0.2:
+        return []
+    return [f"about {100 * report['colliding']:.0f} % of {report['distinct_hashed']:,} hashed features share a place "
+            f"with another; more bits than {report['hash_bits']} would part them (hash_bits, --hash-bits)"]  # fmt: skip
+
+
+class _Columns(Converter):
+    """The two passes over raw columns."""
+
+    def __init__(self, directory: str, workers: int, total: int, progress: Any, work: Workplace) -> None:
+        super().__init__(directory, workers, total, progress, work)
+        self.tally: Any = None
+
+    def read(self, sources: list[Source], job: ColumnsJob, keep_bad: bool) -> None:
+        """First pass: extract every piece, spill its rows, add up the tallies."""
+        if self.progress is not None:
+            self.progress.start({"task": "parse", "bytes": sum(s.size for s in sources), "workers": self.workers})
+        self.tally = Tally(job.spec)
+        lines: collections.Counter[int] = collections.Counter()
+        cut = functools.partial(reading.tasks_of, job.reader)
+        for task, done in self._results(functools.partial(run_task, job), sources, cut, job.stop_at_bad):
+            for bad in done.bad:
+                self._note(task.source, bad, lines[task.source.number], job, keep_bad)
+            for part in done.tallies.load(job.spec):
+                self.tally.add(part)
+            lines[task.source.number] += done.n_lines
+            self.n_elsewhere += done.n_elsewhere
+            self._count(done)
+
+    def _note(self, source: Source, bad: Bad, before: int, job: ColumnsJob, keep: bool) -> None:
+        error = located(source.path, bad, before)
+        if job.stop_at_bad:
+            raise with_way_out(error)
+        self.n_bad += 1
+        self.reasons.add(bad.reason, str(error))
+        if len(self.examples) < 10:
+            self.examples.append(str(error))
+        if keep:
+            with files.open_binary(files.join(self.directory, destination.QUARANTINE), "ab") as file:
+                file.write(f"# {error}\n".encode("utf-8", "replace") + bad.text + b"\n")
+
+    def plan_columns(
+        self, job: ColumnsJob, features: dict[str, Any], learned: encode.Learned, chunk_nnz: int, shard_nnz: int
+    ) -> merging.Plan:
+        """What the second pass is to do."""
+        self.totals.max_index = min(self.totals.max_index, 0)  # of raw features it says nothing
+        bounds = self._bounds(shuffled=job.seed is not None, shard_nnz=shard_nnz)
+        codes, classes, ranks = self._classes(job.spec.label)
+        plan = plan_of(self, bounds, codes, classes, learned.n_features, features, chunk_nnz)
+        return plan._replace(binary=learned.binary, ranks=ranks, raw=True)
+
+    def _classes(self, label: Label | None) -> tuple[Any, Any, Any]:
+        """codes, classes and ranks of the plan."""
+        if self.totals.real:
+            return None, None, None
+        codes = np.array(sorted(self.totals.labels), np.float64)
+        if label is not None and label.type == "text":
+            names = [self.tally.labels[code] for code in codes.tolist()]
+            order = sorted(range(len(names)), key=names.__getitem__)
+            ranks = np.empty(codes.size)
+            ranks[order] = np.arange(codes.size)
+            return codes, np.array(sorted(names)), ranks
+        if label is not None and label.type == "bool":
+            return codes, codes.astype(bool), None
+        return codes, codes.astype(np.int64) if integral(self.totals.labels) else codes, None
+
+
+def located(path: str, bad: Bad, lines_before: int = 0) -> DataError:
+    """The error that a bad row is."""
+    place = dict(bad.place)
+    if "line" in place:
+        place["line"] += lines_before
+    member = place.pop("member", None)
+    return DataError(bad.reason, file=f"{path}#{member}" if member else path, **place)

@@ -1,0 +1,574 @@
+"""A spec of features proposed from the beginning of a raw file: what each column looks like, and why."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from bigclf import files
+from bigclf.conversion.tables import reading
+from bigclf.conversion.tables.from_columns import first_batch, located
+from bigclf.conversion.tables.reading import Batch, Place, Reading, TableJob
+from bigclf.data import shards, vectors
+from bigclf.data.bad_rows import Reasons
+from bigclf.errors import DataError, SchemaError
+from bigclf.features import values
+from bigclf.features.arrow import FLOAT32_MAX, as_numpy
+from bigclf.features.spec import MISSING_VALUES, Spec, parse
+from bigclf.features.values import Bad
+from bigclf.units import plural
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+SEPARATORS = (",", "\t", ";", "|")
+LABELS = ("label", "target", "class", "y", "outcome")  # names that say it
+FEW = 30  # distinct values that a label may well have
+DATES = ("%d.%m.%Y", "%d.%m.%y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%d/%m/%Y", "%m/%d/%Y")  # beside ISO 8601
+COUNTED = 20  # whole numbers, each one more than the last, in so many rows or more number the rows
+IDS = ("id", "index", "row", "uid")  # names of columns that tell rows apart
+NEARLY = 0.95  # the share of numbers from which on what else stands in a column of many values is a mistake
+RARE = 0.01  # the share of rows below which a class is named
+SMALL = 10.0  # numbers up to here need no scale of their own where most are 0
+
+
+class Column(NamedTuple):
+    """What a column looks like: its kind in a spec ("" to leave it out), the options beside, and why."""
+
+    name: str
+    kind: str
+    options: dict[str, Any]
+    why: str
+    distinct: int
+
+
+class Suggestion(NamedTuple):
+    """How to read the file, its columns, the label's name (None: the reader's own), from how many rows, how many of
+    them have each value of a label of few, most first, and why lines were left out."""
+
+    how: Reading
+    columns: list[Column]
+    label: str | None
+    n_rows: int
+    guessed: bool = False  # the label
+    classes: tuple[tuple[str, int], ...] = ()
+    broken: Reasons | None = None
+
+    def spec(self) -> Spec:
+        """The proposal as it is used.
+
+        Raises
+        ------
+        SchemaError : if there is no column to learn from.
+        """
+        entries = [{c.kind: [c.name], **c.options} for c in self.columns if c.kind and c.name != self.label]
+        if not entries and self.how.format != "text":
+            raise SchemaError("no column looks like a feature; name them (--numeric, --categorical, --text)")
+        return parse({"label": self.label, "features": entries, "reader": self.how.as_json()})
+
+
+Where: TypeAlias = Callable[[int], tuple[Mapping[str, object], bytes]]  # row -> its place, and its text
+
+
+def suggest(data: files.Paths, told: dict[str, Any] | None = None, label: str | None = None) -> Suggestion:
+    """Propose a spec for raw files.
+
+    Parameters
+    ----------
+    told : what is known of the reader's options; the rest is guessed.
+    label : the column to predict; None: guessed.
+
+    Raises
+    ------
+    DataError : there are no rows. SchemaError : there is no column ``label``.
+    """
+    place = reading.places(data)[0]
+    how = guessed(place, dict(told or {}))
+    names = reading.header_names(place, how)
+    source = reading.look_at(place, 0, how)
+    batch = first_batch(TableJob(how, None, [names], [place], 2**24), [source])
+    if batch is None:
+        raise DataError("there are no rows", file=place.path)
+    if how.format == "text":
+        return Suggestion(how, [], None, batch.n_rows, broken=_broken(place, batch))
+    if label is not None:
+        values.require(batch.columns, label)
+    if how.format in ("csv", "tsv") and "decimal" not in (told or {}) and _has_decimal_commas(batch.columns):
+        how = dataclasses.replace(how, decimal=",")
+    broken = _broken(place, batch)
+    index = _index(place, how)
+    plain = plain_numbers(batch.columns, how.decimal)
+    columns = [Column(name, "", {}, "the data frame's index", 0) if name in index else
+               _plain_column(name, plain[name], broken.n) if name in plain else
+               looked_at(name, column, how.decimal, batch.where, broken.n)
+               for name, column in batch.columns.items()]  # fmt: skip
+    chosen = label or _label([c for c in columns if c.name not in index] or columns, how)
+    few = any(c.name == chosen and c.distinct <= FEW for c in columns)
+    classes = _classes(batch.columns[chosen], chosen) if chosen is not None and few else ()
+    return Suggestion(how, columns, chosen, batch.n_rows, label is None, classes, broken)
+
+
+def _index(place: Place, how: Reading) -> set[str]:
+    """Columns of a Parquet file that hold the index of a data frame."""
+    if how.format != "parquet":
+        return set()
+    with shards.open_parquet(place.path) as file:
+        return vectors.index_columns(file.schema_arrow)
+
+
+def _broken(place: Place, batch: Batch) -> Reasons:
+    """Why lines of the batch could not be read."""
+    found = Reasons()
+    for bad in batch.bad:
+        found.add(bad.reason, str(located(files.base_name(place.path), bad)))
+    return found
+
+
+def _classes(column: pa.Array, name: str) -> tuple[tuple[str, int], ...]:
+    """(value, rows) of a column of few, most first."""
+    text = values.trimmed(values.as_text(column, name))
+    there = np.flatnonzero(~values.missing(text, MISSING_VALUES))
+    counts = collections.Counter(text.take(there).to_pylist())
+    return tuple(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
+
+
+# The file
+
+
+def guessed(place: Place, told: dict[str, Any]) -> Reading:
+    """How the file is read, as far as its name and its beginning tell."""
+    if "format" not in told:
+        told["format"] = _format(place, told)
+    if told["format"] in ("csv", "tsv"):
+        lines = _lines(place, told.get("skip_lines") or 0)
+        if "separator" not in told and told["format"] == "csv":
+            told["separator"] = _separator(lines)
+        how = reading.reading(told)
+        _refuse_title(lines, how, place)
+        if "header" not in told and "names" not in told:
+            how = dataclasses.replace(how, header=_has_header(lines, how))
+        return how
+    return reading.reading(told)
+
+
+def _format(place: Place, told: dict[str, Any]) -> str:
+    if files.is_directory(place.path) or reading.is_archive(place.path) or "between" in told:
+        return "text"
+    with reading.opened(place.path) as file, reading.decompressing(place.path):
+        start = file.read(4096)
+    if start[:4] == b"PAR1":
+        return "parquet"
+    if start.removeprefix(reading.BOM).lstrip()[:1] in (b"{", b"["):
+        return "jsonl"
+    lines = _lines(place)
+    tabs = [line.count("\t") for line in lines]
+    if lines and all(count >= 1 for count in tabs) and _separator(lines) == "\t":
+        labels = {line.partition("\t")[0] for line in lines}
+        long = np.mean([len(line.partition("\t")[2].split()) for line in lines])
+        if len(labels) <= max(2, len(lines) // 10) and long >= 3 and max(tabs) <= 2:
+            return "text"
+        return "tsv"
+    return "csv"
+
+
+def _refuse_title(lines: list[str], how: Reading, place: Place) -> None:
+    """SchemaError where some first lines have fewer fields than all that follow."""
+    counts = [reading.n_fields(line, how) for line in lines[:100]]
+    title = next((k for k, count in enumerate(counts) if count == counts[-1]), 0)
+    if how.skip_lines or how.multiline or not 0 < title <= 20 or len(counts) < title + 2:
+        return
+    if all(count == counts[-1] for count in counts[title:]) and max(counts[:title]) < counts[-1]:
+        raise SchemaError(f"the first line has {plural(counts[0], 'field')}, the table from line {title + 1} on"
+                          f" {counts[-1]}; say --skip-lines {title} (in the reader of a spec, skip_lines) to leave out"
+                          " what stands before it", file=place.path, line=1)  # fmt: skip
+
+
+def _lines(place: Place, skip: int = 0) -> list[str]:
+    """The first lines of a text behind those to skip, at most 200 of them."""
+    with reading.opened(place.path) as file, reading.decompressing(place.path):
+        read = file.read(2**18).removeprefix(reading.BOM)
+    text = read[reading.line_start(read, skip) :].decode("utf-8", "replace")
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[: 200 if len(text) >= 2**18 else -1] if len(lines) > 1 and not text.endswith("\n") else lines[:200]
+
+
+def _separator(lines: list[str]) -> str:
+    """The one that cuts most lines into equally many fields, more than one, above all the first, which has no decimal
+    commas where it names columns."""
+
+    def agreement(separator: str) -> tuple[float, int]:
+        counts = [line.count(separator) for line in lines]
+        usual = max(set(counts), key=counts.count) if counts else 0
+        return (counts.count(usual) / len(counts) + 0.05 * (counts[0] == usual) if usual else 0.0, usual)
+
+    return max(SEPARATORS, key=agreement)
+
+
+def _has_header(lines: list[str], how: Reading) -> bool:
+    """Whether the first line names columns: no number in it, all different, and unlike what stands below."""
+    rows = [[field.strip().strip(how.quote or " ") for field in line.split(how.separator)] for line in lines[:50]]
+    if not rows or len(set(rows[0])) < len(rows[0]) or any(not name or _is_number(name) for name in rows[0]):
+        return False
+    below = [row for row in rows[1:] if len(row) == len(rows[0])]
+    numeric = any(all(_is_number(row[k]) for row in below) for k in range(len(rows[0]))) if below else False
+    return numeric or not any(rows[0][k] == row[k] for row in below for k in range(len(rows[0])))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text.replace(",", "."))
+    except ValueError:
+        return False
+    return True
+
+
+# Columns of nothing but numbers, many at a time
+
+AT_ONCE = 2**20  # cells that are looked at together
+# as they are written where each number has one text: then there are as many different numbers as texts
+PLAIN = r"^(0|-?[1-9]\d{0,14}|-?(0|[1-9]\d{0,6})\.\d{0,7}[1-9])$"
+
+
+class Numbers(NamedTuple):
+    """A column of numbers: float64 [row], NaN where missing; how many there are, how many different ones, the least,
+    the greatest, the middle, what 99 % of them do not exceed, and how many are not 0."""
+
+    rows: np.ndarray
+    n: int
+    distinct: int
+    low: float
+    high: float
+    middle: float
+    top: float
+    nonzero: int
+
+
+def plain_numbers(columns: Mapping[str, pa.Array], decimal: str) -> dict[str, Numbers]:
+    """Those columns that hold numbers within float32, and nothing else but what is missing, floats or plainly written.
+
+    A hundred calls of Arrow and numpy for each of 20,000 columns of two rows take seconds; here they are shared.
+    """
+    import pyarrow as pa
+
+    found: dict[str, Numbers] = {}
+    kinds = (pa.float64(), pa.large_string()) if decimal == "." else (pa.float64(),)
+    for kind in kinds:
+        names = [name for name, column in columns.items() if column.type == kind and len(column)]
+        step = max(1, AT_ONCE // len(columns[names[0]])) if names else 1
+        for start in range(0, len(names), step):
+            some = names[start : start + step]
+            rows, plain = _cells(pa.concat_arrays([columns[name] for name in some]), len(some))
+            found |= {
+                some[k]: numbers for k, numbers in zip(np.flatnonzero(plain), summaries(rows[plain]), strict=True)
+            }
+    return found
+
+
+def _cells(column: pa.Array, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """float64 [k, row] of columns one after another, NaN where missing, and bool [k]: which are of numbers alone."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    strange = np.zeros(len(column), bool)
+    if column.type == pa.large_string():
+        absent = values.missing(column, MISSING_VALUES)
+        strange = ~(_like(column, PLAIN) | absent)
+        none = pa.scalar(None, pa.large_string())
+        column = pc.cast(pc.if_else(pa.array(strange | absent), none, column), pa.float64())
+    rows = as_numpy(pc.fill_null(column, np.nan)).reshape(k, -1)
+    strange = strange.reshape(k, -1) | (np.abs(rows) > FLOAT32_MAX)
+    return rows, ~strange.any(axis=1) & ~np.isnan(rows).all(axis=1)
+
+
+def summaries(rows: np.ndarray) -> list[Numbers]:
+    """What there is to know of each of float64 [k, row], none of which is all NaN."""
+    if not len(rows):
+        return []
+    ascending, all_of = np.sort(rows, axis=1), np.arange(len(rows))  # NaN comes last
+    n = np.count_nonzero(~np.isnan(rows), axis=1)
+    distinct = 1 + np.count_nonzero(ascending[:, 1:] > ascending[:, :-1], axis=1)
+    nonzero = n - np.count_nonzero(rows == 0, axis=1)
+
+    def share(q: float) -> np.ndarray:
+        place = q * (n - 1)
+        below = np.floor(place).astype(np.int64)
+        low, high = ascending[all_of, below], ascending[all_of, np.minimum(below + 1, n - 1)]
+        return np.asarray(low + (high - low) * (place - below))
+
+    of_each = (n, distinct, ascending[:, 0], ascending[all_of, n - 1], share(0.5), share(0.99), nonzero)
+    told = zip(*(each.tolist() for each in of_each), strict=True)
+    return [Numbers(row, *facts) for row, facts in zip(rows, told, strict=True)]
+
+
+def _plain_column(name: str, numbers: Numbers, gaps: int) -> Column:
+    return _number_column(name, numbers, numbers.distinct, _about(numbers.distinct, numbers.rows.size, numbers.n), gaps)
+
+
+def _about(distinct: int, m: int, there: int) -> str:
+    """How many values of ``m`` rows differ, and how many are missing."""
+    return f"{distinct:,} distinct" + (f", {100 * (m - there) / m:.1f} % missing" if there < m else "")
+
+
+# Columns
+
+WHOLE = r"^[+-]?\d+$"
+WITH_COMMA, WITH_POINT = r"^[+-]?\d*,\d+([eE][+-]?\d+)?$", r"^[+-]?\d*\.\d+([eE][+-]?\d+)?$"
+THOUSANDS = r"^[+-]?[1-9]\d{0,2},\d{3}$"  # a comma that may part thousands as well
+
+
+def _has_decimal_commas(columns: Mapping[str, pa.Array]) -> bool:
+    """Whether more columns are numbers with a comma before their decimals than with a point."""
+    import pyarrow.compute as pc
+
+    def all_or_whole(text: pa.Array, pattern: str) -> bool:
+        there = bool(pc.any(pc.match_substring_regex(text, pattern)).as_py())
+        return there and _nearly_all_match(text, f"{WHOLE}|{pattern}")
+
+    texts = [values.trimmed(values.as_text(column, name)) for name, column in columns.items()]
+    commas = [t for t in texts if all_or_whole(t, WITH_COMMA) and not _nearly_all_match(t, f"{WHOLE}|{THOUSANDS}")]
+    return len(commas) > sum(all_or_whole(text, WITH_POINT) for text in texts)
+
+
+def looked_at(name: str, column: pa.Array, decimal: str, where: Where, gaps: int = 0) -> Column:
+    """What a column is, by its values; ``decimal`` stands before the decimals of numbers that are text, ``where``
+    tells the place of a row, and so many lines (``gaps``) between could not be read."""
+    import pyarrow as pa
+
+    try:
+        text = values.as_text(column, name)
+    except SchemaError as error:
+        return Column(name, "", {}, error.message, 0)
+    found = values.categories(text, MISSING_VALUES)
+    m, distinct = len(column), int(np.unique(found.codes[found.codes >= 0]).size)
+    absent = int(np.count_nonzero(found.codes < 0))
+    about = _about(distinct, m, m - absent)
+    if distinct == 0:
+        return Column(name, "", {}, "all missing", distinct)
+    bad: Bad = {}
+    numbers = values.numbers(column, name, MISSING_VALUES, bad, decimal)
+    if not bad:
+        return _number_column(name, summaries(numbers[None])[0], distinct, about, gaps)
+    dates: Bad = {}
+    values.days(column, name, None, MISSING_VALUES, dates)
+    if pa.types.is_temporal(column.type) or not dates:
+        return Column(name, "date", {}, about, distinct)
+    if form := _date_form(text, name):
+        return Column(name, "date", {"format": form}, about, distinct)
+    if (nearly := _nearly_dates(text, name)) is not None:
+        form, none = nearly
+        said = f"{_strange(none, 'date', where, text)}: --on-bad-rows skip leaves such rows out"
+        return Column(name, "date", {} if form is None else {"format": form}, f"{about}; {said}", distinct)
+    mixed = f"{WHOLE}|{values.HINTED[decimal].pattern}"
+    mistakes = distinct > FEW and len(bad) <= (1 - NEARLY) * (m - absent)
+    if distinct > FEW and (_all_match(text, mixed) or (not mistakes and _nearly_all_match(text, mixed))):
+        why = f"{about}: {MIXED[decimal]}"
+        return Column(name, "", {}, why, distinct)
+    if mistakes:
+        strange = _strange(bad, "number", where, text)
+        there = summaries(np.delete(numbers, list(bad))[None])[0]
+        made = _number_column(name, there, there.distinct, about, gaps + len(bad))
+        return made._replace(why=f"{made.why}; {strange}: --on-bad-rows skip leaves such rows out", distinct=distinct)
+    words = float(np.mean([len(one.split()) for one in text.slice(0, 1000).to_pylist() if one is not None]))
+    if words >= 4 and distinct > (m - absent) / 2:
+        return Column(name, "text", {"ngrams": [1, 2]}, f"{about}, {words:.0f} words each", distinct)
+    if distinct > 0.95 * (m - absent) and m >= 100:
+        return Column(name, "", {}, f"{about}: tells every row from the others", distinct)
+    return Column(name, "categorical", {}, about, distinct)
+
+
+def _strange(bad: Iterable[int], kind: str, where: Where, text: pa.Array) -> str:
+    """How many cells are no ``kind``, and the first."""
+    rows = sorted(bad)
+    said = f"{len(rows):,} cells are no {kind}s" if len(rows) > 1 else f"1 cell is no {kind}"
+    return f"{said}, the first {_at(where, rows[0], text)}"
+
+
+def _at(where: Where, row: int, text: pa.Array) -> str:
+    """Where a cell stands and what it is."""
+    place = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in where(row)[0].items())
+    return f"in {place}: {json.dumps(text[row].as_py()[:40], ensure_ascii=False)}"
+
+
+MIXED = {
+    ".": 'numbers with a comma; where it stands before decimals say decimal: "," in the reader, else leave it out',
+    ",": "numbers with a point, where others have a comma before their decimals",
+}
+
+
+LIKE_DATE = r"^\d{1,2}[./]\d{1,2}[./]\d{2,4}( [\d:]+)?$"
+LIKE_ISO = r"^\d{4}-\d{2}-\d{2}"
+
+
+def _nearly_dates(text: pa.Array, name: str) -> tuple[str | None, list[int]] | None:
+    """(form, or None for ISO 8601; rows that hold no date) of a column of many dates, in which little else stands."""
+    for pattern in (LIKE_DATE, LIKE_ISO):
+        if not _nearly_all_match(text, pattern):
+            continue
+        trimmed = values.trimmed(text)
+        like = _like(trimmed, pattern)
+        rows = np.flatnonzero(like)
+        bad: Bad = {}
+        dates = text.take(rows)
+        form = _date_form(dates, name) if pattern == LIKE_DATE else None
+        values.days(dates, name, form, MISSING_VALUES, bad)
+        if not bad:
+            return form, np.flatnonzero(~like & ~values.missing(trimmed, MISSING_VALUES)).tolist()
+    return None
+
+
+def _date_form(text: pa.Array, name: str) -> str | None:
+    """The one form of DATES that all values have; None where there is none, or day and month are not told apart."""
+    fitting = []
+    for form in DATES if _all_match(text, LIKE_DATE) else ():
+        bad: Bad = {}
+        values.days(text, name, form, MISSING_VALUES, bad)
+        fitting += [form] * (not bad)
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _all_match(text: pa.Array, pattern: str) -> bool:
+    """Whether all texts that are not missing look so."""
+    return bool(_matches(text, pattern).all())
+
+
+def _nearly_all_match(text: pa.Array, pattern: str) -> bool:
+    """Whether all texts that are not missing look so, or of many different ones nearly all."""
+    found = _matches(text, pattern)
+    return bool(found.all()) or (found.size > FEW and float(found.mean()) >= NEARLY and len(text.unique()) > FEW)
+
+
+def _matches(text: pa.Array, pattern: str) -> np.ndarray:
+    """bool [n]: which of the texts that are not missing look so."""
+    trimmed = values.trimmed(text)
+    matched: np.ndarray = _like(trimmed, pattern)[~values.missing(trimmed, MISSING_VALUES)]
+    return matched
+
+
+def _like(trimmed: pa.Array, pattern: str) -> np.ndarray:
+    """bool [m]: which of all texts look so."""
+    import pyarrow.compute as pc
+
+    return as_numpy(pc.fill_null(pc.match_substring_regex(trimmed, pattern), False))
+
+
+def _number_column(name: str, numbers: Numbers, distinct: int, about: str, gaps: int) -> Column:
+    n, low, high = numbers.n, numbers.low, numbers.high
+    about = f"{about}, {low:g} to {high:g}"
+    if why := _of_rows(name, numbers, distinct, gaps):
+        return Column(name, "", {}, f"{about}: {why}", distinct)
+    if distinct == 2 and low == 0:
+        return Column(name, "numeric", {"scale": "none"}, about, distinct)
+    if low >= 0 and high <= SMALL and numbers.nonzero <= n / (2 if high <= 1 else 100):
+        # standardised, rows in which it is not 0 would be far from all others, and no row sparse
+        return Column(name, "numeric", {"scale": "none"}, f"{about}, 0 in most rows", distinct)
+    if low >= 0 and numbers.top > 10 * max(numbers.middle, 1.0):
+        return Column(name, "numeric", {"scale": "log"}, f"{about}, most of them small", distinct)
+    return Column(name, "numeric", {}, about, distinct)
+
+
+def _of_rows(name: str, numbers: Numbers, distinct: int, gaps: int) -> str:
+    """How a column tells rows apart, where it does nothing else."""
+    if numbers.n < COUNTED or distinct < numbers.n:
+        return ""
+    there = numbers.rows[~np.isnan(numbers.rows)]
+    if not (there == np.rint(there)).all():
+        return ""
+    if (np.diff(there) >= 1).all() and numbers.high - numbers.low + 1 - numbers.n <= gaps:
+        return "numbers the rows one after another"
+    return "tells every row from the others" if name.lower() in IDS or name.lower().endswith("_id") else ""
+
+
+def _label(columns: list[Column], how: Reading) -> str | None:
+    """The column whose name says that it is the label, else the last with few values, else the first such."""
+    named = [c.name for c in columns if c.name.lower() in LABELS]
+    few = [c.name for c in columns if 2 <= c.distinct <= FEW]
+    last = columns[-1].name
+    return named[0] if named else last if last in few or not few else few[0]
+
+
+# As YAML
+
+
+def as_yaml(found: Suggestion) -> str:
+    """The proposal as text that ``parse`` takes, with a comment on every column."""
+    how = found.how.as_json()
+    lines = [f"# proposed from the first {found.n_rows:,} rows; change what you know better"]
+    if found.broken is not None and found.broken.n:
+        held = f"{found.broken.n:,} lines" if found.broken.n > 1 else "1 line"
+        lines += [f"# {held} more cannot be read (--on-bad-rows skip leaves such out):"]
+        lines += [f"#   {line}" for line in found.broken.lines()]
+    lines += ["reader:"]
+    lines += [f"  {name}: {json.dumps(value)}" for name, value in how.items()]
+    if found.how.format == "text":
+        return "\n".join([*lines, "features:", "  - text: text", "    ngrams: [1, 2]", ""])
+    label = next((c for c in found.columns if c.name == found.label), None)
+    note = "" if label is None else f"  # {label.distinct:,} distinct" + "; a guess, or say --label" * found.guessed
+    lines += [f"label: {_quoted(found.label or '')}{note}", *_shares(found, label), "features:"]
+    for column in found.columns:
+        if column.name == found.label:
+            continue
+        if not column.kind:
+            lines.append(f"  # left out: {_quoted(column.name)}, {column.why}")
+            continue
+        why, _, more = column.why.partition("; ")
+        lines.append(f"  - {column.kind}: {_quoted(column.name)}  # {why}")
+        lines += [f"    # {more}"] * bool(more)
+        lines += [f"    {name}: {_option(value)}" for name, value in column.options.items()]
+    return "\n".join([*lines, ""])
+
+
+def notes(found: Suggestion) -> dict[str, object]:
+    """What the comments of ``as_yaml`` say, in types that JSON knows: rows that were looked at; columns, whether they
+    are used and why; the label's distinct values, whether it was guessed, the rows of each class of few, which of them
+    are rare, and rows without; lines that cannot be read, and why."""
+    told: dict[str, Any] = {"rows": found.n_rows, "columns": [
+        {"column": c.name, "used": bool(c.kind), "why": c.why} for c in found.columns if c.name != found.label
+    ]}  # fmt: skip
+    if (label := next((c for c in found.columns if c.name == found.label), None)) is not None:
+        told["label"] = {"column": label.name, "distinct": label.distinct, "guessed": found.guessed}
+        if found.classes:
+            told["label"] |= {"classes": dict(found.classes), "rare": _rare(found), "missing": _missing(found)}
+    if found.broken is not None and found.broken.n:
+        told["unreadable"] = {"lines": found.broken.n, "why": found.broken.lines()}
+    return told
+
+
+def _rare(found: Suggestion) -> list[str]:
+    total = sum(count for _, count in found.classes)
+    return [name for name, count in found.classes if count < RARE * total]
+
+
+def _missing(found: Suggestion) -> int:
+    """Rows without a label, of one that has few values."""
+    return found.n_rows - sum(count for _, count in found.classes)
+
+
+def _shares(found: Suggestion, label: Column | None) -> list[str]:
+    """Comments on the classes of the label: the share of each, those that are rare, and rows without."""
+    total = sum(count for _, count in found.classes)
+    said = [f"{_quoted(name)} {_percent(count / total)}" for name, count in found.classes]
+    lines = ["  # " + ", ".join(said)] if said else []
+    if rare := [_quoted(name) for name in _rare(found)]:
+        lines += [f"  # in fewer than 1 % of the rows: {', '.join(rare)}"]
+    if found.classes and (missing := _missing(found)):
+        lines += [f"  # missing in {plural(missing, 'row')}: --on-bad-rows skip leaves such out"]
+    return lines
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if share >= 0.001 else f"{100 * share:.2g} %"
+
+
+def _option(value: object) -> str:
+    return value if isinstance(value, str) and value.isidentifier() else json.dumps(value)
+
+
+def _quoted(name: str) -> str:
+    plain = name.isidentifier() and name.lower() not in ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
+    return name if plain else json.dumps(name, ensure_ascii=not name.isprintable())

@@ -1,0 +1,404 @@
+"""Raw columns as Arrow arrays of any type, as numbers, categories, texts, dates or labels; what is bad is named."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bigclf.errors import SchemaError
+from bigclf.features.arrow import FLOAT32_MAX, as_numpy
+from bigclf.units import near
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Bad = dict[int, str]  # row -> what is wrong with it
+DAY = 86_400_000_000  # microseconds
+
+
+class Names(NamedTuple):
+    """Texts one after another: uint8 and where each begins, int64 [n+1]."""
+
+    text: np.ndarray
+    bounds: np.ndarray
+
+    def name(self, i: int) -> bytes:
+        return self.text[self.bounds[i] : self.bounds[i + 1]].tobytes()
+
+    def some(self, places: np.ndarray) -> list[bytes]:
+        """The names at these places."""
+        whole = self.text.tobytes()
+        pairs = zip(self.bounds[places].tolist(), self.bounds[places + 1].tolist(), strict=True)
+        return [whole[a:b] for a, b in pairs]
+
+
+class Categories(NamedTuple):
+    """A column of categories: each row's place among the distinct ones, -1 where it is missing; and their names."""
+
+    codes: np.ndarray
+    names: Names
+
+
+# A table from memory
+
+
+def as_columns(data: Any) -> tuple[dict[str, pa.Array], int]:
+    """Columns by name, and the number of rows, of a pandas or Polars frame, an Arrow table or a table of sequences.
+
+    Raises
+    ------
+    SchemaError : a column that holds values of several kinds.
+    """
+    import pyarrow as pa
+
+    if hasattr(data, "to_arrow"):
+        data = data.to_arrow()
+    if isinstance(data, pa.RecordBatch | pa.Table):
+        pairs = [(str(name), data.column(name)) for name in data.column_names]
+    elif hasattr(data, "iloc"):
+        pairs = [(str(name), data[name]) for name in data.columns]
+    else:
+        pairs = [(str(name), column) for name, column in data.items()]
+    found = {name: _array(name, column) for name, column in pairs}
+    if len(found) < len(pairs):
+        raise SchemaError("two columns have the same name")
+    lengths = {len(array) for array in found.values()}
+    if len(lengths) > 1:
+        raise SchemaError(f"the columns have different lengths: {sorted(lengths)}")
+    return found, lengths.pop() if lengths else 0
+
+
+def _array(name: str, column: Any) -> pa.Array:
+    import pyarrow as pa
+
+    if isinstance(column, pa.ChunkedArray):
+        return joined(column)
+    if isinstance(column, pa.Array):
+        return column
+    try:
+        found = pa.array(column, from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SchemaError(f"values of several kinds: {' '.join(str(error).split())}", column=name) from None
+    except OverflowError:
+        raise SchemaError("an integer has more than 64 bits; write such as text, or as floats", column=name) from None
+    return joined(found) if isinstance(found, pa.ChunkedArray) else found
+
+
+def joined(column: pa.ChunkedArray) -> pa.Array:
+    """One array of a column in chunks."""
+    import pyarrow as pa
+
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def is_table(data: Any) -> bool:
+    """Whether ``data`` has columns with names."""
+    if isinstance(data, Mapping):
+        return True
+    return hasattr(data, "to_arrow") or (hasattr(data, "column_names") and hasattr(data, "schema")) or (
+        hasattr(data, "iloc") and hasattr(data, "columns")
+    )  # fmt: skip
+
+
+# Texts
+
+
+def as_text(array: pa.Array, name: str) -> pa.LargeStringArray:
+    """The column as text, nulls as they are: whole floats without a fraction, dates by ISO 8601.
+
+    Raises
+    ------
+    SchemaError : a column of lists, structs or bytes.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    kind = array.type
+    if pa.types.is_floating(kind):
+        numbers = array.to_pylist()
+        return pa.array([None if v is None or v != v else number_text(v) for v in numbers], pa.large_string())
+    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        raise SchemaError(f"a column of {kind} is neither text nor numbers", column=name)
+    try:
+        return pc.cast(array, pa.large_string())
+    except pa.ArrowException as error:
+        raise SchemaError(f"cannot be read as text: {error}", column=name) from None
+
+
+def number_text(value: float) -> str:
+    """A number as a category is named: a whole one without a fraction."""
+    return str(int(value)) if math.isfinite(value) and value == int(value) and abs(value) < 2**53 else repr(value)
+
+
+def trimmed(text: Any) -> Any:
+    """Without white space at the ends."""
+    import pyarrow.compute as pc
+
+    return pc.ascii_trim_whitespace(text)
+
+
+def missing(text: Any, values: tuple[str, ...]) -> np.ndarray:
+    """bool [m]: null, or one of the texts that mean it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pc.is_in(text, value_set=pa.array(values, pa.large_string()), skip_nulls=True)
+    return as_numpy(found) | as_numpy(pc.is_null(text))
+
+
+def names_of(text: Any) -> Names:
+    """The bytes of a text column without nulls."""
+    _, offsets, data = text.buffers()
+    if offsets is None or not len(text):
+        return Names(np.empty(0, np.uint8), np.zeros(len(text) + 1, np.int64))
+    bounds = np.frombuffer(offsets, np.int64, len(text) + 1, 8 * text.offset)
+    raw = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    return Names(raw[bounds[0] : bounds[-1]].copy(), bounds - bounds[0])
+
+
+def categories(text: Any, values: tuple[str, ...]) -> Categories:
+    """The distinct texts, trimmed, and each row's place among them."""
+    import pyarrow.compute as pc
+
+    encoded = pc.dictionary_encode(text)
+    codes = as_numpy(pc.fill_null(encoded.indices, -1)).astype(np.int64)
+    distinct = trimmed(encoded.dictionary)
+    absent = missing(distinct, values)
+    distinct = pc.fill_null(distinct, "")
+    if absent.any():
+        codes = np.where(np.append(absent, True)[codes], -1, codes)
+    return Categories(codes, names_of(distinct))
+
+
+def crossed(texts: list[Any], values: tuple[str, ...]) -> Any:
+    """The texts of several columns with "&" between them; what is missing is empty."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    parts = []
+    for text in texts:
+        text = trimmed(text)
+        absent = missing(text, values)
+        parts.append(pc.if_else(pa.array(absent), pa.scalar("", pa.large_string()), text))
+    return pc.binary_join_element_wise(*parts, pa.scalar("&", pa.large_string()))
+
+
+# Numbers
+
+COMMA = r"^[+-]?[\d. ]*\d,\d+$"
+HINTS = {
+    ".": 'write it with a decimal point and no other separators, or say that decimals have a comma (decimal: "," in'
+    " the reader of a spec, --decimal ,)",
+    ",": 'decimals have a comma here; leave out what parts thousands, or say that they have a point (decimal: "." in'
+    " the reader of a spec, --decimal .)",
+}
+HINTED = {".": re.compile(COMMA), ",": re.compile(r"^[+-]?[\d. ]*\d([.,]\d+)+$")}
+
+
+def numbers(array: pa.Array, name: str, values: tuple[str, ...], bad: Bad, decimal: str = ".") -> np.ndarray:
+    """float64 [m], NaN where missing; what is no number, or none that a shard could hold, is added to ``bad``.
+
+    ``decimal`` : what stands before the decimals of numbers that are text, "." or ",".
+    """
+    import pyarrow as pa
+
+    plain = _plain_type(array)
+    if plain is not None:
+        found = _floats(plain)
+    else:
+        text = trimmed(as_text(array, name))
+        absent = missing(text, values)
+        cells = _with_points(_without(text, absent), decimal)
+        try:
+            found = _floats(cells)
+            strange = np.isnan(found) & ~absent
+        except pa.ArrowInvalid:
+            found, strange = _slow_numbers(cells)
+        for row in np.flatnonzero(strange).tolist():
+            value = text[row].as_py()
+            hint = f"; {HINTS[decimal]}" if HINTED[decimal].match(value) else ""
+            bad.setdefault(row, f"column {name}: {_shown(value)} is not a number{hint}")
+    for row in np.flatnonzero(np.abs(found) > FLOAT32_MAX).tolist():
+        bad.setdefault(row, f"column {name}: {found[row]:g} is beyond the range of float32 ({FLOAT32_MAX:.3g})")
+    return found
+
+
+def numbers_together(arrays: list[pa.Array], values: tuple[str, ...], decimal: str = ".") -> np.ndarray | None:
+    """float64 [k, m] of k columns as ``numbers`` has each, with a few calls for all of a type; None where one of them
+    has to be looked at by itself: something is bad, or written so that Arrow does not read it."""
+    import pyarrow as pa
+
+    found = np.empty((len(arrays), len(arrays[0])))
+    places: dict[Any, list[int]] = {}
+    for k, array in enumerate(arrays):
+        places.setdefault(array.type, []).append(k)
+    try:
+        for some in places.values():
+            cells = pa.concat_arrays([arrays[k] for k in some]) if len(some) > 1 else arrays[some[0]]
+            found[some] = _all_numbers(cells, values, decimal).reshape(len(some), -1)
+    except (pa.ArrowException, SchemaError, _Strange):
+        return None
+    return None if (np.abs(found) > FLOAT32_MAX).any() else found
+
+
+class _Strange(Exception):
+    """A cell is no number."""
+
+
+def _all_numbers(array: pa.Array, values: tuple[str, ...], decimal: str) -> np.ndarray:
+    plain = _plain_type(array)
+    if plain is not None:
+        return _floats(plain)
+    text = trimmed(as_text(array, ""))
+    absent = missing(text, values)
+    found = _floats(_with_points(_without(text, absent), decimal))
+    if (np.isnan(found) & ~absent).any():
+        raise _Strange
+    return found
+
+
+def _plain_type(array: pa.Array) -> pa.Array | None:
+    """The column where it is of numbers or bools, not of text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_boolean(array.type):
+        array = pc.cast(array, pa.uint8())
+    kind = array.type
+    return array if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) else None
+
+
+def _floats(array: pa.Array) -> np.ndarray:
+    """float64 [m], NaN where null; ArrowInvalid of a text that is no number."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return as_numpy(pc.fill_null(pc.cast(array, pa.float64(), safe=False), np.nan)).copy()
+
+
+def _without(text: pa.Array, absent: np.ndarray) -> pa.Array:
+    """The text with nulls where it is missing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.if_else(pa.array(absent), pa.scalar(None, pa.large_string()), text) if absent.any() else text
+
+
+def _with_points(text: pa.Array, decimal: str) -> pa.Array:
+    """Numbers with a point before their decimals; what held one where they have a comma is no number, "?" is none."""
+    import pyarrow.compute as pc
+
+    if decimal == ".":
+        return text
+    return pc.replace_substring(pc.replace_substring(text, ".", "?"), ",", ".")
+
+
+def _slow_numbers(text: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers one by one as Python reads them, and which texts are none."""
+    found, strange = np.full(len(text), np.nan), np.zeros(len(text), bool)
+    for row, value in enumerate(text.to_pylist()):
+        if value is None:
+            continue
+        try:
+            found[row] = float(value.replace("_", "?"))
+            strange[row] = found[row] != found[row]
+        except ValueError:
+            strange[row] = True
+    return found, strange
+
+
+def _shown(text: str) -> str:
+    """Text from a file, safe and short enough for a message."""
+    return repr(text[:40]) + ("..." if len(text) > 40 else "")
+
+
+# Dates
+
+
+def days(array: pa.Array, name: str, form: str | None, values: tuple[str, ...], bad: Bad) -> np.ndarray:
+    """Microseconds since 1970 as int64 [m], the least where missing; what is no date is added to ``bad``."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    least = np.iinfo(np.int64).min
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_temporal(array.type):
+        stamps = pc.cast(array, pa.timestamp("us", array.type.tz if pa.types.is_timestamp(array.type) else None),
+                         safe=False)  # fmt: skip
+        return as_numpy(pc.fill_null(pc.cast(stamps, pa.int64()), least)).copy()
+    text = trimmed(as_text(array, name))
+    absent = missing(text, values)
+    if form is None:
+        try:
+            empty = pa.scalar(None, pa.large_string())
+            stamps = pc.cast(pc.cast(pc.if_else(pa.array(absent), empty, text), pa.string()), pa.timestamp("us"))
+            return as_numpy(pc.fill_null(pc.cast(stamps, pa.int64()), least)).copy()
+        except pa.ArrowInvalid:
+            pass
+    found = np.full(len(text), least, np.int64)
+    read: Callable[[str], datetime.datetime] = datetime.datetime.fromisoformat
+    if form is not None:
+
+        def read(value: str) -> datetime.datetime:
+            return datetime.datetime.strptime(value, form)
+
+    for row, value in enumerate(text.to_pylist()):
+        if absent[row]:
+            continue
+        try:
+            found[row] = _micro(read(value))
+        except (ValueError, OverflowError):
+            wanted = form or "a date by ISO 8601 (YYYY-MM-DD); name another form with format:"
+            bad.setdefault(row, f"column {name}: {_shown(value)} is not {wanted}")
+    return found
+
+
+def _micro(when: datetime.datetime) -> int:
+    when = when if when.tzinfo else when.replace(tzinfo=datetime.UTC)
+    return (when - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // datetime.timedelta(microseconds=1)
+
+
+def date_part(stamps: np.ndarray, part: str) -> np.ndarray:
+    """A part of dates, float64: days since 1970, the year, or from 0 the month, day, weekday (Monday 0) or hour."""
+    whole = stamps // DAY
+    if part == "time":
+        return np.asarray(stamps / DAY, np.float64)
+    if part == "weekday":
+        return np.asarray((whole + 3) % 7, np.float64)
+    if part == "hour":
+        return np.asarray(stamps % DAY // (DAY // 24), np.float64)
+    dates = whole.astype("datetime64[D]")
+    months = dates.astype("datetime64[M]")
+    if part == "day":
+        return (dates - months).astype(np.float64)
+    return (months.astype(np.int64) % 12 if part == "month" else months.astype(np.int64) // 12 + 1970).astype(
+        np.float64
+    )
+
+
+# Labels
+
+
+def require(columns: Mapping[str, Any], name: str) -> Any:
+    """The column ``name``.
+
+    Raises
+    ------
+    SchemaError : if there is none.
+    """
+    if name not in columns:
+        shown = ", ".join(list(columns)[:20]) + (", ..." if len(columns) > 20 else "")
+        raise SchemaError(f"there is no such column{near(name, columns)}; the table has {shown or 'none'}", column=name)
+    return columns[name]

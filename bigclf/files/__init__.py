@@ -1,0 +1,1178 @@
+"""The only module that touches paths: list, open, fingerprint, publish atomically, find room for scratch files.
+
+A path may be a URL that fsspec knows (s3://bucket/key, https://host/file): ``remote``, behind this module, is for
+those.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import glob
+import hashlib
+import io
+import itertools
+import json
+import mmap
+import os
+import re
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from bigclf.errors import DataError, RunError, StoreError
+from bigclf.files import remote
+from bigclf.files.caches import cache_home
+from bigclf.files.remote import is_remote
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+PathLike = str | os.PathLike[str]
+Paths = PathLike | Iterable[PathLike]
+
+
+# Finding files
+
+
+def expand(data: Paths) -> list[str]:
+    """The files that ``data`` names: a path or URL of a file or directory, a glob (``**`` too) or a list of them.
+
+    The files of a directory or glob come sorted; names that begin with ``_`` or ``.`` and directories are ignored
+    there, as Spark and Dask do. A list keeps its order.
+
+    Raises
+    ------
+    DataError : if something named matches no file; the message holds the nearest directory that exists.
+    """
+    if isinstance(data, str | bytes | os.PathLike):
+        return _expand_one(os.fsdecode(data))
+    return [path for item in data for path in _expand_one(os.fsdecode(item))]
+
+
+def _expand_one(name: str) -> list[str]:
+    name = name.removeprefix("file://")
+    found = _expand_remote(name) if is_remote(name) else _expand_local(name)
+    if found == [name]:
+        return found
+    found = sorted(path for path in found if base_name(path)[:1] not in "_.")
+    if left_out := unfinished({parent_directory(path) for path in found}):
+        found = [path for path in found if (parent_directory(path), base_name(path)) not in left_out]
+        if not found:
+            raise DataError(f"{name!r} is not finished: it is being written, or that was interrupted; run the same "
+                            "command again")  # fmt: skip
+    if not found:
+        if is_directory(name):
+            raise DataError(f"the directory {name!r} holds no data files{_instead(name)}")
+        nearest = nearest_directory(name)
+        if not is_directory(nearest):
+            raise DataError(f"no data file matches {name!r}: there is no {nearest!r}")
+        raise DataError(f"no data file matches {name!r}; the nearest directory that exists is {nearest!r}")
+    return found
+
+
+def _instead(directory: str) -> str:
+    """What a directory without data files holds, for who expected some."""
+    names = list_directory(directory)
+    if ignored := [name for name in names if name[:1] in "_." and not is_directory(join(directory, name))]:
+        return f", only such as are ignored, as their names begin with _ or .: {ignored[0]!r}"
+    below = [name for name in names if is_directory(join(directory, name))]
+    return f"; there are directories in it: name one of them, such as {join(directory, below[0])!r}" if below else ""
+
+
+def unfinished(directories: Iterable[str]) -> set[tuple[str, str]]:
+    """(directory, name) of files that are still being written there, as the mark in the directory says."""
+    told = ((directory, _told(join(directory, UNFINISHED))) for directory in directories)
+    return {(directory, name) for directory, mark in told for name in mark.get("files", ())}
+
+
+def _expand_local(name: str) -> list[str]:
+    if os.path.isdir(name):
+        candidates = [os.path.join(name, entry) for entry in os.listdir(name)]
+    elif os.path.exists(name):
+        return [name]
+    else:
+        candidates = glob.glob(name, recursive=True)
+    return [path for path in candidates if os.path.isfile(path)]
+
+
+def _expand_remote(url: str) -> list[str]:
+    there = remote.look(url)
+    if there is None:
+        return remote.glob(url)
+    if not there.directory:
+        return [url]
+    names = remote.list_directory(url).items()
+    return [join(url, name) for name, found in names if not found.directory]
+
+
+def nearest_directory(path: PathLike) -> str:
+    """The deepest existing directory on the way to ``path``."""
+    if is_remote(path):
+        directory = str(path)
+        while not is_directory(directory) and remote.parent_of(directory) != directory:
+            directory = remote.parent_of(directory)
+        return directory
+    directory = os.path.abspath(os.fspath(path))
+    while not os.path.isdir(directory):
+        directory = os.path.dirname(directory)
+    return directory
+
+
+def list_directory(directory: PathLike) -> list[str]:
+    """Sorted names in ``directory``; none when it does not exist."""
+    if is_remote(directory):
+        return sorted(remote.list_directory(str(directory)))
+    try:
+        return sorted(os.listdir(directory))
+    except FileNotFoundError:
+        return []
+
+
+def walk(directory: PathLike) -> Iterator[tuple[str, str]]:
+    """(name from ``directory`` on, path) of every file below it, sorted; hidden ones and those of "_" are left out."""
+    for name in list_directory(directory):
+        if name[:1] in "_.":
+            continue
+        path = join(directory, name)
+        if is_directory(path):
+            yield from ((f"{name}/{rest}", inner) for rest, inner in walk(path))
+        else:
+            yield name, path
+
+
+def exists(path: PathLike) -> bool:
+    return remote.look(str(path)) is not None if is_remote(path) else os.path.exists(path)
+
+
+def is_directory(path: PathLike) -> bool:
+    if is_remote(path):
+        found = remote.look(str(path))
+        return found is not None and found.directory
+    return os.path.isdir(path)
+
+
+def file_size(path: PathLike) -> int:
+    """Bytes in the file at ``path``."""
+    return status(path)[0]
+
+
+def status(path: PathLike) -> tuple[int, int]:
+    """Size in bytes, and time of change in nanoseconds or of a remote file a number made from its tag."""
+    if is_remote(path):
+        known = remote.look(str(path))
+        if known is None:
+            raise FileNotFoundError(errno.ENOENT, "No such file", os.fspath(path))
+        return known.size, known.version
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns
+
+
+def base_name(path: PathLike) -> str:
+    return remote.last_name(str(path)) if is_remote(path) else os.path.basename(os.path.normpath(path))
+
+
+def parent_directory(path: PathLike) -> str:
+    """Directory that holds ``path``, absolute."""
+    if is_remote(path):
+        return remote.parent_of(str(path))
+    return os.path.dirname(os.path.abspath(path))
+
+
+def link_target(path: PathLike) -> str:
+    """What the symbolic link ``path`` names; nothing where there is none to read."""
+    try:
+        return os.readlink(path)  # type: ignore[return-value]
+    except OSError:
+        return ""
+
+
+def join(directory: PathLike, *names: str) -> str:
+    return os.path.join(directory, *names)
+
+
+def absolute(path: PathLike) -> str:
+    return str(path) if is_remote(path) else os.path.abspath(path)
+
+
+# Knowing them again
+
+
+class Fingerprint(NamedTuple):
+    """What tells a Parquet file from another without reading it: size in bytes, time of change (of a remote file a
+    number made from the tag its store gives it, such as the ETag), hash of its footer."""
+
+    size: int
+    mtime_ns: int
+    footer: str
+
+
+def fingerprint(path: PathLike) -> Fingerprint:
+    """Fingerprint of the Parquet file at ``path``.
+
+    Raises
+    ------
+    DataError : if there is no complete Parquet file; the message says what is wrong with it.
+    """
+    if is_remote(path):
+        known, footer = _remote_footer(str(path))
+        size, mtime_ns = known.size, known.version
+    else:
+        with open_binary(path) as file:
+            found = os.fstat(file.fileno())
+            size, mtime_ns = found.st_size, found.st_mtime_ns
+            footer = _footer(file, path, size)
+    return Fingerprint(size, mtime_ns, hashlib.blake2b(footer, digest_size=16).hexdigest())
+
+
+MARKED = 2**16  # bytes at the beginning and at the end that a file is known again by
+
+
+def mark(path: PathLike) -> str:
+    """By what the content of a file, or of the files below a directory, is known again wherever it lies: hex over size,
+    beginning and end; of a remote file over what the store says of it, of a directory over names and sizes.
+
+    Raises
+    ------
+    OSError, DataError : there is no such file.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    if is_directory(path):
+        digest.update(repr([(name, status(inner)[0]) for name, inner in walk(path)]).encode())
+    elif is_remote(path):
+        digest.update(repr(status(path)).encode())
+    else:
+        with open_binary(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            digest.update(f"{size} ".encode() + file.read(MARKED))
+            file.seek(max(0, size - MARKED))
+            digest.update(file.read(MARKED))
+    return digest.hexdigest()
+
+
+def read_footer(path: PathLike) -> tuple[int, bytes]:
+    """Size of the Parquet file at ``path`` and the bytes of its footer; errors as for ``fingerprint``."""
+    if is_remote(path):
+        known, footer = _remote_footer(str(path))
+        return known.size, footer
+    with open_binary(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        return size, _footer(file, path, size)
+
+
+def _footer(file: BinaryIO, path: PathLike, size: int, claimed: int | None = None) -> bytes:
+    """The footer's bytes; its length and the marks before and after are checked first. ``claimed``: bytes of the file
+    that ``file``, of ``size`` bytes, is the end of."""
+    if size == 0:
+        raise DataError("the file is empty (0 bytes); copy or write it again", file=path)
+    if (mark := file.read(4)) != b"PAR1":
+        encrypted = mark == b"PARE"
+        what = "an encrypted Parquet file, which is not read" if encrypted else "not a Parquet file (no PAR1 in front)"
+        raise DataError(what, file=path)
+    file.seek(max(size - 8, 0))
+    tail = file.read(8)
+    if size < 12 or tail[4:] != b"PAR1":
+        raise DataError("not complete: the closing PAR1 is missing; copy or write the file again", file=path)
+    length = int.from_bytes(tail[:4], "little")
+    if length > size - 12:
+        raise DataError(f"the footer claims {length:,} bytes of a file of {claimed or size:,}; copy the file again",
+                        file=path)  # fmt: skip
+    file.seek(size - 8 - length)
+    return file.read(length)
+
+
+FOOTER_BYTES = 2**16  # of a remote file's end, asked for at once
+
+
+def _remote_footer(url: str) -> tuple[remote.Found, bytes]:
+    """What the store says of a Parquet file, and the bytes of its footer, in one or two small reads."""
+    with remote.Reader(url) as whole:
+        found = whole.found
+    return found, _footer_of(url, found)
+
+
+@functools.lru_cache(maxsize=4096)
+def _footer_of(url: str, found: remote.Found) -> bytes:
+    first = max(0, found.size - FOOTER_BYTES)
+    tail = remote.read_range(url, found, first, found.size)
+    needed = int.from_bytes(tail[-8:-4], "little") + 12
+    if tail[-4:] == b"PAR1" and len(tail) < needed <= found.size:
+        tail = remote.read_range(url, found, found.size - needed, found.size)
+    start = b"PAR1" if len(tail) < found.size else b""  # the mark in front is looked at when rows are read
+    with io.BytesIO(start + tail) as file:
+        return _footer(file, url, len(start) + len(tail), found.size)
+
+
+def has_changed(path: PathLike, known: Fingerprint) -> str | None:
+    """What changed in the file since ``known`` was taken, by its status alone; None if nothing did."""
+    if is_remote(path):
+        return _changed(remote.look(str(path)), known)
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return "the file is gone"
+    except OSError as error:
+        return f"the file cannot be read any more ({error.strerror})"
+    if status.st_size != known.size:
+        return f"the file had {known.size:,} bytes and now has {status.st_size:,}"
+    return "the file was written to" if status.st_mtime_ns != known.mtime_ns else None
+
+
+def first_change(paths: list[str], known: list[Fingerprint]) -> tuple[int, str] | None:
+    """The number of the first of the files that changed, and how; remote ones are asked for many at a time."""
+    far = [path for path in paths if is_remote(path)]
+    found = dict(zip(far, remote.look_at_all(far), strict=True)) if far else {}
+    for number, (path, mark) in enumerate(zip(paths, known, strict=True)):
+        change = _changed(found[path], mark) if path in found else has_changed(path, mark)
+        if change:
+            return number, change
+    return None
+
+
+def _changed(found: remote.Found | None, known: Fingerprint) -> str | None:
+    if found is None:
+        return "the file is gone"
+    if found.size != known.size:
+        return f"the file had {known.size:,} bytes and now has {found.size:,}"
+    return "the file was written to" if found.version != known.mtime_ns else None
+
+
+# Reading
+
+
+def open_binary(path: PathLike, mode: str = "rb") -> BinaryIO:
+    """Python file object; a reason in plain words where that fails.
+
+    Raises
+    ------
+    DataError : when a file to read is missing or unreadable.
+    """
+    if is_remote(path):
+        if mode != "rb":
+            raise StoreError(f"{os.fspath(path)}: a remote file is written whole or not at all")
+        return io.BufferedReader(remote.Reader(str(path)), 2**17)
+    try:
+        return open(path, mode)  # type: ignore[return-value]
+    except OSError as error:
+        if mode != "rb":
+            raise
+        raise DataError(f"cannot be opened: {error.strerror}", file=path) from error
+
+
+def open_arrow(path: PathLike, mode: str = "rb") -> pa.NativeFile:
+    """File for pyarrow (any file name, also one that is not UTF-8)."""
+    import pyarrow
+
+    if is_remote(path):
+        return pyarrow.PythonFile(remote.Reader(str(path)), "r")
+    try:
+        return pyarrow.OSFile(os.fsencode(path), mode)
+    except OSError as error:
+        if mode != "rb":
+            raise
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise DataError(f"cannot be opened: {reason}", file=path) from error
+
+
+def read_bytes(path: PathLike) -> bytes:
+    if is_remote(path):
+        return remote.read_all(str(path))
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def read_text(path: PathLike) -> str:
+    if is_remote(path):
+        return remote.read_all(str(path)).decode("utf-8")
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+# Writing
+
+
+@contextlib.contextmanager
+def publishing(
+    path: PathLike, mode: int = 0o666, within: PathLike | None = None, note: PathLike | None = None
+) -> Iterator[str]:
+    """Yield a path beside ``path`` (or ``within`` another directory there); on success sync it and rename it to
+    ``path``, else remove it. ``note`` : a file that says from before then on what was put there (``is_noted``).
+
+    What is to be remote is written to a scratch file here, and sent when it is whole.
+    """
+    path = os.fspath(path)
+    if is_remote(path):
+        with _sending(path) as beside:
+            yield beside
+            _take_note(note, beside, path, within)
+            _tell(path, beside)
+        return
+    beside = temporary_name(path if within is None else os.path.join(within, os.path.basename(path)))
+    try:
+        yield beside
+        if os.path.isfile(beside):
+            os.chmod(beside, mode & ~_umask())  # libraries that write files for us may keep them to the owner
+        _sync(beside)
+        _take_note(note, beside, path, within)
+        _tell(path, beside)
+        os.replace(beside, path)
+        _sync(parent_directory(path))
+    except BaseException:
+        remove(beside)
+        raise
+
+
+def _take_note(note: PathLike | None, beside: str, path: str, within: PathLike | None) -> None:
+    if note is not None:
+        publish_bytes(note, json.dumps({"known": _known_by(beside, is_remote(path))}).encode(), within=within)
+
+
+def is_noted(path: str, note: PathLike) -> bool:
+    """Whether what is at ``path`` is what ``publishing`` noted that it would put there."""
+    known = _told(os.fspath(note)).get("known")
+    return known is not None and exists(path) and _known_by(path, is_remote(path)) == known
+
+
+@contextlib.contextmanager
+def _sending(url: str) -> Iterator[str]:
+    beside = temporary_name(os.path.join(scratch_directory(), "bigclf-sent"))
+    try:
+        yield beside
+        remote.upload(beside, url)
+    finally:
+        remove(beside)
+
+
+_listeners: dict[str, Callable[[str, str], None]] = {}  # by absolute path
+
+
+@contextlib.contextmanager
+def telling(paths: Iterable[str], tell: Callable[[str, str], None]) -> Iterator[None]:
+    """While inside, ``tell(path, mark)`` is called right before one of the files or directories ``paths`` takes its
+    name: who is killed between the two knows a foreign one from what was to be there (``is_marked``)."""
+    mine = {absolute(path): tell for path in paths}
+    _listeners.update(mine)
+    try:
+        yield
+    finally:
+        for path in mine:
+            del _listeners[path]
+
+
+def _tell(path: str, beside: str) -> None:
+    if tell := _listeners.get(absolute(path)):
+        tell(path, _size_mark(beside) if is_remote(path) else mark(beside))
+
+
+def is_marked(path: str, marks: Iterable[str]) -> bool:
+    """Whether what is at ``path`` has one of these marks, of ``mark`` or ``telling``."""
+    known = {*marks}
+    return mark(path) in known or (is_remote(path) and _size_mark(path) in known)
+
+
+def _size_mark(path: str) -> str:
+    """By what a file that is to be sent is known in a store, which gives it a tag only then."""
+    return f"{file_size(path)} bytes"
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def temporary_name(path: PathLike) -> str:
+    """A hidden name beside ``path`` that nobody else uses."""
+    directory, name = os.path.split(os.path.normpath(path))
+    return os.path.join(directory, f".{name}.tmp-{os.getpid()}-{secrets.token_hex(4)}")
+
+
+ASIDE = re.compile(r"\..+\.tmp-(\d+)-[0-9a-f]{8}")
+LEASE_ASIDE = re.compile(r"\.\.?lease\.tmp-.*")  # another process may be about to ask for the lease
+
+
+def is_left(name: str) -> bool:
+    """Whether a file of this name is one that a process was writing when it was killed, or writes just now."""
+    return ASIDE.fullmatch(name) is not None
+
+
+def clear_left(directory: PathLike) -> None:
+    """Remove what killed processes were writing in a local directory that this one holds alone; of leases what is of a
+    number that no process here has."""
+    for name in () if is_remote(directory) else list_directory(directory):
+        left = ASIDE.fullmatch(name)
+        if left and not (LEASE_ASIDE.fullmatch(name) and _may_live(left[1])):
+            path = join(directory, name)
+            remove_tree(path) if is_directory(path) else remove(path)
+
+
+def _may_live(number: str) -> bool:
+    return os.path.exists(f"/proc/{number}") or not os.path.exists("/proc/self")
+
+
+class Summed:
+    """Writes to ``file`` and adds up a checksum of the bytes."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        import xxhash
+
+        self._file, self._sum = file, xxhash.xxh3_128()
+
+    def write(self, content: bytes | memoryview) -> None:
+        self._file.write(content)
+        self._sum.update(content)
+
+    def checksum(self) -> str:
+        return self._sum.hexdigest()
+
+
+def checksum(path: PathLike) -> str | None:
+    """That of a file's bytes; None where it cannot be read."""
+    import xxhash
+
+    found = xxhash.xxh3_128()
+    try:
+        with open(path, "rb") as file:
+            while piece := file.read(2**20):
+                found.update(piece)
+    except OSError:
+        return None
+    return found.hexdigest()
+
+
+def beside(path: PathLike) -> str:
+    """A path on this machine where what is to appear at ``path`` can be made: itself, or one among scratch files."""
+    if not is_remote(path):
+        return absolute(path)
+    name = hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()
+    return join(scratch_directory(), f"bigclf-{name}-{base_name(path)}")
+
+
+def publish_bytes(path: PathLike, data: bytes, mode: int = 0o666, within: PathLike | None = None) -> None:
+    """Write a whole file that is seen complete or not at all, at no time by more people than ``mode`` says."""
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags, mode)
+
+    with publishing(path, mode, within) as beside, open(beside, "wb", opener=opener) as file:
+        file.write(data)
+
+
+def publish_tensors(path: PathLike, tensors: dict[str, np.ndarray], metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file that is seen whole or not at all.
+
+    Raises
+    ------
+    OSError : with the reason of the system and ``path``, such as a full disk.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    with publishing(path) as beside:
+        try:
+            save_file(tensors, beside, metadata=metadata)
+        except SafetensorError as error:  # the library says the system's number in words alone
+            if (number := re.search(r"os error (\d+)", str(error))) is None:
+                raise
+            raise OSError(int(number[1]), os.strerror(int(number[1])), os.fspath(path)) from None
+
+
+def publish_text(path: PathLike, text: str) -> None:
+    publish_bytes(path, text.encode("utf-8"))
+
+
+def publish_directory(beside: PathLike, directory: PathLike) -> None:
+    """Rename ``beside`` to ``directory``, taking the place of one that is there.
+
+    A store knows no renaming: there the files are sent one by one, those that begin with ``_`` and tell of the others
+    last, and until all is there a mark says that it is not (``unfinished``).
+    """
+    if is_remote(directory):
+        _send_directory(os.fspath(beside), str(directory))
+        return
+    place = os.fspath(directory)
+    old = _replaced(place)
+    remove_replaced(directory)
+    replaced = os.path.isdir(directory) and bool(os.listdir(directory))
+    if replaced:
+        os.rename(directory, old)
+    try:
+        os.rename(beside, directory)
+    except BaseException:
+        if replaced:
+            os.rename(old, directory)
+        raise
+    _sync(parent_directory(directory))
+    if replaced:
+        remove_tree(old)
+
+
+def _replaced(place: str) -> str:
+    return os.path.join(parent_directory(place), f".{base_name(place)}.replaced")
+
+
+def remove_replaced(directory: PathLike) -> None:
+    """Remove what a directory took the place of, where that was killed before it had."""
+    if not is_remote(directory):
+        remove_tree(_replaced(os.fspath(directory)))
+
+
+UNFINISHED = "_bigclf_unfinished.json"
+LEFT = re.compile(r"\.(part-\d+|_bigclf_\w+)\.\w+\.tmp-\d+-[0-9a-f]{8}")  # by a process killed before it renamed them
+
+
+def _send_directory(local: str, url: str) -> None:
+    names = sorted(os.listdir(local), key=lambda name: (name.startswith("_"), name))
+    sums = {name: checksum(join(local, name)) for name in names}
+    mark = join(url, UNFINISHED)
+    if _told(mark).get("sums") != sums:  # not this one's sending that was interrupted: what lies there goes
+        old = [name for name in list_directory(url) if name != UNFINISHED]
+        publish_text(mark, json.dumps({"files": sorted({*old, *names})}))
+        for name in sorted(old, key=lambda name: not name.startswith("_")):
+            remove(join(url, name))
+        publish_text(mark, json.dumps({"files": names, "sums": sums}))
+    there = remote.list_directory(url)
+    for name in names:
+        if name not in there or there[name].size != file_size(join(local, name)):
+            remote.upload(join(local, name), join(url, name))
+    remove(mark)
+    remove_tree(local)
+
+
+@contextlib.contextmanager
+def finishing(directory: PathLike, names: list[str], before: Mapping[str, Any]) -> Iterator[None]:
+    """While inside, and until it was left without an error, readers leave out the files ``names`` of a directory, and
+    are told what there was ``before`` (``before_unfinished``)."""
+    mark = join(directory, UNFINISHED)
+    for name in set(_told(mark).get("files", ())) - set(names):  # of others that were interrupted
+        remove(join(directory, name))
+    for name in list_directory(directory):
+        if LEFT.fullmatch(name):
+            remove(join(directory, name))
+    publish_text(mark, json.dumps({"files": names, "before": dict(before)}))
+    yield
+    remove(mark)
+
+
+def before_unfinished(directory: PathLike) -> dict[str, Any]:
+    """What is told of a directory as it was before the files that are being written there, or that was interrupted."""
+    told: dict[str, Any] = _told(join(directory, UNFINISHED)).get("before", {})
+    return told
+
+
+def put(local: PathLike, path: PathLike) -> None:
+    """Make the local file appear at ``path`` too, in the place of one that is there; without copying if it can be."""
+    if is_remote(path):
+        remote.upload(os.fspath(local), str(path))
+        return
+    beside = temporary_name(path)
+    try:
+        os.link(local, beside)
+    except OSError:  # a file system without links
+        shutil.copyfile(local, beside)
+        _sync(beside)
+    os.replace(beside, path)
+    remove(beside)  # of two links to one file no renaming removes one
+
+
+def _told(mark: str) -> dict[str, Any]:
+    """What a mark says, if there is one."""
+    try:
+        told: dict[str, Any] = json.loads(read_text(mark))
+        return told
+    except (OSError, ValueError):
+        return {}
+
+
+# Several that belong together
+
+
+@contextlib.contextmanager
+def together(paths: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Yield for each of the files or directories ``paths`` of one command where to write it. Without an error those
+    that were written take their names, one right after another; with one none does.
+
+    What a process left that was killed meanwhile goes; what that had named already is known by ``half_done``.
+
+    Raises
+    ------
+    RunError : another process writes them now.
+    """
+    if not paths:
+        yield {}
+        return
+    note = _note_of(paths)
+    with _waiting_places(paths) as (places, within):
+        yield places
+        whole = {path: place for path, place in places.items() if os.path.exists(place)}
+        known = half_done(paths)
+        told = {path: [_known_by(place, is_remote(path)), *known.get(path, ())] for path, place in whole.items()}
+        text = json.dumps({base_name(path): marks for path, marks in told.items()})
+        publish_bytes(note, text.encode(), within=within)
+        for path, place in whole.items():
+            _name(place, path)
+    remove(note)  # nothing of theirs is left then
+
+
+def half_done(paths: Sequence[str]) -> dict[str, list[object]]:
+    """Of ``paths`` those that a killed process has put in their places while others were missing, as ``together`` noted
+    them, with what they are known by: nobody else's, so that they may be replaced."""
+    told = _told(_note_of(paths)) if paths else {}
+    noted = {path: told[base_name(path)] for path in paths if base_name(path) in told and exists(path)}
+    return {path: known for path, known in noted.items() if _known_by(path, is_remote(path)) in known}
+
+
+def _note_of(paths: Sequence[str]) -> str:
+    """Beside one of them, whatever their order."""
+    first = min(map(absolute, paths))
+    return join(parent_directory(first), f".{base_name(first)}.named.json")
+
+
+def _known_by(path: str, by_size: bool) -> object:
+    """A mark; of what a store holds, and here is to be known there by, sizes alone."""
+    if is_directory(path):
+        return [[name, status(inner)[0]] for name, inner in walk(path)]
+    return file_size(path) if by_size else mark(path)
+
+
+@contextlib.contextmanager
+def _waiting_places(paths: Sequence[str]) -> Iterator[tuple[dict[str, str], str]]:
+    """A place of its own name in a hidden directory beside each of ``paths``, and that of the first, which is held by
+    one process at a time."""
+    hidden = {path: _waiting_directory(path) for path in paths}
+    first = hidden[min(paths, key=absolute)]
+    make_directory(first)
+    if (held := lock(join(first, ".lock"))) is None:
+        raise RunError(f"{paths[0]}: another process writes there now; wait for it, or name another output")
+    try:
+        for directory in hidden.values():
+            make_directory(directory)
+            clear_directory(directory, keep=[".lock"])  # of one that was killed
+        yield {path: join(directory, base_name(path)) for path, directory in hidden.items()}, first
+    finally:
+        for directory in hidden.values():
+            remove_tree(directory)
+        unlock(held)
+
+
+def _waiting_directory(path: str) -> str:
+    place = beside(path)
+    return join(parent_directory(place), f".{base_name(place)}.unfinished")
+
+
+def _name(place: str, path: str) -> None:
+    """Let what was written at ``place`` appear at ``path``."""
+    _tell(path, place)
+    if os.path.isdir(place):
+        publish_directory(place, path)
+    elif is_remote(path):
+        remote.upload(place, path)
+    else:
+        os.replace(place, path)
+        _sync(parent_directory(path))
+
+
+def append_line(path: PathLike, text: str) -> None:
+    """Append ``text`` and a newline in one write.
+
+    A store knows no appending: there the file is written anew, at most every few seconds and by ``flush_lines``.
+    """
+    if is_remote(path):
+        lines = _lines_of(str(path))
+        lines.text += text.encode("utf-8") + b"\n"
+        if time.monotonic() - lines.written > LINES_SECONDS:
+            flush_lines(path)
+        return
+    with open(path, "ab", buffering=0) as file:
+        file.write(text.encode("utf-8") + b"\n")
+
+
+LINES_SECONDS = 5.0
+
+
+class _Lines:
+    """A remote file of lines as it is to be; ``written`` : when it last was so."""
+
+    def __init__(self, text: bytes) -> None:
+        self.text, self.length, self.written = bytearray(text), len(text), 0.0
+
+
+_remote_lines: dict[str, _Lines] = {}
+
+
+def _lines_of(url: str) -> _Lines:
+    if url not in _remote_lines:
+        _remote_lines[url] = _Lines(read_bytes(url) if exists(url) else b"")
+    return _remote_lines[url]
+
+
+def flush_lines(path: PathLike, forget: bool = False) -> None:
+    """Write what was appended to a remote file of lines; ``forget`` : and read it anew when more comes."""
+    lines = _remote_lines.get(str(path))
+    if lines is None:
+        return
+    if len(lines.text) != lines.length:
+        publish_bytes(path, bytes(lines.text))
+        lines.length, lines.written = len(lines.text), time.monotonic()
+    if forget:
+        del _remote_lines[str(path)]
+
+
+def make_directory(path: PathLike) -> None:
+    """Make ``path`` and what is missing above it.
+
+    Raises
+    ------
+    RunError : if it cannot be made, with the reason.
+    """
+    if is_remote(path):
+        remote.make_directory(str(path))
+        return
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot make the directory {os.fspath(path)!r}: {error.strerror}") from error
+
+
+def remove(path: PathLike) -> None:
+    """Remove a file if it is there."""
+    if is_remote(path):
+        remote.remove(str(path))
+        return
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def remove_at_once(path: PathLike) -> None:
+    """Remove a local directory so that a kill leaves all of it under its name, or nothing; a store's file by file."""
+    if is_remote(path):
+        remove_tree(path)
+        return
+    gone = _removed(path)
+    remove_tree(gone)  # of one that was killed
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(path, gone)
+    remove_tree(gone)
+
+
+def _removed(path: PathLike) -> str:
+    return os.path.join(parent_directory(path), f".{base_name(path)}.removed")
+
+
+def put_back(path: PathLike, if_holds: str) -> None:
+    """Give a directory its name again whose removal at once was killed, if the file ``if_holds`` is in it still; else
+    remove what is left of it."""
+    if is_remote(path):
+        return
+    if not os.path.exists(path) and os.path.exists(os.path.join(_removed(path), if_holds)):
+        os.rename(_removed(path), path)
+    remove_tree(_removed(path))
+
+
+def clear_directory(path: PathLike, keep: Iterable[str] = ()) -> None:
+    """Remove all that is in a local directory but the names to ``keep``."""
+    for name in set(os.listdir(path)) - set(keep):
+        there = os.path.join(path, name)
+        remove_tree(there) if os.path.isdir(there) else remove(there)
+
+
+def numbered(path: PathLike) -> str:
+    """Make the first local directory that is not there yet of ``path``-1, ``path``-2, ...; return its path."""
+    for number in itertools.count(1):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(f"{os.fspath(path)}-{number}")
+            return f"{os.fspath(path)}-{number}"
+    raise AssertionError("unreachable")
+
+
+def move(path: PathLike, to: PathLike) -> None:
+    """Rename a local file, in the place of one that is there."""
+    os.replace(path, to)
+
+
+def relative(path: PathLike, directory: PathLike) -> str:
+    return os.path.relpath(path, directory)
+
+
+def tree_size(directory: PathLike) -> int:
+    """Bytes of the files below a local directory."""
+    found = 0
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            with contextlib.suppress(OSError):
+                found += os.lstat(os.path.join(folder, name)).st_size
+    return found
+
+
+@contextlib.contextmanager
+def alone(path: PathLike) -> Iterator[None]:
+    """Wait for the processes that hold the local file ``path`` locked, and hold it."""
+    held = lock(path, wait=True)
+    try:
+        yield
+    finally:
+        remove(path)
+        unlock(held)
+
+
+def lock(path: PathLike, wait: bool = False) -> int | None:
+    """Lock the local file ``path``, made if need be, until ``unlock`` or the end of this process; None where another
+    process has it, unless that is to be waited for."""
+    import fcntl
+
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(path).st_ino == os.fstat(descriptor).st_ino:
+                return descriptor
+        os.close(descriptor)  # who had it removed it meanwhile
+
+
+def unlock(descriptor: int | None) -> None:
+    if descriptor is not None:
+        os.close(descriptor)
+
+
+def remove_tree(path: PathLike) -> None:
+    """Remove a directory and all in it, as far as that is possible."""
+    if is_remote(path):
+        remote.remove(str(path), tree=True)
+        return
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot sync a directory
+            raise
+    finally:
+        os.close(descriptor)
+
+
+# Room for scratch files
+
+
+def free_bytes(directory: PathLike) -> int:
+    """Bytes an unprivileged user may still write on the file system of ``directory``; a store has no end."""
+    if is_remote(directory):
+        return 2**62
+    return shutil.disk_usage(nearest_directory(directory)).free
+
+
+def total_bytes(directory: PathLike) -> int:
+    """Size of the file system of ``directory``."""
+    if is_remote(directory):
+        return 2**62
+    return shutil.disk_usage(nearest_directory(directory)).total
+
+
+def probe_writable(directory: PathLike) -> None:
+    """Write and remove a small file in ``directory``.
+
+    Raises
+    ------
+    RunError : with the reason, if that fails.
+    """
+    if is_remote(directory):
+        url = join(directory, f".probe-{secrets.token_hex(8)}")
+        publish_bytes(url, b"bigclf")
+        remote.remove(url)
+        return
+    try:
+        with tempfile.TemporaryFile(prefix=".probe-", dir=directory) as file:  # without a name where that can be
+            file.write(b"bigclf")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise RunError(f"cannot write in {os.fspath(directory)!r}: {error.strerror}; name another directory") from error
+
+
+def scratch_directory(preferred: PathLike | None = None) -> str:
+    """Where big caches may lie: ``preferred``, else the first of the temporary directory, /var/tmp and the user's
+    cache directory that is on a disk (a file system in memory would count against the memory budget)."""
+    if preferred is not None:
+        make_directory(preferred)
+        return os.fspath(preferred)
+    for candidate in (tempfile.gettempdir(), "/var/tmp"):
+        if os.path.isdir(candidate) and os.access(candidate, os.W_OK) and not _in_memory(candidate):
+            return candidate
+    return str(cache_home())
+
+
+def filed_copy(array: np.ndarray, directory: PathLike) -> np.ndarray:
+    """A copy that can be changed and lies in a nameless file, mapped: no memory but that of the page cache.
+
+    Raises
+    ------
+    OSError : no room in ``directory``.
+    """
+    if not array.size:
+        return array.copy()
+    with tempfile.TemporaryFile(dir=directory) as file:
+        file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8))  # a full disk is told here, not by a signal
+        file.flush()
+        mapped = mmap.mmap(file.fileno(), array.nbytes)
+    return np.frombuffer(mapped, array.dtype).reshape(array.shape)
+
+
+def filed_array(size: int, dtype: np.dtype[Any], directory: PathLike) -> np.ndarray:
+    """Memory for so many numbers in a nameless file, mapped; errors as of ``filed_copy``."""
+    if not size:
+        return np.empty(0, dtype)
+    with tempfile.TemporaryFile(dir=directory) as file:
+        reserve(file.fileno(), size * dtype.itemsize)  # a full disk is told here, not by a signal
+        mapped = mmap.mmap(file.fileno(), size * dtype.itemsize)
+    return np.frombuffer(mapped, dtype)
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[str]:
+    """A directory of one's own for scratch files, removed at the end."""
+    path = tempfile.mkdtemp(prefix="bigclf-", dir=scratch_directory())
+    try:
+        yield path
+    finally:
+        remove_tree(path)
+
+
+def touch(path: PathLike) -> None:
+    """Set the time of change to now."""
+    with contextlib.suppress(OSError):
+        os.utime(path)
+
+
+def _in_memory(directory: str) -> bool:
+    """Whether ``directory`` lies on a tmpfs or ramfs."""
+    try:
+        mounts = read_text("/proc/mounts").splitlines()
+    except OSError:
+        return False
+    place, best, kind = os.path.realpath(directory) + "/", "", ""
+    for line in mounts:
+        _, point, type_, *_ = line.split(" ")
+        point = point.encode().decode("unicode_escape")
+        if place.startswith(point.rstrip("/") + "/") and len(point) >= len(best):
+            best, kind = point, type_
+    return kind in ("tmpfs", "ramfs")
+
+
+def unlinked_file(directory: PathLike) -> int:
+    """Descriptor for reading and writing of a file without a name: it vanishes with the last process that has it."""
+    with tempfile.TemporaryFile(dir=directory) as file:
+        return os.dup(file.fileno())
+
+
+def drop_cache(descriptor: int, offset: int = 0, length: int = 0) -> None:
+    """Let the system forget its copy in memory of ``length`` bytes from ``offset`` (0: to the end), where it can."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_DONTNEED)
+
+
+def drop_cache_of(file: BinaryIO, offset: int, length: int) -> None:
+    """The same of a file object; a remote one has nothing there."""
+    with contextlib.suppress(io.UnsupportedOperation):
+        drop_cache(file.fileno(), offset, length)
+
+
+def fetch_ahead(descriptor: int, offset: int, length: int) -> None:
+    """Ask the system to read ``length`` bytes from ``offset`` into its memory, where it can; returns at once."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
+
+
+# Descriptors: what the raw store reads and writes
+
+PAGE = 4096
+
+
+def open_descriptor(path: PathLike) -> int:
+    """Descriptor for reading and writing of ``path``, made if need be."""
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+
+
+def direct_descriptor(descriptor: int) -> int:
+    """Another descriptor for the same file, for writes that go to the disk past the page cache; -1 where the system
+    has none. Memory, place and length of what is written are to be multiples of ``PAGE``."""
+    try:
+        return os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_DIRECT)
+    except (OSError, AttributeError):
+        return -1
+
+
+def write_all(descriptor: int, views: list[memoryview], offset: int) -> None:
+    """Write the views one after another from ``offset``; OSError when there is no room."""
+    for view in views:
+        while view.nbytes:
+            done = os.pwrite(descriptor, view, offset)
+            view, offset = view[done:], offset + done
+
+
+def read_all(descriptor: int, views: list[memoryview], offset: int) -> bool:
+    """Fill the views from ``offset`` with as few calls as can be; False at an early end of the file."""
+    views = [view for view in views if view.nbytes]
+    while views:
+        done = os.preadv(descriptor, views, offset)
+        if done == 0:
+            return False
+        offset += done
+        while views and done >= views[0].nbytes:
+            done -= views.pop(0).nbytes
+        if views:
+            views[0] = views[0][done:]
+    return True
+
+
+def sync_descriptor(descriptor: int) -> None:
+    os.fsync(descriptor)
+
+
+def reserve(descriptor: int, size: int) -> None:
+    """Make the file ``size`` bytes long and take the room for them, if the system can; OSError when there is none."""
+    if hasattr(os, "posix_fallocate") and size:
+        os.posix_fallocate(descriptor, 0, size)
+    else:
+        os.ftruncate(descriptor, size)
+
+
+def size_of(descriptor: int) -> int:
+    """Bytes of the file."""
+    return os.fstat(descriptor).st_size
+
+
+def close_descriptor(descriptor: int) -> None:
+    os.close(descriptor)
+
+
+def save_arrays(path: PathLike, **arrays: np.ndarray) -> None:
+    """Publish numpy arrays as one .npz file."""
+    import io
+
+    held = io.BytesIO()
+    np.savez(held, allow_pickle=False, **arrays)
+    publish_bytes(path, held.getvalue())
+
+
+def load_arrays(path: PathLike) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file; nothing in it is executed. ValueError when it is damaged."""
+    import zipfile
+
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            return {name: held[name] for name in held.files}
+    except (zipfile.BadZipFile, EOFError) as error:
+        raise ValueError(f"{path}: damaged: {error}") from None

@@ -1,0 +1,500 @@
+"""How copies of a state that went their own ways for an epoch become one again.
+
+A rule is two functions. ``add(total, start, copy, share)`` takes a copy into ``total`` (a state of zeros at first,
+float64 where the state holds floats); ``join(total, start, shares)`` gives the state that the copies taken in make
+together. ``start`` is what every copy began the epoch with; a share is at least 0 and need not be normalised. What a
+copy left as it was in ``start`` adds exact zeros, so a copy may be given by its changes alone with the same bits.
+
+``Mixture`` takes the copies in group order through a tree of fixed shape: the result depends on nothing else, neither
+on who computed a copy or a part of the tree nor on when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from bigclf.compiled.jit import inlined, inner, kernel
+from bigclf.maths.deltas import Delta, S, State, applied
+
+FAN = 16  # copies that one node of the tree joins
+ADDED = 4  # copies whose steps add up at most, where those of learners by pull do
+TRACE = 1e-200  # what a copy counts that has nothing to count: nothing beside others, and alike where none has any
+
+
+class Weights(State, Protocol):
+    """A state with the weights that its answer is made of."""
+
+    @property
+    def weights(self) -> np.ndarray: ...
+
+
+class Measured(Weights, Protocol):
+    @property
+    def square(self) -> np.ndarray: ...
+
+
+class Averaged(Weights, Protocol):
+    """A state of ``weights, drift, steps`` and what else there is."""
+
+    @property
+    def drift(self) -> np.ndarray: ...
+
+    @property
+    def steps(self) -> np.ndarray: ...
+
+
+class Pulled(Averaged, Protocol):
+    @property
+    def ways(self) -> np.ndarray: ...
+
+
+class Gaussians(Weights, Protocol):
+    @property
+    def variances(self) -> np.ndarray: ...
+
+
+W = TypeVar("W", bound=Weights)
+M = TypeVar("M", bound=Measured)
+A = TypeVar("A", bound=Averaged)
+P = TypeVar("P", bound=Pulled)
+
+
+class Rule(NamedTuple, Generic[S]):
+    """add : (total, start, copy, share) -> None; join : (total, start, sum of shares) -> state."""
+
+    add: Callable[[S, S, S, float], None]
+    join: Callable[[S, S, float], S]
+
+
+@kernel
+def accumulate(total, start, copy, share):  # type: ignore[no-untyped-def]
+    """total += share (copy - start)"""
+    for j in range(total.size):
+        total[j] += share * (np.float64(copy[j]) - np.float64(start[j]))
+
+
+@kernel
+def interpolate(start, total, t, out):  # type: ignore[no-untyped-def]
+    """out = start + t total; where total is 0 start keeps its bits."""
+    for j in range(out.size):
+        out[j] = start[j] if total[j] == 0 else np.float64(start[j]) + t * np.float64(total[j])
+
+
+def settled(before: np.ndarray, after: np.ndarray, t: float) -> np.ndarray:
+    """before + t (after - before): how far arrays with a row axis go along their step."""
+    out: np.ndarray = after if t == 1.0 else before + t * (after - before)
+    return out
+
+
+@kernel
+def accumulate_drift(total, start, copy, start_weights, copy_weights, steps):  # type: ignore[no-untyped-def]
+    """total += steps (copy's weights - start's weights) - (copy's drift - start's drift)"""
+    for j in range(total.size):
+        moved = np.float64(copy_weights[j]) - np.float64(start_weights[j])
+        total[j] += steps * moved - (copy[j] - start[j])
+
+
+def add_mean(
+    total: Iterable[np.ndarray], start: Iterable[np.ndarray], copy: Iterable[np.ndarray], share: float
+) -> None:
+    for t, s, c in zip(total, start, copy, strict=True):
+        accumulate(t.reshape(-1), s.reshape(-1), c.reshape(-1), float(share))
+
+
+def _moved(total: S, start: S, scale: float) -> S:
+    """start + scale total, array by array, in the types of ``start``."""
+    return type(start)(*_moved_arrays(total, start, scale))
+
+
+def _moved_arrays(total: Iterable[np.ndarray], start: Iterable[np.ndarray], scale: float) -> list[np.ndarray]:
+    arrays = []
+    for t, s in zip(total, start, strict=True):
+        out = np.empty_like(s)
+        interpolate(s.reshape(-1), t.reshape(-1), scale, out.reshape(-1))
+        arrays.append(out)
+    return arrays
+
+
+def join_mean(total: S, start: S, shares: float) -> S:
+    return _moved(total, start, 1.0 / shares if shares > 0 else 0.0)
+
+
+# Iterative parameter mixing (McDonald, Hall, Mann, NAACL 2010): sum_k mu_k w_k, mu_k a copy's part of the shares. Their
+# mu by errors is by updates, which are the same for their perceptron: a learner with a margin moves without errors.
+MEAN: Rule[State] = Rule(add_mean, join_mean)
+
+
+def _join_measured(total: M, start: M, shares: float) -> M:
+    state = join_mean(total, start, shares)
+    if np.any(total.weights):
+        state.square[0] = inner(state.weights, state.weights)
+    return state
+
+
+# The mean, for states that keep in ``square`` the squared length of their weights: that of the mixed ones is measured.
+MEASURED: Rule[Measured] = Rule(add_mean, _join_measured)
+
+# Steps of dual methods and sums: start + sum_k (copy_k - start), whatever the shares.
+SUM: Rule[State] = Rule(lambda total, start, copy, share: add_mean(total, start, copy, 1.0),
+           lambda total, start, shares: _moved(total, start, 1.0))  # fmt: skip
+
+
+def totals(*names: str) -> Rule[State]:
+    """The rule for states of which the arrays ``names`` are sums over rows and nothing else changes in an epoch."""
+
+    def add(total: State, start: State, copy: State, share: float) -> None:
+        for name in names:
+            t, s, c = (getattr(state, name).reshape(-1) for state in (total, start, copy))
+            accumulate(t, s, c, 1.0)
+
+    def join(total: State, start: State, shares: float) -> State:
+        state = type(start)(*(array.copy() for array in start))
+        for name in names:
+            t, s, out = (getattr(part, name).reshape(-1) for part in (total, start, state))
+            interpolate(s, t, 1.0, out)
+        return state
+
+    return Rule(add, join)
+
+
+def _add_steps(total: Averaged, start: Averaged, copy: Averaged) -> None:
+    """Take in the steps of a copy and what its drift says of the weights at each of them."""
+    before, now = start.weights.reshape(-1), copy.weights.reshape(-1)
+    drifts = total.drift.reshape(-1), start.drift.reshape(-1), copy.drift.reshape(-1)
+    accumulate_drift(drifts[0], drifts[1], drifts[2], before, now, float(copy.steps[0]))
+    total.steps[:] += copy.steps - start.steps
+
+
+def _joined_steps(total: Averaged, start: Averaged, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(drift, steps) of the mixed ``weights``. The sum of the weights over t steps is S = t w - drift, and
+    S = S_0 + sum_k (S_k - S_0). Solved for the drift after t' steps:  drift' = drift_0 + t' (w' - w_0) - total."""
+    steps = start.steps + total.steps
+    change = np.zeros(weights.size)
+    accumulate(change, start.weights.reshape(-1), weights.reshape(-1), float(steps[0]))
+    change -= total.drift.reshape(-1)
+    drift = np.empty_like(start.drift)
+    interpolate(start.drift.reshape(-1), change, 1.0, drift.reshape(-1))
+    return drift, steps
+
+
+def _add_averaged(total: Averaged, start: Averaged, copy: Averaged, share: float) -> None:
+    accumulate(total.weights.reshape(-1), start.weights.reshape(-1), copy.weights.reshape(-1), float(share))
+    _add_steps(total, start, copy)
+    add_mean(total[3:], start[3:], copy[3:], share)
+
+
+def _join_averaged(total: A, start: A, shares: float) -> A:
+    scale = 1.0 / shares if shares > 0 else 0.0
+    (weights,) = _moved_arrays(total[:1], start[:1], scale)
+    return type(start)(weights, *_joined_steps(total, start, weights), *_moved_arrays(total[3:], start[3:], scale))
+
+
+# Averaged models: weights (and what follows the first three arrays) mix by their shares; the average stays the mean
+# over every step any copy took, once each.
+AVERAGED: Rule[Averaged] = Rule(_add_averaged, _join_averaged)
+
+
+@inlined
+def together(own, one, copies, added):  # type: ignore[no-untyped-def]
+    """How far so many copies go together whose own and one learner's parts sum up to these; one copy: as it went."""
+    return own if copies <= 1 else min(one, added * own / copies)
+
+
+@kernel
+def accumulate_pulled(total, start, copy, before, now, copies, added):  # type: ignore[no-untyped-def]
+    """total += q / (1 - e^-s) (copy - start), q = one's part now - before, s = ``together``, place by place"""
+    for j in range(total.size):
+        own, one = now[j, 0] - before[j, 0], now[j, 1] - before[j, 1]
+        moved = np.float64(copy[j]) - np.float64(start[j])
+        if moved != 0:
+            s = together(own, one, copies, added)
+            total[j] += moved * (one / -np.expm1(-s) if s > 0 else 1.0)
+
+
+@kernel
+def interpolate_pulled(start, total, ways, copies, added, out):  # type: ignore[no-untyped-def]
+    """out = start + (1 - e^-S) / Q total, Q = ones' part, S = ``together``; where total is 0 start keeps its bits."""
+    for j in range(out.size):
+        if total[j] == 0:
+            out[j] = start[j]
+        else:
+            s = together(ways[j, 0], ways[j, 1], copies, added)
+            out[j] = np.float64(start[j]) + (-np.expm1(-s) / ways[j, 1] if s > 0 else 1.0) * total[j]
+
+
+def _add_pulled(total: Pulled, start: Pulled, copy: Pulled, share: float) -> None:
+    accumulate_pulled(total.weights, start.weights, copy.weights, start.ways, copy.ways, float(share), float(ADDED))
+    _add_steps(total, start, copy)
+    accumulate(total.ways.reshape(-1), start.ways.reshape(-1), copy.ways.reshape(-1), 1.0)
+
+
+def _join_pulled(total: P, start: P, shares: float) -> P:
+    weights = np.empty_like(start.weights)
+    interpolate_pulled(start.weights, total.weights, total.ways, float(shares), float(ADDED), weights)
+    return type(start)(weights, *_joined_steps(total, start, weights), *_moved_arrays(total[3:], start[3:], 1.0))
+
+
+# Averaged models of learners whose steps shorten as rows are fitted, each by the part h of the way to what its row asks
+# for. After parts of the sum s a weight has gone 1 - e^-s of the way to w*, where its rows have it. In K groups a row
+# stands for K, and a copy takes longer steps than one learner would; the array ``ways`` of the state has at each
+# feature the sum s of the parts of its own steps and q of those that one learner would take at the same rows. Copy k
+# says w* = w_0 + (w_k - w_0) / (1 - e^-s_k). One learner over all rows would have gone 1 - e^-S of the way,
+# S = sum_k q_k, to the mean of the w* by q_k:
+#     w = w_0 + (1 - e^-S) / sum_k q_k  sum_k q_k / (1 - e^-s_k) (w_k - w_0).
+# Short steps are K times as long in a copy, s_k = K q_k, and of copies that went alike this is the mean, right in all
+# directions at once, as it is where each has learned all that its rows can teach (s_k large). Between the two, where a
+# rate is near its bound, copies fall short, s_k < K q_k, and their steps add up in part. Rows of many features fit
+# together sooner than s, which looks at one feature, can tell, and steps of many copies would go too far: together they
+# go no further than ``ADDED`` times what a copy went in the mean, S = min(sum_k q_k, ADDED mean_k s_k). A share is the
+# number of copies that a state was joined from; what it was joined with is undone before it is joined with others.
+PULL: Rule[Pulled] = Rule(_add_pulled, _join_pulled)
+
+
+@kernel
+def accumulate_weighed(total, start, copy, before, now, trace):  # type: ignore[no-untyped-def]
+    """total += (now - before + trace) (copy - start), place by place"""
+    for j in range(total.size):
+        total[j] += (now[j] - before[j] + trace) * (np.float64(copy[j]) - np.float64(start[j]))
+
+
+@kernel
+def interpolate_weighed(start, total, weight, trace, out):  # type: ignore[no-untyped-def]
+    """out = start + total / (weight + trace); where total is 0 start keeps its bits."""
+    for j in range(out.size):
+        out[j] = start[j] if total[j] == 0 else np.float64(start[j]) + total[j] / (weight[j] + trace)
+
+
+def weighed(by: str) -> Rule[Weights]:
+    """The rule that weighs each copy's change at a feature by how much the array ``by`` of the state (float64
+    [feature + 1], which only grows) has grown there:  w_j = w0_j + sum_k c_kj (w_kj - w0_j) / sum_k c_kj.  ``by``
+    itself and whatever else the state holds grows by the sum of the copies' changes.
+
+    With c the rows that have the feature, or with AdaGrad's sum of squared gradients (Agarwal et al., JMLR 2014): a
+    copy that has seen much of a feature counts for more there than one that has not. Where no copy has seen anything
+    of it, what regularisation made of its weight counts by the shares.
+    """
+
+    def add(total: Weights, start: Weights, copy: Weights, share: float) -> None:
+        before, now = getattr(start, by), getattr(copy, by)
+        accumulate_weighed(total.weights, start.weights, copy.weights, before, now, TRACE * share)
+        for t, s, c in zip(total[1:], start[1:], copy[1:], strict=True):
+            accumulate(t, s, c, 1.0)
+
+    def join(total: Weights, start: Weights, shares: float) -> Weights:
+        state = _moved(total, start, 1.0)
+        interpolate_weighed(start.weights, total.weights, getattr(total, by), TRACE * shares, state.weights)
+        return state
+
+    return Rule(add, join)
+
+
+FEATURES = weighed("touched")  # states that count, in ``touched``, the rows that have each feature
+
+
+@kernel
+def accumulate_fused(total, precisions, start, s0, copy, s, share):  # type: ignore[no-untyped-def]
+    """total += share (mu - mu0) / s, precisions += share (1/s - 1/s0), place by place; the means of a place share its
+    variance."""
+    for j in range(precisions.size):
+        now, before = np.float64(s[j]), np.float64(s0[j])
+        for c in range(total.shape[1]):
+            total[j, c] += share * (np.float64(copy[j, c]) - np.float64(start[j, c])) / now
+        precisions[j] += share * (before - now) / (now * before)
+
+
+@kernel
+def fuse(total, precisions, start, s0, out, s, scale):  # type: ignore[no-untyped-def]
+    """out = mu0 + s scale total, 1/s = 1/s0 + scale precisions; where these are 0 start keeps its bits."""
+    for j in range(precisions.size):
+        now = np.float64(s0[j])
+        if precisions[j] != 0:
+            now /= 1.0 + now * scale * precisions[j]
+        s[j] = now
+        for c in range(total.shape[1]):
+            moved = now * scale * total[j, c]
+            out[j, c] = start[j, c] if total[j, c] == 0 else np.float64(start[j, c]) + moved
+
+
+def _in_pairs(state: Weights) -> tuple[np.ndarray, np.ndarray]:
+    """The means [place, 1] and variances [place] of ``weights`` [..., 2]."""
+    pairs = state.weights.reshape(-1, 2)
+    return pairs[:, :1], pairs[:, 1]
+
+
+def _fused(parts: Callable[[W], tuple[np.ndarray, np.ndarray]]) -> Rule[W]:
+    """The rule for states of which ``parts`` gives the means [place, n] and variances [place]."""
+
+    def add(total: W, start: W, copy: W, share: float) -> None:
+        accumulate_fused(*parts(total), *parts(start), *parts(copy), float(share))
+
+    def join(total: W, start: W, shares: float) -> W:
+        state = type(start)(*map(np.empty_like, start))
+        fuse(*parts(total), *parts(start), *parts(state), 1.0 / shares if shares > 0 else 0.0)
+        return state
+
+    return Rule(add, join)
+
+
+# Gaussians that learned from different rows, p_k a copy's part of the shares: the Gaussian nearest to all of them, that
+# is the one of the smallest sum_k p_k KL(it || copy k), has the means of their precisions and of precision times mean,
+#     1/s = sum_k p_k / s_k = 1/s0 + sum_k p_k (1/s_k - 1/s0),    mu = s sum_k p_k mu_k / s_k.
+# What all began with counts once, since sum_k p_k = 1. The sum of what copies learned (p_k = 1 in the changes) would be
+# the posterior given all rows if these were new; from the second epoch on they are not. The start knows them already,
+# its precision is close to that of every copy, and steps that all copies take for the same lack of margin add up: K
+# times the step that one learner takes. Of states with ``weights`` [..., 2], mean and variance s of each:
+PRECISION: Rule[Weights] = _fused(_in_pairs)
+
+# The same of states with ``weights`` [feature + 1, class], the means, and ``variances`` [feature + 1] for all classes.
+SHARED_PRECISION: Rule[Gaussians] = _fused(lambda state: (state.weights, state.variances))
+
+
+class _Node(Generic[S]):
+    """Copies taken in on one level: their total, shares and number, and the copy itself while there is but one."""
+
+    def __init__(self, start: S) -> None:
+        self.total = type(start)(*(np.zeros(a.shape, np.int64 if a.dtype.kind == "i" else np.float64) for a in start))
+        self.clear()
+
+    def clear(self) -> None:
+        self.shares, self.count = 0.0, 0
+        self.only: S | Delta | None = None
+
+
+class Mixture(Generic[S]):
+    """Copies taken in one after another, joined ``FAN`` at a time into nodes, nodes again, up to one state.
+
+    Parameters
+    ----------
+    rule : how copies are joined.
+    start : the state that every copy began with; it is not changed.
+    """
+
+    def __init__(self, rule: Rule[S], start: S) -> None:
+        self.rule, self.start = rule, start
+        self._nodes: list[_Node[S]] = []
+
+    def add(self, copy: S | Delta, share: float, height: int = 0) -> None:
+        """Take in the next copy in group order (a state or a ``Delta`` to the start).
+
+        ``height`` 1 : ``copy`` is what ``FAN`` consecutive copies (fewer only at the end) were joined to elsewhere.
+        """
+        while len(self._nodes) <= height:
+            self._nodes.append(_Node(self.start))
+        node = self._nodes[height]
+        if node.count == FAN:
+            self._lift(height)
+        if isinstance(copy, Delta):
+            self._add_changes(node, copy, share)
+        else:
+            self.rule.add(node.total, self.start, copy, share)
+        node.shares += share
+        node.count += 1
+        node.only = copy if node.count == 1 else None
+
+    def _add_changes(self, node: _Node[S], delta: Delta, share: float) -> None:
+        """As for a whole copy, on the places that changed alone."""
+        kind, places = type(self.start), delta.places
+        part = kind(*(t if w else t[places] for t, w in zip(node.total, delta.whole, strict=True)))
+        start = kind(*(s if w else s[places] for s, w in zip(self.start, delta.whole, strict=True)))
+        self.rule.add(part, start, kind(*delta.arrays), share)
+        for total, changed, whole in zip(node.total, part, delta.whole, strict=True):
+            if not whole:
+                total[places] = changed
+
+    def _lift(self, height: int) -> None:
+        """Hand what a level has joined to the one above."""
+        node = self._nodes[height]
+        joined, shares = self.rule.join(node.total, self.start, node.shares), node.shares
+        for total in node.total:
+            total[...] = 0
+        node.clear()
+        self.add(joined, shares, height + 1)
+
+    def result(self) -> S:
+        """The state that all copies make together; the mixture is used up."""
+        height = 0
+        while height < len(self._nodes) - 1:  # a level that was full makes another one
+            if self._nodes[height].count:
+                self._lift(height)
+            del self._nodes[height].total
+            height += 1
+        top = self._nodes[-1]
+        if top.only is not None:  # one copy keeps its bits
+            if isinstance(top.only, Delta):
+                return applied(self.start, top.only)
+            return top.only if height else type(self.start)(*(array.copy() for array in top.only))
+        return self.rule.join(top.total, self.start, top.shares)
+
+    @property
+    def shares(self) -> float:
+        """Sum of the shares taken in so far."""
+        return sum(node.shares for node in self._nodes)
+
+
+def line_search(weights: np.ndarray, start: np.ndarray, joined: np.ndarray, rise: float, bend: float) -> float:
+    """Exact maximiser over 0 <= t <= 1 of the dual objective along summed steps (Lee and Chang, 2019; Ma et al. 2015).
+
+    With w = sum_i a_i y_i x_i (``weights``), dw = joined - start and, over all rows, rise = sum_i phi'(a_i) da_i and
+    bend = -sum_i phi''(a_i) da_i^2 of the concave quadratic terms phi of the dual:
+    D(t) - D(0) = t (rise - w.dw) - t^2/2 (bend + ||dw||^2).
+    t = 1 keeps every a_i in its box, because each group's own step did.
+    """
+    across, square = slope_and_square(weights, start, joined)
+    curvature = bend + square
+    if curvature <= 0:
+        return 1.0
+    return float(min(1.0, max(0.0, (rise - across) / curvature)))
+
+
+@kernel
+def slope_and_square(weights, start, joined):  # type: ignore[no-untyped-def]
+    """(weights . d, d . d) of d = joined - start, in float64 in the order of the entries."""
+    across, square = np.float64(0), np.float64(0)
+    for j in range(start.size):
+        d = np.float64(joined[j]) - np.float64(start[j])
+        across += weights[j] * d
+        square += d * d
+    return across, square
+
+
+# Groups that agree (the alternating direction method of multipliers: Boyd et al. 2011, section 7; for this problem
+# Zhang, Lee, Shin, AISTATS 2012). With K groups and penalty rho, each group k goes on from the common point z, its
+# steps counted 1/rho times, so that its own optimum stays near z:  w_k = z + (1/rho) dw_k.  Then
+#     w <- w + t dw,  dw = sum_k dw_k;    z <- (w + K rho z + t dw) / (1 + K rho).
+# rho = 1/K and z = w would be CoCoA+. P(z) - D(a) = 1/2 ||z - w||^2 + what the rows of all groups lack together.
+PENALTY = 1.0  # rho at first, in units of the regulariser's curvature
+CHANGE = 1.5  # ... and how it grows or shrinks from epoch to epoch
+LARGEST = 1e6  # no larger: w_k - z would drown in rounding
+
+
+@kernel
+def agree(weights, start, joined, t, pull):  # type: ignore[no-untyped-def]
+    """weights (float64) += t dw, and ``joined`` becomes the next z; pull = K rho."""
+    for j in range(start.size):
+        z = np.float64(start[j])
+        d = t * (np.float64(joined[j]) - z)
+        weights[j] += d
+        joined[j] = (weights[j] + pull * z + d) / (1 + pull)
+
+
+@kernel
+def half_distance(weights, point):  # type: ignore[no-untyped-def]
+    """1/2 ||weights - point||^2 in float64 in the order of the entries."""
+    square = np.float64(0)
+    for j in range(weights.size):
+        d = weights[j] - np.float64(point[j])
+        square += d * d
+    return 0.5 * square
+
+
+def next_penalty(penalty: float, t: float, gap: float, lag: float, groups: int) -> float:
+    """rho of the next epoch: the two parts of the gap are to fall together.
+
+    gap : P(z) - D(a) at the start of the epoch; lag : its part 1/2 ||z - w||^2, which a smaller rho makes smaller; the
+    rest, that groups want different weights, a larger one. t < 1 : the groups' steps were too long together.
+    """
+    penalty = penalty * CHANGE if t == 1 and gap - lag > lag else penalty / CHANGE
+    return min(LARGEST, max(1.0 / groups, penalty))

@@ -1,0 +1,1 @@
+"""Methods whose kernel learns row by row; read ``perceptron`` first, then ``passive_aggressive``."""

@@ -1,0 +1,1136 @@
+"""The model: weights, classes, how the features were made, how it was trained and how good it is.
+
+Its file is a safetensors file: tensors ``weights`` and ``bias`` and, in the header, one JSON text with everything
+else and a checksum for each tensor. Nothing in it is ever executed, and reading allocates no more than its size.
+"""
+
+from __future__ import annotations
+
+import codecs
+import copy
+import functools
+import hashlib
+import json
+import os
+import re
+import struct
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, TypeGuard
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from bigclf import files
+from bigclf.compiled.jit import dot, entry, kernel
+from bigclf.data.shards import sealed, unsealed
+from bigclf.errors import DataError, ModelFormatError, SchemaError
+from bigclf.features.encode import Finisher, checked, is_columns
+from bigclf.features.spec import parse
+from bigclf.features.values import is_table
+from bigclf.files.json_fields import (
+    FLAG,
+    TABLE,
+    TEXTS,
+    Field,
+    FieldError,
+    check_features,
+    check_fields,
+    check_relations,
+    number,
+    optional,
+    or_none,
+    text,
+    whole,
+)
+from bigclf.maths.block import Block, alike, as_unsigned, rows_of, writable
+from bigclf.maths.losses import REGRESSION
+from bigclf.methods import METHODS, Method, Param
+from bigclf.methods.online import voted_perceptron
+from bigclf.model.calibration import METHODS as CALIBRATIONS
+from bigclf.model.calibration import Calibration
+from bigclf.version import __version__
+
+if TYPE_CHECKING:
+    import scipy.sparse
+    from sklearn.base import BaseEstimator
+
+    from bigclf.data.dataset import Dataset, Stored
+    from bigclf.model.explanations import Explanation, NamesGiven, RowExplanation
+    from bigclf.model.exports import Export
+    from bigclf.model.scorer import Scorer
+
+
+FORMAT, VERSION = "bigclf-model", 5
+# 2 where numbers are predicted, 3 for sparse weights, 4 for raw columns, 5 where it was calibrated, else 1
+PIECE_BYTES = 32_000_000  # of decision values that are made at a time where classes alone are wanted
+MANY_CLASSES = 1000
+PROBABILITY_LOSSES = ("logistic",)
+_DTYPES: dict[str, np.dtype] = {"F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8"),
+                                "I32": np.dtype("<i4"), "U8": np.dtype("u1"), "U16": np.dtype("<u2"),
+                                "U32": np.dtype("<u4")}  # fmt: skip
+
+
+class StoredClasses(TypedDict):
+    type: str
+    values: list[bool] | list[int] | list[float] | list[str]
+
+
+class StoredCalibration(TypedDict):
+    method: str
+    facts: dict[str, int]
+
+
+class Header(TypedDict):
+    """The JSON text in a model's file."""
+
+    format: str
+    version: int
+    classes: StoredClasses | None
+    features: dict[str, object]
+    method: dict[str, object]
+    certificate: dict[str, float] | None
+    facts: dict[str, object]
+    checksums: dict[str, str]
+    columns: NotRequired[dict[str, object]]
+    calibration: NotRequired[StoredCalibration]
+
+
+STATE = "state."  # what the names of a state's tensors begin with
+COLUMNS = "columns."  # ... and of those with what was learned of raw columns
+CALIBRATION = "calibration."
+_MAX_HEADER = 100_000_000  # bytes; the limit of the safetensors library itself
+
+
+@kernel
+def score_rows(block, weights, bias, scores):  # type: ignore[no-untyped-def]
+    """scores[i, k] = w_k . x_i + b_k for weights [K, d], bias [K], scores float64 [m, K]."""
+    for i in range(block.indptr.size - 1):
+        for k in range(bias.size):
+            scores[i, k] = dot(block, i, weights[k]) + bias[k]
+
+
+@kernel
+def score_sparse_rows(block, indptr, indices, data, bias, scores):  # type: ignore[no-untyped-def]
+    """The same for weights in columns [K, d] (CSC)."""
+    for i in range(block.indptr.size - 1):
+        for k in range(bias.size):
+            scores[i, k] = 0.0
+        for p in range(block.indptr[i], block.indptr[i + 1]):
+            j, value = np.int64(block.indices[p]), entry(block, i, p)
+            for q in range(indptr[j], indptr[j + 1]):
+                scores[i, indices[q]] += np.float64(data[q]) * value
+        for k in range(bias.size):
+            scores[i, k] += bias[k]
+
+
+class Model:
+    """A linear classifier, or a linear regression.
+
+    Parameters
+    ----------
+    weights : float64 or float32 [K, d]; one row for two classes (positive for the greater) and for a regression, else
+        one a class. Of a state that holds touched places only (very many classes) a scipy CSC matrix [K, d].
+    bias : float64 [K].
+    classes : [2] or [K], ascending, in the type of the labels (int, float, bool or str); None: it predicts numbers.
+    features : how the features were made (the ``features`` of the shards).
+    method : ``name`` of the method, its ``loss`` and every parameter it was trained with.
+    certificate : ``primal``, ``dual``, ``gap`` (relative) and ``reads``, or None for a method without one.
+    facts : whatever else is known of the training (rows, seconds, seed, versions, progressive error ...).
+    state : what a method knows beyond the weights (variances, sums, counts of steps) as arrays ``problem.field``, so
+        that ``fit(init=...)`` and ``partial_fit`` go on exactly; None: the weights are all there is.
+    learned : what was learned of raw columns, as arrays (``Learned`` in ``features/encode.py``); with it the model
+        takes raw rows. None: it takes features.
+    columns : the names of columns by which Parquet files of other programs were read (``columns`` of ``fit``): files
+        that the model is given are read by the same. None: the usual names.
+
+    Attributes
+    ----------
+    coef_, intercept_, classes_ : the arrays above (``coef_`` sparse where ``weights`` are); of a voted perceptron the
+        last vector, by which nothing is decided.
+    calibration : what makes its probabilities (``bigclf.calibrate``), or None.
+    result_ : the ``Result`` of the training, or None for a model that was loaded.
+    """
+
+    def __init__(
+        self,
+        weights: np.ndarray | scipy.sparse.spmatrix,
+        bias: np.ndarray,
+        classes: np.ndarray | None,
+        features: dict[str, object] | None = None,
+        method: Mapping[str, object] | None = None,
+        certificate: dict[str, float] | None = None,
+        facts: Mapping[str, object] | None = None,
+        state: dict[str, np.ndarray] | None = None,
+        learned: Mapping[str, np.ndarray] | None = None,
+        columns: Mapping[str, object] | None = None,
+    ) -> None:
+        self.coef_: Any = _floats(weights)
+        self.intercept_ = np.asarray(bias, np.float64)
+        self.classes_: Any = None if classes is None else _class_array(classes)
+        self.features: dict[str, Any] = features or {"kind": "given", "version": 1}
+        self.method: dict[str, Any] = dict(method or {})
+        self.certificate: dict[str, Any] | None = certificate
+        self.facts: dict[str, Any] = dict(facts or {})
+        self.state, self.learned = dict(state or {}), dict(learned or {})
+        self.columns: dict[str, Any] = dict(columns or {})
+        self.calibration: Calibration | None = None
+        self.result_: Any = None
+        self._check()
+
+    def _check(self) -> None:
+        n_classes = 0 if self.regression else self.classes_.size
+        rows = 1 if self.regression or n_classes == 2 else n_classes
+        if not self.regression and n_classes < 2:
+            raise ValueError(f"a model needs two classes or more, not {n_classes}")
+        if self.coef_.ndim != 2 or self.coef_.shape[0] != rows or self.intercept_.shape != (rows,):
+            what = "numbers" if self.regression else f"{n_classes} classes"
+            raise ValueError(
+                f"{what} need weights [{rows}, features] and bias [{rows}], "
+                f"not {list(self.coef_.shape)} and {list(self.intercept_.shape)}"
+            )
+        if not self.regression and not (self.classes_[:-1] < self.classes_[1:]).all():
+            raise ValueError("the classes must ascend and differ")
+        if not all_finite(self.coef_, self.intercept_):
+            raise ValueError("a weight is NaN or infinite")
+
+    def _check_state(self) -> None:
+        """ValueError where what a file says of the method or of columns is not what its arrays are of."""
+        votes = {f"{k}.{name}" for k in range(self.intercept_.size) for name in voted_perceptron.Shared._fields}
+        name, state = self.method.get("name"), set(self.state)
+        check_relations([
+            (name != "voted_perceptron" or not state or votes <= state, "method.name", "that of the state beside it"),
+            (name == "voted_perceptron" or not votes <= state, "method.name", "voted_perceptron, whose state it has"),
+            (is_columns(self.features) or not self.learned, "features.kind", "columns, of which it has learned"),
+        ])  # fmt: skip
+        voted_bias = name == "voted_perceptron" and self.method.get("bias") is None
+        names = self.features.get("names")
+        check_relations([
+            (not voted_bias or not self.intercept_.any(), "method.bias", "feature, where the bias is not 0"),
+            (not isinstance(names, list) or len(names) == self.n_features, "features.names", "one for each feature"),
+        ])  # fmt: skip
+        if self.learned:
+            self.finisher.check()
+
+    @property
+    def n_features(self) -> int:
+        """Columns d of ``coef_``, int."""
+        return int(self.coef_.shape[1])
+
+    @property
+    def regression(self) -> bool:
+        """Whether it predicts numbers, not classes."""
+        return self.classes_ is None
+
+    @property
+    def binary(self) -> bool:
+        """Whether it tells two classes apart."""
+        return not self.regression and self.classes_.size == 2
+
+    # Raw rows
+
+    @functools.cached_property
+    def finisher(self) -> Finisher:
+        """What makes features of raw columns.
+
+        Raises
+        ------
+        ValueError : the model does not know how its features were made.
+        """
+        if not self.learned:
+            what = "lacks what was learned of them" if is_columns(self.features) else "was trained on features"
+            raise ValueError(f"raw columns cannot be predicted: this model {what}; convert the rows to shards")
+        return Finisher(parse(self.features), checked(self.learned, self.features, ""))
+
+    def reading(self, options: Mapping[str, object]) -> Model:
+        """The same model for raw files that are read in another way: options of the reader of a spec, such as
+        ``header=False, names=[...]``. Of a model of sparse rows ``format``: what its text is ("svmlight", "vw" or a
+        reader of your own), where the files' names do not tell.
+
+        Raises
+        ------
+        ValueError : the model does not take raw files. SchemaError : naming the option.
+        """
+        from bigclf.conversion.tables.reading import reading
+
+        if not is_columns(self.features) and options.keys() == {"format"}:
+            found = copy.copy(self)
+            found.features = {**self.features, "reader": dict(options)}
+            return found
+        kept = {name: value for name, value in self.finisher.spec.reader.items()
+                if name != "names" or not options.get("header")}  # fmt: skip
+        how = reading({**kept, **options}).as_json()
+        found = copy.copy(self)
+        found.__dict__.pop("finisher", None)
+        found.features = {**self.features, "reader": how}
+        return found
+
+    def is_raw(self, data: object) -> bool:
+        """Whether ``data`` is rows of raw columns (a table, or files that are no shards) for a model of such."""
+        if not is_columns(self.features) or isinstance(data, np.ndarray):
+            return False
+        if is_stored(data):
+            from bigclf.conversion.tables.reading import are_raw
+
+            return not hasattr(data, "decode") and are_raw(data)
+        return is_table(data)
+
+    def raw_blocks(self, data: object, unseen: str | None = None) -> Iterator[tuple[str, Block]]:
+        """(file, rows) of ``data``, raw files or one table, as features; labels NaN. ``unseen`` : what is done about
+        categories that are not known, "error" or (None) "ignore"."""
+        from bigclf.conversion.tables.raw_rows import blocks_of, table_block
+
+        if is_stored(data):
+            yield from blocks_of(self.finisher, data, unseen or "ignore")
+        else:
+            yield "", table_block(self.finisher, data, unseen=unseen or "ignore")
+
+    def _require_names(self, X: object, unseen: str | None) -> None:
+        """ValueError where X is a frame whose columns have other names, or another order, than those trained on."""
+        from bigclf.data.arrays import column_names, listed_names, require_same_names
+
+        mine = listed_names(self.features)
+        if mine is None or is_stored(X):
+            return
+        its = column_names(X)
+        if len(its) < len(mine) and not {*its} & {*mine}:  # a column of vectors, or too few of any name: told later
+            return
+        require_same_names(mine, its[: len(mine)] if unseen == "ignore" else its)
+
+    def _score_raw(self, data: object, unseen: str | None) -> np.ndarray:
+        nothing = np.empty((0, self.intercept_.size))
+        blocks = self.raw_blocks(data, unseen)
+        return np.concatenate([nothing, *(self.score_block(block)[0] for _, block in blocks)])
+
+    # Predicting
+
+    def decision_function(self, X: object, *, unseen: str | None = None) -> np.ndarray:
+        """w . x + b for every row.
+
+        Parameters
+        ----------
+        X : numpy, scipy sparse or pandas [n, d]; or shards: a path, directory, glob, list of them, or Dataset. Of a
+            model of raw columns also these: a pandas or Polars frame, an Arrow table, a table of lists, or raw files.
+        unseen : what to do with features the model does not know: ``"error"`` (default for arrays), or ``"ignore"``
+            (default for shards) with a warning that counts them. Of raw columns these are categories of columns whose
+            categories are known one by one, by default ignored.
+
+        Returns
+        -------
+        float64 [n] for two classes (positive for the greater) and for a regression, else float64 [n, K].
+
+        Raises
+        ------
+        ValueError : an array that has other features than the model, or NaN or infinite entries; a frame whose columns
+            have other names, or another order, than that which the model was trained on.
+        DataError : shards that cannot be read.
+        """
+        return self._decision(X, unseen)
+
+    def _decision(self, X: object, unseen: str | None) -> np.ndarray:
+        """The same for methods that people call: a warning names the line that called them."""
+        self._require_names(X, unseen)
+        if self.is_raw(X):
+            return self.flat(self._score_raw(X, unseen))
+        if is_stored(X):
+            scores, skipped = self._score_shards(X, unseen or "ignore")
+        else:
+            scores, skipped = self._score_array(X, unseen or "error")
+        if skipped:
+            warnings.warn(unseen_text(skipped, self.n_features), stacklevel=3)
+        return self.flat(scores)
+
+    def flat(self, scores: np.ndarray) -> np.ndarray:
+        """Decision values ``scores`` [m, K] as they are given to people: [m] where K is 1."""
+        return scores[:, 0] if self.intercept_.size == 1 else scores
+
+    def predict(self, X: object, *, unseen: str | None = None) -> np.ndarray:
+        """The class of every row, [n] in the type of the training labels (``X``, ``unseen``: ``decision_function``).
+
+        Of a regression it is the number, float64 [n].
+        A decision value of zero is the positive class; of equal values the smallest class wins.
+        """
+        if not self.many:
+            return self.said(self._decision(X, unseen))
+        self._require_names(X, unseen)
+        if self.is_raw(X):
+            codes = [self.codes_of_block(block)[0] for _, block in self.raw_blocks(X, unseen)]
+            return np.asarray(self.classes_[np.concatenate([np.empty(0, np.intp), *codes])])
+        if is_stored(X):
+            return self._said_of_shards(X, unseen or "ignore")
+        found = _matrix(X)
+        step = max(1, PIECE_BYTES // (8 * self.intercept_.size))
+        starts = range(0, max(1, found.shape[0]), step)
+        return np.concatenate([self.said(self.decision_function(found[a : a + step], unseen=unseen)) for a in starts])
+
+    def said(self, scores: np.ndarray) -> np.ndarray:
+        """Classes or numbers [n] for decision values ``scores`` [n] or [n, K]."""
+        labels: np.ndarray = scores if self.regression else self.classes_[self.codes(scores)]
+        return labels
+
+    @property
+    def predict_proba(self) -> Callable[..., np.ndarray]:
+        """Probabilities float64 [n, classes]; only of a model that was calibrated (``bigclf.calibrate``), or trained
+        with a loss that models them. Of more than two classes they are the softmax where all were learned at once, else
+        those of one against the rest, made to sum to 1.
+
+        Raises
+        ------
+        AttributeError : the loss gives no probabilities, and the model was not calibrated.
+        """
+        if reason := self.no_probabilities():
+            raise AttributeError(reason)
+        return self._predict_proba
+
+    def _predict_proba(self, X: object, *, unseen: str | None = None) -> np.ndarray:
+        return self.probabilities(self._decision(X, unseen))
+
+    def no_probabilities(self) -> str | None:
+        """Why the model has no ``predict_proba``, or None when it has."""
+        loss = self.method.get("loss")
+        if self.regression:
+            return "a model that predicts numbers has no classes to give probabilities of"
+        if loss in PROBABILITY_LOSSES or self.calibration is not None:
+            return None
+        return (
+            "probabilities come from models trained with loss='logistic' or calibrated (bigclf.calibrate, "
+            f"`bigclf calibrate`); this one has loss={loss!r}"
+        )
+
+    def probabilities_text(self) -> str:
+        """Of what the probabilities are that it gives, and how they come about."""
+        if self.calibration is not None:
+            how = "calibrated by " + {"platt": "Platt's sigmoid"}.get(self.calibration.method, "isotonic regression")
+        else:
+            how = "as trained with the logistic loss, not calibrated on other rows (bigclf calibrate does)"
+        of = f"of {str(self.classes_[1])!r}, the greater class" if self.binary else "of each class"
+        return f"{of}; {how}"
+
+    def codes(self, scores: np.ndarray) -> np.ndarray:
+        """Positions in ``classes_``, int [n], for decision values ``scores`` [n] or [n, K]."""
+        return (scores >= 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
+
+    def probabilities(self, scores: np.ndarray) -> np.ndarray:
+        """Probabilities float64 [n, classes] for decision values ``scores`` [n] or [n, K] of a model that has them."""
+        if self.calibration is not None:
+            return self.calibration.shares(scores)
+        logs = -np.logaddexp(0, -scores)  # of 1 / (1 + exp(-s)), without overflow
+        if scores.ndim == 1:
+            return np.column_stack([np.exp(-np.logaddexp(0, scores)), np.exp(logs)])
+        if self.method.get("multiclass") == "multinomial":
+            logs = scores
+        shares = np.exp(logs - logs.max(axis=1, keepdims=True))  # the largest is 1: their sum is never 0
+        return shares / shares.sum(axis=1, keepdims=True)
+
+    def score_block(self, block: Block) -> tuple[np.ndarray, int]:
+        """Decision values float64 [m, K] of a checked block, and how many entries had features not in the model."""
+        block, skipped = _known(block, self.n_features)
+        if self.voted:
+            return self._vote(block), skipped
+        scores = np.empty((block.n_rows, self.intercept_.size))
+        self._score(block, scores)
+        return scores, skipped
+
+    def _score(self, block: Block, scores: np.ndarray) -> None:
+        if self.sparse:
+            c = self.coef_
+            score_sparse_rows(block, writable(c.indptr), writable(c.indices), writable(c.data), self.intercept_, scores)
+        else:
+            score_rows(block, self.coef_, self.intercept_, scores)
+
+    def codes_of_block(self, block: Block) -> tuple[np.ndarray, int]:
+        """Positions in ``classes_`` [m] for the rows of a checked block, and how many entries had features not in the
+        model; decision values are made of a bounded number of rows at a time."""
+        step = max(1, PIECE_BYTES // (8 * self.intercept_.size))
+        codes, skipped = np.empty(block.n_rows, np.intp), 0
+        for a in range(0, block.n_rows, step):
+            scores, more = self.score_block(rows_of(block, a, min(block.n_rows, a + step)))
+            codes[a : a + step], skipped = self.codes(self.flat(scores)), skipped + more
+        return codes, skipped
+
+    @property
+    def voted(self) -> bool:
+        """Whether it decides by the votes of many vectors: ``coef_`` is then the last one alone."""
+        return self.method.get("name") == "voted_perceptron" and bool(self.state)
+
+    def _vote(self, block: Block) -> np.ndarray:
+        """Shares of the votes for less those against, float64 [m, K] in [-1, 1]."""
+        scores = np.empty((block.n_rows, self.intercept_.size))
+        room, bias = np.zeros(self.n_features), float(self.method.get("bias") == "feature")
+        for k in range(self.intercept_.size):
+            kind = voted_perceptron.Shared
+            votes = kind(*(np.array(self.state[f"{k}.{name}"]) for name in kind._fields))
+            column = np.empty(block.n_rows)
+            voted_perceptron.vote(alike(block), votes, bias, room, column)
+            scores[:, k] = column
+        return scores
+
+    @property
+    def sparse(self) -> bool:
+        """Whether ``coef_`` is a scipy matrix."""
+        return not isinstance(self.coef_, np.ndarray)
+
+    @property
+    def many(self) -> bool:
+        """Whether decision values of a row group can be too many for memory: classes are then said piece by piece."""
+        return not self.regression and (self.sparse or self.intercept_.size > MANY_CLASSES)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes that the weights take, int."""
+        c = self.coef_
+        return int(c.data.nbytes + c.indices.nbytes + c.indptr.nbytes if self.sparse else c.nbytes)
+
+    def dense_weights(self) -> np.ndarray:
+        """``coef_`` as an array."""
+        weights: np.ndarray = self.coef_.toarray() if self.sparse else self.coef_
+        return weights
+
+    def _said_of_shards(self, data: Stored, unseen: str) -> np.ndarray:
+        from bigclf.data.dataset import as_trained
+
+        rows = as_trained(data, self.columns, need_labels=False)
+        require_same_columns(self, rows)
+        codes, skipped, first = np.empty(rows.n_rows, np.intp), 0, 0
+        for block in rows.blocks():
+            codes[first : first + block.n_rows], more = self.codes_of_block(block)
+            first, skipped = first + block.n_rows, skipped + more
+            if skipped and unseen == "error":
+                raise ValueError(unseen_text(skipped, self.n_features) + "; and unseen='error'")
+        if skipped:
+            warnings.warn(unseen_text(skipped, self.n_features), stacklevel=3)
+        return np.asarray(self.classes_[codes])
+
+    def _score_shards(self, data: Stored, unseen: str) -> tuple[np.ndarray, int]:
+        from bigclf.data.dataset import as_trained
+
+        rows = as_trained(data, self.columns, need_labels=False)
+        require_same_columns(self, rows)
+        scores, skipped, first = np.empty((rows.n_rows, self.intercept_.size)), 0, 0
+        for block in rows.blocks():
+            m = block.n_rows
+            scores[first : first + m], more = self.score_block(block)
+            first, skipped = first + m, skipped + more
+            if skipped and unseen == "error":
+                raise ValueError(unseen_text(skipped, self.n_features) + "; and unseen='error'")
+        return scores, skipped
+
+    def _score_array(self, X: object, unseen: str) -> tuple[np.ndarray, int]:
+        import scipy.sparse
+
+        rows = _matrix(X)
+        sparse, skipped, d = scipy.sparse.issparse(rows), 0, rows.shape[1]
+        if (not sparse and d < self.n_features) or (d != self.n_features and unseen == "error"):
+            raise ValueError(f"X has {d} features, but the model is expecting {self.n_features} features as input")
+        if not np.isfinite(rows.data if sparse else rows).all():
+            raise ValueError("Input X contains NaN or infinity; the model needs finite numbers")
+        if d > self.n_features:
+            if not isinstance(rows, np.ndarray):
+                skipped = int(rows.indptr[-1] - np.count_nonzero(rows.indices < self.n_features))
+            rows = rows[:, : self.n_features]
+        if self.voted:
+            return self._vote(_block_of(rows)), skipped
+        if self.sparse:
+            scores = np.empty((rows.shape[0], self.intercept_.size))
+            self._score(_block_of(rows, np.float64), scores)
+            return scores, skipped
+        if rows.dtype == self.coef_.dtype == np.float32:
+            rows = rows.astype(np.float64)  # two float32 would be summed as such; of shards they are not
+        scores = rows @ self.coef_[:, : rows.shape[1]].T
+        return np.asarray(scores, np.float64) + self.intercept_, skipped
+
+    def digest(self) -> str:
+        """Hex over weights, bias, classes and calibration: the same only for models that predict the same."""
+        classes = None if self.regression else self.classes_.tolist()
+        digest = hashlib.blake2b(repr((self.coef_.shape, classes)).encode(), digest_size=16)
+        for array in (self.coef_.data, self.coef_.indices, self.coef_.indptr) if self.sparse else (self.coef_,):
+            digest.update(np.ascontiguousarray(array).data)
+        digest.update(self.intercept_.data)
+        if self.voted:
+            _add_state(digest, self.state)
+        if self.calibration is not None:
+            _add_state(digest, {self.calibration.method: self.calibration.values, "ends": self.calibration.ends})
+        return digest.hexdigest()
+
+    def state_digest(self) -> str:
+        """Hex over what a run that goes on from this model takes up: weights, bias, classes and state."""
+        digest = hashlib.blake2b(self.digest().encode(), digest_size=16)
+        _add_state(digest, self.state)
+        return digest.hexdigest()
+
+    # What others make of it
+
+    def scorer(self, unseen: str = "error") -> Scorer:
+        """A ``Scorer`` of single rows (``model/scorer.py``): ``scorer(row)`` is the decision value, ``predict(row)``
+        the class, in microseconds; ``unseen`` as in ``decision_function``."""
+        from bigclf.model.scorer import Scorer
+
+        return Scorer(self, unseen)
+
+    def explain(
+        self, data: Stored | None = None, *, top: int = 20, only: object = None, names: NamesGiven | None = None
+    ) -> Explanation:
+        """The ``top`` largest weights of each class (or of the class ``only``), with ``names``, counts of the rows of
+        labelled shards ``data`` and standard errors where there are any (``bigclf.model.explanations.explain``)."""
+        from bigclf.model.explanations import explain
+
+        return explain(self, data=data, top=top, only=only, names=names)
+
+    def explain_row(
+        self, row: object, *, top: int = 20, only: object = None, names: NamesGiven | None = None
+    ) -> RowExplanation:
+        """What each entry of ``row`` adds to its score: the ``top`` largest, for the class ``only`` or the one that is
+        predicted, with ``names`` of features (``bigclf.model.explanations.explain_row``)."""
+        from bigclf.model.explanations import explain_row
+
+        return explain_row(self, row, top=top, only=only, names=names)
+
+    def export(self, path: str | os.PathLike[str], to: str, *, overwrite: bool = False, **options: object) -> Export:
+        """Write the model in a format of others.
+
+        Parameters
+        ----------
+        path : the file; for ``"numpy"`` the module, whose weights go beside it as ``.npz``.
+        to : ``"liblinear"`` (text; option ``codes``: positions of the classes in place of their labels), ``"onnx"``
+            (extra ``onnx``), ``"sklearn"`` (a joblib file), ``"parquet"`` (a table of the weights that are not 0;
+            option ``names`` as in ``explain``) or ``"numpy"`` (a module that scores, and needs numpy alone;
+            of a model of raw columns tables too).
+        overwrite : replace what is there.
+        options : the format's own, as above.
+
+        Returns
+        -------
+        dict : to, files, bytes, and notes that whoever uses the files should know.
+
+        Raises
+        ------
+        RunError : what the format cannot hold, named, or a file that exists.
+        """
+        from bigclf.model.exports import export
+
+        return export(self, os.fspath(path), to, overwrite=overwrite, **options)
+
+    def to_sklearn(self) -> BaseEstimator:
+        """A fitted scikit-learn estimator with these weights: ``LinearSVC``, ``LogisticRegression`` (one a class where
+        each was learned against the rest) or ``LinearSVR``. RunError for a voted perceptron."""
+        from bigclf.model.exports import require_linear, scikit_learn
+
+        require_linear(self, "sklearn")
+        return scikit_learn.estimator(self)
+
+    @classmethod
+    def from_liblinear(cls, path: str | os.PathLike[str]) -> Model:
+        """Read the model that LIBLINEAR wrote to ``path`` (its feature j is ours j - 1).
+
+        Raises
+        ------
+        ModelFormatError : it is none, or damaged; the message names the line.
+        """
+        from bigclf.model.exports import liblinear
+
+        name = os.fspath(path)
+        _require_file(name)
+        try:
+            read = liblinear.read(name)
+            return cls(*read[:3], method=read.method, facts={"imported": files.base_name(name)})
+        except (ModelFormatError, ValueError) as error:
+            raise ModelFormatError(f"{name}: {error}") from None
+
+    # The file
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to ``path``, which holds the old file or the whole new one, never a part; directories above
+        it are made."""
+        tensors = {"weights": np.ascontiguousarray(self.coef_.data if self.sparse else self.coef_)}
+        if self.sparse:
+            tensors |= {"indices": self.coef_.indices, "indptr": self.coef_.indptr}
+        tensors["bias"] = self.intercept_
+        tensors |= {STATE + name: np.ascontiguousarray(array) for name, array in self.state.items()}
+        tensors |= {COLUMNS + name: np.ascontiguousarray(array) for name, array in self.learned.items()}
+        kept = self.calibration
+        if kept is not None:
+            tensors |= {CALIBRATION + "values": kept.values, CALIBRATION + "ends": kept.ends}
+        header = {
+            "format": FORMAT,
+            "version": self._version(),
+            **({} if kept is None else {"calibration": {"method": kept.method, "facts": kept.facts}}),
+            "classes": None if self.regression else _as_stored(self.classes_),
+            "features": self.features,
+            "method": self.method,
+            "certificate": self.certificate,
+            "facts": self.facts,
+            **({"columns": self.columns} if self.columns else {}),
+            "checksums": {name: _checksum(tensor) for name, tensor in tensors.items()},
+        }
+        text = sealed(json.loads(json.dumps(header, default=plain))).decode()
+        files.make_directory(files.parent_directory(path))
+        files.publish_tensors(path, tensors, {"bigclf": text})
+
+    def _version(self) -> int:
+        """Of the format: the first that has what it holds."""
+        if self.calibration is not None:
+            return 5
+        return 4 if self.learned else 3 if self.sparse else 2 if self.regression else 1
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Model:
+        """Read a model from the file ``path``.
+
+        Raises
+        ------
+        ModelFormatError : not a bigclf model, damaged, or written by a newer bigclf.
+        """
+        name = os.fspath(path)
+        _require_file(name)
+        data = files.read_bytes(name)
+        try:
+            return cls._from_bytes(data)
+        except ModelFormatError as error:
+            raise ModelFormatError(f"{name}: {error}") from None
+
+    @classmethod
+    def _from_bytes(cls, data: bytes) -> Model:
+        tensors, metadata = read_tensors(data)
+        header = _header(metadata)
+        own = ("weights", "bias")
+        for name in (*own, *(name for name in header["checksums"] if name not in own)):
+            if name not in tensors:
+                raise ModelFormatError(f"not a complete model: tensor {name!r} is missing")
+            if name in own and tensors[name].dtype.kind != "f":
+                raise ModelFormatError(f"not a usable model: tensor {name!r} holds no floating-point numbers")
+            if header["checksums"].get(name) != _checksum(tensors[name]):
+                raise ModelFormatError(f"damaged: the checksum of tensor {name!r} does not match; copy the file again")
+        try:
+            _check_header(header)
+            classes = None if header["classes"] is None else _stored_classes(header["classes"])
+            rest = (header["features"], header["method"], header["certificate"], header["facts"])
+            state, learned = (
+                {name[len(mark) :]: array for name, array in tensors.items() if name.startswith(mark)}
+                for mark in (STATE, COLUMNS)
+            )
+            weights = tensors["weights"]
+            if "indptr" in tensors:
+                weights = _columns(weights, tensors["indices"], tensors["indptr"], tensors["bias"].size)
+            columns = _stored_columns(header.get("columns", {}))
+            model = cls(weights, tensors["bias"], classes, *rest, state, learned, columns)
+            if (kept := header.get("calibration")) is not None:
+                values, ends = (tensors[CALIBRATION + name] for name in ("values", "ends"))
+                model.calibration = Calibration(kept["method"], values, ends, kept["facts"])
+                model.calibration.check(model.intercept_.size)
+            model._check_state()
+            return model
+        except (KeyError, TypeError, ValueError, OverflowError, SchemaError) as error:
+            raise ModelFormatError(f"not a usable model: {error}") from None
+
+    def __repr__(self) -> str:
+        name = self.method.get("name", "?")
+        gap = f", certified gap {self.certificate['gap']:.1e}" if self.certificate else ""
+        what = "numbers" if self.regression else f"{self.classes_.size} classes"
+        return f"<Model {name}: {what}, {self.n_features:,} features{gap}>"
+
+
+def _require_file(name: str) -> None:
+    if not files.exists(name):
+        raise ModelFormatError(f"{name}: no such file; nearest directory is {files.nearest_directory(name)}")
+    if files.is_directory(name):
+        raise ModelFormatError(f"{name}: a directory; a model is one file")
+
+
+def _add_state(digest: hashlib.blake2b, state: dict[str, np.ndarray]) -> None:
+    for name, array in sorted(state.items()):
+        digest.update(f"{name}{array.dtype.str}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+
+
+load = Model.load
+
+
+def is_stored(X: object) -> TypeGuard[Stored]:
+    """True for what names shards: a path, a list of paths or a Dataset."""
+    if isinstance(X, (str, os.PathLike)):
+        return True
+    if isinstance(X, (list, tuple)):
+        return bool(X) and all(isinstance(item, (str, os.PathLike)) for item in X)
+    return hasattr(X, "decode") and hasattr(X, "fingerprints")
+
+
+def require_same_columns(model: Model, dataset: Dataset) -> None:
+    """Refuse shards whose raw columns were made features by other means, frequencies or dictionaries than the model's.
+
+    Raises
+    ------
+    DataError : saying how to convert them.
+    """
+    mine, its = model.features, dataset.features
+    if is_columns(mine) and is_columns(its) and mine["learned"]["digest"] != its["learned"]["digest"]:
+        raise DataError("these shards were made with what was learned of other rows than the model's; give the model "
+                        "the raw files, or convert them with its features (convert --features-of MODEL)",
+                        file=dataset.files[0])  # fmt: skip
+
+
+def unseen_text(count: int, n_features: int) -> str:
+    return f"{count:,} entries have features that the model does not know (it has {n_features:,}); they count as zero"
+
+
+def unknown_text(count: int) -> str:
+    """The same of categories of raw columns, which become no feature."""
+    return f"{count:,} categories are none of those that the model knows; they count as zero"
+
+
+def _known(block: Block, n_features: int) -> tuple[Block, int]:
+    """The block without entries of features >= n_features, and how many those were."""
+    first, last = int(block.indptr[0]), int(block.indptr[-1])
+    indices = block.indices[first:last]
+    if indices.size == 0 or indices.max() < n_features:
+        return block, 0
+    keep = indices < n_features
+    indptr = np.concatenate([[0], np.cumsum(keep)])[block.indptr - first].astype(np.int64)
+    values = block.values[first:last][keep] if block.values.size else block.values
+    return block._replace(indptr=indptr, indices=indices[keep], values=values), int(keep.size - indptr[-1])
+
+
+def _block_of(X: np.ndarray | scipy.sparse.spmatrix, dtype: DTypeLike = np.float32) -> Block:
+    """The rows of a numpy array or scipy matrix, of which nothing but the features is known."""
+    import scipy.sparse
+
+    rows = scipy.sparse.csr_matrix(X)
+    if not rows.has_canonical_format:
+        rows = rows.copy()  # the caller's stays as it is
+        rows.sum_duplicates()
+    nothing, values = np.zeros(rows.shape[0]), np.asarray(rows.data, dtype)
+    ids = np.zeros(rows.shape[0], np.int64)
+    return Block(rows.indptr.astype(np.int64), as_unsigned(rows.indices), values, nothing, nothing, nothing, ids)
+
+
+def _matrix(X: object) -> np.ndarray | scipy.sparse.csr_matrix:
+    """A numpy array or a scipy CSR matrix of numbers, [n, d]."""
+    import scipy.sparse
+
+    from bigclf.data.arrays import sparse_of
+
+    if scipy.sparse.issparse(X) and hasattr(X, "tocsr"):
+        return X.tocsr()
+    if (found := sparse_of(X)) is not None:
+        return found
+    X = np.asarray(X)
+    if X.ndim != 2:
+        raise ValueError(f"Expected 2D array, got {X.ndim}D array instead. Reshape your data: one row per example")
+    return X if X.dtype.kind in "fiub" else X.astype(np.float64)
+
+
+def all_finite(weights: np.ndarray | scipy.sparse.spmatrix, bias: np.ndarray) -> bool:
+    """Whether every weight [K, d] and bias [K] is a number."""
+    rows = weights if isinstance(weights, np.ndarray) else [weights.data]
+    return bool(np.isfinite(bias).all() and all(np.isfinite(row).all() for row in rows))
+
+
+def _columns(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, n_classes: int) -> scipy.sparse.csc_matrix:
+    """Sparse weights [K, d] from a file; ValueError where they are none."""
+    import scipy.sparse
+
+    whole = indptr.ndim == indices.ndim == data.ndim == 1 and indptr.size >= 1 and indptr.dtype.kind == "i"
+    whole = whole and indices.dtype == indptr.dtype and indices.size == data.size
+    if not whole or indptr[0] != 0 or indptr[-1] != data.size or (np.diff(indptr) < 0).any():
+        raise ValueError("sparse weights whose columns do not add up")
+    if indices.size and not (indices.min() >= 0 and indices.max() < n_classes):
+        raise ValueError("sparse weights of a class that is not there")
+    return scipy.sparse.csc_matrix((data, indices, indptr), shape=(n_classes, indptr.size - 1), copy=False)
+
+
+def _floats(array: ArrayLike | scipy.sparse.spmatrix) -> np.ndarray | scipy.sparse.csc_matrix:
+    if hasattr(array, "tocsc"):
+        return array.tocsc()
+    array = np.asarray(array)
+    return array if array.dtype in (np.float64, np.float32) else array.astype(np.float64)
+
+
+# -- classes in JSON -----------------------------------------------------------------------------------------------
+
+_TYPE_NAME = re.compile(r"bool|object|<U\d{1,6}|u?int(8|16|32|64)|float(16|32|64)")
+
+
+def _class_array(classes: ArrayLike) -> np.ndarray:
+    classes = np.asarray(classes)
+    if classes.dtype.kind == "T":  # numpy's variable-width strings
+        classes = classes.astype(object)
+    if not _TYPE_NAME.fullmatch(_type_name(classes)) or classes.ndim != 1:
+        raise ValueError(f"classes must be ints, floats, bools or strings, [K]; not {classes.dtype}")
+    if classes.dtype == object and not all(isinstance(name, str) for name in classes):
+        raise ValueError("classes of mixed types: labels must all be strings, or all numbers")
+    return classes
+
+
+def _type_name(classes: np.ndarray) -> str:
+    return classes.dtype.str if classes.dtype.kind == "U" else classes.dtype.name
+
+
+def _as_stored(classes: np.ndarray) -> StoredClasses:
+    return {"type": _type_name(classes), "values": classes.tolist()}
+
+
+def _stored_classes(stored: StoredClasses) -> np.ndarray:
+    check_fields(stored, {"type": text(), "values": Field(lambda value: isinstance(value, list), "a list")}, "classes")
+    kind, values = stored["type"], stored["values"]
+    check_relations([(_TYPE_NAME.fullmatch(kind) is not None, "classes.type", "that of ints, floats, bools or texts")])
+    expected = {str} if kind[0] in "<o" else {bool} if kind == "bool" else {int, float} if kind[0] == "f" else {int}
+    check_relations([({type(value) for value in values} <= expected, "classes.values", f"of the type {kind}")])
+    if kind[0] == "<":  # its width comes from the values: the header cannot ask for more memory than it holds
+        return np.array(values, dtype=str)
+    return np.array(values, dtype=kind)
+
+
+def _stored_columns(told: object) -> dict[str, object]:
+    """Names of columns by role; ValueError where they are none."""
+    roles = ("label", "weight", "features", "indices", "values")
+    if not isinstance(told, dict) or not all(role in roles and _are_names(name) for role, name in told.items()):
+        raise ValueError(f"field 'columns' must be names of columns by {', '.join(roles)}")
+    return told
+
+
+def _are_names(told: object) -> bool:
+    return isinstance(told, str) or (isinstance(told, list) and all(isinstance(name, str) for name in told))
+
+
+# Safetensors, read with suspicion
+
+_MAGIC = (
+    (b"PK\x03\x04", "a zip archive (perhaps a PyTorch or numpy .npz file)"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"PAR1", "a Parquet file: data, not a model"),
+    (b"\x93NUMPY", "a numpy .npy file"),
+    (b"\x1f\x8b", "a gzip file"),
+    (b"\x78", "zlib-compressed (perhaps a joblib file, which is a pickle)"),
+    (b"solver_type", "a LIBLINEAR text model: `bigclf import` makes it one"),
+)
+_PICKLE = re.compile(  # by protocol number; protocol 0 has none, and begins with a global's two lines or a mark
+    rb"\x80[\x01-\x05]|c[a-z_][\w.]*\n[A-Za-z_]|[(\]})][a-z(\]}0-9.]"
+)
+_TEXT = re.compile(r"[^\x00-\x08\x0e-\x1f\x7f]*")  # no control characters but white space
+
+
+def read_tensors(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """The float tensors (views of ``data``) and the metadata of a safetensors file, every number in it checked.
+
+    Raises
+    ------
+    ModelFormatError : lengths, offsets, shapes, types or names that do not fit the file.
+    """
+    places, metadata = tensor_table(data, len(data))
+    tensors = {}
+    for name, (first, dtype, shape) in places.items():
+        tensors[name] = np.frombuffer(data, dtype, _product(shape), first).reshape(shape)
+    return {name: np.require(tensor, requirements="A") for name, tensor in tensors.items()}, metadata
+
+
+def tensor_table(head: bytes, size: int) -> tuple[dict[str, tuple[int, np.dtype, tuple[int, ...]]], dict[str, str]]:
+    """Of each tensor of a safetensors file its place in the file, type and shape, and the metadata; errors as above.
+
+    ``head`` : the beginning of the file, with the whole header (``header_length``); ``size`` : of the file, in bytes.
+    """
+    header = _safetensors_header(head, size)
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+        raise ModelFormatError("damaged header: metadata must be text")
+    start = 8 + struct.unpack("<Q", head[:8])[0]
+    end, places = 0, {}
+    for name, first, last, dtype, shape in sorted(_tensor_entries(header), key=lambda entry: entry[1:3]):
+        if first != end or last > size - start:
+            raise ModelFormatError(f"damaged: tensor {name!r} overlaps another or lies outside the file")
+        places[name] = start + first, dtype, shape
+        end = last
+    if end != size - start:
+        raise ModelFormatError("damaged: the file is shorter or longer than its header says; copy it again")
+    return places, metadata
+
+
+def header_length(first: bytes, size: int) -> int:
+    """Bytes of the head of a safetensors file of ``size`` bytes that begins with ``first`` (8 bytes at least)."""
+    length = struct.unpack("<Q", first[:8])[0] if len(first) >= 8 else 0
+    return 8 + int(min(length, _MAX_HEADER, max(0, size - 8)))
+
+
+def _safetensors_header(data: bytes, size: int) -> dict[str, object]:
+    _refuse_other_formats(data)
+    length = struct.unpack("<Q", data[:8])[0] if len(data) >= 8 else None
+    if length is None or length > min(size - 8, _MAX_HEADER):
+        if _is_text(data[:1000]):
+            raise ModelFormatError(
+                "not a bigclf model but text: `bigclf convert` makes shards of it, where it holds rows, and `bigclf "
+                "inspect FILE --suggest` says what the columns of a table could become"
+            )
+        raise ModelFormatError("not a bigclf model, or cut short: the header is longer than the file")
+    try:
+        header = json.loads(data[8 : 8 + length].decode(), object_pairs_hook=_no_duplicates)
+    except (ValueError, RecursionError) as error:
+        raise ModelFormatError(f"not a bigclf model, or damaged: unreadable header ({error})") from None
+    if not isinstance(header, dict):
+        raise ModelFormatError("not a bigclf model: its header is no table")
+    return header
+
+
+def _refuse_other_formats(data: bytes) -> None:
+    for magic, what in _MAGIC:
+        if data.startswith(magic) and data[8:9] != b"{":
+            raise ModelFormatError(f"not a bigclf model but {what}")
+    if _PICKLE.match(data[:200]) and data[8:9] != b"{":
+        raise ModelFormatError(
+            "not a bigclf model but a pickle, which could run any code and is never opened; "
+            "save models with model.save(path)"
+        )
+
+
+def _is_text(start: bytes) -> bool:
+    """Whether a file that begins so is text in UTF-8; the last character may be cut."""
+    try:
+        return len(start) >= 8 and _TEXT.fullmatch(codecs.getincrementaldecoder("utf-8")().decode(start)) is not None
+    except UnicodeDecodeError:
+        return False
+
+
+def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ModelFormatError("damaged header: a name appears twice")
+    return table
+
+
+def _tensor_entries(header: Mapping[str, object]) -> Iterator[tuple[str, int, int, np.dtype, tuple[int, ...]]]:
+    for name, told in header.items():
+        try:
+            entry = told if isinstance(told, dict) else {}
+            dtype, shape, (first, last) = _DTYPES[entry["dtype"]], tuple(entry["shape"]), entry["data_offsets"]
+        except (KeyError, TypeError, ValueError):
+            raise ModelFormatError(f"damaged header: tensor {name!r} has no known type, shape and place") from None
+        numbers = (*shape, first, last)
+        if not all(type(number) is int and 0 <= number < 2**63 for number in numbers) or last < first:
+            raise ModelFormatError(f"damaged header: tensor {name!r} has impossible numbers")
+        if _product(shape) * dtype.itemsize != last - first:
+            raise ModelFormatError(f"damaged header: tensor {name!r} has a shape that does not match its length")
+        yield name, first, last, dtype, shape
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    size = 1  # in Python's integers, which do not wrap round
+    for n in shape:
+        size *= n
+    return size
+
+
+def _header(metadata: dict[str, str]) -> Header:
+    try:
+        header: Header = json.loads(metadata["bigclf"])
+        known = header["format"] == FORMAT and "checksums" in header
+    except (KeyError, TypeError, ValueError, RecursionError):
+        known = False
+    if not known:
+        raise ModelFormatError("a safetensors file, but not a bigclf model")
+    if type(header.get("version")) is not int or not 1 <= header["version"] <= VERSION:
+        raise ModelFormatError(
+            f"written in model format {header.get('version')}, newer than this bigclf reads ({VERSION}); "
+            "upgrade bigclf to use it"
+        )
+    try:
+        header = unsealed(metadata["bigclf"])
+    except ValueError as error:
+        raise ModelFormatError(f"damaged: of the header, {error}; copy the file again") from None
+    try:
+        check_fields(header, {"checksums": TABLE})
+    except FieldError as error:
+        raise ModelFormatError(f"not a usable model: {error}") from None
+    return header
+
+
+CERTIFICATE = {"primal": number(infinite=True), "dual": number(infinite=True), "gap": number(infinite=True)}
+HEADER = {
+    "classes": or_none(TABLE),
+    "features": TABLE,
+    "method": TABLE,
+    "certificate": or_none(TABLE),
+    "facts": TABLE,
+    "columns": optional(TABLE),
+    "calibration": optional(TABLE),
+}
+METHOD = {
+    "name": optional(or_none(text())),
+    "loss": optional(or_none(text())),
+    "multiclass": optional(or_none(text("multinomial", "native", "one-vs-rest", "auto", "binary"))),
+    "bias": optional(or_none(text("feature", "free", "none"))),
+}
+FACTS = {
+    **{name: optional(whole()) for name in ("n_rows", "nnz")},
+    **{name: optional(or_none(whole())) for name in ("epochs", "best_epoch", "seed", "bytes_read")},
+    **{name: optional(or_none(TABLE)) for name in ("plan", "memory", "progressive", "limits", "origin", "held_out")},
+    **{name: optional(or_none(text())) for name in ("stopped", "run", "data", "version")},
+    **{name: optional(or_none(FLAG)) for name in ("converged", "repeatable")},
+    **{name: optional(or_none(number())) for name in ("tol", "seconds")},
+    "reads": optional(or_none(number(0))),
+    "warnings": optional(TEXTS),
+}
+
+
+def _check_header(header: Header) -> None:
+    """Check the fields of a model's header; FieldError or SchemaError names the first that is wrong."""
+    check_fields(header, HEADER)
+    check_features(header["features"])
+    if is_columns(header["features"]):
+        parse(header["features"])
+    check_fields(header["method"], METHOD, "method")
+    check_fields(header["facts"], FACTS, "facts")
+    if header["facts"].get("version") is not None:
+        _check_trained(header["method"], str(header["facts"]["version"]))
+    elif header["method"].get("name") in METHODS:  # else made by hand, or by another program, in words of its own
+        _check_named(header["method"])
+    loss = header["method"].get("loss", "")
+    number_loss = loss in REGRESSION or (loss == "" and header["version"] > 1)
+    check_relations(
+        [
+            (header["classes"] is not None or number_loss, "classes", "a table, of a method for classes"),
+            (header["classes"] is None or loss not in REGRESSION, "classes", f"null with the loss {loss}"),
+        ]
+    )
+    if header["certificate"] is not None:
+        check_fields(header["certificate"], CERTIFICATE, "certificate")
+    if "calibration" in header:
+        check_fields(header["calibration"], {"method": text(*CALIBRATIONS), "facts": TABLE}, "calibration")
+
+
+def _check_trained(told: Mapping[str, object], version: str) -> None:
+    """Check what a model that was trained by bigclf ``version`` says of its method against the table of methods."""
+    try:
+        check_fields(told, {"name": text(*METHODS)}, "method")
+        check_fields(told, _fields_of(METHODS[str(told["name"])]), "method")
+    except FieldError as error:
+        if version == __version__:
+            raise
+        raise FieldError(f"{error}; it was trained by bigclf {version}, and this is {__version__}: "
+                         "upgrade bigclf if that is the newer one") from None  # fmt: skip
+
+
+def _check_named(told: Mapping[str, Any]) -> None:
+    """Check a method of the table in a model that says no version: what it says is as the table has it."""
+    fields = _fields_of(METHODS[told["name"]])
+    loss = or_none(fields.pop("loss"))
+    check_fields(told, {"loss": optional(loss), **fields}, "method")
+
+
+def _fields_of(method: Method) -> dict[str, Field]:
+    """What may stand under ``method`` in a model that it learned; parameters may be those of another version."""
+    loss = text(*method.losses) if method.losses else Field(lambda value: value is None, "null")
+    penalty = {"penalty": optional(text(*method.penalties))} if method.penalties else {}
+    return {"loss": loss, **penalty, **{param.name: optional(_field_of(param)) for param in method.params}}
+
+
+def _field_of(param: Param) -> Field:
+    said = f"one of {', '.join(param.choices)}" if param.choices else f"a number {param.bounds}"
+    return Field(param.takes, said + (" or null" if param.default is None else ""))
+
+
+def _checksum(tensor: np.ndarray) -> str:
+    return hashlib.blake2b(np.ascontiguousarray(tensor).data, digest_size=16).hexdigest()
+
+
+def plain(value: object) -> object:
+    """numpy scalars and arrays as JSON knows them: kernels that are not compiled return such."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} has no place in a model's header")

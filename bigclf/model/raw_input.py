@@ -1,0 +1,407 @@
+"""Raw files and tables where features are wanted to train on, or to measure a model on.
+
+Raw files become shards once, in a directory of the cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigclf import files
+from bigclf.conversion.convert import QUERIES_IGNORED, RAW_FORMATS, convert
+from bigclf.conversion.resuming import forget
+from bigclf.conversion.tables.from_columns import HeldOut, convert_columns
+from bigclf.conversion.tables.reading import (
+    FORMATS,
+    are_raw,
+    format_by_look,
+    format_by_name,
+    format_of,
+    places,
+    state_of,
+)
+from bigclf.conversion.text import readers
+from bigclf.data.arrays import Arrays
+from bigclf.data.bad_rows import MOST_BAD
+from bigclf.data.dataset import MANIFEST, Dataset, Stored
+from bigclf.errors import DataError, SchemaError
+from bigclf.features import encode, values
+from bigclf.features.extract import extract
+from bigclf.features.spec import Label, Spec, parse
+from bigclf.features.tally import Tally
+from bigclf.files.caches import cache_directory
+from bigclf.model.model import Model, is_stored
+from bigclf.progress import Watcher
+from bigclf.units import parse_bytes
+from bigclf.version import __version__
+
+log = logging.getLogger("bigclf")
+KEPT = 8  # conversions that are kept in the cache, the last used
+
+
+# Training
+
+
+def of_columns(
+    data: Any, y: object, sample_weight: object, validate: object, features: object, format: str | None, *,
+    hash_bits: int | None,
+    memory: float | str, seed: int, on_bad_rows: str, progress: Watcher | bool | None
+) -> tuple[Dataset | Arrays, None, None, object]:  # fmt: skip
+    """What ``fit`` is given of raw columns as it takes features: rows, labels, weights and rows to validate on.
+
+    Raises
+    ------
+    TypeError : labels or weights beside files, which hold their own; ``hash_bits`` beside columns, whose spec has them.
+    """
+    sparse = features is None and format is not None and format not in RAW_FORMATS
+    if hash_bits is not None and not sparse:
+        raise TypeError("hash_bits has no effect here: with raw columns they stand in the spec of the features")
+    if values.is_table(data):
+        source: Any = arrays_of(data, y, features, sample_weight)
+    else:
+        for name, value in (("y", y), ("sample_weight", sample_weight)):
+            if value is not None:
+                raise TypeError(f"{name} has no effect with files: the spec names the columns of label and weight")
+        shown = None if isinstance(progress, bool) or not hasattr(progress, "start") else progress
+        if sparse and format is not None:
+            told: dict[str, Any] = dict(
+                hash_bits=hash_bits, memory=_room(memory), seed=seed, on_bad_rows=on_bad_rows, progress=shown
+            )
+            source = sparse_text(data, format, **told)
+            if validate is not None and is_stored(validate) and not isinstance(validate, Dataset) and are_raw(validate):
+                validate = sparse_text(validate, format, **told)
+            return source, None, None, validate
+        source = converted(data, features, format, memory=_room(memory), seed=seed, on_bad_rows=on_bad_rows,
+                           progress=shown)  # fmt: skip
+    if validate is not None and is_stored(validate) and not isinstance(validate, Dataset) and are_raw(validate):
+        learned = encode.Learned(**source.learned_of_columns())
+        validate = converted(validate, source.features, memory=_room(memory), learned=learned)
+    return source, None, None, validate
+
+
+def _room(memory: float | str) -> int:
+    """What conversion may take: it needs more than the smallest of trainings."""
+    return max(parse_bytes(memory), 2**28)
+
+
+def converted(
+    data: files.Paths,
+    features: object,
+    format: str | None = None,
+    *,
+    memory: float | str = "1GB",
+    workers: int | None = None,
+    seed: int = 0,
+    on_bad_rows: str = "error",
+    max_bad_fraction: float = MOST_BAD,
+    learned: encode.Learned | None = None,
+    directory: str | None = None,
+    progress: Watcher | None = None,
+    part: HeldOut | None = None,
+) -> Dataset:
+    """Shards of raw files, made now or found in the cache: by the files, the spec and what was learned.
+
+    Parameters
+    ----------
+    features, format : what becomes of them, and what they are, as ``convert`` takes them.
+    learned : of other rows, to be used for these; None: these are learned from.
+    part : take only the rows that are held out, or the rest; None: all.
+    directory : where conversions are kept; None: in the user's cache.
+
+    Raises
+    ------
+    DataError, SchemaError, MemoryBudgetError : as ``convert``.
+    """
+    by_name = functools.partial(format_of, data)
+    spec, known = encode.given_features(features, format or "svmlight", by_name)
+    learned = learned or known
+    home = directory or cache_directory("raw")
+    out = files.join(home, _key(data, spec, seed, (on_bad_rows, max_bad_fraction), learned, part))
+    options = dict(chunk_nnz=500_000, shuffle=learned is None, overwrite=True, shard_nnz=2**23,
+                   max_bad_fraction=max_bad_fraction)  # fmt: skip
+    told = dict(seed=seed, memory=memory, workers=workers, on_bad_rows=on_bad_rows, progress=progress, part=part)
+    made = _once(out, lambda: convert_columns(data, out, spec, learned=learned, **told, **options))  # type: ignore[arg-type]
+    if directory is None:
+        _forget(home)
+    return _made_of(made, data)
+
+
+def _made_of(dataset: Dataset, data: files.Paths) -> Dataset:
+    """Shards of the cache that errors name by the file they were made of."""
+    named = places(data)
+    dataset.made_of = named[0].path if len(named) == 1 else f"{named[0].path}, ..."
+    return dataset
+
+
+def sparse_text(
+    data: files.Paths, format: str, *, seed: int = 0, on_bad_rows: str = "error", max_bad_fraction: float = MOST_BAD,
+    hash_bits: int | None = None, **options: Any,
+) -> Dataset:  # fmt: skip
+    """Shards of text whose rows are sparse already, made now or found in the cache; errors as ``convert``."""
+
+    named = [(files.absolute(path), *files.status(path)) for path in files.expand(data)]
+    code = readers.code_of(readers.find(format, RAW_FORMATS))
+    bad = dict(on_bad_rows=on_bad_rows, max_bad_fraction=max_bad_fraction)
+    told = __version__, named, format, code, seed, bad, hash_bits
+    home = cache_directory("raw")
+    out = files.join(home, hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest())
+    options = dict(options, hash_bits=hash_bits, overwrite=True, **bad)
+    made = _once(out, lambda: convert(data, out, format=format, seed=seed, **options))
+    _forget(home)
+    return _made_of(made, data)
+
+
+def _once(out: str, make: Callable[[], Dataset]) -> Dataset:
+    """The shards at ``out`` of the cache, made if they are not there; who finds another process at it waits."""
+    files.make_directory(files.parent_directory(out))
+    with files.alone(files.join(files.parent_directory(out), f".{files.base_name(out)}.lock")):
+        if not files.exists(files.join(out, MANIFEST)):
+            return make()
+        files.touch(out)
+        found = Dataset(out)
+        found.warnings += found.conversion.get("warnings", [])
+        found.report = dict(found.conversion.get("report", {}))
+        return found
+
+
+def _key(
+    data: files.Paths,
+    spec: Spec,
+    seed: int,
+    bad: tuple[str, float],
+    learned: encode.Learned | None,
+    part: HeldOut | None,
+) -> str:
+
+    named = [(files.absolute(place.path), place.part, *state_of(place.path)) for place in places(data)]
+    known = __version__, named, spec.as_json(), seed, bad, None if learned is None else learned.digest(), part
+    return hashlib.blake2b(json.dumps(known).encode(), digest_size=16).hexdigest()
+
+
+def _forget(home: str) -> None:
+    """Remove all but the conversions that were used last, and what killed ones left."""
+    forget(home, KEPT)
+    names = [name for name in files.list_directory(home) if not name.startswith(".")]
+    names.sort(key=lambda name: files.status(files.join(home, name))[1])
+    for name in names[:-KEPT]:
+        files.remove_tree(files.join(home, name))
+
+
+def arrays_of(table: object, y: object, features: object, sample_weight: object = None) -> Arrays:
+    """The rows of a table in memory as ``features`` says; ``y`` [n], or None where the spec names the label's column.
+
+    Raises
+    ------
+    DataError : naming the row. SchemaError : a column is missing, or there are no labels.
+    """
+    import scipy.sparse
+
+    spec, learned = encode.given_features(features, "svmlight" if _names_format(features) else "csv")
+    spec = _settled(spec, table, y)
+    columns, n_rows = values.as_columns(table)
+    tally = Tally(spec)
+    found = extract(spec, columns, n_rows, tally, label=y is None)
+    if found.bad:
+        row, reason = min(found.bad.items())
+        raise DataError(reason, row=row)
+    learned = learned or encode.learn(spec, tally)
+    indptr, indices, stored = encode.Finisher(spec, learned).rows(found)
+    stored = stored if stored.size else np.ones(indices.size, np.float32)
+    shape = n_rows, learned.n_features
+    matrix = scipy.sparse.csr_matrix((stored, indices.view(np.int32), indptr), shape=shape)
+    if found.weights.size and sample_weight is None:
+        sample_weight = found.weights
+    made = Arrays(matrix, labels_as_said(spec, tally, found.labels) if y is None else y, sample_weight)
+    made.features, made.learned = encode.described(spec, learned), learned._asdict()
+    return made
+
+
+def _names_format(features: object) -> bool:
+    """Whether the features say how files are read, which does not matter for a table."""
+    known = getattr(features, "features", features)
+    reader = known.reader if isinstance(known, Spec) else parse(known).reader
+    return "format" in reader
+
+
+def _settled(spec: Spec, table: object, y: object) -> Spec:
+    """The spec with the kind of its labels, by the table's column."""
+    if y is not None:
+        return dataclasses.replace(spec, label=None)
+    if spec.label is None:
+        raise SchemaError("a table needs its labels: y, or the label's column in the spec of the features")
+    if spec.label.type != "auto":
+        return spec
+    return dataclasses.replace(spec, label=dataclasses.replace(spec.label, type=_label_kind(spec, spec.label, table)))
+
+
+def _label_kind(spec: Spec, label: Label, table: object) -> str:
+    from bigclf.conversion.tables.from_columns import kind_of_labels
+
+    columns, _ = values.as_columns(table)
+    kind, notes = kind_of_labels(values.require(columns, label.column), spec)
+    for note in notes:
+        log.warning("%s", note)
+    return kind
+
+
+def labels_as_said(spec: Spec, tally: Tally, codes: np.ndarray) -> np.ndarray:
+    """Labels in their own type for their codes."""
+    assert spec.label is not None
+    if spec.label.type == "text":
+        return np.array([tally.labels[code] for code in codes.tolist()])
+    if spec.label.type == "bool":
+        return codes.astype(bool)
+    whole = bool((codes == np.rint(codes)).all() and (np.abs(codes) < 2**53).all())
+    return codes.astype(np.int64) if whole else codes
+
+
+# Measuring
+
+
+class BadRows(NamedTuple):
+    """What becomes of raw rows that cannot be used, ``"error"`` or ``"skip"``; more than this share is an error all
+    the same."""
+
+    on_bad_rows: str = "error"
+    max_bad_fraction: float = MOST_BAD
+
+    def check(self, model: Model, data: object) -> None:
+        """Refuse what makes no sense, or would have no effect.
+
+        Raises
+        ------
+        ValueError, TypeError : naming it.
+        """
+        if self.on_bad_rows not in ("error", "skip"):
+            raise ValueError(f"on_bad_rows is 'error' or 'skip' here, not {self.on_bad_rows!r}; convert keeps bad rows")
+        if self != BadRows() and not (is_stored(data) and (model.is_raw(data) or text_format(model, data))):
+            said = "on_bad_rows (--on-bad-rows)" if self.on_bad_rows == "skip" else "max_bad_fraction"
+            raise TypeError(f"{said} has no effect here: it is for raw files")
+
+
+@contextlib.contextmanager
+def as_shards(model: Model, data: Any, memory: float | str = "1GB", bad: BadRows | None = None) -> Iterator[Stored]:
+    """``data`` as it is, or raw files as shards that are there as long as they are needed."""
+    bad = bad or BadRows()
+    bad.check(model, data)
+    paths: files.Paths = data  # of raw files
+    if form := text_format(model, data):
+        told: dict[str, Any] = {"memory": _room(memory), "hash_bits": model.features.get("hash_bits"), **bad._asdict()}
+        with naming_format(model, data, form):
+            rows = sparse_text(data, form, **told)
+        _tell_ignored([rows])
+        yield _any(rows, data)
+        return
+    if not (is_stored(data) and model.is_raw(data)):
+        yield data
+        return
+    spec = model.finisher.spec
+    if spec.label is None:
+        raise SchemaError("the model does not know the label's column; convert the rows with a spec that names it")
+    with files.scratch() as scratch:
+        learned = model.finisher.learned
+        options = {"memory": memory, "workers": 1, "learned": learned, "directory": scratch, **bad._asdict()}
+        yield _any(converted(paths, spec, **options), paths)
+
+
+def _any(rows: Dataset, data: files.Paths) -> Dataset:
+    """``rows``, of which there must be some where bad ones were left out."""
+    n_bad, why = left_out(data, rows)
+    if n_bad and not rows.n_rows:
+        raise DataError(f"no row is left: {why}", file=str(places(data)[0].path))
+    return rows
+
+
+def text_format(model: Model, data: object) -> str | None:
+    """What text of rows that are sparse already ``data`` is, for a model of such rows; None where it is none."""
+    if encode.is_columns(model.features) or not is_stored(data) or isinstance(data, Dataset):
+        return None
+    try:
+        path = places(data)[0].path
+        form = format_by_look(path)
+    except (DataError, OSError):  # whoever opens it tells what is wrong
+        return None
+    said = model.features.get("reader", {}).get("format")
+    if form is None or said:
+        return None if form is None else said
+    if "hash_bits" in model.features and format_by_name(path) is None:
+        return "vw"
+    return None if form in FORMATS else form
+
+
+@contextlib.contextmanager
+def naming_format(model: Model | None, data: files.Paths, form: str) -> Iterator[None]:
+    """Bad rows of text whose format nobody said, and its name does not tell, may be rows of another one."""
+    try:
+        yield
+    except DataError as error:
+        said = model is not None and "reader" in model.features
+        if said or format_by_name(places(data)[0].path) is not None:
+            raise
+        told = f"it was read as {form}, since its name tells no format: --format (format=) says another"
+        raise error.saying_more(told) from None
+
+
+class Texts(NamedTuple):
+    """Files of sparse text, each with shards that have its rows in their order, and what made them."""
+
+    files: list[tuple[str, Dataset]]
+    told: dict[str, str | int | None]
+
+
+@contextlib.contextmanager
+def in_order(model: Model, data: Any, memory: float | str) -> Iterator[Stored | Texts]:
+    """``data`` as it is, or files of sparse text as ``Texts``, whose shards are there as long as they are needed."""
+    if not (form := text_format(model, data)):
+        yield data
+        return
+    told: dict[str, Any] = {"format": form, "hash_bits": model.features.get("hash_bits")}
+    made, room = [], _room(memory)
+    with files.scratch() as scratch:
+        with naming_format(model, data, form):
+            for number, path in enumerate(files.expand(data)):
+                out = files.join(scratch, f"{number:05d}")
+                made.append((path, _made_of(convert(path, out, shuffle=False, memory=room, **told), path)))
+        _tell_ignored([rows for _, rows in made])
+        yield Texts(made, told)
+
+
+def _tell_ignored(made: list[Dataset]) -> None:
+    """Say once that the text has what nothing is made of."""
+    if any(QUERIES_IGNORED in dataset.warnings for dataset in made):
+        log.warning("%s", QUERIES_IGNORED)
+
+
+def left_out(data: object, rows: Any) -> tuple[int, str]:
+    """How many bad rows of ``data`` are not in ``rows``, which ``as_shards`` made of them, and why."""
+    report = {} if rows is data else rows.report
+    return report.get("bad_rows", 0), report.get("left_out", "")
+
+
+def labels_of_table(model: Model, table: object) -> np.ndarray:
+    """The labels that stand in a table of raw columns.
+
+    Raises
+    ------
+    SchemaError : the model does not know their column, or it is missing. DataError : naming the row of a bad one.
+    """
+    spec = model.finisher.spec
+    if spec.label is None:
+        raise SchemaError("the model does not know the label's column: evaluate(model, table, y)")
+    spec = dataclasses.replace(spec, terms=(), weight=None)
+    columns, n_rows = values.as_columns(table)
+    tally = Tally(spec)
+    found = extract(spec, columns, n_rows, tally)
+    if found.bad:
+        row, reason = min(found.bad.items())
+        raise DataError(reason, row=row)
+    return labels_as_said(spec, tally, found.labels)

@@ -1,0 +1,209 @@
+"""The door for rows: what ``data`` is, is asked once, and nobody behind the door asks again.
+
+``open_rows`` finds out what was given, without reading a row of what is there already. What was found tells counts and
+the width of indices at a glance, which is what is needed before there are rows; ``rows`` then opens them.
+
+====================================  ===========  ==================================================================
+data                                  found        rows
+====================================  ===========  ==================================================================
+paths, globs, a ``Dataset``           ``Shards``   the dataset, without rows of weight 0
+numpy, scipy, pandas, Arrow with y    ``Matrix``   ``Arrays`` in memory
+``Arrays``, a table with features     ``Ready``    as they are
+an iterator of blocks                 ``Blocks``   shards that are written down and last as long as they are needed
+a Dask DataFrame, an Arrow stream     ``Shards``   Parquet that is written down as long
+raw files with format or features     ``Shards``   shards in the cache
+====================================  ===========  ==================================================================
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from bigclf import files
+from bigclf.conversion.foreign_rows import collected, is_collected
+from bigclf.conversion.iterators import is_iterator, write_down
+from bigclf.data.arrays import Arrays
+from bigclf.data.chunk_table import index_width_of
+from bigclf.data.dataset import Dataset, require_classes
+from bigclf.model.model import is_stored
+from bigclf.model.raw_input import of_columns
+from bigclf.request.request import Request
+
+UNKNOWN = 0, 0, 0
+
+
+class Found(Protocol):
+    """Rows that were found and are not open yet."""
+
+    @property
+    def far(self) -> bool:
+        """Whether workers of a cluster can read them, too."""
+
+    def counts(self) -> tuple[int, int, int]:
+        """Rows, features and entries; zeros where nothing is known before they are written down."""
+
+    def index_width(self) -> int:
+        """Bytes of an index, as far as a glance tells."""
+
+    def rows(self, groups: int, real_labels: bool) -> Dataset | Arrays:
+        """The rows; at least ``groups`` chunks where they are cut now; ``real_labels`` : labels are numbers."""
+
+
+class Shards(NamedTuple):
+    """Files of rows."""
+
+    data: Any
+    columns: dict[str, str] | None
+    memory: int
+    far: bool = True
+
+    def dataset(self) -> Dataset:
+        known = isinstance(self.data, Dataset) and not self.columns
+        return self.data if known else Dataset(self.data, columns=self.columns, memory=self.memory, warn=False)
+
+    def counts(self) -> tuple[int, int, int]:
+        return _counts(self.dataset())
+
+    def index_width(self) -> int:
+        if isinstance(self.data, Dataset):
+            return self.data.index_width
+        return index_width_of(files.expand(self.data)[0], self.columns or {})
+
+    def rows(self, groups: int, real_labels: bool) -> Dataset:
+        dataset = self.dataset()
+        if real_labels:
+            return dataset.with_real_labels().taking_part()
+        require_classes(dataset)
+        return dataset.taking_part()
+
+
+class Ready(NamedTuple):
+    """Rows in memory as they are wanted."""
+
+    data: Arrays
+    far: bool = True
+
+    def counts(self) -> tuple[int, int, int]:
+        return _counts(self.data)
+
+    def index_width(self) -> int:
+        return self.data.index_width
+
+    def rows(self, groups: int, real_labels: bool) -> Arrays:
+        return self.data.with_real_labels() if real_labels else self.data
+
+
+class Matrix(NamedTuple):
+    """A matrix with its labels beside it."""
+
+    data: Any
+    y: Any
+    sample_weight: Any
+    far: bool = True
+
+    def counts(self) -> tuple[int, int, int]:
+        shape = getattr(self.data, "shape", None)
+        if shape is None or len(shape) != 2:
+            return UNKNOWN
+        return int(shape[0]), int(shape[1]), int(getattr(self.data, "nnz", shape[0] * shape[1]))
+
+    def index_width(self) -> int:
+        indices = getattr(self.data, "indices", None)
+        return indices.dtype.itemsize if isinstance(indices, np.ndarray) and indices.dtype.kind == "i" else 4
+
+    def rows(self, groups: int, real_labels: bool) -> Arrays:
+        return Arrays(self.data, self.y, self.sample_weight, least_chunks=groups, real_labels=real_labels)
+
+
+class Blocks(NamedTuple):
+    """An iterator of blocks, which is gone through once."""
+
+    data: Any
+    place: str
+    memory: int
+    far: bool = False
+
+    def counts(self) -> tuple[int, int, int]:
+        return UNKNOWN
+
+    def index_width(self) -> int:
+        return 4
+
+    def rows(self, groups: int, real_labels: bool) -> Dataset:
+        made = write_down(self.data, self.place, real_labels=real_labels, memory=self.memory // 2)
+        return Shards(made, None, self.memory).rows(groups, real_labels)
+
+
+def _counts(rows: Dataset | Arrays) -> tuple[int, int, int]:
+    return rows.n_rows, rows.n_features, rows.nnz
+
+
+@contextlib.contextmanager
+def open_rows(request: Request) -> Iterator[tuple[Found, Request]]:
+    """What the data of a request are, as long as they are needed; and the request with the rows to validate on in the
+    same features.
+
+    Raises
+    ------
+    TypeError : labels or weights for files that bring their own, none for a matrix, or names of columns for what has
+        none. DataError, SchemaError : raw rows that cannot be made features.
+    """
+    with contextlib.ExitStack() as stack:
+        if is_collected(request.data):
+            request = stack.enter_context(_written_down(request))
+        if any(request[name] is not None for name in ("features", "format", "hash_bits")):
+            request = _of_columns(request)
+        elif request["on_bad_rows"] != "error":
+            raise ValueError('on_bad_rows must be "error" when training; convert can skip or quarantine bad rows')
+        yield _found(request, stack), request
+
+
+def _found(request: Request, stack: contextlib.ExitStack) -> Found:
+    """The one place that asks what data are."""
+    data, columns, memory = request.data, request["columns"], request["memory"]
+    beside = {"y": request.y, "sample_weight": request["sample_weight"]}
+    if isinstance(data, Arrays):
+        return Ready(data)
+    if is_stored(data):
+        _refuse(beside, "files: they hold the columns label and weight themselves")
+        return Shards(data, columns, memory)
+    if is_iterator(data):
+        _refuse({**beside, "columns": columns}, "an iterator of blocks: they bring their own")
+        place = files.join(files.scratch_directory(request["local_dir"]), f"bigclf-rows-{uuid.uuid4().hex}")
+        stack.callback(files.remove_tree, place)
+        return Blocks(data, place, memory)
+    if request.y is None:
+        raise TypeError("a matrix needs its labels: fit(X, y)")
+    _refuse({"columns": columns}, "a matrix: it names the columns of Parquet files")
+    return Matrix(data, request.y, request["sample_weight"])
+
+
+def _refuse(given: dict[str, Any], what: str) -> None:
+    """TypeError for what has no effect beside the data."""
+    for name, value in given.items():
+        if value is not None:
+            raise TypeError(f"{name} has no effect with {what}")
+
+
+@contextlib.contextmanager
+def _written_down(request: Request) -> Iterator[Request]:
+    """With the Parquet that others write of their rows, or that is written of a stream."""
+    if request.y is not None:
+        raise TypeError("y has no effect with a Dask DataFrame or a stream: name the column of the label in features")
+    place = request["run_dir"]
+    place = files.join(files.scratch_directory(request["local_dir"]), "rows") if place is None else place
+    with collected(request.data, files.absolute(place)) as (folder, kind):
+        yield request.having(data=folder, format=kind)
+
+
+def _of_columns(request: Request) -> Request:
+    """With rows of features, where raw columns or text are given."""
+    names = ("sample_weight", "validate", "features", "format")
+    more = {name: request[name] for name in ("hash_bits", "memory", "seed", "on_bad_rows", "progress")}
+    data, y, weights, validate = of_columns(request.data, request.y, *(request[name] for name in names), **more)
+    return request.having(data=data, y=y, sample_weight=weights, validate=validate)

@@ -1,0 +1,130 @@
+"""From what was asked for to rows that can be learned from: once, for ``fit``, ``sweep``, ``path`` and ``plan``."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigclf import files
+from bigclf.data.arrays import Arrays
+from bigclf.data.dataset import Dataset
+from bigclf.maths.losses import REGRESSION
+from bigclf.methods import METHODS, Method, Setting
+from bigclf.request.door import Found
+from bigclf.request.request import Request
+from bigclf.stream.raw_store import is_finished
+from bigclf.training.memory import PeakMemory, anonymous_bytes
+from bigclf.training.problems import Fold, Problem, class_weight_array, make_problems, regression_problem, require_few
+from bigclf.training.records.run_directory import grew_before, groups_before
+from bigclf.training.sources import require_usable, warm
+
+VISITS, MOST_EPOCHS = 1_000_000, 100
+
+
+class Prepared(NamedTuple):
+    """Rows that each of ``settings`` (of each method's points) can learn from, in ``groups``; class_weights : float64
+    [class], None of a regression; shape : what ``make_plan`` is told beside problems and reads."""
+
+    source: Any
+    settings: list[list[Setting]]
+    class_weights: np.ndarray | None
+    groups: int
+    shape: dict[str, Any]
+
+    def problems(self, memory: int) -> list[Problem]:
+        """What is to be learned by the first of the settings.
+
+        Raises
+        ------
+        MemoryBudgetError : there are too many classes.
+        """
+        setting = self.settings[0][0]
+        if self.class_weights is None:
+            return [regression_problem(setting)]
+        require_few(self.source.classes.size, setting, memory)
+        return make_problems(self.source.classes, self.class_weights, setting)
+
+
+def prepare(
+    request: Request, found: Found, link: Any = None, peak: PeakMemory | None = None, groups: int | None = None
+) -> Prepared:
+    """Open the rows and load the kernels: before the first row, as far as a glance at the data tells which.
+
+    Parameters
+    ----------
+    found : the rows that the request is about, not open yet.
+    link : to the cluster whose workers make the visits; None: this process.
+    peak : measured from here on: interpreter and libraries, and of arrays what making CSR of them took, do not count.
+    groups : how many where the request does not say; None: as many as ``default_groups`` says. No more than there are
+        chunks.
+
+    Raises
+    ------
+    DataError, ValueError, TypeError : rows that these methods cannot learn from.
+    """
+    first = [setting for each in request.at_first() for setting in each]
+    if link is not None and not found.far:
+        raise TypeError("workers of a cluster do not see an iterator of blocks: write it down with write_shards")
+    dtype, memory = request["dtype"], request["memory"]
+    least = request["groups"] or groups or default_groups(request, link)
+    width = found.index_width()
+    _warm(first, width, dtype)
+    _begin(peak)
+    regression = first[0].loss in REGRESSION
+    source = found.rows(least, regression)
+    groups = least if request["groups"] is not None else min(least, source.n_chunks)
+    settings = request.settings(groups, request["mixing"] if groups > 1 else None)
+    class_weights = None if regression else class_weight_array(request["class_weight"], source)
+    for setting in {setting.method.name: setting for each in settings for setting in each}.values():
+        require_usable(source, setting, class_weights)
+    if source.index_width != width:
+        _warm(first, source.index_width, dtype)
+    in_memory = isinstance(source, Arrays)
+    if in_memory:
+        _begin(peak)
+    grows = not request["resume"] or grew_before(request["run_dir"])
+    shape = dict(memory=memory, grows=grows, dtype=dtype, seed=request["seed"], groups=groups, in_memory=in_memory,
+                 threads=request["threads"] or (2 if link is None else 1),
+                 stored=link is None and is_stored(source, request["local_dir"]))  # fmt: skip
+    return Prepared(source, settings, class_weights, groups, shape)
+
+
+def is_stored(source: Any, local_dir: Any) -> bool:
+    """Whether earlier runs left every row of ``source`` decoded in ``local_dir``."""
+    if local_dir is None or not isinstance(source, Dataset) or not files.exists(local_dir):
+        return False
+    return is_finished(source, files.scratch_directory(local_dir))
+
+
+def _begin(peak: PeakMemory | None) -> None:
+    if peak is not None:
+        peak.base = peak.peak = anonymous_bytes()
+
+
+def _warm(settings: list[Setting], width: int, dtype: str) -> None:
+    """Load the kernels of each method and loss; those of a sweep also say which fold a row is in."""
+    for setting in {(setting.method.name, setting.loss): setting for setting in settings}.values():
+        warm(setting, width, dtype)
+    if len(settings) > 1:
+        Fold(0, 2, 0).holds(np.zeros(0, np.int64), 0)
+
+
+def default_groups(request: Request, link: Any) -> int:
+    """As many as a run that is resumed had; else 1 in this process, or as many as there are workers now."""
+    if request["resume"]:
+        before = groups_before(request["run_dir"])
+        if before:
+            return before
+    if link is None or not all(METHODS[family.algo].form.mixings for family in request.families):
+        return 1
+    return int(link.count(request["patience"].idle))
+
+
+def default_epochs(method: Method, n_rows: int, early_stopping: int | None = None) -> int:
+    """The method's own limit; an online method goes over few rows more often, to about a million visits."""
+    if method.certificate:
+        return method.epochs
+    if early_stopping is not None:
+        return MOST_EPOCHS
+    return min(MOST_EPOCHS, max(method.epochs, -(-VISITS // max(1, n_rows))))

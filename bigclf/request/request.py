@@ -1,0 +1,139 @@
+"""What was asked for, checked as far as no row is needed: the same for ``fit``, ``sweep``, ``path`` and ``plan``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import replace as replaced
+from typing import Any, NamedTuple
+
+from bigclf.features.spec import refuse_shell_names
+from bigclf.maths.losses import REGRESSION
+from bigclf.methods import METHODS, Method, Setting, native, resolve
+from bigclf.request.options import OPTIONS, refuse_others, taken
+from bigclf.request.workers import is_cluster, patience_of
+
+EVERY = {option.name: option.default for option in reversed(OPTIONS) if "fit" in option.verbs}
+OWN = {param.name for method in METHODS.values() for param in method.params} | {"loss", "algo"}
+
+
+class Family(NamedTuple):
+    """A method by name, and the points that it is learned at: each a table of its parameters."""
+
+    algo: str
+    points: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of some rows.
+
+    Attributes
+    ----------
+    verb : "fit", "sweep", "path" or "plan". data, y : the rows. options : every option by name, each checked by itself.
+    params : the methods' own. families : the methods; none where the rows say which.
+    """
+
+    verb: str
+    data: Any
+    y: Any
+    options: Mapping[str, Any]
+    params: Mapping[str, Any]
+    families: tuple[Family, ...] = ()
+    chosen: str = ""
+
+    def __getitem__(self, name: str) -> Any:
+        return self.options[name]
+
+    def having(self, **changes: Any) -> Request:
+        """With other data, or other values of options."""
+        own = {name: changes.pop(name) for name in ("data", "y", "families", "chosen") if name in changes}
+        return replaced(self, options={**self.options, **changes}, **own)
+
+    def settings(self, groups: int, mixing: str | None = None) -> list[list[Setting]]:
+        """Of every point of each method; ValueError or TypeError where it is not for this method."""
+        return [[self._setting(family.algo, point, groups, mixing) for point in family.points]
+                for family in self.families]  # fmt: skip
+
+    def _setting(self, algo: str, point: dict[str, Any], groups: int, mixing: str | None) -> Setting:
+        if "loss" in point and self["loss"] is not None:
+            raise TypeError("loss is in the grid and has a value of its own besides")
+        own = {name: value for name, value in point.items() if name != "loss"}
+        loss = point.get("loss", self["loss"])
+        return resolve(algo, loss, self["penalty"], self["bias"], {**self.params, **own}, mixing, groups)
+
+    def at_first(self) -> list[list[Setting]]:
+        """The settings as far as they are known before the rows, which say in how many groups they can be cut."""
+        groups = self["groups"] or (2 if is_cluster(self["workers"]) else 1)
+        return self.settings(groups, self.options.get("mixing"))
+
+    def check(self) -> list[dict[str, Any]]:
+        """The options of each method's run, its own limits filled in.
+
+        Raises
+        ------
+        TypeError, ValueError : what makes no sense whatever the rows are; of methods that the rows are to choose,
+            nothing is refused.
+        """
+        return [_of_run(self, each[0]) for each in self.at_first()]
+
+
+def asked(verb: str, data: Any, y: Any, given: Mapping[str, Any]) -> Request:
+    """The request that the arguments of a verb make, its families still to be named.
+
+    Raises
+    ------
+    TypeError, ValueError : an option of another verb, or with another value than it may have.
+    """
+    refuse_shell_names(given)
+    options, params = taken(verb, given)
+    refuse_others(params, OWN, verb)
+    options = EVERY | options
+    options["patience"] = patience_of(options["patience"], options["workers"])
+    if options["C"] is not None and verb != "path":
+        params["C"] = options["C"]
+    options["bias"] = None if options["bias"] == "none" else options["bias"]
+    return Request(verb, data, y, options, params)
+
+
+def of_one_method(request: Request) -> Request:
+    """With the method that is named, if one is."""
+    if request["algo"] == "auto":
+        return request
+    return request.having(families=(Family(native(request["algo"], request["multiclass"]), [{}]),))
+
+
+def _of_run(request: Request, setting: Setting) -> dict[str, Any]:
+    """Options of a run of one method, checked against it and each other; limits filled in with the method's own."""
+    method, options = setting.method, dict(request.options)
+    options["chosen"] = request.chosen
+    if setting.loss in REGRESSION:
+        for name in ("multiclass", "class_weight"):
+            if options[name] != EVERY[name]:
+                raise TypeError(f"{name} has no effect with loss={setting.loss!r}: there are no classes")
+    tol, epochs = options["tol"], options["epochs"]
+    if tol is not None and not method.certificate:
+        if len(request.families) == 1:
+            raise TypeError(f"tol has no effect with {method.asked}: it has no certificate; set epochs=")
+        tol = None  # it is for others
+    require_early_stopping(options["early_stopping"], options["validate"], method)
+    if options["init"] is not None and method.by_duals:
+        raise TypeError(f"init has no effect with {method.asked}: its answer comes from dual variables")
+    if options["resume"] and options["run_dir"] is None:
+        raise ValueError("resume=True needs run_dir=")
+    options["tol"] = (method.tol if tol is None else tol) if method.certificate else None
+    if tol is None and epochs == 1 and (method.by_duals or not method.certificate):
+        options["tol"] = None  # one look at each row: nothing of it is left to certify
+    return options
+
+
+def require_early_stopping(patience: int | None, validate: Any, method: Method) -> None:
+    """TypeError where it makes no sense."""
+    if patience is None:
+        return
+    if method.certificate:
+        raise TypeError(f"early_stopping has no effect with {method.asked}: it ends at its tolerance")
+    if not method.linear:
+        raise TypeError(f"early_stopping is not available with {method.asked}: its answer is not its weights")
+    if validate is None:
+        raise TypeError("early_stopping has no effect without validate=: rows to measure on")
