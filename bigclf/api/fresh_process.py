@@ -1,5 +1,5 @@
 """What a process takes before the first row: memory of interpreter, libraries and compiled kernels, and the time to
-come to that. ``forecast`` starts it with what is to be learned as JSON on its standard input.
+come to that. ``plan`` starts it with what is to be learned as JSON on its standard input.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ TOPICS = (  # in the order in which a person needs them
     "limits",
     "bench",
     "troubleshooting",
+    "code",
 )
 
 

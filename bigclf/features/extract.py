@@ -1,7 +1,7 @@
 """Raw columns into raw features: (term, hash or place, number as read), and in the same read what is to be learned.
 
 A raw feature is a code of 64 bits: the number of the term in the spec, and 32 bits of its own: the hash of a name, the
-place of a date's part, 0 for a number or 1 for one that is missing. ``finish`` makes features of them.
+place of a date's part, 0 for a number or 1 for one that is missing. ``encode`` makes features of them.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ MOST_LINES = 200  # of a table of classes
 
 
 class Measured(NamedTuple):
-    """An evaluation, what it kept of the decision values (``metrics.Ranking``, or None), and of which data it is."""
+    """An evaluation, what it kept of the decision values (``figures.Ranking``, or None), and of which data it is."""
 
     evaluation: Any
     ranking: Any
@@ -39,7 +39,7 @@ class Subject(NamedTuple):
     """What a report is about.
 
     title : of the page; model : or None while there is none; run : ``run.json``, or {}; history : records of epochs;
-    measured : or None; explained : ``explaining.explain``'s, or why there is nothing to show.
+    measured : or None; explained : ``explanations.explain``'s, or why there is nothing to show.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""Engines: who makes the visits of a round. Here the engine of this process; ``cluster.py`` has Dask's.
+"""Engines: who makes the visits of a round. Here the engine of this process; ``cluster/engine.py`` has Dask's.
 
 An engine makes every visit of a round once and hands over the outcomes in group order, while later ones may still be
 under way. It keeps what groups carry from round to round, and gives it out for a checkpoint.
