@@ -174,7 +174,7 @@ def names_of(code):
 @pytest.mark.parametrize("module", MODULES)
 def test_no_kernel_is_made_of_what_declares_a_method(module):
     """Above the line nothing names what is bound below it, where nothing is compiled."""
-    above, below = told_apart(PACKAGE / f"methods/{module}.py")
+    above, below = told_apart(PACKAGE / f"methods/{module.replace('.', '/')}.py")
     code = compile(below, module, "exec")
     bound = {one.argval for one in dis.get_instructions(code) if one.opname == "STORE_NAME"}
     assert "METHODS" in bound and not bound & names_of(compile(above, module, "exec"))

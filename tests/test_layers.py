@@ -130,7 +130,7 @@ def test_an_import_only_points_down(path):
     [
         (
             "pyarrow",
-            ("data/", "features/", "stream/", "conversion/", "model/exports/", "api/fit.py"),
+            ("files/", "features/", "data/", "stream/", "conversion/", "model/", "api/fit.py"),
         ),  # training only writes down its version
         ("numba", ("compiled/", "api/fit.py")),  # the same
         ("llvmlite", ("compiled/",)),

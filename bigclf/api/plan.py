@@ -60,7 +60,7 @@ FIGURES = 8 * 16  # bytes of an answer's counts
 
 
 class Intent(NamedTuple):
-    """What would be run: source, problems, plan and tolerance; ``footing`` : what ``fresh_process.py`` asks for; ``here`` :
+    """What would be run: source, problems, plan, tolerance; ``footing`` : what ``fresh_process`` asks for; ``here`` :
     processes of this machine that are to be the workers, or 0."""
 
     source: Any

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound=Callable[..., object])
 log = logging.getLogger("bigclf")
 patient_log = logging.getLogger("bigclf.waiting")  # INFO: what somebody before a screen waits for
-PACKAGE = Path(__file__).parent
+PACKAGE = Path(__file__).parent.parent
 
 
 @functools.cache

@@ -44,7 +44,7 @@ from bigclf.files.caches import cache_home
 
 Key: TypeAlias = tuple[object, ...]  # numba's: a signature, the processor and a digest of the function
 log = logging.getLogger("bigclf")
-PACKAGE = Path(__file__).parent
+PACKAGE = Path(__file__).parent.parent
 SEAL = 16  # bytes
 PATIENCE = 120.0  # seconds to wait for a process that compiles the same: it may be frozen
 
