@@ -10,6 +10,7 @@ import click
 
 from bigclf.cli.shared import columns, terminal
 from bigclf.data.bad_rows import MOST_BAD
+from bigclf.files.formats import ALL, DEFAULT
 from bigclf.units import format_bytes, format_seconds, plural
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.argument("out", metavar="OUT")
 @click.option("--format", "format",
-              help="svmlight, vw (Vowpal Wabbit's), csv, tsv, jsonl, text, parquet, or MODULE:FUNCTION, a reader of"
+              help=f"{ALL}, or MODULE:FUNCTION, a reader of"
               " your own  [default: the spec's, or by the file's name, else svmlight]")  # fmt: skip
 @click.option("--chunk-nnz", type=click.IntRange(1, 2**27), default=500_000, show_default=True,
               help="Non-zeros in a chunk (a Parquet row group).")  # fmt: skip
@@ -56,7 +57,7 @@ def command(ctx: click.Context, sources: tuple[str, ...], out: str, as_json: boo
     said = columns.taken(options)
     asked = options["format"]
     form = asked or (None if "spec" in said else columns.format_by_name(sources[0], said))
-    options["format"] = form or (None if options["append"] else "svmlight")
+    options["format"] = form or (None if options["append"] else DEFAULT)
     with terminal.usage_errors():
         as_there = options["append"] and not said  # raw columns become what they are in the shards that are there
         options["features"] = None if as_there else columns.features_of(said, list(sources), form)

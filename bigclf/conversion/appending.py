@@ -18,6 +18,7 @@ from bigclf.conversion.shuffle import Plan
 from bigclf.data.chunk_table import GIVEN
 from bigclf.data.dataset import MANIFEST, Dataset
 from bigclf.errors import DataError, RunError, SchemaError
+from bigclf.files.formats import DEFAULT, HASHED
 
 QUARANTINE = "_bigclf_quarantine.txt"
 PART = re.compile(r"part-(\d+)\.parquet")
@@ -43,8 +44,8 @@ def format_of(out: files.PathLike) -> str:
     before = there(out)
     told = {} if before is None else before.features
     if told.get("kind") == "hashed names":
-        return "vw"
-    return str(told.get("reader", {}).get("format", "svmlight"))
+        return HASHED
+    return str(told.get("reader", {}).get("format", DEFAULT))
 
 
 def identity(before: Dataset | None) -> list[Any]:

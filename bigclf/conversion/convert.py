@@ -21,10 +21,10 @@ from bigclf.data.bad_rows import MOST_BAD
 from bigclf.data.dataset import TARGET_NNZ, Dataset
 from bigclf.errors import DataError, masked
 from bigclf.features.spec import refuse_shell_names
+from bigclf.files.formats import COLUMNS, DEFAULT, FORMATS
 from bigclf.progress import Watcher, watcher
 from bigclf.units import near, parse_bytes
 
-RAW_FORMATS = ("csv", "tsv", "jsonl", "text", "parquet")
 BAD_ROWS = ("error", "skip", "quarantine")
 
 
@@ -104,13 +104,13 @@ def convert(
                 raise DataError("rows of indices and values need no conversion: write them by to_parquet and open that")
             return convert(folder, out, format=kind, features=features, progress=progress, **sparse, **options)
     progress = watcher(progress)
-    format = format or (appending.format_of(out) if append else "svmlight")
-    if features is not None or format in RAW_FORMATS:
+    format = format or (appending.format_of(out) if append else DEFAULT)
+    if features is not None or format in COLUMNS:
         _check_bad_rows(on_bad_rows, max_bad_fraction)
         check_sizes(chunk_nnz, shard_nnz)
         sparse["index_base"] = index_base is not None
         return _convert_columns(source, out, format, features, sparse, progress=progress, **options)
-    reader = readers.find(format, RAW_FORMATS)
+    reader = readers.find(format, COLUMNS)
     _check_choices(on_bad_rows, index_base, chunk_nnz, shard_nnz, max_bad_fraction)
     parsing = _options(reader, format, index_base, n_features, hash_bits)
     total = parse_bytes(memory)
@@ -185,7 +185,7 @@ def _options(
     base = index_base if index_base is not None else reader.index_base or 0
     if hash_bits is None:
         return Options(base, n_features)
-    if not reader.hashes:
+    if format not in FORMATS or not FORMATS[format].hashes:
         raise TypeError(f"hash_bits has no effect on format={format!r}, whose features are numbers")
     if not 1 <= hash_bits <= 30:
         raise ValueError(f"hash_bits must be from 1 to 30, not {hash_bits!r}")

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bigclf.errors import SchemaError
+from bigclf.files.formats import COLUMNS, DEFAULT
 from bigclf.files.json_fields import number, whole
 from bigclf.units import near
 
@@ -495,10 +496,10 @@ def with_format(features: Any, format: str, by_name: Callable[[], str | None] = 
     spec = parse({} if features is None else features)
     said = spec.reader.get("format")
     if said is None:
-        format = (by_name() or format) if format == "svmlight" else format
-        if format == "svmlight":
-            raise SchemaError("say what the raw file is: format csv, tsv, jsonl, text or parquet (--format)")
+        format = (by_name() or format) if format == DEFAULT else format
+        if format == DEFAULT:
+            raise SchemaError(f"say what the raw file is: format {', '.join(COLUMNS[:-1])} or {COLUMNS[-1]} (--format)")
         return dataclasses.replace(spec, reader={"format": format, **spec.reader})
-    if format not in ("svmlight", said):
+    if format not in (DEFAULT, said):
         raise SchemaError(f"the spec reads {said}, and format is {format}")
     return spec

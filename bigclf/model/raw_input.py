@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf import files
-from bigclf.conversion.convert import QUERIES_IGNORED, RAW_FORMATS, convert
+from bigclf.conversion.convert import QUERIES_IGNORED, convert
 from bigclf.conversion.resuming import forget
 from bigclf.conversion.tables.from_columns import HeldOut, convert_columns
 from bigclf.conversion.tables.reading import (
-    FORMATS,
     are_raw,
     format_by_look,
     format_by_name,
@@ -39,6 +38,7 @@ from bigclf.features.extract import extract
 from bigclf.features.spec import Label, Spec, parse
 from bigclf.features.tally import Tally
 from bigclf.files.caches import cache_directory
+from bigclf.files.formats import COLUMNS, DEFAULT, HASHED
 from bigclf.model.model import Model, is_stored
 from bigclf.progress import Watcher
 from bigclf.units import parse_bytes
@@ -62,7 +62,7 @@ def of_columns(
     ------
     TypeError : labels or weights beside files, which hold their own; ``hash_bits`` beside columns, whose spec has them.
     """
-    sparse = features is None and format is not None and format not in RAW_FORMATS
+    sparse = features is None and format is not None and format not in COLUMNS
     if hash_bits is not None and not sparse:
         raise TypeError("hash_bits has no effect here: with raw columns they stand in the spec of the features")
     if values.is_table(data):
@@ -122,7 +122,7 @@ def converted(
     DataError, SchemaError, MemoryBudgetError : as ``convert``.
     """
     by_name = functools.partial(format_of, data)
-    spec, known = encode.given_features(features, format or "svmlight", by_name)
+    spec, known = encode.given_features(features, format or DEFAULT, by_name)
     learned = learned or known
     home = directory or cache_directory("raw")
     out = files.join(home, _key(data, spec, seed, (on_bad_rows, max_bad_fraction), learned, part))
@@ -149,7 +149,7 @@ def sparse_text(
     """Shards of text whose rows are sparse already, made now or found in the cache; errors as ``convert``."""
 
     named = [(files.absolute(path), *files.status(path)) for path in files.expand(data)]
-    code = readers.code_of(readers.find(format, RAW_FORMATS))
+    code = readers.code_of(readers.find(format, COLUMNS))
     bad = dict(on_bad_rows=on_bad_rows, max_bad_fraction=max_bad_fraction)
     told = __version__, named, format, code, seed, bad, hash_bits
     home = cache_directory("raw")
@@ -205,7 +205,7 @@ def arrays_of(table: object, y: object, features: object, sample_weight: object 
     """
     import scipy.sparse
 
-    spec, learned = encode.given_features(features, "svmlight" if _names_format(features) else "csv")
+    spec, learned = encode.given_features(features, DEFAULT if _names_format(features) else "csv")
     spec = _settled(spec, table, y)
     columns, n_rows = values.as_columns(table)
     tally = Tally(spec)
@@ -334,8 +334,8 @@ def text_format(model: Model, data: object) -> str | None:
     if form is None or said:
         return None if form is None else said
     if "hash_bits" in model.features and format_by_name(path) is None:
-        return "vw"
-    return None if form in FORMATS else form
+        return HASHED
+    return None if form in COLUMNS else form
 
 
 @contextlib.contextmanager

@@ -31,6 +31,7 @@ import yaml
 
 from bigclf.cli.shared import columns, terminal
 from bigclf.errors import BigclfError
+from bigclf.files.formats import COLUMNS
 from bigclf.request.options import in_section
 from bigclf.texts import masked_in, remember
 from bigclf.units import near
@@ -448,9 +449,8 @@ class Job:
 
 def _of_columns(options: Mapping[str, Any]) -> bool:
     """Whether a conversion makes features of raw columns."""
-    from bigclf.conversion.convert import RAW_FORMATS
 
-    return options.get("format") in RAW_FORMATS or bool({"spec", "features_of", "label"} & options.keys())
+    return options.get("format") in COLUMNS or bool({"spec", "features_of", "label"} & options.keys())
 
 
 def method_keys() -> list[str]:

@@ -12,6 +12,7 @@ import click
 from bigclf.cli.shared import terminal
 from bigclf.data.bad_rows import MOST_BAD, too_many_with_held
 from bigclf.errors import BigclfError, DataError
+from bigclf.files.formats import ALL, COLUMNS, SPARSE
 
 READER = ("header", "names", "skip_lines", "separator", "decimal", "encoding", "multiline")
 OPTIONS = ("spec", "features_of", "label", "numeric", "categorical", "text", "date", "hash_bits", *READER)
@@ -54,9 +55,7 @@ def columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def raw_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add what a command that trains needs to take raw files."""
     options: list[Callable[..., Any]] = [
-        click.option(
-            "--format", help="DATA is raw: svmlight, vw, csv, tsv, jsonl, text, parquet; made shards in a cache."
-        ),
+        click.option("--format", help=f"DATA is raw: {ALL}; made shards in a cache."),
         columns_options,
         bad_rows_options,
     ]
@@ -65,8 +64,8 @@ def raw_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def format_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add what says how raw files are read where their names do not."""
-    return click.option("--format", help="What raw DATA is: svmlight, vw or MODULE:FUNCTION, for a model of raw columns"
-                        " csv, tsv, jsonl, text, parquet  [default: by the file's name, else svmlight or what the model"
+    return click.option("--format", help=f"What raw DATA is: {', '.join(SPARSE)} or MODULE:FUNCTION, for a model of raw"
+                        f" columns {', '.join(COLUMNS)}  [default: by the file's name, else svmlight or what the model"
                         " learned from]")(command)  # fmt: skip
 
 

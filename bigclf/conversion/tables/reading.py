@@ -28,6 +28,7 @@ from bigclf.conversion.text import pieces
 from bigclf.conversion.text.pieces import BOM, Source, Task
 from bigclf.data import shards
 from bigclf.errors import DataError, SchemaError, StoreError
+from bigclf.files.formats import BY_ENDING, COLUMNS, DEFAULT
 from bigclf.files.json_fields import FLAG, Field, FieldError, check_fields, optional, whole
 from bigclf.files.json_fields import text as some_text
 
@@ -39,18 +40,6 @@ SLOW_BYTES = 16_384  # text this short is read line by line when the fast reader
 ROWS_AT_A_TIME = 2**14  # of a Parquet table
 CELLS_AT_A_TIME = 2**16  # of JSON
 ROW_GROUP_ROWS = 2**pieces.ROW_BITS
-FORMATS = ("csv", "tsv", "jsonl", "text", "parquet")
-BY_NAME = {
-    "csv": "csv",
-    "tsv": "tsv",
-    "jsonl": "jsonl",
-    "ndjson": "jsonl",
-    "json": "jsonl",
-    "vw": "vw",
-    "svm": "svmlight",
-    "svmlight": "svmlight",
-    "libsvm": "svmlight",
-}
 LINE = re.compile(rb"[^\r\n]+")
 WITH_END = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 MEMBER = "member"  # of a directory or an archive, that a document is
@@ -123,8 +112,8 @@ def reading(told: Mapping[str, Any]) -> Reading:
     except FieldError as error:
         raise SchemaError(f"of the reader, {error}") from None
     form = told.get("format", "csv")
-    if form not in FORMATS:
-        raise SchemaError(f"format must be one of {', '.join(FORMATS)}, not {form!r}")
+    if form not in COLUMNS:
+        raise SchemaError(f"format must be one of {', '.join(COLUMNS)}, not {form!r}")
     tabs = {"separator": "\t"} if form in ("tsv", "text") else {}
     made = Reading(**{**tabs, **told})  # type: ignore[arg-type]
     if made.names is not None:
@@ -236,15 +225,14 @@ def _has_files(directory: str) -> bool:
 
 
 def format_by_name(path: str) -> str | None:
-    """The format that a file's name tells, compressed or not; "svmlight" or "vw" of text that is no table, None where
-    it tells none."""
+    """The format that a file's name tells, compressed or not; None where it tells none."""
     *_, last, compression = ("", "", *path.partition("#")[0].lower().split("."))
-    return BY_NAME.get(compression) or BY_NAME.get(last)  # rows.csv, rows.csv.gz
+    return BY_ENDING.get(compression) or BY_ENDING.get(last)  # rows.csv, rows.csv.gz
 
 
 def named_as_table(path: str) -> bool:
     """Whether a file's name tells that it is a raw table."""
-    return format_by_name(path) in FORMATS
+    return format_by_name(path) in COLUMNS
 
 
 def format_by_look(path: str) -> str | None:
@@ -256,7 +244,7 @@ def format_by_look(path: str) -> str | None:
         start = file.read(512)
     if start.startswith(b"PAR1") or b"\0" in start:
         return None
-    return format_by_name(path) or "svmlight"
+    return format_by_name(path) or DEFAULT
 
 
 def format_of(data: Any) -> str | None:
@@ -268,11 +256,11 @@ def format_of(data: Any) -> str | None:
     """
     told = {"parquet" if place.path.endswith(".parquet") else format_by_name(place.path) for place in places(data)}
     if len(told) > 1:
-        named = ", ".join(sorted(f"{form}" for form in told if form in FORMATS))
+        named = ", ".join(sorted(f"{form}" for form in told if form in COLUMNS))
         raise SchemaError(f"not all files are of one format by their names ({named}, ...): read those of each format "
                           "apart, or say what all are (--format)")  # fmt: skip
     (form,) = told
-    return form if form in FORMATS else None
+    return form if form in COLUMNS else None
 
 
 def look_at(place: Place, number: int, how: Reading) -> Source:

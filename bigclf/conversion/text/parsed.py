@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -107,3 +108,22 @@ def as_slab(parsed: Parsed) -> tuple[Slab, float]:
         kept, values = kept[:n].copy(), values[:n].copy()
     weights = parsed.weights if (parsed.weights != 1).any() else np.empty(0)
     return Slab(indptr, kept, values[: 0 if ones else n], parsed.labels, weights), rounding
+
+
+class Reader(NamedTuple):
+    """A format.
+
+    Attributes
+    ----------
+    parse : rows of whole records of text.
+    record : what the first line of a record begins with; empty where every line is a record.
+    index_base : the first feature's number, unless it is said; None where the reader knows.
+    prepare : what the options become once the first records have been seen, or None.
+    example : rows with which the parser is compiled.
+    """
+
+    parse: Callable[[bytes, Options], Parsed]
+    record: bytes = b""
+    index_base: int | None = None
+    prepare: Callable[[bytes, Options], Options] | None = None
+    example: bytes = b""

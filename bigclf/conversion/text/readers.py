@@ -1,4 +1,4 @@
-"""Formats of rows that are sparse already, one line each in ``READERS``, and readers of one's own.
+"""Formats of rows that are sparse already, the ``READER`` of a module each, and readers of one's own.
 
 A reader of one's own is a function from the bytes of one record (a line, or lines from one that begins with a mark up
 to the next such) to ``(label, indices, values)`` or ``(label, indices, values, weight)``; ``values`` None are all 1.
@@ -19,40 +19,20 @@ import re
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, SupportsFloat, SupportsInt, TypeAlias
+from typing import Any, SupportsFloat, SupportsInt, TypeAlias
 
 import numpy as np
 
-from bigclf.conversion.text import svmlight, vowpal_wabbit
-from bigclf.conversion.text.parsed import BadRow, Gathering, Options, Parsed, one_row
+from bigclf.conversion.text.parsed import BadRow, Gathering, Options, Parsed, Reader, one_row
+from bigclf.files.formats import FORMATS
 
 GROUP = "bigclf.readers"
 
 
-class Reader(NamedTuple):
-    """A format.
-
-    Attributes
-    ----------
-    parse : rows of whole records of text.
-    record : what the first line of a record begins with; empty where every line is a record.
-    index_base : the first feature's number, unless it is said; None where the reader knows.
-    prepare : what the options become once the first records have been seen, or None.
-    hashes : whether names of features can be hashed.
-    example : rows with which the parser is compiled.
-    """
-
-    parse: Callable[[bytes, Options], Parsed]
-    record: bytes = b""
-    index_base: int | None = None
-    prepare: Callable[[bytes, Options], Options] | None = None
-    hashes: bool = False
-    example: bytes = b""
-
-
 READERS: dict[str, Reader] = {
-    "svmlight": Reader(svmlight.parse, index_base=1, example=b"1 1:1\n"),
-    "vw": Reader(vowpal_wabbit.parse, index_base=0, prepare=vowpal_wabbit.prepare, hashes=True, example=b"1 | 1:1\n"),
+    name: importlib.import_module(f"bigclf.conversion.text.{form.reader}").READER
+    for name, form in FORMATS.items()
+    if form.reader
 }
 
 

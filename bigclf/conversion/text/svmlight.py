@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 from bigclf.conversion.text.bytes_to_rows import parse_rows
-from bigclf.conversion.text.parsed import BadRow, Options, Parsed
+from bigclf.conversion.text.parsed import BadRow, Options, Parsed, Reader
 from bigclf.features.arrow import FLOAT32_MAX
 
 QUERY = re.compile(rb"^[ \t]*[^\s#]+[ \t]+qid[^\s:]*:", re.MULTILINE)
@@ -128,3 +128,6 @@ def number(text: bytes, what: str) -> float:
 def shown(text: bytes) -> str:
     """Text from a file, safe and short enough for a message."""
     return repr(text[:40].decode("utf-8", "replace")) + ("..." if len(text) > 40 else "")
+
+
+READER = Reader(parse, index_base=1, example=b"1 1:1\n")

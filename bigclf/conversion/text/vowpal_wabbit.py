@@ -18,7 +18,7 @@ import numpy as np
 from bigclf.compiled.jit import kernel
 from bigclf.conversion.text import svmlight
 from bigclf.conversion.text.bytes_to_rows import BAR, COLON, MOST, NEWLINE, PLAIN, ZERO, ascend, blank, number
-from bigclf.conversion.text.parsed import BadRow, Options, Parsed, one_row
+from bigclf.conversion.text.parsed import BadRow, Options, Parsed, Reader, one_row
 from bigclf.features.arrow import FLOAT32_MAX
 from bigclf.maths.hashing import index_of, murmur3, sign_of
 from bigclf.units import plural
@@ -245,3 +245,6 @@ def _feature(field: bytes, space: bytes, options: Options) -> tuple[int, float]:
     if int(name) - options.index_base >= options.limit:
         raise ValueError(f"the feature {svmlight.shown(name)} is beyond the {options.limit:,} features")
     return int(name) - options.index_base, value
+
+
+READER = Reader(parse, index_base=0, prepare=prepare, example=b"1 | 1:1\n")
