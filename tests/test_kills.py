@@ -10,12 +10,12 @@ import subprocess
 import sys
 
 import pytest
-from bigclf.cli.job_record import Record
 from making import random_rows, shards_of
 from test_cli import bigclf as command
 
 import bigclf
-from bigclf.data import files
+from bigclf import files
+from bigclf.cli.jobs.record import Record
 from bigclf.errors import RunError
 
 KILLS = os.path.join(os.path.dirname(__file__), "kills.py")

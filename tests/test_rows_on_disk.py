@@ -221,7 +221,7 @@ KILLS = """
 import dataclasses, json, os, signal, sys, warnings
 import bigclf
 warnings.simplefilter("ignore")
-from bigclf.data import files
+from bigclf import files
 from making import fit
 from bigclf.training import plan as planning
 shards, place, moments = sys.argv[1], sys.argv[2], int(sys.argv[3])

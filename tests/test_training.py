@@ -646,7 +646,7 @@ warnings.simplefilter("ignore")
 import numpy, bigclf, safetensors.numpy, psutil, xxhash, sklearn
 import bigclf
 from bigclf.maths.block import NO_SCALES
-from bigclf.data import files
+from bigclf import files
 from bigclf.stream.blocks import Stream
 from making import fit
 shards, place, shape, moments = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4])
