@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bigclf.data.stream import Stream
-from bigclf.data.working_set import WorkingSet
 from making import fit, interrupted_after
 
 from bigclf.data.dataset import Dataset
-from bigclf.training import bench, engines
+from bigclf.stream.blocks import Stream
+from bigclf.stream.working_set import WorkingSet
+from bigclf.training import engines, executor
 from bigclf.training import plan as planning
 
 PLAN = planning.make_plan
@@ -122,8 +122,8 @@ def test_with_row_state_on_disk_it_has_the_same_bits(foreign, undisturbed, group
 
 
 def test_where_the_disk_has_no_room_for_all_rows_the_set_lies_in_a_file(foreign, undisturbed, monkeypatch, tmp_path):
-    real, filed = bench.RawStore, []
-    monkeypatch.setattr(bench, "RawStore", lambda *given, limit, **named: real(*given, limit=10**7, **named))
+    real, filed = executor.RawStore, []
+    monkeypatch.setattr(executor, "RawStore", lambda *given, limit, **named: real(*given, limit=10**7, **named))
     put = WorkingSet.put_in_file
     monkeypatch.setattr(WorkingSet, "put_in_file", lambda self, place: filed.append(self.filed) or put(self, place))
     assert same(fit(foreign, **SHAPE), undisturbed[1]) and filed[0] is False and all(filed[1:])
