@@ -1,6 +1,6 @@
-"""The frame: the README's commands, links and table of methods are true, and the version is one.
+"""The frame: commands, links and the table of methods in README and guides are true, and the version is one.
 
-As a program:  python tests/test_frame.py                   writes the README's table of methods anew
+As a program:  python tests/test_frame.py                   writes the guides' table of methods anew
                python tests/test_frame.py --command NAME    prints the README's set-up command that ends in NAME
 """
 
@@ -14,12 +14,14 @@ import bigclf
 
 TOP = Path(__file__).parent.parent
 README = TOP / "README.md"
+GUIDES = TOP / "bigclf" / "guides"
+TABLE = GUIDES / "algorithms.md"
 BEGIN, END = "<!-- methods: made by tests/test_frame.py -->\n", "<!-- end of methods -->\n"
 
 
 def methods_table():
     """The table of methods as Markdown, from ``bigclf.algorithms()``."""
-    lines = ["| `--algo` | what it is | update | parameters | losses | says how good by |", "| --- " * 6 + "|"]
+    lines = ["| `--algo` | what it is | update | parameters | losses | quality is shown by |", "| --- " * 6 + "|"]
     for method in bigclf.algorithms():
         parameters = ", ".join(f"`{p['name']}`" for p in method["parameters"]) or "none"
         losses = ", ".join(f"`{loss}`" for loss in method["losses"]) or "its own"
@@ -30,9 +32,9 @@ def methods_table():
     return "\n".join(lines) + "\n"
 
 
-def commands(kind="sh"):
-    """The lines of the README's code blocks of a kind, comments left out."""
-    blocks = re.findall(rf"^```{kind}\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
+def commands(kind="sh", document=README):
+    """The lines of a document's code blocks of a kind, comments left out."""
+    blocks = re.findall(rf"^```{kind}\n(.*?)^```$", document.read_text(), re.MULTILINE | re.DOTALL)
     lines = [re.sub(r"\s+#.*", "", line) for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     return [line for line in lines if line and not line.startswith("#")]
 
@@ -52,15 +54,16 @@ def test_ci_runs_the_readmes_test_command():
     assert "tests/test_frame.py --command pytest" in (TOP / ".ci" / "run").read_text()
 
 
-def test_every_bigclf_command_in_the_readme_parses():
+def test_every_command_stands_in_readme_or_guides_and_parses():
     import click
 
     from bigclf.cli import main
 
     seen = set()
-    for line in commands():
-        words = line.split()
-        if words[0] != "bigclf":
+    for line in [line for document in (README, *GUIDES.glob("*.md")) for kind in ("sh", "text")
+                 for line in commands(kind, document)]:  # fmt: skip
+        words = line.partition(" > ")[0].split()
+        if words[:1] != ["bigclf"] or words[1].isupper():
             continue
         seen.add(words[1])
         command = main.get_command(click.Context(main), words[1])
@@ -69,13 +72,19 @@ def test_every_bigclf_command_in_the_readme_parses():
     assert seen == set(main.list_commands(click.Context(main)))
 
 
+def test_the_readme_stays_short():
+    text = README.read_text()
+    assert len(text.splitlines()) <= 120 and len(text.encode()) <= 8000
+    assert all(f"{name}\n" in "\n".join(text.splitlines()[:40]) for name in ("bigclf demo", "-m pytest"))
+
+
 def test_python_in_the_readme_compiles():
     for block in re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL):
         compile(block, "README.md", "exec")
 
 
 def test_links_and_named_files_exist():
-    for document in (README, TOP / "CONTRIBUTING.md", TOP / "jobs" / "README.md"):
+    for document in (README, TOP / "CONTRIBUTING.md", TOP / "jobs" / "README.md", *GUIDES.glob("*.md")):
         text = document.read_text()
         for target in re.findall(r"\]\(([^)#]+)\)", text):
             assert target.startswith("https://") or (document.parent / target).exists(), (document.name, target)
@@ -84,13 +93,13 @@ def test_links_and_named_files_exist():
 
 
 def test_table_of_methods_is_current():
-    assert BEGIN + methods_table() + END in README.read_text(), "run python tests/test_frame.py"
+    assert BEGIN + methods_table() + END in TABLE.read_text(), "run python tests/test_frame.py"
 
 
 def test_exit_codes_agree_with_the_command_line():
     import bigclf.cli
 
-    told = dict(re.findall(r"^\| (\d) \| (.*?) \|$", README.read_text(), re.MULTILINE))
+    told = dict(re.findall(r"^\| (\d) \| (.*?) \|$", (GUIDES / "commands.md").read_text(), re.MULTILINE))
     known = dict(re.findall(r"^(\d) {5}(.*)$", bigclf.cli.__doc__, re.MULTILINE))
     assert told.keys() == known.keys() and len(told) == 7
     assert all(told[code].split(",")[0].split(" ")[0] == known[code].split(",")[0].split(" ")[0] for code in told)
@@ -119,9 +128,9 @@ def test_typed_and_licensed():
 
 
 def rewrite():
-    """Put the table of methods of today into the README."""
-    head, rest = README.read_text().split(BEGIN)
-    README.write_text(head + BEGIN + methods_table() + END + rest.split(END)[1])
+    """Put the table of methods of today into the guide."""
+    head, rest = TABLE.read_text().split(BEGIN)
+    TABLE.write_text(head + BEGIN + methods_table() + END + rest.split(END)[1])
 
 
 if __name__ == "__main__":

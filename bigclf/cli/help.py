@@ -12,12 +12,16 @@ from bigclf.units import near
 
 TOPICS = (  # in the order in which a person needs them
     "laptop",
+    "commands",
+    "python",
     "data",
     "cluster",
+    "jobs",
     "from-liblinear",
     "from-vowpal-wabbit",
     "from-scikit-learn",
     "methods",
+    "algorithms",
     "parameters",
     "certificate",
     "limits",
