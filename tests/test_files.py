@@ -136,6 +136,31 @@ def test_a_directory_whose_removal_was_killed_comes_back_whole_or_goes(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_a_removal_keeps_to_the_last_comes_back_of_one_that_was_killed(tmp_path, monkeypatch):
+    """After ``run.json`` had gone nothing told that there was a run to go on with."""
+    run, removed = tmp_path / "m.run", []
+
+    def killed(path):
+        if os.path.exists(path):
+            removed.append(path)
+            for name in os.listdir(path):
+                os.unlink(os.path.join(path, name))
+            raise KeyboardInterrupt
+
+    run.mkdir()
+    for name in ("run.json", "fit_wrote.json", "state"):
+        (run / name).write_text(f"{name}: text")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(files, "remove_tree", killed)
+        files.remove_at_once(run, ("replaces.json", "fit_wrote.json", "run.json"))
+    assert removed and not run.exists()
+    files.put_back(run, if_holds="run.json")
+    assert {path.name: path.read_text() for path in run.iterdir()} == {
+        name: f"{name}: text" for name in ("run.json", "fit_wrote.json")
+    }
+    assert os.listdir(tmp_path) == ["m.run"]
+
+
 def test_probe_writable(tmp_path):
     """Fault 36."""
     files.probe_writable(tmp_path)

@@ -133,7 +133,7 @@ class Demo:
         mark = {"rows": self.rows, "features": N_FEATURES, "seed": SEED, "version": 1}
         if content and json.loads(files.read_text(self.path(MARK))) != mark:
             for name in ("train", "test"):
-                files.remove_tree(self.path(name))
+                files.remove_at_once(self.path(name))
         files.publish_text(self.path(MARK), json.dumps(mark))
         need = int(self.rows * ENTRIES_PER_ROW * (TEXT_PER_ENTRY + 2 * BYTES_PER_ENTRY))
         free = files.free_bytes(self.directory)

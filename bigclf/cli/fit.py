@@ -183,7 +183,7 @@ def prepare(model: str, run_dir: str, *, overwrite: bool, resume: bool) -> None:
 
     if files.is_directory(model):
         raise RunError(f"{model}: a directory; name the file that the model goes to")
-    if resume:
+    if resume or overwrite:
         recover(run_dir)
     there = has_run(run_dir)
     if there and not (overwrite or resume):

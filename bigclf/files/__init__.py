@@ -850,30 +850,48 @@ def remove(path: PathLike) -> None:
         os.unlink(path)
 
 
-def remove_at_once(path: PathLike) -> None:
-    """Remove a local directory so that a kill leaves all of it under its name, or nothing; a store's file by file."""
+def remove_at_once(path: PathLike, to_the_last: Iterable[str] = ()) -> None:
+    """Remove a local directory so that a kill leaves all of it under its name, or nothing; a store's file by file.
+    ``to_the_last`` : small files of text in it, which are kept until all else is gone (``put_back``)."""
     if is_remote(path):
         remove_tree(path)
         return
     gone = _removed(path)
-    remove_tree(gone)  # of one that was killed
+    _clear_removed(path)  # of one that was killed
     with contextlib.suppress(FileNotFoundError):
         os.rename(path, gone)
-    remove_tree(gone)
+    if kept := {name: read_text(join(gone, name)) for name in to_the_last if exists(join(gone, name))}:
+        with contextlib.suppress(OSError):  # no room: then they go with the others
+            publish_bytes(_kept_of(path), json.dumps(kept).encode(), within=gone)
+    _clear_removed(path)
 
 
 def _removed(path: PathLike) -> str:
     return os.path.join(parent_directory(path), f".{base_name(path)}.removed")
 
 
+def _kept_of(path: PathLike) -> str:
+    return f"{_removed(path)}.json"
+
+
+def _clear_removed(path: PathLike) -> None:
+    remove_tree(_removed(path))
+    remove(_kept_of(path))
+
+
 def put_back(path: PathLike, if_holds: str) -> None:
-    """Give a directory its name again whose removal at once was killed, if the file ``if_holds`` is in it still; else
-    remove what is left of it."""
+    """Give a directory its name again whose removal at once was killed, with what is left in it, if the file
+    ``if_holds`` is, or was kept to the last; else remove what is left."""
     if is_remote(path):
         return
-    if not os.path.exists(path) and os.path.exists(os.path.join(_removed(path), if_holds)):
-        os.rename(_removed(path), path)
-    remove_tree(_removed(path))
+    gone = _removed(path)
+    if not os.path.exists(path):
+        for name, text in _told(_kept_of(path)).items():
+            make_directory(gone)
+            publish_text(join(gone, name), text)
+        if os.path.exists(join(gone, if_holds)):
+            os.rename(gone, path)
+    _clear_removed(path)
 
 
 def clear_directory(path: PathLike, keep: Iterable[str] = ()) -> None:

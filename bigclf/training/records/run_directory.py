@@ -418,7 +418,7 @@ def clear(path: str | os.PathLike[str]) -> None:
         names = [name for name in files.list_directory(path) if _is_of_a_run(name)]
         if {*files.list_directory(path)} <= {*names, "lease"} and not files.link_target(path):
             with contextlib.suppress(OSError):  # a mount point, or one in a directory that cannot be written
-                files.remove_at_once(path)
+                files.remove_at_once(path, to_the_last=(REPLACES, WROTE, "run.json"))
                 return
         for name in sorted(names, key=lambda name: RUN_FILES.index(name) if name in RUN_FILES else -1):
             files.remove(files.join(path, name))
