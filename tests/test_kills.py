@@ -47,6 +47,8 @@ LONG = {  # a line, what is added when it is given again, and where it is killed
     "fit": (["fit", "{data}", "-o", "{out}/m.bigclf", *SOLVED, "--report", "{out}/r.html"], ["--resume"], [""]),
     "sweep": (["sweep", "{data}", "-o", "{out}/w", *SOLVED, "--grid", "C=0.1,1", "--folds", "2"], ["--resume"],
               ["w/results.", "w/model", "w/run ", "rmtree"]),
+    "path": (["path", "{data}", "-o", "{out}/w", "--C", "0.1,1", "--tol", "0.5"], ["--resume"],
+             ["/.path.", "w/.model", "rename w/run", "rmtree"]),
 }  # fmt: skip
 
 
