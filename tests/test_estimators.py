@@ -68,7 +68,7 @@ def expected_failures(estimator):
     return dict.fromkeys(EQUIVALENCE, NOT_REPEATED) | paced | unfit
 
 
-MORE = (LinearClassifier("pa1"), LinearClassifier("averaged_perceptron", multiclass="native"))
+MORE = (LinearClassifier("averaged_perceptron", multiclass="native"), LinearClassifier("arow", r=0.5))
 
 
 @parametrize_with_checks([LinearClassifier(), LinearRegressor()], expected_failed_checks=expected_failures)
@@ -77,7 +77,7 @@ def test_scikit_learn_checks(estimator, check):
 
 
 @pytest.mark.long
-@parametrize_with_checks([*MORE, LinearClassifier("arow", r=0.5)], expected_failed_checks=expected_failures)
+@parametrize_with_checks(MORE, expected_failed_checks=expected_failures)
 def test_scikit_learn_checks_of_other_kinds_of_methods_and_with_a_parameter_of_its_own(estimator, check):
     scikit_learn_checks(estimator, check)
 

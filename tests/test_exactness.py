@@ -291,7 +291,7 @@ def test_no_few_rows_of_nasty_numbers_give_a_nan(loss, dtype, **told):
 
 
 @pytest.mark.long
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(**NASTY)
 def test_nor_do_any_of_more(**told):
     check_nasty(**told)

@@ -38,7 +38,8 @@ def test_dask_is_named_where_it_is_loaded_only():
     code = (
         "import sys\n{}\nfrom bigclf import machine; print(sorted(machine.facts()['versions']), 'dask' in sys.modules)"
     )
-    assert "distributed" not in run_python(code.format("")) and "False" in run_python(code.format(""))
+    alone = run_python(code.format(""))
+    assert "distributed" not in alone and "False" in alone
     assert "distributed" in run_python(code.format("import distributed"))
 
 
@@ -236,7 +237,11 @@ def test_a_worker_joins_when_its_kernels_are_ready_and_no_dask_is_needed():
     assert said[-1] == "False"
 
 
-@pytest.mark.parametrize("error", ["OSError(28, 'No space left on device')", "MemoryError()", "ImportError('numba')"])
+@pytest.mark.parametrize(
+    "error",
+    ["OSError(28, 'No space left on device')",
+     *(pytest.param(error, marks=pytest.mark.long) for error in ("MemoryError()", "ImportError('numba')"))],
+)  # fmt: skip
 def test_a_worker_joins_whatever_goes_wrong(error):
     said = run_python(SETUP.format(f"def fail(width): raise {error}\npreload.compile_all = fail"))
     assert "could not prepare its kernels" in said and "joined" in said
