@@ -73,6 +73,41 @@ def test_256_mb_live_under_512_mb_of_memory_and_page_cache(tmp_path, working_set
 
 
 @pytest.mark.root
+def test_a_set_that_takes_over_the_memory_of_decoding_keeps_to_the_budget(tmp_path):
+    """Undisturbed, and where a second process goes on, which decodes every row again before it fills the set."""
+    path, schema, row_group = tmp_path / "f.parquet", None, 50_000 * 40
+    with contextlib.ExitStack() as stack:
+        for indptr, indices, values, labels in rows(row_group // POSITIONS):
+            lists = [pa.ListArray.from_arrays(indptr.astype(np.int32), column) for column in (indices, values)]
+            table = pa.table({"label": labels.astype(np.int8), "indices": lists[0], "values": lists[1]})
+            if schema is None:
+                schema = table.schema
+                writer = stack.enter_context(pq.ParquetWriter(path, schema))
+            writer.write_table(table, row_group_size=table.num_rows)
+    words = ["fit", str(path), "-o", str(tmp_path / "m"), "--overwrite", "--bias", "none", "--memory", "64MB"]
+    program = [sys.executable, "-m", "bigclf", *words, "--tol", "1e-3", "--json", "--param", "working_set=0.9"]
+    subprocess.run([*program, "--epochs", "2"], capture_output=True, timeout=280)  # compiling takes memory of its own
+    found, resumed = [], ["--run-dir", str(tmp_path / "run"), "--resume"]
+    for epochs in ("2", "5"):
+        with memory_group(LIMIT // 2) as members:
+
+            def join(members=members):
+                members.write_text(str(os.getpid()))
+
+            words = [*program, *resumed, "--epochs", epochs]
+            done = subprocess.run(words, preexec_fn=join, capture_output=True, text=True, timeout=280)
+        assert done.returncode in (0, 4), done.stderr
+        found.append(json.loads(done.stdout))
+        memory = found[-1]["memory"]
+        print(memory)
+        assert memory["planned"] - memory["base"] <= 64e6
+        assert memory["peak"] <= max(1.1 * memory["planned"], memory["planned"] + 20e6), memory
+    history = [json.loads(line) for line in (tmp_path / "run/history.jsonl").read_text().splitlines()]
+    sets = [record["working_set_rows"] for record in history]
+    assert sets[1] > 1.5 * sets[0], sets
+
+
+@pytest.mark.root
 def test_rows_without_entries_are_read_under_256_mb_of_memory_and_page_cache(tmp_path):
     m = 8_000_000  # 70 kB in the file, 0.5 GB as arrays
     empty = pa.ListArray.from_arrays(np.zeros(m + 1, np.int32), pa.array([], pa.int32()))
