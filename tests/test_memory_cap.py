@@ -99,7 +99,6 @@ def test_a_set_that_takes_over_the_memory_of_decoding_keeps_to_the_budget(tmp_pa
         assert done.returncode in (0, 4), done.stderr
         found.append(json.loads(done.stdout))
         memory = found[-1]["memory"]
-        print(memory)
         assert memory["planned"] - memory["base"] <= 64e6
         assert memory["peak"] <= max(1.1 * memory["planned"], memory["planned"] + 20e6), memory
     history = [json.loads(line) for line in (tmp_path / "run/history.jsonl").read_text().splitlines()]
