@@ -38,7 +38,10 @@ Event: TypeAlias = Mapping[str, object]  # what happened to a worker: ``worker``
 
 
 class Record(TypedDict, total=False):
-    """An epoch in the history."""
+    """An epoch in the history.
+
+    Large because it lists the fields of a line of ``history.jsonl``.
+    """
 
     epoch: int
     seconds: float

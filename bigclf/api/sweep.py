@@ -336,7 +336,10 @@ def together(*names: str) -> str:
 
 
 class Task:
-    """A sweep over rows that have been opened."""
+    """A sweep over rows that have been opened.
+
+    Large because it is one procedure, step by step: problems, run, choice, the best from all rows, files.
+    """
 
     shape: dict[str, Any]  # what ``make_plan`` is told
 

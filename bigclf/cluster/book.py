@@ -189,6 +189,8 @@ class _Speeds:
 class Book:
     """The book of one round over units 0, 1, ..., which are committed in this order.
 
+    Large because it is one state machine: every event may change what is to be done with any unit or worker.
+
     Drain what happened into the events, tell of every worker's last sign of life (``seen``), then ask for ``actions``:
     several times a second, as freezes and delays are noticed there only.
 

@@ -114,6 +114,8 @@ def _why_not_used(members: list[_Member]) -> str:
 class Crew(Generic[A]):
     """The workers of a cluster, doing units of work for one driver; what a unit is, a subclass says.
 
+    Large because members, tasks and messages change together, in the one loop that hears of them.
+
     Parameters
     ----------
     name : of what is done; part of the keys of all tasks.

@@ -136,6 +136,8 @@ def _gathering_bytes(header: Header) -> int:
 class Dataset:
     """Rows in Parquet files: described, not loaded.
 
+    Large because it is what a person holds: facts, checks and reading of rows, which all need the same tables.
+
     Parameters
     ----------
     data : path, directory, glob or list of them.

@@ -127,6 +127,8 @@ def score_sparse_rows(block, indptr, indices, data, bias, scores):  # type: igno
 class Model:
     """A linear classifier, or a linear regression.
 
+    Large because it is what a person holds: each verb is here, in a few lines, and its work in a module of its own.
+
     Parameters
     ----------
     weights : float64 or float32 [K, d]; one row for two classes (positive for the greater) and for a regression, else

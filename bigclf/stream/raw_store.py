@@ -168,6 +168,8 @@ class Record(NamedTuple):
 class RawStore:
     """Records of the chunks of one dataset.
 
+    Large because writing, reading and checking a record know the same layout, and share the file and its limits.
+
     Parameters
     ----------
     source : the dataset. ``source.real_labels`` (if it has that): labels are numbers, kept as float64, not codes.

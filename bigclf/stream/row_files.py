@@ -303,6 +303,8 @@ class Run(NamedTuple):
 class Window:
     """What a learner has at hand of its arrays in a ``RowStore``.
 
+    Large because places of rows in memory and on disk change together, block by block.
+
     Parameters
     ----------
     number : of the problem. chunks : first and one past the last of the group's.

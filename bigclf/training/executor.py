@@ -104,6 +104,8 @@ class Share:
 class Bench:
     """A place to make visits, one at a time.
 
+    Large because what a process keeps between visits (stream, stores, learners) is restored and handed over as one.
+
     Parameters
     ----------
     job : what stays the same.

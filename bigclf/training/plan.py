@@ -392,7 +392,10 @@ def _rounds(settings: dict[str, Any], groups: int) -> int:
 
 
 class Sizes:
-    """Bytes of what a run may hold; everything that depends on data and problems and not on the budget."""
+    """Bytes of what a run may hold; everything that depends on data and problems and not on the budget.
+
+    Large because every consumer of memory is one number here, and the plan adds them up.
+    """
 
     def __init__(
         self,

@@ -46,6 +46,8 @@ GRACE_SECONDS = 20.0  # what a run that was told to stop may take to reach the e
 class Run:
     """Problems trained together over one stream of rows.
 
+    Large because everything that is known between two rounds is here, and is written down and taken up as one.
+
     Parameters
     ----------
     source, problems, plan : what is learned from what, and how.

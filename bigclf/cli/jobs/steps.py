@@ -79,6 +79,8 @@ class Step(NamedTuple):
 class Job:
     """A job file, read and checked key by key.
 
+    Large because each key is checked by a method of its own, which knows the line it stands in.
+
     Attributes
     ----------
     table : the content with environment names expanded and overrides applied.
