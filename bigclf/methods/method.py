@@ -316,6 +316,10 @@ class Steps:
     follow : (shared, weights, params, params before) -> None: begin with the weights of a problem that differs in C
         only; None: ``Form.place`` does.
     collection : what reads keep of rows, or None: sums alone.
+    aims : whether ``absorb`` without a collection has the argument ``Given`` too, for its ``tol``.
+    room : number of features -> how many float64 the kernel wants for itself, in place of ``scores``.
+    in_runs : whether the parts of a group are runs of rows by their numbers, so that the bits do not depend on blocks;
+        else each block is cut where its entries are halved.
     """
 
     update: Callable[..., Callable[..., Any]]
@@ -327,6 +331,9 @@ class Steps:
     scaled: Callable[[Any], Callable[..., Any]] | None = None
     follow: Callable[[Any, np.ndarray, Any, Any], None] | None = None
     collection: Collection | None = None
+    aims: bool = False
+    room: Callable[[int], int] = lambda n_features: 0
+    in_runs: bool = False
 
 
 Role = Online | Dual | Steps

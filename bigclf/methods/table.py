@@ -15,6 +15,7 @@ MODULES = (
     "steps.newton",
     "steps.trust_region",
     "steps.lbfgs",
+    "steps.newton_dense",
     "steps.multinomial",
     "steps.newglmnet",
     "steps.primal_coordinate_descent",

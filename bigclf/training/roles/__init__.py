@@ -59,7 +59,7 @@ def warm_role(how: Role, loss: Loss | None, block: Block, shared: Any, rows: Any
     if not isinstance(how, Online) and how.scaled is not None:
         how.scaled(loss)(block, Tried(shared.weights), params, 0.0, SCALES, np.zeros(SCALES.size))
     if isinstance(how, Steps) and how.collection is None:
-        how.absorb(loss)(shared, params)
+        how.absorb(loss)(shared, params, *([Given(None, 0.0, 0)] if how.aims else []))
     if isinstance(how, Steps) and how.collection is not None:
         how.absorb(loss)(shared, params, Given(None, 0.0, 0))  # after a read for sums the next one collects
         found = how.collection.gather(shared, 0)

@@ -23,6 +23,7 @@ from bigclf.training.sampling import Kept
 from bigclf.training.visit import Figures, Lesson, Part, Scratch
 
 COLLECTED = 4096  # rows that a collection takes at a time
+RUN = 4096  # rows of a group that go to the same part
 
 
 class SumsLearner(Learner):
@@ -35,7 +36,8 @@ class SumsLearner(Learner):
         how = given.problem.setting.method.how
         self.trial = ScaledTrial(given.problem, given.plan, given.aside)
         assert isinstance(how, Steps)
-        self.sum_names, self._reading = how.sums, how.reading
+        self.sum_names, self._reading, self._in_runs = how.sums, how.reading, how.in_runs
+        self._room = how.room(given.source.n_features)
         self.parts: list[Any] = []  # the state, and copies of it with sums of their own
         self._counts: list[Any] = []
         self._whole: tuple[Block, list[np.ndarray]] | None = None  # of rows that stay in memory: what is made of them
@@ -133,9 +135,12 @@ class SumsLearner(Learner):
         return self._adding(*self._again, self.rows if block is not None else self.kept_values)
 
     def _cut(self, view: Block, members: np.ndarray) -> list[np.ndarray]:
-        """``members`` (ascending) as ``plan.parts`` pieces of about as many entries."""
+        """``members`` (ascending) as ``plan.parts`` pieces of about as many entries, or in turn, run after run."""
         if self.plan.parts == 1:
             return [members]
+        if self._in_runs:
+            turn = view.ids[members] // RUN % self.plan.parts
+            return [members[turn == number] for number in range(self.plan.parts)]
         ends = np.cumsum(view.indptr[members + 1] - view.indptr[members])
         marks = np.linspace(0, ends[-1] if ends.size else 0, self.plan.parts + 1)[1:-1]
         return np.split(members, np.searchsorted(ends, marks))
@@ -145,7 +150,8 @@ class SumsLearner(Learner):
 
         def add(number: int, scratch: Scratch) -> None:
             state = self.parts[number]
-            self._counts[number] = self.kernel(view, pieces[number], state, rows, self.params, scratch.scores(0))
+            room = scratch.scores(self._room)
+            self._counts[number] = self.kernel(view, pieces[number], state, rows, self.params, room)
 
         return [functools.partial(add, number) for number in range(len(pieces))]
 
@@ -290,9 +296,11 @@ class StepsConductor(Conductor):
         setting, tol = self.problem.setting, self.limits.tol
         absorb, params = self.how.absorb(self.method.loss_of(setting.loss)), setting.params()
         kept = self.how.collection
-        if kept is None:
+        if kept is None and not self.how.aims:
             return absorb(part.state, params)
         assert tol is not None
+        if kept is None:
+            return absorb(part.state, params, Given(None, tol, 0, ending.idle, ending.late))
         found = kept.gather(part.state, 0) if part.found is None else part.found
         with beside(self.plan.learners) as both:
             given = Given(found, tol, self.plan.collected, ending.idle, ending.late, both)

@@ -1,0 +1,148 @@
+"""Products of rows that are mostly full, in tiles: what numba has no words for, written as LLVM's instructions.
+
+A tile holds rows of float64, eight columns to a panel, a panel's eights row after row. ``add_panels`` adds to the
+products of two panels' columns those of the rows of a tile, in the order of the rows: each sum is the one that the rows
+give one after another, wherever a tile begins and ends. Multiplications and additions are rounded apart, so that the
+bits are those of any processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import llvmlite.ir as ir
+import numpy as np
+from numba.core import cgutils, types
+from numba.core.base import BaseContext
+from numba.core.typing import Context, Signature
+from numba.extending import intrinsic
+
+from bigclf.compiled.lanes import (
+    INTERPRETED,
+    KINDS,
+    LANES,
+    LONG,
+    REAL,
+    REALS,
+    Typed,
+    Values,
+    _opened,
+    _splat,
+    _tree,
+    _vector,
+    _wide,
+)
+
+ROWS = 64  # of a tile: two panels of them stay in the processor's first cache
+WIDE = 3  # panels that are multiplied with one at a time: 24 vectors of sums, of 32 registers
+BLOCK = LANES * LANES * WIDE  # sums of such a call
+ALIGNED = 8  # numbers that may be lost to begin at a cache line
+
+
+def tile_numbers(columns: int) -> int:
+    """float64 that ``tile``, its block of sums and its alignment take."""
+    return ROWS * panels_of(columns) * LANES + BLOCK + ALIGNED
+
+
+def panels_of(columns: int) -> int:
+    return -(-columns // LANES)
+
+
+def _add_panels(wide: int) -> Callable[..., None]:
+    """An intrinsic (tile, i, j, rows, sums): adds to the sums [8, 8 ``wide``], which lie in the same array from
+    ``sums`` on, the products tile[i + a] tile[j + b], a < 8 and b < 8 ``wide``, over the tile's first ``rows`` rows;
+    i, j : where the panels begin, those of j following each other."""
+
+    def adding(typing: Context, tile, i, j, rows, sums):  # type: ignore[no-untyped-def]
+        def build(context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Values) -> ir.Value:
+            data = _opened(context, builder, signature, arguments, 0).data
+            i, j, rows, sums = arguments[1:]
+            places = [[builder.add(sums, LONG(LANES * (a * wide + v))) for v in range(wide)] for a in range(LANES)]
+            kept = [[cgutils.alloca_once_value(builder, _vector(builder, data, REAL, place)) for place in row]
+                    for row in places]  # fmt: skip
+            with cgutils.for_range_slice(builder, LONG(0), builder.mul(rows, LONG(LANES)), LONG(LANES)) as (r, _):
+                right = [_vector(builder, data, REAL, builder.add(builder.add(j, r), LONG(v * ROWS * LANES)))
+                         for v in range(wide)]  # fmt: skip
+                first = builder.add(i, r)
+                for a in range(LANES):
+                    left = _splat(builder, builder.load(builder.gep(data, [builder.add(first, LONG(a))])))
+                    for v in range(wide):
+                        product = builder.fmul(left, right[v])
+                        builder.store(builder.fadd(builder.load(kept[a][v]), product), kept[a][v])
+            for row, whole in zip(places, kept, strict=True):
+                for place, vector in zip(row, whole, strict=True):
+                    _store(builder, builder.load(vector), data, place)
+            return context.get_dummy_value()
+
+        return types.void(tile, *(types.int64,) * 4), build
+
+    return intrinsic(adding)
+
+
+def _store(builder: ir.IRBuilder, numbers: ir.Value, data: ir.Value, first: ir.Value) -> None:
+    """Eight float64 to data[first : first + 8]."""
+    where = builder.bitcast(builder.gep(data, [first]), REALS.as_pointer())
+    builder.store(numbers, where, align=8)
+
+
+def _add_panels_in_python(wide: int) -> Callable[..., None]:
+    """The same by numpy."""
+
+    def adding(tile: np.ndarray, i: int, j: int, rows: int, sums: int) -> None:
+        block = tile[sums : sums + LANES * LANES * wide].reshape(LANES, LANES * wide)
+        panels = [tile[j + v * ROWS * LANES :][: ROWS * LANES].reshape(ROWS, LANES) for v in range(wide)]
+        left, right = tile[i : i + ROWS * LANES].reshape(ROWS, LANES), np.hstack(panels)
+        for r in range(rows):
+            block += left[r][:, None] * right[r]
+
+    return adding
+
+
+@intrinsic
+def _put_eight(typing: Context, tile, place, values, first, scale):  # type: ignore[no-untyped-def]
+    """tile[place : place + 8] = scale values[first : first + 8]"""
+
+    def build(context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Values) -> ir.Value:
+        into, data = (_opened(context, builder, signature, arguments, k).data for k in (0, 2))
+        x = _wide(builder, _vector(builder, data, KINDS[signature.args[2].dtype], arguments[3]))
+        _store(builder, builder.fmul(_splat(builder, arguments[4]), x), into, arguments[1])
+        return context.get_dummy_value()
+
+    return types.void(tile, types.int64, values, types.int64, types.float64), build
+
+
+def _put_eight_in_python(tile: np.ndarray, place: int, values: np.ndarray, first: int, scale: float) -> None:
+    tile[place : place + LANES] = scale * values[first : first + LANES].astype(float)
+
+
+@intrinsic
+def _inner_eights(typing: Context, a, i, b, j, count):  # type: ignore[no-untyped-def]
+    """The sum of a[i + k] b[j + k], k < count, a multiple of eight: entry k in lane k mod 8, then as a tree."""
+
+    def build(context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Values) -> ir.Value:
+        one, other = (_opened(context, builder, signature, arguments, k).data for k in (0, 2))
+        kinds = [KINDS[signature.args[k].dtype] for k in (0, 2)]
+        lanes = cgutils.alloca_once_value(builder, ir.Constant(REALS, [0.0] * LANES))
+        with cgutils.for_range_slice(builder, LONG(0), arguments[4], LONG(LANES)) as (k, _):
+            x = _wide(builder, _vector(builder, one, kinds[0], builder.add(arguments[1], k)))
+            y = _wide(builder, _vector(builder, other, kinds[1], builder.add(arguments[3], k)))
+            builder.store(builder.fadd(builder.load(lanes), builder.fmul(x, y)), lanes)
+        return _tree(builder, builder.load(lanes))
+
+    return types.float64(a, types.int64, b, types.int64, types.int64), build
+
+
+def _inner_eights_in_python(a: np.ndarray, i: int, b: np.ndarray, j: int, count: int) -> float:
+    lanes = np.zeros(LANES)
+    for k in range(0, count, LANES):
+        lanes = lanes + a[i + k : i + k + LANES].astype(float) * b[j + k : j + k + LANES].astype(float)
+    while lanes.size > 1:
+        lanes = lanes[: lanes.size // 2] + lanes[lanes.size // 2 :]
+    return float(lanes[0])
+
+
+add_panels_1, add_panels_2, add_panels_3 = (
+    (_add_panels_in_python if INTERPRETED else _add_panels)(wide) for wide in range(1, WIDE + 1)
+)
+put_eight = _put_eight_in_python if INTERPRETED else _put_eight
+inner_eights = _inner_eights_in_python if INTERPRETED else _inner_eights
