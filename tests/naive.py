@@ -886,6 +886,7 @@ OBJECTIVES = {
     "newton": not_stationary,
     "tron": not_stationary,
     "lbfgs": not_stationary,
+    "newton_dense": dual_coordinate_descent,
     "newton_mc": multinomial,
     "newglmnet": not_stationary_l1,
     "cdn": not_stationary_l1,

@@ -66,6 +66,16 @@ either_dtype = pytest.mark.parametrize(("dtype", "case"), [
 ])  # fmt: skip
 
 
+def only_sums(method):
+    """Whether no pass learns, so that the order of rows and the seed have no part in the answer."""
+    return method.by_sums and not any(param.name == "start" for param in method.params)
+
+
+def learned(case, shared, bias):
+    """The weights after a pass, or what it has summed up for them."""
+    return shared.total if only_sums(case.method) else case.weights(shared, bias)
+
+
 def weighted(n, seed=1):
     return np.random.default_rng(seed).choice([0.5, 1.0, 2.0], n)
 
@@ -223,7 +233,7 @@ def test_permuting_feature_ids_permutes_the_weights(case, bias):
     moved.sort_indices()
     shared, rows, counts, scores = learn(case, block_of(x, y), D, bias=bias)
     shared2, rows2, counts2, scores2 = learn(case, block_of(moved, y), D, bias=bias)
-    weights, weights2 = case.weights(shared, bias), case.weights(shared2, bias)
+    weights, weights2 = (learned(case, state, bias) for state in (shared, shared2))
     assert np.any(weights[:-1] != 0) and counts.mistakes == counts2.mistakes
     np.testing.assert_allclose(weights2[places], weights[:-1], rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose([weights2[-1], *scores2], [weights[-1], *scores], rtol=1e-9, atol=1e-9)
@@ -306,7 +316,7 @@ def test_rows_without_entries_and_of_huge_norm_do_no_harm(case, dtype):
     assert all(np.isfinite(array).all() for array in (*state[0], *state[1]))
     weights, others = case.weights(state[0], "feature"), np.delete(np.arange(120), [11, 12])
     assert np.isfinite(weights).all()  # of others than the bounded ones nothing more can be asked for
-    if case.method.bounded or case.loss in ("squared", "squared_hinge"):
+    if (case.method.bounded or case.loss in ("squared", "squared_hinge")) and not only_sums(case.method):
         predicted = dense(block, D)[others] @ weights[:-1] + weights[-1]
         assert np.mean((predicted > 0) == (y[others] > 0)) > 0.7
 
@@ -320,7 +330,7 @@ def test_a_row_of_weight_zero_is_as_if_it_were_not_there(case, bias, quiet):
     weights = np.ones(90)
     weights[[0, 5, 44, 89]] = 0
     there = weights > 0
-    options = dict(algo=case.algo, loss=case.loss, bias=bias, epochs=3, progress=False)
+    options = dict(algo=case.algo, loss=case.loss, bias=bias, epochs=5 if only_sums(case.method) else 3, progress=False)
     with_zeros, without = fit(x, y, sample_weight=weights, **options), fit(x[there], y[there], **options)
     np.testing.assert_array_equal(with_zeros.coef_, without.coef_)
     np.testing.assert_array_equal(with_zeros.intercept_, without.intercept_)
@@ -607,12 +617,14 @@ def test_a_run_taken_up_again_equals_one_that_never_stopped(case, dtype, tmp_pat
     x = widened(x) if dtype == "float32" and case in FIRST else x
     options = dict(algo=case.algo, loss=case.loss, dtype=dtype, progress=False)
     options |= {"tol": 0} if case.method.certificate else {}
-    options |= {"inner_rounds": 2} if case.method.by_duals else {"start": 2} if case.method.by_sums else {}
+    learns_first = any(param.name == "start" for param in case.method.params) and case.method.certificate
+    options |= {"inner_rounds": 2} if case.method.by_duals else {"start": 2} if learns_first else {}
     straight = fit(x, y, epochs=7, run_dir=tmp_path / "straight", **options)
     fit(x, y, epochs=3, run_dir=tmp_path / "parts", **options)
     resumed = fit(x, y, epochs=7, run_dir=tmp_path / "parts", resume=True, **options)
     last = resumed.result_.epochs
-    assert last == straight.result_.epochs and (last == 7 or (last > 3 and straight.result_.stopped == "settled"))
+    ended = straight.result_.stopped == "tolerance" or (last > 3 and straight.result_.stopped == "settled")
+    assert last == straight.result_.epochs and (last == 7 or ended)
     assert straight.digest() == resumed.digest()
     epochs = [record["epoch"] for record in resumed.result_.history]  # the file keeps at most ten a second
     assert epochs == sorted(set(epochs)) and epochs[-1] == last
@@ -622,7 +634,12 @@ def test_a_run_taken_up_again_equals_one_that_never_stopped(case, dtype, tmp_pat
 def test_the_same_call_gives_the_same_bits_and_the_seed_matters(case, quiet):
     x, y = case.data(150, D)
     options = dict(algo=case.algo, loss=case.loss, epochs=3, progress=False)
-    assert fit(x, y, **options).digest() == fit(x, y, **options).digest() != fit(x, y, seed=1, **options).digest()
+    model, again, other = (fit(x, y, seed=seed, **options) for seed in (0, 0, 1))
+    assert model.digest() == again.digest()
+    if only_sums(case.method):
+        np.testing.assert_array_equal(model.coef_, other.coef_)
+    else:
+        assert model.digest() != other.digest()
 
 
 @pytest.mark.parametrize("case", [long_but_first(case) for case in NARROW])

@@ -24,7 +24,6 @@ from bigclf.compiled.lanes import (
     LONG,
     REAL,
     REALS,
-    Typed,
     Values,
     _opened,
     _splat,
@@ -144,5 +143,5 @@ def _inner_eights_in_python(a: np.ndarray, i: int, b: np.ndarray, j: int, count:
 add_panels_1, add_panels_2, add_panels_3 = (
     (_add_panels_in_python if INTERPRETED else _add_panels)(wide) for wide in range(1, WIDE + 1)
 )
-put_eight = _put_eight_in_python if INTERPRETED else _put_eight
-inner_eights = _inner_eights_in_python if INTERPRETED else _inner_eights
+put_eight: Callable[..., None] = _put_eight_in_python if INTERPRETED else _put_eight
+inner_eights: Callable[..., float] = _inner_eights_in_python if INTERPRETED else _inner_eights

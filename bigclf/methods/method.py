@@ -356,6 +356,7 @@ class Method:
     bounded : whether what was learned from the others outlives a row of huge norm; False where a step is as long as its
         row (of ``narow``: of theta), or all values are divided by the largest.
     linear : whether the answer is its weights; else the model decides by the state that it keeps.
+    instead : what to take where there is no room for its state, where that is more than weights.
     """
 
     name: str
@@ -378,6 +379,7 @@ class Method:
     separates: bool = True
     bounded: bool = True
     linear: bool = True
+    instead: str = ""
 
     @property
     def certificate(self) -> bool:

@@ -19,6 +19,7 @@ from bigclf.errors import MemoryBudgetError
 from bigclf.maths.losses import BOXED
 from bigclf.methods import METHODS, Setting, sparse_state
 from bigclf.methods.dual.conjugate_gradients import BYTES_A_ROW
+from bigclf.methods.method import Steps
 from bigclf.stream import raw_store as raw
 from bigclf.stream import row_files, working_set
 from bigclf.training.problems import Problem
@@ -176,6 +177,8 @@ def settle(source: Any, problems: list[Problem], *, memory: int, **shape: Any) -
         return problems, make_plan(source, problems, memory=memory, **shape)
     except MemoryBudgetError as error:
         setting = problems[0].setting
+        if setting.method.instead and setting.state_bytes(source.n_features, shape["dtype"]) > memory // 2:
+            raise MemoryBudgetError(f"{error}; {setting.method.instead}") from None
         n_classes = 0 if source.classes is None else source.classes.size
         if problems[0].targets is None or n_classes <= 2:
             raise
@@ -450,6 +453,8 @@ class Sizes:
             answer = self.narrow if plain else self.weights
             self.model = MODEL_COPIES * answer + (0 if plain else self.one_state)
         self.sum_bytes = self.setting.sum_bytes(source.n_features, dtype)
+        how = self.method.how
+        self.room = 8 * how.room(source.n_features) if isinstance(how, Steps) else 0  # a kernel's own
         self.fields = self.setting.row_numbers  # of a row, in the per-row arrays
         self.sides = 0  # of per-row arrays on disk; 0: they are in memory
 
@@ -494,7 +499,7 @@ class Sizes:
             parts["certificate"] = self.k * self.narrow + 3 * self.weights
             if self.k > 1:  # the answer of all; of one, what is at work between two reads makes room
                 parts["model"] = self.k * self.narrow
-            parts["sums"] = (self.parts - 1) * self.sum_bytes
+            parts["sums"] = (self.parts - 1) * self.sum_bytes + self.parts * self.room
         elif not (self.method.certificate and self.alone):  # there the best weights are it, v makes room to write it
             parts["model"] = self.k * self.model
         return parts

@@ -30,13 +30,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigclf.maths.block import Counts
 from bigclf.compiled.jit import at, axpy, dot_ahead, entry, inlined, inner, kernel
 from bigclf.compiled.lanes import LANES
-from bigclf.maths.losses import LOSSES, Loss, at_least, dual_terms, is_smooth, nothing, of_squares
-from bigclf.methods.common import COST, EPSILON
-from bigclf.methods.method import SUM, Given, Step, steps
-from bigclf.maths.mixing import totals
 from bigclf.compiled.tiles import (
     BLOCK,
     ROWS,
@@ -48,8 +43,13 @@ from bigclf.compiled.tiles import (
     put_eight,
     tile_numbers,
 )
+from bigclf.maths.block import Counts
+from bigclf.maths.losses import LOSSES, Loss, at_least, dual_terms, is_smooth, nothing, of_squares
+from bigclf.maths.mixing import totals
+from bigclf.methods.common import COST, EPSILON
+from bigclf.methods.method import SUM, Given, Step, steps
 
-POINT, LINE, LOOK = 0.0, 1.0, 2.0
+POINT, LINE = 0.0, 1.0
 LENGTHS = tuple(2.0 * 0.5**k for k in range(8))  # of steps that are tried in a read
 N_LENGTHS = len(LENGTHS)
 PANEL = ROWS * LANES
@@ -70,17 +70,18 @@ PATIENCE = 6  # points in a row that gain nothing
 HALVINGS = 12  # of h, for want of gain
 CUT_MOST = 30  # times that a step is shortened before it is looked along again
 BISECTIONS = 40
+TINY = 1e-300  # h that smooths nothing
+LARGEST = float(np.finfo(np.float64).max)
 UNIT = 2e-16  # times the features: what is added to the scaled Hessian's diagonal where it has no factor
 WARM = 0.1  # h where it begins with weights of another answer
 
 
 class Shared(NamedTuple):
-    """weights : [feature + 1], of the point that a read is at, or from which it looks along ``probe``; probe : [feature
-    + 1], a step; float64: point, the last point that was taken; total, the sum of g's terms; diagonal, that of rows
-    whose products are added one by one, in the Hessian's diagonal (the others' are in ``hessian``); side : of a free
-    bias (else [0]) the part of ``total`` that pulls it up; hessian : [(feature + 1)^2], above the diagonal and on it the
-    products of rows that are mostly full, below it those of others; between two of them, the factor; figures, scalars :
-    see ``LOSS`` and ``KIND``."""
+    """weights : [feature + 1], where a read is, or from where it looks along ``probe``; probe : [feature + 1], a step;
+    float64: point, the last point that was taken; total, the sum of g's terms; side, of a free bias (else [0]) the part
+    of it that pulls the bias up; hessian, [(feature + 1)^2], above the diagonal and on it the products of rows that are
+    mostly full, below it those of others, whose part of the diagonal is in ``diagonal``; then, until the next such sum,
+    the factor, and the scales in ``diagonal``; figures, scalars, see ``LOSS`` and ``KIND``."""
 
     weights: np.ndarray
     probe: np.ndarray
@@ -112,11 +113,11 @@ class Params(NamedTuple):
 LOSS, LACK, UP, DOWN, COSTS, SQUARES, SLOPES = 0, 1, 2, 7, 12, 13, 14
 BENDS = SLOPES + N_LENGTHS
 N_FIGURES = BENDS + N_LENGTHS
-# Places in ``scalars``: what the next read is for; h; 1 where it makes the Hessian; share of the largest curvature below
-# which rows are left out of it; the step's decrement -g.s; 1 where the point is one that was not looked for along the
-# step; the length before; decrement and h before; the least decrement at this h, points since then, times
-# that h has been halved for that; 1 where the next step is tried unseen; P and F at the point; how many times the step
-# has been shortened before it was looked along.
+# Places in ``scalars``: what the next read is for; h (0: to be found from the labels); 1 where it makes the Hessian;
+# share of the largest curvature below which rows are left out of that; the step's decrement -g.s; 1 where the point was
+# not looked for along the step; the length before; decrement and h before; the least decrement at this h, points since
+# then, and times that h has been halved for that; 1 where the next step is to be tried unseen; P and F at the point;
+# how many times the step has been shortened.
 KIND, SMOOTH, FRESH, DROP, DECREMENT, TRIED, LENGTH, BEFORE, SMOOTH_BEFORE, LEAST, IDLE, HALVED = range(12)
 UNSEEN, VALUE, LACKING, CUTS = range(12, 16)
 N_SCALARS = 16
@@ -134,8 +135,8 @@ def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
     side, hessian = np.zeros(n if settings["free_bias"] else 0), np.zeros(n * n)
     shared = Shared(weights, probe, point, total, diagonal, side, hessian, np.zeros(N_FIGURES), np.zeros(N_SCALARS))
     shared.scalars[[FRESH, DROP, LENGTH, UNSEEN]] = 1, LEFT_OUT, 1, 1
-    shared.scalars[[BEFORE, LEAST]] = np.inf
-    shared.scalars[[KIND, SMOOTH]] = (LOOK, 0.0) if "epsilon" in settings else (POINT, 1.0)
+    shared.scalars[[BEFORE, LEAST]] = LARGEST
+    shared.scalars[SMOOTH] = 0.0 if "epsilon" in settings else 1.0
     return shared
 
 
@@ -242,8 +243,8 @@ def put_row(block, i, scale, bias, n, tile, place):  # type: ignore[no-untyped-d
         for j in range(n):
             tile[place + j // LANES * PANEL + j % LANES] = 0.0
         for p in range(first, end):
-            j = np.int64(at(block.indices, p))
-            tile[place + j // LANES * PANEL + j % LANES] = scale * entry(block, i, p)
+            column = np.int64(at(block.indices, p))
+            tile[place + column // LANES * PANEL + column % LANES] = scale * entry(block, i, p)
     tile[place + (n - 1) // LANES * PANEL + (n - 1) % LANES] = scale * bias
 
 
@@ -319,19 +320,8 @@ def begin_tile(tile, n):  # type: ignore[no-untyped-def]
     return start
 
 
-@kernel
-def look(block, order, figures, params):  # type: ignore[no-untyped-def]
-    """Sums of C_i and C_i t^2: how large labels are."""
-    for k in range(order.size):
-        i = order[k]
-        c, t = params.C * block.weights[i], block.labels[i]
-        figures[COSTS] += c
-        figures[SQUARES] += c * t * t
-    return Counts(order.size, 0, 0, 0.0, 0.0)
-
-
 def sums(loss: Loss):  # type: ignore[no-untyped-def]
-    """Kernel of a read: sums at a point, or along a step; or a look at the labels."""
+    """Kernel of a read: sums at a point, or along a step."""
     terms, regression = terms_of(loss), loss.regression
     odds = nothing if loss.dual is None else loss.dual.odds
     soft = not is_smooth(loss)
@@ -361,14 +351,14 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
 
     @kernel
     def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
-        if shared.scalars[KIND] == LOOK:
-            return look(block, order, shared.figures, params)
         if shared.scalars[KIND] == LINE:
             return along(block, order, shared, params)
         weights, total, side, figures = shared.weights, shared.total, shared.side, shared.figures
         n, e, h, fresh = total.size, params.epsilon, shared.scalars[SMOOTH], shared.scalars[FRESH] != 0
-        least = shared.scalars[DROP] * most / (h if soft else 1.0)
-        start, filled, mistakes, before = begin_tile(scores, n), 0, 0, figures[LOSS]
+        looks = soft and h == 0
+        h = TINY if looks else h
+        least, fresh = shared.scalars[DROP] * most / (h if soft else 1.0), fresh and not looks
+        start, filled, mistakes, before = np.int64(begin_tile(scores, n)), 0, 0, figures[LOSS]
         for k in range(order.size):
             i = order[k]
             t, c = block.labels[i], params.C * block.weights[i]
@@ -378,6 +368,9 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
             mistakes += value > 0 if regression else m <= 0
             figures[LOSS] += c * value
             figures[LACK] += c * gap
+            if looks:
+                figures[COSTS] += c
+                figures[SQUARES] += c * t * t
             g = -c * a * s
             if g != 0:
                 add_row(g, block, i, total, params.bias)
@@ -418,22 +411,19 @@ def absorb(loss: Loss):  # type: ignore[no-untyped-def]
     """Function (shared, params, given) -> Step: from the sums of a read to the next one."""
 
     def step(shared: Shared, params: Params, given: Given) -> Step:
-        kind = shared.scalars[KIND]
-        if kind == LOOK:
-            return looked(shared, params)
-        return measured(loss, shared, params, given.tol) if kind == LINE else taken(loss, shared, params, given.tol)
+        read = measured if shared.scalars[KIND] == LINE else taken
+        return read(loss, shared, params, given.tol)
 
     return step
 
 
-def looked(shared: Shared, params: Params) -> Step:
-    """h begins where the labels lie, seen from 0."""
+def look(shared: Shared, params: Params) -> None:
+    """h begins where the labels lie, seen from 0; the next read is at the same point."""
     costs, squares = shared.figures[COSTS], shared.figures[SQUARES]
     size = max(params.epsilon, math.sqrt(squares / costs) if costs > 0 else 0.0)
     warm = WARM if np.any(shared.weights) else 1.0
     shared.scalars[SMOOTH] = warm * size if 0 < size < math.inf else 1.0
     at_point(shared)
-    return Step()
 
 
 def regularised(w: np.ndarray, params: Params) -> np.ndarray:
@@ -450,6 +440,9 @@ def taken(loss: Loss, shared: Shared, params: Params, tol: float) -> Step:
     w = regularised(shared.weights, params)
     g, value, lack = w + shared.total, 0.5 * dot(w, w) + float(shared.figures[LOSS]), float(shared.figures[LACK])
     told = Step(value, bound(loss, shared, params, value, lack, g), shared.weights.copy())
+    if not is_smooth(loss) and scalars[SMOOTH] == 0:
+        look(shared, params)
+        return told
     if scalars[TRIED] and not dot(g, shared.probe.astype(np.float64)) <= OVERSHOT * scalars[DECREMENT]:
         scalars[[UNSEEN, FRESH]] = 0, 1
         shared.weights[:] = shared.point
@@ -532,7 +525,7 @@ def turn(smooth: bool, shared: Shared, params: Params, g: np.ndarray, lack: floa
 def is_idle(shared: Shared, decrement: float, value: float, same_h: bool) -> bool:
     """Whether there is nothing more to gain at this h but rounding; counts such points."""
     scalars = shared.scalars
-    least = scalars[LEAST] if same_h else np.inf
+    least = scalars[LEAST] if same_h else LARGEST
     gains = decrement > ROUNDING * value and decrement <= 0.5 * least
     scalars[LEAST] = min(least, decrement) if decrement > 0 else least
     hopeless = not decrement > 1e-9 * value
@@ -726,7 +719,7 @@ def place(shared: Shared, weights: np.ndarray, params: Params) -> None:
     """Begin at such weights: if they are an answer's, little smoothing is left to do."""
     shared.weights[:] = weights
     shared.point[:] = shared.weights
-    if shared.scalars[KIND] == POINT and np.any(shared.weights):
+    if shared.scalars[SMOOTH] > 0 and np.any(shared.weights):
         shared.scalars[SMOOTH] = WARM
 
 
@@ -758,5 +751,6 @@ METHODS = (
         weight_meaning="multiplies C",
         epochs=10_000,
         tol=1e-3,
+        instead="the state has a number for each pair of features: algo='newton' or 'dcd' has none",
     ),
 )
