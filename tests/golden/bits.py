@@ -198,7 +198,9 @@ def _entries(method: dict[str, Any], loss: str | None, penalty: str | None) -> I
 
 # Hashes
 
-LIBM = re.compile("/logistic/|^(pnorm_perceptron|winnow2?|alma|pumma|memma|memma_p|memma_blocks|newton_mc)/")
+LIBM = re.compile(
+    "/logistic/|^(pnorm_perceptron|winnow2?|alma|pumma|memma|memma_p|memma_blocks|newton_mc|newton_dense)/"
+)
 NUMPY = re.compile("^(pnorm_perceptron|winnow2?|memma|memma_p)/")
 
 

@@ -66,6 +66,7 @@ LEFT_OUT = 1e-3  # of the largest curvature of a loss: rows below stay out of th
 SLOW = 0.2  # of the decrement left by a step of about the length 1: the Hessian lacks rows
 QUADRATIC = 1e-2  # of the decrement left: the Hessian has hardly changed, and does for one more step
 ROUNDING = 1e-15  # of P: smaller promises say nothing
+ROUGH = 1e-12  # of P: so much may a bound be above it by rounding
 PATIENCE = 6  # points in a row that gain nothing
 HALVINGS = 12  # of h, for want of gain
 CUT_MOST = 30  # times that a step is shortened before it is looked along again
@@ -481,7 +482,8 @@ def balanced(loss: Loss, shared: Shared, value: float) -> float:
         dual += max(least, shrunk(lost - gap, along, odds, r)) if sharp else least
     v = shares[0] * shared.side + shares[1] * (shared.total - shared.side)
     bound = dual - 0.5 * dot(v[:-1], v[:-1])
-    return bound if 0 < bound <= value and dual <= 1e3 * value else 0.0
+    sound = 0 < bound <= value * (1 + ROUGH) and dual <= 1e3 * value
+    return min(bound, value) if sound else 0.0
 
 
 def turn(smooth: bool, shared: Shared, params: Params, g: np.ndarray, lack: float, tol: float) -> str:
@@ -638,8 +640,7 @@ def root(low: float, high: float, bend: float, other: float) -> float:
 def factored(shared: Shared, params: Params) -> bool:
     """Scale the Hessian to a unit diagonal and factor it, in place; False where it is not finite."""
     h, n = shared.hessian, shared.diagonal.size
-    assemble(h, shared.diagonal, params.free)
-    if not np.isfinite(shared.diagonal).all():
+    if not assemble(h, shared.diagonal, params.free):
         return False
     more = 0.0
     while not factor(h, n, 1.0 + more):
@@ -651,14 +652,18 @@ def factored(shared: Shared, params: Params) -> bool:
 
 @kernel
 def assemble(h, diagonal, free):  # type: ignore[no-untyped-def]
-    """From sums of rows: above the diagonal the Hessian scaled to a unit diagonal; ``diagonal`` becomes the scales."""
+    """From sums of rows: above the diagonal the Hessian scaled to a unit diagonal; ``diagonal`` becomes the scales.
+    False where a number is too large."""
     n = diagonal.size
     for j in range(n):
         x = diagonal[j] + h[j * n + j] + (0.0 if j == n - 1 and free != 0 else 1.0)
+        if not x < np.inf:
+            return False
         diagonal[j] = 1.0 / math.sqrt(x) if x > 0 else 1.0
     for i in range(n):
         for j in range(i + 1, n):
             h[i * n + j] = (h[i * n + j] + h[j * n + i]) * diagonal[i] * diagonal[j]
+    return True
 
 
 @kernel
