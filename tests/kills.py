@@ -35,7 +35,7 @@ TIMES = (
     "run",
     "mtime_ns",
     "checksum",
-    "history",
+    "started",
 )
 
 
@@ -134,10 +134,16 @@ def content(directory, there=()):
 def digest(path):
     with open(path, "rb") as file:
         held = file.read()
-    if path.endswith((".html", ".png", "history.jsonl")):
+    if path.endswith((".html", ".png")):
         return "there"
-    if path.endswith(".json"):
-        held = json.dumps(timeless(json.loads(held)), sort_keys=True).encode()
+    if path.endswith((".json", ".jsonl")):
+        told = {"history": [json.loads(line) for line in held.splitlines()]} if path.endswith("l") else json.loads(held)
+        held = json.dumps(timeless(told), sort_keys=True).encode()
+    elif path.endswith(".safetensors"):
+        from bigclf.training.records.run_directory import load_arrays
+
+        arrays, facts, of_arrays = load_arrays(path)
+        held = json.dumps([of_arrays, sorted(arrays), timeless(facts)], sort_keys=True).encode()
     elif path.endswith((".bigclf", ".liblinear", ".joblib")):
         from bigclf.model.model import load
 
@@ -150,6 +156,7 @@ def digest(path):
 
 def timeless(told):
     if isinstance(told, dict):
+        told = {name: value[-1:] if name == "history" else value for name, value in told.items()}  # others may be dropped
         return {name: timeless(value) for name, value in told.items() if name not in TIMES}
     return [timeless(value) for value in told] if isinstance(told, list) else told
 

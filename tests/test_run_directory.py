@@ -130,6 +130,17 @@ def test_the_same_record_is_written_once(directory):
     assert directory.history() == [{"epoch": 1}]
 
 
+def test_the_last_record_before_a_checkpoint_is_kept(directory, monkeypatch):
+    """A run that was killed after it and goes on from there has no other: its history ended before the gap it came to."""
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 10.0))
+    for epoch in (1, 2, 3):
+        directory.record({"epoch": epoch})
+    for _ in range(2):
+        directory.save(checkpoint(1.0), 4, 0)
+    directory.record({"epoch": 4})
+    assert [record["epoch"] for record in directory.history()] == [1, 3]
+
+
 def test_the_history_is_cut_in_the_file_too(directory, tmp_path):
     assert directory.history(3) == []
     lines = [{"epoch": 1}, {"of": "no epoch"}, {"epoch": 2}, {"epoch": 3}]

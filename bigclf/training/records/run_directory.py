@@ -91,6 +91,7 @@ class RunDirectory:
         self._rows_of: dict[str, set[str]] = {}  # row files that each checkpoint names
         self._last_record = 0.0
         self._written: Mapping[str, object] | None = None
+        self._waiting: Mapping[str, object] | None = None  # the last record, where it came too soon to be written
         self.failed_writes = 0
         self._run: str | None = None  # what tells this run's checkpoints; known once it begins
 
@@ -155,8 +156,8 @@ class RunDirectory:
     # History
 
     def record(self, record: Mapping[str, object], now: bool = False) -> None:
-        """Add a record to ``history.jsonl``, at most ten a second (others are dropped, the last one and those with
-        events or validation figures never).
+        """Add a record to ``history.jsonl``, at most ten a second (others are dropped, the last one, those with events
+        or validation figures and the last before a checkpoint never).
 
         Raises
         ------
@@ -169,8 +170,9 @@ class RunDirectory:
             return
         wanted = now or record.get("events") or record.get("validation")
         if not wanted and moment - self._last_record < HISTORY_SECONDS:
+            self._waiting = record
             return
-        self._last_record, self._written = moment, record
+        self._last_record, self._written, self._waiting = moment, record, None
         line = json.dumps(masked_in(record), default=plain)
         self._try("history", lambda: files.append_line(self.file("history.jsonl"), line))
 
@@ -213,6 +215,8 @@ class RunDirectory:
         RunError : another process has taken the directory over.
         """
         self._lease.check()
+        if self._waiting is not None:  # a run that goes on from here has no other
+            self.record(self._waiting, now=True)
         self._try("history", lambda: files.flush_lines(self.file("history.jsonl")))
         needed = {rows.name for rows in checkpoint.rows if isinstance(rows, RowFile)}  # the run goes on from them
         for attempt in range(2):
