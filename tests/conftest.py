@@ -9,12 +9,14 @@ import gc
 import logging
 import os
 import shutil
+import sys
 import tempfile
 import warnings
 from pathlib import Path
 
 import pytest
 
+sys.path[:0] = sorted({str(path.parent) for path in Path(__file__).parent.glob("*/test_*.py")})  # shared helpers
 SHARING = "PYTEST_XDIST_WORKER" in os.environ  # one of the processes that the tests are shared among
 KEPT = os.environ.get("BIGCLF_TESTS_CACHE")
 CACHE = os.environ["BIGCLF_CACHE_DIR"] if SHARING else KEPT or tempfile.mkdtemp(prefix="bigclf-tests-")

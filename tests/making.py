@@ -23,6 +23,7 @@ from bigclf.training.run import Run
 
 PACKAGE = Path(bigclf.__file__).parent
 HERE = Path(__file__).parent
+ROOMS = [str(HERE), *sorted({str(path.parent) for path in HERE.glob("*/test_*.py")})]  # tests share helpers
 
 
 class Case(NamedTuple):
@@ -186,7 +187,7 @@ def dense(block: Block, n_features):
 
 def environment(**more):
     """The environment of a subprocess that imports this bigclf and these tests."""
-    path = os.pathsep.join([str(PACKAGE.parent), str(HERE), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(PACKAGE.parent), *ROOMS, os.environ.get("PYTHONPATH", "")])
     return {**os.environ, "PYTHONPATH": path, **more}
 
 

@@ -1,6 +1,6 @@
 """Break one expression at a time, run the tests that execute it, and list the faults that no test notices.
 
-    python tests/mutants.py --seed 0 --count 240 --results mutants.jsonl --tests tests/test_lease.py tests/test_laws.py
+    python tests/mutants.py --seed 0 --count 240 --results mutants.jsonl --tests tests/training/test_lease.py
 
 Each mutant is a copy of the sources with one fault: a comparison or an operator exchanged, a constant moved, a
 statement left out, a condition negated, arguments swapped. Faults are drawn from the numerical core and the run
@@ -230,12 +230,17 @@ class Tracer:
             file.write(json.dumps(noted) + "\n")
 
 
+def rooms(top: Path) -> list[str]:
+    """Where test files and what they share lie."""
+    return [str(top / "tests"), *sorted({str(path.parent) for path in (top / "tests").glob("*/test_*.py")})]
+
+
 def traced(top: Path, tests: list[str], path: Path) -> list[dict[str, Any]]:
     """What the tests execute, of those that pass on unchanged sources; kept in ``path`` file by file."""
     known = {json.loads(line)["id"].split("::")[0] for line in path.open()} if path.exists() else set()
     for test in tests:
         if test not in known:
-            found = os.pathsep.join([str(top), str(top / "tests")])
+            found = os.pathsep.join([str(top), *rooms(top)])
             env = os.environ | INTERPRETED | {"MUTANTS_MAP": str(path.resolve()), "PYTHONPATH": found}
             command = [sys.executable, "-m", "pytest", *PYTEST, "-p", "mutants", f"--timeout={SLOWEST}", test]
             subprocess.run(command, cwd=top, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -277,8 +282,8 @@ def prepare(top: Path, tests: list[str]) -> None:
     file get other code."""
     os.environ.update(INTERPRETED)
     os.chdir(top)
-    sys.path[:0] = [str(top), str(top / "tests")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
+    sys.path[:0] = [str(top), *rooms(top)]
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(top), *rooms(top)])
     os.environ["BIGCLF_CACHE_DIR"] = os.environ["BIGCLF_TESTS_CACHE"] = str(top / "cache")
     for test in tests:
         importlib.import_module(Path(test).stem)

@@ -18,7 +18,7 @@ from bigclf import files
 from bigclf.cli.jobs.record import Record
 from bigclf.errors import RunError
 
-KILLS = os.path.join(os.path.dirname(__file__), "kills.py")
+KILLS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "kills.py")
 SCORER = ["export", "{model}", "{out}/scorer", "--to", "numpy"]
 CSV = ["--format", "csv", "--label", "y"]
 QUARANTINE = ["--on-bad-rows", "quarantine", "--max-bad-fraction", "0.5"]

@@ -1,7 +1,7 @@
 """The frame: commands, links and the table of methods in README and guides are true, and the version is one.
 
-As a program:  python tests/test_frame.py                   writes the guides' table of methods anew
-               python tests/test_frame.py --command NAME    prints the README's set-up command that ends in NAME
+As a program:  python tests/house/test_frame.py                   writes the guides' table of methods anew
+               python tests/house/test_frame.py --command NAME    prints the README's set-up command that ends in NAME
 """
 
 import contextlib
@@ -12,11 +12,11 @@ from pathlib import Path
 
 import bigclf
 
-TOP = Path(__file__).parent.parent
+TOP = Path(__file__).parents[2]
 README = TOP / "README.md"
 GUIDES = TOP / "bigclf" / "guides"
 TABLE = GUIDES / "algorithms.md"
-BEGIN, END = "<!-- methods: made by tests/test_frame.py -->\n", "<!-- end of methods -->\n"
+BEGIN, END = "<!-- methods: made by tests/house/test_frame.py -->\n", "<!-- end of methods -->\n"
 
 
 def methods_table():
@@ -51,7 +51,7 @@ def test_two_commands_do_all_the_set_up():
 
 
 def test_ci_runs_the_readmes_test_command():
-    assert "tests/test_frame.py --command pytest" in (TOP / ".ci" / "run").read_text()
+    assert "tests/house/test_frame.py --command pytest" in (TOP / ".ci" / "run").read_text()
 
 
 def test_every_command_stands_in_readme_or_guides_and_parses():
@@ -93,7 +93,7 @@ def test_links_and_named_files_exist():
 
 
 def test_table_of_methods_is_current():
-    assert BEGIN + methods_table() + END in TABLE.read_text(), "run python tests/test_frame.py"
+    assert BEGIN + methods_table() + END in TABLE.read_text(), "run python tests/house/test_frame.py"
 
 
 def test_exit_codes_agree_with_the_command_line():

@@ -315,7 +315,7 @@ def test_all_classes_at_once_reach_the_objective_of_liblinear(data_set, file, C,
 def test_a_hundred_and_fifty_intents_all_at_once(data_set):
     """Confidence weighting is no worse than one-vs-rest LinearSVC at the best of four C (parameters of both chosen on
     the validation part: ``jobs/experiments/intents.py``)."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "jobs" / "experiments"))
+    sys.path.insert(0, str(Path(__file__).parents[2] / "jobs" / "experiments"))
     import intents
 
     folder = data_set("clinc150/data_full.json.gz").parents[1]

@@ -382,7 +382,7 @@ def test_readers_are_found_by_module_and_function(tmp_path, monkeypatch):
 
 def test_the_example_of_a_reader_numbers_kmers_by_place(tmp_path, monkeypatch):
     """jobs/kmers.py, run as its first lines say, against a loop over all k and places."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "jobs"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "jobs"))
     sequences, places = ["ACGTTGCA", "acgacgtt"], {}
     for k in (1, 2, 3):
         for p in range(8 - k + 1):

@@ -125,7 +125,7 @@ def test_plain_tables_go_round(tmp_path):
 def test_shards_of_format_1_are_read_for_ever(monkeypatch, tmp_path):
     """The file was written by bigclf 0.1.0 with pyarrow 26 and is never to be written again."""
     monkeypatch.setenv("BIGCLF_CACHE_DIR", str(tmp_path))
-    ds = Dataset(os.path.join(os.path.dirname(__file__), "golden", "shard-1.parquet"))
+    ds = Dataset(os.path.join(os.path.dirname(os.path.dirname(__file__)), "golden", "shard-1.parquet"))
     assert (ds.n_rows, ds.n_features, ds.nnz, ds.n_chunks) == (6, 6, 10, 2) and ds.weighted and not ds.binary
     assert ds.classes.tolist() == ["ham", "spam"] and ds.class_counts.tolist() == [3, 3]
     block = ds.decode(0, 0)

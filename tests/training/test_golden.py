@@ -10,7 +10,7 @@ import pytest
 
 import bigclf
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 sys.path.insert(0, str(GOLDEN))
 import bits  # noqa: E402
 import resume  # noqa: E402

@@ -700,7 +700,10 @@ def test_wrong_commands_say_what_is_wrong(tmp_path, words, code, reason):
 )
 def test_raw_files_of_the_first_hour(tmp_path, name, source, test, least):
     """The commands and peers of jobs/experiments/first_hour.py."""
-    folder, specs = os.environ["BIGCLF_DATA"], os.path.join(os.path.dirname(__file__), "../jobs/experiments/first_hour")
+    folder, specs = (
+        os.environ["BIGCLF_DATA"],
+        os.path.join(os.path.dirname(__file__), "../../jobs/experiments/first_hour"),
+    )
     how = ["--format", "text"] if name == "sms_spam" else ["--spec", f"{specs}/{name}.yaml"]
     part = ["--evaluate", f"{folder}/{test}"] if test else ["--holdout", "0.2"]
     loss = "logistic" if name == "adult" else "squared_hinge"

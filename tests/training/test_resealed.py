@@ -19,7 +19,7 @@ from bigclf.errors import DataError, ModelFormatError, RunError
 from bigclf.training.records import run_record
 from bigclf.training.records.run_directory import RunDirectory, load_arrays, publish_arrays
 
-sys.path.insert(0, str(Path(__file__).parent / "golden"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "golden"))
 import resume
 
 MISSING = object()

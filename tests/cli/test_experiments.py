@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse
 from making import random_rows
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "jobs" / "experiments"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "jobs" / "experiments"))
 import averaging_epochs
 import confidence_weighted
 import label_noise
