@@ -156,7 +156,8 @@ def digest(path):
 
 def timeless(told):
     if isinstance(told, dict):
-        told = {name: value[-1:] if name == "history" else value for name, value in told.items()}  # others may be dropped
+        # of the history all but the last record may be dropped
+        told = {name: value[-1:] if name == "history" else value for name, value in told.items()}
         return {name: timeless(value) for name, value in told.items() if name not in TIMES}
     return [timeless(value) for value in told] if isinstance(told, list) else told
 

@@ -131,7 +131,7 @@ def test_the_same_record_is_written_once(directory):
 
 
 def test_the_last_record_before_a_checkpoint_is_kept(directory, monkeypatch):
-    """A run that was killed after it and goes on from there has no other: its history ended before the gap it came to."""
+    """A run that is killed after it and goes on from there has no other: its history ended before its last gap."""
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 10.0))
     for epoch in (1, 2, 3):
         directory.record({"epoch": epoch})
