@@ -12,11 +12,20 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from bigclf.api.fit import fit
+from bigclf.conversion.tables.raw_rows import table_block
 from bigclf.data.arrays import Arrays
 from bigclf.errors import DataError
+from bigclf.features.encode import Finisher, learn, names_of
+from bigclf.features.extract import extract
+from bigclf.features.spec import Spec, parse
+from bigclf.features.tally import Tally
+from bigclf.features.values import as_columns
+from bigclf.maths.block import explicit_values
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS
-from bigclf.model.model import PROBABILITY_LOSSES, is_stored
+from bigclf.metrics.figures import Evaluation, RegressionEvaluation, evaluate
+from bigclf.model.model import PROBABILITY_LOSSES, Model, is_stored
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -24,9 +33,6 @@ if TYPE_CHECKING:
     from sklearn.utils import Tags
 
     from bigclf.data.dataset import Stored
-    from bigclf.features.spec import Spec
-    from bigclf.metrics.figures import Evaluation, RegressionEvaluation
-    from bigclf.model.model import Model
 
 
 T = TypeVar("T")
@@ -100,8 +106,6 @@ class _Linear(BaseEstimator):
     # Training
 
     def _train(self, X: object, y: object, sample_weight: object, **options: Any) -> None:
-        from bigclf.api.fit import fit
-
         if sample_weight is not None and not is_stored(X):
             sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         self.model_ = fit(X, y, sample_weight=sample_weight, progress=False, **(self._keywords() | options))
@@ -150,8 +154,6 @@ class _Linear(BaseEstimator):
 
     def _measured(self, X: Stored, y: object, sample_weight: object) -> Evaluation | RegressionEvaluation:
         """``evaluate`` on shards, which have their own labels."""
-        from bigclf.metrics.figures import evaluate
-
         check_is_fitted(self)
         if y is not None or sample_weight is not None:
             raise TypeError("shards have labels and weights of their own: y and sample_weight have no effect")
@@ -447,11 +449,6 @@ class FeatureTransformer(TransformerMixin, BaseEstimator):
         ------
         SchemaError : a spec that makes no sense, a column that is missing.   DataError : naming a row, a bad value.
         """
-        from bigclf.features.encode import Finisher, learn
-        from bigclf.features.extract import extract
-        from bigclf.features.tally import Tally
-        from bigclf.features.values import as_columns
-
         spec, (columns, n_rows) = self._spec(), as_columns(X)
         tally = Tally(spec)
         found = extract(spec, columns, n_rows, tally, label=False)
@@ -468,9 +465,6 @@ class FeatureTransformer(TransformerMixin, BaseEstimator):
         """Features float32 [n, features] of a table X with the same columns."""
         import scipy.sparse
 
-        from bigclf.conversion.tables.raw_rows import table_block
-        from bigclf.maths.block import explicit_values
-
         check_is_fitted(self)
         block = table_block(self._finisher, X)
         indices = block.indices.view(np.int32 if block.indices.dtype.itemsize == 4 else np.int64)
@@ -480,15 +474,11 @@ class FeatureTransformer(TransformerMixin, BaseEstimator):
 
     def get_feature_names_out(self, input_features: object = None) -> np.ndarray:
         """Names of the features, object [features]; ``input_features`` has no part in them."""
-        from bigclf.features.encode import names_of
-
         check_is_fitted(self)
         names = names_of(self._finisher.spec, self.learned_, range(self.learned_.n_features))
         return np.array(names, object)
 
     def _spec(self) -> Spec:
-        from bigclf.features.spec import parse
-
         return parse({"features": self.features} if isinstance(self.features, list | tuple) else self.features)
 
     def __sklearn_tags__(self) -> Tags:

@@ -23,6 +23,7 @@ from bigclf.data.arrays import listed_names, require_same_names
 from bigclf.errors import ClusterError, Interrupted, ModelFormatError, RunError, masked
 from bigclf.files.json_fields import FieldError, check_fields
 from bigclf.model.model import Model, load
+from bigclf.progress import TerminalProgress
 from bigclf.request.auto import Asked, choose
 from bigclf.request.door import Found, open_rows
 from bigclf.request.options import documented
@@ -367,8 +368,6 @@ def _screen(progress: Any, title: str) -> Any:
     if progress is False:
         return _Silent()
     if progress in (None, True):
-        from bigclf.progress import TerminalProgress
-
         return TerminalProgress(title)
     return progress
 

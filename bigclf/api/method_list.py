@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
-if TYPE_CHECKING:
-    from bigclf.methods import Method, Param
-
+from bigclf.methods import METHODS, Method, Param
 
 UNBOUNDED = 1e30  # bounds from here on only keep numbers finite
 
@@ -46,8 +44,6 @@ def algorithms() -> list[Described]:
     -------
     list of dicts of plain values, in the order of the table ``METHODS``.
     """
-    from bigclf.methods import METHODS
-
     return [describe(method) for method in METHODS.values()]
 
 

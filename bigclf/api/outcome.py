@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bigclf.api.evaluate import evaluate_on
 from bigclf.cluster.book import Patience
-from bigclf.data.arrays import listed_names
+from bigclf.data.arrays import Arrays, listed_names
 from bigclf.errors import ConvergenceWarning, DataError
 from bigclf.methods import sparse_state
-from bigclf.metrics.figures import share_trained_on
+from bigclf.metrics.figures import Evaluation, evaluate, share_trained_on
 from bigclf.model.model import Model, all_finite, is_stored
 from bigclf.progress import quality_text
 from bigclf.training.memory import PeakMemory, anonymous_bytes
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     import scipy.sparse
 
     from bigclf.cluster.link import Link
-    from bigclf.data.arrays import Arrays
     from bigclf.data.dataset import Dataset
 
 
@@ -206,9 +206,6 @@ def validation(
     run: Run, source: Dataset | Arrays, data: Any, link: Link | None, patience: Patience
 ) -> dict[str, float]:
     """Measure the answer so far, by the workers where there are some; the figures are the same."""
-    from bigclf.api.evaluate import evaluate_on
-    from bigclf.metrics.figures import Evaluation, evaluate
-
     weights, bias = coefficients_of(run, latest=True)
     method = {"name": run.method.name, "bias": "feature" if run.problems[0].setting.settings["bias"] else None}
     named = None if listed_names(source.features) is None else source.features

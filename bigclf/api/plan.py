@@ -36,6 +36,7 @@ from bigclf.request.options import documented
 from bigclf.request.prepare import default_epochs, prepare
 from bigclf.request.request import asked, of_one_method
 from bigclf.request.workers import linked
+from bigclf.stream.raw_store import chunk_sizes
 from bigclf.training.engines import LocalEngine
 from bigclf.training.executor import CACHE_SHARE, Blend, is_frugal
 from bigclf.training.plan import DECODERS, Plan, decoding_bytes, group_edges, settle
@@ -206,8 +207,6 @@ def _disk(source: Any, problems: list[Problem], plan: Plan, rates: Rates) -> dic
 
 def _raw_bytes(source: Any) -> int:
     """Of all rows as blocks."""
-    from bigclf.stream.raw_store import chunk_sizes
-
     return int(chunk_sizes(source).sum())
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 import numpy as np
 
 from bigclf import files
+from bigclf.conversion.tables.raw_rows import RawRows
 from bigclf.conversion.tables.reading import state_of
 from bigclf.data import shards
 from bigclf.data.predictions import (
@@ -38,7 +39,6 @@ from bigclf.progress import Plan, Watcher, watcher
 from bigclf.units import parse_bytes
 
 if TYPE_CHECKING:
-    from bigclf.conversion.tables.raw_rows import RawRows
     from bigclf.conversion.text.pieces import Source
     from bigclf.data.dataset import Dataset, Stored
 
@@ -519,8 +519,6 @@ def _text(asked: Asked, path: str, dataset: Dataset, told: Mapping[str, object],
 
 def raw_inputs(asked: Asked, data: Stored, keep: Sequence[str] | None) -> list[Input]:
     """Raw files for a model of raw columns; a directory or an archive of documents is one."""
-    from bigclf.conversion.tables.raw_rows import RawRows
-
     raw = RawRows(asked.model.finisher, data, keep, asked.memory)
     return [_raw(asked, raw, source) for source in raw.sources]
 

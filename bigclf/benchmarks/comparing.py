@@ -26,6 +26,7 @@ from bigclf.benchmarks import child, objective, sets
 from bigclf.benchmarks.cap import Group, memory_group
 from bigclf.benchmarks.peers import Place, last_answer, last_line
 from bigclf.errors import RunError
+from bigclf.methods import METHODS
 from bigclf.version import __version__
 
 if TYPE_CHECKING:
@@ -210,8 +211,6 @@ class Comparison:
 
     def cannot(self, job: Job) -> str | None:
         """Why a job cannot be run here at all."""
-        from bigclf.methods import METHODS
-
         if job.loss is not None and job.loss not in METHODS[job.algo].losses:
             return f"{job.algo} of this version has no {job.loss} loss"
         if job.name not in CAPPED:

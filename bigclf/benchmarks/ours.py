@@ -14,6 +14,7 @@ from typing import Any
 
 from bigclf import files
 from bigclf.benchmarks import child
+from bigclf.request.places import Workers
 
 
 class OwnTask(child.Task, total=False):
@@ -49,8 +50,6 @@ def rows(task: OwnTask) -> dict[str, Any]:
 
 
 def keywords(task: OwnTask) -> dict[str, Any]:
-    from bigclf.request.places import Workers
-
     given: dict[str, Any] = {**task}
     told = {name: given[name] for name in ("algo", "dtype", "memory") if given[name] is not None}
     workers = Workers(None, threads=task["threads"], local_dir=task["local_dir"])

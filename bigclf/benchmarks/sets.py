@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,14 +18,12 @@ from bigclf import files
 from bigclf.benchmarks import texts
 from bigclf.benchmarks.making import MILLION, Made, Shape, make
 from bigclf.benchmarks.objective import Held, hold
+from bigclf.conversion.convert import convert as to_shards
+from bigclf.conversion.convert import write_shards
+from bigclf.data.dataset import Dataset
 from bigclf.errors import DataError, RunError
-from bigclf.maths.block import explicit_values
+from bigclf.maths.block import Block, explicit_values
 from bigclf.units import format_bytes
-
-if TYPE_CHECKING:
-    from bigclf.data.dataset import Dataset
-    from bigclf.maths.block import Block
-
 
 VERSION = 1  # of what the same shape gives
 PARTS = ("indptr", "indices", "values", "labels")
@@ -90,7 +88,6 @@ def own_set(data: list[str], cache: str, tell: Tell, positive: str | None = None
     """
     if len(data) == 1 and files.exists(files.join(data[0], "train.indptr.npy")):
         return found_set(data[0])
-    from bigclf.data.dataset import Dataset
 
     paths = files.expand(data)
     shards: Any = data
@@ -118,8 +115,6 @@ def known_by(paths: list[str], positive: str | None) -> str:
 
 
 def convert(paths: list[str], shards: str, tell: Tell) -> None:
-    from bigclf.conversion.convert import convert as to_shards
-
     if not files.exists(files.join(shards, "_bigclf_manifest.json")):
         tell(f"converting {files.base_name(paths[0])} to shards")
         to_shards(paths, shards, overwrite=True)
@@ -215,8 +210,6 @@ def require_room(directory: str, need: int) -> None:
 
 def shards_of(data: Set, cache: str, tell: Tell) -> str:
     """The rows to train on as shards, in their order (made-up rows have none, converted ones are shuffled)."""
-    from bigclf.conversion.convert import write_shards
-
     place = files.join(beside(data, cache), "shards")
     if not files.exists(files.join(place, "_bigclf_manifest.json")):
         require_room(cache, data.nnz * ENTRY_BYTES)

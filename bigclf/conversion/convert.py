@@ -15,11 +15,14 @@ from bigclf.conversion.converter import SHARD_NNZ, Converter, check_sizes, compi
 from bigclf.conversion.converter import write_shards as write_shards
 from bigclf.conversion.destination import continuing, finished
 from bigclf.conversion.foreign_rows import collected, is_collected
+from bigclf.conversion.tables.from_columns import convert_columns
+from bigclf.conversion.tables.reading import format_of
 from bigclf.conversion.text import pieces, readers
 from bigclf.conversion.text.parsed import Options
 from bigclf.data.bad_rows import MOST_BAD
 from bigclf.data.dataset import TARGET_NNZ, Dataset
 from bigclf.errors import DataError, masked
+from bigclf.features.encode import given_features
 from bigclf.features.spec import refuse_shell_names
 from bigclf.files.formats import COLUMNS, DEFAULT, FORMATS
 from bigclf.progress import Watcher, watcher
@@ -166,10 +169,6 @@ def _convert_columns(
     **options: Any,
 ) -> Dataset:
     """``convert`` of raw columns; ``sparse``: options that only sparse rows have, with a value that is not false."""
-    from bigclf.conversion.tables.from_columns import convert_columns
-    from bigclf.conversion.tables.reading import format_of
-    from bigclf.features.encode import given_features
-
     if given := [name for name, value in sparse.items() if value]:
         raise TypeError(f"{given[0]} has no effect with raw columns: their features are numbered by the spec")
     spec, learned = given_features(features, format, functools.partial(format_of, source))

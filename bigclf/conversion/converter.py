@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 import numpy as np
 
 from bigclf import files
+from bigclf.compiled.jit import compiling
 from bigclf.conversion import shuffle as merging
 from bigclf.conversion.destination import QUARANTINE, building
 from bigclf.conversion.resuming import Workplace
 from bigclf.conversion.text import pieces, readers
-from bigclf.conversion.text.parsed import Options
+from bigclf.conversion.text.parsed import Options, as_slab
 from bigclf.data.bad_rows import Reasons, left_out, too_many, with_way_out
 from bigclf.data.dataset import MOST_MARKS, TARGET_NNZ, Dataset
 from bigclf.errors import DataError, MemoryBudgetError, RunError
+from bigclf.maths.block import Block, check_rows, one_value_a_row
+from bigclf.processes import end_with
 from bigclf.progress import Watcher
 from bigclf.units import format_bytes, parse_bytes
 
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from bigclf.conversion.tables.from_columns import HeldOut
-    from bigclf.maths.block import Block
 
 
 SHARD_NNZ = 2**23
@@ -302,16 +304,11 @@ def _pool(workers: int) -> ProcessPoolExecutor | None:
         return None
     from joblib.externals.loky import ProcessPoolExecutor
 
-    from bigclf.processes import end_with
-
     return ProcessPoolExecutor(workers, initializer=end_with, initargs=(os.getpid(),))
 
 
 def compile_kernels() -> None:
     """Compile the kernels once, here, so that workers find them in the cache."""
-    from bigclf.compiled.jit import compiling
-    from bigclf.maths.block import check_rows, one_value_a_row
-
     bounds, indices, values = np.array([0, 1]), np.zeros(1, np.uint32), np.ones(1, np.float32)
     with compiling():
         for source in (indices, values):
@@ -322,9 +319,6 @@ def compile_kernels() -> None:
 
 def compile_parser(reader: readers.Reader, options: Options) -> None:
     """Compile what parses, here, too."""
-    from bigclf.compiled.jit import compiling
-    from bigclf.conversion.text.parsed import as_slab
-
     with compiling():
         as_slab(reader.parse(reader.example, options))
 

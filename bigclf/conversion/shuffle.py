@@ -18,6 +18,7 @@ from bigclf.compiled.jit import kernel
 from bigclf.data.chunk_table import MAX_FLOAT_CLASSES
 from bigclf.data.shards import ShardWriter
 from bigclf.errors import DataError
+from bigclf.features.encode import finisher_beside
 from bigclf.maths.block import Block, as_unsigned, written_out
 
 ROW_COST = 8  # a row counts as so many entries more when shards are sized, so that short rows do not swell one
@@ -313,8 +314,6 @@ def write_shard(plan: Plan, number: int) -> str:
 
 def _finished(plan: Plan, slab: Slab) -> Slab:
     """The rows with features in the place of raw ones."""
-    from bigclf.features.encode import finisher_beside
-
     assert plan.features is not None
     finish = finisher_beside(plan.directory, plan.features["learned"]["digest"])
     return slab._replace(**dict(zip(("indptr", "indices", "values"), finish(*slab[:3]), strict=True)))

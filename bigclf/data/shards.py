@@ -35,7 +35,7 @@ from bigclf.files.json_fields import (
     tuple_of,
     whole,
 )
-from bigclf.maths.block import as_unsigned, check_rows, one_value_a_row, writable
+from bigclf.maths.block import FAULTS, OK, as_unsigned, check_rows, one_value_a_row, writable
 from bigclf.units import near
 from bigclf.version import __version__
 
@@ -659,8 +659,6 @@ def checked_norms(rows: Rows, n_features: int, layout: Layout, path: str, row_gr
     DataError : naming the first row with an index that is negative, not below ``n_features``, unsorted or repeated,
         or with a value that is not finite.
     """
-    from bigclf.maths.block import FAULTS, OK
-
     norms = np.empty(rows.n_rows, np.float64)
     limit = rows.indices.dtype.type(min(n_features, 2 ** (8 * rows.indices.dtype.itemsize - 1)))
     fault, row = check_rows(writable(rows.indptr), writable(rows.indices), writable(rows.values), limit, norms)

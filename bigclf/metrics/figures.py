@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 
 from bigclf.data.arrays import Arrays, label_array, number_array
+from bigclf.data.dataset import Dataset, Stored, as_trained, require_classes
 from bigclf.errors import DataError, MemoryBudgetError
 from bigclf.maths.block import Block
 from bigclf.maths.deltas import n_bytes
@@ -22,10 +23,6 @@ from bigclf.model.model import PIECE_BYTES, Model, is_stored, require_same_colum
 from bigclf.model.raw_input import BadRows, as_shards, labels_of_table, left_out
 from bigclf.progress import Watcher, watcher
 from bigclf.units import format_bytes, parse_bytes
-
-if TYPE_CHECKING:
-    from bigclf.data.dataset import Dataset, Stored
-
 
 BYTES_PER_ROW = 12  # what the exact AUC may take
 BINS = 2**20
@@ -321,8 +318,6 @@ def partial_evaluation(
 def _require_labels(model: Model, dataset: Dataset) -> None:
     """Refuse a dataset without labels, and one whose labels are not of the model's kind."""
     if not model.regression:
-        from bigclf.data.dataset import require_classes
-
         require_classes(dataset)
     if dataset.real_labels != model.regression:
         raise DataError("the model predicts numbers, the labels are codes of classes: Dataset.with_real_labels()")
@@ -861,8 +856,6 @@ def labelled_dataset(model: Model, data: Stored) -> Dataset:
 
 def open_dataset(data: Stored, need_labels: bool = True, columns: Mapping[str, object] | None = None) -> Dataset:
     """The dataset behind ``data``; ``columns`` : what a model remembers of the names of columns."""
-    from bigclf.data.dataset import as_trained
-
     return as_trained(data, columns or {}, need_labels)
 
 

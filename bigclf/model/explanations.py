@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Required, TypeAlias, TypedDict
 import numpy as np
 
 from bigclf import files
+from bigclf.data.dataset import Stored, as_trained
 from bigclf.errors import DataError, RunError
-from bigclf.maths.block import Block
+from bigclf.features.encode import Learned, hashed_names, hashed_signs, report, term_of_features
+from bigclf.features.encode import names_of as column_names
+from bigclf.maths.block import Block, explicit_values
+from bigclf.methods import METHODS
 from bigclf.progress import Watcher, watcher
 
 if TYPE_CHECKING:
-    from bigclf.data.dataset import Stored
-    from bigclf.features.encode import Learned
     from bigclf.features.spec import Spec
     from bigclf.model.model import Model
 
@@ -129,9 +131,6 @@ class ColumnNames(Names):
         return True
 
     def all_of(self, feature: int) -> tuple[str, ...]:
-        from bigclf.features.encode import hashed_names
-        from bigclf.features.encode import names_of as column_names
-
         shared = hashed_names(self.spec, self.learned, int(feature))
         return shared or tuple(column_names(self.spec, self.learned, [int(feature)]))
 
@@ -145,13 +144,9 @@ class ColumnNames(Names):
 
     @functools.cached_property
     def _hashed_signs(self) -> np.ndarray:
-        from bigclf.features.encode import hashed_signs
-
         return hashed_signs(self.spec, self.learned)
 
     def warnings(self, features: Iterable[int] = ()) -> list[str]:
-        from bigclf.features.encode import report
-
         told, colliding = super().warnings(features), report(self.spec, self.learned)["colliding"]
         if colliding >= 0.0005:
             told.append(f"about {100 * colliding:.1f} % of the hashed names share their index with another one")
@@ -219,7 +214,6 @@ def decisive_column(model: Model) -> str | None:
     float64 [K, d]); None where there is none, or the features were not made of columns."""
     if not model.learned:
         return None
-    from bigclf.features.encode import term_of_features
 
     spec, learned = model.finisher.spec, model.finisher.learned
     weight = np.asarray(abs(model.coef_).sum(axis=0)).reshape(-1)
@@ -269,8 +263,6 @@ def _problems(model: Model) -> range:
 
 def _keeps_pairs(model: Model) -> bool:
     """Whether the method's state has a mean and a variance side by side for every weight."""
-    from bigclf.methods import METHODS
-
     method = METHODS.get(str(model.method.get("name")))
     return method is not None and method.form.has_variances and "0.weights" in model.state
 
@@ -380,8 +372,6 @@ def _count(
     progress: Watcher | None,
 ) -> None:
     """Write into the entries how many rows have their features, all and of their class; one read."""
-    from bigclf.data.dataset import as_trained
-
     dataset = as_trained(data, model.columns)
     dataset = dataset.with_real_labels() if model.regression else dataset
     features = np.unique(np.array([entry["feature"] for entry in listed], np.int64))
@@ -496,8 +486,6 @@ def stored_row(
     ------
     ValueError : there is no such row.
     """
-    from bigclf.data.dataset import as_trained
-
     dataset = as_trained(data, columns or {}, need_labels=False)
     if not 0 <= number < dataset.n_rows:
         raise ValueError(f"there are rows 0 to {dataset.n_rows - 1:,}, no row {number:,}")
@@ -524,7 +512,5 @@ def raw_row(model: Model, data: object, number: int) -> tuple[np.ndarray, np.nda
 
 def _entries(block: Block, i: int) -> tuple[np.ndarray, np.ndarray]:
     """Features int64 and values float64 of a block's row."""
-    from bigclf.maths.block import explicit_values
-
     first, a, b = int(block.indptr[0]), int(block.indptr[i]), int(block.indptr[i + 1])
     return block.indices[a:b].astype(np.int64), explicit_values(block)[a - first : b - first].astype(np.float64)

@@ -23,6 +23,10 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from bigclf import files
 from bigclf.compiled.jit import dot, entry, kernel
+from bigclf.conversion.tables.raw_rows import blocks_of, table_block
+from bigclf.conversion.tables.reading import are_raw, reading
+from bigclf.data.arrays import column_names, listed_names, require_same_names, sparse_of
+from bigclf.data.dataset import Dataset, Stored, as_trained
 from bigclf.data.shards import sealed, unsealed
 from bigclf.errors import DataError, ModelFormatError, SchemaError
 from bigclf.features.encode import Finisher, checked, is_columns
@@ -49,16 +53,14 @@ from bigclf.methods import METHODS, Method, Param
 from bigclf.methods.online import voted_perceptron
 from bigclf.model.calibration import METHODS as CALIBRATIONS
 from bigclf.model.calibration import Calibration
+from bigclf.model.explanations import Explanation, NamesGiven, RowExplanation, explain, explain_row
+from bigclf.model.exports import Export, export, liblinear, require_linear, scikit_learn
+from bigclf.model.scorer import Scorer
 from bigclf.version import __version__
 
 if TYPE_CHECKING:
     import scipy.sparse
     from sklearn.base import BaseEstimator
-
-    from bigclf.data.dataset import Dataset, Stored
-    from bigclf.model.explanations import Explanation, NamesGiven, RowExplanation
-    from bigclf.model.exports import Export
-    from bigclf.model.scorer import Scorer
 
 
 FORMAT, VERSION = "bigclf-model", 5
@@ -253,8 +255,6 @@ class Model:
         ------
         ValueError : the model does not take raw files. SchemaError : naming the option.
         """
-        from bigclf.conversion.tables.reading import reading
-
         if not is_columns(self.features) and options.keys() == {"format"}:
             found = copy.copy(self)
             found.features = {**self.features, "reader": dict(options)}
@@ -272,16 +272,12 @@ class Model:
         if not is_columns(self.features) or isinstance(data, np.ndarray):
             return False
         if is_stored(data):
-            from bigclf.conversion.tables.reading import are_raw
-
             return not hasattr(data, "decode") and are_raw(data)
         return is_table(data)
 
     def raw_blocks(self, data: object, unseen: str | None = None) -> Iterator[tuple[str, Block]]:
         """(file, rows) of ``data``, raw files or one table, as features; labels NaN. ``unseen`` : what is done about
         categories that are not known, "error" or (None) "ignore"."""
-        from bigclf.conversion.tables.raw_rows import blocks_of, table_block
-
         if is_stored(data):
             yield from blocks_of(self.finisher, data, unseen or "ignore")
         else:
@@ -289,8 +285,6 @@ class Model:
 
     def _require_names(self, X: object, unseen: str | None) -> None:
         """ValueError where X is a frame whose columns have other names, or another order, than those trained on."""
-        from bigclf.data.arrays import column_names, listed_names, require_same_names
-
         mine = listed_names(self.features)
         if mine is None or is_stored(X):
             return
@@ -489,8 +483,6 @@ class Model:
         return weights
 
     def _said_of_shards(self, data: Stored, unseen: str) -> np.ndarray:
-        from bigclf.data.dataset import as_trained
-
         rows = as_trained(data, self.columns, need_labels=False)
         require_same_columns(self, rows)
         codes, skipped, first = np.empty(rows.n_rows, np.intp), 0, 0
@@ -504,8 +496,6 @@ class Model:
         return np.asarray(self.classes_[codes])
 
     def _score_shards(self, data: Stored, unseen: str) -> tuple[np.ndarray, int]:
-        from bigclf.data.dataset import as_trained
-
         rows = as_trained(data, self.columns, need_labels=False)
         require_same_columns(self, rows)
         scores, skipped, first = np.empty((rows.n_rows, self.intercept_.size)), 0, 0
@@ -565,8 +555,6 @@ class Model:
     def scorer(self, unseen: str = "error") -> Scorer:
         """A ``Scorer`` of single rows (``model/scorer.py``): ``scorer(row)`` is the decision value, ``predict(row)``
         the class, in microseconds; ``unseen`` as in ``decision_function``."""
-        from bigclf.model.scorer import Scorer
-
         return Scorer(self, unseen)
 
     def explain(
@@ -574,8 +562,6 @@ class Model:
     ) -> Explanation:
         """The ``top`` largest weights of each class (or of the class ``only``), with ``names``, counts of the rows of
         labelled shards ``data`` and standard errors where there are any (``bigclf.model.explanations.explain``)."""
-        from bigclf.model.explanations import explain
-
         return explain(self, data=data, top=top, only=only, names=names)
 
     def explain_row(
@@ -583,8 +569,6 @@ class Model:
     ) -> RowExplanation:
         """What each entry of ``row`` adds to its score: the ``top`` largest, for the class ``only`` or the one that is
         predicted, with ``names`` of features (``bigclf.model.explanations.explain_row``)."""
-        from bigclf.model.explanations import explain_row
-
         return explain_row(self, row, top=top, only=only, names=names)
 
     def export(self, path: str | os.PathLike[str], to: str, *, overwrite: bool = False, **options: object) -> Export:
@@ -608,15 +592,11 @@ class Model:
         ------
         RunError : what the format cannot hold, named, or a file that exists.
         """
-        from bigclf.model.exports import export
-
         return export(self, os.fspath(path), to, overwrite=overwrite, **options)
 
     def to_sklearn(self) -> BaseEstimator:
         """A fitted scikit-learn estimator with these weights: ``LinearSVC``, ``LogisticRegression`` (one a class where
         each was learned against the rest) or ``LinearSVR``. RunError for a voted perceptron."""
-        from bigclf.model.exports import require_linear, scikit_learn
-
         require_linear(self, "sklearn")
         return scikit_learn.estimator(self)
 
@@ -628,8 +608,6 @@ class Model:
         ------
         ModelFormatError : it is none, or damaged; the message names the line.
         """
-        from bigclf.model.exports import liblinear
-
         name = os.fspath(path)
         _require_file(name)
         try:
@@ -807,8 +785,6 @@ def _block_of(X: np.ndarray | scipy.sparse.spmatrix, dtype: DTypeLike = np.float
 def _matrix(X: object) -> np.ndarray | scipy.sparse.csr_matrix:
     """A numpy array or a scipy CSR matrix of numbers, [n, d]."""
     import scipy.sparse
-
-    from bigclf.data.arrays import sparse_of
 
     if scipy.sparse.issparse(X) and hasattr(X, "tocsr"):
         return X.tocsr()

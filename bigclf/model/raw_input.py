@@ -19,7 +19,7 @@ import numpy as np
 from bigclf import files
 from bigclf.conversion.convert import QUERIES_IGNORED, convert
 from bigclf.conversion.resuming import forget
-from bigclf.conversion.tables.from_columns import HeldOut, convert_columns
+from bigclf.conversion.tables.from_columns import HeldOut, convert_columns, kind_of_labels
 from bigclf.conversion.tables.reading import (
     are_raw,
     format_by_look,
@@ -244,8 +244,6 @@ def _settled(spec: Spec, table: object, y: object) -> Spec:
 
 
 def _label_kind(spec: Spec, label: Label, table: object) -> str:
-    from bigclf.conversion.tables.from_columns import kind_of_labels
-
     columns, _ = values.as_columns(table)
     kind, notes = kind_of_labels(values.require(columns, label.column), spec)
     for note in notes:

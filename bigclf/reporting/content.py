@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bigclf.metrics.figures import seen_before_text
+from bigclf.methods import METHODS
+from bigclf.metrics.figures import BinnedRanking, Evaluation, Ranking, seen_before_text
 from bigclf.progress import Record
 from bigclf.reporting import curves
 from bigclf.reporting.page import Bar, Figure, Page, Section, Shade, Table, Tile
@@ -17,7 +18,6 @@ from bigclf.units import format_bytes, format_seconds, plural, within_plan
 from bigclf.version import __version__
 
 if TYPE_CHECKING:
-    from bigclf.metrics.figures import BinnedRanking, Evaluation, Ranking
     from bigclf.model.explanations import ClassWeights
 
 
@@ -76,8 +76,6 @@ def told_method(subject: Subject) -> dict[str, Any]:
 
 
 def method_title(name: object) -> str:
-    from bigclf.methods import METHODS
-
     method = METHODS.get(str(name))
     return f"{name}: {method.title}" if method is not None else str(name or "")
 
@@ -499,8 +497,6 @@ def data_section(subject: Subject) -> Section:
 
 
 def settings_section(subject: Subject) -> Section:
-    from bigclf.methods import METHODS
-
     method, facts, run = told_method(subject), facts_of(subject), subject.run
     name = method.pop("name", None)
     paper = METHODS[name].paper if name in METHODS else None

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bigclf.compiled.jit import dot, kernel
+from bigclf.data.arrays import Arrays
 from bigclf.maths.block import Block
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods.sparse_state import count_wrong
+from bigclf.metrics.figures import open_dataset
 from bigclf.model.model import Model, _known, is_stored
 from bigclf.training.core_team import Team
 from bigclf.training.problems import Fold
 from bigclf.training.visit import Scratch
 
 if TYPE_CHECKING:
-    from bigclf.data.arrays import Arrays
     from bigclf.data.dataset import Dataset
 
 
@@ -139,9 +140,6 @@ def rows_to_measure(
     data: object, real_labels: bool = False, columns: Mapping[str, object] | None = None
 ) -> Dataset | Arrays:
     """Rows to measure on: shards, whose ``columns`` are called as those of the rows to learn from, or (X, y)."""
-    from bigclf.data.arrays import Arrays
-    from bigclf.metrics.figures import open_dataset
-
     if isinstance(data, Arrays):
         return data.with_real_labels() if real_labels else data
     if isinstance(data, tuple) and len(data) == 2 and not is_stored(data):

@@ -286,7 +286,7 @@ def test_labels_that_pass_through_are_spelt_as_predictions(folder, tmp_path):
     ],
 )
 def test_what_makes_no_sense_is_refused_before_the_file_is_converted(folder, tmp_path, monkeypatch, words, reason):
-    monkeypatch.setattr("bigclf.conversion.tables.from_columns.convert_columns", None)
+    monkeypatch.setattr("bigclf.conversion.convert.convert_columns", None)
     monkeypatch.setattr("bigclf.model.raw_input.convert_columns", None)  # would be called
     monkeypatch.chdir(tmp_path)
     code, _, said = run(words[0], folder / "people.csv", "--label", "answer", *words[1:])

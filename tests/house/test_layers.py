@@ -210,6 +210,41 @@ def test_heavy_libraries_wait_until_they_are_needed():
     assert "click" in loaded and not loaded & {"numba", "pyarrow", "sklearn", "scipy", "pandas", "dask", "numpy"}
 
 
+OF_HELP = "no heavy library for bigclf --help"
+LATE = {  # who imports our own modules late: why, and the most statements that do
+    "cli/": (OF_HELP, 242),
+    "api/evaluate.py": ("no dask for a run in one process", 1),
+    "api/fit.py": ("the same", 1),
+    "request/workers.py": ("the same", 1),
+    "api/fresh_process.py": ("what the imports take is what it measures", 6),
+    "benchmarks/ours.py": ("it joins its control group first", 3),
+    "preload.py": ("they take seconds in a thread beside the worker; one that fails is a line in the log", 6),
+}
+
+
+def late_imports(path):
+    """The lines that import our own modules, but not when the file is imported."""
+    return {line for module, line, top in imports(path) if not top and module.split(".")[0] == "bigclf"}
+
+
+def test_an_import_stands_at_the_top_unless_a_reason_forbids_it():
+    found = {where(path): late_imports(path) for path in sources()}
+    elsewhere = {place: sorted(lines) for place, lines in found.items() if lines and not place.startswith((*LATE,))}
+    assert not elsewhere, "hoist these, or say in LATE why not"
+    counted = {group: sum(len(found[place]) for place in found if place.startswith(group)) for group in LATE}
+    assert {group: n for group, n in counted.items() if not 0 < n <= LATE[group][1]} == {}
+
+
+def test_a_command_imports_late_only_what_its_help_is_spared():
+    """A file that no ``bigclf --help`` loads has all its imports at the top."""
+    from making import run_python
+
+    code = "import sys; from bigclf.cli import main; main(['--help'], standalone_mode=False); print(*sys.modules)"
+    loaded = set(run_python(code).splitlines()[-1].split())
+    places = [path for path in sources() if where(path).startswith("cli/") and late_imports(path)]
+    assert len(places) > 20 and {module_of(path) for path in places} <= loaded
+
+
 MOST_ANY = 940  # in the signatures of all functions: what is less is to be written here, more is not to come
 
 

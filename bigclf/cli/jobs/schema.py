@@ -9,7 +9,10 @@ from typing import Any
 
 import click
 
+from bigclf.cli import main
 from bigclf.cli.jobs import steps
+from bigclf.cluster.book import Patience
+from bigclf.methods import METHODS
 
 URL = "https://json-schema.org/draft/2020-12/schema"
 ENVIRONMENT = r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}"
@@ -63,8 +66,6 @@ def _data() -> dict[str, Any]:
 
 def _method() -> dict[str, Any]:
     """Options of ``fit``, and the parameters of the method that ``algo`` names."""
-    from bigclf.methods import METHODS
-
     options = {key: _of_option(_option("fit", key)) for key in steps.method_keys()}
     options["algo"] = _algo()
     options["bias"] = {"enum": ["feature", "free", "none", None, False]}
@@ -84,14 +85,10 @@ def _is_algo(name: str, default: bool) -> dict[str, Any]:
 
 
 def _algo() -> dict[str, Any]:
-    from bigclf.methods import METHODS
-
     return {"enum": ["auto", *METHODS]}
 
 
 def _patience() -> dict[str, Any]:
-    from bigclf.cluster.book import Patience
-
     return _table({name: NUMBER | {"minimum": 0} for name in Patience._fields})
 
 
@@ -118,8 +115,6 @@ def _command(name: str) -> dict[str, Any]:
 
 
 def _params(name: str) -> list[click.Parameter]:
-    from bigclf.cli import main
-
     command = main.get_command(click.Context(main), name)
     assert command is not None
     return command.params

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from bigclf import files
 from bigclf.benchmarks.texts import Rows, Texts, in_order
 from bigclf.progress import Watcher
 
@@ -57,8 +58,6 @@ def texts(n_rows: int, n_features: int, seed: int, part: int, threads: int = 2) 
 
 def write_text(path: str, n_rows: int, n_features: int, seed: int, part: int, progress: Watcher | None = None) -> int:
     """Write svmlight text; its non-zeros."""
-    from bigclf import files
-
     total = 0
     with files.publishing(path) as beside, files.open_binary(beside, "wb") as file:
         for rows, nnz, text in texts(n_rows, n_features, seed, part):

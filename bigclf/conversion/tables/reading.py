@@ -28,6 +28,7 @@ from bigclf.conversion.text import pieces
 from bigclf.conversion.text.pieces import BOM, Source, Task
 from bigclf.data import shards
 from bigclf.errors import DataError, SchemaError, StoreError
+from bigclf.features.values import joined, number_text
 from bigclf.files.formats import BY_ENDING, COLUMNS, DEFAULT
 from bigclf.files.json_fields import FLAG, Field, FieldError, check_fields, optional, whole
 from bigclf.files.json_fields import text as some_text
@@ -742,8 +743,6 @@ def _csv_fast(text: bytes, names: tuple[str, ...], wanted: tuple[str, ...] | Non
 
 
 def _one(column: Any) -> Any:
-    from bigclf.features.values import joined
-
     return joined(column)
 
 
@@ -1033,8 +1032,6 @@ def _as_float(value: float) -> float:
 
 
 def _json_text(value: Any) -> str:
-    from bigclf.features.values import number_text
-
     if isinstance(value, str):
         return value
     if type(value) is int:

@@ -17,6 +17,7 @@ import numpy as np
 from bigclf import files
 from bigclf.errors import ModelFormatError, RunError
 from bigclf.maths.losses import REGRESSION
+from bigclf.units import format_bytes
 
 if TYPE_CHECKING:
     from bigclf.model.model import Model
@@ -117,8 +118,6 @@ def _lines(weights: np.ndarray) -> bytes:
 
 
 def _check_room(path: str, n_bytes: int) -> None:
-    from bigclf.units import format_bytes
-
     files.make_directory(files.parent_directory(path))
     free = files.free_bytes(files.parent_directory(path))
     if n_bytes > free:

@@ -15,6 +15,7 @@ import numpy as np
 
 from bigclf import files
 from bigclf.errors import RunError
+from bigclf.units import format_bytes
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto
@@ -49,8 +50,6 @@ def _has_shares(model: Model) -> bool:
 
 
 def _check_size(model: Model) -> None:
-    from bigclf.units import format_bytes
-
     classes = 0 if model.regression else sum(len(str(label)) + 8 for label in model.classes_.tolist())
     size = model.coef_.shape[0] * model.n_features * model.coef_.dtype.itemsize + classes + ROOM
     if size > MOST_BYTES:
