@@ -24,14 +24,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-import numpy as np
-
 from bigclf.errors import DataError, RunError, StoreError
 from bigclf.files import remote
 from bigclf.files.caches import cache_home
 from bigclf.files.remote import is_remote
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
 
@@ -1039,6 +1038,8 @@ def filed_copy(array: np.ndarray, directory: PathLike) -> np.ndarray:
     ------
     OSError : no room in ``directory``.
     """
+    import numpy as np  # not at the top: ``bigclf --help`` loads this file
+
     if not array.size:
         return array.copy()
     with tempfile.TemporaryFile(dir=directory) as file:
@@ -1050,6 +1051,8 @@ def filed_copy(array: np.ndarray, directory: PathLike) -> np.ndarray:
 
 def filed_array(size: int, dtype: np.dtype[Any], directory: PathLike) -> np.ndarray:
     """Memory for so many numbers in a nameless file, mapped; errors as of ``filed_copy``."""
+    import numpy as np
+
     if not size:
         return np.empty(0, dtype)
     with tempfile.TemporaryFile(dir=directory) as file:
@@ -1178,7 +1181,7 @@ def close_descriptor(descriptor: int) -> None:
 
 def save_arrays(path: PathLike, **arrays: np.ndarray) -> None:
     """Publish numpy arrays as one .npz file."""
-    import io
+    import numpy as np
 
     held = io.BytesIO()
     np.savez(held, allow_pickle=False, **arrays)
@@ -1188,6 +1191,8 @@ def save_arrays(path: PathLike, **arrays: np.ndarray) -> None:
 def load_arrays(path: PathLike) -> dict[str, np.ndarray]:
     """The arrays of an .npz file; nothing in it is executed. ValueError when it is damaged."""
     import zipfile
+
+    import numpy as np
 
     try:
         with np.load(path, allow_pickle=False) as held:

@@ -241,6 +241,7 @@ def test_a_command_imports_late_only_what_its_help_is_spared():
 
     code = "import sys; from bigclf.cli import main; main(['--help'], standalone_mode=False); print(*sys.modules)"
     loaded = set(run_python(code).splitlines()[-1].split())
+    assert not loaded & {"numba", "pyarrow", "sklearn", "scipy", "pandas", "dask", "numpy", "rich"}
     places = [path for path in sources() if where(path).startswith("cli/") and late_imports(path)]
     assert len(places) > 20 and {module_of(path) for path in places} <= loaded
 
