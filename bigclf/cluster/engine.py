@@ -774,9 +774,10 @@ class DaskEngine(Crew[Outcome]):
         assert round is not None
         shipment = await self._ship(member, round.version)
         carries = await self._carries(member.address, first, round)
+        visit = await self._visit(Parcel(round.visit(first, last)), member.address)
         token = f"{self.job.run[:8]}-{round.name}-{first}-{attempt}-{self._serial}"
         return client.submit(  # bound to the worker: Dask would take it from one it killed to kill the next
-            attempt_visit, Parcel(round.visit(first, last)), member.anchor, member.address, token, shipment, carries,
+            attempt_visit, visit, member.anchor, member.address, token, shipment, carries,
             self._keep(round), key=(PREFIX, token), workers=[member.address], pure=False,
         )  # fmt: skip
 
@@ -859,6 +860,14 @@ class DaskEngine(Crew[Outcome]):
                     changes[number] = changes_to(before, state, self.job.plan) or state
                 self._shipments[base] = Parcel(Shipment(self._version, base, changes))
             return self._shipments[base]
+
+    async def _visit(self, parcel: Parcel, address: str) -> Parcel | distributed.Future:
+        """The visit inside the task, or beside it where it has much to say of rows."""
+        size = n_bytes(parcel.content)
+        if size > INLINE_BYTES:
+            return await self._put(parcel, address)
+        self.bytes_moved += size
+        return parcel
 
     def _zero(self, number: int) -> Any:
         return self.job.problems[number].setting.shared(self.job.source.n_features, self.job.plan.dtype)
@@ -1009,12 +1018,12 @@ def _gone_along(before: Carry, after: Carry, steps: tuple[float, ...]) -> Carry:
 
 def _along(before: dict[str, np.ndarray], after: dict[str, np.ndarray], t: float) -> dict[str, np.ndarray]:
     """A problem's row state, gone the part ``t`` of its step; nothing before means zeros."""
+    held = {name: array for name, array in after.items() if not name.startswith("before.")}
     if t == 1.0:
-        return after
-    held = dict(after)
-    for name, array in after.items():
+        return held
+    for name, array in held.items():
         if name.startswith("rows."):
-            start = before.get(f"start.{name}", before.get(name))
+            start = after.get(f"before.{name}", before.get(f"start.{name}", before.get(name)))
             held[name] = settled(array * 0.0 if start is None else start, array, t)
     return held
 

@@ -159,7 +159,10 @@ def make_visit(
         midway = what.kind == "update" and what.segment < place.job.plan.segments - 1
         if keeps:
             carry = place.bench.carry(what.first, midway, what.todo)
-            carry = _owned(carry) if keeps == "travels" else _written(carry, place, what, keeps, token, midway)
+            travels = keeps == "travels"
+            carry = (
+                _owned(carry, place, what, midway) if travels else _written(carry, place, what, keeps, token, midway)
+            )
         if not midway:
             for group in range(what.first, what.last):
                 place.bench.recycle(group)
@@ -206,10 +209,14 @@ def _copy(state: S) -> S:
     return type(state)(*(array.copy() for array in state))
 
 
-def _owned(carry: Carry) -> Carry:
-    """The carry in memory of its own: the bench goes on with the arrays."""
+def _owned(carry: Carry, place: Place, visit: Visit, midway: bool) -> Carry:
+    """The carry in memory of its own: the bench goes on with the arrays. Where the pass began with values that others
+    had found, also what they were before it."""
     assert not isinstance(carry.rows, RowFile)
-    return Carry(_own(carry.rows), None if carry.shared is None else _own(carry.shared))
+    rows = carry.rows
+    if place.job.plan.gathered and not midway:
+        rows = [held | place.bench.rows_before(visit.first, number) for number, held in enumerate(rows)]
+    return Carry(_own(rows), None if carry.shared is None else _own(carry.shared))
 
 
 def _own(held: Sequence[Mapping[str, np.ndarray | FiledArray]]) -> list[dict[str, np.ndarray]]:

@@ -16,7 +16,7 @@ from bigclf.request.request import Request
 from bigclf.stream.raw_store import is_finished
 from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.problems import Fold, Problem, class_weight_array, make_problems, regression_problem, require_few
-from bigclf.training.records.run_directory import grew_before, groups_before
+from bigclf.training.records.run_directory import grew_before, groups_before, joins_apart
 from bigclf.training.sources import require_usable, warm
 
 VISITS, MOST_EPOCHS = 1_000_000, 100
@@ -86,6 +86,7 @@ def prepare(
     grows = not request["resume"] or grew_before(request["run_dir"])
     shape = dict(memory=memory, grows=grows, dtype=dtype, seed=request["seed"], groups=groups, in_memory=in_memory,
                  threads=request["threads"] or (2 if link is None else 1),
+                 gathers=not (request["resume"] and joins_apart(request["run_dir"])),
                  stored=link is None and is_stored(source, request["local_dir"]))  # fmt: skip
     return Prepared(source, settings, class_weights, groups, shape)
 

@@ -36,7 +36,8 @@ class Round(NamedTuple):
     def visit(self, first: int, last: int) -> Visit:
         """The visit to the groups first:last."""
         refs = tuple(self.refs[first:last])
-        return Visit(self.kind, self.epoch, self.segment, first, last, self.lessons, self.version, refs)
+        lessons = tuple(lesson._replace(solved=lesson.solved[first:last]) for lesson in self.lessons)
+        return Visit(self.kind, self.epoch, self.segment, first, last, lessons, self.version, refs)
 
     @property
     def name(self) -> str:

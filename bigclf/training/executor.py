@@ -33,6 +33,7 @@ from bigclf.training.core_team import Team
 from bigclf.training.plan import Plan, proves_alone, segment_units, units_of
 from bigclf.training.problems import Problem
 from bigclf.training.roles import gather_of, learner_of
+from bigclf.training.roles.conductor import Gathering
 from bigclf.training.roles.learner import Assignment, Learner
 from bigclf.training.roles.steps import SumsLearner
 from bigclf.training.sampling import Kept
@@ -351,11 +352,7 @@ class Bench:
 
     def _blocks(self, visit: Visit, group: int, drawn: bool = False) -> Iterator[Block]:
         if self.plan.resident:
-            if group not in self._resident:
-                first, last = self.plan.groups[group]
-                self._resident[group] = self.stream.load(np.arange(first, last))
-                self._bytes += self._resident[group].n_bytes
-            yield self._resident[group]
+            yield self._loaded(group)
             return
         self.source.check_unchanged(self.plan.groups[group])
         units = self._units(visit, group, drawn)
@@ -364,6 +361,21 @@ class Bench:
         for block in self.stream.blocks(units, self._next_units(visit, group)):
             self._bytes += block.n_bytes
             yield block
+
+    def _loaded(self, group: int) -> Block:
+        """The group's rows, which stay in memory."""
+        if group not in self._resident:
+            first, last = self.plan.groups[group]
+            self._resident[group] = self.stream.load(np.arange(first, last))
+            self._bytes += self._resident[group].n_bytes
+        return self._resident[group]
+
+    def _every_block(self, group: int) -> Iterator[Block]:
+        """Every row of the group once, chunk after chunk where they stream by."""
+        if self.plan.resident:
+            yield self._loaded(group)
+            return
+        yield from self.stream.blocks(_one_by_one(range(*self.plan.groups[group])))
 
     def _next_units(self, visit: Visit, group: int) -> list[np.ndarray]:
         """What is read after this visit, where that is known and comes from the store: of the only group, its next
@@ -432,13 +444,13 @@ class Bench:
                 if learner.shared is None and self._spare[number]:
                     self._spare[number].pop()  # it comes with memory of its own, which is recycled in its turn
                 learner.restore_state(carry.shared[number], common[number])
-        if not self.plan.resident and any(learner.set is not None and learner.set.n_rows for learner in learners):
+        if any(learner.set is not None and learner.set.n_rows for learner in learners):
             self._gather(group, learners)
         self._at[group] = ref.token, True
 
     def _gather(self, group: int, learners: Sequence[Learner]) -> None:
         """The rows that the working sets of a group expect."""
-        for block in self.stream.blocks(_one_by_one(range(*self.plan.groups[group]))):
+        for block in self._every_block(group):
             for learner in learners:
                 learner.gather(block)
 
@@ -582,10 +594,12 @@ class Blend:
     Parameters
     ----------
     start : the common state. n_rows : where all groups come together, how many rows they have: what the method collects
-        goes to its place; None: it is passed on.
+        goes to its place; None: it is passed on. into : what takes it in, if not what the method makes for it.
     """
 
-    def __init__(self, problem: Problem, start: Weights, n_rows: int | None = None) -> None:
+    def __init__(
+        self, problem: Problem, start: Weights, n_rows: int | None = None, into: Gathering | None = None
+    ) -> None:
         rule = problem.setting.rule
         assert rule is not None
         self.start = start
@@ -593,7 +607,7 @@ class Blend:
         self._figures: Mixture | None = None
         self._duals: Mixture | None = None
         self._gather, self._n_rows = gather_of(problem), n_rows
-        self._found: Any = None
+        self._found: Any = into
 
     def add(self, part: Part, height: int = 0) -> None:
         if self._figures is None:

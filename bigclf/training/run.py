@@ -91,7 +91,9 @@ class Run:
         self.states: list[Any] = [p.setting.shared(source.n_features, plan.dtype) for p in problems]
         self.version = 0  # of the states: it grows when they change
         self.refs: list[Ref | None] = [None for _ in plan.groups]
-        self.conductors = [conductor_of(number, problem, plan, self.limits) for number, problem in enumerate(problems)]
+        self.conductors = [
+            conductor_of(number, problem, plan, self.limits, source) for number, problem in enumerate(problems)
+        ]
         for conductor in self.conductors:
             conductor.begin(self.states, self.conductors)
         self.figures: dict[int, Figures] = {}  # of the epoch that has just ended, by problem
@@ -217,7 +219,10 @@ class Run:
         blends: list[Blend] = []
         if not round.midway and not alone:
             rows = self.source.n_rows
-            blends = [Blend(self.problems[n], state, rows) for n, state in zip(round.todo, round.states, strict=True)]
+            blends = [
+                Blend(self.problems[n], state, rows, self.conductors[n].gathering)
+                for n, state in zip(round.todo, round.states, strict=True)
+            ]
         parts: list[Part] = []
         try:
             for outcome in self.engine.perform(round):
@@ -489,6 +494,7 @@ class Run:
                 arrays |= {f"{number}.best.{name}": array for name, array in status.best._asdict().items()}
             if status.dual_weights is not None:
                 arrays[f"{number}.dual_weights"] = status.dual_weights
+            arrays |= {f"{number}.{name}": array for name, array in self.conductors[number].arrays().items()}
         rows: list[Any] = [{} for _ in self.refs]
         midway = self.segment > 0
         if self._last_round is not None and (midway or self.method.keeps_rows):
@@ -571,6 +577,10 @@ class Run:
             self.states[number] = kind(*map(large_pages.copied, arrays))
             kept = (saved.arrays.get(f"{number}.{name}") for name in ("best", "dual_weights"))
             self.conductors[number].status = Status.of(facts["status"][number], *kept)
+            self.conductors[number].restore({
+                name.removeprefix(f"{number}."): array
+                for name, array in saved.arrays.items() if name.startswith(f"{number}.gathered.")
+            })  # fmt: skip
             if self.best_epoch:
                 best = (saved.arrays[f"{number}.best.{name}"].copy() for name in kind._fields)
                 self.status[number].best = kind(*best)

@@ -30,6 +30,13 @@ class Ref(NamedTuple):
     steps: tuple[float, ...] = ()
 
 
+class Solved(NamedTuple):
+    """What the rows of a group's working set came to elsewhere, in the order of its arena: float64 [row] each."""
+
+    alpha: np.ndarray
+    scores: np.ndarray
+
+
 class Lesson(NamedTuple):
     """What a visit is told of one problem.
 
@@ -38,6 +45,8 @@ class Lesson(NamedTuple):
     step of a group counts while it is away from the others; begins : it now begins with the dual variables of others
     (``Problem.start``); beat : the primal objective that its weights at the start times one of ``SCALES`` may beat, or
     None: they are not tried; holds : these weights are given back where the epoch ends before its last segment.
+    solved : of each group that is visited, what its working set's rows came to (none: they are as it has them); anew :
+    whoever solves them has none of these rows.
     """
 
     number: int
@@ -49,6 +58,8 @@ class Lesson(NamedTuple):
     begins: bool = False
     beat: float | None = None
     holds: bool = False
+    solved: tuple[Solved, ...] = ()
+    anew: bool = False
 
 
 class Visit(NamedTuple):

@@ -441,12 +441,24 @@ def checkpoints_in(path: str | os.PathLike[str]) -> list[str]:
 
 def groups_before(path: str | os.PathLike[str]) -> int | None:
     """Groups of the run that a directory holds; None where there is none to read."""
+    plan = _plan_before(path)
+    return len(plan["groups"]) if "groups" in plan else None
+
+
+def joins_apart(path: str | os.PathLike[str]) -> bool:
+    """Whether a directory holds a run whose groups solve their working sets each for itself."""
+    plan = _plan_before(path)
+    return "groups" in plan and not plan.get("gathered", False)
+
+
+def _plan_before(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The plan of the run that a directory holds; empty where there is none to read."""
     try:
         held = json.loads(files.read_text(files.join(files.absolute(path), "run.json")))
         check_run(held)
-        return len(held["plan"]["groups"])
-    except (OSError, ValueError, KeyError):
-        return None
+        return dict(held.get("plan", {}))
+    except (OSError, ValueError):
+        return {}
 
 
 def grew_before(path: str | os.PathLike[str]) -> bool:

@@ -21,15 +21,18 @@ from bigclf.training.plan import Plan
 from bigclf.training.problems import Problem
 from bigclf.training.roles.conductor import Conductor, Limits
 from bigclf.training.roles.dual import DualConductor, DualLearner
+from bigclf.training.roles.gathered import GatheredConductor, GatheredLearner
 from bigclf.training.roles.learner import Assignment, Learner
 from bigclf.training.roles.online import OnlineConductor, OnlineLearner
 from bigclf.training.roles.steps import CollectingLearner, StepsConductor, SumsLearner
 from bigclf.training.visit import SCALES, Tried
 
 
-def conductor_of(number: int, problem: Problem, plan: Plan, limits: Limits) -> Conductor:
+def conductor_of(number: int, problem: Problem, plan: Plan, limits: Limits, source: Any) -> Conductor:
     """Whoever has a problem at the driver, by what its method does."""
     how = problem.setting.method.how
+    if plan.gathered:
+        return GatheredConductor(number, problem, plan, limits, source)
     kinds: dict[type, type[Conductor]] = {Online: OnlineConductor, Dual: DualConductor, Steps: StepsConductor}
     return kinds[type(how)](number, problem, plan, limits)
 
@@ -38,7 +41,7 @@ def learner_of(given: Assignment) -> Learner:
     """Whoever has a problem in a group, by what its method does."""
     kinds: dict[type, type[Learner]] = {Online: OnlineLearner, Dual: DualLearner, Steps: CollectingLearner}
     method = given.problem.setting.method
-    kind = SumsLearner if method.by_sums else kinds[type(method.how)]
+    kind = GatheredLearner if given.plan.gathered else SumsLearner if method.by_sums else kinds[type(method.how)]
     return kind(given)
 
 

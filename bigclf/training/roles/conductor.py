@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -46,6 +46,12 @@ class When(NamedTuple):
     def begins(self) -> bool:
         """Whether the round learns, from the start of an epoch."""
         return self.kind == "update" and self.segment == 0
+
+
+class Gathering(Protocol):
+    """What takes in pieces one by one."""
+
+    def append(self, piece: Any) -> None: ...
 
 
 class Ending(NamedTuple):
@@ -175,6 +181,20 @@ class Conductor(abc.ABC):
             weights *= weights.dtype.type(SCALES[best])
         status.accept(float(primals[best]), max(0.0, status.dual), weights, reads, tol, "as they are")
         status.scale = float(SCALES[best])
+
+    @property
+    def gathering(self) -> Gathering | None:
+        """What takes in, in group order, what groups have found in an epoch; None: the method does."""
+        return None
+
+    # To a file and back
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What a checkpoint has of it beside its state and status."""
+        return {}
+
+    def restore(self, held: dict[str, np.ndarray]) -> None:  # noqa: B027 most have nothing more
+        """Take up what ``arrays`` gave; its status has been taken up before."""
 
     # After an epoch
 

@@ -24,7 +24,7 @@ from bigclf.methods.method import Dual
 from bigclf.stream.row_files import RowStore
 from bigclf.stream.working_set import Members, WorkingSet
 from bigclf.training.plan import ACTIVE_SLACK, CYCLES_A_READ, PACE, ROUNDS_A_READ
-from bigclf.training.problems import taking_part
+from bigclf.training.problems import Problem, taking_part
 from bigclf.training.roles.conductor import Conductor, Ending, When
 from bigclf.training.roles.learner import Assignment, Learner
 from bigclf.training.roles.row_state import RowState
@@ -49,6 +49,13 @@ RESIDENT = 0.8, 0.2  # every row: another pass costs what a few rounds do (5 pas
 APART = 0.1, 0.1  # one of several groups: its gap is one among many
 SUPPORTED, NARROW = 0.3, 10  # share of the gap that rounds over the support alone bring theirs to, and most of them
 CLIMBED, MOST_STEPS = 0.25, 3000  # conjugate gradients: share of the rounds' goal they aim at, most steps in a visit
+
+
+def how_of(problem: Problem) -> Dual:
+    """The kernels of such a problem's method."""
+    how = problem.setting.method.how
+    assert isinstance(how, Dual)
+    return how
 
 
 class Certificate:
@@ -258,9 +265,7 @@ class DualLearner(Learner):
     @property
     def how(self) -> Dual:
         """The method's kernels."""
-        how = self.problem.setting.method.how
-        assert isinstance(how, Dual)
-        return how
+        return how_of(self.problem)
 
     def _row_state(self, store: RowStore | None) -> RowState:
         places = self.problem, self.plan, self.number, self.group, self.group_rows
