@@ -476,8 +476,8 @@ class DualLearner(Learner):
 
     def restore_rows(self, held: dict[str, np.ndarray]) -> None:
         """The working set's rows are expected first: they stay at hand."""
-        if self.set is not None and self.visits is not None:
-            if "stuck" in held:
+        if self.set is not None:
+            if self.visits is not None and "stuck" in held:
                 self.visits.stuck = held["stuck"].copy()
             self.set.clear()
             names = [name for name in Members._fields if f"set.{name}" in held]  # older runs have fewer
