@@ -415,7 +415,8 @@ def _gathered(sizes: Sizes, memory: int, stays: int | None) -> tuple[dict[str, A
     """
     wanted, sizes.grows = sizes.setting.settings.get("working_set"), False
     share = GATHERED_SHARE if wanted is None else wanted
-    least = LEAST_GATHERED if wanted is None else 0.0
+    if share < LEAST_GATHERED:
+        return None
     share /= max(sizes.shares, default=1.0)
     rows, nnz = _arena(sizes, sizes.data + GATHERED_ROW * sizes.source.n_rows, share, 0)
     together = sizes.gathered(rows, nnz)
@@ -428,7 +429,7 @@ def _gathered(sizes: Sizes, memory: int, stays: int | None) -> tuple[dict[str, A
         shape, parts = _streamed(sizes, memory - together, True, share=share)
     except MemoryBudgetError:
         return None
-    if sizes.sides or shape["set_rows"] < working_set.KEEP * least * sizes.group_rows:
+    if sizes.sides or shape["set_rows"] < working_set.KEEP * LEAST_GATHERED * sizes.group_rows:
         return None
     parts["gathered rows"] = together
     return shape, parts

@@ -54,8 +54,14 @@ def noisy(n=400, seed=0, noise=1.0, loss="hinge"):
 def checkpoint(directory, groups, number=0):
     """(dual variables of all rows in the order of the file, sum of a_i y_i x_i as the run has it, or None)."""
     saved = RunDirectory(directory).newest(groups)
-    alpha = [saved.rows[group][f"{number}.{group}.rows.alpha"] for group in range(groups)]
-    return np.concatenate(alpha), saved.arrays.get(f"{number}.dual_weights")
+    alpha = [saved.rows[group][f"{number}.{group}.rows.alpha"].copy() for group in range(groups)]
+    gathered = {name: saved.arrays.get(f"{number}.gathered.{name}") for name in ("sizes", "alpha")}
+    ends = saved.facts["segment"] == 0 and not saved.facts["status"][number]["done"]
+    if gathered["sizes"] is not None and ends:  # what came of the sets
+        solved = np.split(gathered["alpha"], np.cumsum(gathered["sizes"])[:-1])
+        for group, values in enumerate(solved):
+            alpha[group][saved.rows[group][f"{number}.{group}.set.ids"]] = values
+    return np.concatenate(alpha), saved.arrays.get(f"{number}.dual_weights", saved.arrays[f"{number}.state.weights"])
 
 
 class Watch:

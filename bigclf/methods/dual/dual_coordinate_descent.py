@@ -10,6 +10,8 @@ Groups of rows can take their steps at the same time: each maximises its own par
 sigma times, the steps are summed, and an exact line search on the dual, or sigma = number of groups, makes the sum safe
 (Ma et al., ICML 2015; Lee and Chang, 2019). With the line search, groups go on from a point they agree on and sigma is
 1/rho of the method of multipliers (Zhang, Lee, Shin, AISTATS 2012; ``bigclf.maths.mixing``): far fewer epochs.
+Where most rows are stuck at an end of their interval, those that are not are gathered and solved in one place, and the
+number of groups hardly matters (``training/roles/gathered.py``).
 
 Out of core it is block minimisation (Yu et al., KDD 2010) with a working set of the rows that still matter
 (selective block minimisation: Chang and Roth, KDD 2011), and every read yields the exact duality gap of the

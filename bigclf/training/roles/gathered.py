@@ -20,7 +20,7 @@ from bigclf.compiled.jit import kernel, random_state, shuffle_runs
 from bigclf.errors import ModelFormatError
 from bigclf.maths.block import Block, selected
 from bigclf.maths.mixing import Weights, slope_and_square
-from bigclf.stream.working_set import WorkingSet
+from bigclf.stream.working_set import WorkingSet, put_all_in
 from bigclf.training.plan import ACTIVE_SLACK, PACE, Plan
 from bigclf.training.problems import Problem
 from bigclf.training.roles.conductor import Conductor, Ending, Limits, When
@@ -123,13 +123,15 @@ class GatheredLearner(DualLearner):
 
     def carried_rows(self, midway: bool) -> dict[str, np.ndarray]:
         """In the middle of a pass also which rows the driver has."""
-        return super().carried_rows(midway) | ({"set.sent": self.sent} if midway else {})
+        sent = np.flatnonzero(np.unpackbits(self.sent, bitorder="little")) if midway else None
+        return super().carried_rows(midway) | ({} if sent is None else {"set.sent": sent})
 
     def restore_rows(self, held: dict[str, np.ndarray]) -> None:
         """Likewise."""
         super().restore_rows(held)
-        self._learns = True
-        self.sent = held["set.sent"].copy() if "set.sent" in held else np.zeros_like(self.held.member)
+        self._learns, self.sent = True, np.zeros_like(self.held.member)
+        if "set.sent" in held:
+            put_all_in(held["set.sent"], self.sent)
 
 
 class GatheredSet:
