@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from bigclf.compiled.jit import inner
+from bigclf.data.arrays import Arrays
+from bigclf.data.dataset import Dataset
 from bigclf.maths.block import Block
 from bigclf.maths.losses import Loss
 from bigclf.methods.method import Dual, Given, Online, Role, Steps
@@ -28,7 +30,7 @@ from bigclf.training.roles.steps import CollectingLearner, StepsConductor, SumsL
 from bigclf.training.visit import SCALES, Tried
 
 
-def conductor_of(number: int, problem: Problem, plan: Plan, limits: Limits, source: Any) -> Conductor:
+def conductor_of(number: int, problem: Problem, plan: Plan, limits: Limits, source: Dataset | Arrays) -> Conductor:
     """Whoever has a problem at the driver, by what its method does."""
     how = problem.setting.method.how
     if plan.gathered:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -51,7 +51,7 @@ class When(NamedTuple):
 class Gathering(Protocol):
     """What takes in pieces one by one."""
 
-    def append(self, piece: Any) -> None: ...
+    def append(self, piece: object) -> None: ...
 
 
 class Ending(NamedTuple):

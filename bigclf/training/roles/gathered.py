@@ -12,11 +12,13 @@ the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from bigclf.compiled.jit import kernel, random_state, shuffle_runs
+from bigclf.data.arrays import Arrays
+from bigclf.data.dataset import Dataset
 from bigclf.errors import ModelFormatError
 from bigclf.maths.block import Block, selected
 from bigclf.maths.mixing import Weights, slope_and_square
@@ -142,7 +144,7 @@ class GatheredSet:
     problem, number : whose rows they are; plan, source : for the sizes.
     """
 
-    def __init__(self, problem: Problem, number: int, plan: Plan, source: Any) -> None:
+    def __init__(self, problem: Problem, number: int, plan: Plan, source: Dataset | Arrays) -> None:
         self.problem, self.number, self.plan = problem, number, plan
         rows, nnz = (len(plan.groups) * size for size in plan.arena(number))
         kinds = source.index_width, source.binary, source.n_rows, source.row_constant
@@ -160,8 +162,12 @@ class GatheredSet:
         """Whether no row is at hand."""
         return self.held.n_rows == 0
 
-    def append(self, chosen: Chosen) -> None:
+    def append(self, piece: object) -> None:
         """Take in what a group chose. Rows that it had chosen before stay for as long as nobody needs their room."""
+        assert isinstance(piece, Chosen)
+        self._take_in(piece)
+
+    def _take_in(self, chosen: Chosen) -> None:
         self.chosen[chosen.group : chosen.group + 1] = [chosen._replace(fresh=None)]
         fresh, held = chosen.fresh, self.held
         assert fresh is not None
@@ -244,7 +250,7 @@ class GatheredSet:
 class GatheredConductor(DualConductor):
     """Such a problem at the driver, where its rows are solved."""
 
-    def __init__(self, number: int, problem: Problem, plan: Plan, limits: Limits, source: Any) -> None:
+    def __init__(self, number: int, problem: Problem, plan: Plan, limits: Limits, source: Dataset | Arrays) -> None:
         super().__init__(number, problem, plan, limits)
         self.gathered = GatheredSet(problem, number, plan, source)
         self.solved: list[Solved] = []  # of each group
