@@ -263,7 +263,7 @@ def test_wide_indices_and_float32_values_are_used_as_they_are():
     assert LinearClassifier("pa1", dtype="float32").fit(x, y).coef_.dtype == np.float32
 
 
-@pytest.mark.parametrize("how", ["one-vs-rest", "native"])
+@pytest.mark.parametrize("how", ["one-vs-rest", pytest.param("native", marks=pytest.mark.long)])
 def test_more_than_two_classes_either_way(how):
     X, y = make_classification(300, 10, n_informative=6, n_classes=3, random_state=0)
     names = np.array(["ant", "bee", "cow"])[y]

@@ -41,7 +41,9 @@ def same(a, b):
 
 
 MIXED = [name for name, method in METHODS.items() if method.form.mixings]
-OUT_OF_CORE = MIXED[::2]  # of these the plain tests compare runs out of core, of the others those of rows in memory
+SLOW = {"newglmnet", "memma_blocks"}  # runs of many epochs
+OUT_OF_CORE = [name for name in MIXED[::2] if name not in SLOW]  # of these the plain tests compare runs out of core, of
+# the others those of rows in memory
 every_method = pytest.mark.parametrize(
     "algo", [name if name in OUT_OF_CORE else pytest.param(name, marks=pytest.mark.long) for name in MIXED]
 )

@@ -314,7 +314,7 @@ def random_state(random, n, signs, bias, **given):
     return settings, states, block, (v, eta, F, p)
 
 
-@pytest.mark.parametrize("signs", ["both", "nonnegative"])
+@pytest.mark.parametrize("signs", [pytest.param("both", marks=pytest.mark.long), "nonnegative"])
 def test_both_forms_of_memma_make_the_same_step_from_any_state(signs):
     """To 1e-9, single steps from 400 states with either kind of weights and all of bias: p, b, F."""
     random, moved, trial = np.random.default_rng(0), 0, 0
