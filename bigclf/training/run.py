@@ -21,6 +21,7 @@ from bigclf.training.engines import Engine, Round
 from bigclf.training.executor import Blend
 from bigclf.training.plan import Plan, proves_alone
 from bigclf.training.problems import Problem, progress_of
+from bigclf.training.records.run_arrays import check_arrays
 from bigclf.training.records.run_directory import Checkpoint, RunDirectory
 from bigclf.training.records.run_record import RUN_FACTS, STATUS, VALIDATED
 from bigclf.training.roles import conductor_of
@@ -536,7 +537,7 @@ class Run:
         Raises
         ------
         FieldError : naming a fact that is missing or wrong.
-        ModelFormatError : naming an array that is missing.
+        ModelFormatError : naming an array that is missing, or of another type or shape.
         """
         facts, n = saved.facts, len(self.problems)
         validated = self.early_stopping is not None or "best_score" in facts
@@ -559,6 +560,9 @@ class Run:
         for group, rows in enumerate(saved.rows if self.method.keeps_rows else ()):
             if not any(f".{group}.rows." in name for name in (*rows, *saved.arrays)):
                 raise ModelFormatError(f"field 'facts.rows_files' must be with those of group {group}")
+        group_rows = [int(self.source.chunks.rows[first:last].sum()) for first, last in self.plan.groups]
+        for arrays in (saved.arrays, *saved.rows):
+            check_arrays(arrays, self.problems, self.states, group_rows)
 
     def restore(self, saved: Checkpoint) -> None:
         """Take up a checkpoint of the same run."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from bigclf.compiled import large_pages
 from bigclf.compiled.jit import inner
+from bigclf.errors import ModelFormatError
 from bigclf.maths.mixing import settled
 from bigclf.stream.row_files import Between, FiledArray
 
@@ -298,6 +299,9 @@ def settled_rows(held: dict[str, np.ndarray], steps: tuple[float, ...]) -> dict[
         if rest.startswith("before."):
             continue
         before = held.get(f"{number}.{group}.before.{rest}")
+        if before is not None and (before.shape != array.shape or before.dtype != array.dtype):
+            was, now = (f"{a.dtype} {list(a.shape)}" for a in (before, array))
+            raise ModelFormatError(f"the array {name!r} is {now}, and before its step {was}")
         t = steps[int(number)] if steps and before is not None else 1.0
         rows[name] = array if before is None or t == 1.0 else _settled(before, array, t)
     return rows

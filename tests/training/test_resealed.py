@@ -68,12 +68,16 @@ def names(way, error):
 # Run directories
 
 
+STOPPED = ("dcd", "dcd-groups", "dcd-rows-on-disk", "newton")
+
+
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory):
     """The place of a run that was stopped in the midst of an epoch, with its rows."""
     place = tmp_path_factory.mktemp("stopped")
     resume.unpack("shards", place)
-    resume.unpack("dcd", place)
+    for name in STOPPED:
+        resume.unpack(name, place)
     return place
 
 
@@ -174,8 +178,8 @@ COULD_BE = {"busy", "seconds", "step", "scale", "violation", "curve", "progressi
 def fuzzed(stopped, tmp_path, monkeypatch):
     """Resume the run with ``look(require, directory, path, arrays, facts)`` where it looks for its checkpoint."""
 
-    def resumed(look):
-        for name in ("dcd", "shards"):
+    def resumed(look, run="dcd"):
+        for name in (run, "shards"):
             shutil.copytree(stopped / name, tmp_path / name)
         monkeypatch.chdir(tmp_path)
         real = RunDirectory.newest
@@ -189,7 +193,7 @@ def fuzzed(stopped, tmp_path, monkeypatch):
             return real(directory, groups, filed, require)
 
         monkeypatch.setattr(RunDirectory, "newest", newest)
-        return resume.told(resume.train("dcd", Path("dcd"), resume=True))
+        return resume.told(resume.train(run, Path(run), resume=True))
 
     return resumed
 
@@ -234,6 +238,59 @@ def test_an_array_that_is_not_there_is_named(fuzzed, lost, caplog):
             run.restore(saved)
 
     fuzzed(look)
+
+
+def others_of(array):
+    """Like it, of other shapes and another type."""
+    yield np.zeros((array.shape[0] + 1, *array.shape[1:]), array.dtype)
+    yield np.zeros((*array.shape, 1), array.dtype)
+    yield np.zeros((), array.dtype)
+    yield array.astype(np.int32 if array.dtype == np.int64 else np.float32)
+
+
+def reseal(file, arrays, facts, rows):
+    """Write a state file, with the digests of row files that are written with it."""
+    named = dict(facts["rows_files"])
+    for name, held in rows.items():
+        named[name] = publish_arrays(str(Path(file).with_name(name)), held, {})
+    publish_arrays(file, arrays, facts | {"rows_files": named})
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * name.endswith("disk")) for name in STOPPED]
+)
+def test_an_array_of_another_shape_or_type_is_named(fuzzed, name, caplog):
+    """It was an error of numpy's, a crash or the start of another model."""
+    found = set()
+
+    def look(newest, file, arrays, facts, run):
+        rows = {name: load_arrays(str(Path(file).with_name(name)))[0] for name in facts["rows_files"]}
+        for of_file, held in ((None, arrays), *rows.items()):
+            for name, array in held.items():
+                for wrong in others_of(array):
+                    changed = held | {name: wrong}
+                    if of_file is None:
+                        reseal(file, changed, facts, rows)
+                    else:
+                        reseal(file, arrays, facts, rows | {of_file: changed})
+                    caplog.clear()
+                    assert newest() is None, (name, wrong.shape, wrong.dtype)
+                    says = f"the array {name!r} is {wrong.dtype} {list(wrong.shape)}; this run has {array.dtype} ["
+                    as_long = name.replace("set.ids", "set.lengths")  # of the rows of a set there may be any number
+                    assert says in caplog.text or f"the array {as_long!r} is " in caplog.text, (says, caplog.text)
+                    found.add(name.split(".", 2)[-1])
+        reseal(file, arrays, facts, rows)
+
+    assert fuzzed(look, name) == resume.expected()[name]["whole"]
+    assert found >= ARRAYS[name]
+
+
+ARRAYS = {
+    "dcd": {"weights", "shared.weights", "figures", "rows.alpha", "set.ids", "set.lengths", "set.scores"},
+    "dcd-groups": {"weights", "best", "dual_weights", "shared.weights", "rows.alpha", "start.rows.alpha"},
+    "dcd-rows-on-disk": {"rows.alpha", "set.threshold", "set.compacted"},
+    "newton": {"weights", "side", "scalars", "rows.curvature"},
+}
 
 
 # Results of sweep and path

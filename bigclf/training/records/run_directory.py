@@ -368,7 +368,7 @@ def _filed(path: str) -> tuple[dict[str, Any], dict[str, str]]:
     places, metadata = read_head(path)
     arrays: dict[str, Any] = {}
     for name, (first, dtype, shape) in places.items():
-        if ".rows." in name and dtype == np.float64:
+        if ".rows." in name and dtype == np.float64 and all(shape) and shape:
             arrays[name] = filed_array(path, first, shape)
             continue
         with files.open_binary(path) as file:
