@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.errors import ModelFormatError
+from bigclf.maths.mixing import Weights
 from bigclf.stream.row_files import FiledArray
 from bigclf.stream.working_set import Members
 from bigclf.training.problems import Problem
@@ -41,7 +42,9 @@ class Kind(NamedTuple):
         return f"{self.dtype} [{lengths}]" + (f" or [{self.other}]" if self.other is not None else "")
 
 
-def check_arrays(arrays: Arrays, problems: Sequence[Problem], states: Sequence[Any], group_rows: Sequence[int]) -> None:
+def check_arrays(
+    arrays: Arrays, problems: Sequence[Problem], states: Sequence[Weights], group_rows: Sequence[int]
+) -> None:
     """Check the arrays that a run has names for; others are those of other versions.
 
     Parameters
@@ -61,7 +64,7 @@ def check_arrays(arrays: Arrays, problems: Sequence[Problem], states: Sequence[A
 
 
 def _kind_of(
-    name: str, arrays: Arrays, problems: Sequence[Problem], states: Sequence[Any], group_rows: Sequence[int]
+    name: str, arrays: Arrays, problems: Sequence[Problem], states: Sequence[Weights], group_rows: Sequence[int]
 ) -> Kind | None:
     number, *way = name.split(".")
     if not (number.isdecimal() and int(number) < len(problems) and way):
@@ -75,7 +78,7 @@ def _kind_of(
     return _of_group(way[1:], problem, state, length, group_rows[group]) if group < len(group_rows) else None
 
 
-def _of_problem(way: list[str], problem: Problem, state: Any, length: int | None) -> Kind | None:
+def _of_problem(way: list[str], problem: Problem, state: Weights, length: int | None) -> Kind | None:
     match way:
         case ["state" | "best", field]:
             return _of_state(field, problem, state, length)
@@ -86,7 +89,7 @@ def _of_problem(way: list[str], problem: Problem, state: Any, length: int | None
     return None
 
 
-def _of_group(way: list[str], problem: Problem, state: Any, length: int | None, rows: int) -> Kind | None:
+def _of_group(way: list[str], problem: Problem, state: Weights, length: int | None, rows: int) -> Kind | None:
     match way:
         case ["shared", field] | ["start", "shared", field]:
             return _of_state(field, problem, state, length)
@@ -105,7 +108,7 @@ def _of_group(way: list[str], problem: Problem, state: Any, length: int | None, 
     return None
 
 
-def _of_state(field: str, problem: Problem, state: Any, length: int | None) -> Kind | None:
+def _of_state(field: str, problem: Problem, state: Weights, length: int | None) -> Kind | None:
     """Slots of touched places come as they are needed; ``length`` : of those that stand beside them."""
     like = getattr(state, field, None)
     if not isinstance(like, np.ndarray):
