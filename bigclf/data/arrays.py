@@ -252,7 +252,7 @@ def csr_arrays(X: object) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
                 raise DataError(f"a value is missing or is no number: {error}", column="values") from None
         if dense.ndim != 2:
             raise ValueError(f"X must have two dimensions (rows, features), not {dense.ndim}")
-        matrix = scipy.sparse.csr_matrix(dense)
+        matrix = _csr_of(dense)
     values = matrix.data
     if values.dtype != np.float32:
         with np.errstate(over="ignore"):
@@ -265,6 +265,22 @@ def csr_arrays(X: object) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     if indices.dtype.kind != "i" or indices.dtype.itemsize not in (4, 8):
         indices = indices.astype(np.int64)
     return matrix.indptr.astype(np.int64), indices, values, int(matrix.shape[1])
+
+
+def _csr_of(dense: np.ndarray) -> Any:
+    """A numpy matrix by rows, without its zeros: scipy would take eight times as long, and 16 bytes an entry."""
+    import scipy.sparse
+
+    n_rows, width = dense.shape
+    there = dense != 0
+    full = bool(there.all())
+    lengths = np.full(n_rows, width) if full else np.count_nonzero(there, axis=1)
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    kind = np.int32 if max(int(indptr[-1]), width) <= np.iinfo(np.int32).max else np.int64
+    columns = np.arange(width, dtype=kind)
+    indices = np.tile(columns, n_rows) if full else np.broadcast_to(columns, dense.shape)[there]
+    values = dense.ravel() if full else dense[there]
+    return scipy.sparse.csr_matrix((values, indices, indptr.astype(kind)), shape=dense.shape)
 
 
 def _no_numbers(X: Any) -> str | None:
