@@ -149,20 +149,44 @@ def test_the_root_of_a_cubic_lies_where_it_changes_its_sign():
         x = newton_dense.root(low, high, high - low, high - low)  # a straight line
         np.testing.assert_allclose(low + x * (high - low), 0, atol=1e-9 * (high - low))
     assert newton_dense.root(-1.0, np.inf, 1.0, 1.0) == 0.5
-    slopes = np.array([t * t - 0.3 for t in newton_dense.LENGTHS])
-    bends = np.array([2 * t for t in newton_dense.LENGTHS])
-    assert abs(newton_dense.length_of(0.3, slopes, bends) - 0.3**0.5) < 0.01
-    assert newton_dense.length_of(1.0, slopes - 9, bends) == newton_dense.LENGTHS[0]
 
 
-def test_a_step_that_is_far_too_long_is_cut_before_it_is_looked_along_again():
+def along(slope, bend=lambda t: 0.0, decrement=1.0):
+    """A state after a read along a step of length 1 from 0 on which P has this slope and bend."""
     setting = resolve("newton_dense", "logistic", None, None, {})
-    state, params = setting.shared(1, "float64"), setting.params()
-    state.probe[0], state.scalars[newton_dense.DECREMENT] = 1.0, 1.0
+    state = setting.shared(1, "float64")
     newton_dense.seek(state)
-    state.figures[newton_dense.SLOPES : newton_dense.BENDS] = 1e6
-    assert newton_dense.measured(LOSSES["logistic"], state, params, 1e-3).primal is None
-    assert state.probe[0] == newton_dense.LENGTHS[-1] and state.scalars[newton_dense.KIND] == newton_dense.LINE
+    state.probe[0], state.scalars[newton_dense.DECREMENT] = 1.0, decrement
+    return look(state, slope, bend), setting.params()
+
+
+def look(state, slope, bend):
+    state.figures[newton_dense.SLOPES : newton_dense.BENDS] = [slope(t) - t for t in state.lengths]
+    state.figures[newton_dense.BENDS :] = [bend(t) - 1 for t in state.lengths]
+    return state
+
+
+def test_the_length_of_a_step_is_where_the_slope_is_0():
+    loss = LOSSES["logistic"]
+    state, params = along(lambda t: t * t - 0.3, lambda t: 2 * t, 0.3)
+    newton_dense.measured(loss, state, params, 1e-3)
+    assert abs(state.weights[0] - 0.3**0.5) < 0.01 and state.scalars[newton_dense.KIND] == newton_dense.POINT
+    state, params = along(lambda t: t - 9.0, lambda t: 1.0, 9.0)
+    newton_dense.measured(loss, state, params, 1e-3)
+    assert state.weights[0] == newton_dense.LENGTHS[0]
+
+
+def test_a_corner_between_two_lengths_is_looked_at_more_closely():
+    loss, at = LOSSES["logistic"], 0.001
+    state, params = along(slope := lambda t: 1e3 if t > at else -1.0)
+    for looks in range(1, 3):
+        newton_dense.measured(loss, state, params, 1e-3)
+        assert state.scalars[newton_dense.LOOKS] == looks and state.scalars[newton_dense.KIND] == newton_dense.LINE
+        assert state.lengths[-1] <= at <= state.lengths[0] and not np.any(state.figures)
+        look(state, slope, lambda t: 0.0)
+    while state.scalars[newton_dense.KIND] == newton_dense.LINE:
+        newton_dense.measured(loss, look(state, slope, lambda t: 0.0), params, 1e-3)
+    assert abs(state.weights[0] - at) < 0.1 * at
 
 
 def hashes(data, groups, **options):

@@ -55,7 +55,7 @@ N_LENGTHS = len(LENGTHS)
 PANEL = ROWS * LANES
 FULL = 0.3  # of a row's features: from there on its products are cheaper in a tile than one by one
 FAR = 40.0  # in units of h: there a smoothed corner is straight to rounding
-SHRINK = 4.0  # h falls so many times at once, at most
+SHRINK = 3.0  # h falls so many times at once, at most
 SMOOTHED = 0.3  # part of the decrement, or of the tolerated gap, that smoothing may have
 ENOUGH = 0.5  # of the tolerated gap: that much due to smoothing is no reason to go on with it
 SETTLED = 0.1  # of the tolerated gap, promised by a step
@@ -63,13 +63,16 @@ KEPT = 0.1  # of the decrement, about what a good step leaves
 OVERSHOT = 0.3  # of the slope at the start: a step that ends on a steeper rise was too long
 STRAIGHT = 0.3  # ... below that in size it had about the right length
 LEFT_OUT = 1e-3  # of the largest curvature of a loss: rows below stay out of the Hessian at first
+TOO_LONG = 0.003  # a step that is to be shortened so much: likewise
 SLOW = 0.2  # of the decrement left by a step of about the length 1: the Hessian lacks rows
 QUADRATIC = 1e-2  # of the decrement left: the Hessian has hardly changed, and does for one more step
 ROUNDING = 1e-15  # of P: smaller promises say nothing
 ROUGH = 1e-12  # of P: so much may a bound be above it by rounding
 PATIENCE = 6  # points in a row that gain nothing
 HALVINGS = 12  # of h, for want of gain
-CUT_MOST = 30  # times that a step is shortened before it is looked along again
+MOST_LOOKS = 4  # along a step, after the first
+UNEVEN = 0.3, 3.0  # times the mean rise of the slope: bends outside of that tell of corners between
+FLAT = 0.3  # of the slope at the start: a lesser rise needs no closer look
 BISECTIONS = 40
 TINY = 1e-300  # h that smooths nothing
 LARGEST = float(np.finfo(np.float64).max)
@@ -82,7 +85,8 @@ class Shared(NamedTuple):
     float64: point, the last point that was taken; total, the sum of g's terms; side, of a free bias (else [0]) the part
     of it that pulls the bias up; hessian, [(feature + 1)^2], above the diagonal and on it the products of rows that are
     mostly full, below it those of others, whose part of the diagonal is in ``diagonal``; then, until the next such sum,
-    the factor, and the scales in ``diagonal``; figures, scalars, see ``LOSS`` and ``KIND``."""
+    the factor, and the scales in ``diagonal``; lengths, [8], falling, at which a read looks along the step; figures,
+    scalars, see ``LOSS`` and ``KIND``."""
 
     weights: np.ndarray
     probe: np.ndarray
@@ -91,6 +95,7 @@ class Shared(NamedTuple):
     diagonal: np.ndarray
     side: np.ndarray
     hessian: np.ndarray
+    lengths: np.ndarray
     figures: np.ndarray
     scalars: np.ndarray
 
@@ -118,9 +123,9 @@ N_FIGURES = BENDS + N_LENGTHS
 # share of the largest curvature below which rows are left out of that; the step's decrement -g.s; 1 where the point was
 # not looked for along the step; the length before; decrement and h before; the least decrement at this h, points since
 # then, and times that h has been halved for that; 1 where the next step is to be tried unseen; P and F at the point;
-# how many times the step has been shortened.
+# reads that have looked along the step.
 KIND, SMOOTH, FRESH, DROP, DECREMENT, TRIED, LENGTH, BEFORE, SMOOTH_BEFORE, LEAST, IDLE, HALVED = range(12)
-UNSEEN, VALUE, LACKING, CUTS = range(12, 16)
+UNSEEN, VALUE, LACKING, LOOKS = range(12, 16)
 N_SCALARS = 16
 
 
@@ -134,7 +139,8 @@ def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
     weights, probe = (np.zeros(n, dtype) for _ in range(2))
     point, total, diagonal = (np.zeros(n) for _ in range(3))
     side, hessian = np.zeros(n if settings["free_bias"] else 0), np.zeros(n * n)
-    shared = Shared(weights, probe, point, total, diagonal, side, hessian, np.zeros(N_FIGURES), np.zeros(N_SCALARS))
+    sums = total, diagonal, side, hessian
+    shared = Shared(weights, probe, point, *sums, np.array(LENGTHS), np.zeros(N_FIGURES), np.zeros(N_SCALARS))
     shared.scalars[[FRESH, DROP, LENGTH, UNSEEN]] = 1, LEFT_OUT, 1, 1
     shared.scalars[[BEFORE, LEAST]] = LARGEST
     shared.scalars[SMOOTH] = 0.0 if "epsilon" in settings else 1.0
@@ -330,7 +336,7 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
 
     @kernel
     def along(block, order, shared, params):  # type: ignore[no-untyped-def]
-        weights, probe, figures = shared.weights, shared.probe, shared.figures
+        weights, probe, figures, lengths = shared.weights, shared.probe, shared.figures, shared.lengths
         e, h = params.epsilon, shared.scalars[SMOOTH]
         for k in range(order.size):
             i = order[k]
@@ -341,11 +347,11 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
             if z == 0:
                 continue
             _, here, bend, _ = terms(m, t, e, h)
-            _, there, other, _ = terms(m + LENGTHS[0] * z, t, e, h)
+            _, there, other, _ = terms(m + lengths[0] * z, t, e, h)
             straight = here == there and bend == 0 and other == 0  # and so it is between the two
             for place in range(N_LENGTHS):
                 if not straight:
-                    _, there, other, _ = terms(m + (2.0 * 0.5**place) * z, t, e, h)
+                    _, there, other, _ = terms(m + lengths[place] * z, t, e, h)
                 figures[SLOPES + place] -= c * there * z
                 figures[BENDS + place] += c * other * z * z
         return Counts(order.size, 0, 0, 0.0, 0.0)
@@ -494,11 +500,11 @@ def turn(smooth: bool, shared: Shared, params: Params, g: np.ndarray, lack: floa
     s = solved(shared, g)
     shared.probe[:] = s
     decrement = -dot(g, shared.probe.astype(np.float64))
-    same_h = scalars[SMOOTH] == scalars[SMOOTH_BEFORE]
+    same_h = scalars[SMOOTH] == scalars[SMOOTH_BEFORE] or smooth
     left = decrement / scalars[BEFORE] if same_h and scalars[BEFORE] > 0 else 1.0
     straight = abs(scalars[LENGTH] - 1) < 0.5
     if same_h and left > SLOW and straight and scalars[BEFORE] < QUADRATIC * value:
-        scalars[DROP] = 0.01 * scalars[DROP] if scalars[DROP] > 1e-9 else 0.0
+        take_in_more(scalars)
     if is_idle(shared, decrement, value, same_h) and scalars[IDLE] >= PATIENCE:
         scalars[HALVED] += 1
         if smooth or scalars[HALVED] > HALVINGS:
@@ -515,13 +521,18 @@ def turn(smooth: bool, shared: Shared, params: Params, g: np.ndarray, lack: floa
     if 0.5 * decrement <= max(SMOOTHED * lack, SETTLED * tol * value) and lack > enough:
         sharpen(shared, lack, tol)
         at_point(shared)
-    elif scalars[UNSEEN] and not sharpens(scalars, tol):
+    elif scalars[UNSEEN] and same_h and not sharpens(scalars, tol):
         scalars[[TRIED, LENGTH]] = 1, 1
         shared.weights[:] = shared.point + shared.probe
         at_point(shared, tried=True)
     else:
         seek(shared)
     return ""
+
+
+def take_in_more(scalars: np.ndarray) -> None:
+    """Leave fewer rows out of the Hessian."""
+    scalars[DROP] = 0.01 * scalars[DROP] if scalars[DROP] > 1e-9 else 0.0
 
 
 def is_idle(shared: Shared, decrement: float, value: float, same_h: bool) -> bool:
@@ -549,10 +560,9 @@ def sharpen(shared: Shared, lack: float, tol: float) -> None:
 
 def seek(shared: Shared) -> None:
     """The next read looks along the step."""
-    shared.scalars[[KIND, TRIED, CUTS]] = LINE, 0, 0
-    shared.figures[:] = 0.0
-    for array in (shared.total, shared.side):
-        array[:] = 0.0
+    shared.scalars[[KIND, TRIED, LOOKS]] = LINE, 0, 0
+    shared.lengths[:] = LENGTHS
+    clear(shared)
 
 
 def at_point(shared: Shared, tried: bool = False) -> None:
@@ -580,42 +590,65 @@ def forget(shared: Shared) -> bool:
 
 
 def measured(loss: Loss, shared: Shared, params: Params, tol: float) -> Step:
-    """The slopes of P along the step are known: go to where it is about 0."""
-    scalars, lengths = shared.scalars, np.array(LENGTHS)
-    w, s = regularised(shared.point, params), regularised(shared.probe, params)
-    square = dot(s, s)
-    slopes = dot(w, s) + lengths * square + shared.figures[SLOPES : SLOPES + N_LENGTHS]
-    bends = square + shared.figures[BENDS : BENDS + N_LENGTHS]
-    slopes[~np.isfinite(slopes)] = np.inf
-    decrement = float(scalars[DECREMENT])
-    if slopes[-1] > decrement and scalars[CUTS] < CUT_MOST:
-        cuts = scalars[CUTS] + 1
-        shared.probe[:] = shared.probe * shared.probe.dtype.type(LENGTHS[-1])
-        scalars[DECREMENT] *= LENGTHS[-1]
-        seek(shared)
-        scalars[CUTS] = cuts
+    """The slopes of P along the step are known: go to where it is about 0, or look more closely."""
+    scalars = shared.scalars
+    ends = bracket(shared, params)
+    if ends is not None and is_rough(ends, float(scalars[DECREMENT])) and scalars[LOOKS] < MOST_LOOKS:
+        scalars[LOOKS] += 1
+        shared.lengths[:] = between(ends[0].length, ends[1].length)
+        clear(shared)
         return Step()
-    t = length_of(decrement, slopes, bends)
-    scalars[LENGTH] = t * LENGTHS[-1] ** scalars[CUTS]
-    one = abs(slopes[1]) if scalars[CUTS] == 0 else np.inf
-    scalars[[UNSEEN, FRESH]] = one <= OVERSHOT * decrement, 1
-    if not is_smooth(loss) and scalars[LENGTH] >= 0.5 and sharpens(scalars, tol):
+    t = float(shared.lengths[0]) if ends is None else length_of(*ends)
+    scalars[LENGTH] = t
+    if t < TOO_LONG:
+        take_in_more(scalars)
+    scalars[[UNSEEN, FRESH]] = abs(t - 1) <= STRAIGHT, 1
+    if not is_smooth(loss) and t >= 0.5 and sharpens(scalars, tol):
         sharpen(shared, float(scalars[LACKING]), tol)
     shared.weights[:] = shared.point + t * shared.probe.astype(np.float64)
     at_point(shared)
     return Step()
 
 
-def length_of(decrement: float, slopes: np.ndarray, bends: np.ndarray) -> float:
-    """Where the slope along a step is 0, from its values and bends at ``LENGTHS``, and at 0."""
-    lengths = (*LENGTHS, 0.0)
+class End(NamedTuple):
+    """A length of the step, and the slope of P and its bend there."""
+
+    length: float
+    slope: float
+    bend: float
+
+
+def bracket(shared: Shared, params: Params) -> tuple[End, End] | None:
+    """The lengths between which the slope changes its sign; None: it falls on along all of them."""
+    w, s = regularised(shared.point, params), regularised(shared.probe, params)
+    square, decrement = dot(s, s), float(shared.scalars[DECREMENT])
+    slopes = dot(w, s) + shared.lengths * square + shared.figures[SLOPES : SLOPES + N_LENGTHS]
+    bends = square + shared.figures[BENDS : BENDS + N_LENGTHS]
+    slopes[~np.isfinite(slopes)] = np.inf
+    ends = [End(*map(float, end)) for end in zip(shared.lengths, slopes, bends, strict=True)]
     if slopes[0] <= 0:
-        return lengths[0]
-    low = next((k for k, slope in enumerate(slopes) if slope < 0), len(slopes))
-    below = (float(slopes[low]), float(bends[low])) if low < len(slopes) else (-decrement, decrement)
-    high, wide = low - 1, lengths[low - 1] - lengths[low]
-    x = root(below[0], float(slopes[high]), wide * below[1], wide * float(bends[high]))
-    return lengths[low] + x * wide
+        return None
+    low = next((k for k, end in enumerate(ends) if end.slope < 0), N_LENGTHS)
+    return (*ends, End(0.0, -decrement, decrement))[low], ends[low - 1]
+
+
+def is_rough(ends: tuple[End, End], decrement: float) -> bool:
+    """Whether the slope rises much between the ends, and not as it does at them."""
+    low, high = ends
+    rise, wide = high.slope - low.slope, high.length - low.length
+    even = all(UNEVEN[0] * rise <= wide * end.bend <= UNEVEN[1] * rise for end in ends)
+    return rise > FLAT * decrement and not even
+
+
+def between(low: float, high: float) -> np.ndarray:
+    """Lengths for a closer look: the ends and six between them; from 0 on halves of halves."""
+    return high * 0.5 ** np.arange(N_LENGTHS) if low == 0 else np.linspace(high, low, N_LENGTHS)
+
+
+def length_of(low: End, high: End) -> float:
+    """Where the slope along a step is 0."""
+    wide = high.length - low.length
+    return low.length + wide * root(low.slope, high.slope, wide * low.bend, wide * high.bend)
 
 
 def root(low: float, high: float, bend: float, other: float) -> float:
