@@ -13,7 +13,7 @@ from bigclf.compiled import jit
 from bigclf.errors import DataError, ModelFormatError, SchemaError
 from bigclf.training.roles.learner import milestone
 
-ONLINE = [case for case in CASES if not case.method.keeps_rows]
+ONLINE = [case for case in CASES if not case.method.certificate]
 every_online = pytest.mark.parametrize("case", ONLINE, ids=[NAMES[CASES.index(case)] for case in ONLINE])
 PERCEPTRONS = [Case("perceptron", None), Case("averaged_perceptron", None)]
 

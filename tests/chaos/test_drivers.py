@@ -46,10 +46,10 @@ def test_sigterm_is_obeyed_at_the_end_of_the_segment(cluster, shards, started):
 
 
 def test_ctrl_c_twice(cluster, shards, started):
-    """The first is obeyed at the end of the segment, which does not come here; the second at once."""
+    """The first is obeyed at the end of the epoch, which does not come here; the second at once."""
     driver, order, answer, model = started("perceptron")
     driver.send(signal.SIGINT)
-    assert "SIGINT: stopping at the end of the segment" in driver.said("stopping")
+    assert "SIGINT: stopping at the end of the epoch" in driver.said("stopping")
     driver.send(signal.SIGINT)
     code, _, error = driver.end(20)
     assert code == 6 and "--resume" in error and not model.exists()
