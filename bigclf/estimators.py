@@ -55,7 +55,7 @@ def _with_own_parameters(numbers: bool) -> Callable[[type], type]:
     """Gives ``__init__`` the signature that scikit-learn reads parameters from: in the place of ``**params`` each of
     the methods' own, with the default None."""
 
-    def widened(kind: type[Any]) -> type[Any]:
+    def widened(kind: type[Any]) -> type[object]:
         signature = inspect.signature(kind.__init__)
         named = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
         further = [name for name in _own(numbers) if name not in signature.parameters]
@@ -132,7 +132,7 @@ class _Linear(BaseEstimator):
         y: object,
         sample_weight: object,
         classes: np.ndarray | None,
-        **options: Any,
+        **options: object,
     ) -> None:
         """One epoch over these rows, from where the last call ended."""
         if sample_weight is not None:

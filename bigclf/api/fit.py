@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,6 +40,11 @@ from bigclf.training.records.run_record import TRAINED
 from bigclf.training.run import Run
 from bigclf.training.sources import warm
 from bigclf.version import __version__
+
+if TYPE_CHECKING:
+    from bigclf.cluster.link import Link
+    from bigclf.data.rows import Rows
+
 
 log = logging.getLogger("bigclf")
 
@@ -101,7 +106,7 @@ def fit(
     return trained(asked_of_fit(data, y, {**given, **params}))
 
 
-def asked_of_fit(data: Any, y: Any, given: Mapping[str, Any]) -> Request:
+def asked_of_fit(data: object, y: object, given: Mapping[str, object]) -> Request:
     """What ``fit`` is asked with these arguments, checked as far as no row is needed, so also before files become
     shards.
 
@@ -157,7 +162,7 @@ def _with_method(request: Request, found: Found) -> Request:
 
 
 def _train(
-    source: Any, problems: list[Problem], plan: Plan, options: dict[str, Any], peak: PeakMemory, link: Any
+    source: Rows, problems: list[Problem], plan: Plan, options: dict[str, Any], peak: PeakMemory, link: Link | None
 ) -> Model:
     """Hold the run directory, the signals and the screen while the run goes."""
     with contextlib.ExitStack() as stack:
@@ -192,11 +197,11 @@ def _train(
 
 @contextlib.contextmanager
 def conducted(
-    source: Any,
+    source: Rows,
     problems: list[Problem],
     plan: Plan,
     options: dict[str, Any],
-    link: Any,
+    link: Link | None,
     directory: RunDirectory | None,
     beginning: Checkpoint | None = None,
     before: Bench | None = None,
@@ -269,7 +274,9 @@ def _restore(run: Run, saved: Checkpoint, directory: RunDirectory) -> None:
                        "remove it, or use another run directory") from None  # fmt: skip
 
 
-def _engine(job: Job, link: Any, options: dict[str, Any], directory: RunDirectory | None) -> Callable[..., Engine]:
+def _engine(
+    job: Job, link: Link | None, options: dict[str, Any], directory: RunDirectory | None
+) -> Callable[..., Engine]:
     if link is None:
         return functools.partial(LocalEngine, job)
     from bigclf.cluster.engine import DaskEngine
@@ -283,7 +290,7 @@ def _with_advice(error: Interrupted | ClusterError, directory: RunDirectory | No
     return type(error)(f"{error}; resume it with run_dir={directory.path!r}, resume=True")
 
 
-def _asked(source: Any, problems: list[Problem], plan: Plan, options: dict[str, Any]) -> dict[str, Any]:
+def _asked(source: Rows, problems: list[Problem], plan: Plan, options: dict[str, Any]) -> dict[str, Any]:
     """``run.json``: the identity, which a resumed run must share, and what else there is to know."""
     import numba
     import pyarrow
@@ -330,7 +337,7 @@ def _finished(directory: RunDirectory, limits: dict[str, Any], tol: float | None
     return model if model.facts.get("stopped") in ("tolerance", "settled") or same else None
 
 
-def known_again(path: str, history: list[dict[str, Any]]) -> Model:
+def known_again(path: str, history: list[dict[str, object]]) -> Model:
     """The model in a file, with the ``result_`` of its training.
 
     Raises
@@ -355,11 +362,11 @@ def known_again(path: str, history: list[dict[str, Any]]) -> Model:
 class _Silent:
     """A screen that shows nothing."""
 
-    def start(self, plan: dict[str, Any]) -> None: ...
+    def start(self, plan: dict[str, object]) -> None: ...
 
     def advance(self, rows: int, nbytes: int) -> None: ...
 
-    def epoch(self, record: dict[str, Any]) -> None: ...
+    def epoch(self, record: dict[str, object]) -> None: ...
 
     def stop(self) -> None: ...
 
@@ -381,7 +388,7 @@ def _signals() -> Iterator[Callable[[], str | None]]:
         return
     before: dict[signal.Signals, Any] = {}
 
-    def note(number: int, frame: Any) -> None:
+    def note(number: int, frame: object) -> None:
         said.append(signal.Signals(number).name)
         for again, handler in before.items():
             signal.signal(again, handler)
@@ -395,7 +402,7 @@ def _signals() -> Iterator[Callable[[], str | None]]:
             signal.signal(number, handler)
 
 
-def _start_from(run: Run, init: Model, source: Any) -> None:
+def _start_from(run: Run, init: Model, source: Rows) -> None:
     """Begin with the weights of a model; of features and classes that it does not know they are 0."""
     mine, its = listed_names(init.features), listed_names(source.features)
     if mine is not None and its is not None:

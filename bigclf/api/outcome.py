@@ -11,7 +11,7 @@ import numpy as np
 
 from bigclf.api.evaluate import evaluate_on
 from bigclf.cluster.book import Patience
-from bigclf.data.arrays import Arrays, listed_names
+from bigclf.data.arrays import listed_names
 from bigclf.errors import ConvergenceWarning, DataError
 from bigclf.methods import sparse_state
 from bigclf.metrics.figures import Evaluation, evaluate, share_trained_on
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import scipy.sparse
 
     from bigclf.cluster.link import Link
-    from bigclf.data.dataset import Dataset
+    from bigclf.data.rows import Rows
 
 
 MANY = 0.01  # of the variances at their floor
@@ -149,7 +149,7 @@ def class_columns(rows: np.ndarray, n_classes: int) -> np.ndarray:
     return np.stack([-0.5 * rows[0], 0.5 * rows[0]], axis=1) if n_classes == 2 else rows.T
 
 
-def come_since(source: Dataset | Arrays) -> list[str]:
+def come_since(source: Rows) -> list[str]:
     """A warning of files that came to the data while it was learned from."""
     found = source.new_files() if hasattr(source, "new_files") else []
     if not found:
@@ -202,9 +202,7 @@ def _wider(
     return found
 
 
-def validation(
-    run: Run, source: Dataset | Arrays, data: Any, link: Link | None, patience: Patience
-) -> dict[str, float]:
+def validation(run: Run, source: Rows, data: Any, link: Link | None, patience: Patience) -> dict[str, float]:
     """Measure the answer so far, by the workers where there are some; the figures are the same."""
     weights, bias = coefficients_of(run, latest=True)
     method = {"name": run.method.name, "bias": "feature" if run.problems[0].setting.settings["bias"] else None}
@@ -225,9 +223,7 @@ def validation(
     return {"mean_squared_error": found.mean_squared_error, "mean_absolute_error": found.mean_absolute_error}
 
 
-def result_of(
-    run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMemory, source: Dataset | Arrays
-) -> Result:
+def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMemory, source: Rows) -> Result:
     certificate: dict[str, Any] | None = None
     if run.tol is not None and all(status.gap is not None for status in run.status):
         each: list[dict[str, Any]] = [
@@ -279,7 +275,7 @@ def result_of(
     )
 
 
-def share_seen(init: Model, source: Dataset | Arrays) -> float:
+def share_seen(init: Model, source: Rows) -> float:
     """About which share of the rows of ``source`` a run that begins with ``init`` does not see for the first time."""
     return 1.0 if init.facts.get("data") == source.digest else share_trained_on(init, source)
 
@@ -359,7 +355,7 @@ def told_of(run: Run) -> list[dict[str, float]]:
     return figures if any(figures) else []
 
 
-def model_of(run: Run, source: Dataset | Arrays, result: Result, options: Mapping[str, Any]) -> Model:
+def model_of(run: Run, source: Rows, result: Result, options: Mapping[str, Any]) -> Model:
 
     setting = run.problems[0].setting
     weights, bias = coefficients_of(run, last=True)
@@ -390,7 +386,7 @@ def model_of(run: Run, source: Dataset | Arrays, result: Result, options: Mappin
     return model
 
 
-def _named_columns(source: Dataset | Arrays) -> dict[str, object]:
+def _named_columns(source: Rows) -> dict[str, object]:
     """By what names files are read; nothing of rows in memory."""
     return dict(getattr(source, "named_columns", {}))
 
@@ -409,7 +405,7 @@ def kept_state(run: Run) -> dict[str, np.ndarray]:
     return {f"{n}.{name}": array for n, state in enumerate(states) for name, array in state._asdict().items()}
 
 
-def warn_of_limits(result: Result, options: Mapping[str, Any]) -> None:
+def warn_of_limits(result: Result, options: Mapping[str, object]) -> None:
     limit = f"max_seconds={options['max_seconds']}" if result.stopped == "seconds" else f"epochs={options['epochs']}"
     if result.stopped == "stalled":
         limit = "what floating point can tell apart"

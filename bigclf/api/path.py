@@ -83,7 +83,7 @@ class Path:
         """float64 [value, class]"""
         return np.stack([model.intercept_ for model in self.models])
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> object:
         """The table as a pandas DataFrame, a row for each value."""
         import pandas
 
@@ -115,7 +115,7 @@ def path(data: Any, y: Any = None, *, C: Sequence[float], **given: Any) -> Path:
     return followed(asked_of_path(data, y, {**given, "C": C}))
 
 
-def asked_of_path(data: Any, y: Any, given: Mapping[str, Any]) -> Request:
+def asked_of_path(data: object, y: object, given: Mapping[str, object]) -> Request:
     """What ``path`` is asked with these arguments, checked as far as no row is needed, so also before files become
     shards.
 

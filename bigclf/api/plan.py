@@ -17,7 +17,8 @@ import math
 import subprocess
 import sys
 import time
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -43,6 +44,11 @@ from bigclf.training.plan import DECODERS, Plan, decoding_bytes, group_edges, se
 from bigclf.training.problems import Problem
 from bigclf.training.sampling import ROOM
 from bigclf.training.visit import Part
+
+if TYPE_CHECKING:
+    from bigclf.cluster.link import Link
+    from bigclf.data.rows import Rows
+
 
 SAMPLE_NNZ = 8_000_000  # entries that the larger trial learns from, at most
 SAMPLE_SHARE = 1 / 4  # ... and of the data
@@ -193,7 +199,7 @@ def _memory(intent: Intent, base: int, workers: int) -> dict[str, Any]:
     return {"base": base, "planned": planned, "total": base + planned, "likely": likely, "parts": parts}
 
 
-def _disk(source: Any, problems: list[Problem], plan: Plan, rates: Rates) -> dict[str, int]:
+def _disk(source: Rows, problems: list[Problem], plan: Plan, rates: Rates) -> dict[str, int]:
     """Bytes: a store for all groups, though on a cluster each machine keeps that of the groups it visits."""
     rows = 8 * source.n_rows * problems[0].setting.row_numbers * len(problems)
     state = len(problems) * problems[0].setting.state_bytes(source.n_features, plan.dtype)
@@ -205,7 +211,7 @@ def _disk(source: Any, problems: list[Problem], plan: Plan, rates: Rates) -> dic
     }
 
 
-def _raw_bytes(source: Any) -> int:
+def _raw_bytes(source: Rows) -> int:
     """Of all rows as blocks."""
     return int(chunk_sizes(source).sum())
 
@@ -240,7 +246,7 @@ def _travels(features: float, length: int, row: int, rest: int) -> float:
     return features * ((4 if length <= 2**32 else 8) + row) + rest
 
 
-def _features(entries: float, source: Any, rates: Rates) -> float:
+def _features(entries: float, source: Rows, rates: Rates) -> float:
     """Distinct features among so many entries: they grow by a power of them (Heaps' law)."""
     return float(min(source.n_features, entries, rates.touched * (entries / max(1, rates.entries)) ** rates.growth))
 
@@ -321,7 +327,7 @@ def _measured(intent: Intent) -> Rates:
     )
 
 
-def _footing(asked: dict[str, Any]) -> tuple[int, float]:
+def _footing(asked: Mapping[str, object]) -> tuple[int, float]:
     """Bytes and seconds of a process that has loaded all kernels of the run (they were compiled here before)."""
     done = subprocess.run(
         [sys.executable, "-m", "bigclf.api.fresh_process"], input=json.dumps(asked), capture_output=True, text=True,
@@ -333,7 +339,7 @@ def _footing(asked: dict[str, Any]) -> tuple[int, float]:
     return int(told["bytes"]), float(told["seconds"])
 
 
-def _sample_chunks(source: Any) -> int:
+def _sample_chunks(source: Rows) -> int:
     """So many of the first chunks as the larger trial may learn from, at least one."""
     most = min(SAMPLE_NNZ, SAMPLE_SHARE * source.nnz)
     return max(1, int(np.searchsorted(np.cumsum(source.chunks.nnz), most, side="right")))
@@ -358,7 +364,7 @@ def _best_trial(intent: Intent, chunks: int, groups: int) -> tuple[int, float, f
 
 
 def _trial(
-    intent: Intent, chunks: int, groups: int, link: Any = None, rounds: int = EPOCHS
+    intent: Intent, chunks: int, groups: int, link: Link | None = None, rounds: int = EPOCHS
 ) -> tuple[int, float, float, int]:
     """Learn from the first chunks as the plan has it, in so many groups: entries, seconds of the first epoch and of a
     later one in the mean, bytes of a raw store for all."""
@@ -390,7 +396,7 @@ def _trial(
     return sample.nnz, first, later, size
 
 
-def _spread(source: Any, chunks: int) -> tuple[int, float]:
+def _spread(source: Rows, chunks: int) -> tuple[int, float]:
     """Distinct features in the first chunks, and the exponent by which their number grows from half of them."""
     seen = np.zeros(source.n_features, np.bool_)
     counts: list[tuple[int, int]] = []
@@ -423,7 +429,7 @@ def _mixing_seconds(intent: Intent) -> float:
     return (time.perf_counter() - began) / 2 * len(problems)
 
 
-def _disk_speed(source: Any) -> float:
+def _disk_speed(source: Rows) -> float:
     """Bytes a second of the disk that has the data, past the page cache."""
     read, began = 0, time.perf_counter()
     for path in source.files:

@@ -21,7 +21,7 @@ import math
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -58,6 +58,11 @@ from bigclf.training.sources import warm
 from bigclf.training.status import Status
 from bigclf.training.validation import Candidate, measure_all, measure_of, rows_apart, rows_to_measure
 from bigclf.training.visit import RowFile
+
+if TYPE_CHECKING:
+    from bigclf.cluster.link import Link
+    from bigclf.data.rows import Rows
+
 
 log = logging.getLogger("bigclf")
 KEEP = 3  # of so many points one is learned further
@@ -345,14 +350,14 @@ class Task:
 
     def __init__(
         self,
-        source: Any,
+        source: Rows,
         points: list[dict[str, Any]],
         settings: list[Setting],
         class_weights: Any,
         folds: int,
         apart: Any,
         options: dict[str, Any],
-        link: Any,
+        link: Link | None,
         peak: PeakMemory,
     ) -> None:
         self.source, self.points, self.settings, self.class_weights = source, points, settings, class_weights

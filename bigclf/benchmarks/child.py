@@ -19,7 +19,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,7 +65,11 @@ class Answer(TypedDict, total=False):
     memory: object
 
 
-Fit = tuple[Callable[[], Any], Callable[[Any], Any]]  # what is timed, and weights [features] of what it gave
+class Fit(NamedTuple):
+    """What is timed, and the weights [features] of what it gave."""
+
+    learn: Callable[[], Any]
+    weights: Callable[[Any], Any]
 
 
 def main(text: str) -> Answer | dict[str, dict[str, str]]:
@@ -218,7 +222,7 @@ def liblinear(task: Task, x: sp.csr_matrix, y: np.ndarray) -> Fit:
         found: np.ndarray = sign * np.ctypeslib.as_array(model.w, (model.nr_feature,))
         return found
 
-    return lambda: train(given, told), weights
+    return Fit(lambda: train(given, told), weights)
 
 
 def sklearn(task: Task, x: sp.csr_matrix, y: np.ndarray) -> Fit:
@@ -285,7 +289,7 @@ def vw(task: Task, x: sp.csr_matrix, y: np.ndarray) -> Fit:
         workspace.run_parser()
         return workspace
 
-    return fit, lambda workspace: np.array([workspace.get_weight(j + 1) for j in range(d)])
+    return Fit(fit, lambda workspace: np.array([workspace.get_weight(j + 1) for j in range(d)]))
 
 
 def dask_ml(task: Task, x: sp.csr_matrix, y: np.ndarray) -> Fit:
@@ -302,15 +306,15 @@ def dask_ml(task: Task, x: sp.csr_matrix, y: np.ndarray) -> Fit:
     ])  # fmt: skip
     labels = da.from_array(y, chunks=(tuple(b - a for a, b in pairs),))
     wrapped = Incremental(sgd(task, x), shuffle_blocks=False, scoring="accuracy")
-    return lambda: wrapped.fit(rows, labels, classes=[-1.0, 1.0]), lambda model: model.estimator_.coef_.ravel()
+    return Fit(lambda: wrapped.fit(rows, labels, classes=[-1.0, 1.0]), lambda model: model.estimator_.coef_.ravel())
 
 
 def whole(estimator: BaseEstimator, x: sp.csr_matrix, y: np.ndarray) -> Fit:
-    return lambda: estimator.fit(x, y), lambda model: model.coef_.ravel()
+    return Fit(lambda: estimator.fit(x, y), lambda model: model.coef_.ravel())
 
 
 def one_pass(estimator: BaseEstimator, x: sp.csr_matrix, y: np.ndarray) -> Fit:
-    return lambda: estimator.partial_fit(x, y, classes=[-1.0, 1.0]), lambda model: model.coef_.ravel()
+    return Fit(lambda: estimator.partial_fit(x, y, classes=[-1.0, 1.0]), lambda model: model.coef_.ravel())
 
 
 PEERS: dict[str, Callable[..., Fit]] = {

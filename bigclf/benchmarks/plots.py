@@ -32,7 +32,7 @@ def draw(outcomes: list[Outcome], place: Mapping[str, str], name: str) -> list[s
     return list(drawn)
 
 
-def picture(drawing: Callable[[Axes, Any, str], None], what: Any, path: str, name: str) -> None:
+def picture(drawing: Callable[[Axes, object, str], None], what: object, path: str, name: str) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=SIZE, layout="constrained")

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import Any
 
 import click
 
@@ -73,7 +72,7 @@ class Program(click.Group):
         return super().resolve_command(ctx, args)
 
     def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
     ) -> click.Context:
         terminal.remember(args)
         with terminal.guarded(), terminal.errors_as_lines(None):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,9 @@ from bigclf.cli.shared import columns, flags, terminal
 from bigclf.errors import BigclfError, ClusterError, Interrupted, RunError
 from bigclf.progress import quality_text
 from bigclf.units import format_bytes, format_seconds, plural, within_plan
+
+if TYPE_CHECKING:
+    from bigclf.model.model import Model
 
 
 @click.command("fit", short_help="Train a model.")
@@ -105,7 +108,7 @@ def command(
         ctx.exit(terminal.LIMITS)
 
 
-def keep_held_out(model: Any, share: float, measured: Any, paths: list[str]) -> None:
+def keep_held_out(model: Model, share: float, measured: Any, paths: list[str]) -> None:
     """Note in the model what it was measured to be on the rows held out."""
     name = "mean_squared_error" if model.regression else "accuracy"
     model.facts["held_out"] = {"share": share, "n": measured.n, name: getattr(measured, name)}
@@ -123,7 +126,7 @@ def kept_model(run_dir: str) -> str:
     return files.join(run_dir, "model.bigclf")
 
 
-def save(model: Any, path: str) -> None:
+def save(model: Model, path: str) -> None:
     """Write the model aside first: what is killed meanwhile leaves nothing there when the line is given again."""
     from bigclf import files
 
@@ -158,7 +161,7 @@ def recover(run_dir: str) -> None:
     files.put_back(run_dir, if_holds="run.json")
 
 
-def write_report(model: Any, report: str, path: str, validate: str | None, run_dir: str, overwrite: bool) -> None:
+def write_report(model: Model, report: str, path: str, validate: str | None, run_dir: str, overwrite: bool) -> None:
     """What happened in the run is in ``model.result_``; the run's directory notes what it writes."""
     from bigclf import files
     from bigclf.cli.report import write
@@ -281,7 +284,7 @@ def fit_showing(data: Any, keywords: dict[str, Any]) -> Any:
         return fit(data[0] if isinstance(data, list) and len(data) == 1 else data, **keywords)
 
 
-def stopped_early(model: Any) -> bool:
+def stopped_early(model: Model) -> bool:
     """True when limits stopped a run that had a tolerance to reach."""
     result = model.result_
     if result is None or result.converged:
@@ -289,12 +292,12 @@ def stopped_early(model: Any) -> bool:
     return result.certificate is not None or result.stopped == "seconds"
 
 
-def can_go_on(model: Any) -> bool:
+def can_go_on(model: Model) -> bool:
     """True when a run that stopped early would come nearer to its tolerance with more time."""
     return stopped_early(model) and model.result_.stopped != "stalled"
 
 
-def how_to_go_on(model: Any, run_dir: str, overwrite: bool) -> str:
+def how_to_go_on(model: Model, run_dir: str, overwrite: bool) -> str:
     """What is to be said of a run that stopped early; ``overwrite`` : the line that began it said --overwrite."""
     result = model.result_
     if not can_go_on(model):
@@ -309,7 +312,7 @@ def how_to_go_on(model: Any, run_dir: str, overwrite: bool) -> str:
     return f"{stopped}; the same line with {resume} and a larger {limit}{or_tolerance} goes on from {run_dir}"
 
 
-def summary(model: Any, path: str) -> dict[str, Any]:
+def summary(model: Model, path: str) -> dict[str, Any]:
     """What ``--json`` prints of a training."""
     result = model.result_
     return {
@@ -329,7 +332,7 @@ def summary(model: Any, path: str) -> dict[str, Any]:
     }
 
 
-def measure(model: Any, test: Any, bad: dict[str, Any]) -> Any:
+def measure(model: Model, test: Any, bad: dict[str, Any]) -> Any:
     """The figures of the model on ``test``, of whose rows, where they are raw, become ``bad`` what those become that
     it was trained on."""
     from bigclf.api.evaluate import evaluate
@@ -339,7 +342,7 @@ def measure(model: Any, test: Any, bad: dict[str, Any]) -> Any:
         return evaluate(model, test, **(bad if is_stored(test) and model.is_raw(test) else {}))
 
 
-def print_fit(model: Any, path: str, run_dir: str, advise: bool, overwrite: bool) -> None:
+def print_fit(model: Model, path: str, run_dir: str, advise: bool, overwrite: bool) -> None:
     result = model.result_
     method = dict(model.method)
     name = method.pop("name", "?")
@@ -372,7 +375,7 @@ def print_fit(model: Any, path: str, run_dir: str, advise: bool, overwrite: bool
         click.echo(f"  next: {click.style(f'bigclf evaluate {path} TEST_DATA', bold=True)}")
 
 
-def quality(model: Any) -> str | None:
+def quality(model: Model) -> str | None:
     """The figure that says how good the answer is, in colour."""
     result = model.result_
     colour = terminal.poor if stopped_early(model) else terminal.good

@@ -60,7 +60,7 @@ def command(
         show()
 
 
-def propose(things: list[str], label: str | None, reader: dict[str, Any], as_json: bool) -> None:
+def propose(things: list[str], label: str | None, reader: dict[str, object], as_json: bool) -> None:
     """Print a spec for raw files."""
     from bigclf.conversion.tables.suggest import as_yaml, notes
     from bigclf.conversion.tables.suggest import suggest as proposal

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,10 @@ from bigclf.cli.shared import columns, flags, terminal
 from bigclf.cli.shared.results import asked_of, clear_the_way
 from bigclf.cli.sweep import write_table
 from bigclf.units import format_seconds, plural
+
+if TYPE_CHECKING:
+    from bigclf.api.path import Path
+
 
 FILES = ("path.json", "path.csv", "path.png")
 MODEL = re.compile(r"model-\d+\.bigclf")
@@ -62,7 +66,7 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
         ctx.exit(terminal.LIMITS)
 
 
-def finished(out: str, told: dict[str, Any]) -> Any:
+def finished(out: str, told: dict[str, object]) -> Any:
     """The ``Path`` whose results are in ``out``; ``told``: what path.json says.
 
     Raises
@@ -92,7 +96,7 @@ def models_in(out: str) -> list[str]:
     return sorted(name for name in files.list_directory(out) if MODEL.fullmatch(name))
 
 
-def paths_of(found: Any, out: str) -> list[str]:
+def paths_of(found: Path, out: str) -> list[str]:
     """Of the results: the files of ``FILES``, then a model for each value."""
     from bigclf import files
 
@@ -100,7 +104,7 @@ def paths_of(found: Any, out: str) -> list[str]:
     return [files.join(out, name) for name in (*FILES, *models)]
 
 
-def write(found: Any, out: str, asked: dict[str, Any]) -> list[str]:
+def write(found: Path, out: str, asked: dict[str, Any]) -> list[str]:
     """The results as files, path.json last: with it they are whole. Their paths."""
     from bigclf import files
 
@@ -115,7 +119,7 @@ def write(found: Any, out: str, asked: dict[str, Any]) -> list[str]:
     return [told, table, *drawn, *models]
 
 
-def draw(found: Any, path: str) -> bool:
+def draw(found: Path, path: str) -> bool:
     """Above the number of weights that are not 0, below the largest weights, against C; False without matplotlib."""
     import numpy as np
 
@@ -143,7 +147,7 @@ def draw(found: Any, path: str) -> bool:
     return True
 
 
-def show(found: Any, out: str) -> None:
+def show(found: Path, out: str) -> None:
     from rich import box
     from rich.table import Table
 

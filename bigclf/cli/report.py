@@ -11,6 +11,7 @@ from bigclf.units import format_bytes
 
 if TYPE_CHECKING:
     from bigclf.data.dataset import Stored
+    from bigclf.model.model import Model
     from bigclf.reporting import Report
 
 
@@ -43,7 +44,7 @@ def command(
             terminal.say("note:", note, "yellow")
 
 
-def write(thing: str, out: str, data: Stored | None, **options: Any) -> Report:
+def write(thing: str | Model, out: str, data: Stored | None, **options: Any) -> Report:
     """The report, with progress on stderr while rows are read."""
     from bigclf.progress import TerminalProgress
     from bigclf.reporting import report

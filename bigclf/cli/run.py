@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from typing import Any
 
 import click
 
@@ -152,7 +151,7 @@ def _is_converted(step: Step, inner: click.Context) -> bool:
     return step.command == "convert" and files.exists(inner.params["out"])
 
 
-def run_step(step: Step, inner: click.Context, quiet: bool) -> dict[str, Any]:
+def run_step(step: Step, inner: click.Context, quiet: bool) -> dict[str, object]:
     """Run one command; its result as plain values when ``quiet``, else printed under a line that names it."""
     if not quiet:
         name = click.style(f"\n{terminal.RULE} {step.command} ", fg="cyan", bold=True)

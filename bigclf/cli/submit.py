@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from collections.abc import Mapping
 
 import click
 
@@ -83,7 +83,7 @@ def _look(scheduler: str) -> None:
         terminal.say("note:", f"no worker is at {scheduler} yet; the run waits for one", "yellow")
 
 
-def _tell(begun: dict[str, Any], as_json: bool) -> None:
+def _tell(begun: Mapping[str, object], as_json: bool) -> None:
     if as_json:
         terminal.emit_json(begun)
         return

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +12,10 @@ from bigclf.cli.shared import columns, flags, terminal
 from bigclf.cli.shared.results import asked_of, clear_the_way
 from bigclf.cli.shared.texts import MEASURES, print_table
 from bigclf.units import format_seconds, plural
+
+if TYPE_CHECKING:
+    from bigclf.api.sweep import Sweep
+
 
 FILES = ("results.json", "results.csv", "results.png", "model.bigclf")
 
@@ -72,7 +77,7 @@ def _pairs(given: tuple[str, ...]) -> dict[str, str]:
     return pairs
 
 
-def grids_of(pairs: dict[str, str]) -> Any:
+def grids_of(pairs: dict[str, str]) -> object:
     """``NAME=A,B`` for every method, ``ALGO:NAME=A,B`` for that one: a grid, or a list with one a method."""
     shared = {name: values_of(text) for name, text in pairs.items() if ":" not in name}
     own: dict[str, dict[str, Any]] = {}
@@ -88,7 +93,7 @@ def grids_of(pairs: dict[str, str]) -> Any:
     )
 
 
-def values_of(text: str) -> list[Any]:
+def values_of(text: str) -> list[object]:
     """``0.1,1,10`` as numbers, other words as text; a job's list comes as ``[0.1, 1, 10]``."""
     return [terminal.number_or(value.strip(" '\"")) for value in text.strip("[] ").split(",")]
 
@@ -120,13 +125,13 @@ def finished(out: str, told: dict[str, Any]) -> Any:
     return found
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: object) -> str:
     import json
 
     return json.dumps(terminal.plain(value), sort_keys=True)  # of NaN too
 
 
-def write(found: Any, out: str, asked: dict[str, Any]) -> list[str]:
+def write(found: Sweep, out: str, asked: dict[str, Any]) -> list[str]:
     """The results as files, results.json last: with it they are whole. Their paths."""
     from bigclf import files
 
@@ -142,7 +147,7 @@ def write(found: Any, out: str, asked: dict[str, Any]) -> list[str]:
     return list(paths.values())
 
 
-def write_table(path: str, rows: list[dict[str, Any]]) -> None:
+def write_table(path: str, rows: Sequence[Mapping[str, object]]) -> None:
     """The rows as CSV, with the names of the first one."""
     import csv
     import io
@@ -156,7 +161,7 @@ def write_table(path: str, rows: list[dict[str, Any]]) -> None:
     files.publish_text(path, text.getvalue())
 
 
-def draw(found: Any, path: str) -> bool:
+def draw(found: Sweep, path: str) -> bool:
     """The measure against the first parameter of numbers, a line for each value of the others; where there is none
     such, the points one below the other. False without matplotlib."""
     try:
@@ -179,7 +184,7 @@ def draw(found: Any, path: str) -> bool:
     return True
 
 
-def _draw_lines(axes: Any, found: Any, axis: str) -> None:
+def _draw_lines(axes: Any, found: Sweep, axis: str) -> None:
     lines: dict[str, list[tuple[float, float, float]]] = {}
     for row in found.table:
         if row["mean"] is not None:
@@ -197,7 +202,7 @@ def _draw_lines(axes: Any, found: Any, axis: str) -> None:
         axes.legend()
 
 
-def _draw_points(axes: Any, found: Any) -> None:
+def _draw_points(axes: Any, found: Sweep) -> None:
     from bigclf.api.sweep import name_of
 
     rows = [row for row in found.table if row["mean"] is not None]
@@ -209,7 +214,7 @@ def _draw_points(axes: Any, found: Any) -> None:
     axes.set_xlabel(f"{MEASURES[found.measure]} on rows not learned from")
 
 
-def axis_of(found: Any) -> str | None:
+def axis_of(found: Sweep) -> str | None:
     """The first parameter that is a number in every point."""
     for name in found.names:
         if all(isinstance(row["params"].get(name), int | float) for row in found.table):
@@ -217,7 +222,7 @@ def axis_of(found: Any) -> str | None:
     return None
 
 
-def show(found: Any, out: str) -> None:
+def show(found: Sweep, out: str) -> None:
     from bigclf import files
 
     result = None if found.best_model is None else found.best_model.result_

@@ -181,7 +181,7 @@ async def _survey(client: Client, run_dir: str | None, timeout: float) -> Survey
             files.remove(mark)
 
 
-async def _scheduler(client: Client) -> tuple[Scheduler, dict[str, dict[str, Any]], float]:
+async def _scheduler(client: Client) -> tuple[Scheduler, dict[str, dict[str, object]], float]:
     """What it says of itself, the workers it knows, and its clock."""
     scheduler: Any = client.scheduler
     found = await scheduler.identity(n_workers=-1)

@@ -869,7 +869,7 @@ class DaskEngine(Crew[Outcome]):
         self.bytes_moved += size
         return parcel
 
-    def _zero(self, number: int) -> Any:
+    def _zero(self, number: int) -> object:
         return self.job.problems[number].setting.shared(self.job.source.n_features, self.job.plan.dtype)
 
     async def _carries(self, address: str, first: int, round: Round) -> Parcel | distributed.Future | None:

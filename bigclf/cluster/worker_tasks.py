@@ -67,7 +67,7 @@ class Place:
         self.version = -1
         self.states: list[Any] = []
 
-    def fresh_states(self) -> list[Any]:
+    def fresh_states(self) -> list[object]:
         return [p.setting.shared(self.job.source.n_features, self.job.plan.dtype) for p in self.job.problems]
 
     def take(self, version: int, shipment: Shipment | None) -> None:

@@ -86,7 +86,7 @@ def alike(plan: Plan, before: Dataset | None) -> Plan:
     return plan._replace(weighted=before.weighted)
 
 
-def check_features(features: Mapping[str, Any], before: Dataset) -> None:
+def check_features(features: Mapping[str, object], before: Dataset) -> None:
     """Refuse rows whose features were made in another way: SchemaError."""
     if dict(features) != before.features:
         told = ", ".join(sorted(name for name in {*features, *before.features}
@@ -132,7 +132,7 @@ def adopt(directory: str, out: files.PathLike, before: Dataset, note: Callable[[
         note(known_by(whole, told))
 
 
-def known_by(dataset: Dataset, conversion: Mapping[str, Any]) -> list[Any]:
+def known_by(dataset: Dataset, conversion: Mapping[str, object]) -> list[Any]:
     """By what a dataset is known again, bad rows and sources too."""
     return [*identity(dataset), dict(conversion)]
 

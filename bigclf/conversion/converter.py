@@ -378,7 +378,7 @@ def _first_of(waiting: collections.deque[tuple[_A, _Known[_B] | Future[_B]]]) ->
 
 
 def write_shards(
-    blocks: Iterable[Block | Sequence[Any]],
+    blocks: Iterable[Block | Sequence[object]],
     out: files.PathLike,
     *,
     classes: ArrayLike | Callable[[], tuple[np.ndarray, np.ndarray]] | None,

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from bigclf import files
 from bigclf.conversion import appending
@@ -23,7 +22,7 @@ OF_COLUMNS = ("_bigclf_features.json", "_bigclf_features.safetensors")  # how th
 def continuing(
     out: files.PathLike,
     overwrite: bool,
-    identity: Mapping[str, Any],
+    identity: Mapping[str, object],
     before: Dataset | None = None,
     kinds: tuple[type, ...] = SPARSE,
 ) -> Iterator[Workplace]:
@@ -46,7 +45,7 @@ def continuing(
     work.leave(finished=True)
 
 
-def finished(out: files.PathLike, identity: Mapping[str, Any]) -> Dataset | None:
+def finished(out: files.PathLike, identity: Mapping[str, object]) -> Dataset | None:
     """The shards at ``out``, if a conversion of the same was killed when they were there already."""
     try:
         dataset = Dataset(out) if files.exists(files.join(out, MANIFEST)) else None
@@ -97,7 +96,7 @@ def _take_place(
 
     mine = Dataset(directory)
 
-    def note(known: Any) -> None:
+    def note(known: object) -> None:
         if work is not None:
             work.note_made(known, mine.n_rows, mine.nnz)
 

@@ -81,7 +81,7 @@ def write_down(blocks: Iterable[object], out: str, *, real_labels: bool, memory:
     )
 
 
-def parts_of(block: Any) -> tuple[Any, ...]:
+def parts_of(block: object) -> tuple[Any, ...]:
     """(indptr, indices, values, labels, weights, number of columns) of whatever a block is given as."""
     if isinstance(block, Block):
         block = written_out(block)[:5]

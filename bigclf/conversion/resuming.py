@@ -36,7 +36,7 @@ def tidy(out: files.PathLike) -> None:
         files.remove_tree(path)
 
 
-def made_before(out: files.PathLike, identity: Mapping[str, Any], found: Any) -> dict[str, Any] | None:
+def made_before(out: files.PathLike, identity: Mapping[str, Any], found: Any) -> dict[str, object] | None:
     """What a conversion of the same sources and options noted of its shards, if these are there (``found`` : what is,
     as it names them) and it was killed since, whatever stood there before it; its place goes then."""
     path = _place_of(out)
@@ -56,7 +56,7 @@ def made_before(out: files.PathLike, identity: Mapping[str, Any], found: Any) ->
         files.unlock(held)
 
 
-def _plain(identity: Any) -> Any:
+def _plain(identity: object) -> Any:
     """As JSON knows it; of a conversion with the package's sources."""
     return json.loads(json.dumps({**identity, "package": sources_digest()} if isinstance(identity, dict) else identity))
 
@@ -237,13 +237,13 @@ class Workplace:
             self.written = True
             self._line({"written": True})
 
-    def note_made(self, shards: Any, rows: int, nnz: int) -> None:
+    def note_made(self, shards: object, rows: int, nnz: int) -> None:
         """Write down what the shards at the output will be known by, before they can be seen there, and how many rows
         and entries came of this conversion."""
         self._facts["made"] = {"shards": shards, "rows": rows, "nnz": nnz}
         self._save()
 
-    def _line(self, told: Mapping[str, Any]) -> None:
+    def _line(self, told: Mapping[str, object]) -> None:
         files.append_line(self._journal, json.dumps(told))
 
     # The end
@@ -262,7 +262,7 @@ class Workplace:
 
     # As JSON
 
-    def _encode(self, value: Any) -> Any:
+    def _encode(self, value: object) -> Any:
         if isinstance(value, np.generic):
             return self._encode(value.item())
         for name, kind in self._kinds.items():
@@ -283,7 +283,7 @@ class Workplace:
             return {"kind": "tuple", "items": items} if isinstance(value, tuple) else items
         return value  # JSON's own, or an error when it is written
 
-    def _decode(self, told: Any) -> Any:
+    def _decode(self, told: object) -> Any:
         if isinstance(told, list):
             return [self._decode(item) for item in told]
         if not isinstance(told, dict):

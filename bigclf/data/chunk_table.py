@@ -398,7 +398,7 @@ def gather(rows: Rows, label_dtype: str, layout: Layout, path: str, row_group: i
     )
 
 
-def _count_labels(labels: pa.Array | None) -> tuple[Counter[Any], int]:
+def _count_labels(labels: pa.Array | None) -> tuple[Counter[object], int]:
     """How often each label occurs, and how many differ from the one before."""
     if labels is None or len(labels) == 0:
         return Counter(), 0

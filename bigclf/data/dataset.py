@@ -881,7 +881,7 @@ class Dataset:
         return "\n".join(["Dataset", *(f"  {name:<10}{text}" for name, text in lines.items())])
 
 
-def as_trained(data: Stored, columns: Mapping[str, Any], need_labels: bool = True) -> Dataset:
+def as_trained(data: Stored, columns: Mapping[str, object], need_labels: bool = True) -> Dataset:
     """The dataset behind ``data``, whose files are read by the ``columns`` that a model was trained on (see
     ``shards.those_there``). Shards that bigclf wrote, and a Dataset, know their columns themselves.
 
@@ -894,7 +894,7 @@ def as_trained(data: Stored, columns: Mapping[str, Any], need_labels: bool = Tru
     return Dataset(data, columns=_those_there(data, columns) if columns else None, need_labels=need_labels)
 
 
-def _those_there(data: files.Paths, columns: Mapping[str, Any]) -> dict[str, Any]:
+def _those_there(data: files.Paths, columns: Mapping[str, object]) -> dict[str, object]:
     path = files.expand(data)[0]
     try:
         if shards.KEY in shards.claims(path).pairs:

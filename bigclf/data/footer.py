@@ -128,7 +128,7 @@ def _struct(data: bytes | memoryview, p: int, depth: int) -> tuple[dict[int, Any
     return fields, p + 1
 
 
-def _value(data: bytes | memoryview, p: int, kind: int, depth: int) -> tuple[Any, int]:
+def _value(data: bytes | memoryview, p: int, kind: int, depth: int) -> tuple[object, int]:
     if 4 <= kind <= 6:
         return _integer(data, p)
     if kind == 8:
@@ -146,7 +146,7 @@ def _value(data: bytes | memoryview, p: int, kind: int, depth: int) -> tuple[Any
     raise ValueError(f"a field of unknown kind {kind}")
 
 
-def _list(data: bytes | memoryview, p: int, depth: int) -> tuple[list[Any], int]:
+def _list(data: bytes | memoryview, p: int, depth: int) -> tuple[list[object], int]:
     kind, size = data[p] & 15, data[p] >> 4
     p += 1
     if size == 15:

@@ -198,7 +198,7 @@ def find_layout(schema: pa.Schema, columns: Mapping[str, Any] | None, path: str,
     return Layout(indices, values, label, weight, kind, left_out)
 
 
-def those_there(schema: pa.Schema, columns: Mapping[str, Any], path: str) -> dict[str, Any]:
+def those_there(schema: pa.Schema, columns: Mapping[str, Any], path: str) -> dict[str, object]:
     """Of the ``columns`` that a model was trained on those by which this file is read: a label or a weight that it does
     not have is not looked for, nor are features where it has rows under the usual names in their place."""
     kept = {role: name for role, name in columns.items()

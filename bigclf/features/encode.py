@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,10 @@ from bigclf.features.tally import Tally, chained, estimate, packed
 from bigclf.files.json_fields import check_relations
 from bigclf.maths.block import writable
 from bigclf.maths.hashing import LEAST_H, fold, hash_names, index_of, sign_of
+
+if TYPE_CHECKING:
+    from bigclf.features.spec import Term
+
 
 FILE = "_bigclf_features.safetensors"
 SPEC = "_bigclf_features.json"
@@ -138,7 +142,7 @@ def learn(spec: Spec, tally: Tally) -> Learned:
     )
 
 
-def _kind(term: Any, tally: Tally, t: int) -> int:
+def _kind(term: Term, tally: Tally, t: int) -> int:
     if isinstance(term, Text):
         return TEXT
     if isinstance(term, Categorical):
@@ -150,7 +154,7 @@ def _kind(term: Any, tally: Tally, t: int) -> int:
     return BINS if isinstance(term, Numeric) and term.scale == "bins" else NUMBER
 
 
-def _moved(term: Any) -> bool:
+def _moved(term: Term) -> bool:
     """Whether the numbers are standardised."""
     return not (isinstance(term, Numeric) and term.scale == "none")
 
@@ -408,7 +412,7 @@ def described(spec: Spec, learned: Learned) -> dict[str, Any]:
     return {**spec.as_json(), "learned": {**told, "file": FILE, "digest": learned.digest()}}
 
 
-def is_columns(features: Mapping[str, Any] | None) -> bool:
+def is_columns(features: Mapping[str, object] | None) -> bool:
     """Whether these features were made of raw columns."""
     return bool(features) and features.get("kind") == "columns"  # type: ignore[union-attr]
 
@@ -419,7 +423,7 @@ def save(learned: Learned, directory: str) -> None:
     files.publish_tensors(files.join(directory, FILE), arrays)
 
 
-def load(features: Mapping[str, Any], directory: str) -> Learned:
+def load(features: Mapping[str, object], directory: str) -> Learned:
     """The arrays that belong to ``features``, from the directory of the shards.
 
     Raises

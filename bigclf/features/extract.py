@@ -76,7 +76,7 @@ class Rows(NamedTuple):
 
 def extract(
     spec: Spec,
-    columns: Mapping[str, Any],
+    columns: Mapping[str, object],
     n_rows: int,
     tally: Tally | None = None,
     keys: np.ndarray | None = None,
@@ -285,7 +285,7 @@ def _note(tally: Tally, t: int, hashes: np.ndarray, counts: np.ndarray, names: N
     tally.seen[t].see(hashes[there], counts[there], names or [])
 
 
-def _code(t: Any) -> Any:
+def _code(t: object) -> Any:
     """Codes of terms by their numbers, an int or an array."""
     return np.asarray(t, np.uint64) << np.uint64(32)
 
@@ -340,7 +340,7 @@ def _label_numbers(label: Label, rows: Rows) -> np.ndarray:
     return numbers
 
 
-def spelt(label: Label, column: Any) -> Any:
+def spelt(label: Label, column: Any) -> object:
     """Labels that are text as classes are spelt: without blanks around them, and what else is to be stripped."""
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -199,7 +199,7 @@ def _fields(kind: Any) -> dict[str, Any]:
 
 
 @functools.cache
-def _word(kind: Any) -> str:
+def _word(kind: object) -> str:
     """What an entry of this kind begins with."""
     return next(word for word, class_ in KINDS.items() if class_ is kind)
 
@@ -217,7 +217,7 @@ def _entry(term: Any) -> dict[str, Any]:
 # Reading a declaration
 
 
-def parse(told: Any) -> Spec:
+def parse(told: object) -> Spec:
     """A spec from what was declared: a ``Spec``, a table, or YAML as text.
 
     Raises
@@ -275,7 +275,7 @@ def line_of(text: str, *keys: str | int) -> int | None:
     return line
 
 
-def _parsed(told: Any) -> Spec:
+def _parsed(told: object) -> Spec:
     if not isinstance(told, Mapping):
         raise SchemaError(f"a spec of features is a table with the keys label and features, not {told!r}")
     told = {key: value for key, value in told.items() if key not in ("learned", "notes")}  # notes: of a proposal
@@ -302,7 +302,7 @@ def _parsed(told: Any) -> Spec:
     return spec
 
 
-def _yaml(text: str) -> Any:
+def _yaml(text: str) -> object:
     import yaml
 
     try:
@@ -329,14 +329,14 @@ def _label(told: Any) -> Label:
     return _made(Label, told, "label", "label")
 
 
-def _texts(told: Any, place: str, *keys: str | int) -> tuple[str, ...]:
+def _texts(told: object, place: str, *keys: str | int) -> tuple[str, ...]:
     """A value or several as texts."""
     if wrong := [one for one in _listed(told) if isinstance(one, list | tuple | Mapping)]:
         raise _Refused(f"{place} must be a list of texts; {wrong[0]!r} is none", *keys)
     return tuple(map(str, _listed(told)))
 
 
-def _column(name: Any, place: str, *keys: str | int) -> str:
+def _column(name: object, place: str, *keys: str | int) -> str:
     """The name of a column as text."""
     if isinstance(name, bool):
         raise _Refused(f"{place}: {str(name).lower()} is no name to YAML, nor are yes, no, on and off; write it in"
@@ -346,7 +346,7 @@ def _column(name: Any, place: str, *keys: str | int) -> str:
     return str(name)
 
 
-def _terms(entries: Any) -> tuple[Any, ...]:
+def _terms(entries: object) -> tuple[object, ...]:
     if isinstance(entries, Mapping):  # {numeric: [...], categorical: [...]}: one entry of each kind
         told: list[Any] = [({kind: columns}, ("features", str(kind))) for kind, columns in entries.items()]
     else:
@@ -354,7 +354,7 @@ def _terms(entries: Any) -> tuple[Any, ...]:
     return _with_prefixes([term for k, (entry, keys) in enumerate(told) for term in _term(entry, k + 1, *keys)])
 
 
-def _term(entry: Any, number: int, *keys: str | int) -> Iterable[Any]:
+def _term(entry: object, number: int, *keys: str | int) -> Iterable[object]:
     """The terms of an entry, which ``keys`` lead to."""
     place = f"entry {number} of features"
     if not isinstance(entry, Mapping):
@@ -400,14 +400,14 @@ def _made(kind: type, told: Mapping[str, Any], place: str, *keys: str | int) -> 
 
 
 @functools.lru_cache(maxsize=2**12, typed=True)
-def _can_stand(kind: type, names: tuple[str, ...], *values: Any) -> bool:
+def _can_stand(kind: type, names: tuple[str, ...], *values: object) -> bool:
     """Whether nothing is wrong with these options; a spec of 20,000 columns has the same ones over and over."""
     fields = _fields(kind)
     pairs = list(zip(names, values, strict=True))
     return all(name in fields and _must_be(kind, name, value, fields[name]) is None for name, value in pairs)
 
 
-def _check_options(kind: type, options: Mapping[str, Any], place: str, *keys: str | int) -> None:
+def _check_options(kind: type, options: Mapping[str, object], place: str, *keys: str | int) -> None:
     fields = _fields(kind)
     if unknown := sorted(map(str, set(options) - set(fields))):
         allowed = ", ".join(name for name in fields if name not in ("column", "columns"))
@@ -419,7 +419,7 @@ def _check_options(kind: type, options: Mapping[str, Any], place: str, *keys: st
             raise _Refused(f"{place}: {name} must be {must}, not {value!r}", *keys, where)
 
 
-def _must_be(kind: type, name: str, value: Any, default: Any) -> str | None:
+def _must_be(kind: type, name: str, value: object, default: object) -> str | None:
     """What may stand under this name, where the value is nothing of the kind."""
     choices = kind.CHOICES.get(name)  # type: ignore[attr-defined]
     if choices and value not in choices:
@@ -434,7 +434,7 @@ def _must_be(kind: type, name: str, value: Any, default: Any) -> str | None:
     return None
 
 
-def _with_prefixes(terms: list[Any]) -> tuple[Any, ...]:
+def _with_prefixes(terms: list[object]) -> tuple[object, ...]:
     """Names of a text's tokens are theirs alone if nothing else is hashed, else "column=token"."""
     others = sum(isinstance(term, Text | Categorical) for term in terms) > 1
     return tuple(
@@ -464,7 +464,7 @@ def _check(spec: Spec) -> None:
         raise _Refused("the label cannot be a feature too", "label", column=spec.label.column)
 
 
-def _counts(terms: Iterable[Any]) -> dict[Any, int]:
+def _counts(terms: Iterable[object]) -> dict[Any, int]:
     found: dict[Any, int] = {}
     for term in terms:
         found[term] = found.get(term, 0) + 1
@@ -478,7 +478,7 @@ def columns(
     categorical: Iterable[str] = (),
     text: Iterable[str] = (),
     hash_bits: int | None = None,
-    **options: Any,
+    **options: object,
 ) -> Spec:
     """The spec that the options of the command line stand for; with ``hash_bits`` every category is hashed."""
     encode = {"encode": "hashed"} if hash_bits is not None else {}
@@ -488,7 +488,7 @@ def columns(
     return parse({"label": label, "features": entries, "hash_bits": hash_bits, **options})
 
 
-def with_format(features: Any, format: str, by_name: Callable[[], str | None] = lambda: None) -> Spec:
+def with_format(features: object, format: str, by_name: Callable[[], str | None] = lambda: None) -> Spec:
     """The spec for raw files of this format, which may be the default one ("svmlight") where the spec says another.
 
     ``by_name`` : asked for the format that the files' names tell where neither says one.

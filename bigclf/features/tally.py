@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from bigclf.compiled.jit import kernel
 from bigclf.errors import DataError
 from bigclf.features.spec import Categorical, Numeric, Spec, Text
 from bigclf.features.values import Names
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
 
 SAMPLE = 2**16  # numbers kept of a column for its quantiles: of the rows with the smallest keys
 REGISTERS = 2**12  # of a HyperLogLog sketch: a standard error of 1.04 / 64
@@ -291,7 +295,7 @@ def _most(term: Categorical) -> int:
     return 2**20 if term.encode == "exact" else term.max_exact
 
 
-def chained(arrays: list[np.ndarray], dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+def chained(arrays: list[np.ndarray], dtype: DTypeLike) -> tuple[np.ndarray, np.ndarray]:
     """Arrays one after another, and where each begins, int64 [n+1]."""
     at = np.append(0, np.cumsum([array.size for array in arrays], dtype=np.int64))
     return np.concatenate([np.empty(0, dtype), *(array.astype(dtype) for array in arrays if array.size)]), at

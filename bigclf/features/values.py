@@ -73,7 +73,7 @@ def as_columns(data: Any) -> tuple[dict[str, pa.Array], int]:
     return found, lengths.pop() if lengths else 0
 
 
-def _array(name: str, column: Any) -> pa.Array:
+def _array(name: str, column: object) -> pa.Array:
     import pyarrow as pa
 
     if isinstance(column, pa.ChunkedArray):
@@ -98,7 +98,7 @@ def joined(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def is_table(data: Any) -> bool:
+def is_table(data: object) -> bool:
     """Whether ``data`` has columns with names."""
     if isinstance(data, Mapping):
         return True
@@ -139,14 +139,14 @@ def number_text(value: float) -> str:
     return str(int(value)) if math.isfinite(value) and value == int(value) and abs(value) < 2**53 else repr(value)
 
 
-def trimmed(text: Any) -> Any:
+def trimmed(text: pa.Array) -> pa.Array:
     """Without white space at the ends."""
     import pyarrow.compute as pc
 
     return pc.ascii_trim_whitespace(text)
 
 
-def missing(text: Any, values: tuple[str, ...]) -> np.ndarray:
+def missing(text: pa.Array, values: tuple[str, ...]) -> np.ndarray:
     """bool [m]: null, or one of the texts that mean it."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -155,7 +155,7 @@ def missing(text: Any, values: tuple[str, ...]) -> np.ndarray:
     return as_numpy(found) | as_numpy(pc.is_null(text))
 
 
-def names_of(text: Any) -> Names:
+def names_of(text: pa.Array) -> Names:
     """The bytes of a text column without nulls."""
     _, offsets, data = text.buffers()
     if offsets is None or not len(text):
@@ -165,7 +165,7 @@ def names_of(text: Any) -> Names:
     return Names(raw[bounds[0] : bounds[-1]].copy(), bounds - bounds[0])
 
 
-def categories(text: Any, values: tuple[str, ...]) -> Categories:
+def categories(text: pa.Array, values: tuple[str, ...]) -> Categories:
     """The distinct texts, trimmed, and each row's place among them."""
     import pyarrow.compute as pc
 
@@ -179,7 +179,7 @@ def categories(text: Any, values: tuple[str, ...]) -> Categories:
     return Categories(codes, names_of(distinct))
 
 
-def crossed(texts: list[Any], values: tuple[str, ...]) -> Any:
+def crossed(texts: list[pa.Array], values: tuple[str, ...]) -> pa.Array:
     """The texts of several columns with "&" between them; what is missing is empty."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -304,7 +304,7 @@ def _with_points(text: pa.Array, decimal: str) -> pa.Array:
     return pc.replace_substring(pc.replace_substring(text, ".", "?"), ",", ".")
 
 
-def _slow_numbers(text: Any) -> tuple[np.ndarray, np.ndarray]:
+def _slow_numbers(text: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """Numbers one by one as Python reads them, and which texts are none."""
     found, strange = np.full(len(text), np.nan), np.zeros(len(text), bool)
     for row, value in enumerate(text.to_pylist()):
@@ -391,7 +391,7 @@ def date_part(stamps: np.ndarray, part: str) -> np.ndarray:
 # Labels
 
 
-def require(columns: Mapping[str, Any], name: str) -> Any:
+def require(columns: Mapping[str, object], name: str) -> Any:
     """The column ``name``.
 
     Raises

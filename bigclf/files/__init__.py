@@ -646,7 +646,7 @@ def _send_directory(local: str, url: str) -> None:
 
 
 @contextlib.contextmanager
-def finishing(directory: PathLike, names: list[str], before: Mapping[str, Any]) -> Iterator[None]:
+def finishing(directory: PathLike, names: list[str], before: Mapping[str, object]) -> Iterator[None]:
     """While inside, and until it was left without an error, readers leave out the files ``names`` of a directory, and
     are told what there was ``before`` (``before_unfinished``)."""
     mark = join(directory, UNFINISHED)

@@ -27,7 +27,7 @@ class Field(NamedTuple):
     needed: bool = True
 
 
-def check_fields(told: Any, fields: Mapping[str, Field], inside: str = "") -> None:
+def check_fields(told: object, fields: Mapping[str, Field], inside: str = "") -> None:
     """Check the values of a table (``inside`` : the name of the field that holds it); names that are not in ``fields``
     are those of other versions.
 
@@ -78,7 +78,7 @@ def number(least: float = -math.inf, infinite: bool = False) -> Field:
     return Field(lambda value: _is_number(value, infinite) and value >= least, said)
 
 
-def _is_number(value: Any, infinite: bool = False) -> bool:
+def _is_number(value: object, infinite: bool = False) -> bool:
     if type(value) is float:
         return math.isfinite(value) or (infinite and not math.isnan(value))
     return type(value) is int and abs(value) < 2**1000  # a float holds it
@@ -93,7 +93,7 @@ def figure(least: float = -math.inf) -> Field:
 def bits() -> Field:
     """A number as a hexadecimal text that keeps every bit."""
 
-    def takes(value: Any) -> bool:
+    def takes(value: object) -> bool:
         try:
             return isinstance(value, str) and isinstance(float.fromhex(value), float)
         except (ValueError, OverflowError):
@@ -126,7 +126,7 @@ def tuple_of(*fields: Field) -> Field:
 def table_of(fields: Mapping[str, Field], said: str) -> Field:
     """A table with such fields; ``said`` : what it is."""
 
-    def takes(value: Any) -> bool:
+    def takes(value: object) -> bool:
         try:
             check_fields(value, fields)
         except FieldError:

@@ -104,7 +104,7 @@ class Loss(NamedTuple):
     dual: Dual | None
 
 
-def plain(helper: Any) -> Callable[..., Any]:
+def plain(helper: object) -> Callable[..., Any]:
     """A helper as Python: called outside a kernel it would be compiled in every process."""
     return getattr(helper, "py_func", helper)  # type: ignore[no-any-return]
 

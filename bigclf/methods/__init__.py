@@ -6,8 +6,8 @@ A method is a file that ends with its ``METHODS``, and its name in ``table.py``;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from bigclf.methods import sparse_state
 from bigclf.methods.method import SCHEDULES, SHARES, Dual, Method, Param, Steps, by_shares
 from bigclf.methods.table import METHODS
 from bigclf.units import near
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
 
 __all__ = [
     "METHODS", "SCHEDULES", "SHARES", "Method", "Param", "Setting", "by_shares", "listed", "native", "require_known",
@@ -62,7 +66,7 @@ class Setting(NamedTuple):
         update: Callable[..., Any] = (self.form if self.places else self.method.how).update(*codes)
         return update
 
-    def shared(self, n_features: int, dtype: Any) -> Any:
+    def shared(self, n_features: int, dtype: DTypeLike) -> Any:
         """A state at its beginning."""
         return self.form.shared(n_features, dtype, self.settings)
 
@@ -85,7 +89,7 @@ class Setting(NamedTuple):
         """The same for a number of classes, where the method learns all of them at once."""
         return self._replace(settings=self.settings | {"n_classes": n_classes}) if self.method.all_classes else self
 
-    def weights(self, shared: Any) -> np.ndarray:
+    def weights(self, shared: object) -> np.ndarray:
         """The model's weights [feature + 1] or [feature + 1, class] in a state."""
         return self.method.form.weights(shared, self.params())
 
@@ -105,7 +109,7 @@ class Setting(NamedTuple):
         name = self.settings.get("mixing") or next(iter(mixings), None)
         return None if name is None else mixings[name]
 
-    def state_bytes(self, n_features: int, dtype: Any) -> int:
+    def state_bytes(self, n_features: int, dtype: DTypeLike) -> int:
         """Bytes of a state, from small ones: no array has more than two axes of features."""
         if self.places:
             fixed = sparse_state.fixed_bytes(n_features, self.settings["n_classes"], dtype)
@@ -123,7 +127,7 @@ class Setting(NamedTuple):
         """Names of the arrays of a state that are sums over rows."""
         return self.method.how.sums if isinstance(self.method.how, Steps) else ()
 
-    def sum_bytes(self, n_features: int, dtype: Any) -> int:
+    def sum_bytes(self, n_features: int, dtype: DTypeLike) -> int:
         """Bytes of the arrays of a state that are sums over rows."""
         return _bytes_of(lambda n: [getattr(self.shared(n, dtype), name) for name in self.summed], n_features)
 
@@ -245,7 +249,7 @@ def native(algo: str, multiclass: str) -> str:
     return algo
 
 
-def _require_schedule(settings: dict[str, Any], groups: int) -> None:
+def _require_schedule(settings: Mapping[str, object], groups: int) -> None:
     """ValueError or TypeError, naming it, for what makes no sense beside the schedule."""
     schedule = settings.get("schedule", "auto")
     if schedule == "auto":

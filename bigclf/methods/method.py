@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from bigclf.compiled import large_pages
 from bigclf.maths.losses import LOSSES, Loss
 from bigclf.maths.mixing import MEAN, Rule
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Param:
             raise ValueError(f"{self.name}={value!r} must be a whole number")
         return int(number) if self.integer else number
 
-    def takes(self, value: Any) -> bool:
+    def takes(self, value: object) -> bool:
         """Whether ``value``, as a model's file has it, is one that ``check`` gives."""
         try:
             found = self.check(value)
@@ -103,10 +106,20 @@ class Step(NamedTuple):
     violation: float | None = None
 
 
-Both = Callable[[Callable[[], Any], Callable[[], Any]], tuple[Any, Any]]  # two pieces of work -> what each gives
+T = TypeVar("T")
+U = TypeVar("U")
 
 
-def in_turn(one: Callable[[], Any], other: Callable[[], Any]) -> tuple[Any, Any]:
+Numbers: TypeAlias = Mapping[str, float]  # settings as a kernel's numbers are made of them
+
+
+class Both(Protocol):
+    """Does two pieces of work; what each gives."""
+
+    def __call__(self, one: Callable[[], T], other: Callable[[], U]) -> tuple[T, U]: ...
+
+
+def in_turn(one: Callable[[], T], other: Callable[[], U]) -> tuple[T, U]:
     """``Both`` on one core."""
     return one(), other()
 
@@ -141,7 +154,7 @@ class TouchedForm:
     needs: Mapping[str, Any]
 
 
-def _place(shared: Any, weights: np.ndarray, params: Any) -> None:
+def _place(shared: Any, weights: np.ndarray, params: object) -> None:
     np.copyto(shared.weights, weights, casting="same_kind")
 
 
@@ -194,7 +207,7 @@ class Form:
         """Whether a state has a variance beside each mean."""
         return self.floored is not None
 
-    def share_at_floor(self, shared: Any, params: Any) -> float:
+    def share_at_floor(self, shared: object, params: object) -> float:
         """The share of the variances that stand at their floor; 0 where there are none."""
         return 0.0 if self.floored is None else self.floored(shared, params)
 
@@ -203,11 +216,11 @@ class Form:
         """Whether it can begin with any weights."""
         return self.place is not None
 
-    def figures(self, shared: Any, params: Any) -> dict[str, float]:
+    def figures(self, shared: object, params: object) -> dict[str, float]:
         """What ``told`` says of a state, or nothing."""
         return {} if self.told is None else self.told(shared, params)
 
-    def end_epoch(self, shared: Any, params: Any) -> None:
+    def end_epoch(self, shared: object, params: object) -> None:
         """What ``finish`` does, if anything."""
         if self.finish is not None:
             self.finish(shared, params)
@@ -438,12 +451,12 @@ class Method:
         return LOSSES[name] if name is not None else None
 
 
-def online(**words: Any) -> Method:
+def online(**words: object) -> Method:
     """A method of the role ``Online`` from the words of its form, of its role and its own, in one list."""
     return _declared(Online, words)
 
 
-def dual(**words: Any) -> Method:
+def dual(**words: object) -> Method:
     """Likewise ``Dual``."""
     return _declared(Dual, words)
 
@@ -458,11 +471,11 @@ def _declared(role: type, words: dict[str, Any]) -> Method:
     return Method(form=Form(**_taken(Form, words)), how=role(**_taken(role, words)), **words)
 
 
-def _taken(kind: type, words: dict[str, Any]) -> dict[str, Any]:
+def _taken(kind: type, words: dict[str, object]) -> dict[str, Any]:
     """Those of ``words`` that are fields of ``kind``, no longer among them."""
     return {field.name: words.pop(field.name) for field in fields(kind) if field.name in words}
 
 
-def zeros(kind: type, n_features: int, dtype: Any, settings: dict[str, Any]) -> Any:
+def zeros(kind: type, n_features: int, dtype: DTypeLike, settings: dict[str, Any]) -> Any:
     """A state whose one array is ``weights``."""
     return kind(large_pages.zeros(n_features + 1, dtype))

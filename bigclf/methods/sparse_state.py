@@ -18,8 +18,8 @@ classes at fault would touch every class.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,10 @@ from bigclf.maths.mixing import Rule, accumulate, interpolate
 from bigclf.methods.many_classes.support_classes import reach
 from bigclf.methods.method import TouchedForm, by_shares
 from bigclf.units import format_bytes
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
 
 SPAN = 256  # classes that share a maximum of their biases
 MOST = 2**32 - 2  # slots, of which units are counted by int32
@@ -83,19 +87,19 @@ def bind(slack: int, settings: dict[str, Any]) -> Params:
     return Params(slack, settings.get("C", 1.0), settings["bias"], settings["places"], room)
 
 
-def zeros(n_features: int, dtype: Any, settings: dict[str, Any]) -> Touched:
+def zeros(n_features: int, dtype: DTypeLike, settings: dict[str, Any]) -> Touched:
     """Weights 0 of ``settings["n_classes"]`` classes."""
     lists, bias = np.zeros((n_features, 2), np.int32), np.zeros(settings["n_classes"], dtype)
     free, used = np.zeros(SIZES, np.int32), np.zeros(1, np.int64)
     return Touched(np.zeros(2, dtype), np.zeros(2, np.int32), lists, bias, free, used)
 
 
-def slot_bytes(dtype: Any) -> int:
+def slot_bytes(dtype: DTypeLike) -> int:
     """Of a slot, a class and a weight."""
     return 4 + np.dtype(dtype).itemsize
 
 
-def fixed_bytes(n_features: int, n_classes: int, dtype: Any) -> int:
+def fixed_bytes(n_features: int, n_classes: int, dtype: DTypeLike) -> int:
     """Of a state without slots."""
     return 8 * n_features + np.dtype(dtype).itemsize * n_classes + 8 * (SIZES + 3)
 
@@ -356,7 +360,7 @@ def learner(margin: bool) -> Callable[..., Counts]:
     """One pass over the rows of ``order``, the state growing as it must."""
     kernel_of_a_pass = one_pass(margin)
 
-    def update(block: Any, order: Any, shared: Any, rows: Any, params: Any, scores: Any) -> Counts:
+    def update(block: object, order: Any, shared: Any, rows: Any, params: Any, scores: Any) -> Counts:
         room, done = params.room, 0
         room.so_far[:] = 0
         while True:
@@ -507,7 +511,7 @@ def fill_lists(state, indptr, indices, data):  # type: ignore[no-untyped-def]
                 state.weights[2 * unit + n] = data[indptr[j] + n]
 
 
-def coefficients(state: Touched) -> Any:
+def coefficients(state: Touched) -> object:
     """The weights as a scipy CSC matrix [class, feature], classes ascending in each column."""
     import scipy.sparse
 
@@ -522,7 +526,7 @@ def coefficients(state: Touched) -> Any:
     return matrix
 
 
-def place(state: Touched, weights: tuple[Any, np.ndarray], params: Params) -> None:
+def place(state: Touched, weights: tuple[object, np.ndarray], params: Params) -> None:
     """Begin with the weights of a model: a matrix [class, feature] and the biases [class]."""
     import scipy.sparse
 
@@ -540,12 +544,12 @@ def place(state: Touched, weights: tuple[Any, np.ndarray], params: Params) -> No
 
 
 @functools.cache
-def _kernel(margin: bool) -> Callable[..., Any]:
+def _kernel(margin: bool) -> Callable[..., object]:
     made: Callable[..., Any] = learner(margin)
     return made
 
 
-def touched(slack: int, margin: bool, needs: dict[str, Any]) -> TouchedForm:
+def touched(slack: int, margin: bool, needs: Mapping[str, object]) -> TouchedForm:
     """The form of a method in a state of touched places; needs : settings without which it would touch every class."""
     return TouchedForm(
         shared=zeros,

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from bigclf.data.arrays import Arrays, label_array, number_array
+from bigclf.data.arrays import label_array, number_array
 from bigclf.data.dataset import Dataset, Stored, as_trained, require_classes
 from bigclf.errors import DataError, MemoryBudgetError
 from bigclf.maths.block import Block
@@ -23,6 +23,10 @@ from bigclf.model.model import PIECE_BYTES, Model, is_stored, require_same_colum
 from bigclf.model.raw_input import BadRows, as_shards, labels_of_table, left_out
 from bigclf.progress import Watcher, watcher
 from bigclf.units import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from bigclf.data.rows import Rows
+
 
 BYTES_PER_ROW = 12  # what the exact AUC may take
 BINS = 2**20
@@ -622,10 +626,10 @@ def seen_before_text(progressive: Mapping[str, float]) -> str:
     return f"the model it began with was trained on {rows}: no estimate for others"
 
 
-def share_trained_on(model: Model, dataset: Dataset | Arrays) -> float:
+def share_trained_on(model: Model, dataset: Rows) -> float:
     """About which share of the rows the model was trained on, by the marks of the files, of which the chunks tell the
     rows, or of the raw files behind them, of which nothing does; 0 where none is known to."""
-    mine, its = model.facts.get("origin"), None if isinstance(dataset, Arrays) else dataset.origin()
+    mine, its = model.facts.get("origin"), dataset.origin() if isinstance(dataset, Dataset) else None
     if not mine or not its:
         return 0.0
     known = np.isin(its["files"], mine["files"])

@@ -183,7 +183,7 @@ def _found(request: Request, stack: contextlib.ExitStack) -> Found:
     return Matrix(data, request.y, request["sample_weight"])
 
 
-def _refuse(given: dict[str, Any], what: str) -> None:
+def _refuse(given: dict[str, object], what: str) -> None:
     """TypeError for what has no effect beside the data."""
     for name, value in given.items():
         if value is not None:

@@ -12,7 +12,7 @@ import abc
 import numbers
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from bigclf.units import parse_bytes
 
@@ -30,7 +30,7 @@ class Anything(NamedTuple):
 
     metavar: str | None = None
 
-    def check(self, name: str, value: Any) -> Any:
+    def check(self, name: str, value: object) -> Any:
         return value
 
 
@@ -43,7 +43,7 @@ class Words(NamedTuple):
     texts: bool = False
     many: bool = False
 
-    def check(self, name: str, value: Any) -> Any:
+    def check(self, name: str, value: object) -> Any:
         return value
 
 
@@ -85,7 +85,7 @@ class Choice(NamedTuple):
 
     words: tuple[str, ...]
 
-    def check(self, name: str, value: Any) -> str:
+    def check(self, name: str, value: object) -> str:
         if value not in self.words:
             *others, last = (f'"{word}"' for word in self.words)
             raise ValueError(f"{name} must be {', '.join(others)} or {last}, not {value!r}")
@@ -95,7 +95,7 @@ class Choice(NamedTuple):
 class Yes(NamedTuple):
     """True or False; on the command line a flag."""
 
-    def check(self, name: str, value: Any) -> bool:
+    def check(self, name: str, value: object) -> bool:
         if not isinstance(value, bool):
             raise ValueError(f"{name} must be True or False, not {value!r}")
         return value
@@ -118,7 +118,7 @@ class Speed(NamedTuple):
 class Calls(NamedTuple):
     """Functions that take a record."""
 
-    def check(self, name: str, value: Any) -> Any:
+    def check(self, name: str, value: object) -> Any:
         if not isinstance(value, list | tuple) or not all(map(callable, value)):
             raise TypeError(f"{name} must be a list of functions that take a record")
         return value
@@ -127,7 +127,7 @@ class Calls(NamedTuple):
 Value = Anything | Words | Number | Whole | Choice | Yes | Size | Speed | Calls
 
 
-def require_number(name: str, value: Any) -> None:
+def require_number(name: str, value: object) -> None:
     """ValueError for what is none."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise ValueError(f"{name} must be a number, not {value!r}")
@@ -164,7 +164,7 @@ class Option(NamedTuple):
     within: str = ""
     bits: bool = True
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: object) -> Any:
         """The value as it is used.
 
         Raises
@@ -541,7 +541,7 @@ def in_section(section: str) -> tuple[str, ...]:
     return tuple(name for name, option in declared("fit").items() if option.flag and option.section == section)
 
 
-def taken(verb: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def taken(verb: str, given: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Every option of the verb by name, each checked by itself, defaults for those that were not said; and what was
     said besides, which is the methods' own.
 
@@ -592,10 +592,13 @@ def refuse_others(names: Iterable[str], own: Iterable[str], where: str) -> None:
 # Describing
 
 
-def documented(verb: str, *left_out: str) -> Callable[[Any], Any]:
+Thing = TypeVar("Thing")  # a function or class with a docstring
+
+
+def documented(verb: str, *left_out: str) -> Callable[[Thing], Thing]:
     """Put the entries of a verb's options in place of ``{options}`` in a docstring; ``left_out`` : but for these."""
 
-    def describe(thing: Any) -> Any:
+    def describe(thing: Thing) -> Thing:
         entries = [_entry(option) for option in (DATA, Y, *declared(verb).values())
                    if verb in option.verbs and not option.within and option.name not in left_out]  # fmt: skip
         thing.__doc__ = (thing.__doc__ or "").replace("    {options}\n", "".join(entries))
@@ -604,10 +607,10 @@ def documented(verb: str, *left_out: str) -> Callable[[Any], Any]:
     return describe
 
 
-def documented_parts(whole: str) -> Callable[[Any], Any]:
+def documented_parts(whole: str) -> Callable[[Thing], Thing]:
     """... of what is given within another argument."""
 
-    def describe(thing: Any) -> Any:
+    def describe(thing: Thing) -> Thing:
         entries = [_entry(option) for option in OPTIONS if option.within == whole]
         thing.__doc__ = (thing.__doc__ or "").replace("    {options}\n", "".join(entries))
         return thing

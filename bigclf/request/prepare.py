@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,10 @@ from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.problems import Fold, Problem, class_weight_array, make_problems, regression_problem, require_few
 from bigclf.training.records.run_directory import grew_before, groups_before, joins_apart
 from bigclf.training.sources import require_usable, warm
+
+if TYPE_CHECKING:
+    from bigclf.cluster.link import Link
+
 
 VISITS, MOST_EPOCHS = 1_000_000, 100
 
@@ -91,7 +95,7 @@ def prepare(
     return Prepared(source, settings, class_weights, groups, shape)
 
 
-def is_stored(source: Any, local_dir: Any) -> bool:
+def is_stored(source: object, local_dir: Any) -> bool:
     """Whether earlier runs left every row of ``source`` decoded in ``local_dir``."""
     if local_dir is None or not isinstance(source, Dataset) or not files.exists(local_dir):
         return False
@@ -111,7 +115,7 @@ def _warm(settings: list[Setting], width: int, dtype: str) -> None:
         Fold(0, 2, 0).holds(np.zeros(0, np.int64), 0)
 
 
-def default_groups(request: Request, link: Any) -> int:
+def default_groups(request: Request, link: Link | None) -> int:
     """As many as a run that is resumed had; else 1 in this process, or as many as there are workers now."""
     if request["resume"]:
         before = groups_before(request["run_dir"])

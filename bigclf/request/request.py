@@ -78,7 +78,7 @@ class Request:
         return [_of_run(self, each[0]) for each in self.at_first()]
 
 
-def asked(verb: str, data: Any, y: Any, given: Mapping[str, Any]) -> Request:
+def asked(verb: str, data: object, y: object, given: Mapping[str, object]) -> Request:
     """The request that the arguments of a verb make, its families still to be named.
 
     Raises
@@ -103,7 +103,7 @@ def of_one_method(request: Request) -> Request:
     return request.having(families=(Family(native(request["algo"], request["multiclass"]), [{}]),))
 
 
-def _of_run(request: Request, setting: Setting) -> dict[str, Any]:
+def _of_run(request: Request, setting: Setting) -> dict[str, object]:
     """Options of a run of one method, checked against it and each other; limits filled in with the method's own."""
     method, options = setting.method, dict(request.options)
     options["chosen"] = request.chosen
@@ -127,7 +127,7 @@ def _of_run(request: Request, setting: Setting) -> dict[str, Any]:
     return options
 
 
-def require_early_stopping(patience: int | None, validate: Any, method: Method) -> None:
+def require_early_stopping(patience: int | None, validate: object, method: Method) -> None:
     """TypeError where it makes no sense."""
     if patience is None:
         return

@@ -27,8 +27,7 @@ from bigclf.maths.block import Block, Entries, explicit_scales
 from bigclf.stream.packing import count_far, pack_indices, unpack_indices
 
 if TYPE_CHECKING:
-    from bigclf.data.arrays import Arrays
-    from bigclf.data.dataset import Dataset
+    from bigclf.data.rows import Rows
 
 
 log = logging.getLogger("bigclf")
@@ -99,12 +98,12 @@ def buffer_bytes(rows: N, nnz: N, index_width: int, binary: bool, constant: bool
     return nnz * entry + rows * (ROW_BYTES + (4 if constant else 0)) + 8
 
 
-def entry_bytes(source: Dataset | Arrays) -> int:
+def entry_bytes(source: Rows) -> int:
     """What an entry of the source's rows takes in memory."""
     return int(source.index_width + (0 if source.binary or source.row_constant else 4))
 
 
-def chunk_sizes(source: Dataset | Arrays) -> np.ndarray:
+def chunk_sizes(source: Rows) -> np.ndarray:
     """``buffer_bytes`` of each chunk, int64 [chunk]."""
     chunks = source.chunks
     return buffer_bytes(chunks.rows, chunks.nnz, source.index_width, source.binary, source.row_constant)
@@ -187,7 +186,7 @@ class RawStore:
 
     def __init__(
         self,
-        source: Dataset | Arrays,
+        source: Rows,
         directory: str,
         *,
         keep: bool = False,
@@ -238,7 +237,7 @@ class RawStore:
     def has(self, chunk: int) -> bool:
         return bool(self.stored[chunk])
 
-    def bytes_for(self, source: Dataset | Arrays) -> int:
+    def bytes_for(self, source: Rows) -> int:
         """What a store of ``source`` would take on disk, were its indices packed as here."""
         layout = self.layout or self._layout("raw")
         rows, nnz = source.chunks.rows, source.chunks.nnz
@@ -580,7 +579,7 @@ class RawStore:
         self.descriptor = self._direct = -1  # closed twice, it would be somebody else's
 
 
-def is_finished(source: Dataset | Arrays, directory: str) -> bool:
+def is_finished(source: Rows, directory: str) -> bool:
     """Whether a store left in ``directory`` by earlier runs has a record of every chunk of ``source``: then nothing is
     left to decode."""
     try:

@@ -176,7 +176,7 @@ class Bench:
     def _rebuilt(self) -> int:
         return 0 if self.stream.store is None else self.stream.store.rebuilt
 
-    def _bundle(self, visit: Visit, states: Sequence[Weights], token: str, facts: dict[str, Any]) -> list[Part]:
+    def _bundle(self, visit: Visit, states: Sequence[Weights], token: str, facts: dict[str, object]) -> list[Part]:
         """Several groups one after another, joined as the run would join them."""
         blends = [Blend(self.problems[n], state) for n, state in zip(visit.todo, states, strict=True)]
         for group in range(visit.first, visit.last):
@@ -193,7 +193,7 @@ class Bench:
         states: Sequence[Weights],
         carry: Carry | None,
         token: str,
-        facts: dict[str, Any],
+        facts: dict[str, object],
     ) -> list[Part]:
         self.bring(group, visit.refs[group - visit.first], carry, visit, states)
         if visit.kind == "update" and visit.epoch > 1:
@@ -630,7 +630,7 @@ class Blend:
         found, self._found = self._found, None
         return Part(self._states.result(), dual, self._figures.result().values, found=found)
 
-    def _take(self, pieces: list[Any]) -> None:
+    def _take(self, pieces: list[object]) -> None:
         if self._found is None:
             together = self._gather is not None and self._n_rows is not None
             self._found = self._gather(self.start, self._n_rows) if together else []  # type: ignore[misc, arg-type]

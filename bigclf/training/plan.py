@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,10 @@ from bigclf.stream import row_files, working_set
 from bigclf.training.problems import Problem
 from bigclf.training.sampling import ROOM
 from bigclf.units import format_bytes
+
+if TYPE_CHECKING:
+    from bigclf.data.rows import Rows
+
 
 log = logging.getLogger("bigclf")
 VERSION = 1
@@ -176,7 +180,7 @@ class Plan:
         return shared | {"opportunistic": False}  # which older runs could be, and say
 
 
-def settle(source: Any, problems: list[Problem], *, memory: int, **shape: Any) -> tuple[list[Problem], Plan]:
+def settle(source: Rows, problems: list[Problem], *, memory: int, **shape: Any) -> tuple[list[Problem], Plan]:
     """The plan, and the problems as it has them: where weights of every feature and class do not fit in memory, of
     states that hold touched places only, as many in each.
 
@@ -223,7 +227,7 @@ def _not_touched(setting: Setting) -> str:
     return ""
 
 
-def _places(source: Any, problems: list[Problem], memory: int, shape: dict[str, Any]) -> int:
+def _places(source: Rows, problems: list[Problem], memory: int, shape: dict[str, Any]) -> int:
     """Slots of each problem that ``memory`` has room for beside everything else, and no more than there can be use
     for."""
     edges = group_edges(source.chunks.nnz, shape["groups"])
@@ -245,7 +249,7 @@ def model_copies(problems: list[Problem]) -> int:
     return MODEL_COPIES if problems[0].fold is None else 0
 
 
-def make_plan(source: Any, problems: list[Problem], *, memory: int, stored: bool = False, **shape: Any) -> Plan:
+def make_plan(source: Rows, problems: list[Problem], *, memory: int, stored: bool = False, **shape: Any) -> Plan:
     """Decide how the run goes; arguments and errors as of ``_made``.
 
     stored : whether a raw store that was kept has every chunk already: then nothing is decoded. The bytes for it are
@@ -265,7 +269,7 @@ def make_plan(source: Any, problems: list[Problem], *, memory: int, stored: bool
 
 
 def _made(
-    source: Any,
+    source: Rows,
     problems: list[Problem],
     *,
     memory: int,
@@ -363,7 +367,7 @@ def proves_alone(plan: Plan, problems: int) -> bool:
     return bool(plan.set_rows) and problems == 1 and len(plan.groups) == 1 and plan.schedule == "auto"
 
 
-def _room_to_climb(sizes: Sizes, parts: dict[str, int], memory: int, shape: dict[str, Any]) -> int:
+def _room_to_climb(sizes: Sizes, parts: dict[str, int], memory: int, shape: dict[str, object]) -> int:
     """Free rows that conjugate gradients may have, in what the budget has left; fills ``parts``."""
     rows, grown = int(CLIMB_OF_SET * _most_rows(shape)), bool(shape.get("grown"))
     if shape["resident"]:
@@ -453,7 +457,7 @@ class Sizes:
 
     def __init__(
         self,
-        source: Any,
+        source: Rows,
         problems: list[Problem],
         dtype: str,
         edges: list[tuple[int, int]],
@@ -858,7 +862,7 @@ def enough_text(least: int) -> str:
     return format_bytes(-(-least // step) * step)
 
 
-def decoding_bytes(source: Any) -> int:
+def decoding_bytes(source: Rows) -> int:
     """Most that a thread takes to decode a row group, or what is at work of a large one."""
     chunks, width, binary, apart = source.chunks, source.index_width, source.binary, source.in_parts
 
@@ -883,20 +887,20 @@ def _shares_row_groups(chunks: Any) -> bool:
     return len(places) < int(chunks.file.size)
 
 
-def _segments(source: Any, problems: int, groups: int) -> int:
+def _segments(source: Rows, problems: int, groups: int) -> int:
     """As many parts of an epoch as keep each to about ``SEGMENT_SECONDS``, by a rate that is written down here."""
     predicted = source.nnz * problems * SECONDS_A_NONZERO
     units = max(1, source.n_chunks // groups)
     return min(units, max(1, round(predicted / SEGMENT_SECONDS)))
 
 
-def raw_row_bytes(source: Any) -> float:
+def raw_row_bytes(source: Rows) -> float:
     """Mean bytes in memory of a row that can be learned from."""
     rows, nnz = source.learnable
     return float(nnz / max(1, rows) * raw.entry_bytes(source) + raw.ROW_BYTES)
 
 
-def run_length(source: Any) -> int:
+def run_length(source: Rows) -> int:
     """Neighbours to shuffle as a unit: 1 (a full permutation) for long rows and for data a cache holds."""
     row, rows = raw_row_bytes(source), source.learnable[0]
     if row * rows <= SMALL_BYTES:

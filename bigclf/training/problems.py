@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from bigclf.errors import MemoryBudgetError
 from bigclf.maths.block import Block
 from bigclf.methods import METHODS, Setting
 from bigclf.units import format_bytes
+
+if TYPE_CHECKING:
+    from bigclf.data.rows import Rows
 
 
 class Fold(NamedTuple):
@@ -105,7 +108,7 @@ def find_positive(weights, rows):  # type: ignore[no-untyped-def]
     return n
 
 
-def class_weight_array(class_weight: Any, source: Any) -> np.ndarray:
+def class_weight_array(class_weight: object, source: Rows) -> np.ndarray:
     """float64 [class] from None, "balanced" (rows / (classes * rows of the class)) or {label: weight}.
 
     Rows of weight 0 do not count, nor do classes that have no others. A label may be given as text too: a command line

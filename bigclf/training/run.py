@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,6 +40,10 @@ from bigclf.training.visit import (
 )
 from bigclf.units import plural
 
+if TYPE_CHECKING:
+    from bigclf.data.rows import Rows
+
+
 log = logging.getLogger("bigclf")
 GRACE_SECONDS = 20.0  # what a run that was told to stop may take to reach the end of its segment
 
@@ -65,7 +69,7 @@ class Run:
 
     def __init__(
         self,
-        source: Any,
+        source: Rows,
         problems: list[Problem],
         plan: Plan,
         engine: Callable[[Callable[[], None], Callable[[int, int], None]], Engine],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,15 +21,18 @@ from bigclf.stream.working_set import WorkingSet
 from bigclf.training.roles import warm_role
 from bigclf.training.visit import DualSum, Sums
 
+if TYPE_CHECKING:
+    from bigclf.data.rows import Rows
 
-def require_usable(source: Dataset | Arrays, setting: Setting, class_weights: np.ndarray | None) -> None:
+
+def require_usable(source: Rows, setting: Setting, class_weights: np.ndarray | None) -> None:
     """Refuse data this method cannot learn from: DataError; class weights that would have no effect: ValueError."""
     if isinstance(source, Arrays):
         if source.n_rows == 0:
             raise DataError("there are no rows")
         if class_weights is not None and source.classes.size < 2:
             raise DataError(f"every row has the label {source.classes[0].item()!r}; training needs two classes or more")
-    else:
+    elif isinstance(source, Dataset):
         require_trainable(source, regression=class_weights is None)
     if setting.method.row_weights == "any":
         return
@@ -44,16 +47,16 @@ def others() -> str:
     return f" (any are taken by {listed(name for name, method in METHODS.items() if method.row_weights == 'any')})"
 
 
-def _blocks(source: Dataset | Arrays) -> Iterator[Block]:
+def _blocks(source: Rows) -> Iterator[Block]:
     """All rows, read once more."""
     yield from source.blocks()
 
 
-def _zero_or_one(source: Dataset | Arrays) -> bool:
+def _zero_or_one(source: Rows) -> bool:
     return all(np.isin(block.weights, (0.0, 1.0)).all() for block in _blocks(source))
 
 
-def longest_row(source: Dataset | Arrays) -> tuple[int, float]:
+def longest_row(source: Rows) -> tuple[int, float]:
     """Number and norm of the first of the rows with the largest norm."""
     each = ((float(block.norms.max()), -int(block.ids[block.norms.argmax()])) for block in _blocks(source))
     square, row = max(each)

@@ -223,7 +223,7 @@ def square_of(weights: np.ndarray) -> float:
     return float(inner(flat, flat))
 
 
-def regularised_square(weights: np.ndarray, params: Any) -> float:
+def regularised_square(weights: np.ndarray, params: object) -> float:
     """||w||^2; a free bias has no part in it."""
     square = square_of(weights)
     if getattr(params, "free", 0.0):
@@ -232,7 +232,7 @@ def regularised_square(weights: np.ndarray, params: Any) -> float:
     return square
 
 
-def primals_of(weights: np.ndarray, params: Any, losses: np.ndarray) -> np.ndarray:
+def primals_of(weights: np.ndarray, params: object, losses: np.ndarray) -> np.ndarray:
     """P(t w) = t^2/2 ||w||^2 + sum_i C_i loss(t m_i) for each t of ``SCALES``."""
     primals = losses.copy()
     square = regularised_square(weights, params)

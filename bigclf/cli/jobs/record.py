@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -77,7 +77,7 @@ class Record:
         except (OSError, DataError):
             return False
 
-    def _note(self, marks: dict[str, Any]) -> None:
+    def _note(self, marks: Mapping[str, object]) -> None:
         """Keep it. Where there is no room, going on needs --overwrite, and no more."""
         from bigclf import files
 

@@ -79,12 +79,12 @@ def _method() -> dict[str, Any]:
     return {"type": "object", "properties": options, "additionalProperties": TEXT, "allOf": cases}
 
 
-def _is_algo(name: str, default: bool) -> dict[str, Any]:
+def _is_algo(name: str, default: bool) -> dict[str, object]:
     said: dict[str, Any] = {"properties": {"algo": {"const": name}}}
     return said if default else said | {"required": ["algo"]}
 
 
-def _algo() -> dict[str, Any]:
+def _algo() -> dict[str, object]:
     return {"enum": ["auto", *METHODS]}
 
 
@@ -92,7 +92,7 @@ def _patience() -> dict[str, Any]:
     return _table({name: NUMBER | {"minimum": 0} for name in Patience._fields})
 
 
-def _steps() -> dict[str, Any]:
+def _steps() -> dict[str, object]:
     commands = {name: _command(name) for name in steps.COMMANDS}
     step = {"type": "object", "properties": commands, "additionalProperties": False, "minProperties": 1,
             "maxProperties": 1}  # fmt: skip

@@ -251,7 +251,7 @@ class Job:
                 if name in CLUSTERED:
                     options["workers"] = address
 
-    def _require_groups(self, options: dict[str, Any], *place: Any) -> None:
+    def _require_groups(self, options: dict[str, object], *place: Any) -> None:
         if options.get("groups") is None:
             where = "run.groups" if place[0] == "run" else "groups"
             raise self.fail(
@@ -365,7 +365,7 @@ class Job:
         first = {"data": data["train"], "output": self._model()}
         return {**first, **options, **limits, **run, **cluster, "run_dir": self.run_dir}
 
-    def _check_params(self, algo: str, params: dict[str, Any]) -> None:
+    def _check_params(self, algo: str, params: dict[str, object]) -> None:
         from bigclf.methods import METHODS
 
         if algo not in METHODS:  # "auto": which it is shows when the data are looked at
@@ -376,7 +376,7 @@ class Job:
                 has = f"{algo} has {', '.join(own)}" if own else f"{algo} has no parameters of its own"
                 raise self.fail(f"unknown key 'method.{key}'; {has}", "method", key)
 
-    def _step(self, name: str, options: dict[str, Any], place: tuple[Any, ...]) -> Step:
+    def _step(self, name: str, options: dict[str, object], place: tuple[Any, ...]) -> Step:
         from bigclf.cli import main
 
         command = main.get_command(click.Context(main), name)
@@ -432,7 +432,7 @@ class Job:
                 has = f"it has {', '.join(known)}" if known else "it is its own"
                 raise self.fail(f"{key} {value!r} has no meaning with {algo}: {has}", *place, key)
 
-    def _check_names(self, algo: str, table: dict[str, Any], key: str, *place: Any) -> None:
+    def _check_names(self, algo: str, table: dict[str, object], key: str, *place: Any) -> None:
         """Names in ``params`` or ``grid`` that the method has."""
         from bigclf.methods import METHODS
 

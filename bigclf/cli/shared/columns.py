@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -14,11 +14,16 @@ from bigclf.data.bad_rows import MOST_BAD, too_many_with_held
 from bigclf.errors import BigclfError, DataError
 from bigclf.files.formats import ALL, COLUMNS, SPARSE
 
+if TYPE_CHECKING:
+    from bigclf.model.model import Model
+
+
+Command = TypeVar("Command", bound=Callable[..., object])
 READER = ("header", "names", "skip_lines", "separator", "decimal", "encoding", "multiline")
 OPTIONS = ("spec", "features_of", "label", "numeric", "categorical", "text", "date", "hash_bits", *READER)
 
 
-def reader_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def reader_options(command: Command) -> Command:
     """Add the options that say how raw files are read."""
     options = [
         click.option("--header/--no-header", default=None, help="Whether the first line names the columns (else 0, 1,"
@@ -35,7 +40,7 @@ def reader_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return terminal.with_options(options, command)
 
 
-def columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def columns_options(command: Command) -> Command:
     """Add the options that say what becomes of raw columns, and how they are read."""
     options = [
         click.option("--spec", metavar="FILE.yaml", help="What becomes of raw columns, and how they are read."),
@@ -52,9 +57,9 @@ def columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return terminal.with_options(options, reader_options(command))
 
 
-def raw_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def raw_options(command: Command) -> Command:
     """Add what a command that trains needs to take raw files."""
-    options: list[Callable[..., Any]] = [
+    options: list[Callable[[Command], Command]] = [
         click.option("--format", help=f"DATA is raw: {ALL}; made shards in a cache."),
         columns_options,
         bad_rows_options,
@@ -62,14 +67,14 @@ def raw_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return terminal.with_options(options, command)
 
 
-def format_option(command: Callable[..., Any]) -> Callable[..., Any]:
+def format_option(command: Command) -> Command:
     """Add what says how raw files are read where their names do not."""
     return click.option("--format", help=f"What raw DATA is: {', '.join(SPARSE)} or MODULE:FUNCTION, for a model of raw"
                         f" columns {', '.join(COLUMNS)}  [default: by the file's name, else svmlight or what the model"
                         " learned from]")(command)  # fmt: skip
 
 
-def bad_rows_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def bad_rows_options(command: Command) -> Command:
     """Add what becomes of raw rows that cannot be used."""
     options = [
         click.option("--on-bad-rows", type=click.Choice(["error", "skip", "quarantine"]), metavar="[error|skip]",
@@ -119,7 +124,7 @@ class Asked(NamedTuple):
                 raise click.UsageError(f"--{name} is for raw tables and texts: --format csv, tsv, jsonl, text or "
                                        "parquet; other text becomes shards by `bigclf convert` first")  # fmt: skip
 
-    def shards(self, data: list[str], keywords: dict[str, Any]) -> Any:
+    def shards(self, data: list[str], keywords: dict[str, object]) -> Any:
         """The data as they are, or raw files as shards of the cache, and so the validation data of ``keywords``."""
         form, features = self.settled(data)
         if features is not None:
@@ -136,11 +141,11 @@ def bad_rows(options: dict[str, Any]) -> dict[str, Any]:
     return _bad_rows(options.pop("on_bad_rows"), options.pop("max_bad_fraction"))
 
 
-def _bad_rows(bad: str | None, most: float | None) -> dict[str, Any]:
+def _bad_rows(bad: str | None, most: float | None) -> dict[str, object]:
     return {"on_bad_rows": bad or "error", **({} if most is None else {"max_bad_fraction": most})}
 
 
-def as_read(model: Any, options: dict[str, Any]) -> Any:
+def as_read(model: Model, options: dict[str, Any]) -> Any:
     """The model for raw files that are read as these options, taken out of ``options``, say."""
     form, said = options.pop("format", None), taken(options)
     if not said and form is None:
@@ -149,7 +154,7 @@ def as_read(model: Any, options: dict[str, Any]) -> Any:
         return model.reading(_reader(said, form))
 
 
-def taken(options: dict[str, Any]) -> dict[str, Any]:
+def taken(options: dict[str, object]) -> dict[str, Any]:
     """The options of this module that were said, taken out of ``options``."""
     return {name: value for name in OPTIONS if (value := options.pop(name, None)) is not None}
 
@@ -157,7 +162,7 @@ def taken(options: dict[str, Any]) -> dict[str, Any]:
 LABELS = ("label", "target", "y", "class")
 
 
-def format_by_name(path: str, said: dict[str, Any]) -> str | None:
+def format_by_name(path: str, said: Mapping[str, object]) -> str | None:
     """The format that a file's name tells, compressed or not, else "svmlight" of text where no columns are named; None
     of Parquet, or where other shards say it."""
     if "features_of" in said:
@@ -257,7 +262,7 @@ def converted(
 
 
 def sparse(
-    data: list[str], test: str | None, format: str, keywords: dict[str, Any], bad: dict[str, Any],
+    data: list[str], test: str | None, format: str, keywords: dict[str, object], bad: dict[str, object],
     hash_bits: int | None, said: bool,
 ) -> tuple[Any, Any]:  # fmt: skip
     """Text of rows that are sparse already as shards of the cache, and test data that are such text too; validation
@@ -309,7 +314,7 @@ def _room(keywords: dict[str, Any]) -> int:
     return max(parse_bytes(keywords.get("memory", "1GB")), 2**28)
 
 
-def reader_of(options: dict[str, Any], format: str | None) -> dict[str, Any]:
+def reader_of(options: dict[str, object], format: str | None) -> dict[str, object]:
     """Options of a reader, taken out of those of a command."""
     return _reader(taken(options), format)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import click
 
@@ -13,7 +13,7 @@ from bigclf.request.options import OPTIONS, Choice, Number, Option, Size, Speed,
 from bigclf.request.places import RunDir, Workers
 from bigclf.units import near
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+Command = TypeVar("Command", bound=Callable[..., object])
 NAMED, KNOWN = re.compile(r"``([^`]+)``"), {option.name for option in OPTIONS}
 CHECKS = {"patience": terminal.check_patience}  # of texts, so that a job's error names its line
 
@@ -21,6 +21,12 @@ param_option = click.option(
     "--param", "params", multiple=True, metavar="NAME=VALUE",
     help="A parameter of the method by its name: see `bigclf algorithms NAME`.",
 )  # fmt: skip
+
+
+class Decorator(Protocol):
+    """Adds flags to a command."""
+
+    def __call__(self, command: Command, /) -> Command: ...
 
 
 def of(verb: str, without: Iterable[str] = ()) -> Decorator:
@@ -66,7 +72,7 @@ def _long(option: Option) -> str:
     return "--" + option.name.replace("_", "-")
 
 
-def _type(option: Option) -> Any:
+def _type(option: Option) -> object:
     value = option.value
     if isinstance(value, Whole):
         return click.IntRange(value.least)
@@ -99,7 +105,7 @@ def keywords(verb: str, options: dict[str, Any]) -> dict[str, Any]:
     return {**said, **params}
 
 
-def _is_said(option: Option, value: Any) -> bool:
+def _is_said(option: Option, value: object) -> bool:
     return value not in (None, ()) and not (value is False and option.default is False)
 
 

@@ -36,7 +36,7 @@ def take(ctx: click.Context, out: str) -> None:
     files.clear_left(out)
 
 
-def asked_of(ctx: click.Context) -> dict[str, Any]:
+def asked_of(ctx: click.Context) -> dict[str, object]:
     """What the results of a command depend on: its options, and the files of its data by name, size and time."""
     told = {name: value for name, value in ctx.params.items() if name not in HOW_NOT_WHAT and value is not None}
     return {**terminal.plain(told), "files": _mark(ctx.params["data"])}  # type: ignore[dict-item]
@@ -55,7 +55,7 @@ def _mark(data: tuple[str, ...]) -> str | None:
 
 def clear_the_way(
     ctx: click.Context, out: str, names: tuple[str, ...], what: str, *, overwrite: bool, resume: bool
-) -> dict[str, Any] | None:
+) -> dict[str, object] | None:
     """Take the directory; what the first of the files ``names`` holds where ``resume`` finds it finished, else None.
 
     Raises

@@ -419,7 +419,7 @@ class _Columns(Converter):
                 file.write(f"# {error}\n".encode("utf-8", "replace") + bad.text + b"\n")
 
     def plan_columns(
-        self, job: ColumnsJob, features: dict[str, Any], learned: encode.Learned, chunk_nnz: int, shard_nnz: int
+        self, job: ColumnsJob, features: dict[str, object], learned: encode.Learned, chunk_nnz: int, shard_nnz: int
     ) -> merging.Plan:
         """What the second pass is to do."""
         self.totals.max_index = min(self.totals.max_index, 0)  # of raw features it says nothing

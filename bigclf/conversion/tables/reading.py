@@ -248,7 +248,7 @@ def format_by_look(path: str) -> str | None:
     return format_by_name(path) or DEFAULT
 
 
-def format_of(data: Any) -> str | None:
+def format_of(data: object) -> str | None:
     """The format of raw columns that the names of all files tell, a Parquet file's too; None where they tell none.
 
     Raises
@@ -293,7 +293,7 @@ def opened(path: str) -> Any:
     return io.BufferedReader(opener(file, "rb"), 2**20) if opener else file
 
 
-def are_raw(data: Any) -> bool:
+def are_raw(data: object) -> bool:
     """Whether the files that ``data`` names hold raw columns: they are no Parquet, or Parquet without lists of
     features."""
     place = places(data)[0]
@@ -486,7 +486,7 @@ def _json_pieces(place: Place) -> Iterator[tuple[int, bytes]]:
         yield piece, b"".join(held)
 
 
-def _json_part(place: Place) -> list[Any]:
+def _json_part(place: Place) -> list[object]:
     """The list that a JSON pointer (RFC 6901) leads to."""
     with opened(place.path) as file, decompressing(place.path):
         try:
@@ -547,7 +547,7 @@ def _json_names(job: TableJob, source: Source) -> tuple[str, ...]:
     return ()
 
 
-def no_rows(job: TableJob, source: Source) -> dict[str, Any]:
+def no_rows(job: TableJob, source: Source) -> dict[str, object]:
     """The columns of a source without a row."""
     import pyarrow as pa
 
@@ -742,7 +742,7 @@ def _csv_fast(text: bytes, names: tuple[str, ...], wanted: tuple[str, ...] | Non
     return Table(text, columns, table.num_rows, [])
 
 
-def _one(column: Any) -> Any:
+def _one(column: object) -> object:
     return joined(column)
 
 
@@ -886,7 +886,7 @@ class _Names(NamedTuple):
 SCALARS = frozenset((float, int, bool, type(None)))  # of JSON, without text
 
 
-def _json_row(line: bytes, names: _Names | None) -> dict[str, Any]:
+def _json_row(line: bytes, names: _Names | None) -> dict[str, object]:
     """Column -> text, number, bool or None, and what nobody asked for; ValueError saying what is wrong."""
     row = _json_object(line)
     for name in names.dotted if names else ():
@@ -910,7 +910,7 @@ def _check_cell(name: str, value: Any) -> None:
         _check_text(value, name)
 
 
-def _json_object(line: bytes) -> dict[str, Any]:
+def _json_object(line: bytes) -> dict[str, object]:
     try:
         row = json.loads(line)
     except UnicodeDecodeError:
@@ -924,7 +924,7 @@ def _json_object(line: bytes) -> dict[str, Any]:
     return row
 
 
-def _as_said(value: Any) -> str | None:
+def _as_said(value: object) -> str | None:
     """Text as it is, anything else as JSON."""
     if value is None or (isinstance(value, str) and _is_text(value)):
         return value
@@ -942,7 +942,7 @@ def _check_text(value: str, name: str) -> None:
         raise ValueError(f"column {name}: half of a surrogate pair, which is no text") from None
 
 
-def _inside(row: Any, name: str) -> Any:
+def _inside(row: object, name: str) -> object:
     for step in name.split("."):
         if not isinstance(row, dict):
             return None
@@ -1009,7 +1009,7 @@ def _json_floats(
     return _cut(array, [name for name, there in zip(names, floats.tolist(), strict=False) if there], len(rows))
 
 
-def _json_others(rows: list[dict[str, Any]], names: list[str], kind: int) -> dict[str, pa.Array]:
+def _json_others(rows: list[dict[str, object]], names: list[str], kind: int) -> dict[str, pa.Array]:
     """Columns of bools or texts."""
     import pyarrow as pa
 
@@ -1031,7 +1031,7 @@ def _as_float(value: float) -> float:
         return float("inf")
 
 
-def _json_text(value: Any) -> str:
+def _json_text(value: object) -> str:
     if isinstance(value, str):
         return value
     if type(value) is int:

@@ -157,7 +157,7 @@ def guessed(place: Place, told: dict[str, Any]) -> Reading:
     return reading.reading(told)
 
 
-def _format(place: Place, told: dict[str, Any]) -> str:
+def _format(place: Place, told: Mapping[str, object]) -> str:
     if files.is_directory(place.path) or reading.is_archive(place.path) or "between" in told:
         return "text"
     with reading.opened(place.path) as file, reading.decompressing(place.path):

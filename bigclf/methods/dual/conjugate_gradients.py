@@ -17,12 +17,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from bigclf.compiled.jit import axpy, dot_ahead, inlined, inner, kernel, prefetch_ahead
 from bigclf.maths.losses import Loss, dual_terms, plain
+
+if TYPE_CHECKING:
+    from bigclf.maths.block import Block
+
 
 # Of the face's rows: where more would leave it, it is not the right one; and how many faces one after the other, before
 # coordinate steps look at all rows again. Without an upper end few of those that leave would come back (news20, squared
@@ -236,10 +240,10 @@ def _climb(
     diagonal: float,
     unbounded: bool,
     signed: bool,
-    block: Any,
+    block: Block,
     members: np.ndarray,
     shared: Any,
-    rows: Any,
+    rows: object,
     params: Any,
     goal: float,
     steps: int,
@@ -265,11 +269,11 @@ BOXED = Ascent(begin, advance, rise, take, BOXED_SHARE, BOXED_FACES, further=Fal
 
 def go_up(
     ascent: Ascent,
-    find_face: Callable[[], Any],
-    block: Any,
-    shared: Any,
-    rows: Any,
-    loss: Any,
+    find_face: Callable[[], object],
+    block: Block,
+    shared: object,
+    rows: object,
+    loss: object,
     goal: float,
     steps: int,
     idle: Callable[[], None],
@@ -289,11 +293,11 @@ def go_up(
 
 def _go_up(
     ascent: Ascent,
-    block: Any,
+    block: Block,
     face: Any,
-    shared: Any,
-    rows: Any,
-    loss: Any,
+    shared: object,
+    rows: object,
+    loss: object,
     goal: float,
     steps: int,
     idle: Callable[[], None],

@@ -14,13 +14,16 @@ bounds row by row: no a_im of a wrong class above 0, and these scaled so that a_
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from bigclf.compiled.jit import inlined, inner, kernel, prefetch_ahead
 from bigclf.methods.dual.conjugate_gradients import FLAT, Ascent, go_up
 from bigclf.methods.many_classes.multiclass import axpy_classes, scores_of_columns
+
+if TYPE_CHECKING:
+    from bigclf.maths.block import Block
 
 
 class Face(NamedTuple):
@@ -224,11 +227,11 @@ def take(block, face, shared, rows, params, t):  # type: ignore[no-untyped-def]
 
 
 def climb(
-    block: Any,
+    block: Block,
     members: np.ndarray,
     shared: Any,
-    rows: Any,
-    params: Any,
+    rows: object,
+    params: object,
     goal: float,
     steps: int,
     room: int,

@@ -24,7 +24,7 @@ Groups of rows, certificates and what is done out of core: as in ``dual_coordina
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -44,6 +44,10 @@ from bigclf.methods.many_classes.multiclass import (
 from bigclf.methods.many_classes.support_classes import support
 from bigclf.methods.method import dual
 from bigclf.methods.online.passive_aggressive import LINEAR
+
+if TYPE_CHECKING:
+    from bigclf.methods.method import Numbers
+
 
 NEGLIGIBLE = 1e-13  # a row whose gradients differ by less, beside their size, is left as it is
 AT_BOUND = 1e-13  # a_iy that is short of C_i by less, relative to it, is rounding: the sum of its shares
@@ -79,7 +83,7 @@ class Params(NamedTuple):
     space: Space
 
 
-def bind(settings: dict[str, Any]) -> Params:
+def bind(settings: Numbers) -> Params:
     n = settings["n_classes"]
     floats, numbers = (np.zeros(n) for _ in range(4)), (np.zeros(n, np.int64) for _ in range(2))
     return Params(settings["C"], settings["bias"], 1.0, False, Space(*floats, *numbers))

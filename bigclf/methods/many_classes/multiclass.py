@@ -13,12 +13,16 @@ kernel makes no arrays. A room serves one call at a time.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from bigclf.compiled.jit import LARGE, entry, inlined, kernel, prefetch
 from bigclf.methods.online.perceptron import Averaged
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 
 class Shared(NamedTuple):
@@ -36,18 +40,18 @@ class Room(NamedTuple):
     steps: np.ndarray
 
 
-def room(settings: dict[str, Any]) -> Room:
+def room(settings: Mapping[str, Any]) -> Room:
     """For ``settings["n_classes"]`` classes."""
     n = settings["n_classes"]
     return Room(np.zeros(n), np.zeros(n, np.int64), np.zeros(n))
 
 
-def zeros(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
+def zeros(n_features: int, dtype: DTypeLike, settings: dict[str, Any]) -> Shared:
     """A state whose one array is ``weights``."""
     return Shared(np.zeros((n_features + 1, settings["n_classes"]), dtype))
 
 
-def averaged_zeros(n_features: int, dtype: Any, settings: dict[str, Any]) -> Averaged:
+def averaged_zeros(n_features: int, dtype: DTypeLike, settings: dict[str, Any]) -> Averaged:
     """The state of the averaged perceptron, with a column for each class."""
     shape = (n_features + 1, settings["n_classes"])
     return Averaged(np.zeros(shape, dtype), np.zeros(shape), np.zeros(1, np.int64))

@@ -25,7 +25,7 @@ methods; the deviation form depends neither on their first value nor on positive
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,10 @@ from bigclf.methods.many_classes.multiclass import Room, best_other, next_other,
 from bigclf.methods.method import Param, choice
 from bigclf.methods.online import confidence_weighted as cw
 from bigclf.methods.online.confidence_weighted import ETA, PHI, A, Diagonal, R, closed_form, gaussian, lack, move
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
 
 ONE, ALL, PARALLEL = CONSTRAINTS = ("one", "all", "parallel")
 
@@ -55,7 +59,7 @@ class Params(NamedTuple):
     room: Room
 
 
-def diagonal_state(n_features: int, dtype: Any, settings: dict[str, Any]) -> Diagonal:
+def diagonal_state(n_features: int, dtype: DTypeLike, settings: dict[str, Any]) -> Diagonal:
     """``weights`` [feature + 1, class, 2], of each weight the mean and the variance side by side."""
     weights = large_pages.zeros((n_features + 1, settings["n_classes"], 2), dtype)
     weights[..., 1] = settings.get("a", 1.0)

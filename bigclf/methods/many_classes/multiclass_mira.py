@@ -12,7 +12,7 @@ less alike: from W = 0 the rule would never start.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,11 @@ from bigclf.methods.many_classes.support_classes import support
 from bigclf.methods.method import online
 from bigclf.methods.online import mira as binary
 from bigclf.methods.online.passive_aggressive import LINEAR
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from bigclf.methods.method import Numbers
 
 
 class Shared(NamedTuple):
@@ -40,11 +45,11 @@ class Params(NamedTuple):
     room: Room
 
 
-def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
+def begin(n_features: int, dtype: DTypeLike, settings: dict[str, Any]) -> Shared:
     return Shared(np.zeros((n_features + 1, settings["n_classes"]), dtype), np.zeros(1))
 
 
-def bind(settings: dict[str, Any]) -> Params:
+def bind(settings: Numbers) -> Params:
     return Params(settings["bias"], room(settings))
 
 

@@ -20,7 +20,7 @@ Of two classes w_1 - w_0 is the vector of the binary learner at the price 2C.
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -42,6 +42,9 @@ from bigclf.methods.online.passive_aggressive import HARD, LINEAR, SQUARED
 from bigclf.methods.online.perceptron import AVERAGES
 from bigclf.methods.sparse_state import touched
 
+if TYPE_CHECKING:
+    from bigclf.methods.method import Numbers
+
 
 class Params(NamedTuple):
     """slack : HARD, LINEAR or SQUARED; every : whether every wrong class is a constraint; C : price of slack, times
@@ -54,7 +57,7 @@ class Params(NamedTuple):
     room: Room
 
 
-def bind(slack: int, settings: dict[str, Any]) -> Params:
+def bind(slack: int, settings: Numbers) -> Params:
     return Params(slack, settings["constraints"] == "all", settings.get("C", 1.0), settings["bias"], room(settings))
 
 

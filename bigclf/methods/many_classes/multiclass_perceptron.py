@@ -13,7 +13,7 @@ binary perceptron's vector.
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from bigclf.methods.method import Method, choice, online
 from bigclf.methods.online.perceptron import AVERAGES
 from bigclf.methods.sparse_state import touched
 
+if TYPE_CHECKING:
+    from bigclf.methods.method import Numbers
+
 
 class Params(NamedTuple):
     """uniform : whether the step goes against all classes at fault alike; bias : value of the constant feature (1.0 or
@@ -44,7 +47,7 @@ class Params(NamedTuple):
     room: Room
 
 
-def bind(settings: dict[str, Any]) -> Params:
+def bind(settings: Numbers) -> Params:
     return Params(settings["against"] == "uniform", settings["bias"], room(settings))
 
 

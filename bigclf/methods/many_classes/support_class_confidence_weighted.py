@@ -36,7 +36,7 @@ sqrt(2).
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -61,6 +61,11 @@ from bigclf.methods.online.confidence_weighted import (
     quadratic_form,
     shrunk,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from bigclf.methods.method import Numbers
 
 
 class Diagonal(NamedTuple):
@@ -89,17 +94,17 @@ class Params(NamedTuple):
     room: Room
 
 
-def diagonal_state(n_features: int, dtype: Any, settings: dict[str, Any]) -> Diagonal:
+def diagonal_state(n_features: int, dtype: DTypeLike, settings: dict[str, Any]) -> Diagonal:
     n = n_features + 1
     return Diagonal(np.zeros((n, settings["n_classes"]), dtype), np.full(n, settings.get("a", 1.0), dtype))
 
 
-def full_state(n_features: int, dtype: Any, settings: dict[str, Any]) -> Full:
+def full_state(n_features: int, dtype: DTypeLike, settings: dict[str, Any]) -> Full:
     _, covariance, product = cw.full_state(n_features, dtype, settings)
     return Full(np.zeros((n_features + 1, settings["n_classes"]), dtype), covariance, product)
 
 
-def bind(settings: dict[str, Any]) -> Params:
+def bind(settings: Numbers) -> Params:
     given = cw.bind(settings)
     return Params(given.phi, given.floor, given.bias, room(settings))
 

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +30,9 @@ from bigclf.maths.penalties import PENALTIES, dual_averaged, paid
 from bigclf.methods.common import EPSILON, LAM, gradient
 from bigclf.methods.method import Param, by_shares
 from bigclf.methods.online.stochastic_gradient import touched
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 
 class Shared(NamedTuple):
@@ -76,12 +80,12 @@ def bind(settings: dict[str, Any]) -> Params:
     )
 
 
-def shared(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
+def shared(n_features: int, dtype: DTypeLike, settings: Mapping[str, object]) -> Shared:
     n = n_features + 1
     return Shared(np.zeros(n, dtype), np.zeros(n), np.zeros(n), np.zeros(1), touched(n_features, settings))
 
 
-def sums(n_features: int, dtype: Any, settings: dict[str, Any]) -> Sums:
+def sums(n_features: int, dtype: DTypeLike, settings: Mapping[str, object]) -> Sums:
     return Sums(np.zeros(n_features + 1, dtype), np.zeros(n_features + 1), np.zeros(1))
 
 

@@ -18,7 +18,7 @@ where ||x||_2, which is no less, leaves the test open.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,11 @@ from bigclf.methods.common import BINARY
 from bigclf.methods.method import Param, by_shares, online
 from bigclf.methods.online import p_norm_vector
 from bigclf.methods.online.p_norm_vector import FACTOR, SCALE, UNIT, P, measure, move, norm_of, settle
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from bigclf.methods.method import Numbers
 
 
 class Shared(NamedTuple):
@@ -49,12 +54,12 @@ class Params(NamedTuple):
     bias: float
 
 
-def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
+def begin(n_features: int, dtype: DTypeLike, settings: Numbers) -> Shared:
     p = settings["p"] or max(2.0, 2 * math.log(max(1, n_features)))
     return Shared(*p_norm_vector.begin(n_features, dtype, p), np.ones(1))
 
 
-def bind(settings: dict[str, Any]) -> Params:
+def bind(settings: Numbers) -> Params:
     alpha = settings["alpha"]
     return Params(alpha, settings["B"] or math.sqrt(8) / alpha, settings["rate"], settings["bias"])
 
@@ -114,7 +119,7 @@ def finish(shared: Shared, params: Params) -> None:
     measure(shared.weights, shared.powers, shared.length)
 
 
-def weights(shared: Any, params: Any) -> np.ndarray:
+def weights(shared: Shared, params: Params) -> np.ndarray:
     """w = g(theta) [feature + 1]"""
     return np.asarray(shared.length[FACTOR] * shared.powers, shared.weights.dtype)
 

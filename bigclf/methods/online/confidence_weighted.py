@@ -51,8 +51,9 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Mapping
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -62,6 +63,12 @@ from bigclf.compiled.lanes import ROOM, moment_lanes, move_lanes, move_lanes_ali
 from bigclf.maths.block import Counts
 from bigclf.maths.mixing import MEAN, PRECISION
 from bigclf.methods.method import Method, Param, by_shares, online
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from bigclf.methods.method import Numbers
+
 
 VARIANCE, DEVIATION, SOFT, SQUARED_SOFT, ADAPTIVE, HERDING = range(6)
 OFF_PRECISION, OFF_COVARIANCE = range(2)  # the matrix whose entries off the diagonal are dropped
@@ -100,20 +107,20 @@ class Params(NamedTuple):
     bias: float
 
 
-def diagonal_state(n_features: int, dtype: Any, settings: dict[str, Any]) -> Diagonal:
+def diagonal_state(n_features: int, dtype: DTypeLike, settings: Mapping[str, object]) -> Diagonal:
     weights = large_pages.zeros((n_features + 1, 2), dtype)
     weights[:, 1] = settings.get("a", 1.0)
     return Diagonal(weights)
 
 
-def full_state(n_features: int, dtype: Any, settings: dict[str, Any]) -> Full:
+def full_state(n_features: int, dtype: DTypeLike, settings: Mapping[str, object]) -> Full:
     n = n_features + 1
     covariance = np.zeros((n, n))
     np.fill_diagonal(covariance, settings.get("a", 1.0))
     return Full(np.zeros(n, dtype), covariance, np.zeros(n))
 
 
-def bind(settings: dict[str, Any], least: float = LEAST) -> Params:
+def bind(settings: Numbers, least: float = LEAST) -> Params:
     """Numbers that a method has no use for are 1; ``least`` is the floor of AROW and NHERD."""
     confident = "phi" in settings or "eta" in settings
     phi = NormalDist().inv_cdf(settings["eta"]) if "eta" in settings else settings.get("phi", 1.0)
@@ -126,7 +133,7 @@ def means(shared: Diagonal, params: Params) -> np.ndarray:
     return np.ascontiguousarray(shared.weights[..., 0])
 
 
-def at_floor(shared: Any, params: Any) -> float:
+def at_floor(shared: Any, params: Params) -> float:
     """Share of the variances that stand at their floor (``params.floor``), in a state that has them beside the means,
     as an array ``variances`` or as the diagonal of ``covariance``."""
     if "covariance" in shared._fields:
@@ -484,7 +491,7 @@ SOFT_PAPER = "Wang, Zhao, Hoi, ICML 2012"
 ADAPTIVE_PAPER = "Crammer, Kulesza, Dredze, NIPS 2009"
 
 
-def gaussian(name: str, title: str, paper: str, formula: str, kernel: Any, **more: Any) -> Method:
+def gaussian(name: str, title: str, paper: str, formula: str, kernel: Any, **more: object) -> Method:
     """A method whose state is means and variances side by side."""
     standard: dict[str, Any] = dict(
         shared=diagonal_state,

@@ -21,7 +21,8 @@ D is the whole second derivative, go K times too far where features are correlat
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -30,6 +31,12 @@ from bigclf.maths.block import Counts
 from bigclf.maths.losses import Loss, having, is_gradient, is_smooth
 from bigclf.methods.common import LAM, gradient
 from bigclf.methods.method import Param
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from bigclf.methods.method import Numbers
+
 
 MOST = 1e30  # that a row may add to D, or z = D w would leave float32: a longer row has a smaller weight
 
@@ -52,11 +59,11 @@ class Params(NamedTuple):
     free: float
 
 
-def bind(settings: dict[str, Any]) -> Params:
+def bind(settings: Numbers) -> Params:
     return Params(settings["lam"], 1.0 / settings["eta0"], settings["bias"], settings["free_bias"])
 
 
-def shared(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
+def shared(n_features: int, dtype: DTypeLike, settings: Mapping[str, object]) -> Shared:
     return Shared(np.zeros(n_features + 1, dtype), np.zeros(n_features + 1), np.zeros(1))
 
 

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,11 @@ from bigclf.maths.losses import Loss, having, is_gradient, slope_within
 from bigclf.maths.penalties import truncated
 from bigclf.methods.common import EPSILON, gradient
 from bigclf.methods.method import Param
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from bigclf.methods.method import Numbers
 
 
 class Shared(NamedTuple):
@@ -49,12 +55,12 @@ class Params(NamedTuple):
     free: float
 
 
-def bind(settings: dict[str, Any]) -> Params:
+def bind(settings: Numbers) -> Params:
     alpha, beta, l1, l2 = (settings[name] for name in ("alpha", "beta", "l1", "l2"))
     return Params(alpha, beta, l1, l2, settings.get("epsilon", 0.0), settings["bias"], settings["free_bias"])
 
 
-def shared(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
+def shared(n_features: int, dtype: DTypeLike, settings: Mapping[str, object]) -> Shared:
     return Shared(np.zeros(n_features + 1, dtype), np.zeros(n_features + 1))
 
 

@@ -35,7 +35,7 @@ In the paper's Lemma 4 the bias is missing: with it c > 3 is needed, and updates
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -45,6 +45,12 @@ from bigclf.methods.common import BINARY, ONE_GROUP, SIGNS
 from bigclf.methods.method import Param, online
 from bigclf.methods.online.held_rows import along, hold, make_point, narrowed, nothing_held
 from bigclf.methods.online.winnow import largest_entry
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from bigclf.methods.method import Numbers
+
 
 ORDERS = 16  # of the moments: (1/2)^15 / 15! is 2e-17
 COLD = 0.5  # |v_j| / eta of the features that are summed by moments
@@ -93,14 +99,14 @@ class Params(NamedTuple):
     free: float
 
 
-def bind(settings: dict[str, Any]) -> Params:
+def bind(settings: Numbers) -> Params:
     free = settings["free_bias"]
     return Params(
         settings["eps"], settings["c"], float(settings["signs"] == "both"), settings["bias"] * (1 - free), free
     )
 
 
-def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
+def begin(n_features: int, dtype: DTypeLike, settings: Numbers) -> Shared:
     n = n_features + 1
     numbers, counts = np.array([1.0, 0, 0, 1, 0]), np.array([0, 1, 0, 0])
     whole, real = (np.zeros(n, np.int64) for _ in range(3)), (np.zeros(n) for _ in range(3))
@@ -341,7 +347,7 @@ def weights(shared: Shared, params: Params) -> np.ndarray:
     return np.asarray(out, shared.weights.dtype)
 
 
-def told(shared: Any, params: Params) -> dict[str, float]:
+def told(shared: Shared, params: Params) -> dict[str, float]:
     """``margin_bound`` : F, below which every margin lies; it falls. ``least_margin`` : of the rows gone over since the
     last step and of those it was made of, where there were any to go over. ``largest_value`` : X."""
     bound, least, largest = (float(shared.numbers[place]) for place in (BOUND, LEAST, LARGEST))

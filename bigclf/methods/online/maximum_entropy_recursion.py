@@ -9,7 +9,7 @@ keeps ln p of every feature and of its mirror image, and every step goes through
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,11 @@ from bigclf.methods.online.maximum_entropy_margin import (
 )
 from bigclf.methods.online.winnow import largest_entry
 
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from bigclf.methods.method import Numbers
+
 
 class Logarithms(NamedTuple):
     """weights : ln p [feature + 1, 2], of the features and of their mirror images, a constant feature last; numbers :
@@ -47,7 +52,7 @@ class Logarithms(NamedTuple):
     sizes: np.ndarray
 
 
-def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> Logarithms:
+def begin(n_features: int, dtype: DTypeLike, settings: Numbers) -> Logarithms:
     n = n_features + 1
     return Logarithms(np.zeros((n, 2), dtype), np.array([1.0, 0, 0, 1, 0]), np.zeros(1, np.int64), np.zeros(n),
                       *nothing_held(n_features))  # fmt: skip

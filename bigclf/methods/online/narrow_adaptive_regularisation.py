@@ -14,7 +14,7 @@ take AROW's step (1 - m) / (v + r) instead, which with an infinite r is none at 
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from bigclf.methods.online.confidence_weighted import (
     quadratic_form,
 )
 
+if TYPE_CHECKING:
+    from bigclf.methods.method import Numbers
+
 
 class Params(NamedTuple):
     """b : bound, 1/b the variance above which a row has an r; floor : of the variances; bias : value of the constant
@@ -44,7 +47,7 @@ class Params(NamedTuple):
     bias: float
 
 
-def bind(settings: dict[str, Any], least: float = LEAST) -> Params:
+def bind(settings: Numbers, least: float = LEAST) -> Params:
     return Params(settings["b"], least, settings["bias"])
 
 

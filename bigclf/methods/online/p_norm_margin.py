@@ -28,7 +28,7 @@ z lacks all shrink alike and count as one, so that it costs the entries of two r
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,12 @@ from bigclf.methods.method import Param, online
 from bigclf.methods.online import p_norm_vector
 from bigclf.methods.online.held_rows import along, hold, make_point, narrowed, nothing_held
 from bigclf.methods.online.p_norm_vector import FACTOR, SCALE, TOTAL, TOUCHED, UNIT, P, norm_of, settle, signed_power
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from bigclf.methods.method import Numbers
+
 
 DROWNED = 1e-4  # share of the sum of powers below which what is left of it, a difference, is summed anew
 NOTHING = 1e-12  # a norm of u, in units of z's, that is rounding: the hull contains 0
@@ -77,13 +83,13 @@ def norm_for(delta: float, n_features: int) -> float:
     return max(2.0, math.log(max(1, n_features)) / math.log((1 - delta / 2) / (1 - delta)))
 
 
-def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
+def begin(n_features: int, dtype: DTypeLike, settings: Numbers) -> Shared:
     p = settings["p"] or norm_for(settings["delta"], n_features)
     vector = p_norm_vector.begin(n_features, dtype, p)
     return Shared(*vector, np.zeros(1), np.zeros(2), *nothing_held(n_features))
 
 
-def bind(settings: dict[str, Any]) -> Params:
+def bind(settings: Numbers) -> Params:
     delta, free = settings["delta"], settings["free_bias"]
     return Params(delta if settings["p"] else delta / 2, settings["bias"] * (1 - free), free)
 

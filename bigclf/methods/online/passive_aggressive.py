@@ -22,7 +22,8 @@ tau sign(y - w.x) x.
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +34,12 @@ from bigclf.maths.mixing import AVERAGED, PULL
 from bigclf.methods.common import COST, EPSILON, MEAN_OF_STEPS
 from bigclf.methods.method import Method, by_shares, online, zeros
 from bigclf.methods.online.perceptron import AVERAGES, averaged_zeros
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from bigclf.methods.method import Numbers
+
 
 HARD, LINEAR, SQUARED = range(3)
 
@@ -128,12 +135,12 @@ def passive_aggressive(slack: int, averaged: bool, loss: Loss):  # type: ignore[
 # Methods
 
 
-def pulled_zeros(n_features: int, dtype: Any, settings: dict[str, Any]) -> Pulled:
+def pulled_zeros(n_features: int, dtype: DTypeLike, settings: Mapping[str, object]) -> Pulled:
     ways = np.zeros((n_features + 1 if settings.get("mixing") == "pull" else 0, 2))
     return Pulled(*averaged_zeros(n_features, dtype, settings), ways)
 
 
-def bind(settings: dict[str, Any]) -> Params:
+def bind(settings: Numbers) -> Params:
     copies = float(settings["groups"]) if settings.get("mixing") == "pull" else 1.0
     return Params(settings.get("C", 1.0), settings["bias"], settings.get("epsilon", 0.0), copies)
 

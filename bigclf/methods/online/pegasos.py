@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,10 @@ from bigclf.maths.losses import Loss, having, is_flat, is_gradient
 from bigclf.maths.mixing import MEASURED
 from bigclf.methods.common import EPSILON, gradient
 from bigclf.methods.method import Param, by_shares, choice
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
 
 SMALLEST = 1e-9  # scale below which v is multiplied out, so that neither over- nor underflows
 LARGEST = 1e30  # step of v above which the scale takes it over, since float32 ends at 3e38
@@ -58,7 +63,7 @@ def bind(settings: dict[str, Any]) -> Params:
     return Params(settings["lam"], settings["batch"], projection, settings.get("epsilon", 0.0), settings["bias"])
 
 
-def shared(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
+def shared(n_features: int, dtype: DTypeLike, settings: Mapping[str, object]) -> Shared:
     return Shared(np.zeros(n_features + 1, dtype), np.ones(1), np.zeros(1), np.zeros(1))
 
 

@@ -10,7 +10,8 @@ wrong ones, in the average as in the last weights: ``validate`` with ``early_sto
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from bigclf.maths.block import Counts
 from bigclf.maths.mixing import AVERAGED
 from bigclf.methods.common import MEAN_OF_STEPS
 from bigclf.methods.method import by_shares, online, zeros
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 
 class Shared(NamedTuple):
@@ -85,7 +89,7 @@ def average(shared: Averaged, params: Params) -> np.ndarray:
 # Methods
 
 
-def averaged_zeros(n_features: int, dtype: Any, settings: dict[str, Any]) -> Averaged:
+def averaged_zeros(n_features: int, dtype: DTypeLike, settings: Mapping[str, object]) -> Averaged:
     n = n_features + 1
     return Averaged(large_pages.zeros(n, dtype), large_pages.zeros(n), np.zeros(1, np.int64))
 

@@ -20,7 +20,8 @@ A row of weight c counts c times in v and A.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -29,6 +30,11 @@ from bigclf.maths.block import Counts
 from bigclf.maths.mixing import MEAN
 from bigclf.methods.common import ONE_GROUP
 from bigclf.methods.method import Param, by_shares, online
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from bigclf.methods.method import Numbers
 
 
 class Diagonal(NamedTuple):
@@ -54,11 +60,11 @@ class Params(NamedTuple):
     bias: float
 
 
-def begin_diagonal(n_features: int, dtype: Any, settings: dict[str, Any]) -> Diagonal:
+def begin_diagonal(n_features: int, dtype: DTypeLike, settings: Mapping[str, object]) -> Diagonal:
     return Diagonal(np.zeros(n_features + 1, dtype), np.full(n_features + 1, settings["a"]))
 
 
-def begin_full(n_features: int, dtype: Any, settings: dict[str, Any]) -> Full:
+def begin_full(n_features: int, dtype: DTypeLike, settings: Numbers) -> Full:
     n = n_features + 1
     covariance = np.zeros((n, n))
     np.fill_diagonal(covariance, 1 / settings["a"])

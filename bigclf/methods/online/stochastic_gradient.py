@@ -27,7 +27,8 @@ steps).
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -39,6 +40,11 @@ from bigclf.maths.mixing import AVERAGED, FEATURES, MEAN
 from bigclf.maths.penalties import L1, truncate_all, truncated
 from bigclf.methods.common import EPSILON, LAM, gradient
 from bigclf.methods.method import Param, by_shares
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from bigclf.methods.method import Numbers
 
 
 class Scaled(NamedTuple):
@@ -93,7 +99,7 @@ def first_rate(lam: float) -> float:
     return min(lam**-0.25, 1e6) if lam > 0 else 1.0
 
 
-def bind(settings: dict[str, Any]) -> Params:
+def bind(settings: Numbers) -> Params:
     lam, eta0 = settings["lam"], settings["eta0"]
     return Params(
         lam,
@@ -105,19 +111,19 @@ def bind(settings: dict[str, Any]) -> Params:
     )
 
 
-def touched(n_features: int, settings: dict[str, Any]) -> np.ndarray:
+def touched(n_features: int, settings: Mapping[str, object]) -> np.ndarray:
     """float64 [feature + 1] where copies are mixed by the rows that have each feature, else [0]."""
     return np.zeros(n_features + 1 if settings.get("mixing") == "features" else 0)
 
 
-def shared(n_features: int, dtype: Any, settings: dict[str, Any]) -> Scaled | Truncated:
+def shared(n_features: int, dtype: DTypeLike, settings: Mapping[str, object]) -> Scaled | Truncated:
     weights, counted = large_pages.zeros(n_features + 1, dtype), touched(n_features, settings)
     if settings["penalty"] == "l1":
         return Truncated(weights, np.zeros(n_features + 1), np.zeros(1), np.zeros(1), counted)
     return Scaled(weights, np.zeros(1), np.zeros(1), counted)
 
 
-def averaged(n_features: int, dtype: Any, settings: dict[str, Any]) -> Averaged:
+def averaged(n_features: int, dtype: DTypeLike, settings: Mapping[str, object]) -> Averaged:
     n = n_features + 1
     return Averaged(large_pages.zeros(n, dtype), large_pages.zeros(n), *(np.zeros(1) for _ in range(4)))
 

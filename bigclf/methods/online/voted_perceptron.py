@@ -11,7 +11,7 @@ that a row is judged in one pass over their entries.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from bigclf.compiled.jit import axpy, dot_ahead, entry, kernel
 from bigclf.maths.block import Counts
 from bigclf.methods.common import ONE_GROUP
 from bigclf.methods.method import Param, online
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 
 class Shared(NamedTuple):
@@ -42,7 +45,7 @@ class Params(NamedTuple):
     bias: float
 
 
-def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
+def begin(n_features: int, dtype: DTypeLike, settings: dict[str, Any]) -> Shared:
     vectors, entries = settings["max_vectors"], settings["max_entries"]
     return Shared(
         np.zeros(n_features + 1, dtype), np.zeros(vectors + 1, np.int64), np.zeros(entries, np.int64),

@@ -22,7 +22,7 @@ X is the largest value seen so far. When a larger one comes theta shrinks, as if
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,11 @@ from bigclf.maths.block import Counts
 from bigclf.maths.mixing import Rule, accumulate, interpolate
 from bigclf.methods.common import SIGNS
 from bigclf.methods.method import Param, by_shares, online
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from bigclf.methods.method import Numbers
 
 
 class Shared(NamedTuple):
@@ -58,15 +63,15 @@ class Threshold(NamedTuple):
     bias: float
 
 
-def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
+def begin(n_features: int, dtype: DTypeLike, settings: Numbers) -> Shared:
     return Shared(np.zeros(n_features + 1, dtype), np.ones(1))
 
 
-def bind(settings: dict[str, Any]) -> Params:
+def bind(settings: Numbers) -> Params:
     return Params(settings["eta"], float(settings["signs"] == "both"), settings["bias"])
 
 
-def bind_threshold(settings: dict[str, Any]) -> Threshold:
+def bind_threshold(settings: Numbers) -> Threshold:
     return Threshold(settings["alpha"], settings["threshold"] or 0.0, settings["bias"])
 
 
@@ -183,7 +188,7 @@ def threshold_weights(shared: Shared, params: Threshold) -> np.ndarray:
     return np.asarray(w, shared.weights.dtype)
 
 
-def told(shared: Shared, params: Any) -> dict[str, float]:
+def told(shared: Shared, params: Params) -> dict[str, float]:
     return {"largest_value": float(shared.largest[0])}
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,12 @@ from bigclf.methods.steps.newton import (
     VALUE,
     dot,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from bigclf.methods.method import Numbers
+
 
 MEMORY = 10
 CURVED = 1e-10  # a pair counts where s.y is more than so many times ||y||^2
@@ -61,7 +67,7 @@ class Shared(NamedTuple):
     turns: np.ndarray
 
 
-def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
+def begin(n_features: int, dtype: DTypeLike, settings: Numbers) -> Shared:
     """A state at w = 0."""
     first, pairs = newton.begin(n_features, dtype, settings), (np.zeros((MEMORY, n_features + 1)) for _ in range(2))
     return Shared(first.weights, np.zeros(0, dtype), first.point, first.residual, first.step, first.total,

@@ -25,7 +25,7 @@ all: the order of rows and groups has a part in ties and in rounding only.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,10 @@ from bigclf.maths.mixing import Rule
 from bigclf.methods.method import Param, Step, steps
 from bigclf.methods.online.maximum_entropy_margin import MEMMA, Params, features, temperature
 from bigclf.methods.online.winnow import largest_entry
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
 
 CLOSER = 0.5  # between reads the rows at hand are solved to this share of epsilon
 SWEEPS = 500  # over them, at most
@@ -89,7 +93,7 @@ class Shared(NamedTuple):
     old_bars: np.ndarray
 
 
-def kept_of(shared: Any, which: str = "kept") -> Kept:
+def kept_of(shared: object, which: str = "kept") -> Kept:
     return Kept(*(getattr(shared, f"{which}_{name}") for name in Kept._fields))
 
 
@@ -101,7 +105,7 @@ def nothing_kept(n_features: int, rows: int) -> Kept:
     )  # fmt: skip
 
 
-def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
+def begin(n_features: int, dtype: DTypeLike, settings: dict[str, Any]) -> Shared:
     n, rows = n_features + 1, settings["buffer"]
     numbers = np.array([[0.0, 1.0, -np.inf, 0.0, 0.0, 0.0]])
     kept = (array for _ in range(2) for array in nothing_kept(n_features, rows))
@@ -207,7 +211,7 @@ def collect(block, order, shared, kept, params, scratch):  # type: ignore[no-unt
     return Counts(order.size, mistakes, 0, loss, 0.0)
 
 
-def update(block: Block, order: np.ndarray, shared: Shared, rows: Any, params: Params, scores: Any) -> Counts:
+def update(block: Block, order: np.ndarray, shared: Shared, rows: object, params: Params, scores: object) -> Counts:
     """The kernel of a read."""
     kept = kept_of(shared)
     counts: Counts = collect(block, order, shared, kept, params, np.empty(kept.outputs.shape[2]))
@@ -246,7 +250,7 @@ def join_figures(total, copy):  # type: ignore[no-untyped-def]
             total[0, side, MOST] = max(total[0, side, MOST], copy[0, side, MOST])
 
 
-def _add(total: Any, start: Any, copy: Any, share: float) -> None:
+def _add(total: Any, start: object, copy: Any, share: float) -> None:
     kept = kept_of(total)
     if not total.figures[0, :, SEEN].any():  # made of zeros
         kept.bars[:] = np.inf
@@ -254,7 +258,7 @@ def _add(total: Any, start: Any, copy: Any, share: float) -> None:
     join_figures(total.figures, copy.figures)
 
 
-def _join(total: Any, start: Any, shares: float) -> Any:
+def _join(total: object, start: Any, shares: float) -> Any:
     state = type(start)(*(array.copy() for array in start))
     for name in (*(f"kept_{field}" for field in Kept._fields), "figures"):
         getattr(state, name)[...] = getattr(total, name)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -42,6 +42,11 @@ from bigclf.methods.steps.newton import (
     absorb,
 )
 
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from bigclf.methods.method import Numbers
+
 
 class Params(NamedTuple):
     """C : price of a unit of loss, times the row's weight; bias : value of the constant feature (1.0 or 0.0); free :
@@ -54,11 +59,11 @@ class Params(NamedTuple):
     images: Room
 
 
-def bind(settings: dict[str, Any]) -> Params:
+def bind(settings: Numbers) -> Params:
     return Params(settings["C"], settings["bias"], 0.0, room(settings), room(settings))
 
 
-def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
+def begin(n_features: int, dtype: DTypeLike, settings: dict[str, Any]) -> Shared:
     """A state at W = 0: the arrays of ``newton.Shared``, float64 [feature + 1, class] where those have features."""
     shape = n_features + 1, settings["n_classes"]
     weights, probe = (np.zeros(shape, dtype) for _ in range(2))

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -41,6 +41,12 @@ from bigclf.methods.steps.active_columns import (
 )
 from bigclf.methods.steps.columns import Penalty, conjugate, penalty_of
 from bigclf.methods.steps.proximal_newton import newton_round, solve
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from bigclf.methods.method import Numbers
+
 
 GRADIENT, COLLECTION = 0.0, 1.0
 WITHIN = 0.9  # of the tolerance: the gap over the columns at hand, where they may be all that matter
@@ -79,7 +85,7 @@ class Params(NamedTuple):
     l2: float
 
 
-def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
+def begin(n_features: int, dtype: DTypeLike, settings: Numbers) -> Shared:
     """A state at w = 0."""
     n = n_features + 1
     scalars = np.zeros(9)
@@ -87,7 +93,7 @@ def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
     return Shared(np.zeros(n, dtype), np.zeros(n), np.zeros(n, np.int64), np.full(n, -1), np.zeros(3), scalars)
 
 
-def bind(settings: dict[str, Any]) -> Params:
+def bind(settings: Numbers) -> Params:
     l1 = settings.get("l1_ratio", 1.0)
     return Params(settings["C"], settings["bias"], settings["free_bias"], l1, 1.0 - l1)
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,12 @@ from bigclf.maths.mixing import totals
 from bigclf.methods.common import COST, EPSILON
 from bigclf.methods.dual.dual_coordinate_descent import pass_over, scaled
 from bigclf.methods.method import AGAIN, LEARN, SUM, Param, Step, steps
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from bigclf.methods.method import Numbers
+
 
 GRADIENT, PRODUCT, START = 0.0, 1.0, 2.0
 FORCING = 0.5  # conjugate gradients go on while a step still adds this share of the mean gain of those before
@@ -98,7 +104,7 @@ KIND, VALUE, LENGTH, MODEL, SQUARE, PRODUCTS, GOAL, LEFT, SEEN, STEEP, LEAST, ID
 N_SCALARS = 14
 
 
-def bind(settings: dict[str, Any]) -> Params:
+def bind(settings: Numbers) -> Params:
     return Params(
         settings["C"],
         settings["bias"],
@@ -108,7 +114,7 @@ def bind(settings: dict[str, Any]) -> Params:
     )
 
 
-def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
+def begin(n_features: int, dtype: DTypeLike, settings: Numbers) -> Shared:
     """A state at w = 0."""
     n = n_features + 1
     point, step, residual, total, diagonal = (np.zeros(n) for _ in range(5))
@@ -196,7 +202,7 @@ def reading(shared: Any) -> str:
     return LEARN if kind == START else SUM if kind == GRADIENT or shared.scalars[WHOLE] else AGAIN
 
 
-def finish(shared: Any, params: Params) -> None:
+def finish(shared: Shared, params: Params) -> None:
     """A pass of the start ends: its steps, at their true length, are what is summed over groups."""
     if shared.scalars[KIND] == START:
         shared.total[:] = (shared.weights - shared.point) / params.groups
@@ -205,7 +211,7 @@ def finish(shared: Any, params: Params) -> None:
 def absorb(loss: Loss):  # type: ignore[no-untyped-def]
     """Function (shared, params) -> Step: from the sums of a read to the next one."""
 
-    def step(shared: Any, params: Params) -> Step:
+    def step(shared: Shared, params: Params) -> Step:
         kind = shared.scalars[KIND]
         if kind == START:
             return started(shared)
@@ -225,7 +231,7 @@ def started(shared: Any) -> Step:
     return Step()
 
 
-def gradient(shared: Any, params: Params) -> tuple[np.ndarray, float]:
+def gradient(shared: Shared, params: Params) -> tuple[np.ndarray, float]:
     """From the sums of a read, at ``weights``: g and P; a free bias has no part in the norm."""
     w = shared.weights.astype(np.float64)
     if params.free:
@@ -233,7 +239,7 @@ def gradient(shared: Any, params: Params) -> tuple[np.ndarray, float]:
     return w + shared.total, 0.5 * dot(w, w) + float(shared.figures[LOSS])
 
 
-def bound(loss: Loss, shared: Any, params: Params, value: float, steep: float) -> float:
+def bound(loss: Loss, shared: Shared, params: Params, value: float, steep: float) -> float:
     """The dual objective at the dual variables of the point where P = ``value`` and ||g||^2 = ``steep``."""
     return balanced(loss, shared) if params.free else max(0.0, value - 0.5 * steep)  # D(0) = 0
 
@@ -247,7 +253,7 @@ def judged(loss: Loss, shared: Any, params: Params) -> tuple[np.ndarray, float, 
     return g, value, steep, Step(value, bound(loss, shared, params, value, steep), shared.weights.copy())
 
 
-def looked(loss: Loss, shared: Any, params: Params) -> Step:
+def looked(loss: Loss, shared: Shared, params: Params) -> Step:
     """The gradient at ``weights`` is known: take the point or a shorter step, and begin conjugate gradients."""
     scalars = shared.scalars
     g, value = gradient(shared, params)
@@ -276,7 +282,7 @@ def looked(loss: Loss, shared: Any, params: Params) -> Step:
     return Step(*told)
 
 
-def begin_conjugate_gradients(shared: Any, residual: np.ndarray, params: Params) -> None:
+def begin_conjugate_gradients(shared: Shared, residual: np.ndarray, params: Params) -> None:
     """The next read is the first product, of a step from 0."""
     shared.residual[:] = residual
     if shared.scalars[FRESH]:
@@ -297,7 +303,7 @@ def precondition(shared: Any, params: Params) -> None:
     shared.diagonal[:] = 1.0 - SCALED + SCALED * hessian
 
 
-def product(shared: Any, params: Params) -> tuple[np.ndarray, np.ndarray]:
+def product(shared: Shared, params: Params) -> tuple[np.ndarray, np.ndarray]:
     """The direction d, and H d from the sum of a read, which may have left out rows."""
     direction = shared.probe.astype(np.float64)
     rows = float(shared.figures[ROWS])
@@ -307,7 +313,7 @@ def product(shared: Any, params: Params) -> tuple[np.ndarray, np.ndarray]:
     return direction, image
 
 
-def multiplied(shared: Any, params: Params) -> Step:
+def multiplied(shared: Shared, params: Params) -> Step:
     """H d is known: a step of preconditioned conjugate gradients."""
     direction, image = product(shared, params)
     scalars, step, residual = shared.scalars, shared.step, shared.residual
@@ -331,7 +337,7 @@ def multiplied(shared: Any, params: Params) -> Step:
     return Step(facts=facts)
 
 
-def tried(shared: Any, facts: dict[str, float]) -> Step:
+def tried(shared: Shared, facts: dict[str, float]) -> Step:
     """The next read is the gradient at the end of the step."""
     scalars = shared.scalars
     scalars[LENGTH] = 1.0
@@ -349,7 +355,7 @@ def clear(shared: Any) -> None:
     clear_sums(shared)
 
 
-def forget(shared: Any) -> bool:
+def forget(shared: Shared) -> bool:
     """A read for sums has ended before its time: it is to be made anew. A pass of the start has learned what it has."""
     if shared.scalars[KIND] == START:
         return False
@@ -357,13 +363,13 @@ def forget(shared: Any) -> bool:
     return True
 
 
-def clear_sums(shared: Any) -> None:
+def clear_sums(shared: Shared) -> None:
     """All but the diagonal: once it is made, ``diagonal`` is the preconditioner."""
     for array in (shared.total, shared.side, shared.figures):
         array[:] = 0.0
 
 
-def balanced(loss: Loss, shared: Any) -> float:
+def balanced(loss: Loss, shared: Shared) -> float:
     """A bound on all objectives where the bias is free: the dual variables must balance, sum_i s_i a_i = 0.
 
     Those of the side that pulls harder are multiplied by r < 1, the quotient of the two sums of a_i. The terms phi(r a)
@@ -383,7 +389,7 @@ def balanced(loss: Loss, shared: Any) -> float:
     return max(0.0, dual - 0.5 * dot(v[:-1], v[:-1]))
 
 
-def place(shared: Any, weights: np.ndarray, params: Params) -> None:
+def place(shared: Shared, weights: np.ndarray, params: Params) -> None:
     """Begin at such weights, without a start from nothing."""
     shared.weights[:] = weights
     shared.point[:] = shared.weights

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -48,6 +48,12 @@ from bigclf.maths.losses import LOSSES, Loss, at_least, dual_terms, is_smooth, n
 from bigclf.maths.mixing import totals
 from bigclf.methods.common import COST, EPSILON
 from bigclf.methods.method import SUM, Given, Step, steps
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from bigclf.methods.method import Numbers
+
 
 POINT, LINE = 0.0, 1.0
 LENGTHS = tuple(2.0 * 0.5**k for k in range(8))  # of steps that are tried in a read
@@ -129,11 +135,11 @@ UNSEEN, VALUE, LACKING, LOOKS = range(12, 16)
 N_SCALARS = 16
 
 
-def bind(settings: dict[str, Any]) -> Params:
+def bind(settings: Numbers) -> Params:
     return Params(settings["C"], settings["bias"], settings.get("epsilon", 0.0), settings["free_bias"])
 
 
-def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> Shared:
+def begin(n_features: int, dtype: DTypeLike, settings: Numbers) -> Shared:
     """A state at w = 0."""
     n = n_features + 1
     weights, probe = (np.zeros(n, dtype) for _ in range(2))

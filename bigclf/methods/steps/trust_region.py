@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -47,13 +47,19 @@ from bigclf.methods.steps.newton import (
     dot,
 )
 
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from bigclf.methods.method import Numbers
+
+
 ETA = 1e-4, 0.25, 0.75
 SIGMA = 0.25, 0.5, 4.0
 SHORTEST, LONGEST = 0.1, 0.9  # parts of a step that was too long, which are tried next
 RADIUS, FIRST, REACH = range(newton.N_SCALARS, newton.N_SCALARS + 3)  # more places in ``scalars``
 
 
-def begin(n_features: int, dtype: Any, settings: dict[str, Any]) -> newton.Shared:
+def begin(n_features: int, dtype: DTypeLike, settings: Numbers) -> newton.Shared:
     """A state at w = 0."""
     shared = newton.begin(n_features, dtype, settings)
     return shared._replace(scalars=np.concatenate([shared.scalars, [0.0, 1.0, 0.0]]))

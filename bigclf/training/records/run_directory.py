@@ -279,7 +279,7 @@ class RunDirectory:
                 log.warning("checkpoint %s passed over: %s", name, error)
         return None
 
-    def _require_own(self, name: str, facts: Mapping[str, Any]) -> None:
+    def _require_own(self, name: str, facts: Mapping[str, object]) -> None:
         if self._run is not None and facts.get("run") not in (None, self._run):  # None: written before they were told
             raise RunError(f"{self.file(name)} is a checkpoint of another run, of other data or parameters than "
                            "run.json says; remove it, or use another run directory")  # fmt: skip

@@ -134,7 +134,7 @@ def check_epoch(told: Any) -> None:
     ])  # fmt: skip
 
 
-def read_run(path: files.PathLike) -> dict[str, Any]:
+def read_run(path: files.PathLike) -> dict[str, object]:
     """What ``run.json`` says.
 
     Raises

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from bigclf.compiled.jit import inner
-from bigclf.data.arrays import Arrays
-from bigclf.data.dataset import Dataset
+from bigclf.data.rows import Rows
 from bigclf.maths.block import Block
 from bigclf.maths.losses import Loss
 from bigclf.methods.method import Dual, Given, Online, Role, Steps
@@ -30,7 +29,7 @@ from bigclf.training.roles.steps import CollectingLearner, StepsConductor, SumsL
 from bigclf.training.visit import SCALES, Tried
 
 
-def conductor_of(number: int, problem: Problem, plan: Plan, limits: Limits, source: Dataset | Arrays) -> Conductor:
+def conductor_of(number: int, problem: Problem, plan: Plan, limits: Limits, source: Rows) -> Conductor:
     """Whoever has a problem at the driver, by what its method does."""
     how = problem.setting.method.how
     if plan.gathered:
@@ -47,7 +46,7 @@ def learner_of(given: Assignment) -> Learner:
     return kind(given)
 
 
-def gather_of(problem: Problem) -> Callable[[Any, int], Any] | None:
+def gather_of(problem: Problem) -> Callable[[object, int], object] | None:
     """What puts together what groups have collected, where the method collects."""
     how = problem.setting.method.how
     return how.collection.gather if isinstance(how, Steps) and how.collection is not None else None

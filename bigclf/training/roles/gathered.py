@@ -17,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bigclf.compiled.jit import kernel, random_state, shuffle_runs
-from bigclf.data.arrays import Arrays
-from bigclf.data.dataset import Dataset
+from bigclf.data.rows import Rows
 from bigclf.errors import ModelFormatError
 from bigclf.maths.block import Block, selected
 from bigclf.maths.mixing import Weights, slope_and_square
@@ -144,7 +143,7 @@ class GatheredSet:
     problem, number : whose rows they are; plan, source : for the sizes.
     """
 
-    def __init__(self, problem: Problem, number: int, plan: Plan, source: Dataset | Arrays) -> None:
+    def __init__(self, problem: Problem, number: int, plan: Plan, source: Rows) -> None:
         self.problem, self.number, self.plan = problem, number, plan
         rows, nnz = (len(plan.groups) * size for size in plan.arena(number))
         kinds = source.index_width, source.binary, source.n_rows, source.row_constant
@@ -250,7 +249,7 @@ class GatheredSet:
 class GatheredConductor(DualConductor):
     """Such a problem at the driver, where its rows are solved."""
 
-    def __init__(self, number: int, problem: Problem, plan: Plan, limits: Limits, source: Dataset | Arrays) -> None:
+    def __init__(self, number: int, problem: Problem, plan: Plan, limits: Limits, source: Rows) -> None:
         super().__init__(number, problem, plan, limits)
         self.gathered = GatheredSet(problem, number, plan, source)
         self.solved: list[Solved] = []  # of each group

@@ -121,7 +121,7 @@ class RowState:
             return dict(self.window.arrays(before=True))
         return _named(self.start)
 
-    def arrays(self, midway: bool, before: Any = None) -> dict[str, Any]:
+    def arrays(self, midway: bool, before: object = None) -> dict[str, Any]:
         """All of them, in the middle of an epoch also as they were at its start: what is kept of it, or
         ``before`` (None: a certificate does not ask for it)."""
         held: dict[str, Any] = _named(self.rows)

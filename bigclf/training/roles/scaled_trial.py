@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -69,7 +68,7 @@ class ScaledTrial:
             self._length = math.sqrt(square_of(weights))
         return self._length
 
-    def weigh(self, view: Block, params: Any) -> None:
+    def weigh(self, view: Block, params: object) -> None:
         """Add the block's losses of scaled weights; where it holds every row, keep weights that are better so."""
         if self.losses is None:
             return
@@ -87,7 +86,7 @@ class ScaledTrial:
         """Copy the weights, which learning is about to move, to where the best before them lay: they are better."""
         self._best = self.kept = copied_array(weights, self._best)
 
-    def _best_whole(self, view: Block, params: Any) -> bool:
+    def _best_whole(self, view: Block, params: object) -> bool:
         """Whether half of the weights is no better than they are: P(t w) bends up along t, so no smaller part is. By
         how much it bends at least, ||w||^2, the derivative at t = 1 mostly tells that."""
         assert self.losses is not None
@@ -105,7 +104,7 @@ class ScaledTrial:
         self.losses[:] = 0
         return False
 
-    def _add_scaled(self, view: Block, params: Any, which: slice) -> float:
+    def _add_scaled(self, view: Block, params: object, which: slice) -> float:
         """Add the block's losses of the weights times some of ``SCALES``; their derivative at the first of these."""
         assert self.losses is not None and self._add is not None
         return self._add(view, self.tried, params, self._length, SCALES[which], self.losses[which])

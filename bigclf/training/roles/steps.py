@@ -145,7 +145,7 @@ class SumsLearner(Learner):
         marks = np.linspace(0, ends[-1] if ends.size else 0, self.plan.parts + 1)[1:-1]
         return np.split(members, np.searchsorted(ends, marks))
 
-    def _adding(self, view: Block, pieces: list[np.ndarray], rows: Any) -> list[Callable[[Scratch], None]]:
+    def _adding(self, view: Block, pieces: list[np.ndarray], rows: object) -> list[Callable[[Scratch], None]]:
         self._counts = [None] * len(pieces)
 
         def add(number: int, scratch: Scratch) -> None:
@@ -234,7 +234,7 @@ class CollectingLearner(Learner):
             self._keep(kept, piece)
         return order.size > 0
 
-    def _keep(self, kept: Collection, piece: Any) -> None:
+    def _keep(self, kept: Collection, piece: object) -> None:
         """What a block gave to a collection: of the only group it goes to its place at once."""
         if self.found is None:
             self.found = kept.gather(self.shared, self.group_rows) if self.alone else []
