@@ -33,6 +33,7 @@ CASES = [
     Case("pa2", dict(algo="pa2", epochs=4), streams=True),
     Case("dcd", dict(algo="dcd", C=0.01, tol=1e-4), streams=False),
     Case("dcd-streamed", dict(algo="dcd", C=0.01, tol=1e-1), streams=True),
+    Case("dcd-gathered", dict(algo="dcd", C=0.01, tol=1e-4, memory="20MB"), streams=True),
     Case("dcd-filed", dict(algo="dcd", C=0.01, tol=1e-1, memory="15.4MB"), streams=True),  # 15.8 MB hold the duals
 ]
 CASES += [

@@ -13,14 +13,14 @@ pytestmark = pytest.mark.chaos
 def test_one_two_and_four_workers(cluster, shards, answers):
     for n in (1, 2, 4):
         cluster.ensure(n)
-        for name in ("perceptron", "pa2", "dcd", "dcd-streamed"):
+        for name in ("perceptron", "pa2", "dcd", "dcd-streamed", "dcd-gathered"):
             answer = answers(name)
             run = cluster.fit(shards, **answer.keywords)
             answer.check_run(run)
             assert len(run.told("joined")) == run.records[-1]["workers"] == n
 
 
-@pytest.mark.parametrize("case", ["perceptron", "pa2", "dcd", "dcd-streamed", "dcd-filed"])
+@pytest.mark.parametrize("case", ["perceptron", "pa2", "dcd", "dcd-streamed", "dcd-gathered", "dcd-filed"])
 def test_one_killed_in_the_middle_of_an_epoch(cluster, shards, answers, case):
     answer = answers(case)
     order = cluster.order(at="begin", epoch=2, first=2, do="hold")
@@ -30,7 +30,7 @@ def test_one_killed_in_the_middle_of_an_epoch(cluster, shards, answers, case):
     assert run.told("left") and run.told("group 2 given out again")
 
 
-@pytest.mark.parametrize("case", ["perceptron", "pa2", "dcd"])
+@pytest.mark.parametrize("case", ["perceptron", "pa2", "dcd", "dcd-gathered"])
 def test_one_stopped_for_ever(cluster, shards, answers, case):
     """Dask would take five minutes to notice."""
     answer = answers(case)
@@ -41,7 +41,7 @@ def test_one_stopped_for_ever(cluster, shards, answers, case):
     assert run.told("group 2 given out again")
 
 
-@pytest.mark.parametrize("case", ["perceptron", "pa2", "dcd-streamed"])
+@pytest.mark.parametrize("case", ["perceptron", "pa2", "dcd-streamed", "dcd-gathered"])
 def test_one_that_joins_half_way(cluster, shards, answers, case):
     answer = answers(case)
     cluster.ensure(1)
@@ -55,7 +55,7 @@ def test_one_that_joins_half_way(cluster, shards, answers, case):
     assert len(run.told("joined")) == 2
 
 
-@pytest.mark.parametrize("case", ["perceptron", "pa2", "dcd-streamed", "dcd-filed"])
+@pytest.mark.parametrize("case", ["perceptron", "pa2", "dcd-streamed", "dcd-gathered", "dcd-filed"])
 def test_resumed_on_another_number_of_workers_after_the_driver_was_killed(
     cluster, shards, answers, case, drive, tmp_path
 ):
