@@ -93,6 +93,8 @@ RESIDENT: dict[str, Any] = dict(
 class Plan:
     """How a run goes. Sizes in bytes, rows or entries; all of it JSON.
 
+    Large because it lists every decision of a run, and is written down with it.
+
     Attributes
     ----------
     resident : whether every row stays in memory after one read.
