@@ -376,13 +376,16 @@ class Comparison:
 
 
 def clear_scratch(cache: str) -> None:
-    """Remove what runs that were killed left behind."""
+    """Remove what runs that were killed left behind, in the sets too; others may be at work there."""
     import psutil
 
+    files.clear_left(cache, of_the_dead=True)
     for name in files.list_directory(cache):
-        number = name.removeprefix(SCRATCH)
+        path, number = files.join(cache, name), name.removeprefix(SCRATCH)
         if number != name and number.isdecimal() and not psutil.pid_exists(int(number)):
-            files.remove_tree(files.join(cache, name))
+            files.remove_tree(path)
+        elif name.startswith(sets.KINDS) and files.is_directory(path):
+            files.clear_left(path, of_the_dead=True)
 
 
 def good_enough(found: Measurement, job: Job) -> bool:

@@ -29,6 +29,7 @@ VERSION = 1  # of what the same shape gives
 PARTS = ("indptr", "indices", "values", "labels")
 BLOCK_ROWS = 20_000
 ENTRY_BYTES = 8
+KINDS = ("made-", "own-", "forms-")  # how the names of directories in the cache begin
 
 Tell = Callable[[str], None]
 

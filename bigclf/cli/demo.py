@@ -167,7 +167,8 @@ class Demo:
         from bigclf.cli.convert import convert_showing
         from bigclf.data.dataset import Dataset
 
-        shards, text = self.path(name), self.path(f"{name}.svm")
+        shards, aside = self.path(name), self.path(f".{name}.svm")  # hidden: of who was killed it goes the next time
+        text = self.path(f"{name}.svm") if keep_text else aside
         if files.exists(shards):
             dataset = Dataset(shards)
             self._say(f"Found {name}", f"{_size_text(dataset)}, from an earlier demo", 0.0)
@@ -180,8 +181,7 @@ class Demo:
             self.told[f"{name}_convert"] = {"seconds": seconds, "text_bytes": made, "shard_bytes": on_disk}
             self._say(f"Convert {name}", f"{format_bytes(made)} of text → {format_bytes(on_disk)} of shuffled, "
                       f"checksummed Parquet, {plural(dataset.n_chunks, 'chunk')}", seconds)  # fmt: skip
-            if not keep_text:
-                files.remove(text)
+        files.remove(aside)
         self.told[name] = {"rows": dataset.n_rows, "features": dataset.n_features, "nnz": dataset.nnz,
                            "bytes_in_memory": bytes_in_memory(dataset)}  # fmt: skip
         return dataset

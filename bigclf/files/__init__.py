@@ -502,12 +502,12 @@ def is_left(name: str) -> bool:
     return ASIDE.fullmatch(name) is not None
 
 
-def clear_left(directory: PathLike) -> None:
-    """Remove what killed processes were writing in a local directory that this one holds alone; of leases what is of a
-    number that no process here has."""
+def clear_left(directory: PathLike, of_the_dead: bool = False) -> None:
+    """Remove what killed processes were writing in a local directory that this one holds alone; of leases (of
+    everything ``of_the_dead``, where others may be writing) what is of a number that no process here has."""
     for name in () if is_remote(directory) else list_directory(directory):
         left = ASIDE.fullmatch(name)
-        if left and not (LEASE_ASIDE.fullmatch(name) and _may_live(left[1])):
+        if left and not ((of_the_dead or LEASE_ASIDE.fullmatch(name)) and _may_live(left[1])):
             path = join(directory, name)
             remove_tree(path) if is_directory(path) else remove(path)
 

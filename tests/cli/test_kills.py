@@ -43,6 +43,13 @@ AFTER = {  # lines that go before, the line that is killed, and where
 
 
 SOLVED = ["--algo", "dcd", "--loss", "logistic", "--tol", "0.5"]
+BENCH = ["bench", "-o", "{out}/b", "--cache", "{out}/cache", "--jobs", "hinge", "--rows", "300", "--rounds", "1",
+         "--against", "mine", "--peer", "mine={model}"]  # fmt: skip
+DEMO = ["demo", "--dir", "{out}/d", "--rows", "1000", "--memory", "128MB"]
+MEASURED = {  # a line whose results hold times, and where it is killed
+    "bench": (BENCH, [" cache/", "results.", "ratios", "named.json"]),
+    "demo": (DEMO, ["demo.json", "train.svm", "test.svm", "dcd.", "predictions", "job.yaml"]),
+}
 LONG = {  # a line, what is added when it is given again, and where it is killed
     "fit": (["fit", "{data}", "-o", "{out}/m.bigclf", *SOLVED, "--report", "{out}/r.html"], ["--resume"], [""]),
     "sweep": (["sweep", "{data}", "-o", "{out}/w", *SOLVED, "--grid", "C=0.1,1", "--folds", "2"], ["--resume"],
@@ -121,6 +128,15 @@ def test_killed_anywhere_what_takes_long_is_finished_by_the_same_line(name, plac
     line, again, only = LONG[name]
     whole, killed = attempts(line, place, tmp_path, again=again, only=only, last=True)
     check(whole, killed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", MEASURED)
+def test_killed_anywhere_what_measures_is_finished_by_the_same_line(name, place, tmp_path):
+    line, only = MEASURED[name]
+    whole, killed = attempts(line, place, tmp_path, only=only, last=True, there=["b/results"])
+    check(whole, killed)
+    assert len(killed) >= 10
 
 
 @pytest.fixture
