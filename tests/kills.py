@@ -142,8 +142,9 @@ def digest(path):
     elif path.endswith(".safetensors"):
         from bigclf.training.records.run_directory import load_arrays
 
-        arrays, facts, of_arrays = load_arrays(path)
-        held = json.dumps([of_arrays, sorted(arrays), timeless(facts)], sort_keys=True).encode()
+        with contextlib.suppress(KeyError):  # of a run; else they are what was learned of columns
+            arrays, facts, of_arrays = load_arrays(path)
+            held = json.dumps([of_arrays, sorted(arrays), timeless(facts)], sort_keys=True).encode()
     elif path.endswith((".bigclf", ".liblinear", ".joblib")):
         from bigclf.model.model import load
 

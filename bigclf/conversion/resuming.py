@@ -26,13 +26,15 @@ from bigclf.conversion.text.pieces import Bad, Done, Source, Task
 from bigclf.errors import RunError
 
 SPARSE = (Bad, Done, merging.Run)
+JOB = "job.json"  # what was asked for, and what the shards are known by; the last to go
 
 
 def tidy(out: files.PathLike) -> None:
     """Remove what a conversion to ``out`` left that was killed after its shards had taken their name."""
     path = _place_of(out)
+    files.put_back(path, JOB)
     there = files.list_directory(path)
-    if files.exists(out) and "job.json" in there and not any(name.startswith("shards") for name in there):
+    if files.exists(out) and JOB in there and not any(name.startswith("shards") for name in there):
         files.remove_tree(path)
 
 
@@ -40,15 +42,16 @@ def made_before(out: files.PathLike, identity: Mapping[str, Any], found: Any) ->
     """What a conversion of the same sources and options noted of its shards, if these are there (``found`` : what is,
     as it names them) and it was killed since, whatever stood there before it; its place goes then."""
     path = _place_of(out)
-    if not files.exists(files.join(path, "job.json")) or (held := files.lock(files.join(path, "lock"))) is None:
+    files.put_back(path, JOB)
+    if not files.exists(files.join(path, JOB)) or (held := files.lock(files.join(path, "lock"))) is None:
         return None
     try:
-        told = json.loads(files.read_text(files.join(path, "job.json")))
+        told = json.loads(files.read_text(files.join(path, JOB)))
         made: dict[str, Any] = told["facts"].get("made", {})
         same = _asked(told["identity"]) == _asked(_plain(identity)) and made.get("shards") == _plain(found)
         if same:
             files.remove_replaced(out)
-            files.remove_tree(path)
+            files.remove_at_once(path, to_the_last=(JOB,))
         return made if same else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -138,14 +141,14 @@ class Workplace:
     def _take_up(self) -> bool:
         """Read what an earlier attempt left; False where it was another conversion, or there was none."""
         try:
-            told = json.loads(files.read_text(files.join(self.path, "job.json")))
+            told = json.loads(files.read_text(files.join(self.path, JOB)))
             if told["identity"] != self._identity:
                 return False
             self._facts = told["facts"]
             for line in files.read_text(self._journal).splitlines():
                 self._read_line(json.loads(line))
         except FileNotFoundError:
-            return files.exists(files.join(self.path, "job.json"))
+            return files.exists(files.join(self.path, JOB))
         except (OSError, ValueError, KeyError, TypeError):
             pass  # a line cut short by the end of the process, and what comes after it
         return True
@@ -174,7 +177,7 @@ class Workplace:
 
     def _save(self) -> None:
         text = json.dumps({"identity": self._identity, "facts": self._facts})
-        files.publish_text(files.join(self.path, "job.json"), text)
+        files.publish_text(files.join(self.path, JOB), text)
 
     def pieces_a_task(self, source: Source, wanted: int) -> int:
         """Pieces a task of ``source``, as at the first attempt; of compressed text, which is held, not more than
@@ -252,7 +255,7 @@ class Workplace:
         """Let the place go: what is finished may stay for another attempt; returns whether anything did."""
         keep = not finished and bool(self._done)
         if not keep:
-            files.remove_tree(self.path)
+            files.remove_at_once(self.path, to_the_last=(JOB,))
         files.unlock(self._lock)
         return keep
 
