@@ -62,16 +62,17 @@ class Rows(NamedTuple):
     notes: list[Callable[[Tally], None]] | None
     decimal: str
 
-    def numbers(self, name: str) -> np.ndarray:
+    def numbers(self, name: str, written: str = "plain") -> np.ndarray:
         """A column as float64 [m], NaN where missing."""
         column = raw.require(self.columns, name)
-        return raw.numbers(column, name, self.missing, self.bad, self.decimal)
+        return raw.numbers(column, name, self.missing, self.bad, self.decimal, written)
 
-    def numbers_of(self, names: list[str]) -> np.ndarray:
-        """Several columns as float64 [k, m]: together, unless one of them has to be looked at by itself."""
-        columns = [raw.require(self.columns, name) for name in names]
-        found = raw.numbers_together(columns, self.missing, self.decimal)
-        return np.array([self.numbers(name) for name in names]) if found is None else found
+    def numbers_of(self, terms: list[Numeric]) -> np.ndarray:
+        """Columns of several terms as float64 [k, m]: together, unless one of them has to be looked at by itself."""
+        columns = [raw.require(self.columns, term.column) for term in terms]
+        plain = all(term.written == "plain" for term in terms)
+        found = raw.numbers_together(columns, self.missing, self.decimal) if plain else None
+        return np.array([self.numbers(term.column, term.written) for term in terms]) if found is None else found
 
 
 def extract(
@@ -151,7 +152,7 @@ def numeric(terms: list[tuple[int, Numeric]], rows: Rows) -> list[Part]:
 
 
 def _of_numbers(terms: list[tuple[int, Numeric]], rows: Rows) -> Part:
-    x = rows.numbers_of([term.column for _, term in terms])
+    x = rows.numbers_of([term for _, term in terms])
     logs = [k for k, (_, term) in enumerate(terms) if term.scale == "log"]
     x[logs] = np.copysign(np.log1p(np.abs(x[logs])), x[logs])
     marked = np.array([term.missing == "indicator" for _, term in terms])
@@ -195,7 +196,7 @@ def _note_numbers(tally: Tally, terms: np.ndarray, keys: np.ndarray, x: np.ndarr
 def categorical(term: Categorical, t: int, spec: Spec, rows: Rows) -> Part:
     texts = [raw.as_text(raw.require(rows.columns, name), name) for name in term.columns]
     text = texts[0] if len(texts) == 1 else raw.crossed(texts, rows.missing)
-    found = raw.categories(text, rows.missing if len(texts) == 1 else ())
+    found = raw.categories(text, rows.missing if len(texts) == 1 else (), term.lowercase)
     names = Names(found.names.text, np.append(found.names.bounds, found.names.bounds[-1]))  # the last: what is missing
     hashes = np.empty(names.bounds.size - 1, np.uint32)
     prefix = np.frombuffer(f"{term.name}=".encode(), np.uint8).copy()
@@ -304,7 +305,7 @@ def labels_of(label: Label, rows: Rows) -> np.ndarray:
     if label.type == "number":
         return _label_numbers(label, rows)
     text = raw.as_text(column, label.column)
-    if label.strip:
+    if label.strip or label.lowercase:
         text = spelt(label, text)
     found = raw.categories(text, rows.missing)
     for row in np.flatnonzero(found.codes < 0).tolist():
@@ -348,7 +349,8 @@ def spelt(label: Label, column: Any) -> object:
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return column
     text = raw.trimmed(column)
-    return pc.utf8_trim(text, characters=label.strip) if label.strip else text
+    text = pc.utf8_trim(text, characters=label.strip) if label.strip else text
+    return pc.utf8_lower(text) if label.lowercase else text
 
 
 def text_codes(names: Names) -> np.ndarray:

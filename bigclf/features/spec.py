@@ -33,6 +33,7 @@ MOST = 2**31  # bins, categories or names
 MAX_BITS = 30  # a signed hash of 32 bits has 31 to choose from
 DATE_PARTS = {"time": 0, "year": 0, "month": 12, "day": 31, "weekday": 7, "hour": 24}  # places; 0: a number
 # Options of the command line that are said by features= in Python
+LATER = {"written": "plain", "lowercase": False}  # options that version 1 got later: not said where they say nothing
 OF_SPEC = (
     "spec", "features_of", "label", "numeric", "categorical", "text", "date", "header", "names", "skip_lines",
     "separator", "decimal", "encoding", "multiline",
@@ -42,14 +43,20 @@ OF_SPEC = (
 @dataclass(frozen=True)
 class Numeric:
     """A column of numbers: standardised, as it is, sign(x) log(1 + |x|) standardised, or one of ``bins`` quantile bins.
-    A missing number is the mean (0 as it is); ``missing="indicator"`` adds a feature that says so."""
+    A missing number is the mean (0 as it is); ``missing="indicator"`` adds a feature that says so.
+    ``written="grouped"``: as people write amounts, $1,234.50, 12 500 kr or (80.00) for -80."""
 
     column: str
     scale: str = "standard"
     bins: int = 10
     missing: str = "indicator"
+    written: str = "plain"
 
-    CHOICES = {"scale": ("standard", "none", "log", "bins"), "missing": ("indicator", "ignore")}
+    CHOICES = {
+        "scale": ("standard", "none", "log", "bins"),
+        "missing": ("indicator", "ignore"),
+        "written": ("plain", "grouped"),
+    }
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -63,12 +70,14 @@ class Numeric:
 @dataclass(frozen=True)
 class Categorical:
     """A column of categories, or (a cross) the combinations of several: one feature each. ``exact``: a dictionary of
-    what the data holds; ``hashed``: the hash of "column=value"; ``auto``: exact up to ``max_exact`` categories."""
+    what the data holds; ``hashed``: the hash of "column=value"; ``auto``: exact up to ``max_exact`` categories.
+    ``lowercase``: "Yes" and "yes" are one category."""
 
     columns: tuple[str, ...]
     encode: str = "auto"
     max_exact: int = 1000
     missing: str = "indicator"
+    lowercase: bool = False
 
     CHOICES = {"encode": ("auto", "exact", "hashed"), "missing": ("indicator", "ignore")}
 
@@ -126,8 +135,9 @@ class Date:
 @dataclass(frozen=True)
 class Label:
     """The column to predict: ``type`` is number, text or bool (auto: by a look at the data). ``strip``: characters
-    taken from its ends; ``above``: whether the number is greater; ``one_of``: whether the text is one of these.
-    A row without a label is a bad row, or (``missing="drop"``) left out and counted."""
+    taken from its ends; ``lowercase``: "Yes" and "yes" are one class; ``above``: whether the number is greater;
+    ``one_of``: whether the text is one of these. A row without a label is a bad row, or (``missing="drop"``) left out
+    and counted."""
 
     column: str
     type: str = "auto"
@@ -135,6 +145,7 @@ class Label:
     above: float | None = None
     one_of: tuple[str, ...] = ()
     missing: str = "error"
+    lowercase: bool = False
 
     CHOICES = {"type": ("auto", "number", "text", "bool"), "missing": ("error", "drop")}
 
@@ -189,6 +200,8 @@ class Spec:
 
 def _plain(part: Any) -> dict[str, Any]:
     told = {name: getattr(part, name) for name in _fields(part.__class__)}
+    if not isinstance(part, Text):
+        told = {name: value for name, value in told.items() if name not in LATER or value != LATER[name]}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
 
 
@@ -218,12 +231,13 @@ def _entry(term: Any) -> dict[str, Any]:
 
 
 def parse(told: object) -> Spec:
-    """A spec from what was declared: a ``Spec``, a table, or YAML as text.
+    """A spec from what was declared: a ``Spec``, what has one (``bigclf.suggest``), a table, or YAML as text.
 
     Raises
     ------
     SchemaError : saying which entry cannot be understood, of YAML its line, and what can stand there.
     """
+    told = made() if callable(made := getattr(told, "spec", None)) else told
     if isinstance(told, Spec):
         return told
     try:

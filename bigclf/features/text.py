@@ -14,7 +14,6 @@ from bigclf.compiled.jit import kernel
 from bigclf.maths.hashing import murmur3, murmur3_after
 
 WORD, SPACE = 1, 2  # what a character is
-ANALYZERS = {"word": 0, "char": 1, "char_wb": 2}
 
 
 class Grams(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -165,8 +166,8 @@ def names_of(text: pa.Array) -> Names:
     return Names(raw[bounds[0] : bounds[-1]].copy(), bounds - bounds[0])
 
 
-def categories(text: pa.Array, values: tuple[str, ...]) -> Categories:
-    """The distinct texts, trimmed, and each row's place among them."""
+def categories(text: pa.Array, values: tuple[str, ...], lowercase: bool = False) -> Categories:
+    """The distinct texts, trimmed (and in small letters), and each row's place among them."""
     import pyarrow.compute as pc
 
     encoded = pc.dictionary_encode(text)
@@ -176,6 +177,10 @@ def categories(text: pa.Array, values: tuple[str, ...]) -> Categories:
     distinct = pc.fill_null(distinct, "")
     if absent.any():
         codes = np.where(np.append(absent, True)[codes], -1, codes)
+    if lowercase:
+        encoded = pc.dictionary_encode(pc.utf8_lower(distinct))
+        codes = np.append(as_numpy(encoded.indices), -1)[codes]
+        distinct = encoded.dictionary
     return Categories(codes, names_of(distinct))
 
 
@@ -204,10 +209,15 @@ HINTS = {
 HINTED = {".": re.compile(COMMA), ",": re.compile(r"^[+-]?[\d. ]*\d([.,]\d+)+$")}
 
 
-def numbers(array: pa.Array, name: str, values: tuple[str, ...], bad: Bad, decimal: str = ".") -> np.ndarray:
+def numbers(
+    array: pa.Array, name: str, values: tuple[str, ...], bad: Bad, decimal: str = ".", written: str = "plain"
+) -> np.ndarray:
     """float64 [m], NaN where missing; what is no number, or none that a shard could hold, is added to ``bad``.
 
-    ``decimal`` : what stands before the decimals of numbers that are text, "." or ",".
+    Parameters
+    ----------
+    decimal : what stands before the decimals of numbers that are text, "." or ",".
+    written : "plain", or "grouped" as people write amounts (``ungrouped``).
     """
     import pyarrow as pa
 
@@ -217,7 +227,8 @@ def numbers(array: pa.Array, name: str, values: tuple[str, ...], bad: Bad, decim
     else:
         text = trimmed(as_text(array, name))
         absent = missing(text, values)
-        cells = _with_points(_without(text, absent), decimal)
+        cells = _without(text, absent)
+        cells = _with_points(ungrouped(cells, decimal) if written == "grouped" else cells, decimal)
         try:
             found = _floats(cells)
             strange = np.isnan(found) & ~absent
@@ -226,6 +237,8 @@ def numbers(array: pa.Array, name: str, values: tuple[str, ...], bad: Bad, decim
         for row in np.flatnonzero(strange).tolist():
             value = text[row].as_py()
             hint = f"; {HINTS[decimal]}" if HINTED[decimal].match(value) else ""
+            if written == "plain" and re.match(grouped(decimal), value):
+                hint = "; where numbers are written so, say written: grouped beside the column in a spec"
             bad.setdefault(row, f"column {name}: {_shown(value)} is not a number{hint}")
     for row in np.flatnonzero(np.abs(found) > FLOAT32_MAX).tolist():
         bad.setdefault(row, f"column {name}: {found[row]:g} is beyond the range of float32 ({FLOAT32_MAX:.3g})")
@@ -302,6 +315,34 @@ def _with_points(text: pa.Array, decimal: str) -> pa.Array:
     if decimal == ".":
         return text
     return pc.replace_substring(pc.replace_substring(text, ".", "?"), ",", ".")
+
+
+OF_ONE = r"([$€£¥₹₩₽₺₪฿₫₴₦%]|[A-Z]{3}|kr|zł|Kč)"  # signs before or behind an amount
+GAPS = " '\u00a0\u202f\u2019"  # between groups of three digits, beside point or comma
+
+
+@functools.cache
+def grouped(decimal: str) -> str:
+    """The pattern of amounts, for Arrow and for Python: groups of three digits or none, a sign of what they are of
+    before or behind, and in brackets where they are negative."""
+    comma = "." if decimal == "," else ","
+    groups = "|".join(rf"([{gap}]\d{{3}})+" for gap in (comma, *GAPS))
+    amount = rf"(\d+|[1-9]\d{{0,2}}({groups}))([{decimal}]\d+)?"
+    gap = "[\\s\u00a0\u202f]?"
+    signed = rf"[+-]?{gap}({OF_ONE}{gap})?[+-]?{amount}({gap}{OF_ONE})?"
+    return rf"^({signed}|\({signed}\))$"
+
+
+def ungrouped(text: pa.Array, decimal: str) -> pa.Array:
+    """Amounts as plain numbers, with the same mark before decimals; what is none stays as it is."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pc.match_substring_regex(text, grouped(decimal))
+    bare = pc.replace_substring_regex(text, rf"[^0-9{decimal}-]", "")
+    bare = pc.replace_substring_regex(bare, rf"[{decimal}]+$", "")
+    signs = pc.if_else(pc.starts_with(text, "("), pa.scalar("-", text.type), pa.scalar("", text.type))
+    return pc.if_else(found, pc.binary_join_element_wise(signs, bare, pa.scalar("", text.type)), text)
 
 
 def _slow_numbers(text: pa.Array) -> tuple[np.ndarray, np.ndarray]:

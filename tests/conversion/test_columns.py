@@ -579,3 +579,135 @@ def test_columns_of_numbers_are_read_together_to_the_bit(monkeypatch):
         squares = ((there - there.mean()) ** 2).sum()
         for found in (together.moments, apart.moments):
             assert (found.n[j], found.mean[j], found.squares[j]) == (there.size, there.mean(), squares)
+
+
+AMOUNTS = {
+    "1234.5": 1234.5, "2,077.75": 2077.75, "$1,200": 1200, "-$3.10": -3.1, "$-3.10": -3.1, "12 500 kr": 12500,
+    "1'000'000": 1e6, "(80.00)": -80, "($1,080)": -1080, "USD 7": 7, "7\u00a0€": 7, "12\u202f500.25\u00a0€": 12500.25,
+    "+3": 3, "15%": 15, "1e3": 1000, " 5 ": 5, "0": 0,
+}  # fmt: skip
+NO_AMOUNTS = ["1,20", "1,2345", "0,500", "1,000 000", "12 50", "$", "(5", "5 dollars", "1.2.3", "--5", "1,000,00", "a1"]
+
+
+def test_amounts_are_read_as_people_write_them(tmp_path):
+    """With a point and with a comma before decimals, and by an exported scorer, to the bit."""
+    for decimal in ".,":
+        swapped = str.maketrans(".,", ",.") if decimal == "," else {}
+        texts = [text.translate(swapped) for text in AMOUNTS]
+        bad = {}
+        found = values.numbers(pa.array([*texts, None, "?"]), "x", ("", "?"), bad, decimal, "grouped")
+        assert not bad and found[:-2].tolist() == list(AMOUNTS.values()) and np.isnan(found[-2:]).all()
+        values.numbers(pa.array([text.translate(swapped) for text in NO_AMOUNTS]), "x", (), bad, decimal, "grouped")
+        assert sorted(bad) == list(range(len(NO_AMOUNTS)))
+        frame = pd.DataFrame({"x": texts, "c": ["Yes", "yes "] * 8 + ["NO"], "y": ["p", "q"] * 8 + ["p"]})
+        told = {"label": "y", "features": [{"numeric": "x", "written": "grouped", "scale": "none"},
+                {"categorical": "c", "lowercase": True}], "reader": {"format": "csv", "decimal": decimal}}  # fmt: skip
+        model = bigclf.fit(frame, features=told, algo="pa1", epochs=1, progress=False)
+        model.export(tmp_path / f"scorer_{ord(decimal)}.py", "numpy")
+        sys.path.insert(0, str(tmp_path))
+        scorer = __import__(f"scorer_{ord(decimal)}")
+        sys.path.remove(str(tmp_path))
+        assert np.array_equal(scorer.decision_function(frame), model.decision_function(frame))
+        with pytest.raises(ValueError, match="is not a number"):
+            scorer.predict({"x": ["5 dollars"], "c": ["yes"]})
+    bad = {}
+    values.numbers(pa.array(["$1,200", "x"]), "x", (), bad)
+    assert "say written: grouped" in bad[0] and "grouped" not in bad[1]
+
+
+def test_options_that_came_later_are_said_only_where_they_say_something():
+    """Specs in models and run directories stay as they were."""
+    told = parse({"label": "y", "features": [{"numeric": "a"}, {"categorical": "b"}, {"text": "c"}]}).as_json()
+    assert not {"written", "lowercase"} & {*told["features"][0], *told["features"][1], *told["label"]}
+    assert told["features"][2]["lowercase"] is True
+    terms = [{"numeric": "a", "written": "grouped"}, {"categorical": "b", "lowercase": True}]
+    more = parse({"label": {"column": "y", "lowercase": True}, "features": terms})
+    assert parse(more.as_json()) == more
+
+
+def test_a_category_and_a_label_in_either_case_are_one():
+    frame = pd.DataFrame({"c": ["Yes", "yes", "YES ", "no", "NA", "na"], "y": ["A", "a", "b", " B", "b", "a"]})
+    rows, _, _ = made(frame, [{"categorical": "c", "lowercase": True}])
+    assert rows.toarray().argmax(axis=1)[:3].tolist() == [rows.toarray().argmax(axis=1)[0]] * 3
+    assert rows.shape[1] == 4  # yes, no, na, and what is missing
+    told = {"label": {"column": "y", "lowercase": True}, "features": [{"categorical": "c", "lowercase": True}]}
+    model = bigclf.fit(frame, features=told, algo="pa1", epochs=1, progress=False)
+    assert model.classes_.tolist() == ["a", "b"]
+
+
+def test_a_proposal_for_a_table_as_banks_have_them(tmp_path):
+    """Amounts, codes, dates with and without times, line breaks in quotes, classes in either case."""
+    import csv
+
+    from bigclf.conversion.tables.suggest import as_yaml, suggest
+
+    rng = np.random.default_rng(0)
+    with open(tmp_path / "bank.csv", "w", newline="") as file:
+        to = csv.writer(file)
+        to.writerow(["opened", "called", "balance", "income", "zip", "branch", "share", "job", "note", "bought"])
+        for i in range(600):
+            day, month = rng.integers(1, 29), rng.integers(1, 13)
+            to.writerow([
+                f"2019-{month:02}-{day:02}", f"{day:02}/{month:02}/2020 {rng.integers(0, 24):02}:15",
+                f"{rng.normal(1500, 2500):,.2f}", f"${rng.lognormal(10):,.0f}", f"{i + 200:05}",
+                f"{rng.integers(1, 40):03}", f"{rng.integers(0, 101)}%", rng.choice(["clerk", "Clerk", "student", ""]),
+                rng.choice(["called,\ntwice", "", 'said "no"']), rng.choice(["yes", "Yes", "no"]),
+            ])  # fmt: skip
+    found = suggest(str(tmp_path / "bank.csv"), label="bought")
+    by_name = {c.name: (c.kind, c.options) for c in found.columns}
+    days = {"parts": ["time", "month", "weekday"]}
+    assert found.n_rows == 600 and found.how.multiline and not found.broken.n
+    assert by_name["opened"] == ("date", days) and by_name["called"] == ("date", {"format": "%d/%m/%Y %H:%M"})
+    assert by_name["balance"] == ("numeric", {"written": "grouped"}) == by_name["share"]
+    assert by_name["income"][0] == "numeric" and by_name["income"][1]["written"] == "grouped"
+    assert by_name["zip"] == ("", {}) and by_name["branch"] == ("categorical", {})
+    assert by_name["job"] == ("categorical", {"lowercase": True}) and by_name["note"] == ("categorical", {})
+    assert [name for name, _ in found.classes] == ["yes", "no"]
+    assert parse(as_yaml(found)) == found.spec() and found.spec().label.lowercase
+    model = bigclf.fit(tmp_path / "bank.csv", features=as_yaml(found), algo="pa1", epochs=1, progress=False)
+    assert model.classes_.tolist() == ["no", "yes"]
+
+
+def test_a_proposal_in_python_is_used_as_it_is(tmp_path):
+    people(60).to_csv(tmp_path / "p.csv", index=False)
+    label = next(name for name, values in people(60).items() if values.nunique() == 2)
+    found = bigclf.suggest(tmp_path / "p.csv", label=label)
+    assert parse(str(found)) == found.spec() == parse(found) and str(found).startswith("# proposed from the first 60")
+    how = {"algo": "pa1", "epochs": 1, "progress": False}
+    model = bigclf.fit(tmp_path / "p.csv", features=found, **how)
+    assert model.digest() == bigclf.fit(tmp_path / "p.csv", features=str(found), **how).digest()
+    with pytest.raises(SchemaError, match="no such column"):
+        bigclf.suggest(tmp_path / "p.csv", label="nowhere")
+    with pytest.raises(SchemaError, match="unknown option 'sep'"):
+        bigclf.suggest(tmp_path / "p.csv", sep=";")
+
+
+def test_a_directory_of_classes_is_taken_for_one(tmp_path):
+    for name in ("ham", "spam"):
+        for k in range(4):
+            (tmp_path / "mail" / name).mkdir(parents=True, exist_ok=True)
+            (tmp_path / "mail" / name / f"{k}.txt").write_text(f"{name} and {k} and more")
+    assert reading.format_by_look(str(tmp_path / "mail")) == "text"
+    model = str(tmp_path / "m.bigclf")
+    for line in (["fit", str(tmp_path / "mail"), "-o", model], ["evaluate", model, str(tmp_path / "mail")]):
+        result = CliRunner().invoke(main, line)
+        assert result.exit_code == 0, result.output
+    assert bigclf.load(model).classes_.tolist() == ["ham", "spam"]
+    for spoil in ("year=2020", "mixed.txt"):  # partitions; files beside the directories
+        (tmp_path / "mail" / spoil).mkdir() if "=" in spoil else (tmp_path / "mail" / spoil).write_text("x")
+        assert reading.format_by_look(str(tmp_path / "mail")) is None
+        (tmp_path / "mail" / spoil).rmdir() if "=" in spoil else (tmp_path / "mail" / spoil).unlink()
+    (tmp_path / "mail" / "ham" / "0.bin").write_bytes(b"PAR1\0")
+    assert reading.format_by_look(str(tmp_path / "mail")) is None
+    assert reading.format_by_look(str(tmp_path / "mail" / "ham")) is None
+    assert reading.format_by_look(str(tmp_path)) is None  # a class is the directory that holds its texts
+
+
+def test_a_proposal_names_the_amount_that_is_none(tmp_path):
+    from bigclf.conversion.tables.suggest import suggest
+
+    lines = [f'"{i * 37:,}.50",{i % 2}' for i in range(200)] + ["about 7,y"]
+    (tmp_path / "x.csv").write_text("\n".join(["amount,y", *lines]))
+    column = suggest(str(tmp_path / "x.csv")).columns[0]
+    assert column.kind == "numeric" and column.options["written"] == "grouped"
+    assert "1 cell is no number" in column.why and "about 7" in column.why

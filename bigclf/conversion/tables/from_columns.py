@@ -253,7 +253,7 @@ def kind_of_labels(column: Any, spec: Spec) -> tuple[str, list[str]]:
     assert spec.label is not None
     if spec.label.above is not None or spec.label.one_of or pa.types.is_boolean(column.type):
         return "bool", []
-    if spec.label.strip:
+    if spec.label.strip or spec.label.lowercase:
         return "text", []
     bad: values.Bad = {}
     try:

@@ -43,6 +43,7 @@ CELLS_AT_A_TIME = 2**16  # of JSON
 ROW_GROUP_ROWS = 2**pieces.ROW_BITS
 LINE = re.compile(rb"[^\r\n]+")
 WITH_END = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+LOOKED_AT = 5  # directories of a class each
 MEMBER = "member"  # of a directory or an archive, that a document is
 NUL = "a NUL byte, which no text has; is the file binary, or in UTF-16?"
 
@@ -189,10 +190,6 @@ class Table(NamedTuple):
         end = self.text.find(b"\n", offset)
         return self.text[offset : end if end >= 0 else len(self.text)].rstrip(b"\r")
 
-    def line_at(self, offset: int) -> tuple[int, bytes]:
-        """Number of the line in the text, from 1, and its bytes."""
-        return self.text.count(b"\n", 0, offset) + 1, self.line_from(offset)
-
 
 # Sources
 
@@ -237,15 +234,34 @@ def named_as_table(path: str) -> bool:
 
 
 def format_by_look(path: str) -> str | None:
-    """The format that a file's name tells, else "svmlight" where it is text; None of Parquet, of directories, and of
-    what is no text."""
-    if files.is_directory(path) or path.endswith(".parquet"):
+    """The format that a file's name tells, else "svmlight" where it is text; "text" of a directory of classes; None of
+    Parquet, of other directories, and of what is no text."""
+    if files.is_directory(path):
+        return "text" if _has_classes(path) else None
+    if path.endswith(".parquet"):
         return None
     with opened(path) as file:
         start = file.read(512)
     if start.startswith(b"PAR1") or b"\0" in start:
         return None
     return format_by_name(path) or DEFAULT
+
+
+def _has_classes(directory: str) -> bool:
+    """Whether all it holds are directories, two or more, each named as a class and first of all with a text in it."""
+    names = [name for name in files.list_directory(directory) if name[:1] not in "_."]
+    below = [files.join(directory, name) for name in names]
+    if len(names) < 2 or any("=" in name for name in names) or not all(map(files.is_directory, below)):
+        return False
+    for one in below[:LOOKED_AT]:
+        name, first = next(iter(files.walk(one)), ("/", ""))
+        if "/" in name or format_by_name(first) not in (None, "text"):
+            return False
+        with opened(first) as file:
+            start = file.read(512)
+        if start.startswith(b"PAR1") or b"\0" in start:
+            return False
+    return True
 
 
 def format_of(data: object) -> str | None:

@@ -14,6 +14,7 @@ from bigclf import files
 from bigclf.conversion.tables import reading
 from bigclf.conversion.tables.from_columns import first_batch, located
 from bigclf.conversion.tables.reading import Batch, Place, Reading, TableJob
+from bigclf.conversion.text.pieces import Source
 from bigclf.data import shards, vectors
 from bigclf.data.bad_rows import Reasons
 from bigclf.errors import DataError, SchemaError
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 SEPARATORS = (",", "\t", ";", "|")
 LABELS = ("label", "target", "class", "y", "outcome")  # names that say it
 FEW = 30  # distinct values that a label may well have
-DATES = ("%d.%m.%Y", "%d.%m.%y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%d/%m/%Y", "%m/%d/%Y")  # beside ISO 8601
+DAYS = ("%d.%m.%Y", "%d.%m.%y", "%d/%m/%Y", "%m/%d/%Y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d")
+DATES = tuple(day + time for day in DAYS for time in ("", " %H:%M", " %H:%M:%S"))  # beside ISO 8601
 COUNTED = 20  # whole numbers, each one more than the last, in so many rows or more number the rows
 IDS = ("id", "index", "row", "uid")  # names of columns that tell rows apart
 NEARLY = 0.95  # the share of numbers from which on what else stands in a column of many values is a mistake
@@ -58,7 +60,11 @@ class Suggestion(NamedTuple):
     n_rows: int
     guessed: bool = False  # the label
     classes: tuple[tuple[str, int], ...] = ()
+    lowercase: bool = False  # the label's
     broken: Reasons | None = None
+
+    def __str__(self) -> str:
+        return as_yaml(self)
 
     def spec(self) -> Spec:
         """The proposal as it is used.
@@ -70,7 +76,8 @@ class Suggestion(NamedTuple):
         entries = [{c.kind: [c.name], **c.options} for c in self.columns if c.kind and c.name != self.label]
         if not entries and self.how.format != "text":
             raise SchemaError("no column looks like a feature; name them (--numeric, --categorical, --text)")
-        return parse({"label": self.label, "features": entries, "reader": self.how.as_json()})
+        label = {"column": self.label, "lowercase": True} if self.lowercase else self.label
+        return parse({"label": label, "features": entries, "reader": self.how.as_json()})
 
 
 Where: TypeAlias = Callable[[int], tuple[Mapping[str, object], bytes]]  # row -> its place, and its text
@@ -86,15 +93,19 @@ def suggest(data: files.Paths, told: dict[str, Any] | None = None, label: str | 
 
     Raises
     ------
-    DataError : there are no rows. SchemaError : there is no column ``label``.
+    DataError : there are no rows, or none that can be read (with the first line).
+    SchemaError : there is no column ``label``.
     """
     place = reading.places(data)[0]
     how = guessed(place, dict(told or {}))
-    names = reading.header_names(place, how)
-    source = reading.look_at(place, 0, how)
-    batch = first_batch(TableJob(how, None, [names], [place], 2**24), [source])
+    batch = _beginning(place, how)
+    if batch is not None and batch.bad and how.format in ("csv", "tsv") and "multiline" not in (told or {}):
+        across = dataclasses.replace(how, multiline=True)
+        again = _beginning(place, across)
+        if again is not None and again.n_rows and len(again.bad) < len(batch.bad) / 2:
+            how, batch = across, again
     if batch is None:
-        raise DataError("there are no rows", file=place.path)
+        raise _no_rows(place, how)
     if how.format == "text":
         return Suggestion(how, [], None, batch.n_rows, broken=_broken(place, batch))
     if label is not None:
@@ -109,9 +120,30 @@ def suggest(data: files.Paths, told: dict[str, Any] | None = None, label: str | 
                looked_at(name, column, how.decimal, batch.where, broken.n)
                for name, column in batch.columns.items()]  # fmt: skip
     chosen = label or _label([c for c in columns if c.name not in index] or columns, how)
-    few = any(c.name == chosen and c.distinct <= FEW for c in columns)
-    classes = _classes(batch.columns[chosen], chosen) if chosen is not None and few else ()
-    return Suggestion(how, columns, chosen, batch.n_rows, label is None, classes, broken)
+    few = next((c for c in columns if c.name == chosen and c.distinct <= FEW), None)
+    lowercase = few is not None and "lowercase" in few.options
+    classes = _classes(batch.columns[few.name], few.name, lowercase) if few is not None else ()
+    return Suggestion(how, columns, chosen, batch.n_rows, label is None, classes, lowercase, broken)
+
+
+def _beginning(place: Place, how: Reading) -> Batch | None:
+    """The first rows of a file."""
+    return first_batch(*_look(place, how))
+
+
+def _no_rows(place: Place, how: Reading) -> DataError:
+    """What is to be said of a file without rows: of its first line that is none, if there is one."""
+    job, sources = _look(place, how)
+    for task in reading.tasks_of(job, sources[0], 1):
+        for _, batch in reading.batches(job, task):
+            if batch.bad:
+                return located(place.path, batch.bad[0])
+    return DataError("there are no rows", file=place.path)
+
+
+def _look(place: Place, how: Reading) -> tuple[TableJob, list[Source]]:
+    names = reading.header_names(place, how)
+    return TableJob(how, None, [names], [place], 2**24), [reading.look_at(place, 0, how)]
 
 
 def _index(place: Place, how: Reading) -> set[str]:
@@ -130,9 +162,12 @@ def _broken(place: Place, batch: Batch) -> Reasons:
     return found
 
 
-def _classes(column: pa.Array, name: str) -> tuple[tuple[str, int], ...]:
+def _classes(column: pa.Array, name: str, lowercase: bool) -> tuple[tuple[str, int], ...]:
     """(value, rows) of a column of few, most first."""
+    import pyarrow.compute as pc
+
     text = values.trimmed(values.as_text(column, name))
+    text = pc.utf8_lower(text) if lowercase else text
     there = np.flatnonzero(~values.missing(text, MISSING_VALUES))
     counts = collections.Counter(text.take(there).to_pylist())
     return tuple(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
@@ -338,7 +373,7 @@ def _has_decimal_commas(columns: Mapping[str, pa.Array]) -> bool:
 def looked_at(name: str, column: pa.Array, decimal: str, where: Where, gaps: int = 0) -> Column:
     """What a column is, by its values; ``decimal`` stands before the decimals of numbers that are text, ``where``
     tells the place of a row, and so many lines (``gaps``) between could not be read."""
-    import pyarrow as pa
+    import pyarrow.compute as pc
 
     try:
         text = values.as_text(column, name)
@@ -352,34 +387,90 @@ def looked_at(name: str, column: pa.Array, decimal: str, where: Where, gaps: int
         return Column(name, "", {}, "all missing", distinct)
     bad: Bad = {}
     numbers = values.numbers(column, name, MISSING_VALUES, bad, decimal)
+    if not bad and _like_codes(text):
+        if _tells_apart(distinct, m - absent, m):
+            return Column(name, "", {}, f"{about}: codes that tell every row from the others", distinct)
+        return Column(name, "categorical", {}, f"{about}: codes with leading zeros", distinct)
     if not bad:
         return _number_column(name, summaries(numbers[None])[0], distinct, about, gaps)
-    dates: Bad = {}
-    values.days(column, name, None, MISSING_VALUES, dates)
-    if pa.types.is_temporal(column.type) or not dates:
-        return Column(name, "date", {}, about, distinct)
-    if form := _date_form(text, name):
-        return Column(name, "date", {"format": form}, about, distinct)
-    if (nearly := _nearly_dates(text, name)) is not None:
-        form, none = nearly
-        said = f"{_strange(none, 'date', where, text)}: --on-bad-rows skip leaves such rows out"
-        return Column(name, "date", {} if form is None else {"format": form}, f"{about}; {said}", distinct)
+    if (dates := _date_column(name, column, text, about, distinct, where)) is not None:
+        return dates
+    grouped: Bad = {}
+    amounts = values.numbers(column, name, MISSING_VALUES, grouped, decimal, "grouped")
+    as_amounts = not grouped or (len(grouped) < len(bad) and _mostly(m - absent - len(grouped), m - absent, distinct))
+    if as_amounts:
+        numbers, bad = amounts, grouped
+    if not bad:
+        return _amounts(_number_column(name, summaries(numbers[None])[0], distinct, about, gaps))
     mixed = f"{WHOLE}|{values.HINTED[decimal].pattern}"
     mistakes = distinct > FEW and len(bad) <= (1 - NEARLY) * (m - absent)
-    if distinct > FEW and (_all_match(text, mixed) or (not mistakes and _nearly_all_match(text, mixed))):
-        why = f"{about}: {MIXED[decimal]}"
-        return Column(name, "", {}, why, distinct)
+    with_marks = _all_match(text, mixed) or (not mistakes and _nearly_all_match(text, mixed))
+    if not as_amounts and distinct > FEW and with_marks:
+        return Column(name, "", {}, f"{about}: {MIXED[decimal]}", distinct)
     if mistakes:
         strange = _strange(bad, "number", where, text)
         there = summaries(np.delete(numbers, list(bad))[None])[0]
         made = _number_column(name, there, there.distinct, about, gaps + len(bad))
+        made = _amounts(made) if as_amounts else made
         return made._replace(why=f"{made.why}; {strange}: --on-bad-rows skip leaves such rows out", distinct=distinct)
     words = float(np.mean([len(one.split()) for one in text.slice(0, 1000).to_pylist() if one is not None]))
     if words >= 4 and distinct > (m - absent) / 2:
         return Column(name, "text", {"ngrams": [1, 2]}, f"{about}, {words:.0f} words each", distinct)
-    if distinct > 0.95 * (m - absent) and m >= 100:
+    if _tells_apart(distinct, m - absent, m):
         return Column(name, "", {}, f"{about}: tells every row from the others", distinct)
+    trimmed = values.trimmed(text).unique()
+    if len(pc.utf8_lower(trimmed).unique()) < len(trimmed):
+        return Column(name, "categorical", {"lowercase": True}, f"{about}, some in capitals as well", distinct)
     return Column(name, "categorical", {}, about, distinct)
+
+
+def _date_column(name: str, column: pa.Array, text: pa.Array, about: str, distinct: int, where: Where) -> Column | None:
+    """The column where it is of dates, all or nearly all of one form."""
+    import pyarrow as pa
+
+    bad: Bad = {}
+    stamps = values.days(column, name, None, MISSING_VALUES, bad)
+    if pa.types.is_temporal(column.type) or not bad:
+        return Column(name, "date", _parts(stamps), about, distinct)
+    if form := _date_form(text, name):
+        stamps = values.days(column, name, form, MISSING_VALUES, {})
+        return Column(name, "date", {"format": form, **_parts(stamps)}, about, distinct)
+    if (nearly := _nearly_dates(text, name)) is None:
+        return None
+    form, none = nearly
+    stamps = values.days(text, name, form, MISSING_VALUES, {})
+    told = dict[str, object]() if form is None else {"format": form}
+    said = f"{_strange(none, 'date', where, text)}: --on-bad-rows skip leaves such rows out"
+    return Column(name, "date", {**told, **_parts(stamps)}, f"{about}; {said}", distinct)
+
+
+def _tells_apart(distinct: int, there: int, m: int) -> bool:
+    """Whether nearly every row has a value of its own."""
+    return distinct > 0.95 * there and m >= 100
+
+
+def _mostly(n: int, m: int, distinct: int) -> bool:
+    """Whether what fails for the others among many different values is a mistake."""
+    return distinct > FEW and n >= NEARLY * m
+
+
+def _amounts(column: Column) -> Column:
+    """The same of numbers that are written as amounts."""
+    if column.kind != "numeric":
+        return column
+    return column._replace(options={**column.options, "written": "grouped"}, why=f"{column.why}, written as amounts")
+
+
+def _like_codes(text: pa.Array) -> bool:
+    """Whether numbers are codes: one begins with a zero that says nothing of its size."""
+    return bool(_matches(text, r"^0\d+$").any()) and _all_match(text, r"^\d+$")
+
+
+def _parts(stamps: np.ndarray) -> dict[str, list[str]]:
+    """The parts of dates without the hour where all have the same."""
+    there = stamps[stamps != np.iinfo(np.int64).min]
+    same = not there.size or bool((values.date_part(there, "hour") == values.date_part(there[:1], "hour")).all())
+    return {"parts": ["time", "month", "weekday"]} if same else {}
 
 
 def _strange(bad: Iterable[int], kind: str, where: Where, text: pa.Array) -> str:
@@ -401,7 +492,7 @@ MIXED = {
 }
 
 
-LIKE_DATE = r"^\d{1,2}[./]\d{1,2}[./]\d{2,4}( [\d:]+)?$"
+LIKE_DATE = r"^\d{1,4}[./-]\d{1,2}[./-]\d{2,4}( [\d:]+)?$"
 LIKE_ISO = r"^\d{4}-\d{2}-\d{2}"
 
 
@@ -509,7 +600,9 @@ def as_yaml(found: Suggestion) -> str:
         return "\n".join([*lines, "features:", "  - text: text", "    ngrams: [1, 2]", ""])
     label = next((c for c in found.columns if c.name == found.label), None)
     note = "" if label is None else f"  # {label.distinct:,} distinct" + "; a guess, or say --label" * found.guessed
-    lines += [f"label: {_quoted(found.label or '')}{note}", *_shares(found, label), "features:"]
+    name = _quoted(found.label or "")
+    name = f"{{column: {name}, lowercase: true}}" if found.lowercase else name
+    lines += [f"label: {name}{note}", *_shares(found, label), "features:"]
     for column in found.columns:
         if column.name == found.label:
             continue

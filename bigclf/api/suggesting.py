@@ -1,0 +1,34 @@
+"""``bigclf.suggest``: what the columns of a raw table should become, by a look at its beginning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bigclf.conversion.tables import suggest as tables
+
+if TYPE_CHECKING:
+    from bigclf import files
+    from bigclf.conversion.tables.suggest import Suggestion
+
+
+def suggest(data: files.Paths, label: str | None = None, **reader: object) -> Suggestion:
+    """Propose a spec of features for raw files, as ``bigclf inspect --suggest`` does.
+
+    ``bigclf.fit("people.csv", features=bigclf.suggest("people.csv", label="income"))`` uses it as it is;
+    ``print(bigclf.suggest("people.csv"))`` shows it as YAML, to be changed where you know better.
+
+    Parameters
+    ----------
+    data : path, directory, glob or a list of them; the first file is looked at.
+    label : the column to predict; None: guessed from names and values.
+    reader : what is known of how the file is read (``format``, ``separator``, ``decimal`` ...); the rest is guessed.
+
+    Returns
+    -------
+    what ``features=`` takes: ``columns`` (name, kind, options, why), ``label``, ``classes``, ``spec()``; as text, YAML.
+
+    Raises
+    ------
+    DataError : there are no rows. SchemaError : there is no column ``label``; an unknown option of the reader.
+    """
+    return tables.suggest(data, reader, label)
