@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bigclf.api.method_list import algorithms as algorithms
     from bigclf.api.path import path as path
     from bigclf.api.predict import predict as predict
+    from bigclf.api.suggesting import suggest as suggest
     from bigclf.api.sweep import sweep as sweep
     from bigclf.conversion.convert import convert as convert
     from bigclf.conversion.split import split as split
@@ -48,6 +49,7 @@ _PLACES = {
     "predict": "bigclf.api.predict",
     "path": "bigclf.api.path",
     "report": "bigclf.reporting",
+    "suggest": "bigclf.api.suggesting",
     "sweep": "bigclf.api.sweep",
     "algorithms": "bigclf.api.method_list",
     "infinity_norm_margin": "bigclf.api.margins",
@@ -88,6 +90,7 @@ __all__ = [
     "report",
     "soft_margin",
     "split",
+    "suggest",
     "sweep",
 ]
 

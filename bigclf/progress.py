@@ -405,11 +405,6 @@ def log_text(meter: Meter) -> str:
     return f"{meter.task or place_text(meter)}  {_joined(parts)}"
 
 
-def status_text(meter: Meter) -> str:
-    """``1.24 M rows/s · 310 MB/s · gap 2.1e-03 · 4.2 s left in this epoch``, without what is unknown."""
-    return _joined(status_parts(meter))
-
-
 def _joined(parts: Sequence[str]) -> str:
     return " · ".join(part for part in parts if part)
 

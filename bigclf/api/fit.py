@@ -18,14 +18,16 @@ import numpy as np
 
 from bigclf import files
 from bigclf.api.outcome import Result, class_columns, grown, model_of, result_of, share_seen, validation, warn_of_limits
+from bigclf.api.stall import Stall, watched
 from bigclf.compiled.jit import cpu_type
 from bigclf.data.arrays import listed_names, require_same_names
 from bigclf.errors import ClusterError, Interrupted, ModelFormatError, RunError, masked
 from bigclf.files.json_fields import FieldError, check_fields
+from bigclf.maths.losses import REGRESSION
 from bigclf.model.model import Model, load
 from bigclf.progress import TerminalProgress
-from bigclf.request.auto import Asked, choose
-from bigclf.request.door import Found, open_rows
+from bigclf.request.auto import Asked, choose, loss_for
+from bigclf.request.door import Found, Shape, open_rows
 from bigclf.request.options import documented
 from bigclf.request.prepare import default_epochs, prepare
 from bigclf.request.request import Request, asked, of_one_method
@@ -35,6 +37,7 @@ from bigclf.training.executor import Bench, Job
 from bigclf.training.memory import PeakMemory
 from bigclf.training.plan import Plan, settle
 from bigclf.training.problems import Problem
+from bigclf.training.records.checkpoints import continue_from, go_further
 from bigclf.training.records.run_directory import VERSION, Checkpoint, RunDirectory
 from bigclf.training.records.run_record import TRAINED
 from bigclf.training.run import Run
@@ -123,42 +126,70 @@ def trained(request: Request) -> Model:
     """The model that is asked for; errors as of ``fit``."""
     with contextlib.ExitStack() as stack:
         found, request = stack.enter_context(open_rows(request))
-        request = _with_method(request, found)
-        (options,), (setting,) = request.check(), request.at_first()[0]
+        shape = None if request.families else found.counts()
+        request = request if shape is None else _with_method(request, shape)
+        request.check()
         link = stack.enter_context(linked(request["workers"], request["patience"]))
         peak = stack.enter_context(PeakMemory())
-        prepared = prepare(request, found, link, peak)
-        source, patience = prepared.source, options["early_stopping"]
-        options["epochs"] = options["epochs"] or default_epochs(setting.method, source.learnable[0], patience)
-        problems, plan = settle(
-            source, prepared.problems(options["memory"]), reads=options["epochs"] + (options["tol"] is not None),
-            keeps_best=patience is not None, **prepared.shape,
-        )  # fmt: skip
-        log.info("plan: %s", plan)
-        if plan.places:
-            warm(problems[0].setting, source.index_width, options["dtype"])
-        for record in source.warnings:
-            if record not in source.said:
-                log.warning("%s", record)
-        model = _train(source, problems, plan, options, peak, link)
-    for record in model.result_.warnings[len(source.warnings) :]:
+        model, seen, stall = _solved(request, found, link, peak, shape)
+        if stall is not None and stall.over:
+            begins = {"init": model} if stall.warm else {}
+            chosen = f"{request.chosen}; {stall.over}"
+            loss = loss_for(stall.asked)
+            request = of_one_method(request.having(algo=stall.instead, loss=loss, chosen=chosen, **begins))
+            model, seen, _ = _solved(request, found, link, peak, None)
+    for record in model.result_.warnings[seen:]:
         log.warning("%s", record)
     return model
 
 
-def _with_method(request: Request, found: Found) -> Request:
-    """With the method that the rows ask for, where none is named."""
-    if request.families:
-        return request
-    told = {name: request[name] for name in ("loss", "penalty", "bias", "epochs", "memory")}
-    n_rows, n_features, nnz = found.counts()
+def _solved(
+    request: Request, found: Found, link: Link | None, peak: PeakMemory, shape: Shape | None
+) -> tuple[Model, int, Stall | None]:
+    """The model by the method that is named, how many warnings its rows gave, and what looked whether it stalls;
+    ``shape`` : where the method is of our choice."""
+    (options,), (setting,) = request.check(), request.at_first()[0]
+    prepared = prepare(request, found, link, peak)
+    source, patience = prepared.source, options["early_stopping"]
+    options["epochs"] = options["epochs"] or default_epochs(setting.method, source.learnable[0], patience)
+    problems, plan = settle(
+        source, prepared.problems(options["memory"]), reads=options["epochs"] + (options["tol"] is not None),
+        keeps_best=patience is not None, **prepared.shape,
+    )  # fmt: skip
+    stall = None
+    if setting.method.name == "dcd" and len(problems) == 1:
+        rows = shape or Shape(source.n_rows, source.n_features, source.nnz)
+        stall = watched(_shape_asked(request, rows), changes=shape is not None and options["run_dir"] is None)
+    options["give_up"] = stall
+    log.info("plan: %s", plan)
+    if plan.places or plan.set_rows:
+        with peak.leaving_out():
+            warm(problems[0].setting, source.index_width, options["dtype"])
+    for record in source.warnings:
+        if record not in source.said:
+            log.warning("%s", record)
+    return _train(source, problems, plan, options, peak, link), len(source.warnings), stall
+
+
+def _shape_asked(request: Request, shape: Shape) -> Asked:
+    """What the choice of a method depends on."""
+    told = {name: request[name] for name in ("loss", "penalty", "bias", "epochs", "memory", "tol")}
+    n_rows, n_features, nnz, n_classes, square = shape
+    problems = n_classes if n_classes > 2 and request["loss"] not in REGRESSION else 1
     groups = request["groups"] or (2 if is_cluster(request["workers"]) else 1)
-    algo, chosen = choose(Asked(
+    return Asked(
         **told, C=request["C"] or 1.0, given=tuple(request.params), n_rows=n_rows, n_features=n_features, nnz=nnz,
-        groups=groups,
-    ))  # fmt: skip
+        groups=groups, problems=problems, square=square, native=request["multiclass"] == "native",
+    )  # fmt: skip
+
+
+def _with_method(request: Request, shape: Shape) -> Request:
+    """With the method that such rows ask for."""
+    asked = _shape_asked(request, shape)
+    algo, chosen = choose(asked)
     log.info("%s", chosen)
-    return of_one_method(request.having(algo=algo, chosen=chosen))
+    loss = loss_for(asked) if algo == "newton_dense" else request["loss"]  # its own first one is another than dcd's
+    return of_one_method(request.having(algo=algo, loss=loss, chosen=chosen))
 
 
 def _train(
@@ -174,6 +205,7 @@ def _train(
             before = directory.begin(_asked(source, problems, plan, options), options["resume"], may_loosen=True)
             finished = _finished(directory, limits, options["tol"]) if before else None
             if finished is not None:
+                log.info("%s: the run had ended, and there was nothing left to do; this is its model", directory.path)
                 return finished
         run, history = stack.enter_context(conducted(source, problems, plan, options, link, directory))
         result = result_of(run, plan, history, peak, source)
@@ -231,7 +263,7 @@ def conducted(
         run = Run(
             source, problems, plan, engine, tol=options["tol"], epochs=options["epochs"],
             max_seconds=options["max_seconds"], directory=directory, checkpoint_every=options["checkpoint_every"],
-            watch=watch, progress=screen, stopping=stopping, early_stopping=options.get("early_stopping"),
+            watch=watch, advance=screen.advance, stopping=stopping, early_stopping=options.get("early_stopping"),
             give_up=options.get("give_up"),
         )  # fmt: skip
         stack.callback(run.release)
@@ -245,7 +277,7 @@ def conducted(
         if saved is not None:
             assert directory is not None
             _restore(run, saved, directory)
-            run.go_further()
+            go_further(run)
             history += directory.history(run.epoch if run.segment else run.epoch - 1)
         elif directory is not None and options["resume"]:
             directory.history(0)
@@ -415,7 +447,7 @@ def _start_from(run: Run, init: Model, source: Rows) -> None:
     run.version = 1
     if further:
         _warn_of_other_bits(run, init)
-        run.continue_from(init.state, int(init.facts.get("best_epoch", init.facts["epochs"])))
+        continue_from(run, init.state, int(init.facts.get("best_epoch", init.facts["epochs"])))
     for number, (problem, state) in enumerate(zip(run.problems, run.states, strict=True)):
         if place is not None and not (init.state and further):
             constant = init.intercept_ * problem.setting.settings["bias"]

@@ -241,21 +241,24 @@ def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMem
             certificate["violation"] = max(violations)
         if len(each) > 1:
             certificate["problems"] = each
-    planned = plan.memory["planned"] - (0 if run.decoded else plan.memory.get("decoding", 0)) - _untouched(run, plan)
+    planned = (
+        plan.memory["planned"] - (0 if run.counts.decoded else plan.memory.get("decoding", 0)) - _untouched(run, plan)
+    )
     first = [status.progressive for status in run.status]
     rows = sum(tally.rows for tally in first)
     mistakes = sum(tally.mistakes for tally in first)
+    curve = run.counts.curve
     judged = progress_of(run.problems[0], rows, mistakes, sum(tally.loss for tally in first))
     return Result(
         history=history,
         certificate=certificate,
-        progressive={"rows": rows, "mistakes": mistakes, **judged} | ({"curve": run.curve} if run.curve else {}),
+        progressive={"rows": rows, "mistakes": mistakes, **judged, **({"curve": curve} if curve else {})},
         plan=plan.as_json(),
         converged=run.stopped in ("tolerance", "settled", "validation")
         or (run.tol is None and run.stopped == "epochs"),
         reads=run.reads,
         epochs=run.epoch - 1,
-        seconds=run.seconds,
+        seconds=run.clock.seconds,
         memory={
             "base": peak.base,
             "planned": peak.base + planned,
@@ -263,7 +266,7 @@ def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMem
         },
         stopped=run.stopped,
         mistakes=sum(status.total.mistakes for status in run.status),
-        bytes_read=run.bytes_read,
+        bytes_read=run.counts.bytes_read,
         warnings=[
             *source.warnings,
             *variances_used_up(run),
@@ -369,7 +372,7 @@ def model_of(run: Run, source: Rows, result: Result, options: Mapping[str, Any])
         "reads": result.reads, "epochs": result.epochs, "seconds": result.seconds, "progressive": result.progressive,
         "memory": result.memory, "plan": result.plan, "repeatable": result.repeatable,
         **({"origin": source.origin()} if hasattr(source, "origin") else {}),
-        **({"best_epoch": run.best_epoch} if run.best_epoch else {}),
+        **({"best_epoch": run.best.epoch} if run.best.epoch else {}),
         **({"chosen": result.chosen} if result.chosen else {}),
         **({"validation": found} if (found := validated(run, result)) else {}),
     }  # fmt: skip
@@ -393,7 +396,7 @@ def _named_columns(source: Rows) -> dict[str, object]:
 
 def validated(run: Run, result: Result) -> dict[str, float] | None:
     """The figures of the answer on the validation rows: of the best epoch where it is the best, else of the last."""
-    records = [r for r in result.history if run.best_epoch in (0, r["epoch"])]
+    records = [r for r in result.history if run.best.epoch in (0, r["epoch"])]
     return records[-1].get("validation") if records else None
 
 

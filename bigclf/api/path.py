@@ -200,7 +200,7 @@ class Chain(Task):
             models = [self._model(run, plan, history, n) for n in range(len(self.points))]
             table = [self._line(run, n, model) for n, model in enumerate(models)]
             return Path(
-                table, run.seconds, run.reads, result.converged, result.memory, result.plan, history, models
+                table, run.clock.seconds, run.reads, result.converged, result.memory, result.plan, history, models
             )  # fmt: skip
 
     def _line(self, run: Run, point: int, model: Model) -> dict[str, Any]:

@@ -38,8 +38,9 @@ from bigclf.request.prepare import default_epochs, prepare
 from bigclf.request.request import asked, of_one_method
 from bigclf.request.workers import linked
 from bigclf.stream.raw_store import chunk_sizes
+from bigclf.training.blend import Blend
 from bigclf.training.engines import LocalEngine
-from bigclf.training.executor import CACHE_SHARE, Blend, is_frugal
+from bigclf.training.executor import CACHE_SHARE, is_frugal
 from bigclf.training.plan import DECODERS, Plan, decoding_bytes, group_edges, settle
 from bigclf.training.problems import Problem
 from bigclf.training.sampling import ROOM

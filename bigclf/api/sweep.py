@@ -41,6 +41,7 @@ from bigclf.request.request import OWN, Family, Request, asked
 from bigclf.request.workers import linked
 from bigclf.stream.working_set import Members
 from bigclf.training.core_team import Team
+from bigclf.training.counts import BestEpoch
 from bigclf.training.engines import LocalEngine
 from bigclf.training.executor import Bench, Job, stream_of
 from bigclf.training.memory import PeakMemory
@@ -120,6 +121,16 @@ class Sweep:
         return [
             every | row["params"] | {k: v for k, v in row.items() if k not in ("params", "folds")} for row in self.table
         ]
+
+    def at_edge(self) -> dict[str, float]:
+        """Parameters whose best value is the least or the greatest of three or more: a better one may lie beyond."""
+        found = {}
+        for name, best in self.best_params_.items():
+            given = (row["params"].get(name) for row in self.table)
+            values = sorted({value for value in given if type(value) in (int, float)})
+            if len(values) >= 3 and best in (values[0], values[-1]):
+                found[name] = best
+        return found
 
     def to_pandas(self) -> Any:
         """The table as a pandas DataFrame, a row for each point of the grid."""
@@ -482,7 +493,7 @@ class Task:
                 table=[self._row(run, n, means[n]) for n in range(len(self.points))], measure=self.measure,
                 best_params_=self.points[best],
                 certificates=[self._certificates(run, n) for n in range(len(self.points))], folds=self.folds,
-                seconds=run.seconds, reads=run.reads, converged=result.converged, memory=result.memory,
+                seconds=run.clock.seconds, reads=run.reads, converged=result.converged, memory=result.memory,
                 plan=result.plan, history=history, rank=self._rank(best, means[best]),
             )  # fmt: skip
             if not result.converged:
@@ -602,11 +613,11 @@ class Task:
         part: Any = types.SimpleNamespace(
             problems=[run.problems[n] for n in numbers], status=[run.status[n] for n in numbers],
             states=[run.states[n] for n in numbers], method=run.method, tol=run.tol, stopped=run.stopped,
-            reads=run.reads, epoch=run.epoch, seconds=run.seconds, bytes_read=run.bytes_read,
-            decoded=run.decoded, best_epoch=0, curve=[],  # a curve is of all problems together
+            reads=run.reads, epoch=run.epoch, clock=run.clock, counts=run.counts, best=BestEpoch(None),
             let_go=lambda number: None,  # the answers of all points are still to be measured
         )  # fmt: skip
         result = result_of(part, plan, history, self.peak, self.source)
+        result.progressive.pop("curve", None)  # a curve is of all problems together
         result.memory = result_of(run, plan, history, self.peak, self.source).memory  # of all points together
         if run.tol is not None:
             result.converged = all(status.done for status in part.status)

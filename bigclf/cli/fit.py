@@ -60,9 +60,10 @@ def command(
         terminal.say("note:", f"{run_dir}: no training to go on with, it begins anew", "yellow")
     keywords = flags.keywords("fit", options)
     with terminal.usage_errors():
-        from bigclf.api.fit import asked_of_fit
+        from bigclf.api import fit, second_process
 
-        asked_of_fit(None, None, keywords)
+        request = fit.asked_of_fit(None, None, keywords)
+    ctx.with_resource(second_process.compiling_beside(request))
     rows: Any = list(data)
     form, features = asked.settled(rows)
     if features is not None:
@@ -182,17 +183,20 @@ def prepare(model: str, run_dir: str, *, overwrite: bool, resume: bool) -> None:
     """
     from bigclf import files
     from bigclf.training.records.lease import require_free
-    from bigclf.training.records.run_directory import clear
+    from bigclf.training.records.run_directory import clear, take_back
 
     if files.is_directory(model):
         raise RunError(f"{model}: a directory; name the file that the model goes to")
     if resume or overwrite:
         recover(run_dir)
     there = has_run(run_dir)
-    if there and not (overwrite or resume):
-        require_free(run_dir)  # nobody is told to resume or replace a run that is under way
+    if there and resume == overwrite:
+        require_free(run_dir)  # nobody is told to resume or replace a run that is under way, nor notes anything there
     if files.exists(model) and not overwrite:
-        own = there and (is_of_run(model, run_dir) or may_replace(model, run_dir))
+        came_of_it = there and is_of_run(model, run_dir)
+        if came_of_it and resume:
+            take_back(run_dir, model)
+        own = came_of_it or (there and may_replace(model, run_dir))
         if not (resume and own):
             raise RunError(f"{model}: exists; {what_to_do(model, run_dir, there, own, resume)}")
     directory = files.parent_directory(model)

@@ -109,6 +109,12 @@ def _kept(dispatcher: _F) -> _F:
     return dispatcher
 
 
+def is_kept(kernel: Callable[..., object]) -> bool:
+    """Whether there is compiled code on disk of the kernels that stand where this one does."""
+    cache = getattr(kernel, "_cache", None)
+    return not isinstance(cache, KernelCache) or Path(cache.cache_path).is_dir()
+
+
 def compilations() -> tuple[int, int]:
     """How many signatures this process has compiled so far, and how many it has found on disk."""
     stats = [dispatcher.stats for dispatcher in _compiled]
@@ -600,7 +606,9 @@ def shuffle_runs(members, run, state, order):  # type: ignore[no-untyped-def]
             order[i] = members[i]
         shuffle(order, 0, n, state)
         return
-    runs = np.arange((n + run - 1) // run)
+    runs = np.empty((n + run - 1) // run, np.int64)
+    for r in range(runs.size):  # np.arange would take a third of this function's compilation
+        runs[r] = r
     shuffle(runs, 0, runs.size, state)
     k = 0
     for r in runs:

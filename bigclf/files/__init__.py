@@ -423,9 +423,14 @@ def publishing(
         _tell(path, beside)
         os.replace(beside, path)
         _sync(parent_directory(path))
-    except BaseException:
+    except BaseException as error:
         remove(beside)
+        if isinstance(error, OSError) and error.filename is None and error.errno in NO_ROOM:
+            error.filename = path  # the system names none where a write fails
         raise
+
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _take_note(note: PathLike | None, beside: str, path: str, within: PathLike | None) -> None:
@@ -684,10 +689,10 @@ def put(local: PathLike, path: PathLike) -> None:
 def _told(mark: str) -> dict[str, Any]:
     """What a mark says, if there is one."""
     try:
-        told: dict[str, Any] = json.loads(read_text(mark))
-        return told
+        told: object = json.loads(read_text(mark))
     except (OSError, ValueError):
         return {}
+    return told if isinstance(told, dict) else {}
 
 
 # Several that belong together
@@ -856,13 +861,18 @@ def remove_at_once(path: PathLike, to_the_last: Iterable[str] = ()) -> None:
         remove_tree(path)
         return
     gone = _removed(path)
-    _clear_removed(path)  # of one that was killed
-    with contextlib.suppress(FileNotFoundError):
-        os.rename(path, gone)
-    if kept := {name: read_text(join(gone, name)) for name in to_the_last if exists(join(gone, name))}:
-        with contextlib.suppress(OSError):  # no room: then they go with the others
-            publish_bytes(_kept_of(path), json.dumps(kept).encode(), within=gone)
-    _clear_removed(path)
+    with _removing(path) as held:
+        remove_tree(gone)  # of one that was killed
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(path, gone)
+        there = {name: join(gone, name) for name in to_the_last if exists(join(gone, name))}
+        kept = {name: read_text(file) for name, file in there.items() if file_size(file) <= MOST_KEPT}
+        if kept and held is not None:
+            _write_over(held, json.dumps(kept).encode())
+        remove_tree(gone)
+
+
+MOST_KEPT = 1 << 22  # bytes of a file that is kept to the last
 
 
 def _removed(path: PathLike) -> str:
@@ -873,24 +883,53 @@ def _kept_of(path: PathLike) -> str:
     return f"{_removed(path)}.json"
 
 
-def _clear_removed(path: PathLike) -> None:
-    remove_tree(_removed(path))
-    remove(_kept_of(path))
+@contextlib.contextmanager
+def _removing(path: PathLike) -> Iterator[int | None]:
+    """Wait for who removes the directory ``path`` at once, or gives it back, and yield the file of what is kept, which
+    is locked meanwhile and goes last; None where none can be made."""
+    held = None
+    if any(map(os.path.lexists, (path, _removed(path), _kept_of(path)))):
+        with contextlib.suppress(OSError):  # a directory that cannot be written, a file system without locks
+            held = lock(_kept_of(path), wait=True)
+    try:
+        yield held
+        with contextlib.suppress(OSError):
+            remove(_kept_of(path))
+    except OSError:  # nothing was removed: a mount point
+        if held is not None and not size_of(held):
+            remove(_kept_of(path))
+        raise
+    finally:
+        unlock(held)
+
+
+def _write_over(descriptor: int, data: bytes) -> None:
+    """Write all of a file, or leave it empty where there is no room."""
+    try:
+        os.ftruncate(descriptor, 0)
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(data)
+        os.fsync(descriptor)
+    except OSError:
+        os.ftruncate(descriptor, 0)
 
 
 def put_back(path: PathLike, if_holds: str) -> None:
     """Give a directory its name again whose removal at once was killed, with what is left in it, if the file
-    ``if_holds`` is, or was kept to the last; else remove what is left."""
-    if is_remote(path):
-        return
+    ``if_holds`` is, or was kept to the last; else remove what is left. A removal under way is waited for."""
     gone = _removed(path)
-    if not os.path.exists(path):
-        for name, text in _told(_kept_of(path)).items():
-            make_directory(gone)
-            publish_text(join(gone, name), text)
-        if os.path.exists(join(gone, if_holds)):
-            os.rename(gone, path)
-    _clear_removed(path)
+    if is_remote(path) or not any(map(os.path.lexists, (gone, _kept_of(path)))):
+        return
+    with _removing(path):
+        if not os.path.exists(path):
+            for name, text in _told(_kept_of(path)).items():
+                plain = re.fullmatch(r"\w[\w.-]*", name)  # of others' making it may name any place
+                if isinstance(text, str) and plain:
+                    make_directory(gone)
+                    publish_text(join(gone, name), text)
+            if os.path.exists(join(gone, if_holds)):
+                os.rename(gone, path)
+        remove_tree(gone)
 
 
 def clear_directory(path: PathLike, keep: Iterable[str] = ()) -> None:

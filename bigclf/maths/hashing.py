@@ -70,13 +70,6 @@ def sign_of(h):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def hash_all(text, bounds, seed, hashes):  # type: ignore[no-untyped-def]
-    """hashes[i] = murmur3(text[bounds[i] : bounds[i + 1]]) for every name; ``text`` uint8, ``hashes`` uint32."""
-    for i in range(hashes.size):
-        hashes[i] = murmur3(text, bounds[i], bounds[i + 1], seed)
-
-
-@kernel
 def fold(hashes, n_features, indices, signs):  # type: ignore[no-untyped-def]
     """indices (uint32) and signs (float32) of ``hashes``, as ``FeatureHasher(n_features)`` has them."""
     for i in range(hashes.size):

@@ -265,6 +265,8 @@ class Dual:
         t times them.
     climb : loss -> function that goes up the dual over the rows that can move, where rounds of the kernel stall, or
         None (``bigclf.methods.dual.conjugate_gradients``).
+    span : loss -> kernels of steps over the span of what the last rounds did, or None
+        (``bigclf.methods.dual.subspace_ascent``).
     """
 
     update: Callable[..., Callable[..., Any]]
@@ -275,6 +277,7 @@ class Dual:
     within: Callable[[Any], Callable[..., Any]]
     value: Callable[[Any], Callable[..., Any]]
     climb: Callable[[Any], Callable[..., int] | None]
+    span: Callable[[Any], Any] = lambda loss: None
 
 
 class CollectedBytes(NamedTuple):

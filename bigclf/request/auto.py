@@ -1,38 +1,51 @@
-"""``algo="auto"``: which method learns, decided from counts and said in a line.
+"""``algo="auto"``: which method learns, decided from counts and said in a line, with what each would cost.
 
 ====================================  ============================================================================
 what is asked                         method
 ====================================  ============================================================================
 one epoch                             ``arow``, with a loss or l2 by name ``adagrad``: each row is looked at once
 l1, elastic_net                       ``newglmnet``; with the hinge and losses of numbers ``adagrad`` (l1)
+up to 4,000 features                  the one of ``newton_dense``, ``newton`` and ``dcd`` predicted to be cheapest
+more, in memory, in one group         likewise of ``newton`` and ``dcd``; else
 hinge, epsilon_insensitive            ``dcd``: where rows stream by, few of them keep moving, and it holds on to those
 a free bias                           ``newton``
 several groups                        ``newton``: the answer does not depend on the groups
 rows stream by                        ``newton``: every row keeps moving, and sums need no order
-many rows for each feature, large C   ``newton``; else ``dcd``
-squared                               ``adagrad``: no other method has it
+squared                               ``adagrad`` where there is no room for ``newton_dense``
 ====================================  ============================================================================
 
-A method that lacks a parameter given by name is passed over.
+A method that lacks a parameter given by name is passed over. The predictions (``predicted``) are in seconds of one core
+of 2024 and need only be right beside each other. What makes dual variables slow is long rows: they hinder each other by
+C x_i.x_j. Rows of length 1 (text) take some passes at C = 1, one-hot rows and numbers a hundred times as many.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from bigclf.maths.losses import BOXED
 from bigclf.methods import METHODS, Method, listed, require_known
-from bigclf.units import format_bytes
+from bigclf.units import format_bytes, format_seconds
 
 ENTRY_BYTES, ROW_BYTES = 8, 100  # of a row in memory, about
-TALL = 10  # rows for each feature from which the primal problem is the smaller one
-LARGE_C = 100.0  # from which dual variables have a long way to go
+TOL = 1e-3  # at which the counts below were made
+MOST_FEATURES, SHARE = 4000, 8  # of a Hessian, which may take so small a part of the memory
+# Nanoseconds: of a row and of an entry in a read of Newton's methods, of a product for the Hessian row by row and entry
+# by entry, of one of its factorisation, and of an entry that is read from disk.
+ROW_NS, ENTRY_NS, TILED_NS, PAIR_NS, FACTOR_NS, DISK_NS = 50.0, 2.5, 0.13, 1.0, 0.7, 6.0
+FAR, FARTHER = 100_000, 4  # features whose weights lie far from the processor, and what an entry costs there
+FULL = 0.3  # of a row's features: from there on all products are made
+EASY = 2.0  # C ||x||^2 up to which dual variables do not hinder each other
+# Of dual coordinate descent nanoseconds an entry: easy rows; the most of a box, of squares and of the logistic loss.
+EASY_NS, BOXED_NS, SQUARED_NS, LOGISTIC_NS = 40.0, 1500.0, 1000.0, 300.0
 
 
 class Asked(NamedTuple):
     """What the choice depends on: loss and penalty by name or None, bias, C, names of the parameters given, most epochs
-    or None, rows, features, entries, memory in bytes, groups."""
+    or None, rows, features, entries, memory in bytes, groups, the tolerance or None, problems (classes, or 1), whether
+    all classes are to be learned at once, the mean of ||x||^2 (0: unknown)."""
 
     loss: str | None
     penalty: str | None
@@ -45,6 +58,25 @@ class Asked(NamedTuple):
     nnz: int
     memory: int
     groups: int
+    tol: float | None = None
+    problems: int = 1
+    native: bool = False
+    square: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the rows in memory, about."""
+        return ENTRY_BYTES * self.nnz + ROW_BYTES * self.n_rows
+
+    @property
+    def streams(self) -> bool:
+        return self.size > self.memory
+
+    @property
+    def has_hessian(self) -> bool:
+        """Whether there is room for a number for each pair of features."""
+        d = self.n_features + 1
+        return 0 < self.n_features <= MOST_FEATURES and SHARE * 8 * d * d * self.problems <= self.memory
 
 
 def choose(asked: Asked) -> tuple[str, str]:
@@ -55,7 +87,7 @@ def choose(asked: Asked) -> tuple[str, str]:
     ValueError : there is no method for that.   TypeError : a parameter that no method has.
     """
     require_known(asked.given)
-    loss = asked.loss or ("logistic" if asked.penalty in ("l1", "elastic_net") or asked.bias == "free" else "hinge")
+    loss = loss_for(asked)
     for name, reason in _wishes(asked, loss):
         if _can(name, asked, loss):
             return name, f"algo=auto: {name}, for {reason}"
@@ -64,6 +96,24 @@ def choose(asked: Asked) -> tuple[str, str]:
     owners = ((name, listed(m.name for m in METHODS.values() if _has(m, name))) for name in asked.given if name != "C")
     where = "".join(f"; {name} is a parameter of {having}" for name, having in owners)
     raise ValueError(f"algo='auto' finds no method for {what or 'this'}{where}; name one (see `bigclf algorithms`)")
+
+
+def loss_for(asked: Asked) -> str:
+    """The loss that is meant where none is named."""
+    return asked.loss or ("logistic" if asked.penalty in ("l1", "elastic_net") or asked.bias == "free" else "hinge")
+
+
+def method_for(asked: Asked) -> tuple[str, float]:
+    """What may take the place of ``dcd`` with the same loss, and the seconds that it is predicted to take; ("", inf)
+    where there is nothing."""
+    loss = loss_for(asked)
+    costs = predicted(asked, loss) if asked.n_rows and asked.nnz and not asked.streams else {}
+    can = {
+        name: cost
+        for name, cost in costs.items()
+        if name != "dcd" and _can(name, asked, loss) and (name != "newton_dense" or asked.has_hessian)
+    }
+    return min(can.items(), key=lambda item: item[1], default=("", math.inf))
 
 
 def _has(method: Method, name: str) -> bool:
@@ -79,11 +129,12 @@ def _wishes(asked: Asked, loss: str) -> Iterable[tuple[str, str]]:
     if asked.penalty in ("l1", "elastic_net"):
         yield "newglmnet", f"{asked.penalty} is solved on the columns that matter, with exact zeros and a certificate"
         yield "adagrad", f"{asked.penalty} with this loss or these parameters has no certified method"
+    yield from _by_cost(asked, loss)
     if asked.bias == "free":
         yield "newton", "a bias that is not regularised couples all dual variables"
-    size = ENTRY_BYTES * asked.nnz + ROW_BYTES * asked.n_rows
-    streams = size > asked.memory
-    fit = f"the rows (about {format_bytes(size)}) {'do not fit' if streams else 'fit'} in {format_bytes(asked.memory)}"
+    streams = asked.streams
+    held = "do not fit" if streams else "fit"
+    fit = f"the rows (about {format_bytes(asked.size)}) {held} in {format_bytes(asked.memory)}"
     if loss in BOXED:
         where = "few rows keep moving, and it holds on to those" if streams else "rows that are settled are passed over"
         yield "dcd", f"the {loss} loss has stuck dual variables: {where}; {fit}"
@@ -91,15 +142,48 @@ def _wishes(asked: Asked, loss: str) -> Iterable[tuple[str, str]]:
         yield "newton", f"its answer does not depend on the {asked.groups} groups"
     elif streams:
         yield "newton", f"{fit}, and with the {loss} loss every row keeps moving: sums need no order"
-    elif asked.n_rows >= TALL * asked.n_features or asked.C >= LARGE_C:
-        why = (
-            "C is large" if asked.C >= LARGE_C else f"{asked.n_rows:,} rows are many for {asked.n_features:,} features"
-        )
-        yield "newton", f"{why}; {fit}"
     yield "dcd", f"{fit}, and a row at a time it is near the answer after a few rounds"
     yield "newton", "it has this loss and these parameters"
     yield "adagrad", "no certified method has this loss and these parameters"
     yield "sgd", "no certified method has this loss and these parameters"
+
+
+def _by_cost(asked: Asked, loss: str) -> Iterable[tuple[str, str]]:
+    """What is predicted to be cheapest, where the prediction holds."""
+    if not asked.n_rows or not asked.nnz or not asked.n_features:
+        return
+    costs = {name: cost for name, cost in predicted(asked, loss).items() if _can(name, asked, loss)}
+    if not asked.has_hessian:
+        costs.pop("newton_dense", None)
+        if asked.streams or asked.groups > 1 or len(costs) < 2:
+            return
+    order = sorted(costs, key=lambda name: costs[name])
+    if not order:
+        return
+    first, *others = (f"{name} {format_seconds(costs[name])}" for name in order)
+    beside = f", {', '.join(others)}" if others else ""
+    shape = f"{asked.n_rows:,} rows of {asked.n_features:,} features"
+    yield order[0], f"{shape} cost it least; predicted: {first}{beside} of a core"
+
+
+def predicted(asked: Asked, loss: str) -> dict[str, float]:
+    """Seconds of a core that each certified method may take to the tolerance, by counts of reads on twenty sets."""
+    boxed, n, d, nnz = loss in BOXED, asked.n_rows, asked.n_features + 1, asked.nnz
+    each = nnz / n
+    decades = max(1.0, -math.log10(asked.tol or TOL)) / 3.0
+    disk = 1e-9 * DISK_NS * nnz if asked.streams else 0.0
+    read = 1e-9 * (ROW_NS * n + ENTRY_NS * (FARTHER if d > FAR else 1) * nnz) + disk
+    full = each >= FULL * d
+    row = TILED_NS * d * d / 2 if full else PAIR_NS * each * each / 2
+    reads, hessians, steps = (20 * decades, 5.0, 15 * decades) if boxed else (6 + 2 * decades, 5.0, 5.0)
+    dense = reads * read + hessians * 1e-9 * row * n + steps * 1e-9 * FACTOR_NS * d**3 / 6
+    hard = max(1.0, asked.C * (asked.square or each) / EASY * min(1.0, n / d) ** 0.5)
+    most = BOXED_NS if boxed else SQUARED_NS if loss.startswith("squared") else LOGISTIC_NS
+    visits = min(EASY_NS * hard ** (2.0 if boxed else 1.5), most * max(1.0, hard / 10) ** 0.5)
+    dual = (1e-9 * visits * nnz + (6 if boxed else 12) * disk) * decades * max(1, asked.groups) ** 0.5
+    products = (250 if full else 60) * decades if hard > EASY else 20 * decades
+    found = {"newton_dense": dense, "newton": products * max(1.0, asked.C) ** 0.25 * read, "dcd": dual}
+    return {name: asked.problems * cost for name, cost in found.items()}
 
 
 def _can(name: str, asked: Asked, loss: str) -> bool:
@@ -108,4 +192,6 @@ def _can(name: str, asked: Asked, loss: str) -> bool:
     own = {param.name for param in method.params}
     has_loss = loss in method.losses or (asked.loss is None and not method.losses)
     has_penalty = (asked.penalty or "l2") in (method.penalties or ("l2",))
+    if asked.native and not (method.native or method.all_classes):
+        return False
     return has_loss and has_penalty and (asked.bias or "none") in method.bias and set(asked.given) <= own

@@ -34,7 +34,22 @@ from bigclf.model.model import is_stored
 from bigclf.model.raw_input import of_columns
 from bigclf.request.request import Request
 
-UNKNOWN = 0, 0, 0
+FIRST = 10_000  # rows whose labels are looked at
+LOOKED_AT = 100_000  # entries whose size is
+
+
+class Shape(NamedTuple):
+    """Of rows that are not open yet: rows, features, entries, classes (of a matrix those of its first rows) and the
+    mean of ||x||^2 over some of them; zeros where nothing is known before they are written down."""
+
+    n_rows: int = 0
+    n_features: int = 0
+    nnz: int = 0
+    classes: int = 0
+    square: float = 0.0
+
+
+UNKNOWN = Shape()
 
 
 class Found(Protocol):
@@ -44,8 +59,8 @@ class Found(Protocol):
     def far(self) -> bool:
         """Whether workers of a cluster can read them, too."""
 
-    def counts(self) -> tuple[int, int, int]:
-        """Rows, features and entries; zeros where nothing is known before they are written down."""
+    def counts(self) -> Shape:
+        """What is known at a glance."""
 
     def index_width(self) -> int:
         """Bytes of an index, as far as a glance tells."""
@@ -66,7 +81,7 @@ class Shards(NamedTuple):
         known = isinstance(self.data, Dataset) and not self.columns
         return self.data if known else Dataset(self.data, columns=self.columns, memory=self.memory, warn=False)
 
-    def counts(self) -> tuple[int, int, int]:
+    def counts(self) -> Shape:
         return _counts(self.dataset())
 
     def index_width(self) -> int:
@@ -88,7 +103,7 @@ class Ready(NamedTuple):
     data: Arrays
     far: bool = True
 
-    def counts(self) -> tuple[int, int, int]:
+    def counts(self) -> Shape:
         return _counts(self.data)
 
     def index_width(self) -> int:
@@ -106,11 +121,22 @@ class Matrix(NamedTuple):
     sample_weight: Any
     far: bool = True
 
-    def counts(self) -> tuple[int, int, int]:
+    def counts(self) -> Shape:
         shape = getattr(self.data, "shape", None)
         if shape is None or len(shape) != 2:
             return UNKNOWN
-        return int(shape[0]), int(shape[1]), int(getattr(self.data, "nnz", shape[0] * shape[1]))
+        labels = len(set(np.asarray(self.y[:FIRST]).ravel().tolist())) if hasattr(self.y, "__getitem__") else 0
+        n_rows, n_features = int(shape[0]), int(shape[1])
+        nnz = int(getattr(self.data, "nnz", n_rows * n_features))
+        some = self.data if isinstance(self.data, np.ndarray) else getattr(self.data, "data", None)
+        if not nnz or not isinstance(some, np.ndarray) or some.dtype.kind not in "fiub":
+            return Shape(n_rows, n_features, nnz, labels)
+        some = some[:: max(1, nnz // LOOKED_AT)]
+        filled = int(np.count_nonzero(some))
+        if isinstance(self.data, np.ndarray):
+            nnz = filled * n_rows // len(some)
+        square = float(np.square(some, dtype=np.float64).sum()) / max(1, filled) * nnz / n_rows
+        return Shape(n_rows, n_features, nnz, labels, square)
 
     def index_width(self) -> int:
         indices = getattr(self.data, "indices", None)
@@ -128,7 +154,7 @@ class Blocks(NamedTuple):
     memory: int
     far: bool = False
 
-    def counts(self) -> tuple[int, int, int]:
+    def counts(self) -> Shape:
         return UNKNOWN
 
     def index_width(self) -> int:
@@ -139,8 +165,11 @@ class Blocks(NamedTuple):
         return Shards(made, None, self.memory).rows(groups, real_labels)
 
 
-def _counts(rows: Dataset | Arrays) -> tuple[int, int, int]:
-    return rows.n_rows, rows.n_features, rows.nnz
+def _counts(rows: Dataset | Arrays) -> Shape:
+    classes = 0 if rows.classes is None else len(rows.classes)
+    some = next(iter(rows.blocks()), None) if isinstance(rows, Dataset) else None
+    square = 0.0 if some is None else float(np.mean(some.norms))
+    return Shape(rows.n_rows, rows.n_features, rows.nnz, classes, square)
 
 
 @contextlib.contextmanager

@@ -254,7 +254,7 @@ OPTIONS = (
         "algo",
         Anything(),
         "The method: see ``bigclf algorithms``.",
-        """Or "auto": chosen by loss, penalty, size, memory and groups, which ``result_.chosen`` gives the reason
+        """Or "auto": chosen by loss, penalty, shape, size, memory and groups, which ``result_.chosen`` gives the reason
         of; ``loss``, ``C`` and ``params`` are its own.""",
         default="dcd", verbs=("fit", "sweep", "plan"), shown=True,
     ),

@@ -16,7 +16,7 @@ from bigclf.request.request import Request
 from bigclf.stream.raw_store import is_finished
 from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.problems import Fold, Problem, class_weight_array, make_problems, regression_problem, require_few
-from bigclf.training.records.run_directory import grew_before, groups_before, joins_apart
+from bigclf.training.records.run_directory import groups_before, plan_before
 from bigclf.training.sources import require_usable, warm
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ def prepare(
     dtype, memory = request["dtype"], request["memory"]
     least = request["groups"] or groups or default_groups(request, link)
     width = found.index_width()
-    _warm(first, width, dtype)
+    rare = request.verb != "fit"  # which loads them once there is a plan
+    _warm(first, width, dtype, rare)
     _begin(peak)
     regression = first[0].loss in REGRESSION
     source = found.rows(least, regression)
@@ -83,14 +84,13 @@ def prepare(
     for setting in {setting.method.name: setting for each in settings for setting in each}.values():
         require_usable(source, setting, class_weights)
     if source.index_width != width:
-        _warm(first, source.index_width, dtype)
+        _warm(first, source.index_width, dtype, rare)
     in_memory = isinstance(source, Arrays)
     if in_memory:
         _begin(peak)
-    grows = not request["resume"] or grew_before(request["run_dir"])
-    shape = dict(memory=memory, grows=grows, dtype=dtype, seed=request["seed"], groups=groups, in_memory=in_memory,
+    shape = dict(memory=memory, dtype=dtype, seed=request["seed"], groups=groups, in_memory=in_memory,
                  threads=request["threads"] or (2 if link is None else 1),
-                 gathers=not (request["resume"] and joins_apart(request["run_dir"])),
+                 before=plan_before(request["run_dir"]) if request["resume"] else {},
                  stored=link is None and is_stored(source, request["local_dir"]))  # fmt: skip
     return Prepared(source, settings, class_weights, groups, shape)
 
@@ -107,10 +107,10 @@ def _begin(peak: PeakMemory | None) -> None:
         peak.base = peak.peak = anonymous_bytes()
 
 
-def _warm(settings: list[Setting], width: int, dtype: str) -> None:
+def _warm(settings: list[Setting], width: int, dtype: str, rare: bool) -> None:
     """Load the kernels of each method and loss; those of a sweep also say which fold a row is in."""
     for setting in {(setting.method.name, setting.loss): setting for setting in settings}.values():
-        warm(setting, width, dtype)
+        warm(setting, width, dtype, rare)
     if len(settings) > 1:
         Fold(0, 2, 0).holds(np.zeros(0, np.int64), 0)
 

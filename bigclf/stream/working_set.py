@@ -17,6 +17,7 @@ import numpy as np
 
 from bigclf import files
 from bigclf.compiled.jit import FEW, brief, inlined, kernel, move
+from bigclf.errors import ModelFormatError
 from bigclf.maths.block import Block
 
 KEEP = 0.9  # of the arena, when it is full: every row that is let go at once leaves room idle at the end of a read
@@ -425,7 +426,11 @@ class WorkingSet:
         ids = self.arena.ids[: self.n_rows]
         if ids.size:
             found = self._slots[np.minimum(np.searchsorted(ids, block.ids, sorter=self._slots), ids.size - 1)]
-            fill_rows(block, np.where(ids[found] == block.ids, found, -1), self.arena)
+            slots = np.where(ids[found] == block.ids, found, -1)
+            there = slots >= 0
+            if (np.diff(block.indptr)[there] != np.diff(self.arena.indptr)[slots[there]]).any():
+                raise ModelFormatError("the rows of a working set are not as long as its checkpoint says")
+            fill_rows(block, slots, self.arena)
 
     def block(self) -> Block:
         """The rows of the arena as a block (views); ``ids`` are the places of their values in the per-row arrays."""

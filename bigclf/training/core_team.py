@@ -75,6 +75,10 @@ class Team:
             return
         self._together(what, work, idle, told)
 
+    def do(self, pieces: Sequence[Callable[[Scratch], None]], idle: Callable[[], None], apart: bool) -> None:
+        """``piece(scratch)`` for each piece of work, side by side where they are worth it: ``apart``."""
+        self.each([[piece] for piece in pieces] if apart else [pieces], _in_turn, idle)
+
     def _together(
         self,
         what: Sequence[T],
@@ -122,3 +126,8 @@ class Team:
         if self._pool is not None:
             self._pool.shutdown(wait=True)
             self._pool = None
+
+
+def _in_turn(pieces: Sequence[Callable[[Scratch], None]], scratch: Scratch, idle: Callable[[], None]) -> None:
+    for piece in pieces:
+        piece(scratch)

@@ -22,33 +22,27 @@ from bigclf.errors import RunError
 from bigclf.machine import cores, memory_limit
 from bigclf.maths.block import Block
 from bigclf.maths.deltas import State
-from bigclf.maths.mixing import SUM as STEPS
-from bigclf.maths.mixing import Mixture, Weights
-from bigclf.methods.method import AGAIN, LEARN, SUM
+from bigclf.maths.mixing import Weights
 from bigclf.stream.blocks import Stream
 from bigclf.stream.raw_store import ROW_BYTES, RawStore, chunk_sizes, entry_bytes
 from bigclf.stream.row_files import RowStore
 from bigclf.stream.working_set import Members
+from bigclf.training.blend import Blend
 from bigclf.training.core_team import Team
 from bigclf.training.plan import Plan, proves_alone, segment_units, units_of
 from bigclf.training.problems import Problem
-from bigclf.training.roles import gather_of, learner_of
-from bigclf.training.roles.conductor import Gathering
+from bigclf.training.roles import learner_of
 from bigclf.training.roles.learner import Assignment, Learner
 from bigclf.training.roles.steps import SumsLearner
-from bigclf.training.sampling import Kept
+from bigclf.training.roles.turn import Turn
+from bigclf.training.summing import Summing
 from bigclf.training.visit import (
     STILL,
     Carry,
-    DualSum,
-    Figures,
-    Lesson,
     Outcome,
     Part,
     Ref,
     RowFile,
-    Scratch,
-    Sums,
     Visit,
 )
 from bigclf.units import format_bytes
@@ -59,7 +53,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bigclf")
 HELD_BYTES = 64_000_000  # what Arrow may hold beyond its need where the budget has room
-SMALL_BLOCK = 50_000  # entries: less work than it is to hand it to another thread
 CACHE_SHARE = 0.2  # of the machine's (or control group's) memory: a raw store up to that may stay in the page cache
 
 
@@ -73,15 +66,6 @@ class Job(NamedTuple):
     plan: Plan
     tol: float | None
     local_dir: str | None
-
-
-class Turn:
-    """A learner at its lesson: the gap its inner rounds aim at, most rounds after a block and steps of conjugate
-    gradients among them, seconds."""
-
-    def __init__(self, learner: Learner, lesson: Lesson) -> None:
-        self.learner, self.lesson, self.aim = learner, lesson, lesson.aim
-        self.rounds, self.steps, self.seconds = 0, 0, 0.0
 
 
 class Missing(Exception):
@@ -130,9 +114,9 @@ class Bench:
         self._learners: dict[int, list[Learner]] = {}
         self._at: dict[int, tuple[str, bool]] = {}  # of a group: the last attempt made here, whether it is settled
         self._resident: dict[int, Block] = {}
-        self._kept: dict[int, Kept] = {}
         self._spare: list[list[Any]] = [[] for _ in self.problems]
         self._team = Team(job.plan.learners)
+        self._summing = Summing(self.plan, self.source, self.stream, self._team, idle, advance)
         self._bytes = self._told = 0
         self._files_sets = False  # the raw store has no room for every row
         aside = proves_alone(job.plan, len(job.problems))  # then memory has no room for a copy of the weights
@@ -214,7 +198,7 @@ class Bench:
                 learner.cut_short()
         elif visit.kind in STILL:
             for block in self._blocks(visit, group):
-                self._team.each(learners, lambda ln, own, _: ln.look(ln.view(block, own)), self.idle)  # noqa: B023
+                self._team.each(learners, functools.partial(Learner.look_at, block=block), self.idle)
                 self.advance(block.n_rows, block.n_bytes)
         else:
             self._update(visit, group, learners, facts)
@@ -234,21 +218,21 @@ class Bench:
                     learner.begin_with(others, learner.view(block), state)
 
     def _update(self, visit: Visit, group: int, learners: list[Learner], facts: dict[str, Any]) -> None:
-        turns = list(map(Turn, learners, visit.lessons))
+        turns = [Turn(ln, lesson, self.job.tol) for ln, lesson in zip(learners, visit.lessons, strict=True)]
         trace = len(learners) == 1 and visit.epoch == 1 and learners[0].may_trace
         for learner in learners:
             learner.begin_segment(visit.epoch, visit.segment, trace)
         adding = [learner for learner in learners if isinstance(learner, SumsLearner)]
         if adding:
-            self._sum_up(visit, group, adding)
+            self._summing.go(visit, group, adding, functools.partial(self._blocks, visit, group))
             return
         for block in self._blocks(visit, group):
             share = Share(self.advance, block, len(turns))
-            self._team.each(turns, functools.partial(self._teach, block), self.idle, share.told)
+            self._team.each(turns, functools.partial(Turn.teach, block=block), self.idle, share.told)
         if visit.segment == self.plan.segments - 1 and self.plan.set_rows:
             if len(self.plan.groups) == 1:  # else another group's blocks come next
                 self.stream.fetch(self._next_units(visit, group))
-            self._team.each(turns, self._finish, self.idle)
+            self._team.each(turns, Turn.finish, self.idle)
             facts["set_rows"] += sum(learner.set.n_rows for learner in learners if learner.set is not None)
         facts["rounds"] = max([facts["rounds"], *(turn.rounds for turn in turns)])
         facts["steps"] = max([facts["steps"], *(turn.steps for turn in turns)])
@@ -257,98 +241,6 @@ class Bench:
         for turn in turns:
             number = turn.learner.number
             facts["busy"][number] = facts["busy"].get(number, 0.0) + turn.seconds
-
-    def _sum_up(self, visit: Visit, group: int, learners: list[SumsLearner]) -> None:
-        """The sums that learners of a method ask for that takes its steps from sums; some may still learn."""
-        kept = self._kept_of(group) if self.plan.every > 1 else None
-        again = [learner for learner in learners if kept is not None and learner.reading == AGAIN]
-        others = [learner for learner in learners if learner not in again]
-        for learner in learners:
-            learner.begin_sums()
-        if self.plan.resident:
-            block = next(self._blocks(visit, group))
-            work = [piece for learner in others for piece in learner.pieces(block)]
-            work += [piece for learner in again if kept for piece in learner.pieces_again(kept, block)]
-            self._together(work, learners, block)
-        elif others:
-            self._stream_sums(visit, group, others, kept)
-        if again and kept is not None and not self.plan.resident and visit.segment == self.plan.segments - 1:
-            self._gather_kept(group, again, kept)
-            self._together(
-                [piece for learner in again for piece in learner.pieces_again(kept, None)], again, kept.block
-            )
-        for learner in learners:
-            learner.join_parts()
-
-    def _stream_sums(self, visit: Visit, group: int, learners: list[SumsLearner], kept: Kept | None) -> None:
-        if kept is not None and visit.segment == 0:
-            kept.begin()
-        keeping = [learner for learner in learners if kept is not None and learner.reading == SUM]
-        learning = all(learner.reading == LEARN for learner in learners)  # then the order has a part in the result
-        for block in self._blocks(visit, group, drawn=learning):
-            self._together([piece for learner in learners for piece in learner.pieces(block)], learners, block)
-            if kept is not None and keeping:
-                kept.take(block)
-                for learner in keeping:
-                    learner.keep_values(kept, block)
-
-    def _together(
-        self, work: list[Callable[[Scratch], None]], learners: Sequence[SumsLearner], block: Block | None
-    ) -> None:
-        """Pieces of work on a block, side by side where that is worth it: the bits are the same."""
-        assert block is not None
-        if block.nnz < SMALL_BLOCK:
-            self._team.each([work], _do_all, self.idle)
-        else:
-            self._team.each([[piece] for piece in work], _do_all, self.idle)
-        for learner in learners:
-            learner.block_done()
-        self.advance(block.n_rows, block.n_bytes)
-
-    def _kept_of(self, group: int) -> Kept:
-        if group not in self._kept:
-            self._kept[group] = Kept(self.source, self.plan.groups[group], self.plan.every, self.plan.seed)
-        return self._kept[group]
-
-    def _gather_kept(self, group: int, learners: list[SumsLearner], kept: Kept) -> None:
-        """Rows that are to be kept, and their values, where this process has not seen them all."""
-        lacking = [learner for learner in learners if learner.kept_rows != kept.ids.size]
-        if kept.block is not None and not lacking:
-            return
-        kept.begin()
-        for learner in lacking:
-            learner.kept_rows = 0
-        first, last = self.plan.groups[group]
-        for block in self.stream.blocks([np.array([chunk]) for chunk in range(first, last)]):
-            kept.take(block)
-            for learner in lacking:
-                learner.view(block)
-                learner.keep_values(kept, block)
-
-    def _teach(self, block: Block, turn: Turn, scratch: Scratch, idle: Callable[[], None]) -> None:
-        """One problem learns from a block; with every row at hand it also goes on, and may be done."""
-        began, learner = time.monotonic(), turn.learner
-        view = learner.view(block, scratch)
-        aim = learner.closes(view, turn.lesson, self.job.tol) if self.plan.resident else turn.lesson.aim
-        if aim is not None:
-            turn.aim = aim
-            learner.learn(view, scratch)
-            if self.plan.resident:  # while the scores of the pass are at hand
-                self._go_on(turn, view, scratch.scores(view.n_rows), scratch, idle)
-        turn.seconds += time.monotonic() - began
-
-    def _finish(self, turn: Turn, scratch: Scratch, idle: Callable[[], None]) -> None:
-        """After the data have streamed by, more rounds over the working set."""
-        began, rows = time.monotonic(), turn.learner.set
-        if rows is not None:
-            self._go_on(turn, rows.block(), rows.scores, scratch, idle)
-        turn.seconds += time.monotonic() - began
-
-    def _go_on(self, turn: Turn, view: Block, scores: np.ndarray, scratch: Scratch, idle: Callable[[], None]) -> None:
-        """More rounds over the rows that matter, before the next read."""
-        if self.job.tol is not None:
-            turn.learner.go_on(view, scores, turn.aim, scratch, idle)
-            turn.rounds, turn.steps = map(max, (turn.rounds, turn.steps), turn.learner.rounds)
 
     def _blocks(self, visit: Visit, group: int, drawn: bool = False) -> Iterator[Block]:
         if self.plan.resident:
@@ -545,7 +437,8 @@ class Bench:
 
     def forget(self) -> None:
         """Let go of what was learned."""
-        self._learners, self._kept, self._spare = {}, {}, [[] for _ in self.problems]
+        self._learners, self._spare = {}, [[] for _ in self.problems]
+        self._summing.forget()
         self._team.rest()
 
     def close(self) -> None:
@@ -580,62 +473,6 @@ class Bench:
 
 def _one_by_one(chunks: Iterable[int]) -> list[np.ndarray]:
     return [np.array([chunk]) for chunk in chunks]
-
-
-def _do_all(work: list[Callable[[Scratch], None]], scratch: Scratch, idle: Callable[[], None]) -> None:
-    """Pieces of work one after another."""
-    for piece in work:
-        piece(scratch)
-
-
-class Blend:
-    """The parts of one problem, taken in in group order.
-
-    Parameters
-    ----------
-    start : the common state. n_rows : where all groups come together, how many rows they have: what the method collects
-        goes to its place; None: it is passed on. into : what takes it in, if not what the method makes for it.
-    """
-
-    def __init__(
-        self, problem: Problem, start: Weights, n_rows: int | None = None, into: Gathering | None = None
-    ) -> None:
-        rule = problem.setting.rule
-        assert rule is not None
-        self.start = start
-        self._states = Mixture(rule, start)
-        self._figures: Mixture | None = None
-        self._duals: Mixture | None = None
-        self._gather, self._n_rows = gather_of(problem), n_rows
-        self._found: Any = into
-
-    def add(self, part: Part, height: int = 0) -> None:
-        if self._figures is None:
-            self._figures = Mixture(STEPS, Sums(np.zeros(part.figures.size)))
-        share = Figures.of(part.figures).share
-        if part.found is not None:
-            self._take(part.found)
-        self._states.add(part.state, share, height)
-        self._figures.add(Sums(part.figures), 1.0, height)
-        if part.dual is not None:
-            if self._duals is None:
-                self._duals = Mixture(STEPS, DualSum(np.zeros(self.start.weights.shape)))
-            dual = DualSum(part.dual) if isinstance(part.dual, np.ndarray) else part.dual
-            self._duals.add(dual, 1.0, height)
-
-    def part(self) -> Part:
-        """All of them as one."""
-        assert self._figures is not None
-        dual = None if self._duals is None else self._duals.result().weights
-        found, self._found = self._found, None
-        return Part(self._states.result(), dual, self._figures.result().values, found=found)
-
-    def _take(self, pieces: list[object]) -> None:
-        if self._found is None:
-            together = self._gather is not None and self._n_rows is not None
-            self._found = self._gather(self.start, self._n_rows) if together else []  # type: ignore[misc, arg-type]
-        while pieces:
-            self._found.append(pieces.pop(0))
 
 
 def stream_of(job: Job) -> Stream:

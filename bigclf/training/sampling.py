@@ -15,8 +15,7 @@ from bigclf.stream.raw_store import Buffer
 from bigclf.training.problems import Fold
 
 if TYPE_CHECKING:
-    from bigclf.data.arrays import Arrays
-    from bigclf.data.dataset import Dataset
+    from bigclf.data.rows import Rows
 
 
 ROOM = 1.1  # for so many times the entries that the rows have in the mean; what is never written to takes no memory
@@ -27,7 +26,7 @@ class Kept:
 
     Parameters
     ----------
-    source : Dataset or Arrays; chunks : first of the group, one past its last.
+    source : of the rows; chunks : first of the group, one past its last.
 
     Attributes
     ----------
@@ -35,7 +34,7 @@ class Kept:
     block : these rows, their ``ids`` counted from 0, once all of them have come by (``take``); else None.
     """
 
-    def __init__(self, source: Dataset | Arrays, chunks: tuple[int, int], every: int, seed: int) -> None:
+    def __init__(self, source: Rows, chunks: tuple[int, int], every: int, seed: int) -> None:
         first, last = chunks
         rows, nnz = (int(counts[first:last].sum()) for counts in (source.chunks.rows, source.chunks.nnz))
         self.there = Fold(0, every, seed).holds(np.arange(rows), int(source.chunks.row0[first]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from bigclf.data.dataset import Dataset, require_trainable
 from bigclf.errors import DataError
 from bigclf.maths.block import Block, alike, check_rows, count_features
 from bigclf.maths.deltas import difference
-from bigclf.maths.losses import Loss
 from bigclf.maths.mixing import FEATURES, SUM, Mixture, agree, half_distance, line_search
 from bigclf.methods import METHODS, Setting, listed
 from bigclf.methods.method import Dual
@@ -63,34 +62,83 @@ def longest_row(source: Rows) -> tuple[int, float]:
     return -row, square**0.5
 
 
-def warm(setting: Setting, index_width: int, dtype: str) -> None:
-    """Compile (or load) the kernels of a run on no rows at all, one process a host at a time."""
+def warm(setting: Setting, index_width: int, dtype: str, rare: bool = True) -> None:
+    """Compile (or load) the kernels of a run on no rows at all, one process a host at a time; ``rare`` : those of a
+    working set and of a beginning with the dual variables of others, too."""
+    with compiling():
+        load_first(setting, index_width, dtype)
+        if setting.settings.get("groups", 1) > 1:
+            _warm_mixing(setting, *_nothing(setting, index_width, dtype))
+        if rare and isinstance(setting.method.how, Dual):
+            _load_rare(setting, index_width, dtype)
+
+
+def load_first(setting: Setting, index_width: int, dtype: str) -> None:
+    """The kernels that every run of a method calls."""
     method = setting.method
+    block, shared, rows, params = _nothing(setting, index_width, dtype)
+    floats, numbers = np.empty(0), np.empty(0, np.int64)
+    check_rows(block.indptr, block.indices, block.values, block.indices.dtype.type(1), floats)
+    shuffle_runs(numbers, 1, random_state(0), numbers)
+    setting.kernel()(block, numbers, shared, rows, params, floats)
+    warm_role(method.how, method.loss_of(setting.loss), block, shared, rows, params)
+    method.form.end_epoch(shared, params)
+
+
+def load_later(setting: Setting, index_width: int, dtype: str) -> None:
+    """Those that take longest to compile and are called last: of an update, of a certificate, and what goes up the dual
+    where that stalls, which is done on a row of one entry."""
+    how, loss = setting.method.how, setting.method.loss_of(setting.loss)
+    block, shared, rows, params = _nothing(setting, index_width, dtype)
+    setting.kernel()(block, np.empty(0, np.int64), shared, rows, params, np.empty(0))
+    if not isinstance(how, Dual):
+        return
+    assert loss is not None
+    how.certify(loss)(block, shared, rows, params, np.zeros(shared.weights.shape), 0.0)
+    climb = how.climb(loss)
+    if climb is not None:
+        one = np.ones(1)
+        row = alike(Block(np.arange(2), np.zeros(1, block.indices.dtype), np.empty(0, np.float32), one, one, one,
+                          np.zeros(1, np.int64)))  # fmt: skip
+        rows.alpha[:] = 0.5 * params.C
+        climb(row, np.zeros(1, np.int64), shared, rows, params, 0.0, 1, 1, lambda: None)
+
+
+def _load_rare(setting: Setting, index_width: int, dtype: str) -> None:
+    how, loss = setting.method.how, setting.method.loss_of(setting.loss)
+    block, _, rows, params = _nothing(setting, index_width, dtype)
+    assert isinstance(how, Dual)
+    how.within(loss)(block, rows, params)
+    how.value(loss)(block, rows, params, 1.0)
+    held = WorkingSet(1, 1, index_width, True, 1)
+    held.admit(block, np.empty(0, np.int64), np.empty(0))
+    held.compact()
+    held.expect(held.members())
+    held.fill(block)
+
+
+def _no_rows(index_width: int) -> Block:
     indices = np.empty(0, np.uint64 if index_width == 8 else np.uint32)
     floats, numbers = np.empty(0), np.empty(0, np.int64)
-    block = alike(Block(np.zeros(1, np.int64), indices, np.empty(0, np.float32), floats, floats, floats, numbers))
-    shared: Any = setting.shared(1, dtype)
-    rows = setting.rows(1)
-    loss, params = method.loss_of(setting.loss), setting.params()
-    with compiling():
-        check_rows(block.indptr, block.indices, block.values, block.indices.dtype.type(1), floats)
-        shuffle_runs(numbers, 1, random_state(0), numbers)
-        setting.kernel()(block, numbers, shared, rows, params, floats)
-        warm_role(method.how, loss, block, shared, rows, params)
-        method.form.end_epoch(shared, params)
-        if setting.settings.get("groups", 1) > 1:
-            _warm_mixing(setting, loss, block, shared, rows, params)
-        if method.by_duals:
-            held = WorkingSet(1, 1, index_width, True, 1)
-            held.admit(block, numbers, floats)
-            held.compact()
-            held.expect(held.members())
-            held.fill(block)
+    return alike(Block(np.zeros(1, np.int64), indices, np.empty(0, np.float32), floats, floats, floats, numbers))
 
 
-def _warm_mixing(setting: Setting, loss: Loss | None, block: Block, shared: Any, rows: object, params: object) -> None:
+class Nothing(NamedTuple):
+    """What kernels are called on before there are rows: none, and a state of one feature."""
+
+    block: Block
+    shared: Any
+    rows: Any
+    params: Any
+
+
+def _nothing(setting: Setting, index_width: int, dtype: str) -> Nothing:
+    return Nothing(_no_rows(index_width), setting.shared(1, dtype), setting.rows(1), setting.params())
+
+
+def _warm_mixing(setting: Setting, block: Block, shared: Any, rows: object, params: object) -> None:
     """What runs of several groups need beside."""
-    method, own = setting.method, setting.rule
+    method, own, loss = setting.method, setting.rule, setting.method.loss_of(setting.loss)
     assert own is not None
     for rule, start in ((own, shared), (SUM, Sums(np.zeros(2))), (SUM, DualSum(np.zeros(2)))):
         mixture = Mixture(rule, start)

@@ -203,6 +203,15 @@ def test_all_problems_share_each_read(shards):
     assert len(reads) == 9 and max(reads) <= found.reads < sum(reads)
 
 
+def test_a_best_value_at_the_edge_of_the_grid_is_told(rows):
+    found = sweep(*rows, refit=False)
+    for best, edges in ((0.01, {"C": 0.01}), (0.1, {}), (1.0, {"C": 1.0})):
+        found.best_params_ = {"C": best}
+        assert found.at_edge() == edges
+    found.table = found.table[:2]
+    assert not found.at_edge()
+
+
 def test_the_last_model_begins_where_the_folds_have_come_to(shards):
     for memory in ("1GB", SMALL):
         found = sweep(shards, memory=memory, grid={"C": [1.0]})

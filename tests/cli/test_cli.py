@@ -232,6 +232,11 @@ def test_an_option_with_too_few_dashes_is_recognised(tmp_path, command):
     assert f"'-C'; did you mean --C? (see bigclf {command} --help)" in said
 
 
+@pytest.mark.parametrize(("command", "flag"), [("path", "--C"), ("sweep", "--grid")])
+def test_an_option_that_must_be_said_is_asked_for(tmp_path, command, flag):
+    assert f"Missing option '{flag}'" in error_of(command, "rows", "-o", tmp_path / "m", code=2)
+
+
 def test_a_column_that_differs_in_capitals_is_suggested(tmp_path):
     (tmp_path / "t.csv").write_text("a,y\n" + "1,p\n2,n\n" * 20)
     for words in (("fit", tmp_path / "t.csv", "-o", tmp_path / "m"), ("convert", tmp_path / "t.csv", tmp_path / "o")):
@@ -499,6 +504,37 @@ def test_nothing_but_the_run_is_removed_from_its_directory(place, tmp_path):
     (tmp_path / "m.run" / "mine").write_text("")
     bigclf("fit", place / "shards", "-o", tmp_path / "m", "--algo", "pa1")
     assert [path.name for path in (tmp_path / "m.run").iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("last", [".m.run.removed.json", ".m.run.removed"])
+def test_killed_while_its_directory_goes_a_run_knows_that_it_had_ended(last, place, tmp_path, monkeypatch):
+    """It was trained anew, with the model in its place."""
+    from bigclf import files
+    from bigclf.api import fit
+
+    words = ("fit", place / "shards", "-o", tmp_path / "m", "--tol", "1e-4", "--report", tmp_path / "r.html", "--json")
+
+    def dies(remove):
+        def killed(path):
+            if os.path.basename(path) == last and os.path.exists(path):
+                for name in os.listdir(path) if os.path.isdir(path) else ():
+                    os.unlink(os.path.join(path, name))
+                raise KeyboardInterrupt
+            remove(path)
+
+        return killed
+
+    with monkeypatch.context() as patch:
+        for name in ("remove", "remove_tree"):
+            patch.setattr(files, name, dies(getattr(files, name)))
+        CliRunner().invoke(main, [str(word) for word in words])
+    assert not (tmp_path / "m.run").exists() and (tmp_path / ".m.run.removed.json").exists()
+    model, report = (tmp_path / "m").read_bytes(), (tmp_path / "r.html").read_text()
+    monkeypatch.setattr(fit, "conducted", None)  # nothing trains
+    out, _ = bigclf(*words, "--resume")
+    assert json.loads(out)["history"] and (tmp_path / "m").read_bytes() == model
+    assert len((tmp_path / "r.html").read_text()) >= 0.9 * len(report)
+    assert sorted(os.listdir(tmp_path)) == ["m", "r.html"]
 
 
 def test_fit_with_resume_replaces_no_report_but_its_own(place, tmp_path):

@@ -59,6 +59,9 @@ LONG = {  # a line, what is added when it is given again, and where it is killed
 }  # fmt: skip
 
 
+PATIENT = pytest.mark.timeout(1800)  # dozens of processes one after another, on a machine that may have others
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """Shards, text of the same rows, and a model of them."""
@@ -99,6 +102,7 @@ def check(whole, killed):
         assert told["content"] == whole["content"] and not told["hidden"], told["where"]
 
 
+@PATIENT
 @pytest.mark.long
 def test_killed_between_its_two_files_an_export_is_finished_by_the_same_line(place, tmp_path):
     whole, killed = attempts(SCORER, place, tmp_path, only=["/scorer."])
@@ -106,6 +110,7 @@ def test_killed_between_its_two_files_an_export_is_finished_by_the_same_line(pla
     assert any(len(told["left"][0]) == 1 for told in killed)  # of two
 
 
+@PATIENT
 @pytest.mark.long
 @pytest.mark.parametrize("name", LINES)
 def test_killed_anywhere_a_line_is_finished_by_the_same_line(name, place, tmp_path):
@@ -114,6 +119,7 @@ def test_killed_anywhere_a_line_is_finished_by_the_same_line(name, place, tmp_pa
     assert len(killed) == len(whole["changes"])
 
 
+@PATIENT
 @pytest.mark.long
 @pytest.mark.parametrize("name", AFTER)
 def test_killed_after_others_a_line_is_finished_by_the_same_line(name, place, tmp_path):
@@ -122,6 +128,7 @@ def test_killed_after_others_a_line_is_finished_by_the_same_line(name, place, tm
     check(whole, killed)
 
 
+@PATIENT
 @pytest.mark.long
 @pytest.mark.parametrize("name", LONG)
 def test_killed_anywhere_what_takes_long_is_finished_by_the_same_line(name, place, tmp_path):
@@ -130,6 +137,7 @@ def test_killed_anywhere_what_takes_long_is_finished_by_the_same_line(name, plac
     check(whole, killed)
 
 
+@PATIENT
 @pytest.mark.long
 @pytest.mark.parametrize("name", MEASURED)
 def test_killed_anywhere_what_measures_is_finished_by_the_same_line(name, place, tmp_path):
@@ -157,6 +165,7 @@ def job(place, tmp_path):
     return path
 
 
+@PATIENT
 @pytest.mark.long
 def test_a_job_killed_within_any_step_is_finished_on_resume(job, tmp_path):
     named = ["c.bigclf", "/e.", "p.csv", "/scorer.", ".liblinear", "i.bigclf"]
@@ -165,6 +174,7 @@ def test_a_job_killed_within_any_step_is_finished_on_resume(job, tmp_path):
     assert len(killed) >= 8
 
 
+@PATIENT
 @pytest.mark.long
 def test_resuming_replaces_what_the_job_began_to_write_and_nothing_else(job, tmp_path):
     out = tmp_path / "out"

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from bigclf.cli.shared import terminal
 from bigclf.errors import RunError
-from bigclf.progress import Meter, TerminalProgress, cluster_text, fitting, status_text
+from bigclf.progress import Meter, TerminalProgress, cluster_text, fitting, status_parts
 
 
 class Clock:
@@ -21,20 +21,24 @@ class Clock:
         return self.now
 
 
+def told(meter):
+    return " · ".join(filter(None, status_parts(meter)))
+
+
 def test_the_meter_counts_rates_and_time_left():
     clock = Clock()
     meter = Meter(clock)
     meter.begin({"n_rows": 1000})
-    assert meter.seconds_left is None and status_text(meter) == "getting ready"
+    assert meter.seconds_left is None and told(meter) == "getting ready"
     clock.now += 2
     meter.advance(250, 10_000_000)
     assert meter.rates == (125.0, 5e6) and meter.fraction == 0.25 and meter.seconds_left == 6.0
-    assert status_text(meter).startswith("125 rows/s · 5.00 MB/s · 6")
-    assert status_text(meter).endswith("left in this epoch")
+    assert told(meter).startswith("125 rows/s · 5.00 MB/s · 6")
+    assert told(meter).endswith("left in this epoch")
     clock.now += 2
     meter.advance(750, 0)
     meter.end_epoch({"epoch": 1, "gap": 0.0213})
-    assert meter.fraction == 0.0 and meter.epochs == 1 and "gap 2.1e-02" in status_text(meter)
+    assert meter.fraction == 0.0 and meter.epochs == 1 and "gap 2.1e-02" in told(meter)
 
 
 def test_rates_are_those_of_this_read():
@@ -65,7 +69,7 @@ def test_where_the_end_is_known_the_time_left_is_that_of_the_run():
     clock.now += 0.5
     meter.advance(250, 0)
     assert meter.run_seconds_left == 1.5 + 3 * 2 and place_text(meter) == "epoch 2 of 5"
-    assert status_text(meter) == "500 rows/s · error 50.00 % · 7.5 s left"
+    assert told(meter) == "500 rows/s · error 50.00 % · 7.5 s left"
     meter.begin({"n_rows": 1000})
     assert meter.run_seconds_left is None and place_text(meter) == "epoch 1"
 
@@ -92,10 +96,10 @@ def test_rounds_in_memory_say_how_long_they_take():
     meter.advance(1000, 10**6)
     meter.end_epoch({"epoch": 1, "error": 0.25, "estimated_gap": 0.0123})
     clock.now += 1
-    assert status_text(meter) == "at work · gap about 1.2e-02"
+    assert told(meter) == "at work · gap about 1.2e-02"
     meter.advance(50, 0)
     clock.now += 7
-    assert status_text(meter) == "at work for 7 s · gap about 1.2e-02"  # and no time left from 50 rows
+    assert told(meter) == "at work for 7 s · gap about 1.2e-02"  # and no time left from 50 rows
 
 
 def test_the_time_left_is_not_told_by_the_first_rows_which_wait_for_files_and_kernels():
@@ -108,11 +112,11 @@ def test_the_time_left_is_not_told_by_the_first_rows_which_wait_for_files_and_ke
     for _ in range(9):
         clock.now += 0.1
         meter.advance(10, 0)
-    assert meter.seconds_left == pytest.approx(9.0) and "9 s left" in status_text(meter)
+    assert meter.seconds_left == pytest.approx(9.0) and "9 s left" in told(meter)
     meter.advance(900, 0)
     meter.end_epoch({"epoch": 1})
     clock.now += 1.4
-    assert "0 rows/s" not in status_text(meter)
+    assert "0 rows/s" not in told(meter)
 
 
 def test_what_is_said_meanwhile_stands_above_the_line(capfd):

@@ -1,6 +1,8 @@
 """Paths: what is found, what is published, what is known again."""
 
+import errno
 import os
+import threading
 
 import pytest
 
@@ -159,6 +161,69 @@ def test_what_a_removal_keeps_to_the_last_comes_back_of_one_that_was_killed(tmp_
         name: f"{name}: text" for name in ("run.json", "fit_wrote.json")
     }
     assert os.listdir(tmp_path) == ["m.run"]
+
+
+def test_who_takes_up_a_directory_waits_for_its_removal_under_way(tmp_path, monkeypatch):
+    """It was renamed back, and emptied under the process that went on in it."""
+    run, taken, removed = tmp_path / "m.run", [], files.remove_tree
+    run.mkdir()
+    (run / "run.json").write_text("")
+
+    def slowly(path):
+        if os.path.exists(path) and not taken:
+            taken.append(threading.Thread(target=files.put_back, args=(run, "run.json")))
+            taken[0].start()
+            taken[0].join(0.5)
+        removed(path)
+
+    monkeypatch.setattr(files, "remove_tree", slowly)
+    files.remove_at_once(run, to_the_last=["run.json"])
+    taken[0].join()
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_cannot_be_removed_at_once_leaves_no_note(tmp_path, monkeypatch):
+    (tmp_path / "m.run").mkdir()
+
+    def refused(*_):
+        raise OSError(errno.EBUSY, "a mount point")
+
+    monkeypatch.setattr(os, "rename", refused)
+    with pytest.raises(OSError, match="mount point"):
+        files.remove_at_once(tmp_path / "m.run", to_the_last=["run.json"])
+    assert os.listdir(tmp_path) == ["m.run"]
+
+
+def test_what_is_kept_to_the_last_does_without_where_there_is_no_room(tmp_path, monkeypatch):
+    run = tmp_path / "m.run"
+    run.mkdir()
+    (run / "run.json").write_text("")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    files.remove_at_once(run, to_the_last=["run.json"])
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_full_disk_is_said_with_the_path(tmp_path):
+    """The system names no file where a write fails."""
+    with pytest.raises(OSError, match=r"No space.*m\.bigclf"), files.publishing(tmp_path / "m.bigclf") as beside:
+        files.append_line(beside, "")
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("told", ["[]", "3", '"run.json"', '{"../other": "x", "..": "x", "": "x"}', '{"run.json": 3}'])
+def test_what_others_wrote_there_brings_nothing_back(tmp_path, told):
+    """Names led to any place."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / ".m.run.removed.json").write_text(told)
+    (tmp_path / "own" / ".m.named.json").write_text(told)
+    assert files.half_done([str(tmp_path / "own" / "m")]) == {}
+    files.put_back(tmp_path / "own" / "m.run", if_holds="run.json")
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["own", "own/.m.named.json"]
 
 
 def test_probe_writable(tmp_path):

@@ -46,6 +46,8 @@ class Stopped(NamedTuple):
 RUN: dict[str, Stopped] = {
     "dcd": Stopped("two", dict(algo="dcd", tol=1e-3, epochs=200, segments=3, memory="14.2MB"), 2),
     "dcd-groups": Stopped("two", dict(algo="dcd", tol=1e-3, epochs=200, segments=3, memory="14.2MB", groups=4), 2),
+    "dcd-gathered": Stopped(
+        "two", dict(algo="dcd", tol=1e-5, epochs=200, segments=3, memory="14.2MB", groups=4), 2),
     "dcd-rows-on-disk": Stopped(
         "eight", dict(algo="dcd", C=0.001, tol=1e-4, epochs=200, segments=3, memory="17MB", working_set=0.05), 0),
     "newton": Stopped(

@@ -255,13 +255,13 @@ class NOTHING:
 def test_cached_visits_each_row_that_comes_and_so_many_of_the_cache(shards, visits, monkeypatch):
     learner, blocks = learner_of(shards, "cached", working_set=0.1, inner_rounds=visits)
     scratch, seen = Scratch(N), []
-    learn = learner.teach
+    kernel = learner.kernel
 
-    def noting(view, order, scores):
+    def noting(view, order, *rest):
         seen.append(view.ids[order])
-        return learn(view, order, scores)
+        return kernel(view, order, *rest)
 
-    monkeypatch.setattr(learner, "teach", noting)
+    monkeypatch.setattr(learner, "kernel", noting)
     for block in blocks:
         cached(learner, block, np.arange(500), scratch)
     rows, counts = np.unique(np.concatenate(seen), return_counts=True)

@@ -215,3 +215,12 @@ def test_the_end_of_a_box_is_one_whatever_the_loss_adds_to_the_curvature():
         for diagonal in (0.0, 1.0):
             assert plain(ends)(Quadratic(2.0, 1.0, 0.1, diagonal, False, signed), a, 2.0) == expected
         assert np.isinf(plain(ends)(Quadratic(2.0, 1.0, 0.1, 1.0, True, signed), a, 2.0)).any()
+
+
+@every_loss
+def test_steps_are_counted_the_same_in_many_calls_as_in_few(loss, monkeypatch):
+    few = climbed(loss, None)
+    monkeypatch.setattr("bigclf.methods.dual.conjugate_gradients.ROWS_A_CALL", 0)  # each step in a call of its own
+    many = climbed(loss, None)
+    assert few[-1] == many[-1] > 1
+    np.testing.assert_array_equal(few[3], many[3])

@@ -308,7 +308,7 @@ def test_scores_are_those_of_the_rows_written_out(kind):
         multiclass.scores_of(block, i, weights, 0.5, out)
         np.testing.assert_allclose(out, np.append(rows[i], 0.5) @ weights, rtol=0, atol=1e-12)
     before = weights.copy()
-    multiclass.axpy_class(2.0, block, 3, weights, 4, 0.5)
+    multiclass.axpy_classes(2.0, block, 3, weights, np.array([4]), np.ones(1), 1, 0.5)
     multiclass.axpy_classes(2.0, block, 3, weights, np.array([2, 0, 1]), np.array([3.0, -1.0, 9.0]), 2, 0.5)
     before += np.outer(np.append(rows[3], 0.5), [-2, 0, 6, 0, 2])
     np.testing.assert_allclose(weights, before, rtol=0, atol=1e-12)

@@ -21,7 +21,7 @@ from bigclf.methods.steps.newglmnet import PARTIAL
 from bigclf.methods.steps.orthant_faces import climb
 from bigclf.methods.steps.primal_coordinate_descent import cdn_round
 from bigclf.methods.steps.proximal_newton import newton_round, solve
-from bigclf.request.auto import Asked, choose
+from bigclf.request.auto import Asked, choose, predicted
 from bigclf.training import core_team
 from bigclf.training.roles import steps
 
@@ -165,8 +165,10 @@ def test_a_path_is_as_many_fits_and_each_value_has_its_certificate(tmp_path):
         bigclf.path(x, y, C=values, algo="dcd")
 
 
-ASKED = dict(loss=None, penalty=None, bias="feature", C=1.0, given=(), epochs=None, n_rows=10_000, n_features=1000,
+ASKED = dict(loss=None, penalty=None, bias="feature", C=1.0, given=(), epochs=None, n_rows=50_000, n_features=5000,
              nnz=100_000, memory=10**9, groups=1)  # fmt: skip
+
+TABLE = {"n_features": 100, "nnz": 10**6}
 
 
 @pytest.mark.parametrize(
@@ -176,12 +178,32 @@ ASKED = dict(loss=None, penalty=None, bias="feature", C=1.0, given=(), epochs=No
         ({"memory": 10**6}, "dcd", "do not fit in 1.00 MB"),
         ({"epochs": 1}, "arow", "once"),
         ({"epochs": 1, "loss": "logistic"}, "adagrad", "once"),
-        ({"loss": "logistic"}, "newton", "10,000 rows are many for 1,000 features"),
-        ({"loss": "logistic", "n_features": 5000}, "dcd", "fit in"),
-        ({"loss": "logistic", "n_features": 5000, "C": 1e4}, "newton", "C is large"),
-        ({"loss": "logistic", "n_features": 5000, "memory": 10**6}, "newton", "do not fit"),
-        ({"loss": "squared_hinge", "n_features": 5000, "groups": 4}, "newton", "4 groups"),
+        ({"loss": "logistic"}, "dcd", "predicted: dcd"),
+        ({"loss": "logistic", "nnz": 5 * 10**6}, "newton", "predicted: newton"),
+        ({"loss": "logistic", "nnz": 5 * 10**6, "square": 1.0}, "dcd", "predicted: dcd"),
+        ({"loss": "logistic", "nnz": 5 * 10**6, "square": 1.0, "C": 1e4}, "newton", "predicted: newton"),
+        ({"loss": "logistic", "memory": 10**6}, "newton", "do not fit"),
+        ({"loss": "squared_hinge", "groups": 4}, "newton", "4 groups"),
         ({"loss": "hinge", "groups": 4}, "dcd", "stuck"),
+        ({"bias": "free"}, "newton", "couples all dual variables"),
+        *(
+            (
+                TABLE | {"loss": loss},
+                "newton_dense",
+                "50,000 rows of 100 features cost it least; predicted: newton_dense",
+            )
+            for loss in (None, "logistic", "squared_hinge", "squared", "epsilon_insensitive")
+        ),
+        (TABLE | {"bias": "free"}, "newton_dense", "predicted: newton_dense"),
+        (TABLE | {"groups": 8, "memory": 3 * 10**6}, "newton_dense", "predicted: newton_dense"),
+        (TABLE | {"nnz": 0, "n_rows": 0}, "dcd", "stuck"),
+        (TABLE | {"native": True}, "dcd", "predicted: dcd"),
+        (TABLE | {"problems": 10_000}, "dcd", "stuck"),
+        (TABLE | {"square": 1.0}, "dcd", "predicted: dcd"),
+        (TABLE | {"n_features": 2000, "memory": 200 * 10**6}, "dcd", "stuck"),
+        ({"n_features": 3500}, "dcd", "50,000 rows of 3,500 features cost it least; predicted: dcd"),
+        ({"n_features": 780, "n_rows": 6000, "nnz": 2_400_000}, "newton_dense", "cost it least"),
+        ({"n_features": 780, "n_rows": 900, "nnz": 360_000, "square": 1.0}, "dcd", "cost it least"),
         ({"penalty": "l1"}, "newglmnet", "exact zeros"),
         ({"penalty": "elastic_net", "given": ("l1_ratio",), "bias": "free"}, "newglmnet", "exact zeros"),
         ({"penalty": "l1", "loss": "hinge"}, "adagrad", "no certified method"),
@@ -192,6 +214,17 @@ ASKED = dict(loss=None, penalty=None, bias="feature", C=1.0, given=(), epochs=No
 def test_a_method_is_chosen_by_counts_and_says_why(changes, name, reason):
     chosen, said = choose(Asked(**ASKED | changes))
     assert chosen == name and said.startswith(f"algo=auto: {name}, for ") and reason in said
+
+
+def test_costs_grow_with_the_tolerance_the_price_and_the_problems():
+    for loss in ("hinge", "logistic", "squared_hinge"):
+        asked = Asked(**ASKED | TABLE)
+        once = predicted(asked, loss)
+        for changes in ({"tol": 1e-6}, {"problems": 10}, {"nnz": 10 * asked.nnz}, {"memory": 10**6}):
+            more = predicted(asked._replace(**changes), loss)
+            assert all(more[name] > once[name] for name in once), changes
+        more = predicted(asked._replace(C=1e4), loss)
+        assert more["dcd"] / once["dcd"] > more["newton"] / once["newton"] > more["newton_dense"] / once["newton_dense"]
 
 
 def test_the_choice_is_told(tmp_path):

@@ -86,6 +86,30 @@ def test_a_matrix_that_is_not_definite_is_factored_with_more_on_its_diagonal():
     assert np.isfinite(s).all() and g @ s < 0
 
 
+def after_a_read(left, gap):
+    """The scalars after a turn from a point whose decrement is ``left`` times the one before, with a relative gap."""
+    x, y = table()
+    setting = resolve("newton_dense", "logistic", None, None, {"C": 0.7})
+    ends = []
+    for before in (None, left):
+        state = summed("logistic", x, y, None, 0, None)
+        g = newton_dense.regularised(state.weights, setting.params()) + state.total
+        state.scalars[newton_dense.VALUE] = 100.0
+        if before is not None:
+            state.scalars[newton_dense.BEFORE] = ends[0][newton_dense.DECREMENT] / before
+        assert newton_dense.turn(True, state, setting.params(), g, 0.0, gap * 100.0, 1e-3) == ""
+        ends.append(state.scalars)
+    return ends
+
+
+def test_a_hessian_is_made_anew_after_the_first_step_and_not_where_the_next_point_is_likely_the_last():
+    fresh = newton_dense.FRESH
+    first, last = after_a_read(0.05, 0.1)
+    assert first[fresh] == 1 and last[fresh] == 0
+    assert after_a_read(0.05, 0.9)[1][fresh] == 1 and after_a_read(0.5, 0.1)[1][fresh] == 1
+    assert after_a_read(0.005, 0.9)[1][fresh] == 0  # the steps converge quadratically
+
+
 def primal(model, x, y, loss, c, bias):
     """1/2 ||w||^2 + sum C_i loss by numpy alone."""
     w, b = model.coef_.ravel(), float(np.ravel(model.intercept_)[0])

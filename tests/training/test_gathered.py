@@ -108,7 +108,7 @@ def test_a_set_too_large_for_the_budget_is_not_gathered():
     rows = [sum(plan.set_rows for _ in plan.groups) / LARGE.n_rows for plan in plans if plan.gathered]
     assert all(0.2 < share < 0.5 for share in rows)
     assert "gathered" not in plans[0].same_bits() and plans[-1].same_bits()["gathered"]
-    assert not plan_of(LARGE, [problem], 200 * least, groups=4, gathers=False).gathered
+    assert not plan_of(LARGE, [problem], 200 * least, groups=4, before={"groups": []}).gathered
 
 
 def test_steps_count_as_often_as_the_last_ones_were_too_long():

@@ -132,7 +132,7 @@ def test_where_the_disk_has_no_room_for_all_rows_the_set_lies_in_a_file(foreign,
 def test_a_run_that_was_begun_before_sets_grew_goes_on_without(foreign, undisturbed, monkeypatch, tmp_path):
     shape = SHAPE | dict(run_dir=tmp_path, checkpoint_every=0)
     with monkeypatch.context() as patch:
-        patch.setattr(planning, "make_plan", lambda *given, **named: PLAN(*given, **named | {"grows": False}))
+        patch.setattr(planning, "make_plan", lambda *given, **named: PLAN(*given, **named | {"before": {"groups": []}}))
         before = fit(foreign, **SHAPE)
         with interrupted_after(3):
             fit(foreign, **shape)

@@ -357,6 +357,16 @@ def test_a_run_under_way_is_not_touched_by_the_same_line(place, tmp_path, child,
     assert content(tmp_path) == before
 
 
+def test_a_run_under_way_that_replaces_a_model_is_told_nothing(place, tmp_path, child):
+    """A note of what it may replace was put into its directory."""
+    words = unfinished_fit(place, tmp_path)
+    (tmp_path / "m").write_bytes((tmp_path / "m.run" / "model.bigclf").read_bytes())
+    alive_in(tmp_path / "m.run", child)
+    before = content(tmp_path)
+    _, complaint = command(*words, "--resume", "--overwrite", code=1)
+    assert f"m.run is in use by process {child.pid} on " in complaint and content(tmp_path) == before
+
+
 def test_a_dead_run_is_replaced_and_its_lease_goes(place, tmp_path, child):
     words = unfinished_fit(place, tmp_path)
     alive_in(tmp_path / "m.run", child)

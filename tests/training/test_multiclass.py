@@ -179,7 +179,7 @@ def test_a_step_adds_the_row_to_the_classes_it_names_the_bias_as_a_constant_feat
     for bias in (0.0, 0.5):
         row, block = np.append(x[0], bias), block_of(sp.csr_array(x), np.ones(1))
         weights = np.ones((4, K))
-        plain(multiclass.axpy_class)(3.0, block, 0, weights, 2, bias)
+        plain(multiclass.axpy_classes)(3.0, block, 0, weights, np.array([2]), np.ones(1), 1, bias)
         wanted = np.ones((4, K))
         wanted[:, 2] += 3 * row
         np.testing.assert_allclose(weights, wanted)

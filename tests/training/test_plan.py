@@ -52,9 +52,10 @@ def test_a_budget_of_exactly_the_least_is_used_to_the_last_byte_or_nearly(algo):
 
 
 def test_a_row_of_short_rows_is_shuffled_in_runs_of_a_bounded_length():
-    def run(rows, entries):
-        return run_length(SimpleNamespace(learnable=(rows, rows * entries), binary=False, index_width=4,
-                                          row_constant=False, n_rows=rows, nnz=rows * entries))  # fmt: skip
+    def run(rows, entries, algo="dcd", loss="hinge"):
+        source = SimpleNamespace(learnable=(rows, rows * entries), binary=False, index_width=4,
+                                 row_constant=False, n_rows=rows, nnz=rows * entries)  # fmt: skip
+        return run_length(source, problems_of(algo, loss=loss)[0].setting)
 
     def row_bytes(entries):
         return entries * 8 + raw.ROW_BYTES
@@ -65,6 +66,8 @@ def test_a_row_of_short_rows_is_shuffled_in_runs_of_a_bounded_length():
     few = int(module.SMALL_BYTES / row_bytes(100))
     assert run(few, 100) == 1 and run(few + 1, 100) == min((few + 1) // module.UNITS, int(64000 / row_bytes(100)))
     assert max(run(10**9, entries) for entries in range(4)) <= 512
+    assert run(10**8, 20, loss="logistic") == 8 and run(10**8, 20, loss="squared_hinge") > 8
+    assert run(10**8, 20, algo="sgd", loss="logistic") > 8 and run(10**7, 10**5, loss="logistic") == 1
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -68,7 +68,7 @@ def names(way, error):
 # Run directories
 
 
-STOPPED = ("dcd", "dcd-groups", "dcd-rows-on-disk", "newton")
+STOPPED = ("dcd", "dcd-groups", "dcd-gathered", "dcd-rows-on-disk", "newton")
 
 
 @pytest.fixture(scope="module")
@@ -277,8 +277,9 @@ def test_an_array_of_another_shape_or_type_is_named(fuzzed, name, caplog):
                     assert newest() is None, (name, wrong.shape, wrong.dtype)
                     says = f"the array {name!r} is {wrong.dtype} {list(wrong.shape)}; this run has {array.dtype} ["
                     as_long = name.replace("set.ids", "set.lengths")  # of the rows of a set there may be any number
-                    assert says in caplog.text or f"the array {as_long!r} is " in caplog.text, (says, caplog.text)
-                    found.add(name.split(".", 2)[-1])
+                    also = f"the array {as_long!r} is ", f"the array {name!r} names a row twice"
+                    assert any(text in caplog.text for text in (says, *also)), (says, caplog.text)
+                    found.add(name.split(".", 1 if "gathered" in name else 2)[-1])
         reseal(file, arrays, facts, rows)
 
     assert fuzzed(look, name) == resume.expected()[name]["whole"]
@@ -288,9 +289,60 @@ def test_an_array_of_another_shape_or_type_is_named(fuzzed, name, caplog):
 ARRAYS = {
     "dcd": {"weights", "shared.weights", "figures", "rows.alpha", "set.ids", "set.lengths", "set.scores"},
     "dcd-groups": {"weights", "best", "dual_weights", "shared.weights", "rows.alpha", "start.rows.alpha"},
+    "dcd-gathered": {"gathered.sizes", "gathered.alpha", "gathered.scores", "set.sent", "set.ids", "start.rows.alpha"},
     "dcd-rows-on-disk": {"rows.alpha", "set.threshold", "set.compacted"},
     "newton": {"weights", "side", "scalars", "rows.curvature"},
 }
+
+
+OUTSIDE = [("ids", 85), ("ids", -1), ("lengths", -1), ("sent", 85), ("sent", 2**62)]  # group 0 has 85 rows
+
+
+@pytest.mark.parametrize(("name", "number"), OUTSIDE)
+def test_a_row_that_is_not_there_is_named(fuzzed, name, number, caplog):
+    """It was written outside of the memory of the working set."""
+
+    def look(newest, file, arrays, facts, run):
+        rows = {name: load_arrays(str(Path(file).with_name(name)))[0] for name in facts["rows_files"]}
+        first = min(rows)
+        changed = rows[first][f"0.0.set.{name}"].copy()
+        changed[-1] = number
+        reseal(file, arrays, facts, rows | {first: rows[first] | {f"0.0.set.{name}": changed}})
+        assert newest() is None and f"'0.0.set.{name}' must be of numbers from 0 on, less than" in caplog.text
+        changed[-1] = changed[0]
+        reseal(file, arrays, facts, rows | {first: rows[first] | {f"0.0.set.{name}": changed}})
+        assert (newest() is None) == (name != "lengths")
+        reseal(file, arrays, facts, rows)
+
+    assert fuzzed(look, "dcd-gathered") == resume.expected()["dcd-gathered"]["whole"]
+
+
+def test_rows_of_another_length_are_not_taken_up(fuzzed):
+    def look(newest, file, arrays, facts, run):
+        rows = {name: load_arrays(str(Path(file).with_name(name)))[0] for name in facts["rows_files"]}
+        lengths = rows[min(rows)]["0.0.set.lengths"].copy()
+        lengths[:2] += 1, -1
+        reseal(file, arrays, facts, rows | {min(rows): rows[min(rows)] | {"0.0.set.lengths": lengths}})
+        with pytest.raises(ModelFormatError, match="are not as long as its checkpoint says"):
+            run.restore(newest())
+        reseal(file, arrays, facts, rows)
+
+    assert fuzzed(look, "dcd-gathered") == resume.expected()["dcd-gathered"]["whole"]
+
+
+@pytest.mark.parametrize("lost", ["gathered.sizes", "gathered.alpha", "gathered.scores"])
+def test_what_gathered_rows_came_to_is_asked_for(fuzzed, lost, caplog):
+    """Without their sizes the run went on to another model."""
+
+    def look(newest, file, arrays, facts, run):
+        reseal(file, {name: array for name, array in arrays.items() if name != f"0.{lost}"}, facts, {})
+        assert newest() is None and f"the array '0.{lost}' is missing" in caplog.text
+        sizes = arrays["0.gathered.sizes"] + [1, -1, 0, 0]
+        reseal(file, arrays | {"0.gathered.sizes": sizes - 2**40 * (sizes > 28)}, facts, {})
+        assert newest() is None
+        reseal(file, arrays, facts, {})
+
+    assert fuzzed(look, "dcd-gathered") == resume.expected()["dcd-gathered"]["whole"]
 
 
 # Results of sweep and path

@@ -51,7 +51,7 @@ def flag(option: Option) -> Decorator:
     return click.option(
         f"--{name}", option.name, type=_type(option), metavar=getattr(value, "metavar", None), help=_help(option),
         multiple=isinstance(value, Words) and value.many, required=option.required, callback=CHECKS.get(option.name),
-        default=option.default if option.shown else None, show_default=option.shown,
+        **{"default": option.default, "show_default": True} if option.shown else {},  # click 8.3 takes None for one
     )  # fmt: skip
 
 

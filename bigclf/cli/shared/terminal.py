@@ -34,7 +34,6 @@ Scalar: TypeAlias = str | float | bool | None  # of YAML; every int is a float
 F = TypeVar("F", bound=Callable[..., object])
 
 USAGE, INTERRUPTED, LIMITS, BAD_DATA = 2, 6, 4, 3
-_RESUME = "bigclf.resume"
 RULE = "──"  # before the name of a step of a job
 
 

@@ -42,8 +42,8 @@ BYTES_A_ROW = 8 * 8
 
 class Face(NamedTuple):
     """rows : int64 [k], the free rows of the block; start : float64 [k], their dual variables; step : from there;
-    gradient, residual : of the dual there and after the step; diagonal : of Q_FF + D; direction, image : p, (Q + D) p;
-    sum : float64 [feature + 1], sum of p_i s_i x_i."""
+    gradient, residual : of the dual there and after the step; diagonal : of Q_FF + D; direction : p; image : (Q + D) p,
+    and on the way to it what p is there; sum : float64 [feature + 1], sum of p_i s_i x_i."""
 
     rows: np.ndarray
     start: np.ndarray
@@ -108,15 +108,35 @@ def find(block, members, rows, loss, free):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def margins(block, order, weights, bias, image):  # type: ignore[no-untyped-def]
+    """image[k] = w.x of the row order[k], without its label; what is compiled once need not be in both callers."""
+    constant = bias * weights[weights.size - 1]
+    for k in range(order.size):
+        image[k] = dot_ahead(block, order, k, weights) + constant
+
+
+@kernel
+def add_rows(block, order, steps, bias, total):  # type: ignore[no-untyped-def]
+    """total = sum of steps[k] times the row order[k]"""
+    last = total.size - 1
+    total[:] = 0.0
+    for k in range(order.size):
+        prefetch_ahead(block, order, k)
+        axpy(steps[k], block, order[k], total)
+        total[last] += bias * steps[k]
+
+
+@kernel
 def begin(block, face, shared, rows, loss):  # type: ignore[no-untyped-def]
     """Gradient, diagonal and the first direction; returns r.z with z = r / diagonal."""
-    weights, last, rz = shared.weights, shared.weights.size - 1, np.float64(0)
+    rz = np.float64(0)
+    margins(block, face.rows, shared.weights, loss.bias, face.image)
     for k in range(face.rows.size):
         i = face.rows[k]
         a, t, d = rows.alpha[block.ids[i]], block.labels[i], loss.diagonal / (loss.C * block.weights[i])
         s = t if loss.signed else 1.0
         slope = 1.0 if loss.signed else t - loss.epsilon if a > 0 else t + loss.epsilon
-        g = slope - s * (dot_ahead(block, face.rows, k, weights) + loss.bias * weights[last]) - d * a
+        g = slope - s * face.image[k] - d * a
         q = block.norms[i] + loss.bias * loss.bias + d
         face.start[k], face.step[k], face.gradient[k], face.residual[k], face.diagonal[k] = a, 0.0, g, g, q
         face.direction[k] = g / q
@@ -127,20 +147,16 @@ def begin(block, face, shared, rows, loss):  # type: ignore[no-untyped-def]
 @kernel
 def multiply(block, face, loss):  # type: ignore[no-untyped-def]
     """image = (Q + D) p; returns p.(Q + D) p, and the same without what lies off the diagonal."""
-    last, total = face.sum.size - 1, face.sum
-    total[:] = 0.0
     for k in range(face.rows.size):
-        prefetch_ahead(block, face.rows, k)
-        i = face.rows[k]
-        step = block.labels[i] * face.direction[k] if loss.signed else face.direction[k]
-        axpy(step, block, i, total)
-        total[last] += loss.bias * step
+        face.image[k] = block.labels[face.rows[k]] * face.direction[k] if loss.signed else face.direction[k]
+    add_rows(block, face.rows, face.image, loss.bias, face.sum)
+    margins(block, face.rows, face.sum, loss.bias, face.image)
     curvature, apart = np.float64(0), np.float64(0)
     for k in range(face.rows.size):
         i, p = face.rows[k], face.direction[k]
         s = block.labels[i] if loss.signed else 1.0
         d = loss.diagonal / (loss.C * block.weights[i])
-        face.image[k] = s * (dot_ahead(block, face.rows, k, total) + loss.bias * total[last]) + d * p
+        face.image[k] = s * face.image[k] + d * p
         curvature += p * face.image[k]
         apart += p * face.diagonal[k] * p
     return curvature, apart
@@ -178,8 +194,8 @@ def advance(block, face, loss, rz, most, goal, leaving):  # type: ignore[no-unty
             if loss.open:  # max_z r z - D z^2 / 2
                 gap += 0.5 * c * r * r / loss.diagonal
             else:
-                most = r * (high - there) if r > 0 else r * (low - there)
-                gap += min(most, 0.5 * c * r * r / loss.diagonal) if loss.diagonal > 0 else most
+                there = r * (high - there) if r > 0 else r * (low - there)
+                gap += min(there, 0.5 * c * r * r / loss.diagonal) if loss.diagonal > 0 else there
             following += r * (r / face.diagonal[k])
         if flat or gap <= goal or out > leaving or not 0 < following < np.inf:
             return taken, following, True
@@ -192,20 +208,16 @@ def advance(block, face, loss, rz, most, goal, leaving):  # type: ignore[no-unty
 @kernel
 def rise(block, face, loss, t):  # type: ignore[no-untyped-def]
     """What the dual objective gains by t times the step, projected; ``sum`` is then how the weights move."""
-    last, total = face.sum.size - 1, face.sum
-    total[:] = 0.0
     gain = np.float64(0)
     for k in range(face.rows.size):
-        prefetch_ahead(block, face.rows, k)
         i, a = face.rows[k], face.start[k]
         c = loss.C * block.weights[i]
         low, high = ends(loss, a, c)
         by = min(max(a + t * face.step[k], low), high) - a
-        step = block.labels[i] * by if loss.signed else by
-        axpy(step, block, i, total)
-        total[last] += loss.bias * step
+        face.image[k] = block.labels[i] * by if loss.signed else by
         gain += by * (face.gradient[k] - 0.5 * loss.diagonal / c * by)
-    return gain - 0.5 * inner(total, total)
+    add_rows(block, face.rows, face.image, loss.bias, face.sum)
+    return gain - 0.5 * inner(face.sum, face.sum)
 
 
 @kernel

@@ -41,7 +41,7 @@ from bigclf.compiled.jit import (
 from bigclf.maths.block import Counts
 from bigclf.maths.losses import Loss, dual_terms, having, is_dual
 from bigclf.methods.common import COST, DUAL, EPSILON, INNER_ROUNDS, SCHEDULE, WORKING_SET
-from bigclf.methods.dual import conjugate_gradients
+from bigclf.methods.dual import conjugate_gradients, subspace_ascent
 from bigclf.methods.method import dual, zeros
 
 UNSEEN = 1e-9  # of P: what the roundings of margins may come to, at most, without being looked at
@@ -266,6 +266,7 @@ METHODS = (
         within=functools.cache(within),
         value=functools.cache(value),
         climb=conjugate_gradients.climb,
+        span=subspace_ascent.kernels,
         **DUAL,
     ),
 )

@@ -109,15 +109,6 @@ def scores_of(block, i, weights, bias, out):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def axpy_class(a, block, i, weights, c, bias):  # type: ignore[no-untyped-def]
-    """w_c += a x_i, the bias too."""
-    for p in range(block.indptr[i], block.indptr[i + 1]):
-        weights[block.indices[p], c] += a * entry(block, i, p)
-    if bias != 0:
-        weights[weights.shape[0] - 1, c] += a * bias
-
-
-@inlined
 def axpy_classes(a, block, i, weights, classes, steps, count, bias):  # type: ignore[no-untyped-def]
     """w_c += a s x_i for the first ``count`` pairs (c, s) of ``classes`` and ``steps``, in one sweep; the bias too."""
     for p in range(block.indptr[i], block.indptr[i + 1]):

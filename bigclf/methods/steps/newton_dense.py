@@ -466,7 +466,8 @@ def taken(loss: Loss, shared: Shared, params: Params, tol: float) -> Step:
     shared.point[:], scalars[[VALUE, LACKING]] = shared.weights, (value, lack)
     if not is_smooth(loss) and lack <= 0 and not np.any(g):
         return told._replace(over="done")
-    return told._replace(over=turn(is_smooth(loss), shared, params, g, lack, tol))
+    gap = value - max(0.0, told.dual or 0.0)
+    return told._replace(over=turn(is_smooth(loss), shared, params, g, lack, gap, tol))
 
 
 def bound(loss: Loss, shared: Shared, params: Params, value: float, lack: float, g: np.ndarray) -> float:
@@ -498,7 +499,7 @@ def balanced(loss: Loss, shared: Shared, value: float) -> float:
     return min(bound, value) if sound else 0.0
 
 
-def turn(smooth: bool, shared: Shared, params: Params, g: np.ndarray, lack: float, tol: float) -> str:
+def turn(smooth: bool, shared: Shared, params: Params, g: np.ndarray, lack: float, gap: float, tol: float) -> str:
     """The next step from a point, or less smoothing there; "stalled" where there is nothing to gain."""
     scalars, value = shared.scalars, float(shared.scalars[VALUE])
     if scalars[FRESH] and not factored(shared, params):
@@ -507,7 +508,7 @@ def turn(smooth: bool, shared: Shared, params: Params, g: np.ndarray, lack: floa
     shared.probe[:] = s
     decrement = -dot(g, shared.probe.astype(np.float64))
     same_h = scalars[SMOOTH] == scalars[SMOOTH_BEFORE] or smooth
-    left = decrement / scalars[BEFORE] if same_h and scalars[BEFORE] > 0 else 1.0
+    left = decrement / scalars[BEFORE] if same_h and 0 < scalars[BEFORE] < LARGEST else 1.0
     straight = abs(scalars[LENGTH] - 1) < 0.5
     if same_h and left > SLOW and straight and scalars[BEFORE] < QUADRATIC * value:
         take_in_more(scalars)
@@ -523,6 +524,8 @@ def turn(smooth: bool, shared: Shared, params: Params, g: np.ndarray, lack: floa
         scalars[FRESH] = 0  # the Hessian hardly changes any more
     elif left > QUADRATIC or not stale:
         scalars[FRESH] = 1
+    if smooth and straight and not stale and gap * left * left <= tol * value:
+        scalars[FRESH] = 0  # the next point is likely to be the last one
     enough = ENOUGH * tol * value
     if 0.5 * decrement <= max(SMOOTHED * lack, SETTLED * tol * value) and lack > enough:
         sharpen(shared, lack, tol)

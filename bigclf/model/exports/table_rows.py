@@ -56,6 +56,7 @@ class Term(TypedDict, total=False):
     format: str | None
     parts: list[str]
     lowercase: bool
+    written: str
     analyzer: str
     ngrams: tuple[int, int]
     prefix: str | None
@@ -184,6 +185,17 @@ def number_of(value: Any, missing: set[str], point: str) -> float:
     if abs(x) > MOST:
         raise ValueError(f"{x:g} is beyond the range of float32")
     return x
+
+
+def ungrouped(text: str, point: str) -> str:
+    """An amount as people write it ($1,234.50) as a plain number; what is none stays as it is."""
+    comma, gap = "." if point == "," else ",", "[\\s\u00a0\u202f]?"
+    groups = "|".join(rf"([{mark}]\d{{3}})+" for mark in comma + " '\u00a0\u202f\u2019")
+    unit = r"([$€£¥₹₩₽₺₪฿₫₴₦%]|[A-Z]{3}|kr|zł|Kč)"
+    amount = rf"[+-]?{gap}({unit}{gap})?[+-]?(\d+|[1-9]\d{{0,2}}({groups}))([{point}]\d+)?({gap}{unit})?"
+    if not re.fullmatch(rf"{amount}|\({amount}\)", text, re.ASCII):
+        return text
+    return "-" * text.startswith("(") + re.sub(rf"[^0-9{point}-]", "", text)
 
 
 def text_of(value: object) -> str | None:
@@ -328,6 +340,8 @@ class Table:
             raise ValueError(f"column {names[0]}: {error}") from None
 
     def _numeric(self, t: int, term: Term, value: object) -> list[tuple[int, float]]:
+        if term.get("written") == "grouped" and isinstance(value, str):
+            value = ungrouped(value.strip(BLANK), self.decimal)
         x = number_of(value, self.missing, self.decimal)
         if term["scale"] == "log":
             x = float(np.copysign(np.log1p(np.abs(x)), x))
@@ -358,6 +372,7 @@ class Table:
         if len(texts) == 1 and absent[0] and term["missing"] != "indicator":
             return []
         said = "&".join("" if gone else str(text) for text, gone in zip(texts, absent, strict=True))
+        said = said.lower() if term.get("lowercase") else said
         h = hash_of(f"{'&'.join(_columns(term))}={said}".encode())
         if self.kind[t] == HASHED:
             return [self._hashed(t, h)]

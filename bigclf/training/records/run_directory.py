@@ -36,9 +36,9 @@ from bigclf.files.json_fields import (
     text,
     whole,
 )
-from bigclf.model.model import plain, read_tensors
+from bigclf.model.model import load, plain, read_tensors
 from bigclf.texts import masked_in
-from bigclf.training.records.lease import Lease, holding
+from bigclf.training.records.lease import Lease, holding, require_free
 from bigclf.training.records.run_record import check_epoch, check_run, lines_of
 from bigclf.training.records.tensors import checksum, filed_array, read_head, write_tensors
 from bigclf.training.visit import RowFile, settled_rows
@@ -404,6 +404,16 @@ def load_rows(path: str, digest: str, steps: tuple[float, ...], filed: bool = Fa
     return settled_rows(held, steps)
 
 
+def take_back(path: str, model: str) -> None:
+    """Let the run in a directory have the model that it came to, where its own is gone: killed while its directory was
+    removed, or out of room, it knows by it that it had ended."""
+    own = files.join(path, "model.bigclf")
+    if not files.exists(own):
+        require_free(path)
+        with contextlib.suppress(OSError):  # no room: then it trains on
+            load(model).save(own)
+
+
 def clear(path: str | os.PathLike[str]) -> None:
     """Remove what a run wrote into its directory, and the directory when nothing else is in it: that at once, so that
     who is killed meanwhile finds the whole run again. Otherwise ``run.json`` goes last.
@@ -422,7 +432,7 @@ def clear(path: str | os.PathLike[str]) -> None:
         names = [name for name in files.list_directory(path) if _is_of_a_run(name)]
         if {*files.list_directory(path)} <= {*names, "lease"} and not files.link_target(path):
             with contextlib.suppress(OSError):  # a mount point, or one in a directory that cannot be written
-                files.remove_at_once(path, to_the_last=(REPLACES, WROTE, "run.json"))
+                files.remove_at_once(path, to_the_last=("history.jsonl", REPLACES, WROTE, "run.json"))
                 return
         for name in sorted(names, key=lambda name: RUN_FILES.index(name) if name in RUN_FILES else -1):
             files.remove(files.join(path, name))
@@ -441,17 +451,11 @@ def checkpoints_in(path: str | os.PathLike[str]) -> list[str]:
 
 def groups_before(path: str | os.PathLike[str]) -> int | None:
     """Groups of the run that a directory holds; None where there is none to read."""
-    plan = _plan_before(path)
+    plan = plan_before(path)
     return len(plan["groups"]) if "groups" in plan else None
 
 
-def joins_apart(path: str | os.PathLike[str]) -> bool:
-    """Whether a directory holds a run whose groups solve their working sets each for itself."""
-    plan = _plan_before(path)
-    return "groups" in plan and not plan.get("gathered", False)
-
-
-def _plan_before(path: str | os.PathLike[str]) -> dict[str, Any]:
+def plan_before(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The plan of the run that a directory holds; empty where there is none to read."""
     try:
         held = json.loads(files.read_text(files.join(files.absolute(path), "run.json")))
@@ -459,14 +463,6 @@ def _plan_before(path: str | os.PathLike[str]) -> dict[str, Any]:
         return dict(held.get("plan", {}))
     except (OSError, ValueError):
         return {}
-
-
-def grew_before(path: str | os.PathLike[str]) -> bool:
-    """Whether working sets may grow in the run that a directory holds: not where its plan knows nothing of it."""
-    try:
-        return "grown" in json.loads(files.read_text(files.join(files.absolute(path), "run.json")))["plan"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return True
 
 
 def run_of(path: str | os.PathLike[str]) -> str | None:

@@ -58,8 +58,6 @@ def warm_role(how: Role, loss: Loss | None, block: Block, shared: Any, rows: Any
         how.certify(loss)(block, shared, rows, params, np.zeros(shared.weights.shape), 0.0)
         inner(shared.weights.reshape(-1), shared.weights.reshape(-1))
         inner(np.empty(0), np.empty(0))
-        how.within(loss)(block, rows, params)
-        how.value(loss)(block, rows, params, 1.0)
     if not isinstance(how, Online) and how.scaled is not None:
         how.scaled(loss)(block, Tried(shared.weights), params, 0.0, SCALES, np.zeros(SCALES.size))
     if isinstance(how, Steps) and how.collection is None:

@@ -27,7 +27,7 @@ from bigclf.training.plan import ACTIVE_SLACK, CYCLES_A_READ, PACE, ROUNDS_A_REA
 from bigclf.training.problems import Problem, taking_part
 from bigclf.training.roles.conductor import Conductor, Ending, When
 from bigclf.training.roles.learner import Assignment, Learner
-from bigclf.training.roles.row_state import RowState
+from bigclf.training.roles.row_state import Followed, RowState
 from bigclf.training.roles.scaled_trial import ScaledTrial
 from bigclf.training.schedules import TAKES
 from bigclf.training.status import TRUTH_OF_SET
@@ -150,15 +150,20 @@ class SetVisits:
         """The kernel over rows of the set; dual cached loops want to know the largest violation it met."""
         learner, block = self.learner, self.held.block()
         if self.schedule != "cached":
-            return learner.teach(block, order, self.held.scores)
+            return self._teach(block, order)
         alpha, ids = learner.rows.alpha, block.ids[order]
         before = alpha[ids]
-        counts = learner.teach(block, order, self.held.scores)
+        counts = self._teach(block, order)
         moved = np.abs(alpha[ids] - before)
         if moved.ndim > 1:  # the class that moved most
             moved = moved.max(axis=1)
         moved *= block.norms[order] + learner.params.bias**2
         self.stuck[1] = max(self.stuck[1], moved.max(initial=0.0))
+        return counts
+
+    def _teach(self, block: Block, order: np.ndarray) -> Counts:
+        ln = self.learner
+        counts: Counts = ln.kernel(block, order, ln.shared, ln.rows, ln.params, self.held.scores)
         return counts
 
 
@@ -255,12 +260,15 @@ class DualLearner(Learner):
         self.certificate = Certificate(self.how.certify(record), self.sees_all)
         self.trial = ScaledTrial(problem, plan, given.aside)
         self.along = None if self.alone else self.how.along(record)
-        self.moves = np.zeros(2)  # gain and bend so far
+        self.moves = np.zeros(2)  # gain and bend so far, of several groups
+        if self.along is not None:
+            followed = Followed(self.kernel, self.along, self.row_state)
+            self.kernel, self.moves = followed, followed.moves
         self.set_tally = Tally()
         me = weakref.proxy(self)  # a circle would keep the arrays until garbage is collected
         self.visits = None if self.set is None else SetVisits(me, self.set, plan.arena(given.number, grown=True)[0])
         self.inner = InnerRounds(me)
-        self._take = TAKES.get(plan.schedule)
+        self.schedule = TAKES.get(plan.schedule)
 
     @property
     def how(self) -> Dual:
@@ -380,38 +388,25 @@ class DualLearner(Learner):
 
     # A block
 
-    def learn(self, view: Block, scratch: Scratch) -> None:
-        """Certify the block's rows before they move, then go over them as the schedule says."""
+    def before_pass(self, view: Block) -> None:
+        """Certify the block's rows before they move."""
         if not self.plan.resident:  # there it came first
             self._certify(view)
         self.trial.weigh(view, self.params)
-        members = taking_part(view, scratch.members(view.n_rows))
-        if self._take is not None:
-            self._take(self, view, members, scratch)
-        else:
-            self._pass(view, members, scratch)
-        self.row_state.done()
 
-    def _pass(self, view: Block, members: np.ndarray, scratch: Scratch) -> None:
-        """One go over the block's rows, and over as many of the working set as they earn."""
-        if self.set is None or self.visits is None:
-            super()._pass(view, members, scratch)
+    def due(self, view: Block, members: np.ndarray) -> np.ndarray:
+        """Rows of the working set get their turn there."""
+        return members if self.set is None else self.outside(view, members)
+
+    def after_pass(self, view: Block, members: np.ndarray, scores: np.ndarray) -> None:
+        """Rows that earn it enter the working set; as many of it are visited as the block's rows earn."""
+        if self.set is None:
             return
-        members = self.outside(view, members)  # rows of the working set get their turn there
-        super()._pass(view, members, scratch)
         self.set.passed = self.tally.rows / self.group_rows if self._first else 1.0
-        self.admit(view, members, scratch.scores(view.n_rows))
-        most = CYCLES_A_READ * self.set.n_rows / self.group_rows
-        self.visits.earn(min(ROUNDS_A_READ, most) * view.n_rows)
-
-    def teach(self, view: Block, order: np.ndarray, scores: np.ndarray) -> Counts:
-        """The kernel; of several groups, how far it moved the row state is kept for the line search."""
-        if self.along is None:
-            return super().teach(view, order, scores)
-        self.moves -= self.along(view, order, self.rows, self.row_state.start, self.params)
-        counts = super().teach(view, order, scores)
-        self.moves += self.along(view, order, self.rows, self.row_state.start, self.params)
-        return counts
+        self.admit(view, members, scores)
+        if self.visits is not None:
+            most = CYCLES_A_READ * self.set.n_rows / self.group_rows
+            self.visits.earn(min(ROUNDS_A_READ, most) * view.n_rows)
 
     def look(self, view: Block) -> None:
         """The certificate, and losses of scaled weights."""
@@ -442,10 +437,6 @@ class DualLearner(Learner):
         else:
             self.trial.kept = square_of(self.shared.weights)
         return tol / optimism(primal, dual, lesson.estimate)
-
-    def wait(self, most: int) -> int:
-        """Rows of the working set."""
-        return self.visits.go_on(most) if self.visits is not None and self.visits.held.n_rows else 0
 
     @property
     def rounds(self) -> tuple[int, int]:
@@ -502,7 +493,7 @@ class DualLearner(Learner):
 
     def _restore_figures(self, figures: Figures) -> None:
         self.tally, self.set_tally = figures.tally, figures.set_tally
-        self.certificate.sums, self.moves = np.array(figures[2:4]), np.array(figures[4:6])
+        self.certificate.sums, self.moves[:] = np.array(figures[2:4]), figures[4:6]
 
     def gather(self, block: Block) -> None:
         """Of the working set's rows."""

@@ -21,12 +21,13 @@ from bigclf.data.rows import Rows
 from bigclf.errors import ModelFormatError
 from bigclf.maths.block import Block, selected
 from bigclf.maths.mixing import Weights, slope_and_square
+from bigclf.methods.dual.subspace_ascent import SubspaceAscent
 from bigclf.stream.working_set import WorkingSet, put_all_in
 from bigclf.training.plan import ACTIVE_SLACK, PACE, Plan
 from bigclf.training.problems import Problem
 from bigclf.training.roles.conductor import Conductor, Ending, Limits, When
 from bigclf.training.roles.dual import ALL_AGAIN, CLIMBED, MOST_STEPS, DualConductor, DualLearner, how_of, stalls
-from bigclf.training.roles.learner import Assignment, Learner
+from bigclf.training.roles.learner import Assignment
 from bigclf.training.visit import STILL, Figures, Lesson, Part, Scratch, Solved, objectives
 
 FAR = 0.5  # a row that is stuck by more than this much of its margin is not in the set
@@ -95,13 +96,6 @@ class GatheredLearner(DualLearner):
         super().begin_segment(epoch, segment, trace)
         self.held.salt = epoch
 
-    def _pass(self, view: Block, members: np.ndarray, scratch: Scratch) -> None:
-        """One go over the block's rows outside the set, and a look which of them enter it."""
-        members = self.outside(view, members)
-        Learner._pass(self, view, members, scratch)
-        self.held.passed = self.tally.rows / self.group_rows if self._first else 1.0
-        self.admit(view, members, scratch.scores(view.n_rows))
-
     def go_on(self, view: Block, scores: np.ndarray, aim: float, scratch: Scratch, idle: Callable[[], None]) -> None:
         """The set is solved where all groups' rows are."""
 
@@ -154,6 +148,7 @@ class GatheredSet:
         self.chosen: list[Chosen] = []  # of each group, the last that came
         record = problem.setting.method.loss_of(problem.setting.loss)
         self._ascend = how_of(problem).climb(record) if plan.climb_rows else None
+        self._along_moves = how_of(problem).span(record) if plan.moves else None
         self.rounds = self.steps = 0  # steps : of conjugate gradients
 
     @property
@@ -209,8 +204,11 @@ class GatheredSet:
         order of rows is that of the groups: where they lie has no part in it."""
         live, everyone, since_all, looked, mark = places, True, 0, 0, 0.0
         self.rounds = self.steps = 0
+        moves = self._moves(weights, places)
         while self.rounds < self.plan.rounds and places.size and not ending.late():
             members = places if everyone else live
+            if moves is not None and self.rounds:
+                moves.step()
             gap = self._round(weights, members, epoch)
             live = members[self.held.scores[members] >= -ACTIVE_SLACK]
             ending.idle()
@@ -223,6 +221,12 @@ class GatheredSet:
             if self.rounds - looked >= PACE:
                 looked, everyone = self.rounds, self._climb(weights, places, gap, mark, goal, ending) or everyone
                 mark = gap
+
+    def _moves(self, weights: Weights, places: np.ndarray) -> SubspaceAscent | None:
+        """Of the rounds that follow; each goes on from where the ones before it lead together."""
+        if self._along_moves is None:
+            return None
+        return SubspaceAscent(self._along_moves, self.held.block(), places, weights, self.rows, self.params)
 
     def _round(self, weights: Weights, members: np.ndarray, epoch: int) -> float:
         """The kernel over rows at these places; the gap that they showed."""

@@ -45,6 +45,7 @@ class Learner:
     adds_up = False  # whether its read may be a sum, in which the order of rows has no part
     draws = True  # whether rows are gone over in an order that is drawn
     set: WorkingSet | None = None
+    schedule: Callable[..., None] | None = None  # (learner, view, members, scratch), in place of a pass
 
     def __init__(self, given: Assignment) -> None:
         self.problem, self.plan, self.number, self.group, self.group_rows, source, store, _ = given
@@ -150,15 +151,32 @@ class Learner:
 
     def learn(self, view: Block, scratch: Scratch) -> None:
         """The same, of the block as the problem sees it."""
-        self._pass(view, taking_part(view, scratch.members(view.n_rows)), scratch)
+        self.before_pass(view)
+        members = taking_part(view, scratch.members(view.n_rows))
+        if self.schedule is not None:
+            self.schedule(self, view, members, scratch)
+        else:
+            members = self.due(view, members)
+            self._pass(view, members, scratch)
+            self.after_pass(view, members, scratch.scores(view.n_rows))
         self.row_state.done()
+
+    def before_pass(self, view: Block) -> None:
+        """What is to be known of the block's rows before any of them is learned from."""
+
+    def due(self, view: Block, members: np.ndarray) -> np.ndarray:
+        """Those of the block's rows ``members`` that are learned from in the pass over it."""
+        return members
+
+    def after_pass(self, view: Block, members: np.ndarray, scores: np.ndarray) -> None:
+        """``scores`` : what the kernel said of the rows ``members``."""
+
+    def look_at(self, scratch: Scratch, idle: Callable[[], None], block: Block) -> None:
+        """``look`` at a block that streams by."""
+        self.look(self.view(block, scratch))
 
     def look(self, view: Block) -> None:
         """All that is to be known of the weights, where nothing is learned."""
-
-    def wait(self, most: int) -> int:
-        """Visit ``most`` rows that are at hand, beyond what has been earned: no block is ready; their number."""
-        return 0
 
     def closes(self, view: Block, lesson: Lesson, tol: float | None) -> float | None:
         """With every row at hand, whether the certificate of the weights ends the problem: None; else the gap that is

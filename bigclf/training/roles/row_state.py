@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from bigclf.maths.block import Block
+from bigclf.maths.block import Block, Counts
 from bigclf.maths.mixing import settled
 from bigclf.stream.row_files import RowStore, Window
 from bigclf.stream.working_set import WorkingSet
 from bigclf.training.plan import Plan
 from bigclf.training.problems import Problem
 from bigclf.training.visit import copied
+
+
+class Followed:
+    """A kernel that says how far it moves the row state: ``moves`` += ``along(rows) - along(rows before)``."""
+
+    def __init__(self, kernel: Callable[..., Counts], along: Callable[..., np.ndarray], state: RowState) -> None:
+        self.kernel, self.along, self.state = kernel, along, state
+        self.moves = np.zeros(2)  # gain and bend so far
+
+    def __call__(
+        self, view: Block, order: np.ndarray, shared: object, rows: object, params: object, scores: np.ndarray
+    ) -> Counts:
+        self.moves -= self.along(view, order, rows, self.state.start, params)
+        counts = self.kernel(view, order, shared, rows, params, scores)
+        self.moves += self.along(view, order, rows, self.state.start, params)
+        return counts
 
 
 class RowState:

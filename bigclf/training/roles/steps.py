@@ -85,10 +85,9 @@ class SumsLearner(Learner):
         """Losses of scaled weights."""
         self.trial.weigh(view, self.params)
 
-    def learn(self, view: Block, scratch: Scratch) -> None:
-        """A pass of the start, which tries scaled weights, too."""
+    def before_pass(self, view: Block) -> None:
+        """A pass of the start tries scaled weights, too."""
         self.trial.weigh(view, self.params)
-        super().learn(view, scratch)
 
     # Sums over rows
 
@@ -109,7 +108,7 @@ class SumsLearner(Learner):
     def pieces(self, block: Block) -> list[Callable[[Scratch], None]]:
         """What the read does with a block, as pieces that may be done at the same time; ``block_done`` is to follow."""
         if self.reading == LEARN:
-            return [lambda scratch: self.learn(self.view(block, scratch), scratch)]
+            return [functools.partial(self.take, block)]
         if self._whole is not None:
             view, pieces = self._whole
         else:
@@ -223,7 +222,8 @@ class CollectingLearner(Learner):
         """Collect the rows, or in a read for sums add them up."""
         if self.kept is not None and self._collected(self.kept, view, order):
             return Counts(order.size, 0, 0, 0.0, 0.0)
-        return super().teach(view, order, scores)
+        counts: Counts = self.kernel(view, order, self.shared, self.rows, self.params, scores)
+        return counts
 
     def _collected(self, kept: Collection, view: Block, order: np.ndarray) -> bool:
         """Collect a few rows at a time, so that what is under way stays small; False in a read for sums."""

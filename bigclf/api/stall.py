@@ -1,0 +1,73 @@
+"""Whether dual coordinate descent stalls, and what would be faster from there: looked at after each of its epochs.
+
+An epoch's cost is counted (passes, rounds over rows that move, steps of conjugate gradients), never timed, so that the
+same rows always have the same answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+
+from bigclf.request.auto import EASY_NS, Asked, method_for
+from bigclf.training.run import Run
+from bigclf.units import format_seconds
+
+log = logging.getLogger("bigclf")
+PASSES = 3  # before anything is said
+VISIT_NS, MOVING, CLIMB_NS = EASY_NS / 10, 0.3, 1.5  # of an entry: a visit, its share in a round, a conjugate step
+CAREFUL = 2.5  # times as many passes as the gap has fallen by so far: towards the end it falls more slowly
+GAIN, WORTH = 1.5, 2.0  # times the other's cost from which a change pays; seconds from which it is worth a word
+WARM = 0.2  # relative gap below which weights are worth beginning with
+
+
+class Stall:
+    """To be called with a run of ``dcd`` at the end of each epoch (``Run.give_up``).
+
+    asked : what the run is of, ``loss`` with its name; changes : whether it may be given up for another method, else
+    that is said once.
+    """
+
+    def __init__(self, asked: Asked, changes: bool) -> None:
+        self.asked, self.changes = asked, changes
+        self.gaps: list[float] = []
+        self.instead, self.cost = method_for(asked)
+        self.over, self.warm, self.said = "", False, False
+
+    def __call__(self, run: Run) -> list[int]:
+        """The problem, where another method is to go on."""
+        status, tol = run.status[0], run.tol
+        if tol is None or status.done or self.over or self.said:
+            return []
+        self.gaps.append(status.estimate)
+        left = self.left(run.counts.rounds, run.counts.steps, tol)
+        name, other = self.instead, self.cost
+        if not left > GAIN * other or (not self.changes and left - other < WORTH):
+            return []
+        what = (
+            f"dcd: after {len(self.gaps)} passes the gap is about {self.gaps[-1]:.2g}, and {format_seconds(left)} of a "
+            f"core may be left; {name} is predicted to take {format_seconds(other)}"
+        )
+        if not self.changes:
+            self.said = True
+            log.warning("%s (algo=%r)", what, name)
+            return []
+        self.over, self.warm = f"{what}, and goes on", self.gaps[-1] < WARM
+        log.info("%s", self.over)
+        return [0]
+
+    def left(self, rounds: int, steps: int, tol: float) -> float:
+        """Seconds that may be left, by how fast the gap has fallen and what the last epoch has cost; 0 while nothing
+        can be said."""
+        first, last = self.gaps[0], self.gaps[-1]
+        if len(self.gaps) < PASSES or not 0 < tol < last < math.inf or not 0 < first < math.inf:
+            return 0.0
+        falls = math.log(first / last) / (len(self.gaps) - 1) if last < first else 0.0
+        passes = CAREFUL * math.log(last / tol) / max(falls, 0.01)
+        each = VISIT_NS * (1 + MOVING * rounds) + CLIMB_NS * steps
+        return 1e-9 * passes * each * self.asked.nnz
+
+
+def watched(asked: Asked, changes: bool) -> Stall | None:
+    """What looks after a run of ``dcd``; None where no other method would do."""
+    return Stall(asked, changes) if method_for(asked)[0] else None

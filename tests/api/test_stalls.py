@@ -1,0 +1,107 @@
+"""Dual coordinate descent that stalls: what is said of it, and that algo="auto" goes on by another method."""
+
+import logging
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import bigclf
+from bigclf.api import fit as fitting
+from bigclf.api import stall
+from bigclf.api.stall import Stall
+from bigclf.request.auto import Asked, method_for
+from bigclf.request.door import Matrix
+
+ASKED = Asked(loss=None, penalty=None, bias=None, C=1.0, given=(), epochs=None, n_rows=10**6, n_features=30,
+              nnz=3 * 10**7, memory=10**10, groups=1)  # fmt: skip
+
+
+def run_of(gap, rounds=60, steps=0, done=False):
+    counts = SimpleNamespace(rounds=rounds, steps=steps)
+    return SimpleNamespace(status=[SimpleNamespace(estimate=gap, done=done)], tol=1e-3, counts=counts)
+
+
+def noisy(n=4000, d=12):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((n, d)).astype(np.float32)
+    return x, np.where(x @ rng.standard_normal(d) + 5 * rng.standard_normal(n) > 0, 1, -1)
+
+
+def test_a_gap_that_falls_slowly_is_a_stall_after_three_passes_and_a_quick_one_is_none():
+    slow, quick = Stall(ASKED, changes=True), Stall(ASKED, changes=True)
+    assert [slow(run_of(gap)) for gap in (0.5, 0.45, 0.4)] == [[], [], [0]] and not slow.warm
+    assert "newton_dense is predicted to take" in slow.over and slow(run_of(0.39)) == []
+    assert [quick(run_of(gap, rounds=3)) for gap in (0.5, 0.05, 0.005, 0.0005)] == [[]] * 4 and not quick.over
+    warm = Stall(ASKED, changes=True)
+    assert [warm(run_of(gap)) for gap in (0.12, 0.11, 0.1)][-1] == [0] and warm.warm
+    assert Stall(ASKED, changes=True)(run_of(0.4, done=True)) == []
+
+
+def test_what_is_left_grows_with_the_rounds_and_steps_of_an_epoch():
+    looked = Stall(ASKED, changes=True)
+    looked.gaps = [0.5, 0.4, 0.3]
+    assert 0 < looked.left(0, 0, 1e-3) < looked.left(60, 0, 1e-3) < looked.left(60, 100, 1e-3)
+    looked.gaps = [0.3, 0.3, 0.3]
+    assert looked.left(60, 0, 1e-3) > 100 * looked.left(60, 0, 0.2999)
+    looked.gaps = [0.3, 0.2]
+    assert looked.left(60, 0, 1e-3) == 0
+
+
+def test_a_run_to_no_tolerance_goes_on():
+    exact = Stall(ASKED, changes=True)
+    for gap in (0.5, 0.45, 0.4, 0.4):
+        run = run_of(gap)
+        run.tol = 0.0
+        assert exact(run) == []
+
+
+def test_what_was_asked_for_by_name_goes_on_and_is_told_once(caplog):
+    told = Stall(ASKED, changes=False)
+    with caplog.at_level(logging.WARNING, "bigclf"):
+        assert [told(run_of(gap)) for gap in (0.5, 0.45, 0.4, 0.39)] == [[]] * 4
+    (record,) = caplog.records
+    assert "after 3 passes the gap is about 0.4" in record.message and "(algo='newton_dense')" in record.message
+    small = Stall(ASKED._replace(nnz=1000, n_rows=100), changes=False)
+    assert [small(run_of(gap)) for gap in (0.5, 0.45, 0.4)] == [[]] * 3 and not small.said
+
+
+def test_what_no_other_method_can_do_is_not_watched():
+    assert method_for(ASKED)[0] == "newton_dense" and stall.watched(ASKED, True) is not None
+    for changes in ({"n_features": 10**6}, {"given": ("inner_rounds",)}, {"memory": 1000}, {"n_rows": 0}):
+        assert stall.watched(ASKED._replace(**changes), True) is None
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_auto_goes_on_by_another_method_with_the_same_loss(monkeypatch, tmp_path, keeps):
+    x, y = noisy()
+    monkeypatch.setattr(fitting, "choose", lambda asked: ("dcd", "algo=auto: dcd"))
+    monkeypatch.setattr(stall, "PASSES", 1)
+    monkeypatch.setattr(stall, "GAIN", 0.0)
+    options = {"run_dir": tmp_path / "run"} if keeps else {}
+    model = bigclf.fit(sp.csr_matrix(x), y, algo="auto", tol=1e-5, epochs=3000, progress=False, **options)
+    assert model.method["name"] == ("dcd" if keeps else "newton_dense") and model.method["loss"] == "hinge"
+    assert ("and goes on" in model.result_.chosen) is not keeps
+    assert model.result_.converged and model.result_.certificate["gap"] <= 1e-5
+    other = bigclf.fit(sp.csr_matrix(x), y, algo="newton_dense", loss="hinge", tol=1e-5, progress=False)
+    np.testing.assert_allclose(model.coef_, other.coef_, atol=0.02)
+
+
+def test_the_table_solver_has_the_loss_that_was_meant():
+    x, y = noisy()
+    for options, loss in (({}, "hinge"), ({"bias": "free"}, "logistic"), ({"loss": "logistic"}, "logistic")):
+        model = bigclf.fit(x, y, algo="auto", progress=False, **options)
+        assert (model.method["name"], model.method["loss"]) == ("newton_dense", loss)
+
+
+def test_a_glance_at_a_matrix_counts_what_is_not_0_and_how_long_rows_are():
+    x, y = noisy()
+    x[:, 3:] = 0.0
+    for data in (x, sp.csr_matrix(x)):
+        seen = Matrix(data, y, None).counts()
+        assert seen[:2] == x.shape and seen.classes == 2
+        assert abs(seen.nnz - 12000) < 200 and 2.5 < seen.square < 3.5
+    assert Matrix(x.tolist(), y, None).counts() == (0, 0, 0, 0, 0.0)
+    assert Matrix(np.zeros((0, 3)), y, None).counts()[:3] == (0, 3, 0)
+    assert Matrix(np.zeros((5, 3)), y, None).counts().square == 0
