@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
     from bigclf.data.dataset import Stored
-    from bigclf.metrics.figures import Evaluation, RegressionEvaluation
+    from bigclf.metrics.figures import Evaluation, LabelFigures, RegressionEvaluation
     from bigclf.model.model import Model
     from bigclf.reporting import Measured
 
@@ -189,8 +189,12 @@ def print_evaluation(result: Figures, most: int = 20) -> None:
         return
     bad = terminal.poor(f"{result.bad_rows:,}") if result.bad_rows else None
     terminal.facts([*figures(result), *missing_text(result.missing), ("bad rows", bad)], indent="  ")
-    if not numeric(result) and len(result.classes) <= most:
-        _print_classes(result)
+    if not numeric(result):
+        many = len(result.classes) > most
+        _print_classes(result, result.worst() if many else result.f1, most)
+        if many and (pairs := result.confused()):
+            said = (f"{terminal.printable(is_)} as {terminal.printable(said)} {n:,}" for is_, said, n in pairs)
+            click.echo(f"  confused most: {', '.join(said)}")
     for note in result.notes:
         terminal.say("note:", note, "yellow")
 
@@ -216,7 +220,8 @@ def numeric(result: Figures) -> TypeIs[RegressionEvaluation]:
 def headline(result: Figures) -> str:
     if numeric(result):
         return f"mean squared error {result.mean_squared_error:.6g}"
-    return f"accuracy {100 * result.accuracy:.2f} %"
+    alone = "" if result.majority is None else f" (always the commonest class: {100 * result.majority:.2f} %)"
+    return f"accuracy {100 * result.accuracy:.2f} %{alone}"
 
 
 def figures(result: Figures) -> list[tuple[str, object]]:
@@ -246,7 +251,8 @@ def weighted_text(result: Figures) -> str | None:
     )
 
 
-def _print_classes(result: Evaluation) -> None:
+def _print_classes(result: Evaluation, lines: list[LabelFigures], most: int) -> None:
+    """A line a class: all of few, else the ``lines`` of those that do worst."""
     from rich import box
     from rich.table import Table
 
@@ -257,9 +263,10 @@ def _print_classes(result: Evaluation) -> None:
     confusion = result.confusion if result.confusion and len(result.classes) <= 8 else None
     for label in result.classes if confusion else ():
         table.add_column(f"→ {terminal.printable(label)}", justify="right", style="dim")
-    for k, label in enumerate(result.classes):
-        row = result.f1[k]
+    for k, row in enumerate(lines):
         cells = [f"{count:,}" for count in confusion[k]] if confusion else []
-        ratios = (f"{row[name]:.4f}" for name in ("precision", "recall", "f1"))
-        table.add_row(terminal.printable(label), f"{row['rows']:,}", *ratios, *cells)
+        ratios = (f"{figure:.4f}" for figure in (row["precision"], row["recall"], row["f1"]))
+        table.add_row(terminal.printable(row["label"]), f"{row['rows']:,}", *ratios, *cells)
+    if len(result.classes) > most:
+        click.echo(f"  the {len(lines)} of {len(result.classes):,} classes that do worst (all: --json)")
     terminal.tables().print(table)

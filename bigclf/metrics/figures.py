@@ -79,6 +79,7 @@ class Evaluation(Figures):
     Attributes
     ----------
     n, correct, accuracy : rows, and how many (which share) got their own label.
+    majority : the share of the commonest label, the accuracy of who always says it; None in figures of older versions.
     classes : labels of the model, in order; ``f1`` and ``confusion`` follow it.
     f1 : for each class ``label, rows, precision, recall, f1``; macro_f1 their plain mean.
     confusion : counts [true][predicted], or None above 1000 classes; rows with unknown labels are not in it.
@@ -120,6 +121,19 @@ class Evaluation(Figures):
     notes: list[str] = field(default_factory=list)
     weighted: dict[str, float | None] | None = None
     bad_rows: int = 0
+    majority: float | None = None
+
+    def worst(self, most: int = 10) -> list[LabelFigures]:
+        """The classes of least F1 among those that have rows."""
+        return sorted((row for row in self.f1 if row["rows"]), key=lambda row: row["f1"])[:most]
+
+    def confused(self, most: int = 10) -> list[tuple[object, object, int]]:
+        """(label, label that was said, rows) of the pairs confused most, most first."""
+        counts = np.array(self.confusion if self.confusion is not None else np.zeros((0, 0)), np.int64)
+        np.fill_diagonal(counts, 0)
+        order = np.argsort(-counts, axis=None, kind="stable")[:most].tolist()
+        pairs = [divmod(place, len(self.classes)) for place in order]
+        return [(self.classes[i], self.classes[j], int(counts[i, j])) for i, j in pairs if counts[i, j]]
 
 
 @dataclass
@@ -684,6 +698,7 @@ def _figures(model: Model, labels: np.ndarray, counts: np.ndarray, part: Partial
         unseen=part.unseen,
         weighted=part.weighed.figures(),
         notes=_notes(model, unknown, part.unseen) + _given_away(model, correct, counts),
+        majority=int(counts.max()) / part.n,
     )
 
 

@@ -291,10 +291,7 @@ def _confusion(e: Evaluation) -> list[Table]:
         return [
             Table("Confusion", columns, rows, "Rows by their own class (down) and the one the model says (across).")
         ]
-    wrong = counts - np.diag(np.diag(counts))
-    order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_PAIRS]
-    pairs = [(i // len(labels), i % len(labels)) for i in order.tolist()]
-    rows = [[labels[i], labels[j], f"{wrong[i, j]:,}"] for i, j in pairs if wrong[i, j]]
+    rows = [[str(label), str(said), f"{n:,}"] for label, said, n in e.confused(MOST_PAIRS)]
     return [Table("Confused most", [("is", "text"), ("said", "text"), ("rows", "number")], rows)] if rows else []
 
 

@@ -58,6 +58,7 @@ def test_figures_are_those_of_scikit_learn(tmp_path, classes, loss):
             got = [row["precision"], row["recall"], row["f1"], row["rows"]]
             np.testing.assert_allclose(got, [p[k], r[k], f[k], n[k]], rtol=1e-12)
         assert figures.macro_f1 == pytest.approx(f.mean())
+        assert figures.majority == max(np.mean(y == label) for label in classes)
         if len(classes) == 2:
             assert figures.auc == pytest.approx(roc_auc_score(y == classes[1], scores), abs=1e-12)
             assert figures.auc_bound == 0
@@ -69,6 +70,25 @@ def test_figures_are_those_of_scikit_learn(tmp_path, classes, loss):
         else:
             assert figures.log_loss is None and "logistic" in figures.missing["log_loss"]
         assert figures.to_dict()["n"] == 400 and "auc" in figures.keys()  # noqa: SIM118
+
+
+def test_of_many_classes_the_worst_and_the_most_confused_are_told(capsys):
+    from bigclf.cli.evaluate import print_evaluation
+
+    labels = [f"c{k:02}" for k in range(30)]
+    y = np.repeat(labels, 10)
+    said = y.copy()
+    said[70:74], said[75:78], said[200:202] = "c01", "c29", "c01"  # of c07 seven are wrong, of c20 two
+    model = Model(np.zeros((30, 1)), np.zeros(30), labels, method={"name": "dcd", "loss": "hinge"})
+    model.decision_function = lambda X: (said[:, None] == np.array(labels)).astype(float)
+    figures = evaluate(model, scipy.sparse.csr_matrix((300, 1)), y)
+    assert [row["label"] for row in figures.worst(4)] == ["c07", "c01", "c29", "c20"] and len(figures.worst()) == 10
+    assert figures.confused() == [("c07", "c01", 4), ("c07", "c29", 3), ("c20", "c01", 2)]
+    assert figures.confused(1) == [("c07", "c01", 4)]
+    print_evaluation(figures)
+    out = capsys.readouterr().out
+    assert "always the commonest class: 3.33 %" in out and "10 of 30 classes that do worst" in out
+    assert "confused most: c07 as c01 4, c07 as c29 3, c20 as c01 2" in out and "c12" not in out
 
 
 def test_by_row_weights_the_figures_are_those_of_scikit_learn(tmp_path):
