@@ -111,6 +111,16 @@ def test_a_set_too_large_for_the_budget_is_not_gathered():
     assert not plan_of(LARGE, [problem], 200 * least, groups=4, before={"groups": []}).gathered
 
 
+def test_a_run_that_was_begun_by_older_code_goes_on_as_it_was_begun():
+    (problem,) = problems_of()
+    problems = [problem._replace(setting=problem.setting._replace(settings=problem.setting.settings | LINE))]
+    new = plan_of(LARGE, problems, 10**9, groups=4)
+    assert new.gathered and new.moves and plan_of(LARGE, problems, 10**9, groups=4, before=new.as_json()) == new
+    told = {name: value for name, value in new.as_json().items() if name != "moves"}
+    old = plan_of(LARGE, problems, 10**9, groups=4, before=told | {"run": new.run + 6})
+    assert old.gathered and not old.moves and old.run == new.run + 6
+
+
 def test_steps_count_as_often_as_the_last_ones_were_too_long():
     assert next_penalty(0.25, 1.0, 8) == 0.25
     assert next_penalty(0.25, 0.49, 8) == pytest.approx(0.175)
