@@ -133,7 +133,8 @@ def trained(request: Request) -> Model:
         peak = stack.enter_context(PeakMemory())
         model, seen, stall = _solved(request, found, link, peak, shape)
         if stall is not None and stall.over:
-            begins = {"init": model} if stall.warm else {}
+            begins: dict[str, object] = {"init": model} if stall.warm else {}
+            begins |= {"max_seconds": stall.seconds} if request["max_seconds"] is not None else {}
             chosen = f"{request.chosen}; {stall.over}"
             loss = loss_for(stall.asked)
             request = of_one_method(request.having(algo=stall.instead, loss=loss, chosen=chosen, **begins))

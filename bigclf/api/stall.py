@@ -33,6 +33,7 @@ class Stall:
         self.gaps: list[float] = []
         self.instead, self.cost = method_for(asked)
         self.over, self.warm, self.said = "", False, False
+        self.seconds = math.inf  # that the other may take
 
     def __call__(self, run: Run) -> list[int]:
         """The problem, where another method is to go on."""
@@ -42,7 +43,7 @@ class Stall:
         self.gaps.append(status.estimate)
         left = self.left(run.counts.rounds, run.counts.steps, tol)
         name, other = self.instead, self.cost
-        if not left > GAIN * other or (not self.changes and left - other < WORTH):
+        if not left > GAIN * other or other > run.clock.left or (not self.changes and left - other < WORTH):
             return []
         what = (
             f"dcd: after {len(self.gaps)} passes the gap is about {self.gaps[-1]:.2g}, and {format_seconds(left)} of a "
@@ -52,7 +53,7 @@ class Stall:
             self.said = True
             log.warning("%s (algo=%r)", what, name)
             return []
-        self.over, self.warm = f"{what}, and goes on", self.gaps[-1] < WARM
+        self.over, self.warm, self.seconds = f"{what}, and goes on", self.gaps[-1] < WARM, run.clock.left
         log.info("%s", self.over)
         return [0]
 

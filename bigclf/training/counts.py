@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -37,6 +38,11 @@ class Clock:
     def seconds(self) -> float:
         """Of the run, an earlier process's included."""
         return self.before + time.monotonic() - self._begun
+
+    @property
+    def left(self) -> float:
+        """Seconds until the limit, or infinity."""
+        return math.inf if self.max_seconds is None else self.max_seconds - self.seconds
 
     @property
     def late(self) -> bool:

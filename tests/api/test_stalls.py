@@ -18,9 +18,10 @@ ASKED = Asked(loss=None, penalty=None, bias=None, C=1.0, given=(), epochs=None, 
               nnz=3 * 10**7, memory=10**10, groups=1)  # fmt: skip
 
 
-def run_of(gap, rounds=60, steps=0, done=False):
+def run_of(gap, rounds=60, steps=0, done=False, left=np.inf):
     counts = SimpleNamespace(rounds=rounds, steps=steps)
-    return SimpleNamespace(status=[SimpleNamespace(estimate=gap, done=done)], tol=1e-3, counts=counts)
+    return SimpleNamespace(status=[SimpleNamespace(estimate=gap, done=done)], tol=1e-3, counts=counts,
+                           clock=SimpleNamespace(left=left))  # fmt: skip
 
 
 def noisy(n=4000, d=12):
@@ -47,6 +48,13 @@ def test_what_is_left_grows_with_the_rounds_and_steps_of_an_epoch():
     assert looked.left(60, 0, 1e-3) > 100 * looked.left(60, 0, 0.2999)
     looked.gaps = [0.3, 0.2]
     assert looked.left(60, 0, 1e-3) == 0
+
+
+def test_a_change_has_the_seconds_that_are_left_and_none_is_made_for_too_few():
+    few, enough = Stall(ASKED, changes=True), Stall(ASKED, changes=True)
+    assert [few(run_of(gap, left=few.cost / 2)) for gap in (0.5, 0.45, 0.4)] == [[]] * 3
+    assert [enough(run_of(gap, left=2 * few.cost)) for gap in (0.5, 0.45, 0.4)][-1] == [0]
+    assert enough.seconds == 2 * few.cost
 
 
 def test_a_run_to_no_tolerance_goes_on():
@@ -79,10 +87,14 @@ def test_auto_goes_on_by_another_method_with_the_same_loss(monkeypatch, tmp_path
     monkeypatch.setattr(fitting, "choose", lambda asked: ("dcd", "algo=auto: dcd"))
     monkeypatch.setattr(stall, "PASSES", 1)
     monkeypatch.setattr(stall, "GAIN", 0.0)
-    options = {"run_dir": tmp_path / "run"} if keeps else {}
+    options = {"run_dir": tmp_path / "run"} if keeps else {"max_seconds": 100}
+    asked = []
+    train = fitting._train
+    monkeypatch.setattr(fitting, "_train", lambda *given: asked.append(given[3]["max_seconds"]) or train(*given))
     model = bigclf.fit(sp.csr_matrix(x), y, algo="auto", tol=1e-5, epochs=3000, progress=False, **options)
     assert model.method["name"] == ("dcd" if keeps else "newton_dense") and model.method["loss"] == "hinge"
     assert ("and goes on" in model.result_.chosen) is not keeps
+    assert asked == [None] if keeps else asked[0] == 100 > asked[1] > 0
     assert model.result_.converged and model.result_.certificate["gap"] <= 1e-5
     other = bigclf.fit(sp.csr_matrix(x), y, algo="newton_dense", loss="hinge", tol=1e-5, progress=False)
     np.testing.assert_allclose(model.coef_, other.coef_, atol=0.02)
