@@ -1,7 +1,7 @@
 """Hashes of the coefficients of every method, with every loss, on small made-up rows: whether a change keeps the bits.
 
     python tests/golden/bits.py --check [FILE] [--only REGEX] [--jobs N]
-    python tests/golden/bits.py --write FILE
+    python tests/golden/bits.py --write [FILE] [--only REGEX] [--jobs N]
 
 ``--check`` trains every entry again and shows those that differ from FILE (bits.json beside this script): exit code 1.
 An entry's name is method/loss/penalty/way[/what is set]; what stands there is a hash and the number of epochs.
@@ -319,19 +319,24 @@ def require_code(folder: str | None) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", nargs="?", const=str(HERE / "bits.json"), metavar="FILE")
-    parser.add_argument("--write", metavar="FILE")
+    usual = str(HERE / "bits.json")
+    parser.add_argument("--check", nargs="?", const=usual, metavar="FILE")
+    parser.add_argument("--write", nargs="?", const=usual, metavar="FILE", help="with --only the other entries stay")
     parser.add_argument("--code", metavar="DIR", help="where the package is to lie: another one is refused")
     parser.add_argument("--only", default="", metavar="REGEX")
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
     require_code(given.code)
+    kept = json.loads(Path(given.check).read_text()) if given.check else {}
+    stays = given.write and given.only and Path(given.write).exists()
+    before = json.loads(Path(given.write).read_text()) if stays else {}
+    if before and any(before[name] != said for name, said in machine().items()):
+        sys.exit(f"{given.write} is from a machine whose exponentials round differently: write all entries anew")
     now = measured(given.only, given.jobs)
     if given.write:
-        Path(given.write).write_text(json.dumps(machine() | now, indent=0) + "\n")
+        Path(given.write).write_text(json.dumps(before | machine() | now, indent=0) + "\n")
     if not given.check:
         return 0
-    kept = json.loads(Path(given.check).read_text())
     was = {name: said for name, said in comparable(kept).items() if re.search(given.only, name)}
     now = {name: said for name, said in now.items() if name in was or name not in kept}
     differing = table_of_differences(was, now)

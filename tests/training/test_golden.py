@@ -21,7 +21,8 @@ ENTRIES = {entry.name: entry for entry in bits.entries()}
 FAMILIES = (  # one entry of each, and of each way
     "perceptron///resident", "averaged_perceptron///arrays", "pa1/hinge//streamed/segments=3",
     "averaged_pa2/hinge//groups", "arow///groups", "sgd/hinge/l2/streamed", "adagrad/logistic/l1/resident",
-    "dcd/hinge/l2/streamed", "dcd/logistic/l2/groups", "newton/logistic/l2/resident", "cw_mc///resident",
+    "dcd/hinge/l2/streamed", "dcd/logistic/l2/groups", "dcd/hinge/l2/groups",
+    "dcd/epsilon_insensitive/l2/streamed-groups", "newton/logistic/l2/resident", "cw_mc///resident",
     "winnow2///classes",
 )  # fmt: skip
 
