@@ -103,7 +103,8 @@ class Arrays:
         self.chunks = cut(indptr, least_chunks)
         self.max_group_rows = int(self.chunks.rows.max(initial=0))
         self.max_group_nnz = int(self.chunks.nnz.max(initial=0))
-        self.whole_group, self.written_here = (self.max_group_rows, self.max_group_nnz), True
+        self.largest_group = self.whole_group = self.max_group_rows, self.max_group_nnz
+        self.written_here = True
         self.in_parts = np.zeros(self.chunks.file.size, bool)
         runs = int((np.diff(codes) != 0).sum()) + 1
         self.sorted_labels = not real_labels and bool(runs == self.classes.size > 1)

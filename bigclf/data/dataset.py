@@ -803,6 +803,11 @@ class Dataset:
         """Rows of the longest row group that is decoded whole, with those of weight 0, and entries of the fullest."""
         return largest_group(Chunks(*(column[~self._apart] for column in self._known.chunks)))
 
+    @property
+    def largest_group(self) -> tuple[int, int]:
+        """Rows of the longest row group, with those of weight 0, and entries of the fullest, however it is decoded."""
+        return largest_group(self._known.chunks)
+
     @functools.cached_property
     def _apart(self) -> np.ndarray:
         """``in_parts`` of the chunks of all rows."""

@@ -55,6 +55,7 @@ class Stream:
     copiers : of the readers, those that read where all is in the store (None: all) and its indices need no unpacking:
         then they only copy, and more than there are cores beside the caller's would take turns with it.
     frugal : have Arrow give back, every few decodes, the memory it holds beyond what it needs (several times that).
+    whole : what is loaded is decoded in whole row groups, the large ones of other people's too.
     """
 
     def __init__(
@@ -69,9 +70,10 @@ class Stream:
         nnz: int = 0,
         frugal: bool = True,
         copiers: int | None = None,
+        whole: bool = False,
     ) -> None:
         self.source, self.place, self.store, self.threads, self.ahead = source, place, store, threads, buffers
-        self.frugal, self.copiers = frugal, copiers
+        self.frugal, self.copiers, self.whole = frugal, copiers, whole
         self.waited = 0.0  # seconds in which nothing was at hand to learn from
         self.bytes_decoded = self.bytes_stored = self._through_arrow = 0
         self._decoded = False  # anything in this read
@@ -198,16 +200,55 @@ class Stream:
         """All the chunks as one block that stays."""
         if hasattr(self.source, "whole") and chunks.size == self.source.n_chunks:
             return alike(self.source.whole())
-        rows, nnz = int(self.source.chunks.rows[chunks].sum()), int(self.source.chunks.nnz[chunks].sum())
-        source = self.source
-        buffer = Buffer(rows, nnz, source.index_width, source.binary, source.row_constant)
-        row = entry = 0
-        for block in self.blocks([np.array([c]) for c in chunks]):
-            buffer.put(block, row, entry)
-            row, entry = row + block.n_rows, entry + block.nnz
-        self._claimed([])
-        self._free, self._made = queue.SimpleQueue(), 0  # no more blocks are read
-        return self._numbered(buffer.block(row, entry), chunks)
+        rows, nnz = self.source.chunks.rows[chunks], self.source.chunks.nnz[chunks]
+        source, n, entries = self.source, int(rows.sum()), int(nnz.sum())
+        buffer = Buffer(n, entries, source.index_width, source.binary, source.row_constant)
+        at = np.concatenate([[0], np.cumsum(rows)]), np.concatenate([[0], np.cumsum(nnz)])
+        if self._decodes and self.store is None and (self.whole or not source.in_parts[chunks].any()):
+            self._load_into(buffer, chunks, *at)
+        else:
+            units = [np.array([chunk]) for chunk in chunks]
+            for block, row, entry in zip(self.blocks(units), *map(np.ndarray.tolist, at), strict=False):
+                buffer.put(block, row, entry)
+            self._claimed([])
+            self._free, self._made = queue.SimpleQueue(), 0  # no more blocks are read
+        return self._numbered(buffer.block(n, entries), chunks)
+
+    def _load_into(self, buffer: Buffer, chunks: np.ndarray, rows: np.ndarray, entries: np.ndarray) -> None:
+        """Decode row groups to where they stay, several at a time; ``rows``, ``entries`` : where each chunk begins."""
+        source, began = self.source.chunks, time.monotonic()
+        keys = (source.file.astype(np.int64) << 32) + source.row_group
+        of_row_group = np.unique(keys, return_inverse=True, return_counts=True)[1:]
+        in_all = of_row_group[1][of_row_group[0]]  # chunks of each chunk's row group
+        of_group = np.split(np.arange(chunks.size), 1 + np.flatnonzero(np.diff(keys[chunks])))
+
+        def load(part: np.ndarray) -> None:
+            chunk = int(chunks[part[0]])
+            place = int(source.file[chunk]), int(source.row_group[chunk])
+            if part.size == in_all[chunk]:
+                first, last = part[0], part[-1] + 1
+                block = self.source.decode(*place, into := buffer.entries(int(entries[first]), int(entries[last])))
+                self._counted(block, np.may_share_memory(block.indices, into[0]))
+                buffer.put(block, int(rows[first]), int(entries[first]))
+                return
+            for i in part.tolist():  # the group of rows begins or ends within a row group
+                buffer.put(self._decode(int(chunks[i])), int(rows[i]), int(entries[i]))
+
+        try:
+            if self.threads == 0:
+                for part in of_group:
+                    load(part)
+                return
+            with ThreadPoolExecutor(self.threads, thread_name_prefix="bigclf-read") as pool:
+                try:
+                    for future in [pool.submit(load, part) for part in of_group]:
+                        future.result()
+                except BaseException:
+                    pool.shutdown(wait=True, cancel_futures=True)
+                    raise
+        finally:
+            self.waited += time.monotonic() - began
+            self._let_go()
 
     def _make(self, unit: np.ndarray, coming: np.ndarray) -> Made:
         """A block of the unit's chunks, and the buffer it lies in; ``coming`` : the unit after it."""

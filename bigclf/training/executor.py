@@ -490,7 +490,7 @@ def stream_of(job: Job) -> Stream:
     size = max(plan.block_bytes, int(chunk_sizes(source).max(initial=0)))
     rows, nnz = size // ROW_BYTES + 1, size // entry_bytes(source) + 1
     return Stream(source, place, store=store, threads=plan.threads, buffers=plan.buffers, rows=rows, nnz=nnz,
-                  frugal=is_frugal(plan), copiers=max(1, cores() - 1))  # fmt: skip
+                  frugal=is_frugal(plan), copiers=max(1, cores() - 1), whole=plan.whole)  # fmt: skip
 
 
 def is_frugal(plan: Plan) -> bool:

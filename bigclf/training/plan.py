@@ -101,7 +101,8 @@ class Plan:
 
     Attributes
     ----------
-    resident : whether every row stays in memory after one read.
+    resident : whether every row stays in memory after one read; whole : which decodes even large row groups in one go
+        (no bits change).
     groups : [group][first chunk, one past the last chunk].
     sequential : blocks in the order of the files (a working set makes the order irrelevant) or drawn afresh.
     by_row_group : some chunks share a row group: in a drawn order they stay together, to be decoded once; in_order :
@@ -163,6 +164,7 @@ class Plan:
     in_order: bool = False
     gathered: bool = False
     moves: bool = False
+    whole: bool = False
     version: int = VERSION
 
     def as_json(self) -> dict[str, Any]:
@@ -177,7 +179,7 @@ class Plan:
     def same_bits(self) -> dict[str, Any]:
         """The part of the plan that the result depends on: what a resumed run must share."""
         shared = self.as_json()
-        for name in ("threads", "buffers", "learners", "store_bytes", "rows_sides", "rows_bytes", "memory"):
+        for name in ("threads", "buffers", "learners", "store_bytes", "rows_sides", "rows_bytes", "whole", "memory"):
             del shared[name]
         if shared.pop("places"):
             shared["touched"] = True
@@ -345,6 +347,9 @@ def _made(
     shape["climb_rows"] = len(edges) * shape["set_rows"] if gathered else _room_to_climb(sizes, parts, memory, shape)
     shape["every"] = _sampled(sizes, parts, shape.pop("room", 0), shape["resident"])
     parts["slack"] = SLACK_BYTES
+    more = DECODERS * (decoding_bytes(source, whole=True) - sizes.decoding)
+    if whole := shape["resident"] and not in_memory and 0 < more <= memory - sum(parts.values()):
+        parts["decoding"] += more
     parts["planned"] = sum(parts.values())
     parts["budget"] = memory
     return Plan(
@@ -366,6 +371,7 @@ def _made(
         block_rounds=(settings.get("inner_rounds") or BLOCK_ROUNDS[schedule]) if schedule != "auto" else 0,
         places=problems[0].setting.places,
         gathered=gathered,
+        whole=whole,
         **shape,
     )
 
@@ -875,21 +881,23 @@ def enough_text(least: int) -> str:
     return format_bytes(-(-least // step) * step)
 
 
-def decoding_bytes(source: Rows) -> int:
-    """Most that a thread takes to decode a row group, or what is at work of a large one."""
+def decoding_bytes(source: Rows, whole: bool = False) -> int:
+    """Most that a thread takes to decode a row group; of a large one what is at work, unless all are ``whole``."""
     chunks, width, binary, apart = source.chunks, source.index_width, source.binary, source.in_parts
 
     def largest(rows: np.ndarray, nnz: np.ndarray) -> int:  # values are decoded
         return int(raw.buffer_bytes(int(rows.max(initial=0)), int(nnz.max(initial=0)), width, binary))
 
     row_group = largest(chunks.rows[~apart], chunks.nnz[~apart])
-    whole = largest(*(np.array([n]) for n in source.whole_group))  # with rows that are left out once they are decoded
+    left_out = largest(*(np.array([n]) for n in source.whole_group))  # with rows left out once they are decoded
     in_place = source.written_here and not source.row_constant
     factor = OWN_FACTOR if in_place else DECODE_FACTOR
     needed = factor * row_group
-    if whole > row_group:
-        needed = max(needed, (LEFT_OUT_FACTOR if source.written_here else factor) * whole)
-    if apart.any():
+    if left_out > row_group:
+        needed = max(needed, (LEFT_OUT_FACTOR if source.written_here else factor) * left_out)
+    if whole and apart.any():
+        needed = max(needed, factor * largest(*(np.array([n]) for n in source.largest_group)))
+    elif apart.any():
         needed = max(needed, PARTS_FACTOR * PART_BYTES + CUT_FACTOR * largest(chunks.rows[apart], chunks.nnz[apart]))
     return int(DECODE_BYTES + needed)
 

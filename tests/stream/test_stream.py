@@ -5,16 +5,20 @@ import threading
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from making import dense, in_segments, random_rows, shards_of
 
 from bigclf import files
+from bigclf.data import dataset as dataset_module
 from bigclf.data import shards
 from bigclf.data.arrays import Arrays, cut
 from bigclf.data.chunk_table import Chunks
 from bigclf.data.dataset import Dataset
+from bigclf.errors import DataError
 from bigclf.methods import resolve
 from bigclf.stream import blocks as stream_module
 from bigclf.stream.blocks import Stream
@@ -100,6 +104,56 @@ def test_all_chunks_loaded_are_one_block(rows, dataset):
     norms = (rows[0].toarray().astype(float) ** 2).sum(axis=1)
     np.testing.assert_allclose(block.norms, norms, rtol=1e-12)
     stream.close()
+
+
+@pytest.fixture
+def foreign(rows, tmp_path, monkeypatch):
+    """Two files of other people's: row groups of 200 and 100 rows, each decoded in parts; some rows take no part."""
+    for module in (shards, dataset_module):
+        monkeypatch.setattr(module, "PART_BYTES", 1 << 9)
+    x, y = rows
+    lists = [pa.ListArray.from_arrays(x.indptr.astype(np.int32), part) for part in (x.indices, x.data)]
+    weight = np.arange(600) % 7 != 3
+    table = pa.table({"label": y, "indices": lists[0], "values": lists[1], "weight": weight.astype(np.float32)})
+    (tmp_path / "foreign").mkdir()
+    for name, first in (("a", 0), ("b", 300)):
+        pq.write_table(table[first : first + 300], tmp_path / "foreign" / f"{name}.parquet", row_group_size=200)
+    made = Dataset(tmp_path / "foreign", target_nnz=300).taking_part()
+    assert made.n_chunks > 12 and made.in_parts.all() and made.n_rows == weight.sum() < 600
+    return made
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("within", ["all", "from the middle of a row group to that of another file's"])
+def test_row_groups_loaded_whole_are_what_their_parts_are(foreign, monkeypatch, threads, within):
+    chunks = np.arange(foreign.n_chunks)
+    if within != "all":
+        chunks = chunks[1:-1]
+        assert len({*zip(foreign.chunks.file[chunks], foreign.chunks.row_group[chunks], strict=True)}) == 4
+    decoded, at_once = [], shards.read_rows
+    monkeypatch.setattr(shards, "read_rows", lambda *given: decoded.append(given) or at_once(*given))
+    loaded = []
+    for whole in (False, True):
+        stream = stream_of(foreign, threads=threads, whole=whole)
+        loaded.append(stream.load(chunks))
+        blocks = stream.bytes_decoded - 40 * foreign.chunks.rows[chunks].sum() - 8 * foreign.chunks.nnz[chunks].sum()
+        assert blocks / 8 == (chunks.size if not whole else 4 if within == "all" else 2 + 7)
+        stream.close()
+        assert len(decoded) == (0 if not whole else 4 if within == "all" else 2)
+    for parts, at_a_time in zip(*loaded, strict=True):
+        np.testing.assert_array_equal(parts, at_a_time)
+    first, last = foreign.chunks.row0[chunks[0]], foreign.chunks.row0[chunks[-1]] + foreign.chunks.rows[chunks[-1]]
+    np.testing.assert_array_equal(loaded[1].ids, np.arange(first, last))
+
+
+def test_a_fault_in_a_row_group_loaded_whole_is_told_and_ends_the_others(foreign, monkeypatch):
+    def fails(*given):
+        raise DataError("row group 1, row 7")
+
+    monkeypatch.setattr(shards, "read_rows", fails)
+    with pytest.raises(DataError, match="row 7"):
+        stream_of(foreign, threads=2, whole=True).load(np.arange(foreign.n_chunks))
+    assert not any(thread.name.startswith("bigclf-read") for thread in threading.enumerate())
 
 
 def test_arrays_stream_without_a_copy(rows):

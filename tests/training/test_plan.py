@@ -51,6 +51,22 @@ def test_a_budget_of_exactly_the_least_is_used_to_the_last_byte_or_nearly(algo):
     assert (told - 1) * 1e6 < least <= told * 1e6
 
 
+def test_large_row_groups_are_decoded_whole_where_the_budget_has_room_for_that():
+    source = Pretended(400, 5000, 30, 1000)
+    source.in_parts[:] = True
+    source.largest_group, source.written_here = (500_000, 15_000_000), False
+    problems = problems_of("pa1")
+    parts = plan_of(source, problems, 10**9, reads=1)
+    least = next(memory for memory in range(10**8, 10**10, 10**7) if plan_of(source, problems, memory).whole)
+    plan, before = plan_of(source, problems, least), plan_of(source, problems, least - 10**7)
+    assert plan.resident and before.resident and not before.whole and not parts.whole
+    more = plan.memory["decoding"] - before.memory["decoding"]
+    assert more > module.DECODERS * 15_000_000 * 8 and before.memory["planned"] + more <= least
+    assert plan.memory["planned"] <= least and plan.same_bits() == before.same_bits()
+    with pytest.raises(StopIteration):  # one of our own has none in parts
+        next(m for m in range(10**9, 10**10, 10**9) if plan_of(LARGE, problems, m).whole)
+
+
 def test_a_row_of_short_rows_is_shuffled_in_runs_of_a_bounded_length():
     def run(rows, entries, algo="dcd", loss="hinge"):
         source = SimpleNamespace(learnable=(rows, rows * entries), binary=False, index_width=4,
