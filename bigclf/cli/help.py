@@ -11,6 +11,8 @@ from bigclf.cli.shared import terminal
 from bigclf.units import near
 
 TOPICS = (  # in the order in which a person needs them
+    "table",
+    "text",
     "laptop",
     "commands",
     "python",
@@ -20,6 +22,7 @@ TOPICS = (  # in the order in which a person needs them
     "from-liblinear",
     "from-vowpal-wabbit",
     "from-scikit-learn",
+    "from-xgboost",
     "methods",
     "algorithms",
     "parameters",
