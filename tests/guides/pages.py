@@ -1,11 +1,12 @@
 """The site's pages that are made when it is built, as a hook of mkdocs: nothing of them is kept in the repository.
 
-README becomes the start page and the repository's other documents pages of their own; the references are made from
-commands, docstrings and the table of methods.
+README becomes the start page and the repository's other documents pages of their own. The references are made from
+commands and docstrings, and the tables of methods become sections.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from pathlib import Path
@@ -26,7 +27,32 @@ DOCUMENTS = {  # document of the repository: its page
     "jobs/README.md": "project/jobs.md",
 }
 GUIDES = "bigclf/guides/"
-CLASSES = ("Dataset", "Model", "LinearClassifier", "LinearRegressor", "FeatureTransformer", "Workers", "RunDir")
+CLASSES = {  # public class: those of its members that users call; None: all that it has
+    "Dataset": ("n_chunks", "blocks", "with_real_labels", "leading"),
+    "Model": (
+        *(
+            "n_features",
+            "regression",
+            "decision_function",
+            "predict",
+            "predict_proba",
+            "scorer",
+            "explain",
+            "explain_row",
+        ),
+        *("export", "to_sklearn", "from_liblinear", "save", "load"),
+    ),
+    "LinearClassifier": None,
+    "LinearRegressor": None,
+    "FeatureTransformer": None,
+    "Workers": (),
+    "RunDir": (),
+}
+STYLE = """\
+.md-typeset table:not([class]) :is(td, th) code { word-break: normal; } /* names stay whole; tables scroll */
+.md-grid { max-width: 76rem; }
+.md-typeset table:not([class]) td { min-width: 5rem; }
+"""
 STEPS = ("convert", "fit", "evaluate", "predict", "calibrate", "sweep", "path", "report")  # then the others by name
 
 
@@ -36,9 +62,15 @@ def on_files(files, config):
 
     for uri, content in made().items():
         files.append(File.generated(config, uri, content=content))
+    files.append(File.generated(config, "style.css", content=STYLE))
     for name in pictures():
         files.append(File.generated(config, f"pictures/{Path(name).name}", abs_src_path=str(TOP / name)))
     return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Lay a page out for the site."""
+    return shown(markdown)
 
 
 def made():
@@ -47,14 +79,23 @@ def made():
     functions = [name for name in bigclf.__all__ if name not in CLASSES and name not in ("__version__", "errors")]
     ordered = [*STEPS, *(name for name in functions if name not in STEPS)]
     pages["reference/commands.md"] = commands()
-    pages["reference/methods.md"] = methods()
     pages["reference/functions.md"] = "# Functions\n\n" + "\n".join(f"::: bigclf.{name}\n" for name in ordered)
-    pages["reference/classes.md"] = "# Classes\n\n" + "\n".join(f"::: bigclf.{name}\n" for name in CLASSES)
-    pages["reference/errors.md"] = (
-        "# Errors and readers\n\n::: bigclf.errors\n    options:\n      show_root_toc_entry: false\n\n"
-        "::: bigclf.conversion.text.readers\n"
-    )
+    pages["reference/classes.md"] = "# Classes\n\n" + "\n".join(entry(*named) for named in CLASSES.items())
+    errors = [name for name, thing in vars(bigclf.errors).items() if inspect.isclass(thing) and thing.__module__ ==
+              "bigclf.errors" and issubclass(thing, Exception)]  # fmt: skip
+    pages["reference/errors.md"] = "\n".join([
+        f"# Errors and readers\n\n{inspect.getdoc(bigclf.errors)}\n",
+        *(entry(f"errors.{name}", ()) for name in errors),
+        entry("conversion.text.readers", ("register",)),
+    ])  # fmt: skip
     return pages
+
+
+def entry(name, members=None):
+    """What mkdocstrings fills in: a name with some of its members, or with all."""
+    return f"::: bigclf.{name}\n" + (
+        f"    options: {{members: [{', '.join(members)}]}}\n" if members is not None else ""
+    )
 
 
 def pictures():
@@ -96,7 +137,7 @@ def commands():
         if any(records):
             lines += ["| option | what it does |", "| --- | --- |"]
             lines += [f"| `{option.replace('|', chr(92) + '|')}` | {plain(told).replace('|', chr(92) + '|')} |"
-                      for option, told in filter(None, records)]  # fmt: skip
+                      for option, told in filter(None, records) if told]  # fmt: skip
             lines += [""]
     return "\n".join(lines)
 
@@ -112,11 +153,26 @@ def sentence(text):
     return plain(text[:1].upper() + text[1:])
 
 
-def methods():
-    """Every method with its paper, update and parameters."""
-    lines = ["# Methods in full", "", "What `bigclf algorithms NAME` shows. In the updates `y` is the label, `x` the"
-             " row, `l` its loss and `a` its dual variable.", ""]  # fmt: skip
-    for method in bigclf.algorithms():
+def shown(markdown):
+    """A document as the site has it: tables of methods become a section for each, with its parameters.
+
+    A bar within code needs no backslash here, in a table either.
+    """
+    table = r"<!-- methods:.*?<!-- end of methods -->"
+    markdown = re.sub(table, lambda found: methods(re.findall(r"^\| `(\w+)`", found[0], re.MULTILINE)), markdown,
+                      flags=re.DOTALL)  # fmt: skip
+    return re.sub(r"^\|.*$", lambda line: unbarred(line[0]), markdown, flags=re.MULTILINE)
+
+
+def unbarred(line):
+    """A line of a table whose code has its bars as they are."""
+    return re.sub(r"`[^`]*`", lambda code: code[0].replace(r"\|", "|"), line)
+
+
+def methods(names):
+    """What ``bigclf algorithms NAME`` shows of these methods."""
+    described, lines = {method["name"]: method for method in bigclf.algorithms()}, []
+    for method in map(described.get, names):
         lines += [f"## `{method['name']}` {{ #{method['name']} }}", "", f"{sentence(method['title'])}.", ""]
         lines += [f"Paper: {plain(method['paper'])}.", "", "```text", *method["update"].split(";  "), "```", ""]
         facts = {"losses": method["losses"], "bias": method["bias"], "penalties": method["penalties"],
@@ -129,7 +185,8 @@ def methods():
             lines += ["| parameter | default | bounds | what it is |", "| --- | --- | --- | --- |"]
         for param in method["parameters"]:
             bounds = ", ".join(param["choices"]) or param["bounds"]
-            cells = (f"`{param['name']}`", str(param["default"]), bounds, param["about"])
+            default = "" if param["default"] is None else str(param["default"])
+            cells = (f"`{param['name']}`", default, bounds, param["about"])
             lines += ["| " + " | ".join(plain(cell).replace("|", r"\|") for cell in cells) + " |"]
         lines += [""]
     return "\n".join(lines)
