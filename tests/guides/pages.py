@@ -50,6 +50,7 @@ CLASSES = {  # public class: those of its members that users call; None: all tha
 }
 STYLE = """\
 .md-typeset table:not([class]) :is(td, th) code { word-break: normal; } /* names stay whole; tables scroll */
+.md-typeset h1 .headerlink { display: none; } /* on a phone it takes a line of its own */
 .md-grid { max-width: 76rem; }
 .md-typeset table:not([class]) td { min-width: 5rem; }
 """
