@@ -1,6 +1,6 @@
 """Every error bigclf raises on purpose: what is wrong, where, and what to do about it.
 
-``exit_code`` is what the command line returns for the error (see the README's table of exit codes).
+``exit_code`` is what the command line returns for the error (`bigclf help commands` lists them).
 """
 
 from __future__ import annotations

@@ -63,11 +63,14 @@ def test_the_demo_that_makes_the_rows_is_the_one_in_the_guide():
                                    for t in TOPICS])  # fmt: skip
 def test_examples_run(topic, place):
     lay_out(converted="\nbigclf convert out/demo/train.svm out/train" not in guide(topic))
+    shown = ""
     for kind, text in blocks(topic):
         if kind == "sh":
-            for line in commands(text):
-                if not line.startswith(ELSEWHERE):
-                    run(line)
+            results = [run(line) for line in commands(text) if not line.startswith(ELSEWHERE)]
+            shown = "".join(result.output for result in results)
+        elif kind == "output":
+            for line in text.splitlines():
+                assert line.strip() in shown, (line, shown)
         elif kind == "python":
             with redirect_stdout(io.StringIO()):
                 exec(compile(text, f"{topic}.md", "exec"), {"__name__": "__main__"})

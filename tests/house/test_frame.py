@@ -1,6 +1,6 @@
-"""The frame: commands, links and the table of methods in README and guides are true, and the version is one.
+"""The frame: commands, links and the tables of methods in README and guides are true, and the version is one.
 
-As a program:  python tests/house/test_frame.py                   writes the guides' table of methods anew
+As a program:  python tests/house/test_frame.py                   writes the guides' tables of methods anew
                python tests/house/test_frame.py --command NAME    prints the README's set-up command that ends in NAME
 """
 
@@ -15,14 +15,30 @@ import bigclf
 TOP = Path(__file__).parents[2]
 README = TOP / "README.md"
 GUIDES = TOP / "bigclf" / "guides"
-TABLE = GUIDES / "algorithms.md"
+FAMILIES = {  # guide with a table of methods: its first one; the order is that of ``bigclf.algorithms()``
+    "exact-solvers": "dcd",
+    "perceptrons": "perceptron",
+    "confidence-weighted": "cw_var",
+    "all-classes": "perceptron_mc",
+    "gradient-methods": "sgd",
+    "other-norms": "winnow",
+}
 BEGIN, END = "<!-- methods: made by tests/house/test_frame.py -->\n", "<!-- end of methods -->\n"
 
 
-def methods_table():
-    """The table of methods as Markdown, from ``bigclf.algorithms()``."""
+def families():
+    """(guide, its methods as ``bigclf.algorithms()`` describes them): each from its first to that of the next guide."""
+    methods = bigclf.algorithms()
+    names = [method["name"] for method in methods]
+    starts = [names.index(first) for first in FAMILIES.values()]
+    for guide, start, stop in zip(FAMILIES, starts, [*starts[1:], len(methods)], strict=True):
+        yield GUIDES / f"{guide}.md", methods[start:stop]
+
+
+def methods_table(methods):
+    """A table of methods as Markdown."""
     lines = ["| `--algo` | what it is | update | parameters | losses | quality is shown by |", "| --- " * 6 + "|"]
-    for method in bigclf.algorithms():
+    for method in methods:
         parameters = ", ".join(f"`{p['name']}`" for p in method["parameters"]) or "none"
         losses = ", ".join(f"`{loss}`" for loss in method["losses"]) or "its own"
         quality = "certificate" if method["certificate"] else "progressive error"
@@ -92,8 +108,10 @@ def test_links_and_named_files_exist():
             assert (TOP / name).exists() or "<" in name, (document.name, name)
 
 
-def test_table_of_methods_is_current():
-    assert BEGIN + methods_table() + END in TABLE.read_text(), "run python tests/house/test_frame.py"
+def test_tables_of_methods_are_current():
+    for guide, methods in families():
+        assert BEGIN + methods_table(methods) + END in guide.read_text(), "run python tests/house/test_frame.py"
+    assert sum(len(methods) for _, methods in families()) == len(bigclf.algorithms())
 
 
 def test_exit_codes_agree_with_the_command_line():
@@ -128,9 +146,10 @@ def test_typed_and_licensed():
 
 
 def rewrite():
-    """Put the table of methods of today into the guide."""
-    head, rest = TABLE.read_text().split(BEGIN)
-    TABLE.write_text(head + BEGIN + methods_table() + END + rest.split(END)[1])
+    """Put the tables of methods of today into the guides."""
+    for guide, methods in families():
+        head, rest = guide.read_text().split(BEGIN)
+        guide.write_text(head + BEGIN + methods_table(methods) + END + rest.split(END)[1])
 
 
 if __name__ == "__main__":
