@@ -8,11 +8,12 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
 
 from bigclf import files
+from bigclf.api import frames
 from bigclf.conversion.tables.raw_rows import RawRows
 from bigclf.conversion.tables.reading import state_of
 from bigclf.data import shards
@@ -33,7 +34,7 @@ from bigclf.data.predictions import (
 from bigclf.errors import DataError, RunError
 from bigclf.maths.block import Block
 from bigclf.metrics.figures import decoded, open_dataset, row_groups
-from bigclf.model.model import Model, require_same_columns, unknown_text, unseen_text
+from bigclf.model.model import Model, is_stored, require_same_columns, unknown_text, unseen_text
 from bigclf.model.raw_input import Texts, in_order
 from bigclf.progress import Plan, Watcher, watcher
 from bigclf.units import parse_bytes
@@ -50,8 +51,8 @@ LOCK = ".predicting"  # in the directory of the output, or behind the name of a 
 
 def predict(
     model: Model,
-    data: Stored,
-    out: str,
+    data: object,
+    out: str | None = None,
     *,
     scores: bool = False,
     proba: bool = False,
@@ -60,13 +61,15 @@ def predict(
     memory: float | str = "1GB",
     overwrite: bool = False,
     progress: Watcher | None = None,
-) -> Predicted:
-    """Write the predicted class (or number) of every row of ``data``; labels are not needed.
+) -> Any:
+    """Predict the class (or number) of every row of ``data``, in files or in a frame; labels are not needed.
 
     Parameters
     ----------
     data : shards (path, directory, glob, list of them, Dataset), or raw files: for a model of raw columns such, for one
         of sparse rows text of such, svmlight unless the name tells another format or ``model.reading`` was told it.
+        Or, without ``out``, a frame: pandas, Polars, an Arrow table, a Dask DataFrame (its partitions are predicted
+        where they lie, once they are asked for), or a stream of Arrow's record batches.
     out : directory; gets a Parquet file for each input file with the columns ``row`` (number in its input file),
         those of the input that pass through (``keep``), ``label`` where shards have one, ``prediction``, and the
         following. Or a file that ends in ``.csv``: all of them as text, of several files with a column ``file`` before
@@ -88,10 +91,11 @@ def predict(
 
     Returns
     -------
-    dict : out, rows, written and kept (files), rows_kept (that an earlier call left of files it did not finish),
-    columns, probability (of what, and whether calibrated; None without ``proba``), unseen, bytes, seconds. What was
-    written earlier with the same input, model and options is kept, whole files and parts of some seconds of long ones,
-    so an interrupted call goes on where it stopped.
+    Without ``out`` a frame of the kind of ``data`` with the columns ``prediction`` and, as asked, ``score`` and
+    ``probability``; of a stream a ``pyarrow.RecordBatchReader``. Else dict : out, rows, written and kept (files),
+    rows_kept (that an earlier call left of files it did not finish), columns, probability (of what, and whether
+    calibrated; None without ``proba``), unseen, bytes, seconds. What was written earlier with the same input, model and
+    options is kept, whole files and parts of some seconds of long ones: an interrupted call goes on where it stopped.
 
     Raises
     ------
@@ -100,6 +104,10 @@ def predict(
     """
     asked, progress = Asked(model, scores, proba, unseen, parse_bytes(memory)), watcher(progress)
     asked.check()
+    if out is None:
+        if is_stored(data):
+            raise TypeError("say where the predictions for files go: predict(model, data, out)")
+        return frames.predicted(asked, data)
     as_text = str(out).lower().endswith(".csv")
     with in_order(model, data, memory) as rows:
         result, warned = (_as_text if as_text else _in_directory)(asked, rows, str(out), keep, overwrite, progress)
@@ -524,7 +532,7 @@ def raw_inputs(asked: Asked, data: Stored, keep: Sequence[str] | None) -> list[I
 
 
 def _raw(asked: Asked, raw: RawRows, source: Source) -> Input:
-    path, part = raw.place(source)
+    path, part, _ = raw.place(source)
     passing = _as_called(raw.kept[source.number], ["row", *asked.nothing()], path)
     told = {"name": files.base_name(path), "part": part, "state": json.dumps(state_of(path))}
     learned = asked.model.finisher.learned.digest()

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 from bigclf.conversion.tables import suggest as tables
 
 if TYPE_CHECKING:
-    from bigclf import files
     from bigclf.conversion.tables.suggest import Suggestion
 
 
-def suggest(data: files.Paths, label: str | None = None, **reader: object) -> Suggestion:
-    """Propose a spec of features for raw files, as ``bigclf inspect --suggest`` does.
+def suggest(data: object, label: str | None = None, **reader: object) -> Suggestion:
+    """Propose a spec of features for raw files or a table, as ``bigclf inspect --suggest`` does for files.
 
     ``bigclf.fit("people.csv", features=bigclf.suggest("people.csv", label="income"))`` uses it as it is;
     ``print(bigclf.suggest("people.csv"))`` shows it as YAML, to be changed where you know better.
 
     Parameters
     ----------
-    data : path, directory, glob or a list of them; the first file is looked at.
+    data : path, directory, glob or a list of them; the first file is looked at. Or a table in memory (pandas, Polars,
+        Arrow), whose first rows are.
     label : the column to predict; None: guessed from names and values.
     reader : what is known of how the file is read (``format``, ``separator``, ``decimal`` ...); the rest is guessed.
 

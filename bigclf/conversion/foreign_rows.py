@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+
+import numpy as np
 
 from bigclf import files
 from bigclf.errors import DataError
@@ -18,9 +20,27 @@ from bigclf.features.values import is_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from dask.array import Array
     from dask.dataframe import DataFrame
 
 GROUP_BYTES = 16_000_000  # of a stream, to a row group
+ROWS = 2**16  # of a lazy frame, to one
+
+
+class LazySchema(Protocol):
+    """Columns by name."""
+
+    def names(self) -> list[str]: ...
+
+
+class LazyFrame(Protocol):
+    """A frame that is yet to be worked out."""
+
+    def collect(self) -> object: ...
+
+    def collect_schema(self) -> LazySchema: ...
+
+    def sink_parquet(self, path: str, *, row_group_size: int) -> object: ...
 
 
 class Stream(Protocol):
@@ -29,20 +49,34 @@ class Stream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
-def is_collected(data: object) -> TypeGuard[DataFrame | Stream]:
+def is_collected(data: object) -> TypeGuard[DataFrame | Array | LazyFrame | Stream]:
     """Whether ``data`` is a DataFrame in partitions that others hold, or a stream of record batches."""
-    return _in_partitions(data) or (hasattr(data, "__arrow_c_stream__") and not is_table(data))
+    stream = hasattr(data, "__arrow_c_stream__") and not is_table(data)
+    return is_in_partitions(data) or is_blocked(data) or is_lazy(data) or stream
 
 
-def _in_partitions(data: object) -> TypeGuard[DataFrame]:
+def is_blocked(data: object) -> TypeGuard[Array]:
+    """Whether ``data`` is a matrix in blocks that others hold (Dask's)."""
+    return hasattr(data, "to_delayed") and hasattr(data, "rechunk") and getattr(data, "ndim", 0) == 2
+
+
+def is_lazy(data: object) -> TypeGuard[LazyFrame]:
+    """Whether ``data`` is a frame that is yet to be worked out, and writes itself (Polars')."""
+    return hasattr(data, "sink_parquet") and hasattr(data, "collect_schema")
+
+
+def is_in_partitions(data: object) -> TypeGuard[DataFrame]:
+    """Whether ``data`` is a DataFrame whose partitions others hold (Dask's)."""
     return hasattr(data, "npartitions") and hasattr(data, "to_parquet") and hasattr(data, "columns")
 
 
 @contextlib.contextmanager
-def collected(data: DataFrame | Stream, beside: files.PathLike) -> Iterator[tuple[str, str | None]]:
+def collected(
+    data: DataFrame | Array | LazyFrame | Stream, beside: files.PathLike, y: object = None
+) -> Iterator[tuple[str, str | None]]:
     """A directory beside the path ``beside``, which every worker must see, with the rows as Parquet, a file a
     partition or one of a stream; and the format in which it is read: "parquet" for raw columns, None where rows are
-    lists of indices and values. The directory is removed in the end.
+    lists of indices and values. ``y`` : labels [rows] of a matrix in blocks. The directory is removed in the end.
 
     Raises
     ------
@@ -52,7 +86,12 @@ def collected(data: DataFrame | Stream, beside: files.PathLike) -> Iterator[tupl
     folder = files.join(files.parent_directory(beside), name)
     files.make_directory(folder)
     try:
-        if _in_partitions(data):
+        if is_blocked(data):
+            names = _write_blocks(data, y, folder)
+        elif is_lazy(data):
+            names = data.collect_schema().names()
+            data.sink_parquet(files.join(folder, "part-00000000.parquet"), row_group_size=ROWS)
+        elif is_in_partitions(data):
             data.to_parquet(folder, write_index=False, name_function=lambda number: f"part-{number:08d}.parquet")
             names = list(data.columns)
         else:
@@ -62,7 +101,7 @@ def collected(data: DataFrame | Stream, beside: files.PathLike) -> Iterator[tupl
         files.remove_tree(folder)
 
 
-def _write(stream: Stream, path: str) -> list[str]:
+def _write(stream: object, path: str) -> list[str]:
     """A stream as a file, in row groups of about ``GROUP_BYTES``; the names of its columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -90,3 +129,41 @@ def _gathered(batches: pa.RecordBatchReader) -> Iterator[pa.Table]:
             yield pa.Table.from_batches(held)
             held = []
     yield pa.Table.from_batches(held, batches.schema)
+
+
+def _write_blocks(matrix: Array, labels: object, folder: str) -> list[str]:
+    """A matrix in blocks as rows of indices and values with their labels, each block of rows by who holds it."""
+    import dask
+
+    y: Any = labels
+    rows = matrix.rechunk({1: -1})
+    counts = rows.chunks[0]
+    if any(count != count for count in counts):
+        rows = rows.compute_chunk_sizes()
+        counts = rows.chunks[0]
+    if y is None or len(y) != sum(counts):
+        raise ValueError(f"a matrix of {sum(counts):,} rows needs as many labels: fit(X, y)")
+    if hasattr(y, "to_delayed"):
+        y = (y.to_dask_array(lengths=True) if hasattr(y, "to_dask_array") else y).rechunk((counts,)).to_delayed()
+    else:
+        y = np.split(np.asarray(y), np.cumsum(counts)[:-1])
+    blocks = zip(rows.to_delayed().ravel().tolist(), y, strict=True)
+    names = (files.join(folder, f"part-{number:08d}.parquet") for number in range(len(counts)))
+    dask.compute(*(dask.delayed(_write_block)(*pair, path) for pair, path in zip(blocks, names, strict=True)))
+    return ["label", "indices", "values"]
+
+
+def _write_block(block: object, labels: np.ndarray, path: str) -> None:
+    """A block of rows [m, features], dense or sparse, with labels [m], as a file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    import scipy.sparse
+
+    rows = scipy.sparse.csr_matrix(block)
+    rows.sort_indices()
+    lists = [pa.LargeListArray.from_arrays(rows.indptr.astype(np.int64), column)
+             for column in (rows.indices, rows.data.astype(np.float32))]  # fmt: skip
+    table = pa.table({"label": pa.array(labels), "indices": lists[0], "values": lists[1]})
+    per_group = max(1, GROUP_BYTES * max(1, table.num_rows) // max(1, table.nbytes))
+    with files.publishing(path) as beside:
+        pq.write_table(table, beside, row_group_size=per_group)

@@ -169,6 +169,9 @@ def translated(path: str, row_group: int | None = None) -> Iterator[None]:
 
 LIST_NAMES = (("indices", "values"), ("features.indices", "features.values"), ("index", "value"))
 LABEL_NAMES = ("label", "target", "y", "class")
+NO_LIST = " (a null list is not an empty row)"
+NAMED = '; features that are proposed, where the label is named (y="COLUMN"), have a rule for what is missing'
+LIKE_LABELS = (*LABEL_NAMES, "outcome")  # in any case of letters; of tables of numbers
 WEIGHT_NAMES = ("weight", "sample_weight")
 
 
@@ -191,6 +194,8 @@ def find_layout(schema: pa.Schema, columns: Mapping[str, Any] | None, path: str,
     label = given.get("label") or _first(schema, LABEL_NAMES)
     weight = given.get("weight") or _first(schema, WEIGHT_NAMES)
     indices, values, kind = _feature_columns(schema, given, (label, weight), path)
+    if label is None and isinstance(values, tuple) and "features" not in given:
+        label = next((name for name in schema.names if name.lower() in LIKE_LABELS), None)
     if label is None and need_label:
         advice = f'name it with columns={{"label": ...}}; the file has {_listed(schema)}'
         raise SchemaError(f"there is no label column; {advice}", file=path, column="label")
@@ -206,6 +211,8 @@ def those_there(schema: pa.Schema, columns: Mapping[str, Any], path: str) -> dic
     if any(vectors.field(schema, name) or fnmatch.filter(schema.names, name) for name in _feature_names(kept)):
         return kept
     usual = {role: name for role, name in kept.items() if role in ("label", "weight")}
+    if not any(vectors.is_nested(column.type) for column in schema):
+        return kept
     try:
         find_layout(schema, usual, path, need_label=False)
     except SchemaError:  # neither: the error names what the model needs
@@ -232,8 +239,23 @@ def _feature_columns(
             return indices, _first(schema, (values,)), vectors.kind_beside(schema, indices)
     if "features" in schema.names and vectors.is_nested(schema.field("features").type):
         return vectors.find(schema, "features", others, path)
-    advice = 'name them with columns={"features": ...}, or {"indices": ..., "values": ...}'
-    message = f"there is no list column of feature indices; {advice}; the file has {_listed(schema)}"
+    return _of_numbers(schema, given.get("label"), others[1], path)
+
+
+def _of_numbers(schema: pa.Schema, label: str | None, weight: str | None, path: str) -> vectors.Found:
+    """All columns but label and weight, where each is one of numbers; of a label that is not named at most one column
+    may be called as labels are."""
+    labels = [label] if label else [name for name in schema.names if name.lower() in LIKE_LABELS]
+    strange = vectors.not_numbers(schema, (weight, *labels))
+    if len(labels) <= 1 and (found := vectors.all_numbers(schema, (weight, *labels))) is not None:
+        return found
+    why = f"{', '.join(strange[:3])}{', ...' * (len(strange) > 3)} holds no numbers" if strange else (
+        f"{' and '.join(labels)} may each be the label" if labels[1:] else "there is no other column")  # fmt: skip
+    advice = (
+        'name the label (y="COLUMN"), or the features with columns={"features": ...}, or '
+        '{"indices": ..., "values": ...}'
+    )
+    message = f"there is no list column of feature indices, and {why}; {advice}; the file has {_listed(schema)}"
     raise SchemaError(message, file=path, column="indices")
 
 
@@ -286,7 +308,7 @@ def _type(schema: pa.Schema, name: str, path: str) -> pa.DataType:
 def _is_number(type_: pa.DataType) -> bool:
     import pyarrow as pa
 
-    return pa.types.is_integer(type_) or pa.types.is_floating(type_)
+    return pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
 
 
 def _label_kind(type_: pa.DataType, name: str, path: str) -> str:
@@ -296,8 +318,8 @@ def _label_kind(type_: pa.DataType, name: str, path: str) -> str:
         type_ = type_.value_type
     tests = {
         "bool": pa.types.is_boolean,
-        "int": pa.types.is_integer,
-        "float": pa.types.is_floating,
+        "int": lambda t: pa.types.is_integer(t) or (pa.types.is_decimal(t) and t.scale <= 0),
+        "float": lambda t: pa.types.is_floating(t) or pa.types.is_decimal(t),
         "str": lambda t: pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_string_view(t),
     }
     for kind, test in tests.items():
@@ -321,6 +343,8 @@ def label_dtype(schema: pa.Schema, layout: Layout) -> str:
     if pa.types.is_dictionary(type_):
         type_ = type_.value_type
     kind = _label_kind(type_, layout.label, "")
+    if pa.types.is_decimal(type_):
+        return f"{kind}64"
     return kind if kind == "str" else np.dtype(type_.to_pandas_dtype()).name
 
 
@@ -521,8 +545,8 @@ class _Group:
     def check_nulls(self, array: pa.Array, name: str) -> None:
         if array.null_count:
             row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
-            raise DataError("null; every row needs a value here (a null list is not an empty row)",
-                            **self.place, row=row, column=name)  # fmt: skip
+            more = NAMED if isinstance(self.layout.values, tuple) and name in self.layout.values else NO_LIST
+            raise DataError(f"null; every row needs a value here{more}", **self.place, row=row, column=name)
 
     def lists(self, name: str, nulls: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Row bounds int64 [m+1], from 0, and the elements of a list column."""
@@ -623,6 +647,8 @@ class _Group:
         if pa.types.is_dictionary(labels.type):
             labels = labels.dictionary_decode()
             self.check_nulls(labels, self.layout.label or "")
+        if pa.types.is_decimal(labels.type):
+            labels = labels.cast(pa.int64() if labels.type.scale <= 0 else pa.float64())
         if pa.types.is_floating(labels.type):
             self.check_finite(as_numpy(labels), self.layout.label, "label")
         return labels

@@ -31,7 +31,7 @@ def find(schema: pa.Schema, told: str | Sequence[str], others: Sequence[str | No
     if not isinstance(told, str):
         return None, _columns(schema, tuple(told), path), None
     if told not in schema.names and field(schema, told) is None:
-        numbers = tuple(name for name in matching(schema, told, others) if _is_number(schema.field(name).type))
+        numbers = tuple(name for name in matching(schema, told, others) if is_number(schema.field(name).type))
         if not numbers:
             raise SchemaError(
                 f"no column of numbers is called so; the file has {_listed(schema)}", file=path, column=told
@@ -47,11 +47,26 @@ def find(schema: pa.Schema, told: str | Sequence[str], others: Sequence[str | No
         return _of_structs(item, told, path)
     if item is not None and pa.types.is_integer(item) and not pa.types.is_fixed_size_list(type_):
         return told, None, None
-    if item is not None and _is_number(item):
+    if item is not None and is_number(item):
         return None, told, None
-    if _is_number(type_):
+    if is_number(type_):
         return None, (told,), None
     raise SchemaError(f"must hold vectors or numbers, not {type_}", file=path, column=told)
+
+
+def all_numbers(schema: pa.Schema, others: Sequence[str | None]) -> Found | None:
+    """All columns but ``others`` and the index of a data frame, where they are numbers; else None.
+
+    A column of ``others`` that is None is none of them.
+    """
+    names = matching(schema, "*", others)
+    return (None, tuple(names), None) if names and not not_numbers(schema, others) else None
+
+
+def not_numbers(schema: pa.Schema, others: Sequence[str | None]) -> list[str]:
+    """ "name (kind)" of the columns that are neither numbers nor among ``others``."""
+    kinds = [(name, schema.field(name).type) for name in matching(schema, "*", others)]
+    return [f"{name} ({kind})" for name, kind in kinds if not is_number(kind)]
 
 
 def is_glob(told: object) -> bool:
@@ -73,7 +88,7 @@ def not_taken(schema: pa.Schema, told: object, others: Sequence[str | None]) -> 
     named = {name for name in index_columns(schema) if not NAMELESS_INDEX.fullmatch(name)} - {*others}
     index = [f"{name} (the data frame's index)" for name in fnmatch.filter(schema.names, told) if name in named]
     kinds = [(name, schema.field(name).type) for name in matching(schema, told, others)]
-    return *(f"{name} ({kind})" for name, kind in kinds if not _is_number(kind)), *index
+    return *(f"{name} ({kind})" for name, kind in kinds if not is_number(kind)), *index
 
 
 def index_columns(schema: pa.Schema) -> set[str]:
@@ -111,7 +126,7 @@ def _of_structs(item: pa.DataType, name: str, path: str) -> Found:
     indices = next((f.name for f in fields if pa.types.is_integer(f.type)), None)
     if indices is None:
         raise SchemaError(f"the structs of the list need a field of integers, not {item}", file=path, column=name)
-    values = next((f.name for f in fields if f.name != indices and _is_number(f.type)), None)
+    values = next((f.name for f in fields if f.name != indices and is_number(f.type)), None)
     if values is None and len(fields) > 1:
         raise SchemaError(f"the structs of the list need a field of numbers, not {item}", file=path, column=name)
     return f"{name}.{indices}", None if values is None else f"{name}.{values}", None
@@ -132,7 +147,7 @@ def check_numbers(schema: pa.Schema, names: tuple[str, ...], path: str) -> None:
     for name in names:
         if name not in schema.names:
             raise SchemaError(f"there is no such column; the file has {_listed(schema)}", file=path, column=name)
-        if not _is_number(schema.field(name).type):
+        if not is_number(schema.field(name).type):
             raise SchemaError(f"must hold numbers, not {schema.field(name).type}", file=path, column=name)
 
 
@@ -181,10 +196,12 @@ def item_type(type_: pa.DataType) -> pa.DataType | None:
     return type_.value_type if any(test(type_) for test in tests) else None
 
 
-def _is_number(type_: pa.DataType) -> bool:
+def is_number(type_: pa.DataType) -> bool:
+    """Whether it is a number, a decimal one too, or a truth value."""
     import pyarrow as pa
 
-    return pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_)
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+    return any(test(type_) for test in tests)
 
 
 def _listed(schema: pa.Schema) -> str:

@@ -48,7 +48,7 @@ class Categories(NamedTuple):
 # A table from memory
 
 
-def as_columns(data: Any) -> tuple[dict[str, pa.Array], int]:
+def as_columns(table: object) -> tuple[dict[str, pa.Array], int]:
     """Columns by name, and the number of rows, of a pandas or Polars frame, an Arrow table or a table of sequences.
 
     Raises
@@ -57,6 +57,7 @@ def as_columns(data: Any) -> tuple[dict[str, pa.Array], int]:
     """
     import pyarrow as pa
 
+    data: Any = table
     if hasattr(data, "to_arrow"):
         data = data.to_arrow()
     if isinstance(data, pa.RecordBatch | pa.Table):
@@ -102,10 +103,29 @@ def joined(column: pa.ChunkedArray) -> pa.Array:
 def is_table(data: object) -> bool:
     """Whether ``data`` has columns with names."""
     if isinstance(data, Mapping):
-        return True
+        return not hasattr(data, "tocsr")  # of scipy's matrices one is a mapping
     return hasattr(data, "to_arrow") or (hasattr(data, "column_names") and hasattr(data, "schema")) or (
         hasattr(data, "iloc") and hasattr(data, "columns")
     )  # fmt: skip
+
+
+def apart(of: object, name: str) -> tuple[object, object]:
+    """The table without a column, and that column.
+
+    Raises
+    ------
+    SchemaError : it is not there.
+    """
+    table: Any = of
+    names = list(table.column_names if hasattr(table, "column_names") else getattr(table, "columns", table))
+    require(dict.fromkeys(names), name)
+    if hasattr(table, "iloc"):
+        return table.drop(columns=[name]), table[name]
+    if hasattr(table, "drop_columns"):
+        return table.drop_columns([name]), table.column(name)
+    if isinstance(table, Mapping):
+        return {other: column for other, column in table.items() if other != name}, table[name]
+    return table.drop(name), table[name]
 
 
 # Texts

@@ -83,6 +83,8 @@ def _instead(directory: str) -> str:
     if ignored := [name for name in names if name[:1] in "_." and not is_directory(join(directory, name))]:
         return f", only such as are ignored, as their names begin with _ or .: {ignored[0]!r}"
     below = [name for name in names if is_directory(join(directory, name))]
+    if below and all("=" in name for name in below):
+        return '; they stand in directories named by the values of columns: name the label (y="COLUMN")'
     return f"; there are directories in it: name one of them, such as {join(directory, below[0])!r}" if below else ""
 
 

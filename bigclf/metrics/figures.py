@@ -16,6 +16,7 @@ import numpy as np
 from bigclf.data.arrays import label_array, number_array
 from bigclf.data.dataset import Dataset, Stored, as_trained, require_classes
 from bigclf.errors import DataError, MemoryBudgetError
+from bigclf.features.values import apart
 from bigclf.maths.block import Block
 from bigclf.maths.deltas import n_bytes
 from bigclf.model.explanations import giving_away
@@ -179,7 +180,7 @@ def evaluate(
     Parameters
     ----------
     data : shards (path, directory, glob, list of them, Dataset), or an array [n, d] with ``y`` [n]; of a model of raw
-        columns also raw files, or a table, whose labels may be ``y``.
+        columns also raw files, or a table, whose labels may be ``y``. Of a table ``y`` may be the label's name.
     memory : bound of what is allocated; when 12 bytes a row do not fit it, the AUC comes from 2^20 bins with its bound.
     bad : what becomes of rows of raw files that cannot be used; None: they are an error.
     progress : an object with ``start, advance, stop`` such as ``TerminalProgress``, or None.
@@ -199,6 +200,8 @@ def evaluate(
     else:
         if bad is not None:
             bad.check(model, data)
+        if isinstance(y, str):
+            data, y = apart(data, y)
         if y is None and model.is_raw(data):
             y = labels_of_table(model, data)
         if y is None:

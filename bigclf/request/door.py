@@ -7,10 +7,10 @@ the width of indices at a glance, which is what is needed before there are rows;
 data                                  found        rows
 ====================================  ===========  ==================================================================
 paths, globs, a ``Dataset``           ``Shards``   the dataset, without rows of weight 0
-numpy, scipy, pandas, Arrow with y    ``Matrix``   ``Arrays`` in memory
+numpy, scipy, tables of numbers, y    ``Matrix``   ``Arrays`` in memory
 ``Arrays``, a table with features     ``Ready``    as they are
 an iterator of blocks                 ``Blocks``   shards that are written down and last as long as they are needed
-a Dask DataFrame, an Arrow stream     ``Shards``   Parquet that is written down as long
+of Dask, lazy frames, Arrow streams   ``Shards``   Parquet that is written down as long
 raw files with format or features     ``Shards``   shards in the cache
 ====================================  ===========  ==================================================================
 """
@@ -25,13 +25,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from bigclf import files
-from bigclf.conversion.foreign_rows import collected, is_collected
+from bigclf.conversion.foreign_rows import collected, is_blocked, is_collected
 from bigclf.conversion.iterators import is_iterator, write_down
 from bigclf.data.arrays import Arrays
 from bigclf.data.chunk_table import index_width_of
 from bigclf.data.dataset import Dataset, require_classes
 from bigclf.model.model import is_stored
 from bigclf.model.raw_input import of_columns
+from bigclf.request.columns_by_name import by_name
 from bigclf.request.request import Request
 
 FIRST = 10_000  # rows whose labels are looked at
@@ -185,6 +186,7 @@ def open_rows(request: Request) -> Iterator[tuple[Found, Request]]:
     with contextlib.ExitStack() as stack:
         if is_collected(request.data):
             request = stack.enter_context(_written_down(request))
+        request = by_name(request)
         if any(request[name] is not None for name in ("features", "format", "hash_bits")):
             request = _of_columns(request)
         elif request["on_bad_rows"] != "error":
@@ -222,12 +224,16 @@ def _refuse(given: dict[str, object], what: str) -> None:
 @contextlib.contextmanager
 def _written_down(request: Request) -> Iterator[Request]:
     """With the Parquet that others write of their rows, or that is written of a stream."""
-    if request.y is not None:
-        raise TypeError("y has no effect with a Dask DataFrame or a stream: name the column of the label in features")
+    matrix = is_blocked(request.data)
+    if request.y is not None and isinstance(request.y, str) == matrix:
+        if matrix:
+            raise TypeError("y names a column, which has no effect with a matrix: its columns have no names")
+        raise TypeError("y has no effect with a Dask DataFrame or a stream but as the name of the label's column")
     place = request["run_dir"]
     place = files.join(files.scratch_directory(request["local_dir"]), "rows") if place is None else place
-    with collected(request.data, files.absolute(place)) as (folder, kind):
-        yield request.having(data=folder, format=kind)
+    with collected(request.data, files.absolute(place), request.y) as (folder, kind):
+        request = request.having(y=None) if matrix else request
+        yield request.having(data=folder, format=None if request["features"] is None else kind)
 
 
 def _of_columns(request: Request) -> Request:

@@ -186,7 +186,15 @@ DATA = Option(
     down as shards under the ``local_dir`` of ``workers`` while the run lasts.""",
     flag=False,
 )
-Y = Option("y", Anything(), "Labels [rows] of a matrix; shards bring theirs.", verbs=TRAINING, flag=False)
+Y = Option(
+    "y",
+    Anything(),
+    "Labels [rows] of a matrix or a table, or the name of their column; shards bring theirs.",
+    """Where it names a column and ``features`` is not given, columns of numbers are the features as they are; for other
+    tables and raw files features are proposed as ``bigclf.suggest`` does.""",
+    verbs=TRAINING,
+    flag=False,
+)
 
 OPTIONS = (
     Option(

@@ -166,7 +166,7 @@ def test_a_frames_column_that_is_no_number_is_named():
     frame = pd.DataFrame({"age": [1.0, 2.0, 3.0], "city": ["a", "b", "c"], "pay": [1.0, np.nan, 2.0]})
     y = [0, 1, 1]
     with pytest.raises(DataError, match="column city: .*features= makes features") as caught:
-        bigclf.fit(frame, y)
+        Arrays(frame, y)
     assert caught.value.column == "city"
     for form in (frame[["age", "pay"]], pa.table({"age": [1.0, 2.0, 3.0], "pay": [1.0, np.nan, 2.0]})):
         with pytest.raises(DataError, match="row 1, column pay: a value is NaN.*FeatureTransformer"):

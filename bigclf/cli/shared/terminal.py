@@ -103,7 +103,8 @@ def _as_flags(text: str) -> str:
     """Advice for Python's callers in the words of the command line: ``columns={"label": ...}`` is ``--columns
     label=...``."""
     text = re.sub(r'\{("\w+": \.\.\.(?:, )?)+\}', lambda found: re.sub(r'[{}" ]', "", found[0]).replace(":", "="), text)
-    return re.sub(r"\bcolumns=(?: |(?=\w+=\.\.\.))", "--columns ", text).replace("overwrite=True", "--overwrite")
+    text = re.sub(r"\bcolumns=(?: |(?=\w+=\.\.\.))", "--columns ", text)
+    return text.replace("overwrite=True", "--overwrite").replace('y="COLUMN"', "--label COLUMN")
 
 
 def _instead(path: str) -> str:

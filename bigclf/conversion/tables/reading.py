@@ -14,10 +14,12 @@ import functools
 import io
 import itertools
 import json
+import os
 import re
 import sys
 import tarfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import urllib.parse
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -43,6 +45,7 @@ CELLS_AT_A_TIME = 2**16  # of JSON
 ROW_GROUP_ROWS = 2**pieces.ROW_BITS
 LINE = re.compile(rb"[^\r\n]+")
 WITH_END = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # in the name of a directory
 LOOKED_AT = 5  # directories of a class each
 MEMBER = "member"  # of a directory or an archive, that a document is
 NUL = "a NUL byte, which no text has; is the file binary, or in UTF-16?"
@@ -195,15 +198,17 @@ class Table(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A source as it was named: a path, and what of it is meant (behind a #): members of an archive, a part of JSON."""
+    """A source as it was named: a path, what of it is meant (behind a #): members of an archive, a part of JSON; and
+    the columns that the names of directories on the way to it give all its rows, (name, value or None)."""
 
     path: str
     part: str
+    keys: tuple[tuple[str, str | None], ...] = ()
 
 
-def places(data: Any) -> list[Place]:
+def places(data: object) -> list[Place]:
     """The files that ``data`` names; DataError where there are none."""
-    named = [data] if isinstance(data, str | bytes) or hasattr(data, "__fspath__") else list(data)
+    named = list(data) if isinstance(data, Iterable) and not isinstance(data, str | bytes) else [data]
     found = []
     for item in named:
         name = str(item)
@@ -211,10 +216,31 @@ def places(data: Any) -> list[Place]:
         if mark and not files.exists(name) and (files.exists(path) or "*" in path):
             found += [Place(one, part) for one in files.expand(path)]
         elif files.is_directory(name) and not _has_files(name):
-            found.append(Place(name, ""))
+            found += _partitions(name) or [Place(name, "")]
         else:
-            found += [Place(one, "") for one in files.expand(item)]
+            found += [Place(one, "") for one in files.expand(name)]
     return found
+
+
+def _partitions(directory: str) -> list[Place]:
+    """The files of a table in directories named ``column=value``, as Hive, Spark and Dask write it; else none."""
+    names = [name for name in files.list_directory(directory) if name[:1] not in "_."]
+    if not names or not all("=" in name for name in names):
+        return []
+    found = []
+    for name, path in sorted(files.walk(directory)):
+        *above, last = name.split("/")
+        if last[:1] not in "_.":
+            pairs = (urllib.parse.unquote(step).partition("=") for step in above if "=" in step)
+            keys = tuple((key, None if value == NO_VALUE else value) for key, _, value in pairs)
+            found.append(Place(path, "", keys))
+    return found
+
+
+def is_partitioned(data: object) -> bool:
+    """Whether ``data`` is the directory of a table that is cut by the values of columns, which its directories name."""
+    named = isinstance(data, str | os.PathLike) and files.is_directory(data)
+    return named and not _has_files(str(data)) and bool(_partitions(str(data)))
 
 
 def _has_files(directory: str) -> bool:
@@ -591,6 +617,21 @@ def size_of(job: TableJob, source: Source) -> tuple[int, int]:
 
 def batches(job: TableJob, task: Task) -> Iterator[tuple[int, Batch]]:
     """(piece, rows) of a task, in order."""
+    keys = job.places[task.source.number].keys
+    wanted = job.wanted_of(task.source)
+    for piece, batch in _batches(job, task):
+        yield piece, _with_keys(batch, [(name, value) for name, value in keys if wanted is None or name in wanted])
+
+
+def _with_keys(batch: Batch, keys: Sequence[tuple[str, str | None]]) -> Batch:
+    """With columns of one value, where the rows have none of their own that are called so."""
+    import pyarrow as pa
+
+    more = {name: pa.repeat(pa.scalar(value, pa.string()), batch.n_rows) for name, value in keys}
+    return batch._replace(columns={**more, **batch.columns}) if more else batch
+
+
+def _batches(job: TableJob, task: Task) -> Iterator[tuple[int, Batch]]:
     if job.how.format == "parquet":
         yield from _parquet_batches(job, task)
     elif is_documents(task.source.path, job.how):
@@ -605,8 +646,8 @@ def batches(job: TableJob, task: Task) -> Iterator[tuple[int, Batch]]:
 
 
 def _text_batch(job: TableJob, task: Task, text: bytes, n_lines: int, first: bool) -> Batch:
-    names = job.names[task.source.number]
-    whole = len(text), text.count(b"\n")
+    names, keys = job.names[task.source.number], job.places[task.source.number].keys
+    names, whole = names[: len(names) - len(keys)], (len(text), text.count(b"\n"))
     if first:
         text = text.removeprefix(BOM)
         end = line_start(text, job.how.skip_lines)
@@ -648,6 +689,13 @@ def header_names(place: Place, how: Reading) -> tuple[str, ...]:
     ------
     SchemaError : a header with a name twice, or none.
     """
+    found, keys = _header_names(place, how), [name for name, _ in place.keys]
+    if how.format != "parquet" and (both := [name for name in keys if name in found]):
+        raise SchemaError("both the file and its directory's name have this column", file=place.path, column=both[0])
+    return *found, *(name for name in keys if found and name not in found)
+
+
+def _header_names(place: Place, how: Reading) -> tuple[str, ...]:
     if how.format == "parquet":
         with shards.open_parquet(place.path) as file:
             return tuple(file.schema_arrow.names)

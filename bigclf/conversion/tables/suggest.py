@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 SEPARATORS = (",", "\t", ";", "|")
 LABELS = ("label", "target", "class", "y", "outcome")  # names that say it
+FIRST_ROWS = 2**14  # of a table in memory
 FEW = 30  # distinct values that a label may well have
 DAYS = ("%d.%m.%Y", "%d.%m.%y", "%d/%m/%Y", "%m/%d/%Y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d")
 DATES = tuple(day + time for day in DAYS for time in ("", " %H:%M", " %H:%M:%S"))  # beside ISO 8601
@@ -83,11 +84,12 @@ class Suggestion(NamedTuple):
 Where: TypeAlias = Callable[[int], tuple[Mapping[str, object], bytes]]  # row -> its place, and its text
 
 
-def suggest(data: files.Paths, told: dict[str, Any] | None = None, label: str | None = None) -> Suggestion:
-    """Propose a spec for raw files.
+def suggest(data: object, told: dict[str, Any] | None = None, label: str | None = None) -> Suggestion:
+    """Propose a spec for raw files, or for a table in memory.
 
     Parameters
     ----------
+    data : paths, or what has columns with names; its first rows are looked at.
     told : what is known of the reader's options; the rest is guessed.
     label : the column to predict; None: guessed.
 
@@ -96,7 +98,9 @@ def suggest(data: files.Paths, told: dict[str, Any] | None = None, label: str | 
     DataError : there are no rows, or none that can be read (with the first line).
     SchemaError : there is no column ``label``.
     """
-    place = reading.places(data)[0]
+    if values.is_table(data):
+        return of_table(data, label)
+    place, *others = reading.places(data)
     how = guessed(place, dict(told or {}))
     batch = _beginning(place, how)
     if batch is not None and batch.bad and how.format in ("csv", "tsv") and "multiline" not in (told or {}):
@@ -106,20 +110,70 @@ def suggest(data: files.Paths, told: dict[str, Any] | None = None, label: str | 
             how, batch = across, again
     if batch is None:
         raise _no_rows(place, how)
+    batch = _with_all_keys(batch, [place, *others])
     if how.format == "text":
         return Suggestion(how, [], None, batch.n_rows, broken=_broken(place, batch))
-    if label is not None:
-        values.require(batch.columns, label)
     if how.format in ("csv", "tsv") and "decimal" not in (told or {}) and _has_decimal_commas(batch.columns):
         how = dataclasses.replace(how, decimal=",")
-    broken = _broken(place, batch)
-    index = _index(place, how)
+    return _proposed(how, batch, label, _index(place, how), _broken(place, batch))
+
+
+def of_table(table: object, label: str | None, apart: bool = False) -> Suggestion:
+    """The same for a table in memory; ``apart`` : its labels are not among its columns.
+
+    Raises
+    ------
+    DataError : there are no rows. SchemaError : there is no column ``label``; one of several kinds.
+    """
+    columns, n_rows = values.as_columns(_first_rows(table))
+    if not n_rows:
+        raise DataError("there are no rows")
+
+    def where(row: int) -> tuple[dict[str, Any], bytes]:
+        return {"row": row}, b""
+
+    batch = Batch({name: _whole(column) for name, column in columns.items()}, n_rows, [], where, 0)
+    return _proposed(Reading("parquet"), batch, label, set(), Reasons(), apart)
+
+
+def _first_rows(of: object) -> object:
+    table: Any = of
+    if hasattr(table, "iloc"):
+        return table.iloc[:FIRST_ROWS]
+    if isinstance(table, Mapping):
+        return {name: column[:FIRST_ROWS] for name, column in table.items()}
+    return (table.slice if hasattr(table, "slice") else table.head)(0, FIRST_ROWS)
+
+
+def _whole(column: pa.Array) -> pa.Array:
+    """Decimal numbers as floats."""
+    import pyarrow as pa
+
+    return column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column
+
+
+def _with_all_keys(batch: Batch, places: Sequence[Place]) -> Batch:
+    """With the values that the names of all directories give a column, not those of the first alone."""
+    import pyarrow as pa
+
+    more = {}
+    for k, (name, _) in enumerate(places[0].keys):
+        there = list(dict.fromkeys(place.keys[k][1] for place in places if len(place.keys) > k))
+        more[name] = pa.array((there * (batch.n_rows // len(there) + 1))[: batch.n_rows], pa.string())
+    return batch._replace(columns=batch.columns | more) if more else batch
+
+
+def _proposed(
+    how: Reading, batch: Batch, label: str | None, index: set[str], broken: Reasons, apart: bool = False
+) -> Suggestion:
+    if label is not None:
+        values.require(batch.columns, label)
     plain = plain_numbers(batch.columns, how.decimal)
     columns = [Column(name, "", {}, "the data frame's index", 0) if name in index else
                _plain_column(name, plain[name], broken.n) if name in plain else
                looked_at(name, column, how.decimal, batch.where, broken.n)
                for name, column in batch.columns.items()]  # fmt: skip
-    chosen = label or _label([c for c in columns if c.name not in index] or columns, how)
+    chosen = None if apart else label or _label([c for c in columns if c.name not in index] or columns, how)
     few = next((c for c in columns if c.name == chosen and c.distinct <= FEW), None)
     lowercase = few is not None and "lowercase" in few.options
     classes = _classes(batch.columns[few.name], few.name, lowercase) if few is not None else ()

@@ -1,0 +1,50 @@
+"""Predictions for rows that others hold, in the kind that they came in: a frame for a frame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bigclf.conversion.foreign_rows import is_collected, is_in_partitions, is_lazy
+from bigclf.data.arrays import listed_names
+from bigclf.data.frames import batch_by_batch, like
+from bigclf.features.values import is_table
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from bigclf.api.predict import Asked
+
+
+def predicted(asked: Asked, data: object) -> object:
+    """What ``predict`` says of the rows of a table, a column each, in a table of the same kind.
+
+    Raises
+    ------
+    TypeError : ``data`` is no frame. DataError, SchemaError, ValueError : as of ``Model.predict``.
+    """
+    if is_in_partitions(data):
+        return data.map_partitions(_of_table, asked, meta=_of_table(data._meta, asked))
+    if is_lazy(data):
+        return _of_table(data.collect(), asked)
+    if is_collected(data):
+        return batch_by_batch(data, lambda rows: _of_table(rows, asked), asked.nothing())
+    if not is_table(data) or isinstance(data, dict):
+        raise TypeError("without out= a frame of predictions is given of a frame; of an array take model.predict(X)")
+    return _of_table(data, asked)
+
+
+def _of_table(table: object, asked: Asked) -> object:
+    return like(table, _columns(asked, table))
+
+
+def _columns(asked: Asked, given: object) -> dict[str, np.ndarray]:
+    """The columns for a table; of one of numbers those that the model knows by name are taken."""
+    model, table = asked.model, given
+    data: Any = table
+    if not len(data):
+        return asked.nothing()
+    names = listed_names(model.features)
+    if names and not model.is_raw(data) and {*names} <= {*(getattr(data, "column_names", None) or data.columns)}:
+        data = data.select(names) if hasattr(data, "select") else data[names]
+    values = model.decision_function(data, unseen=asked.unseen)
+    return asked.columns(values if values.ndim == 2 else values[:, None])

@@ -1,0 +1,83 @@
+"""Rows with columns that have names: ``y`` may be the label's, and what is no number becomes features by a look.
+
+A spec says what becomes of raw columns. Where none is given, columns that are all numbers are the features as they are,
+and of others a spec is proposed, as ``bigclf.suggest`` does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from bigclf import files
+from bigclf.conversion.tables.plain import are_numbers, is_plain
+from bigclf.conversion.tables.reading import are_raw, is_partitioned, places
+from bigclf.conversion.tables.suggest import of_table, suggest
+from bigclf.data.dataset import MANIFEST, Dataset
+from bigclf.errors import SchemaError
+from bigclf.features import values
+from bigclf.features.spec import Label, parse
+from bigclf.model.model import is_stored
+from bigclf.request.request import Request
+
+
+def by_name(request: Request) -> Request:
+    """The request with its labels where rows have them, and with a spec of the features where one is needed.
+
+    Raises
+    ------
+    TypeError : ``y`` names a column of what has none, or another one than the spec of the features. SchemaError : there
+        is no such column.
+    """
+    data, y = request.data, request.y
+    if isinstance(y, str) and request["features"] is not None:
+        return request.having(features=_labelled(request["features"], y), y=None)
+    if any(request[name] is not None for name in ("features", "format", "hash_bits")):
+        return request
+    if values.is_table(data):
+        return _of_table(request)
+    if not isinstance(y, str):
+        return request
+    if not is_stored(data) or isinstance(data, Dataset):
+        what = "shards: they bring their labels" if isinstance(data, Dataset) else "a matrix: its columns have no names"
+        raise TypeError(f"y names a column, which has no effect with {what}")
+    return _of_files(request)
+
+
+def _labelled(features: object, label: str) -> object:
+    """The spec with the label that is named beside it."""
+    spec = parse(features)
+    if spec.label is not None and spec.label.column != label:
+        raise TypeError(f"y names the column {label!r} as the label, and features {spec.label.column!r}")
+    return spec if spec.label is not None else dataclasses.replace(spec, label=Label(label))
+
+
+def _of_files(request: Request) -> Request:
+    data, label = request.data, request.y
+    path = places(data)[0].path
+    if files.exists(files.join(files.parent_directory(path), MANIFEST)):
+        raise TypeError("y has no effect with shards: they bring their labels")
+    columns: dict[str, object] = {"label": label, **(request["columns"] or {})}
+    if columns["label"] != label:
+        raise TypeError(f"y names the column {label!r} as the label, and columns {columns['label']!r}")
+    if not are_raw(data) or {"features", "indices", "values"} & columns.keys():
+        return request.having(columns=columns, y=None)
+    if not is_partitioned(data) and all(are_numbers(place.path, label) for place in places(data)):
+        return request.having(columns={"features": "*", **columns}, y=None)
+    if request["columns"]:
+        raise SchemaError(
+            "columns= names columns of vectors or numbers; of raw columns features= says what they become"
+        )
+    return request.having(features=suggest(data, label=label).spec(), y=None)
+
+
+def _of_table(request: Request) -> Request:
+    """Of a table in memory, whose label is a column or stands beside it."""
+    data, y = request.data, request.y
+    named = isinstance(y, str)
+    if y is None:
+        raise TypeError('a table needs its labels: fit(X, y), or the name of their column: fit(table, "COLUMN")')
+    if is_plain(data, y if named else None, named):
+        data, y = values.apart(data, y) if named else (data, y)
+        return request.having(data=data, y=y)
+    spec = of_table(data, y if named else None, apart=not named).spec()
+    return request.having(features=spec, y=None if named else y)

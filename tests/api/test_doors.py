@@ -1,0 +1,208 @@
+"""Rows as people hold them: the name of the label's column is enough, and predictions come back in the same kind."""
+
+import decimal
+
+import dask.array
+import dask.dataframe as dd
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse
+
+import bigclf
+from bigclf.errors import DataError, SchemaError
+
+QUIET = {"progress": False, "algo": "dcd", "loss": "logistic", "tol": 1e-6}
+M = 400
+
+
+@pytest.fixture(scope="module")
+def frame():
+    rng = np.random.default_rng(0)
+    made = pd.DataFrame({"a": rng.normal(size=M), "b": rng.integers(0, 9, M), "c": rng.choice(["x", "y", "z"], M)})
+    made["y"] = (made.a + (made.c == "x") + rng.normal(0, 0.3, M) > 0.3).astype(int)
+    return made
+
+
+@pytest.fixture(scope="module")
+def numbers(frame):
+    return frame[["a", "b", "y"]]
+
+
+@pytest.fixture(scope="module")
+def wanted(numbers):
+    return bigclf.fit(numbers[["a", "b"]], numbers.y, **QUIET)
+
+
+@pytest.fixture
+def path(numbers, tmp_path):
+    numbers.to_parquet(tmp_path / "numbers.parquet", index=False)
+    return str(tmp_path / "numbers.parquet")
+
+
+FORMS = {
+    "pandas": lambda frame: frame,
+    "nullable": lambda frame: frame.convert_dtypes(),
+    "polars": pl.from_pandas,
+    "lazy": lambda frame: pl.from_pandas(frame).lazy(),
+    "arrow": lambda frame: pa.Table.from_pandas(frame, preserve_index=False),
+    "reader": lambda frame: pa.Table.from_pandas(frame, preserve_index=False).to_reader(97),
+    "duckdb": lambda frame: duckdb.from_df(frame),
+    "dask": lambda frame: dd.from_pandas(frame, npartitions=1),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_columns_of_numbers_are_features_as_they_are_where_the_label_is_named(numbers, wanted, form):
+    model = bigclf.fit(FORMS[form](numbers), "y", **QUIET)
+    np.testing.assert_array_equal(model.coef_, wanted.coef_)
+    assert model.classes_.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_of_other_columns_features_are_proposed(frame, form):
+    model = bigclf.fit(FORMS[form](frame), "y", **QUIET)
+    assert model.n_features == 2 + 1 + 3 + 1 and (model.predict(frame) == frame.y).mean() > 0.85
+    assert bigclf.evaluate(model, frame, "y").accuracy == bigclf.evaluate(model, frame).accuracy > 0.85
+    beside = bigclf.fit(frame.drop(columns="y"), frame.y.to_numpy(), **QUIET)
+    if form == "pandas":
+        np.testing.assert_array_equal(model.coef_, beside.coef_)
+
+
+def test_files_say_the_same_as_tables_where_the_label_is_named(frame, path, wanted, tmp_path):
+    np.testing.assert_array_equal(bigclf.fit(path, "y", **QUIET).coef_, wanted.coef_)
+    np.testing.assert_array_equal(bigclf.fit(path, **QUIET).coef_, wanted.coef_)  # it is called as labels are
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    model = bigclf.fit(tmp_path / "t.csv", y="y", **QUIET)
+    assert model.n_features == 7 and bigclf.evaluate(model, tmp_path / "t.csv").accuracy > 0.85
+    spec = {"features": [{"numeric": "a"}]}
+    assert bigclf.fit(tmp_path / "t.csv", "y", features=spec, **QUIET).n_features == 2  # with whether it is missing
+    assert bigclf.fit(frame, "y", features={**spec, "label": "y"}, **QUIET).n_features == 2
+
+
+def test_a_table_of_numbers_is_read_as_the_model_was_trained(numbers, path, wanted, tmp_path):
+    model = bigclf.fit(path, **QUIET)
+    assert bigclf.evaluate(model, path).accuracy == bigclf.evaluate(wanted, numbers, "y").accuracy
+    numbers.drop(columns="y").to_parquet(tmp_path / "new.parquet", index=False)
+    np.testing.assert_array_equal(model.predict(tmp_path / "new.parquet"), wanted.predict(numbers[["a", "b"]]))
+
+
+def test_what_nobody_can_guess_is_asked_for(numbers, frame, tmp_path):
+    frame.to_parquet(tmp_path / "words.parquet", index=False)
+    with pytest.raises(SchemaError, match=r'c \(.*string\) holds no numbers; name the label \(y="COLUMN"\)'):
+        bigclf.fit(tmp_path / "words.parquet", **QUIET)
+    numbers.assign(target=numbers.y).to_parquet(tmp_path / "two.parquet", index=False)
+    with pytest.raises(SchemaError, match="y and target may each be the label"):
+        bigclf.fit(tmp_path / "two.parquet", **QUIET)
+    assert bigclf.fit(tmp_path / "two.parquet", "target", **QUIET).n_features == 3
+    numbers.rename(columns={"y": "bought"}).to_parquet(tmp_path / "none.parquet", index=False)
+    with pytest.raises(SchemaError, match="there is no label column"):
+        bigclf.fit(tmp_path / "none.parquet", **QUIET)
+    with pytest.raises(SchemaError, match="no such column.*did you mean.*y"):
+        bigclf.fit(numbers, "Y", **QUIET)
+    with pytest.raises(TypeError, match="a table needs its labels"):
+        bigclf.fit(numbers, **QUIET)
+    with pytest.raises(TypeError, match="its columns have no names"):
+        bigclf.fit(numbers.to_numpy(), "y", **QUIET)
+    with pytest.raises(TypeError, match="'y' as the label, and features 'b'"):
+        bigclf.fit(numbers, "y", features={"label": "b", "features": [{"numeric": "a"}]}, **QUIET)
+    made = bigclf.convert(frame_as_svmlight(numbers, tmp_path), tmp_path / "shards")
+    for shards in (made, tmp_path / "shards"):
+        with pytest.raises(TypeError, match="they bring their labels"):
+            bigclf.fit(shards, "label", **QUIET)
+
+
+def frame_as_svmlight(numbers, folder):
+    from sklearn.datasets import dump_svmlight_file
+
+    dump_svmlight_file(numbers[["a", "b"]], numbers.y, str(folder / "t.svm"), zero_based=False)
+    return folder / "t.svm"
+
+
+def test_what_is_missing_in_a_table_of_numbers_is_told_or_filled_in(numbers, tmp_path):
+    gaps = numbers.astype({"a": "Float64"})
+    gaps.loc[7, "a"] = pd.NA
+    gaps.to_parquet(tmp_path / "gaps.parquet", index=False)
+    with pytest.raises(DataError, match=r'row 7, column a: null.*the label is named \(y="COLUMN"\)'):
+        bigclf.fit(tmp_path / "gaps.parquet", **QUIET)
+    for data in (gaps, str(tmp_path / "gaps.parquet"), pl.from_pandas(gaps)):
+        assert bigclf.fit(data, "y", **QUIET).n_features >= 3  # with whether it is missing
+
+
+@pytest.mark.parametrize(("kind", "classes"), [(pa.decimal128(10, 0), "int64"), (pa.decimal128(9, 2), "float64")])
+def test_decimal_numbers_are_labels_and_features(numbers, wanted, tmp_path, kind, classes):
+    table = pa.table({
+        "a": numbers.a.to_numpy(), "b": pa.array([decimal.Decimal(int(b)) for b in numbers.b], pa.decimal128(5, 1)),
+        "y": pa.array([decimal.Decimal(int(y)) for y in numbers.y], kind),
+    })  # fmt: skip
+    pq.write_table(table, tmp_path / "d.parquet")
+    model = bigclf.fit(tmp_path / "d.parquet", **QUIET)
+    np.testing.assert_array_equal(model.coef_, wanted.coef_)
+    assert model.classes_.dtype == classes
+
+
+def test_the_names_of_directories_are_columns(frame, tmp_path):
+    table = pa.Table.from_pandas(frame.assign(day=frame.b % 2), preserve_index=False)
+    pq.write_to_dataset(table, tmp_path / "hive", partition_cols=["c", "day"])
+    with pytest.raises(DataError, match=r'named by the values of columns: name the label \(y="COLUMN"\)'):
+        bigclf.fit(tmp_path / "hive", **QUIET)
+    model = bigclf.fit(str(tmp_path / "hive"), "y", **QUIET)
+    names = {column["column"] for column in model.features["spec"]["features"]} if "spec" in model.features else None
+    assert names is None or {"c", "day"} <= names
+    assert bigclf.evaluate(model, str(tmp_path / "hive")).accuracy > 0.85
+    assert (model.predict(frame.assign(day=frame.b % 2)) == frame.y).mean() > 0.85
+    bigclf.predict(model, str(tmp_path / "hive"), str(tmp_path / "said"))
+    assert sum(pq.read_metadata(p).num_rows for p in (tmp_path / "said").rglob("*.parquet")) == M
+    frame.drop(columns="c").to_csv(tmp_path / "part.csv", index=False)
+    for name in ("x", "z"):
+        (tmp_path / "csv" / f"c={name}").mkdir(parents=True)
+        frame[frame.c == name].drop(columns="c").to_csv(tmp_path / "csv" / f"c={name}" / "p.csv", index=False)
+    assert bigclf.fit(str(tmp_path / "csv"), "y", **QUIET).n_features >= 5
+    frame.to_csv(tmp_path / "csv" / "c=z" / "p.csv", index=False)
+    with pytest.raises(SchemaError, match="both the file and its directory's name have this column"):
+        bigclf.fit(str(tmp_path / "csv"), "y", **QUIET)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_matrix_in_blocks_is_written_by_those_who_hold_it(numbers, wanted, sparse):
+    blocks = dask.array.from_array(numbers[["a", "b"]].to_numpy(), chunks=(90, 1))
+    blocks = blocks.rechunk((90, 2)).map_blocks(scipy.sparse.csr_matrix) if sparse else blocks
+    labels = dask.array.from_array(numbers.y.to_numpy(), chunks=150)
+    plain = dict(progress=False, algo="arow", epochs=2)
+    model = bigclf.fit(blocks, labels, **plain)
+    np.testing.assert_array_equal(model.coef_, bigclf.fit(blocks, numbers.y.to_numpy(), **plain).coef_)
+    assert (model.predict(numbers[["a", "b"]].to_numpy()) == numbers.y).mean() > 0.7
+    with pytest.raises(ValueError, match="as many labels"):
+        bigclf.fit(blocks, labels[:-1], **plain)
+    with pytest.raises(TypeError, match="columns have no names"):
+        bigclf.fit(blocks, "y", **plain)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_predictions_come_in_the_kind_that_rows_do(frame, form):
+    model, rows = bigclf.fit(frame, "y", **QUIET), frame.drop(columns="y")
+    given = FORMS[form](rows)
+    found = bigclf.predict(model, given, scores=True, proba=True)
+    whole = found.compute() if form == "dask" else found.read_all() if hasattr(found, "read_all") else found
+    same = {"lazy": pl.DataFrame, "reader": pa.Table, "duckdb": pa.Table, "dask": pd.DataFrame}
+    assert type(whole) is same.get(form, type(given))
+    names = whole.column_names if isinstance(whole, pa.Table) else list(whole.columns)
+    assert names == ["prediction", "score", "probability"]
+    np.testing.assert_array_equal(np.asarray(whole["prediction"]), model.predict(rows))
+    np.testing.assert_array_equal(np.asarray(whole["score"]), model.decision_function(rows))
+    np.testing.assert_array_equal(np.asarray(whole["probability"]), model.predict_proba(rows)[:, 1])
+
+
+def test_a_frame_of_predictions_has_the_index_and_needs_no_order_of_columns(numbers, wanted):
+    model = bigclf.fit(numbers, "y", **QUIET)
+    found = bigclf.predict(model, numbers[["y", "b", "a"]].set_index(np.arange(M) * 3))
+    assert found.index[-1] == 3 * (M - 1) and (found.prediction.to_numpy() == wanted.predict(numbers[["a", "b"]])).all()
+    assert list(bigclf.predict(model, numbers[:0]).columns) == ["prediction"]
+    with pytest.raises(TypeError, match="predict\\(model, data, out\\)"):
+        bigclf.predict(model, "rows.parquet")
+    with pytest.raises(TypeError, match="of an array take model.predict"):
+        bigclf.predict(model, numbers[["a", "b"]].to_numpy())
