@@ -339,7 +339,7 @@ def not_separated(run: Run) -> list[str]:
     if not wrong:
         return []
     bounds = [figures[n]["margin_bound"] for n in wrong if n < len(figures) and "margin_bound" in figures[n]]
-    if run.stopped == "settled":
+    if run.stopped in ("settled", "tolerance"):
         text = "the weights do not separate the rows"
     else:
         epochs = max(status.epochs for status in run.status)

@@ -200,6 +200,7 @@ def prepare(model: str, run_dir: str, *, overwrite: bool, resume: bool) -> None:
         if not (resume and own):
             raise RunError(f"{model}: exists; {what_to_do(model, run_dir, there, own, resume)}")
     directory = files.parent_directory(model)
+    require_free(directory, below=False)  # of another run
     files.make_directory(directory)
     files.probe_writable(directory)
     if there and not resume:

@@ -29,8 +29,10 @@ def command(data: tuple[str, ...], out: str, shares: str, as_json: bool, **optio
     as before.
     """
     from bigclf.conversion.split import split
+    from bigclf.training.records.lease import require_free
 
     parts = _parts(shares)
+    require_free(out, below=False)
     with terminal.usage_errors():
         found = split(list(data) if len(data) > 1 else data[0], out, parts, **options)
     if as_json:

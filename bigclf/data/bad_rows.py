@@ -20,6 +20,13 @@ MOST_KINDS = 100  # told apart
 SHOWN = 4
 
 
+def kind_of(reason: str) -> str:
+    """The reason without what differs from row to row."""
+    head = OF_COLUMN.match(reason) or LENGTH.match(reason)
+    start = head.end() if head else 0
+    return reason[:start] + CELL.sub("_", reason[start:])
+
+
 class Reasons:
     """How many rows are bad for each kind of reason, and the first of each; reasons that differ in what is quoted and
     in numbers alone are of one kind."""
@@ -28,16 +35,14 @@ class Reasons:
         self.n = 0
         self.kinds: dict[str, tuple[int, str]] = {}
 
-    def add(self, reason: str, told: str) -> None:
-        """One more row; ``told``: its place and the reason as an error says them."""
-        head = OF_COLUMN.match(reason) or LENGTH.match(reason)
-        start = head.end() if head else 0
-        kind = reason[:start] + CELL.sub("_", reason[start:])
+    def add(self, reason: str, told: str, rows: int = 1) -> None:
+        """So many more rows; ``told``: the place of the first and the reason as an error says them."""
+        kind = kind_of(reason)
         if kind not in self.kinds and len(self.kinds) >= MOST_KINDS:
             kind = ""
         count, first = self.kinds.get(kind, (0, told))
-        self.kinds[kind] = count + 1, first
-        self.n += 1
+        self.kinds[kind] = count + rows, first
+        self.n += rows
 
     def lines(self) -> list[str]:
         """How many rows are as which first one, the commonest kind first."""

@@ -13,7 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -56,6 +56,9 @@ GIVEN = {"kind": "given", "version": 1}
 Line = tuple[int, int, int, int, int, int]  # a chunk: row group, first row, rows, nnz; of them, those of weight 0
 _A = TypeVar("_A")
 _B = TypeVar("_B")
+
+
+Named: TypeAlias = str | tuple[str, ...] | None  # the columns of a role
 
 
 class Chunks(NamedTuple):
@@ -362,13 +365,24 @@ def check_alike(header: Header, first: Header) -> None:
         if role == "values" and header.footer and first.footer:
             continue  # our own shards leave the values out where all are 1
         if mine != its:
-            has = f"has no column {its!r}" if mine is None else f"has the column {mine!r}"
-            message = f"{has}, unlike {first.path}; every file needs the same columns"
-            raise SchemaError(message, file=header.path, column=mine or its)
+            column, has = _difference(mine, its)
+            message = f"{has}, unlike {first.path}; every file needs the same columns, and of the same kind"
+            raise SchemaError(message, file=header.path, column=column)
     mine, its = header.types.get("label"), first.types.get("label")
     if mine != its:
         message = f"labels are {mine} here and {its} in {first.path}; write them in one type"
         raise SchemaError(message, file=header.path, column=header.layout.label)
+
+
+def _difference(mine: Named, its: Named) -> tuple[str, str]:
+    """The first column that two files do not share, and what is to be said of the one that has ``mine``."""
+    here, there = ((names,) if isinstance(names, str) else names or () for names in (mine, its))
+    if gone := [name for name in there if name not in here]:
+        return gone[0], f"has no column {gone[0]!r} of numbers" if isinstance(
+            its, tuple
+        ) else f"has no column {gone[0]!r}"
+    new = [name for name in here if name not in there]
+    return (new[0], f"has the column {new[0]!r}") if new else (here[0], "has the columns in another order")
 
 
 def gather(rows: Rows, label_dtype: str, layout: Layout, path: str, row_group: int) -> Facts:

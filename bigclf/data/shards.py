@@ -199,6 +199,9 @@ def find_layout(schema: pa.Schema, columns: Mapping[str, Any] | None, path: str,
     if label is None and need_label:
         advice = f'name it with columns={{"label": ...}}; the file has {_listed(schema)}'
         raise SchemaError(f"there is no label column; {advice}", file=path, column="label")
+    if isinstance(values, tuple) and (both := [name for name in (label, weight) if name in values]):
+        raise SchemaError(f"the {'label' if both[0] == label else 'weight'} cannot be a feature too", file=path,
+                          column=both[0])  # fmt: skip
     left_out = vectors.not_taken(schema, given.get("features"), (label, weight))
     return Layout(indices, values, label, weight, kind, left_out)
 
@@ -245,6 +248,7 @@ def _feature_columns(
 def _of_numbers(schema: pa.Schema, label: str | None, weight: str | None, path: str) -> vectors.Found:
     """All columns but label and weight, where each is one of numbers; of a label that is not named at most one column
     may be called as labels are."""
+    vectors.require_once(schema, "*", path)
     labels = [label] if label else [name for name in schema.names if name.lower() in LIKE_LABELS]
     strange = vectors.not_numbers(schema, (weight, *labels))
     if len(labels) <= 1 and (found := vectors.all_numbers(schema, (weight, *labels))) is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ def find(schema: pa.Schema, told: str | Sequence[str], others: Sequence[str | No
     """
     import pyarrow as pa
 
+    require_once(schema, told, path)
     if not isinstance(told, str):
         return None, _columns(schema, tuple(told), path), None
     if told not in schema.names and field(schema, told) is None:
@@ -52,6 +54,17 @@ def find(schema: pa.Schema, told: str | Sequence[str], others: Sequence[str | No
     if is_number(type_):
         return None, (told,), None
     raise SchemaError(f"must hold vectors or numbers, not {type_}", file=path, column=told)
+
+
+def require_once(schema: pa.Schema, told: str | Sequence[str], path: str) -> None:
+    """Refuse two columns of one name among those that ``told`` names, itself or as a glob: SchemaError."""
+    twice = [name for name, count in Counter(schema.names).items() if count > 1]
+    named = {told} if isinstance(told, str) else {*told}
+    for name in twice:
+        if name in named or (isinstance(told, str) and fnmatch.fnmatch(name, told)):
+            raise SchemaError(
+                "two columns have this name; which of them is meant nobody can say", file=path, column=name
+            )
 
 
 def all_numbers(schema: pa.Schema, others: Sequence[str | None]) -> Found | None:

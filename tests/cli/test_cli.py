@@ -265,6 +265,17 @@ def test_advice_on_columns_is_in_flags_and_inspect_has_them(tmp_path):
     assert "2 rows, 2 features" in out and err.count("warning:") == 0
 
 
+def test_a_command_advises_only_options_that_it_has(tmp_path, place):
+    import pandas as pd
+
+    path = tmp_path / "none.parquet"
+    pd.DataFrame({"a": [1.0, 2.0], "b": [0.0, 3.0]}).to_parquet(path, index=False)
+    for words in (("evaluate", place / "model", path), ("split", path, tmp_path / "s", "--parts", "a=0.5,b=0.5")):
+        line = error_of(*words, code=3)
+        assert "--columns" not in line and "--label" not in line and "{" not in line and "the file has a, b" in line
+    assert "--columns label=..." in error_of("fit", path, "-o", tmp_path / "m", code=3)
+
+
 def test_the_line_to_go_on_holds_nothing_that_begins_anew():
     from bigclf.cli import fit
     from bigclf.cli.shared import terminal

@@ -28,8 +28,9 @@ def take(ctx: click.Context, out: str) -> None:
     RunError : it cannot be written, or another process is at work there.
     """
     from bigclf import files
-    from bigclf.training.records.lease import holding
+    from bigclf.training.records.lease import holding, require_free
 
+    require_free(out, below=False)  # a run of fit
     files.make_directory(out)
     files.probe_writable(out)
     ctx.with_resource(holding(out, LEASE))

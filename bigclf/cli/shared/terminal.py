@@ -102,9 +102,22 @@ def _describe(error: Exception) -> tuple[str, int]:
 def _as_flags(text: str) -> str:
     """Advice for Python's callers in the words of the command line: ``columns={"label": ...}`` is ``--columns
     label=...``."""
+    known = _options()
+    for option, said in (("--columns", "columns={"), ("--label", 'y="COLUMN"')):
+        if known is not None and option not in known:  # the command takes no such advice
+            text = "; ".join(part for part in text.split("; ") if said not in part)
     text = re.sub(r'\{("\w+": \.\.\.(?:, )?)+\}', lambda found: re.sub(r'[{}" ]', "", found[0]).replace(":", "="), text)
     text = re.sub(r"\bcolumns=(?: |(?=\w+=\.\.\.))", "--columns ", text)
     return text.replace("overwrite=True", "--overwrite").replace('y="COLUMN"', "--label COLUMN")
+
+
+def _options() -> set[str] | None:
+    """The options of the command that runs; None where that is not known."""
+    ctx = click.get_current_context(silent=True)
+    command = None if ctx is None else ctx.command
+    if ctx is not None and isinstance(command, click.Group):
+        command = command.get_command(ctx, ctx.invoked_subcommand or "")
+    return None if command is None else {flag for param in command.params for flag in param.opts}
 
 
 def _instead(path: str) -> str:
@@ -116,8 +129,7 @@ def _instead(path: str) -> str:
         if file.read(9)[8:] == b"{":
             return "; it is a model by the looks of it, and rows are wanted here"
         if named_as_table(str(path)):
-            ctx = click.get_current_context(silent=True)
-            if ctx is not None and any(param.name == "spec" for param in ctx.command.params):
+            if "--spec" in (_options() or ()):
                 return "; of a raw table say the columns: --label COL or --spec FILE (bigclf help data)"
             return (f"; a raw table becomes shards by `bigclf convert {path} OUT --label COL`, or --spec FILE (bigclf"
                     " help data)")  # fmt: skip

@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import heapq
 import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from bigclf.conversion.shuffle import Slab, Spiller, Totals
 from bigclf.conversion.tables import reading
 from bigclf.conversion.tables.reading import Bad, Batch, TableJob
 from bigclf.conversion.text.pieces import PIECE_BITS, ROW_BITS, Source, Task
-from bigclf.data.bad_rows import with_way_out
+from bigclf.data.bad_rows import MOST_KINDS, kind_of, with_way_out
 from bigclf.data.dataset import Dataset
 from bigclf.errors import DataError, SchemaError, masked
 from bigclf.features import encode, values
@@ -34,6 +35,7 @@ from bigclf.features.spec import Categorical, Label, Spec, Text, parse
 from bigclf.features.tally import Tallies, Tally, write_tallies
 from bigclf.units import near, parse_bytes
 
+EXAMPLES = 10  # of bad rows, in a report
 HELD_OUT_KEY = 0x5EED  # not that of any shuffle
 
 
@@ -61,6 +63,41 @@ class ColumnsJob(NamedTuple):
     stop_at_bad: bool
     kept: str
     part: HeldOut | None
+    keep_bad: bool = False
+
+
+class Noted(NamedTuple):
+    """Bad rows of a task: how many, of each kind of reason (rows, the first), the first few; all where asked for."""
+
+    n: int = 0
+    kinds: Sequence[tuple[int, Bad]] = ()
+    first: Sequence[Bad] = ()
+    every: Sequence[Bad] = ()
+
+
+class Notes:
+    """What bad rows of a task come to, as they are met."""
+
+    def __init__(self, every: bool) -> None:
+        self.n, self.kinds, self.first, self.every = (
+            0,
+            dict[str, list[Any]](),
+            list[Bad](),
+            list[Bad]() if every else None,
+        )
+
+    def add(self, bad: Bad) -> None:
+        kind = kind_of(bad.reason)
+        kind = kind if kind in self.kinds or len(self.kinds) < MOST_KINDS else ""
+        self.kinds.setdefault(kind, [0, bad])[0] += 1
+        self.n += 1
+        if len(self.first) < EXAMPLES:
+            self.first.append(bad)
+        if self.every is not None:
+            self.every.append(bad)
+
+    def noted(self) -> Noted:
+        return Noted(self.n, [(count, bad) for count, bad in self.kinds.values()], self.first, self.every or ())
 
 
 class Done(NamedTuple):
@@ -73,7 +110,7 @@ class Done(NamedTuple):
     tallies: Tallies
     n_lines: int
     n_bytes: int
-    bad: list[Bad]
+    bad: Noted
     n_elsewhere: int = 0
 
     def is_whole(self, merged: bool) -> bool:
@@ -89,16 +126,20 @@ def run_task(job: ColumnsJob, task: Task) -> Done:
     """Extract the rows of a task and spill them in key order."""
     name = f"{task.source.number}-{task.first}"
     spiller, counts = Spiller(files.join(job.scratch, name), job.seed, job.room), dict[int, list[int]]()
-    tallies, bad, n_lines, n_bytes, n_elsewhere = dict[int, Tally](), list[Bad](), 0, 0, 0
+    tallies, notes, n_lines, n_bytes, n_elsewhere = dict[int, Tally](), Notes(job.keep_bad), 0, 0, 0
     seen: collections.Counter[int] = collections.Counter()
     for piece, batch in reading.batches(job.reader, task):
         first = (task.source.number << (PIECE_BITS + ROW_BITS)) + (piece << ROW_BITS) + seen[piece]
         seen[piece] += batch.n_rows
         found, ordinals, strange = usable(job.spec, batch, first, tallies.setdefault(piece, Tally(job.spec)), job.part,
                                           stop_at_bad=job.stop_at_bad)  # fmt: skip
-        broken = [] if job.part is not None and job.part.held else batch.bad  # of no part: the rest has told them
-        bad += sorted([*broken, *strange], key=lambda one: one.place.get("line", 0))
-        if bad and job.stop_at_bad:
+        broken = () if job.part is not None and job.part.held else batch.bad  # of no part: the rest has told them
+        strange.sort(key=_line)
+        for bad in heapq.merge(broken, strange, key=_line):
+            notes.add(bad)
+            if job.stop_at_bad:
+                break
+        if notes.n and job.stop_at_bad:
             break
         slab = Slab(found.indptr, found.codes, found.values, found.labels, found.weights)
         spiller.add(ordinals, slab)
@@ -110,7 +151,11 @@ def run_task(job: ColumnsJob, task: Task) -> Done:
     spiller.flush()
     counted = [(task.source.number, piece, rows, nnz) for piece, (rows, nnz) in counts.items()]
     written = write_tallies(files.join(job.kept, f"{name}.npz"), list(tallies.values()))
-    return Done(spiller.runs, spiller.totals, counted, written, n_lines, n_bytes, bad, n_elsewhere)
+    return Done(spiller.runs, spiller.totals, counted, written, n_lines, n_bytes, notes.noted(), n_elsewhere)
+
+
+def _line(bad: Bad) -> int:
+    return int(bad.place.get("line", 0))
 
 
 def usable(
@@ -308,7 +353,7 @@ def convert_columns(
     if (there := destination.finished(out, identity)) is not None:
         return there
     with (
-        destination.continuing(out, overwrite, identity, before, (Done, Bad, merging.Run, Tallies)) as work,
+        destination.continuing(out, overwrite, identity, before, (Done, Noted, Bad, merging.Run, Tallies)) as work,
         _Columns(work.directory, workers, total, progress, work) as converter,
     ):
         directory = work.directory
@@ -316,7 +361,7 @@ def convert_columns(
             raw.reader, raw.spec, seed if shuffle else None, converter.scratch, converter.room // 4,
             on_bad_rows == "error", work.kept, part,
         )  # fmt: skip
-        converter.read(raw.sources, job, keep_bad=on_bad_rows == "quarantine")
+        converter.read(raw.sources, job._replace(keep_bad=on_bad_rows == "quarantine"))
         converter.check([source for source in raw.sources if not files.is_directory(source.path)], max_bad_fraction)
         if learned is None:
             _require_one_of(raw, converter.totals.labels)
@@ -390,7 +435,7 @@ class _Columns(Converter):
         super().__init__(directory, workers, total, progress, work)
         self.tally: Any = None
 
-    def read(self, sources: list[Source], job: ColumnsJob, keep_bad: bool) -> None:
+    def read(self, sources: list[Source], job: ColumnsJob) -> None:
         """First pass: extract every piece, spill its rows, add up the tallies."""
         if self.progress is not None:
             self.progress.start({"task": "parse", "bytes": sum(s.size for s in sources), "workers": self.workers})
@@ -398,25 +443,27 @@ class _Columns(Converter):
         lines: collections.Counter[int] = collections.Counter()
         cut = functools.partial(reading.tasks_of, job.reader)
         for task, done in self._results(functools.partial(run_task, job), sources, cut, job.stop_at_bad):
-            for bad in done.bad:
-                self._note(task.source, bad, lines[task.source.number], job, keep_bad)
+            self._note(task.source, done.bad, lines[task.source.number], job)
             for part in done.tallies.load(job.spec):
                 self.tally.add(part)
             lines[task.source.number] += done.n_lines
             self.n_elsewhere += done.n_elsewhere
             self._count(done)
 
-    def _note(self, source: Source, bad: Bad, before: int, job: ColumnsJob, keep: bool) -> None:
-        error = located(source.path, bad, before)
-        if job.stop_at_bad:
-            raise with_way_out(error)
-        self.n_bad += 1
-        self.reasons.add(bad.reason, str(error))
-        if len(self.examples) < 10:
-            self.examples.append(str(error))
-        if keep:
+    def _note(self, source: Source, noted: Noted, before: int, job: ColumnsJob) -> None:
+        if noted.n and job.stop_at_bad:
+            raise with_way_out(located(source.path, noted.first[0], before))
+        self.n_bad += noted.n
+        for rows, bad in noted.kinds:
+            self.reasons.add(bad.reason, str(located(source.path, bad, before)), rows)
+        self.examples += [
+            str(located(source.path, bad, before)) for bad in noted.first[: EXAMPLES - len(self.examples)]
+        ]
+        if noted.every:
             with files.open_binary(files.join(self.directory, destination.QUARANTINE), "ab") as file:
-                file.write(f"# {error}\n".encode("utf-8", "replace") + bad.text + b"\n")
+                for bad in noted.every:
+                    error = located(source.path, bad, before)
+                    file.write(f"# {error}\n".encode("utf-8", "replace") + bad.text + b"\n")
 
     def plan_columns(
         self, job: ColumnsJob, features: dict[str, object], learned: encode.Learned, chunk_nnz: int, shard_nnz: int

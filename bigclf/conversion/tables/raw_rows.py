@@ -66,7 +66,7 @@ class RawRows:
         for _, batch in reading.batches(self._reader, task):
             found, _, bad = usable(self._finisher.spec, batch, 0, None, label=False)
             if batch.bad or bad:
-                first = min((*batch.bad, *bad), key=lambda one: one.place.get("line", 0))
+                first = min((*batch.bad[:1], *bad), key=lambda one: one.place.get("line", 0))
                 raise located(task.source.path, first, lines)
             unknown = self._finisher.unknown(found)
             if unseen == "error" and (new := first_unknown(self._finisher, batch.columns, unknown)):

@@ -6,6 +6,7 @@ block that pyarrow refuses is halved until it is short enough to be read line by
 
 from __future__ import annotations
 
+import array
 import contextlib
 import csv
 import dataclasses
@@ -21,7 +22,7 @@ import tarfile
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
@@ -41,8 +42,15 @@ if TYPE_CHECKING:
 QUOTED_PART = 4  # what a quote may enclose, as a part of the longest line: read slowly it takes ten times its bytes
 SLOW_BYTES = 16_384  # text this short is read line by line when the fast reader refuses it
 ROWS_AT_A_TIME = 2**14  # of a Parquet table
-CELLS_AT_A_TIME = 2**16  # of JSON
+CELLS_AT_A_TIME = 2**16  # of JSON, through Arrow
+CELLS = 2**24  # of JSON, that are held at a time
+MOST_COLUMNS = 2**16 - 1  # as many as a spec has terms
+TOO_WIDE = (
+    f"the rows up to this one have more than {MOST_COLUMNS:,} different keys; raw columns as many as these are better "
+    "given as sparse rows, such as svmlight"
+)
 ROW_GROUP_ROWS = 2**pieces.ROW_BITS
+NEWLINE = b"\n"
 LINE = re.compile(rb"[^\r\n]+")
 WITH_END = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # in the name of a directory
@@ -159,12 +167,54 @@ class Bad(NamedTuple):
     text: bytes
 
 
+class BadLines:
+    """Text that is no row: where each begins and what is wrong with it, few bytes each, however many they are."""
+
+    def __init__(self) -> None:
+        self.offsets, self._codes = array.array("q"), array.array("q")
+        self._reasons: dict[str, int] = {}
+
+    def add(self, offset: int, reason: str) -> None:
+        self.offsets.append(offset)
+        self._codes.append(self._reasons.setdefault(reason, len(self._reasons)))
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        reasons = list(self._reasons)
+        return ((offset, reasons[code]) for offset, code in zip(self.offsets, self._codes, strict=True))
+
+
+class LocatedLines(Sequence[Bad]):
+    """The same as they are told, each made when it is asked for."""
+
+    def __init__(self, lines: BadLines, told: Callable[[int, str], Bad]) -> None:
+        self._lines, self._told = lines, told
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __iter__(self) -> Iterator[Bad]:
+        return itertools.starmap(self._told, self._lines)
+
+    @overload
+    def __getitem__(self, k: int) -> Bad: ...
+
+    @overload
+    def __getitem__(self, k: slice) -> Sequence[Bad]: ...
+
+    def __getitem__(self, k: int | slice) -> Bad | Sequence[Bad]:
+        stop = k.stop if isinstance(k, slice) else k + 1
+        return list(itertools.islice(self, stop if stop and stop > 0 else None))[k]
+
+
 class Batch(NamedTuple):
     """Rows as Arrow columns by name, the rows left out as bad, and where a row stands and what it is."""
 
     columns: dict[str, Any]
     n_rows: int
-    bad: list[Bad]
+    bad: Sequence[Bad]
     where: Callable[[int], tuple[dict[str, Any], bytes]]
     n_bytes: int
     n_lines: int = 0
@@ -176,7 +226,7 @@ class Table(NamedTuple):
     text: bytes
     columns: dict[str, Any]
     n_rows: int
-    bad: list[tuple[int, str]]
+    bad: BadLines | tuple[()]
     offsets: np.ndarray | None = None
 
     def placed(self) -> Table:
@@ -640,9 +690,22 @@ def _batches(job: TableJob, task: Task) -> Iterator[tuple[int, Batch]]:
     else:
         n_lines, first = 0, task.first == 0
         whole = job.how.multiline and task.texts is not None
-        for piece, text in task.texts or () if whole else pieces._blocks(task, job.max_line):
-            yield piece, _text_batch(job, task, text, n_lines, first)
-            n_lines, first = n_lines + text.count(b"\n"), False
+        for piece, block in task.texts or () if whole else pieces._blocks(task, job.max_line):
+            for text in _narrow(block, job):
+                yield piece, _text_batch(job, task, text, n_lines, first)
+                n_lines, first = n_lines + text.count(NEWLINE), False
+
+
+def _narrow(text: bytes, job: TableJob) -> Iterator[bytes]:
+    """Lines of JSON in groups of so few that their columns, most of them empty in wide rows, take bounded memory."""
+    most = CELLS // max(1, len(job.wanted or ()))
+    if job.how.format != "jsonl" or text.count(NEWLINE) <= most:
+        yield text
+        return
+    ends = [found.end() for found in itertools.islice(re.finditer(NEWLINE, text), most - 1, None, max(1, most))]
+    for first, last in itertools.pairwise([0, *ends, len(text)]):
+        if first < last:
+            yield text[first:last]
 
 
 def _text_batch(job: TableJob, task: Task, text: bytes, n_lines: int, first: bool) -> Batch:
@@ -657,7 +720,10 @@ def _text_batch(job: TableJob, task: Task, text: bytes, n_lines: int, first: boo
     if job.how.encoding.lower().replace("_", "-") not in ("utf-8", "utf8", "ascii"):
         text = text.decode(job.how.encoding, "replace").encode()
     if job.how.format == "jsonl":
-        table = json_rows(text, job.wanted, job.kept_of(task.source))
+        try:
+            table = json_rows(text, job.wanted, job.kept_of(task.source))
+        except DataError as error:  # of no row alone
+            raise DataError(error.message, file=task.source.path, line=n_lines + (error.line or 1)) from None
     else:
         reader = labelled_lines if job.how.format == "text" else csv_rows
         table = reader(text, names, job.wanted_of(task.source), job.how)
@@ -675,7 +741,7 @@ def _text_batch(job: TableJob, task: Task, text: bytes, n_lines: int, first: boo
         place, found = at(offset)
         return Bad(place, reason, found)
 
-    bad = [located_bad(*one) for one in table.bad]
+    bad = LocatedLines(table.bad, located_bad) if table.bad else ()
     return Batch(table.columns, table.n_rows, bad, where, *whole)
 
 
@@ -786,7 +852,7 @@ def _csv_fast(text: bytes, names: tuple[str, ...], wanted: tuple[str, ...] | Non
     if (quoted and text.count(how.quote.encode()) % 2) or b"\0" in text:
         return None
     if not text.strip(b"\r\n"):
-        return Table(text, {name: pa.array([], pa.large_string()) for name in kept}, 0, [])
+        return Table(text, {name: pa.array([], pa.large_string()) for name in kept}, 0, ())
     try:
         table = pyarrow.csv.read_csv(
             pa.BufferReader(text),
@@ -800,10 +866,24 @@ def _csv_fast(text: bytes, names: tuple[str, ...], wanted: tuple[str, ...] | Non
         )
     except pa.ArrowInvalid:
         return None
-    if quoted and not how.multiline and table.num_rows != sum(1 for _ in LINE.finditer(text)):
+    if quoted and table.num_rows != sum(1 for _ in LINE.finditer(text)) and not (how.multiline and _is_well(text, how)):
         return None  # a quoted line break
     columns = {name: _one(table.column(k)) for k, name in enumerate(kept)}
-    return Table(text, columns, table.num_rows, [])
+    return Table(text, columns, table.num_rows, ())
+
+
+def _is_well(text: bytes, how: Reading) -> bool:
+    """Whether each quote that encloses a field closes where the field ends."""
+    lines = (line[0].decode(errors="surrogateescape") for line in WITH_END.finditer(text))
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        for _ in csv.reader(lines, strict=True, **_dialect(how)):
+            pass
+    except csv.Error:
+        return False
+    finally:
+        csv.field_size_limit(limit)
+    return True
 
 
 def _one(column: object) -> object:
@@ -811,16 +891,16 @@ def _one(column: object) -> object:
 
 
 def _csv_slowly(text: bytes, names: tuple[str, ...], wanted: tuple[str, ...] | None, how: Reading) -> Table:
-    rows, offsets, bad = list[list[str]](), list[int](), list[tuple[int, str]]()
+    rows, offsets, bad = list[list[str]](), list[int](), BadLines()
     limit = csv.field_size_limit(sys.maxsize)
     try:
         for offset, fields in _records(text, how):
             if isinstance(fields, str):
-                bad.append((offset, fields))
+                bad.add(offset, fields)
             elif len(fields) != len(names):
-                bad.append((offset, f"{len(fields)} fields, not {len(names)}"))
+                bad.add(offset, f"{len(fields)} fields, not {len(names)}")
             elif any("\0" in field for field in fields):
-                bad.append((offset, NUL))
+                bad.add(offset, NUL)
             else:
                 rows.append(fields)
                 offsets.append(offset)
@@ -847,6 +927,9 @@ def _records(text: bytes, how: Reading) -> Iterator[tuple[int, list[str] | str]]
             line = found[0].decode()
         except UnicodeDecodeError as error:
             yield found.start(), _not_utf8(error)
+            continue
+        if not how.quote or how.quote not in line:
+            yield found.start(), line.split(how.separator)
             continue
         reader = csv.reader(iter([line, ""]), **_dialect(how))
         try:
@@ -888,6 +971,10 @@ def _long_records(text: bytes, how: Reading) -> Iterator[tuple[int, list[str] | 
         record = text[start:end]
         if not fields:
             continue
+        if record.find(NEWLINE, 0, -1) >= 0 and not _is_well(record, how):
+            down = record.count(NEWLINE, 0, -1)
+            yield start, f"a quote opens here and closes {down} lines further down in the middle of a field: a mistake"
+            continue
         if at_end:
             yield start, "a quote is not closed"
             continue
@@ -905,7 +992,10 @@ def _joined(text: bytes, parts: list[tuple[int, Table]]) -> Table:
     tables = [table for _, table in parts]
     columns = {name: pa.concat_arrays([table.columns[name] for table in tables]) for name in tables[0].columns}
     offsets = [start + _offsets(table) for start, table in parts]
-    bad = [(start + offset, reason) for start, table in parts for offset, reason in table.bad]
+    bad = BadLines()
+    for start, table in parts:
+        for offset, reason in table.bad:
+            bad.add(start + offset, reason)
     return Table(text, columns, sum(table.n_rows for table in tables), bad, np.concatenate(offsets))
 
 
@@ -923,20 +1013,29 @@ def json_rows(text: bytes, wanted: tuple[str, ...] | None, kept: tuple[str, ...]
 
     ``kept`` : columns that become text, whatever they hold.
     """
-    rows, offsets, bad = list[dict[str, Any]](), list[int](), list[tuple[int, str]]()
+    rows, offsets, bad, seen = list[dict[str, Any]](), list[int](), BadLines(), dict[str, None]()
     names = None if wanted is None else _Names(frozenset(wanted), [name for name in wanted if "." in name], kept)
     for found in LINE.finditer(text):
         if not found[0].strip():
             continue
         try:
-            rows.append(_json_row(found[0], names))
+            row = _json_row(found[0], names)
+            if wanted is None:
+                seen.update(dict.fromkeys(row))
+                if len(seen) > MOST_COLUMNS:
+                    raise DataError(TOO_WIDE, line=1 + text.count(NEWLINE, 0, found.start()))
+                if len(seen) * len(rows) > CELLS:
+                    continue  # who wants all columns wants their names, and to see what some rows are like
+            rows.append(row)
             offsets.append(found.start())
         except UnicodeDecodeError as error:
-            bad.append((found.start(), _not_utf8(error)))
-        except (ValueError, RecursionError) as error:
-            bad.append((found.start(), str(error)))
-    seen = (*wanted, *kept) if wanted is not None else tuple(dict.fromkeys(itertools.chain.from_iterable(rows)))
-    return Table(text, _json_columns(rows, list(dict.fromkeys(seen))), len(rows), bad, np.array(offsets, np.int64))
+            bad.add(found.start(), _not_utf8(error))
+        except RecursionError:
+            bad.add(found.start(), "its lists and objects lie too deep in one another")
+        except ValueError as error:
+            bad.add(found.start(), str(error))
+    every = [*wanted, *kept] if wanted is not None else seen
+    return Table(text, _json_columns(rows, list(dict.fromkeys(every))), len(rows), bad, np.array(offsets, np.int64))
 
 
 class _Names(NamedTuple):
@@ -1108,15 +1207,15 @@ def _json_text(value: object) -> str:
 
 def labelled_lines(text: bytes, names: tuple[str, ...], wanted: tuple[str, ...] | None, how: Reading) -> Table:
     """Rows of lines of a label, the separator, and text to the end of the line."""
-    labels, texts, offsets, bad = list[str](), list[str](), list[int](), list[tuple[int, str]]()
+    labels, texts, offsets, bad = list[str](), list[str](), list[int](), BadLines()
     for found in LINE.finditer(text):
         try:
             label, separator, said = found[0].decode().partition(how.separator)
         except UnicodeDecodeError as error:
-            bad.append((found.start(), _not_utf8(error)))
+            bad.add(found.start(), _not_utf8(error))
             continue
         if not separator:
-            bad.append((found.start(), f"there is no {how.separator!r} between a label and a text"))
+            bad.add(found.start(), f"there is no {how.separator!r} between a label and a text")
             continue
         labels.append(label)
         texts.append(said)

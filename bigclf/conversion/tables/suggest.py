@@ -132,7 +132,7 @@ def of_table(table: object, label: str | None, apart: bool = False) -> Suggestio
     def where(row: int) -> tuple[dict[str, Any], bytes]:
         return {"row": row}, b""
 
-    batch = Batch({name: _whole(column) for name, column in columns.items()}, n_rows, [], where, 0)
+    batch = Batch({name: _whole(column) for name, column in columns.items()}, n_rows, (), where, 0)
     return _proposed(Reading("parquet"), batch, label, set(), Reasons(), apart)
 
 

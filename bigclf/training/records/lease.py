@@ -211,9 +211,12 @@ def holding(directory: str | os.PathLike[str], name: str = "lease") -> Iterator[
         lease.release()
 
 
-def require_free(directory: str | os.PathLike[str]) -> None:
-    """RunError where a process holds the lease in ``directory`` or in a directory of it."""
+def require_free(directory: str | os.PathLike[str], below: bool = True) -> None:
+    """RunError where a process holds the lease in ``directory`` or, ``below``, in a directory of it."""
     directory = files.absolute(directory)
+    if not below:
+        Lease(files.join(directory, "lease")).require_free()
+        return
     for name in files.list_directory(directory):
         if name == "lease":
             Lease(files.join(directory, name)).require_free()
