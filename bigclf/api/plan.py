@@ -25,6 +25,7 @@ import psutil
 
 from bigclf import files
 from bigclf.api.fit import conducted
+from bigclf.api.scaling import Outlook, as_gathered, lines_of, worker_counts
 from bigclf.cluster.book import Patience
 from bigclf.compiled.jit import cpu_type, sources_digest
 from bigclf.data.dataset import Dataset
@@ -32,12 +33,14 @@ from bigclf.errors import RunError
 from bigclf.files.caches import cache_directory
 from bigclf.machine import cores, memory_limit
 from bigclf.maths.mixing import FAN
-from bigclf.request.door import open_rows
+from bigclf.request.auto import Asked, decades_of, products
+from bigclf.request.door import Shape, open_rows
 from bigclf.request.options import documented
-from bigclf.request.prepare import default_epochs, prepare
-from bigclf.request.request import asked, of_one_method
+from bigclf.request.prepare import asked_of, default_epochs, prepare
+from bigclf.request.request import Request, asked, of_one_method
+from bigclf.request.spreading import BANDWIDTH, GATHERED_PASSES, ONE_PASSES, SHIPPED_SHARE, design
 from bigclf.request.workers import linked
-from bigclf.stream.raw_store import chunk_sizes
+from bigclf.stream.raw_store import chunk_sizes, entry_bytes
 from bigclf.training.blend import Blend
 from bigclf.training.engines import LocalEngine
 from bigclf.training.executor import CACHE_SHARE, is_frugal
@@ -49,6 +52,7 @@ from bigclf.training.visit import Part
 if TYPE_CHECKING:
     from bigclf.cluster.link import Link
     from bigclf.data.rows import Rows
+    from bigclf.methods import Method
 
 
 SAMPLE_NNZ = 8_000_000  # entries that the larger trial learns from, at most
@@ -63,6 +67,8 @@ VISIT_SECONDS = 0.02  # of a task's way to a worker and back
 CHECKPOINTS = 2
 DECODING_TAKEN = 0.5  # of one thread's room for it, which is for the worst case, whatever the threads: what runs took
 WORKER_COPIES = 3  # of a state that a worker had: the epoch's start, its group's, and what travels (jobs/plan_check.py)
+CHOSEN_BYTES, SOLVED_BYTES = 32, 16  # of a row of a gathered set, to where it is solved and back
+DRIVER_COPIES = 4  # of a state: present, before, what comes together, and what travels
 MEMBER_BYTES = 24  # of a row of the working set, as it travels
 FIGURES = 8 * 16  # bytes of an answer's counts
 
@@ -71,11 +77,11 @@ class Intent(NamedTuple):
     """What would be run: source, problems, plan, tolerance; ``footing`` : what ``fresh_process`` asks for; ``here`` :
     processes of this machine that are to be the workers, or 0."""
 
-    source: Any
+    source: Dataset
     problems: list[Problem]
     plan: Plan
     tol: float | None
-    footing: dict[str, Any]
+    footing: dict[str, object]
     here: int
 
 
@@ -111,7 +117,7 @@ class Rates(NamedTuple):
 
 
 @documented("plan")
-def forecast(data: Any, **given: Any) -> dict[str, Any]:
+def forecast(data: object, **given: Any) -> dict[str, Any]:
     """Predict what ``fit`` with these arguments takes.
 
     Parameters
@@ -120,7 +126,8 @@ def forecast(data: Any, **given: Any) -> dict[str, Any]:
 
     Returns
     -------
-    dict of plain values : memory {base, planned, total: at most, likely, parts} of a process that makes visits, disk
+    dict of plain values : for several numbers of workers {table: a row for each, rates, bandwidth}, else memory
+        {base, planned, total: at most, likely, parts} of a process that makes visits, disk
         {raw_store, row_state, checkpoints}, bytes_read {shards, epoch} (all groups: on disk, in memory), network
         {up, down, epoch} (bytes of an epoch from and to workers), seconds {first, later} (an epoch), rates, plan.
 
@@ -129,6 +136,27 @@ def forecast(data: Any, **given: Any) -> dict[str, Any]:
     TypeError, ValueError, MemoryBudgetError, DataError : as ``fit``.
     """
     request = of_one_method(asked("plan", data, None, given))
+    counts = worker_counts(request["workers"])
+    if len(counts) == 1:
+        return _forecast(request.having(workers=counts[0]))
+    request = request.having(bandwidth=request["bandwidth"] or int(BANDWIDTH))
+    one = _forecast(request.having(workers=1))
+    rates = Rates(**one["rates"])
+    told = [one, *(_forecast(request.having(workers=n), rates) for n in sorted({*counts} - {1}))]
+    learned = rates.later * one["data"]["nnz"]
+    outlooks = [
+        Outlook(each["workers"], each["groups"], each["design"], each["passes"], each["seconds"]["first"],
+                each["seconds"]["later"], each["network"]["epoch"], each["network"]["once"], each["memory"]["total"],
+                each["driver"])
+        for each in told
+    ]  # fmt: skip
+    table = lines_of([as_gathered(each, learned) for each in outlooks])
+    shared = {name: one[name] for name in ("algo", "data", "rates")}
+    return shared | {"bandwidth": request["bandwidth"], "table": table}
+
+
+def _forecast(request: Request, known: Rates | None = None) -> dict[str, Any]:
+    """Of one number of workers; ``known`` : what was measured in one process already."""
     if not request.families:
         raise ValueError("a plan is for a method that is named: algo='auto' names none")
     (options,), setting = request.check(), request.at_first()[0][0]
@@ -152,7 +180,8 @@ def forecast(data: Any, **given: Any) -> dict[str, Any]:
     )  # fmt: skip
     here = min(workers, groups, 2 * cores()) if workers > 1 and request["bandwidth"] is None else 0
     intent = Intent(source, problems, plan, tol, footing, here)
-    rates = _rates(intent, request["fresh"])
+    rates = _rates(intent, request["fresh"]) if known is None else known._replace(mix=_mixing_seconds(intent))
+    shape_of = Shape(source.n_rows, source.n_features, source.nnz, square=_square(source))
     network = _network(intent, workers, rates, request["run_dir"])
     return {
         "algo": method.name,
@@ -164,6 +193,9 @@ def forecast(data: Any, **given: Any) -> dict[str, Any]:
         "bytes_read": {"shards": sum(mark.size for mark in source.fingerprints), "epoch": _raw_bytes(source)},
         "network": network,
         "seconds": _seconds(intent, workers, rates, network, request["bandwidth"]),
+        "driver": _driver(intent, rates.base, workers),
+        "design": design(method, setting.loss, len(plan.groups), plan.gathered),
+        "passes": _passes(method, plan, asked_of(request, setting, shape_of, groups), most),
         "rates": rates._asdict(),
         "plan": plan.as_json(),
     }
@@ -218,10 +250,10 @@ def _raw_bytes(source: Rows) -> int:
 
 
 def _network(intent: Intent, workers: int, rates: Rates, run_dir: bool) -> dict[str, int]:
-    """Bytes of an epoch, from workers and to them."""
+    """Bytes of an epoch, from workers and to them, and once in a run."""
     source, problems, plan, tol, *_ = intent
     if workers == 1:
-        return {"up": 0, "down": 0, "epoch": 0}
+        return {"up": 0, "down": 0, "epoch": 0, "once": 0}
     setting, n_groups = problems[0].setting, len(plan.groups)
     keeps = setting.method.keeps_rows
     alone = plan.segments == 1 and not keeps and n_groups >= BUNDLES * FAN * workers
@@ -236,8 +268,39 @@ def _network(intent: Intent, workers: int, rates: Rates, run_dir: bool) -> dict[
     if keeps and not run_dir:
         members = min(plan.grown[0] if plan.grown else plan.set_rows, source.n_rows)
         up += 8 * source.n_rows * setting.row_numbers + MEMBER_BYTES * n_groups * members
-    up, down = len(problems) * up, len(problems) * down
-    return {"up": int(up), "down": int(down), "epoch": int(up + down)}
+        up += CHOSEN_BYTES * min(n_groups * members, source.n_rows) * plan.gathered
+        down += SOLVED_BYTES * min(n_groups * members, source.n_rows) * plan.gathered
+    once = SHIPPED_SHARE * source.nnz * entry_bytes(source) * plan.gathered  # rows that enter the set
+    up, down, once = len(problems) * up, len(problems) * down, len(problems) * once
+    return {"up": int(up), "down": int(down), "epoch": int(up + down), "once": int(once)}
+
+
+def _driver(intent: Intent, base: int, workers: int) -> int:
+    """Bytes of the process that drives the run, about: interpreter, states, and of rows what it keeps."""
+    source, problems, plan, *_ = intent
+    setting = problems[0].setting
+    if workers == 1:
+        return base + plan.memory["planned"]
+    state = len(problems) * setting.state_bytes(source.n_features, plan.dtype)
+    rows = 2 * 8 * source.n_rows * setting.row_numbers * len(problems) if setting.method.keeps_rows else 0
+    return int(base + DRIVER_COPIES * state + rows + plan.memory.get("gathered rows", 0))
+
+
+def _passes(method: Method, plan: Plan, asked: Asked, most: int) -> float | None:
+    """Epochs that it takes; None where that is not known: beforehand, of groups that stay apart."""
+    if not method.certificate:
+        return float(most)
+    if method.name == "newton":
+        return round(products(asked) * max(1.0, asked.C) ** 0.25)
+    if method.name != "dcd" or (len(plan.groups) > 1 and not plan.gathered):
+        return None
+    return round((ONE_PASSES if len(plan.groups) == 1 else GATHERED_PASSES) * decades_of(asked))
+
+
+def _square(source: Dataset) -> float:
+    """The mean of ||x||^2 in the first rows."""
+    first = next(iter(source.blocks()), None)
+    return 0.0 if first is None else float(np.mean(first.norms))
 
 
 def _travels(features: float, length: int, row: int, rest: int) -> float:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bigclf.cli.shared import flags, terminal
 from bigclf.units import format_bytes, format_seconds, plural
+
+if TYPE_CHECKING:
+    from bigclf.api.scaling import Line
 
 
 @click.command("plan", short_help="Predict memory, disk, network and time of a training.")
@@ -28,8 +31,45 @@ def command(ctx: click.Context, data: tuple[str, ...], as_json: bool, **options:
         told = forecast(list(data) if len(data) > 1 else data[0], **keywords)
     if as_json:
         terminal.emit_json(told)
+    elif "table" in told:
+        show_table(told["algo"], told["data"], told["bandwidth"], told["table"])
     else:
         show(told, options["bandwidth"])
+
+
+def show_table(algo: str, data: dict[str, int], bandwidth: int, lines: list[Line]) -> None:
+    """A line for each number of workers."""
+    from rich import box
+    from rich.table import Table
+
+    terminal.heading(f"a plan for {algo}", f"{plural(data['rows'], 'row')}, {plural(data['nnz'], 'non-zero')}; "
+                     f"a core for each worker, {format_bytes(bandwidth)}/s between them")  # fmt: skip
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for name in (
+        "workers",
+        "groups",
+        "by",
+        "passes",
+        "a pass",
+        "in all",
+        "speed-up",
+        "moved a pass",
+        "worker",
+        "driver",
+    ):
+        table.add_column(name, justify="left" if name == "by" else "right")
+    for line in lines:
+        passes, seconds, faster = line["passes"], line["seconds"], line["speed_up"]
+        table.add_row(
+            f"{line['workers']:,}", f"{line['groups']:,}", line["design"], "?" if passes is None else f"{passes:g}",
+            format_seconds(line["pass_seconds"]), "?" if seconds is None else format_seconds(seconds),
+            "?" if faster is None else f"{faster:.2g}", format_bytes(line["pass_bytes"]),
+            format_bytes(line["memory"]), format_bytes(line["driver"]),
+        )  # fmt: skip
+    terminal.tables().print(table)
+    for line in lines:
+        if line["advice"]:
+            terminal.note(line["advice"])
 
 
 def show(told: dict[str, Any], bandwidth: str | None) -> None:

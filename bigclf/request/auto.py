@@ -170,20 +170,36 @@ def predicted(asked: Asked, loss: str) -> dict[str, float]:
     """Seconds of a core that each certified method may take to the tolerance, by counts of reads on twenty sets."""
     boxed, n, d, nnz = loss in BOXED, asked.n_rows, asked.n_features + 1, asked.nnz
     each = nnz / n
-    decades = max(1.0, -math.log10(asked.tol or TOL)) / 3.0
+    decades = decades_of(asked)
     disk = 1e-9 * DISK_NS * nnz if asked.streams else 0.0
     read = 1e-9 * (ROW_NS * n + ENTRY_NS * (FARTHER if d > FAR else 1) * nnz) + disk
     full = each >= FULL * d
     row = TILED_NS * d * d / 2 if full else PAIR_NS * each * each / 2
     reads, hessians, steps = (20 * decades, 5.0, 15 * decades) if boxed else (6 + 2 * decades, 5.0, 5.0)
     dense = reads * read + hessians * 1e-9 * row * n + steps * 1e-9 * FACTOR_NS * d**3 / 6
-    hard = max(1.0, asked.C * (asked.square or each) / EASY * min(1.0, n / d) ** 0.5)
+    hard = _hardness(asked)
     most = BOXED_NS if boxed else SQUARED_NS if loss.startswith("squared") else LOGISTIC_NS
     visits = min(EASY_NS * hard ** (2.0 if boxed else 1.5), most * max(1.0, hard / 10) ** 0.5)
     dual = (1e-9 * visits * nnz + (6 if boxed else 12) * disk) * decades * max(1, asked.groups) ** 0.5
-    products = (250 if full else 60) * decades if hard > EASY else 20 * decades
-    found = {"newton_dense": dense, "newton": products * max(1.0, asked.C) ** 0.25 * read, "dcd": dual}
+    found = {"newton_dense": dense, "newton": products(asked) * max(1.0, asked.C) ** 0.25 * read, "dcd": dual}
     return {name: asked.problems * cost for name, cost in found.items()}
+
+
+def decades_of(asked: Asked) -> float:
+    """How much farther the tolerance is than a thousandth."""
+    return max(1.0, -math.log10(asked.tol or TOL)) / 3.0
+
+
+def _hardness(asked: Asked) -> float:
+    """How much dual variables hinder each other, 1 for rows that hardly do."""
+    each = asked.nnz / asked.n_rows
+    return max(1.0, asked.C * (asked.square or each) / EASY * min(1.0, asked.n_rows / (asked.n_features + 1)) ** 0.5)
+
+
+def products(asked: Asked) -> float:
+    """Reads that ``newton`` takes at C = 1, whatever the groups."""
+    full = asked.nnz / asked.n_rows >= FULL * (asked.n_features + 1)
+    return ((250 if full else 60) if _hardness(asked) > EASY else 20) * decades_of(asked)
 
 
 def _can(name: str, asked: Asked, loss: str) -> bool:

@@ -347,7 +347,7 @@ OPTIONS = (
         "groups",
         Whole(metavar="N"),
         "Virtual workers, whose weights are mixed after each epoch; the result depends on them.",
-        "None is 1 in this process, else the workers at the start.",
+        "None is 1 in this process, else the workers at the start, or 1 where a dual method is faster so.",
         section="run",
     ),
     Option(
@@ -420,9 +420,9 @@ OPTIONS = (
     ),
     Option(
         "workers",
-        Whole(metavar="N"),
-        "Processes of a cluster.",
-        "None or 1 is this process.",
+        Anything("N[,N...]"),
+        "Processes of a cluster; of several numbers, as in 1,2,8, a table with the speed-up of each.",
+        "None or 1 is this process; a list of numbers will do as well.",
         verbs=("plan",), unsaid="this process",
     ),
     Option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,8 +12,11 @@ from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, Method, Setting
-from bigclf.request.door import Found
+from bigclf.methods.method import Dual
+from bigclf.request.auto import Asked
+from bigclf.request.door import Found, Shape
 from bigclf.request.request import Request
+from bigclf.request.spreading import advice, has_room, may_gather, speed_up
 from bigclf.stream.raw_store import is_finished
 from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.problems import Fold, Problem, class_weight_array, make_problems, regression_problem, require_few
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from bigclf.cluster.link import Link
 
 
+log = logging.getLogger("bigclf")
 VISITS, MOST_EPOCHS = 1_000_000, 100
 
 
@@ -71,7 +76,7 @@ def prepare(
     if link is not None and not found.far:
         raise TypeError("workers of a cluster do not see an iterator of blocks: write it down with write_shards")
     dtype, memory = request["dtype"], request["memory"]
-    least = request["groups"] or groups or default_groups(request, link)
+    least = request["groups"] or groups or default_groups(request, link, found)
     width = found.index_width()
     rare = request.verb != "fit"  # which loads them once there is a plan
     _warm(first, width, dtype, rare)
@@ -115,15 +120,41 @@ def _warm(settings: list[Setting], width: int, dtype: str, rare: bool) -> None:
         Fold(0, 2, 0).holds(np.zeros(0, np.int64), 0)
 
 
-def default_groups(request: Request, link: Link | None) -> int:
-    """As many as a run that is resumed had; else 1 in this process, or as many as there are workers now."""
+def default_groups(request: Request, link: Link | None, found: Found) -> int:
+    """As many as a run that is resumed had; else 1 in this process or where that is faster, said in a warning, or as
+    many as there are workers now."""
     if request["resume"]:
         before = groups_before(request["run_dir"])
         if before:
             return before
     if link is None or not all(METHODS[family.algo].form.mixings for family in request.families):
         return 1
-    return int(link.count(request["patience"].idle))
+    workers = int(link.count(request["patience"].idle))
+    dual = [setting for each in request.at_first() for setting in each if isinstance(setting.method.how, Dual)]
+    if workers == 1 or not dual:
+        return workers
+    shape = found.counts()
+    why = next(filter(None, (_why_one(request, setting, shape, workers) for setting in dual)), "") if shape.nnz else ""
+    if why:
+        log.warning(why)
+    return 1 if why else workers
+
+
+def asked_of(request: Request, setting: Setting, shape: Shape, groups: int) -> Asked:
+    """What the predicted cost of one problem depends on."""
+    told = {name: request[name] for name in ("penalty", "bias", "epochs", "memory", "tol")}
+    return Asked(
+        **told, loss=setting.loss, C=float(setting.settings.get("C", 1.0)), given=(), groups=groups,
+        n_rows=shape.n_rows, n_features=shape.n_features, nnz=shape.nnz, square=shape.square,
+    )  # fmt: skip
+
+
+def _why_one(request: Request, setting: Setting, shape: Shape, workers: int) -> str:
+    """Why the rows of such a method are not cut; empty where groups pay."""
+    gathered = may_gather(setting.method, setting.loss, request["mixing"], setting.settings)
+    asked = asked_of(request, setting, shape, workers)
+    gathered = gathered and has_room(asked)
+    return advice(setting.method.name, workers, speed_up(asked, setting.loss or "", workers, gathered))
 
 
 def default_epochs(method: Method, n_rows: int, early_stopping: int | None = None) -> int:

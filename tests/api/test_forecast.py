@@ -69,6 +69,8 @@ def test_a_worker_has_the_working_sets_of_its_own_groups(shards, rates):
     assert RATES.base < two["memory"]["likely"] < two["memory"]["total"] < one["memory"]["total"]
     rows, members = 900, 2 * min(900, one["plan"]["set_rows"])
     up = 2 * (41 * 8 + module.FIGURES) + 2 * 41 * 8 + 8 * rows + module.MEMBER_BYTES * members
+    assert one["plan"]["gathered"]
+    up += module.CHOSEN_BYTES * min(rows, members)  # those that are chosen travel to where they are solved
     assert two["network"]["up"] == up  # states of 40 features and a bias, v for the certificate, alpha, the set's rows
 
 
@@ -127,6 +129,55 @@ def test_rates_are_measured_once_and_again_on_demand(shards, monkeypatch):
     out, _ = bigclf("plan", shards, "--algo", "pa1", "--memory", "64MB", "--fresh")
     assert len(counted) == 2
     assert "a plan for pa1" in out and "stay in memory" in out and "measured" in out
+
+
+def test_a_table_has_a_line_for_each_number_of_workers(shards, rates):
+    told = forecast(shards, algo="newton", loss="logistic", memory="64MB", workers="1,3,2", bandwidth="100GB/s")
+    lines = told["table"]
+    assert [(line["workers"], line["groups"], line["design"]) for line in lines] == [
+        (1, 1, "one group"), (2, 2, "sums"), (3, 3, "sums"),
+    ]  # fmt: skip
+    alone = forecast(shards, algo="newton", loss="logistic", memory="64MB")
+    first, second, _ = lines
+    assert first["pass_seconds"] == alone["seconds"]["later"] and first["pass_bytes"] == first["once_bytes"] == 0
+    assert len({line["passes"] for line in lines}) == 1  # whatever the groups
+    assert second["seconds"] == second["first_seconds"] + (second["passes"] - 1) * second["pass_seconds"]
+    assert second["speed_up"] == first["seconds"] / second["seconds"]
+    assert first["speed_up"] == 1 and first["advice"] == ""
+    assert first["driver"] == first["memory"]
+    assert forecast(shards, algo="pa1", epochs=4, memory="64MB", workers=[1, 2])["table"][1]["passes"] == 4
+
+
+def test_a_table_says_where_one_process_is_enough_and_where_workers_pay(shards, monkeypatch):
+    free = RATES._replace(mix=0.0, fixed=0.0, start=0.0, first=1.0, later=1.0)  # seconds an entry: nothing else counts
+    monkeypatch.setattr(module, "_rates", lambda intent, fresh: free)
+    monkeypatch.setattr(module, "_mixing_seconds", lambda intent: 0.0)
+
+    def last(**words):
+        return forecast(shards, memory="64MB", workers=[1, 3], bandwidth="100GB/s", **words)["table"][-1]
+
+    assert last(algo="pa1", epochs=4)["speed_up"] > 2.7  # groups are of about equal numbers of entries
+    assert "they pay, with 2.7 times" in last(algo="pa1", epochs=4)["advice"]
+    line = last(algo="dcd")
+    assert line["design"] == "gathered set" and line["passes"] == 5 and line["speed_up"] < 1.5
+    assert "one process is enough" in line["advice"]
+    line = last(algo="dcd", loss="squared_hinge")
+    assert (line["design"], line["passes"], line["speed_up"]) == ("groups apart", None, None)
+    assert "many more passes" in line["advice"]
+
+
+@pytest.mark.parametrize("given", ["0", "1,x", [], [2, 1.5], True])
+def test_numbers_of_workers_that_are_none(shards, rates, given):
+    with pytest.raises(ValueError, match="workers"):
+        forecast(shards, algo="pa1", workers=given)
+
+
+def test_the_command_with_several_numbers(shards, rates):
+    words = ["plan", shards, "--algo", "pa1", "--workers", "1,2,8", "--memory", "64MB"]
+    told = json.loads(bigclf(*words, "--json")[0])
+    assert [line["workers"] for line in told["table"]] == [1, 2, 8] and told["bandwidth"] == 10**9
+    out = bigclf(*words)[0]
+    assert "speed-up" in out and "8 workers: " in out and "mixing" in out
 
 
 def test_the_command(shards, rates):

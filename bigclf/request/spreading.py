@@ -1,0 +1,76 @@
+"""Whether several workers are faster than one process, said from counts before anything is read.
+
+What methods that go row by row and methods by sums do in a pass is divided among the groups. Dual methods are another
+matter. Groups that gather their working sets need no more passes than one, but what is done to the set is done in one
+place, and it is most of the work. Groups that stay apart need many more passes. So the rows of a dual method are cut
+into groups only where somebody says so, or where that is predicted to be faster.
+"""
+
+from __future__ import annotations
+
+from bigclf.maths.losses import BOXED
+from bigclf.methods.method import Dual, Method
+from bigclf.request.auto import Asked, predicted
+
+PAYS = 1.5  # a smaller speed-up is not worth a cluster
+# Of a run in one process, the part that groups do to their gathered set in one place: 0.65 to 0.86 in 2 and 4 groups
+# of 200,000 rows with 76 of 47,000 features each.
+SET_SHARE = 0.8
+# Passes of one group and of several to a gap of 0.001, whatever their number (see the guide of clusters).
+ONE_PASSES, GATHERED_PASSES = 7, 5
+# Of all entries, as bytes that move once as rows enter such a set: 0.79 and 0.86 were counted in 2 and 4 groups of
+# those rows, beside what moves in each pass.
+SHIPPED_SHARE = 0.82
+SET_COPIES = 0.8  # of all rows: at most 40 % of them, twice
+JOIN_SECONDS = 0.02  # of a pass, to begin and to end it on workers
+BANDWIDTH = 1e9  # bytes a second between machines, where nobody says
+
+
+def design(method: Method, loss: str | None, groups: int, gathered: bool) -> str:
+    """How groups come together, in a word or two."""
+    if groups == 1:
+        return "one group"
+    if isinstance(method.how, Dual):
+        return "gathered set" if gathered else "groups apart"
+    return "sums" if method.certificate else "mixing"
+
+
+def may_gather(method: Method, loss: str | None, mixing: str | None, settings: dict[str, object]) -> bool:
+    """Whether groups of such a method gather their working sets, where memory has room for them."""
+    apart = mixing == "safe" or settings.get("working_set") == 0 or settings.get("schedule", "auto") != "auto"
+    return method.name == "dcd" and loss in BOXED and not apart
+
+
+def has_room(asked: Asked) -> bool:
+    """Whether memory surely holds the rows of a gathered set twice, in the groups and where they are solved; else they
+    may stay apart."""
+    return SET_COPIES * asked.size <= asked.memory
+
+
+def speed_up(asked: Asked, loss: str, workers: int, gathered: bool) -> float:
+    """Seconds of ``dcd`` in one group, by those in a group for each of so many workers; 0: groups stay apart, and how
+    many passes they would need nobody knows."""
+    if workers == 1:
+        return 1.0
+    if not gathered:
+        return 0.0
+    whole = asked._replace(groups=1)
+    one, at_set = (predicted(each, loss)["dcd"] for each in (whole, whole._replace(memory=asked.size)))
+    alone = SET_SHARE * at_set  # without what is read from disk
+    moved = 2 * 8 * (asked.n_features + 1) * workers / BANDWIDTH
+    return one / (alone + (one - alone) / workers + GATHERED_PASSES * (JOIN_SECONDS + moved))
+
+
+def advice(name: str, workers: int, faster: float) -> str:
+    """Why there is one group though there are several workers, and what these are for; empty where groups pay."""
+    if faster >= PAYS:
+        return ""
+    why = (
+        f"{workers} groups are predicted to have {faster:.2g} times its speed"
+        if faster
+        else "groups that stay apart need many more passes"
+    )
+    return (
+        f"one process is faster for {name}: {why}. So one of the {workers} workers learns from all rows, in one group; "
+        f"measuring and predicting are for all of them (groups={workers} cuts the rows all the same)"
+    )
