@@ -8,6 +8,7 @@ import click
 
 from bigclf.cli.convert import class_text, describe
 from bigclf.cli.shared import terminal
+from bigclf.cli.shared.results import require_free
 from bigclf.units import plural
 
 
@@ -29,7 +30,6 @@ def command(data: tuple[str, ...], out: str, shares: str, as_json: bool, **optio
     as before.
     """
     from bigclf.conversion.split import split
-    from bigclf.training.records.lease import require_free
 
     parts = _parts(shares)
     require_free(out, below=False)

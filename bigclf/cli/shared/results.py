@@ -20,6 +20,13 @@ LEASE = ".lease"
 HOW_NOT_WHAT = {"out", "overwrite", "as_json", *(option.name for option in OPTIONS if not option.bits)}
 
 
+def require_free(directory: str, below: bool = True) -> None:
+    """RunError where a run lives in the directory or, ``below``, in a directory of it."""
+    from bigclf.training.records import lease
+
+    lease.require_free(directory, below)
+
+
 def take(ctx: click.Context, out: str) -> None:
     """Make the directory ``out`` and hold it until the command ends.
 
@@ -28,7 +35,7 @@ def take(ctx: click.Context, out: str) -> None:
     RunError : it cannot be written, or another process is at work there.
     """
     from bigclf import files
-    from bigclf.training.records.lease import holding, require_free
+    from bigclf.training.records.lease import holding
 
     require_free(out, below=False)  # a run of fit
     files.make_directory(out)
@@ -64,7 +71,6 @@ def clear_the_way(
     RunError : results are there, or an earlier run that was not finished; another process is at work there.
     """
     from bigclf import files
-    from bigclf.training.records.lease import require_free
 
     take(ctx, out)
     run_dir = files.join(out, "run")
