@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 TARGET_NNZ = 500_000
+FEW_NUMBERS = 2**16  # a range of labels that is counted, not sorted
 MOST_COMPARED, LOOKED_AT = 10_000, 64  # columns; rows, before a whole column is compared with the labels
 OF_COLUMNS = (
     "; of raw columns, with text or missing values, features= makes features as a spec says (in a pipeline "
@@ -73,7 +74,7 @@ class Arrays:
             self.classes, codes = classes, known_codes(labels, classes)
             self.class_counts = np.bincount(codes, minlength=classes.size)
         elif not real_labels:
-            self.classes, codes, self.class_counts = np.unique(labels, return_inverse=True, return_counts=True)
+            self.classes, codes, self.class_counts = distinct(labels)
         self.warnings = warn_of_numbers(self.classes) or warn_of_rare(self.classes, self.class_counts)
         weights = np.ones(self.n_rows) if sample_weight is None else weight_array(sample_weight, self.n_rows)
         self.weighted = sample_weight is not None
@@ -383,6 +384,22 @@ def label_array(y: object) -> np.ndarray:
         if bad.size:
             raise DataError("a label is NaN or infinite", row=int(bad[0]), column="label")
     return labels
+
+
+def distinct(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The classes, increasing, the place of each label among them, int64 [row], and how many labels each has: as
+    ``np.unique`` tells, without sorting where labels are whole numbers of a small range."""
+    if labels.dtype.kind in "iub" and labels.size:
+        least, most = int(labels.min()), int(labels.max())
+        if most - least < FEW_NUMBERS and most < 2**63:
+            there = labels.astype(np.int64) - least
+            counts = np.bincount(there)
+            numbers = np.flatnonzero(counts)
+            place = np.zeros(counts.size, np.intp)
+            place[numbers] = np.arange(numbers.size)
+            return (numbers + least).astype(labels.dtype), place[there], counts[numbers]
+    classes, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    return classes, codes, counts
 
 
 def known_codes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 import bigclf
 from bigclf.conversion.convert import write_shards
-from bigclf.data.arrays import Arrays, csr_arrays
+from bigclf.data.arrays import Arrays, csr_arrays, distinct
 from bigclf.errors import DataError
 
 OPTIONS = dict(algo="dcd", C=1.0, tol=1e-2, memory="100MB", progress=False)
@@ -138,6 +138,20 @@ def test_every_form_of_labels_trains_as_shards_do(expected, form):
     assert (
         model.classes_.size == 2 and (model.predict(x) == model.classes_[1]).sum() == (expected.predict(x) == 1).sum()
     )
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int64", "uint64", "bool", "float64", "U3"])
+@pytest.mark.parametrize("values", [[3], [0, 1], [-5, 7, 100], [0, 70_000], [2**63 - 2, 2**63 - 1]])
+def test_labels_are_told_apart_as_numpy_tells_them(kind, values):
+    if min(np.iinfo(kind).max if kind[0] in "iu" else 2**63, 2**63) < max(values) or (
+        kind[0] in "bu" and min(values) < 0
+    ):
+        pytest.skip("the type does not hold them")
+    labels = np.random.default_rng(0).choice(values, 200).astype(kind)
+    wanted = np.unique(labels, return_inverse=True, return_counts=True)
+    for found, its in zip(distinct(labels), wanted, strict=True):
+        assert found.dtype == its.dtype
+        np.testing.assert_array_equal(found, its)
 
 
 def test_a_frame_of_sparse_columns_is_never_made_dense():
