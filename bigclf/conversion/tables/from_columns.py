@@ -74,6 +74,9 @@ class Noted(NamedTuple):
     first: Sequence[Bad] = ()
     every: Sequence[Bad] = ()
 
+    def __bool__(self) -> bool:
+        return self.n > 0
+
 
 class Notes:
     """What bad rows of a task come to, as they are met."""
