@@ -166,7 +166,8 @@ class LinearClassifier(ClassifierMixin, _Linear):
 
     Parameters
     ----------
-    algo : name of the method (``bigclf.algorithms()``).
+    algo : name of the method (``bigclf.algorithms()``), or ``"auto"``: chosen by the rows, and of the logistic
+        loss unless another is named.
     loss, penalty : the method's loss and penalty; None is its first.
     C : price of a unit of loss; None is the method's default, and the only value for a method without ``C``.
     bias : ``"feature"`` (a constant 1, regularised), ``"free"`` (not regularised, where the method can) or None.
@@ -191,7 +192,7 @@ class LinearClassifier(ClassifierMixin, _Linear):
 
     def __init__(
         self,
-        algo: str = "dcd",
+        algo: str = "auto",
         *,
         loss: str | None = None,
         penalty: str | None = None,
@@ -297,7 +298,12 @@ class LinearClassifier(ClassifierMixin, _Linear):
         return float(super().score(X, y, sample_weight))
 
     def _gives_probabilities(self) -> bool:
-        return self.loss in PROBABILITY_LOSSES
+        model = getattr(self, "model_", None)
+        return (self._own_loss() if model is None else model.method.get("loss")) in PROBABILITY_LOSSES
+
+    def _own_loss(self) -> str | None:
+        """The loss by name, as far as the parameters say which."""
+        return "logistic" if self.loss is None and self.algo == "auto" and self.epochs != 1 else self.loss
 
     @available_if(_gives_probabilities)
     def predict_proba(self, X: object) -> np.ndarray:

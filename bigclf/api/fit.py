@@ -23,15 +23,14 @@ from bigclf.compiled.jit import cpu_type
 from bigclf.data.arrays import listed_names, require_same_names
 from bigclf.errors import ClusterError, Interrupted, ModelFormatError, RunError, masked
 from bigclf.files.json_fields import FieldError, check_fields
-from bigclf.maths.losses import REGRESSION
 from bigclf.model.model import Model, load
 from bigclf.progress import TerminalProgress
-from bigclf.request.auto import Asked, choose, loss_for
+from bigclf.request.auto import loss_for
 from bigclf.request.door import Found, Shape, open_rows
 from bigclf.request.options import documented
-from bigclf.request.prepare import default_epochs, prepare
+from bigclf.request.prepare import asked_for, default_epochs, prepare, with_method
 from bigclf.request.request import Request, asked, of_one_method
-from bigclf.request.workers import is_cluster, linked
+from bigclf.request.workers import linked
 from bigclf.training.engines import Engine, LocalEngine
 from bigclf.training.executor import Bench, Job
 from bigclf.training.memory import PeakMemory
@@ -59,7 +58,7 @@ def fit(
     *,
     sample_weight: Any = None,
     features: Any = None,
-    algo: str = "dcd",
+    algo: str = "auto",
     loss: str | None = None,
     C: float | None = None,
     bias: str | None = "feature",
@@ -127,7 +126,7 @@ def trained(request: Request) -> Model:
     with contextlib.ExitStack() as stack:
         found, request = stack.enter_context(open_rows(request))
         shape = None if request.families else found.counts()
-        request = request if shape is None else _with_method(request, shape)
+        request = request if shape is None else with_method(request, shape)
         request.check()
         link = stack.enter_context(linked(request["workers"], request["patience"]))
         peak = stack.enter_context(PeakMemory())
@@ -160,7 +159,8 @@ def _solved(
     stall = None
     if setting.method.name == "dcd" and len(problems) == 1:
         rows = shape or Shape(source.n_rows, source.n_features, source.nnz)
-        stall = watched(_shape_asked(request, rows), changes=shape is not None and options["run_dir"] is None)
+        own = asked_for(request.having(loss=setting.loss), rows)
+        stall = watched(own, changes=shape is not None and options["run_dir"] is None)
     options["give_up"] = stall
     log.info("plan: %s", plan)
     if plan.places or plan.set_rows:
@@ -170,27 +170,6 @@ def _solved(
         if record not in source.said:
             log.warning("%s", record)
     return _train(source, problems, plan, options, peak, link), len(source.warnings), stall
-
-
-def _shape_asked(request: Request, shape: Shape) -> Asked:
-    """What the choice of a method depends on."""
-    told = {name: request[name] for name in ("loss", "penalty", "bias", "epochs", "memory", "tol")}
-    n_rows, n_features, nnz, n_classes, square = shape
-    problems = n_classes if n_classes > 2 and request["loss"] not in REGRESSION else 1
-    groups = request["groups"] or (2 if is_cluster(request["workers"]) else 1)
-    return Asked(
-        **told, C=request["C"] or 1.0, given=tuple(request.params), n_rows=n_rows, n_features=n_features, nnz=nnz,
-        groups=groups, problems=problems, square=square, native=request["multiclass"] == "native",
-    )  # fmt: skip
-
-
-def _with_method(request: Request, shape: Shape) -> Request:
-    """With the method that such rows ask for."""
-    asked = _shape_asked(request, shape)
-    algo, chosen = choose(asked)
-    log.info("%s", chosen)
-    loss = loss_for(asked) if algo == "newton_dense" else request["loss"]  # its own first one is another than dcd's
-    return of_one_method(request.having(algo=algo, loss=loss, chosen=chosen))
 
 
 def _train(

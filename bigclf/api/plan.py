@@ -36,7 +36,7 @@ from bigclf.maths.mixing import FAN
 from bigclf.request.auto import Asked, decades_of, products
 from bigclf.request.door import Shape, open_rows
 from bigclf.request.options import documented
-from bigclf.request.prepare import asked_of, default_epochs, prepare
+from bigclf.request.prepare import asked_of, default_epochs, prepare, with_method
 from bigclf.request.request import Request, asked, of_one_method
 from bigclf.request.spreading import BANDWIDTH, GATHERED_PASSES, ONE_PASSES, SHIPPED_SHARE, design
 from bigclf.request.workers import linked
@@ -157,13 +157,12 @@ def forecast(data: object, **given: Any) -> dict[str, Any]:
 
 def _forecast(request: Request, known: Rates | None = None) -> dict[str, Any]:
     """Of one number of workers; ``known`` : what was measured in one process already."""
-    if not request.families:
-        raise ValueError("a plan is for a method that is named: algo='auto' names none")
-    (options,), setting = request.check(), request.at_first()[0][0]
     workers = request["workers"] or 1
     threads = request["threads"] or (1 if workers > 1 else 2)
     local_dir = request["local_dir"] if workers == 1 else None  # workers of a cluster decode for themselves
     with open_rows(request.having(threads=threads, local_dir=local_dir)) as (found, request):
+        request = request if request.families else with_method(request, found.counts())
+        (options,), setting = request.check(), request.at_first()[0][0]
         prepared = prepare(request, found, groups=workers)
     source, groups, method = prepared.source, prepared.groups, setting.method
     if not isinstance(source, Dataset):

@@ -34,9 +34,10 @@ from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, Setting, native
 from bigclf.methods.method import Dual
 from bigclf.model.model import Model
-from bigclf.request.door import open_rows
+from bigclf.request.auto import choose
+from bigclf.request.door import Shape, open_rows
 from bigclf.request.options import documented, refuse_others
-from bigclf.request.prepare import default_epochs, prepare
+from bigclf.request.prepare import asked_for, default_epochs, loss_of, prepare
 from bigclf.request.request import OWN, Family, Request, asked
 from bigclf.request.workers import linked
 from bigclf.stream.working_set import Members
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("bigclf")
+STAND_IN = "dcd"  # for a method that the rows are to choose: it has most parameters and losses
 KEEP = 3  # of so many points one is learned further
 HOW_NOT_WHAT = ("working_set", "schedule", "inner_rounds")  # parameters that no answer depends on
 
@@ -199,9 +201,41 @@ def asked_of_sweep(data: Any, y: Any, given: Mapping[str, Any]) -> Request:
     TypeError, ValueError : what makes no sense whatever the rows are.
     """
     request = asked("sweep", data, y, given)
-    families = families_of(request)
+    if not _is_named(request):
+        families_of(request.having(algo=STAND_IN))
+        return request
+    return _checked(request.having(families=families_of(request)))
+
+
+def _is_named(request: Request) -> bool:
+    """Whether methods are named; else the rows say which, once they are open."""
+    grids = [request["grid"]] if isinstance(request["grid"], Mapping) else request["grid"]
+    return request["algo"] != "auto" or any("algo" in each for each in grids if isinstance(each, Mapping))
+
+
+def _with_families(request: Request, shape: Shape) -> Request:
+    """With the one method that such rows ask for at the greatest C, with room for all models at once."""
+    grids = [request["grid"]] if isinstance(request["grid"], Mapping) else request["grid"]
+    points = [point for family in families_of(request.having(algo=STAND_IN)) for point in family.points]
+    losses = list(dict.fromkeys(loss for each in grids for loss in each.get("loss", ())))
+    names = {name for point in points for name in point} - {"loss"}
+    asked = asked_for(request, shape)
+    costs = [float(point.get("C", asked.C)) for point in points]
+    n_models = asked.problems * len(points) * max(1, request["folds"])
+    asked = asked._replace(C=max(costs), given=tuple({*asked.given, *names}), problems=n_models)
+    found = dict(choose(asked._replace(loss=loss)) for loss in losses or [asked.loss])
+    algo = next(iter(found)) if len(found) == 1 else STAND_IN
+    chosen = found.get(algo, f"algo=auto: {algo}, which has all losses of the grid")
+    log.info("%s", chosen)
+    loss = None if losses else loss_of(algo, asked)
+    request = request.having(algo=algo, loss=loss, chosen=chosen)
+    return _checked(request.having(families=families_of(request)))
+
+
+def _checked(request: Request) -> Request:
+    """The request of methods that are named; errors as of ``asked_of_sweep``."""
+    families = request.families
     require_halving(request["halving"], [METHODS[family.algo] for family in families if family.algo in METHODS])
-    request = request.having(families=families)
     every = [setting for each in request.at_first() for setting in each]
     many, certified = len(families) > 1, any(setting.method.certificate for setting in every)
     if many and request["tol"] is not None and not certified:
@@ -217,11 +251,12 @@ def asked_of_sweep(data: Any, y: Any, given: Mapping[str, Any]) -> Request:
 
 def swept(request: Request) -> Sweep:
     """What the sweep that is asked for finds; errors as of ``sweep``."""
-    every = [setting for each in request.at_first() for setting in each]
-    many, regression = len(request.families) > 1, every[0].loss in REGRESSION
     folds, run_dir = request["folds"], request["run_dir"]
     with contextlib.ExitStack() as stack:
         found, request = stack.enter_context(open_rows(request))
+        request = request if request.families else _with_families(request, found.counts())
+        every = [setting for each in request.at_first() for setting in each]
+        many, regression = len(request.families) > 1, every[0].loss in REGRESSION
         columns = request["columns"] or getattr(request.data, "named_columns", None)
         apart = rows_to_measure(request["validate"], regression, columns) if folds == 0 else None
         link = stack.enter_context(linked(request["workers"], request["patience"]))

@@ -99,8 +99,8 @@ def choose(asked: Asked) -> tuple[str, str]:
 
 
 def loss_for(asked: Asked) -> str:
-    """The loss that is meant where none is named."""
-    return asked.loss or ("logistic" if asked.penalty in ("l1", "elastic_net") or asked.bias == "free" else "hinge")
+    """The loss that is meant where none is named: of those that are certified the one that gives probabilities."""
+    return asked.loss or "logistic"
 
 
 def method_for(asked: Asked) -> tuple[str, float]:

@@ -262,9 +262,9 @@ OPTIONS = (
         "algo",
         Anything(),
         "The method: see ``bigclf algorithms``.",
-        """Or "auto": chosen by loss, penalty, shape, size, memory and groups, which ``result_.chosen`` gives the reason
-        of; ``loss``, ``C`` and ``params`` are its own.""",
-        default="dcd", verbs=("fit", "sweep", "plan"), shown=True,
+        """"auto" chooses by loss, penalty, shape, size, memory and groups; ``result_.chosen`` gives the reason. Unless
+        another loss is named it minimises the logistic loss, which gives probabilities.""",
+        default="auto", verbs=("fit", "sweep", "plan"), shown=True,
     ),
     Option(
         "algo",
@@ -277,7 +277,7 @@ OPTIONS = (
         "loss",
         Anything(),
         "The loss by name, for methods that have several.",
-        "None is the method's first.",
+        'None is the method\'s first, and with algo="auto" the logistic loss.',
     ),
     Option(
         "penalty",

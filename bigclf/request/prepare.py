@@ -13,10 +13,11 @@ from bigclf.data.dataset import Dataset
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, Method, Setting
 from bigclf.methods.method import Dual
-from bigclf.request.auto import Asked
+from bigclf.request.auto import Asked, choose, loss_for
 from bigclf.request.door import Found, Shape
-from bigclf.request.request import Request
+from bigclf.request.request import Request, of_one_method
 from bigclf.request.spreading import advice, has_room, may_gather, speed_up
+from bigclf.request.workers import is_cluster
 from bigclf.stream.raw_store import is_finished
 from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.problems import Fold, Problem, class_weight_array, make_problems, regression_problem, require_few
@@ -53,6 +54,31 @@ class Prepared(NamedTuple):
             return [regression_problem(setting)]
         require_few(self.source.classes.size, setting, memory)
         return make_problems(self.source.classes, self.class_weights, setting)
+
+
+def asked_for(request: Request, shape: Shape) -> Asked:
+    """What the choice of a method depends on."""
+    told = {name: request[name] for name in ("loss", "penalty", "bias", "epochs", "memory", "tol")}
+    n_rows, n_features, nnz, n_classes, square = shape
+    problems = n_classes if n_classes > 2 and request["loss"] not in REGRESSION else 1
+    groups = request["groups"] or (2 if is_cluster(request["workers"]) else 1)
+    return Asked(
+        **told, C=request["C"] or 1.0, given=tuple(request.params), n_rows=n_rows, n_features=n_features, nnz=nnz,
+        groups=groups, problems=problems, square=square, native=request["multiclass"] == "native",
+    )  # fmt: skip
+
+
+def with_method(request: Request, shape: Shape) -> Request:
+    """With the method and the loss that such rows ask for."""
+    asked = asked_for(request, shape)
+    algo, chosen = choose(asked)
+    log.info("%s", chosen)
+    return of_one_method(request.having(algo=algo, loss=loss_of(algo, asked), chosen=chosen))
+
+
+def loss_of(algo: str, asked: Asked) -> str | None:
+    """The loss that is meant, by name; None for a method that has its own alone."""
+    return loss_for(asked) if METHODS[algo].losses else asked.loss
 
 
 def prepare(

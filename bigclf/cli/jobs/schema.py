@@ -71,17 +71,12 @@ def _method() -> dict[str, Any]:
     options["bias"] = {"enum": ["feature", "free", "none", None, False]}
     cases = [
         {
-            "if": _is_algo(name, default=name == "dcd"),
+            "if": {"properties": {"algo": {"const": name}}, "required": ["algo"]},
             "then": {"propertyNames": {"enum": [*options, *(param.name for param in method.params)]}},
         }
         for name, method in METHODS.items()
     ]
     return {"type": "object", "properties": options, "additionalProperties": TEXT, "allOf": cases}
-
-
-def _is_algo(name: str, default: bool) -> dict[str, object]:
-    said: dict[str, Any] = {"properties": {"algo": {"const": name}}}
-    return said if default else said | {"required": ["algo"]}
 
 
 def _algo() -> dict[str, object]:

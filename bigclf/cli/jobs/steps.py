@@ -358,7 +358,7 @@ class Job:
                 raise self.fail(f"'method.{key}' has no place in a job: its commands set it", "method", key)
         options = {key: value for key, value in given.items() if key in known}
         options["params"] = {key: value for key, value in given.items() if key not in known}
-        self._check_params(str(given.get("algo", "dcd")), options["params"])
+        self._check_params(str(given.get("algo", "auto")), options["params"])
         if data.get("columns"):
             options["columns"] = ",".join(f"{role}={name}" for role, name in data["columns"].items())
         limits, cluster = self.table.get("limits", {}), self.table.get("cluster", {})
