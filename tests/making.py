@@ -225,7 +225,7 @@ def fit(*given, segments=None, checkpoint_every=None, **options):
     if checkpoint_every is not None and options.get("run_dir") is not None:
         options["run_dir"] = bigclf.RunDir(options["run_dir"], checkpoint_every)
     with in_segments(segments):
-        return bigclf.fit(*given, **options)
+        return bigclf.fit(*given, **{"algo": "dcd"} | options)
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ from bigclf.progress import TerminalProgress
 from bigclf.request.auto import loss_for
 from bigclf.request.door import Found, Shape, open_rows
 from bigclf.request.options import documented
-from bigclf.request.prepare import asked_for, default_epochs, prepare, with_method
+from bigclf.request.prepare import asked_for, default_epochs, prepare, require_some_method, with_method
 from bigclf.request.request import Request, asked, of_one_method
 from bigclf.request.workers import linked
 from bigclf.training.engines import Engine, LocalEngine
@@ -117,6 +117,8 @@ def asked_of_fit(data: object, y: object, given: Mapping[str, object]) -> Reques
     TypeError, ValueError : what makes no sense whatever the rows are.
     """
     request = of_one_method(asked("fit", data, y, given))
+    if not request.families:
+        require_some_method(request)
     request.check()
     return request
 

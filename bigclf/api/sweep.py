@@ -35,7 +35,7 @@ from bigclf.methods import METHODS, Setting, native
 from bigclf.methods.method import Dual
 from bigclf.model.model import Model
 from bigclf.request.auto import choose
-from bigclf.request.door import Shape, open_rows
+from bigclf.request.door import UNKNOWN, Shape, open_rows
 from bigclf.request.options import documented, refuse_others
 from bigclf.request.prepare import asked_for, default_epochs, loss_of, prepare
 from bigclf.request.request import OWN, Family, Request, asked
@@ -202,7 +202,7 @@ def asked_of_sweep(data: Any, y: Any, given: Mapping[str, Any]) -> Request:
     """
     request = asked("sweep", data, y, given)
     if not _is_named(request):
-        families_of(request.having(algo=STAND_IN))
+        _with_families(request, UNKNOWN)  # whether any method will do
         return request
     return _checked(request.having(families=families_of(request)))
 
@@ -226,7 +226,6 @@ def _with_families(request: Request, shape: Shape) -> Request:
     found = dict(choose(asked._replace(loss=loss)) for loss in losses or [asked.loss])
     algo = next(iter(found)) if len(found) == 1 else STAND_IN
     chosen = found.get(algo, f"algo=auto: {algo}, which has all losses of the grid")
-    log.info("%s", chosen)
     loss = None if losses else loss_of(algo, asked)
     request = request.having(algo=algo, loss=loss, chosen=chosen)
     return _checked(request.having(families=families_of(request)))
@@ -254,7 +253,9 @@ def swept(request: Request) -> Sweep:
     folds, run_dir = request["folds"], request["run_dir"]
     with contextlib.ExitStack() as stack:
         found, request = stack.enter_context(open_rows(request))
-        request = request if request.families else _with_families(request, found.counts())
+        if not request.families:
+            request = _with_families(request, found.counts())
+            log.info("%s", request.chosen)
         every = [setting for each in request.at_first() for setting in each]
         many, regression = len(request.families) > 1, every[0].loss in REGRESSION
         columns = request["columns"] or getattr(request.data, "named_columns", None)

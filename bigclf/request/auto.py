@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from bigclf.maths.losses import BOXED
 from bigclf.methods import METHODS, Method, listed, require_known
-from bigclf.units import format_bytes, format_seconds
+from bigclf.units import format_bytes, format_seconds, near
 
 ENTRY_BYTES, ROW_BYTES = 8, 100  # of a row in memory, about
 TOL = 1e-3  # at which the counts below were made
@@ -45,7 +45,8 @@ EASY_NS, BOXED_NS, SQUARED_NS, LOGISTIC_NS = 40.0, 1500.0, 1000.0, 300.0
 class Asked(NamedTuple):
     """What the choice depends on: loss and penalty by name or None, bias, C, names of the parameters given, most epochs
     or None, rows, features, entries, memory in bytes, groups, the tolerance or None, problems (classes, or 1), whether
-    all classes are to be learned at once, the mean of ||x||^2 (0: unknown)."""
+    all classes are to be learned at once, the mean of ||x||^2 (0: unknown), whether weights are given to begin with,
+    and how groups are to be combined, or None."""
 
     loss: str | None
     penalty: str | None
@@ -62,6 +63,8 @@ class Asked(NamedTuple):
     problems: int = 1
     native: bool = False
     square: float = 0.0
+    begins: bool = False
+    mixing: str | None = None
 
     @property
     def size(self) -> int:
@@ -88,6 +91,9 @@ def choose(asked: Asked) -> tuple[str, str]:
     """
     require_known(asked.given)
     loss = loss_for(asked)
+    every = dict.fromkeys(name for method in METHODS.values() for name in method.losses)
+    if loss not in every:
+        raise ValueError(f"loss={loss!r} has no meaning; there are {listed(every)}{near(loss, every)}")
     for name, reason in _wishes(asked, loss):
         if _can(name, asked, loss):
             return name, f"algo=auto: {name}, for {reason}"
@@ -122,9 +128,10 @@ def _has(method: Method, name: str) -> bool:
 
 def _wishes(asked: Asked, loss: str) -> Iterable[tuple[str, str]]:
     """Methods with reasons, the best one first."""
-    if asked.epochs == 1 and asked.penalty is None and asked.loss is None:
+    one = asked.epochs == 1 and asked.tol is None
+    if one and asked.penalty is None and asked.loss is None:
         yield "arow", "each row is looked at once, and it makes the most of that"
-    if asked.epochs == 1:
+    if one:
         yield "adagrad", "each row is looked at once, and its rates fit each feature's frequency"
     if asked.penalty in ("l1", "elastic_net"):
         yield "newglmnet", f"{asked.penalty} is solved on the columns that matter, with exact zeros and a certificate"
@@ -193,7 +200,8 @@ def decades_of(asked: Asked) -> float:
 def _hardness(asked: Asked) -> float:
     """How much dual variables hinder each other, 1 for rows that hardly do."""
     each = asked.nnz / asked.n_rows
-    return max(1.0, asked.C * (asked.square or each) / EASY * min(1.0, asked.n_rows / (asked.n_features + 1)) ** 0.5)
+    square = asked.square if 0 < asked.square < math.inf else each  # bad numbers are told of where they are read
+    return max(1.0, asked.C * square / EASY * min(1.0, asked.n_rows / (asked.n_features + 1)) ** 0.5)
 
 
 def products(asked: Asked) -> float:
@@ -209,5 +217,7 @@ def _can(name: str, asked: Asked, loss: str) -> bool:
     has_loss = loss in method.losses or (asked.loss is None and not method.losses)
     has_penalty = (asked.penalty or "l2") in (method.penalties or ("l2",))
     if asked.native and not (method.native or method.all_classes):
+        return False
+    if (asked.begins and method.by_duals) or (asked.mixing and asked.mixing not in method.form.mixings):
         return False
     return has_loss and has_penalty and (asked.bias or "none") in method.bias and set(asked.given) <= own

@@ -14,7 +14,7 @@ from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, Method, Setting
 from bigclf.methods.method import Dual
 from bigclf.request.auto import Asked, choose, loss_for
-from bigclf.request.door import Found, Shape
+from bigclf.request.door import UNKNOWN, Found, Shape
 from bigclf.request.request import Request, of_one_method
 from bigclf.request.spreading import advice, has_room, may_gather, speed_up
 from bigclf.request.workers import is_cluster
@@ -65,7 +65,13 @@ def asked_for(request: Request, shape: Shape) -> Asked:
     return Asked(
         **told, C=request["C"] or 1.0, given=tuple(request.params), n_rows=n_rows, n_features=n_features, nnz=nnz,
         groups=groups, problems=problems, square=square, native=request["multiclass"] == "native",
+        begins=request["init"] is not None, mixing=request["mixing"],
     )  # fmt: skip
+
+
+def require_some_method(request: Request) -> None:
+    """ValueError or TypeError where no method has what is asked, whatever the rows are."""
+    choose(asked_for(request, UNKNOWN))
 
 
 def with_method(request: Request, shape: Shape) -> Request:

@@ -55,6 +55,8 @@ def expected_failures(estimator):
     regression = isinstance(estimator, LinearRegressor)
     check, reasons = ("check_regressors_train", UNFIT_NUMBERS) if regression else ("check_classifiers_train", UNFIT)
     unfit = {check: reasons[estimator.algo]} if estimator.algo in reasons else {}
+    if estimator.algo == "auto":  # of so few columns the table solver
+        return dict.fromkeys(EQUIVALENCE, NOT_REPEATED)
     if METHODS[estimator.algo].row_weights == "binary":
         failing = [*EQUIVALENCE, *WEIGHTS[: 2 if regression else 3]]
         return dict.fromkeys(failing, ZERO_OR_ONE) | unfit
@@ -147,7 +149,7 @@ def test_it_finds_the_optimum_that_linear_svr_finds(loss):
     assert mine.score(X, y) == pytest.approx(theirs.score(X, y), abs=1e-4) and mine.coef_.shape == (10,)
     with pytest.raises(ValueError, match="learns classes"):
         LinearRegressor(loss="hinge").fit(X, y)
-    assert not hasattr(LinearClassifier(), "predict_proba") and hasattr(
+    assert not hasattr(LinearClassifier("dcd"), "predict_proba") and hasattr(
         LinearClassifier(loss="logistic"), "predict_proba"
     )
 

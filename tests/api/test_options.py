@@ -121,7 +121,7 @@ def test_plan_looks_for_decoded_rows_where_fit_does(monkeypatch, more, decoded):
         raise ValueError("enough")
 
     monkeypatch.setattr(plan, "prepare", prepare)
-    CliRunner().invoke(main, ["plan", "rows", "--local-dir", "L", *more])
+    CliRunner().invoke(main, ["plan", "rows", "--algo", "dcd", "--local-dir", "L", *more])
     assert asked == [decoded]
 
 

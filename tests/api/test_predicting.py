@@ -36,7 +36,9 @@ def sparse(tmp_path_factory):
     """A model, and one shard of many row groups for it."""
     directory = tmp_path_factory.mktemp("sparse")
     x, y = random_rows(600, 30)
-    return bigclf.fit(x, y, epochs=1, tol=0.5), shards_of(directory, x, y, chunk_nnz=100, shard_nnz=10**7).files
+    return bigclf.fit(x, y, epochs=1, tol=0.5, algo="dcd"), shards_of(
+        directory, x, y, chunk_nnz=100, shard_nnz=10**7
+    ).files
 
 
 def people(n=400, seed=0):
@@ -53,7 +55,7 @@ FEATURES = {"label": "y", "features": [{"numeric": ["a"]}, {"categorical": ["t"]
 
 @pytest.fixture(scope="module")
 def columns():
-    return {form: bigclf.fit(people(), features={**FEATURES, "reader": {"format": form}}, tol=0.1)
+    return {form: bigclf.fit(people(), features={**FEATURES, "reader": {"format": form}}, tol=0.1, algo="dcd")
             for form in ("csv", "jsonl", "parquet")}  # fmt: skip
 
 
@@ -115,7 +117,7 @@ def test_parts_of_another_model_or_damaged_ones_are_made_again(sparse, tmp_path,
     predict(model, path, str(tmp_path / "at-once"), scores=True)
     monkeypatch.setattr(predictions, "PART_WORK", 700)
     x, y = random_rows(600, 30, seed=3)
-    interrupted(bigclf.fit(x, y, epochs=1, tol=0.5), path, tmp_path / "out", groups_in(path) - 2)
+    interrupted(bigclf.fit(x, y, epochs=1, tol=0.5, algo="dcd"), path, tmp_path / "out", groups_in(path) - 2)
     assert predict(model, path, str(tmp_path / "out"), scores=True)["rows_kept"] == 0
     interrupted(model, path, tmp_path / "cut", groups_in(path) - 2)
     second = tmp_path / "cut" / ".part-00000.parquet.parts" / "000001.parquet"

@@ -11,10 +11,11 @@ import bigclf
 from bigclf.api import fit as fitting
 from bigclf.api import stall
 from bigclf.api.stall import Stall
+from bigclf.request import prepare
 from bigclf.request.auto import Asked, method_for
 from bigclf.request.door import Matrix
 
-ASKED = Asked(loss=None, penalty=None, bias=None, C=1.0, given=(), epochs=None, n_rows=10**6, n_features=30,
+ASKED = Asked(loss="hinge", penalty=None, bias=None, C=1.0, given=(), epochs=None, n_rows=10**6, n_features=30,
               nnz=3 * 10**7, memory=10**10, groups=1)  # fmt: skip
 
 
@@ -84,14 +85,14 @@ def test_what_no_other_method_can_do_is_not_watched():
 @pytest.mark.parametrize("keeps", [False, True])
 def test_auto_goes_on_by_another_method_with_the_same_loss(monkeypatch, tmp_path, keeps):
     x, y = noisy()
-    monkeypatch.setattr(fitting, "choose", lambda asked: ("dcd", "algo=auto: dcd"))
+    monkeypatch.setattr(prepare, "choose", lambda asked: ("dcd", "algo=auto: dcd"))
     monkeypatch.setattr(stall, "PASSES", 1)
     monkeypatch.setattr(stall, "GAIN", 0.0)
     options = {"run_dir": tmp_path / "run"} if keeps else {"max_seconds": 100}
     asked = []
     train = fitting._train
     monkeypatch.setattr(fitting, "_train", lambda *given: asked.append(given[3]["max_seconds"]) or train(*given))
-    model = bigclf.fit(sp.csr_matrix(x), y, algo="auto", tol=1e-5, epochs=3000, progress=False, **options)
+    model = bigclf.fit(sp.csr_matrix(x), y, algo="auto", loss="hinge", tol=1e-5, epochs=3000, progress=False, **options)
     assert model.method["name"] == ("dcd" if keeps else "newton_dense") and model.method["loss"] == "hinge"
     assert ("and goes on" in model.result_.chosen) is not keeps
     assert asked == [None] if keeps else asked[0] == 100 > asked[1] > 0
@@ -102,7 +103,12 @@ def test_auto_goes_on_by_another_method_with_the_same_loss(monkeypatch, tmp_path
 
 def test_the_table_solver_has_the_loss_that_was_meant():
     x, y = noisy()
-    for options, loss in (({}, "hinge"), ({"bias": "free"}, "logistic"), ({"loss": "logistic"}, "logistic")):
+    for options, loss in (
+        ({}, "logistic"),
+        ({"loss": "hinge"}, "hinge"),
+        ({"bias": "free"}, "logistic"),
+        ({"loss": "logistic"}, "logistic"),
+    ):
         model = bigclf.fit(x, y, algo="auto", progress=False, **options)
         assert (model.method["name"], model.method["loss"]) == ("newton_dense", loss)
 

@@ -26,7 +26,9 @@ GRID = {"C": [0.01, 1.0, 0.1]}
 
 
 def sweep(*data, **options):
-    return bigclf.sweep(*data, **{"grid": GRID, "folds": FOLDS, "progress": False, **options})
+    return bigclf.sweep(
+        *data, **({"algo": "dcd"} | {"algo": "dcd"} | {"grid": GRID, "folds": FOLDS, "progress": False, **options})
+    )
 
 
 @pytest.fixture(scope="module")
@@ -156,10 +158,10 @@ def test_figures_are_those_of_evaluate(rows, three, loss, classes):
 
 def test_the_figure_of_a_fold_is_that_of_a_model_learned_without_it(rows):
     x, y = rows
-    found = sweep(x, y, tol=1e-7, grid={"C": [0.1]})
+    found = sweep(x, y, tol=1e-7, grid={"C": [0.1]}, algo="dcd")
     for fold, figure in enumerate(found.table[0]["folds"]):
         apart = held(y.size, fold)
-        model = fit(x[~apart], y[~apart], C=0.1, tol=1e-7, progress=False)
+        model = fit(x[~apart], y[~apart], C=0.1, tol=1e-7, progress=False, algo="dcd")
         told = bigclf.evaluate(model, x[apart], y[apart])
         assert abs(figure - (1 - told.accuracy)) <= 2.1 / apart.sum()  # a row or two on the boundary
     assert found.table[0]["mean"] == pytest.approx(np.mean(found.table[0]["folds"]))
@@ -177,7 +179,7 @@ def test_rows_without_weight_are_in_no_figure(rows):
 
 def test_a_label_nobody_learned_counts_as_wrong(rows):
     x, y = rows
-    found = sweep(x, y, folds=0, validate=(x[:100], np.full(100, 7) + np.arange(100) % 2))
+    found = sweep(x, y, folds=0, validate=(x[:100], np.full(100, 7) + np.arange(100) % 2), algo="dcd")
     assert [row["mean"] for row in found.table] == [1.0] * 3
 
 
@@ -214,7 +216,7 @@ def test_a_best_value_at_the_edge_of_the_grid_is_told(rows):
 
 def test_the_last_model_begins_where_the_folds_have_come_to(shards):
     for memory in ("1GB", SMALL):
-        found = sweep(shards, memory=memory, grid={"C": [1.0]})
+        found = sweep(shards, memory=memory, grid={"C": [1.0]}, algo="dcd")
         cold = fit(shards, memory=memory, C=1.0, progress=False).result_
         assert found.best_model.result_.epochs < cold.epochs
 
@@ -301,7 +303,7 @@ def test_working_sets_are_shared_out_by_c_within_the_budget(shards):
 @where
 @pytest.mark.parametrize("after", [2, 3, "best"])
 def test_an_interrupted_sweep_goes_on_to_the_same_bits(shards, memory, after, tmp_path):
-    whole = sweep(shards, memory=memory)
+    whole = sweep(shards, memory=memory, algo="dcd")
     seen = []
 
     def ask(record):
@@ -311,13 +313,15 @@ def test_an_interrupted_sweep_goes_on_to_the_same_bits(shards, memory, after, tm
             os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(Interrupted):
-        sweep(shards, memory=memory, run_dir=tmp_path / "run", callbacks=(ask,))
+        sweep(shards, memory=memory, run_dir=tmp_path / "run", callbacks=(ask,), algo="dcd")
     with pytest.raises(RunError, match="resume"):
-        sweep(shards, memory=memory, run_dir=tmp_path / "run")
-    same(whole, sweep(shards, memory=memory, run_dir=tmp_path / "run", resume=True))
-    same(whole, sweep(shards, memory=memory, run_dir=tmp_path / "run", resume=True))  # and once it has ended
+        sweep(shards, memory=memory, run_dir=tmp_path / "run", algo="dcd")
+    same(whole, sweep(shards, memory=memory, run_dir=tmp_path / "run", resume=True, algo="dcd"))
+    same(
+        whole, sweep(shards, memory=memory, run_dir=tmp_path / "run", resume=True, algo="dcd")
+    )  # and once it has ended
     with pytest.raises(RunError, match="another run"):
-        sweep(shards, memory=memory, run_dir=tmp_path / "run", resume=True, grid={"C": [1.0, 2.0]})
+        sweep(shards, memory=memory, run_dir=tmp_path / "run", resume=True, grid={"C": [1.0, 2.0]}, algo="dcd")
 
 
 @where
@@ -327,8 +331,8 @@ def test_workers_change_no_bit(shards, memory, tmp_path):
         n_workers=2, threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=None
     )
     with cluster, distributed.Client(cluster) as client:
-        far = sweep(shards, memory=memory, workers=client, groups=1, run_dir=tmp_path / "run")
-    same(far, sweep(shards, memory=memory, groups=1))
+        far = sweep(shards, memory=memory, workers=client, groups=1, run_dir=tmp_path / "run", algo="dcd")
+    same(far, sweep(shards, memory=memory, groups=1, algo="dcd"))
 
 
 def test_limits_end_each_value_and_are_said(rows):
@@ -342,7 +346,7 @@ def test_limits_end_each_value_and_are_said(rows):
 
 
 def test_the_result_shows_itself(rows):
-    found = sweep(*rows)
+    found = sweep(*rows, algo="dcd")
     text = repr(found)
     assert text.count("\n* ") == 1 and all(f"{c:g}" in text for c in GRID["C"]) and "error" in text
     frame = found.to_pandas()
@@ -371,7 +375,7 @@ def test_the_result_shows_itself(rows):
 )
 def test_what_makes_no_sense_is_refused(rows, given, error, words):
     with pytest.raises(error, match=words):
-        sweep(*rows, **given)
+        sweep(*rows, **({"algo": "dcd"} | given))
 
 
 def test_the_command_writes_table_and_model(shards, tmp_path):
@@ -499,7 +503,7 @@ def test_what_makes_no_sense_of_methods_and_halving_is_refused(rows):
         ({"grid": []}, ValueError, "grid must name parameters"),
     ]:
         with pytest.raises(error, match=match):
-            sweep(*rows, **options)
+            sweep(*rows, **({"algo": "dcd"} | options))
 
 
 def test_methods_on_the_command_line(shards, tmp_path):

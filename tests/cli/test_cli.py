@@ -322,7 +322,8 @@ def test_usage_errors_are_2(place, tmp_path):
     assert "tol has no effect" in error_of("fit", place / "shards", "-o", m, "--algo", "pa1", "--tol", "0.1", code=2)
     assert "unknown algo" in error_of("fit", place / "shards", "-o", m, "--algo", "nope", code=2)
     assert "outside its bounds" in error_of("fit", place / "shards", "-o", m, "--C", "-1", code=2)
-    assert "no effect" in error_of("fit", place / "shards", "-o", m, "--param", "r=1", code=2)
+    assert "no effect" in error_of("fit", place / "shards", "-o", m, "--algo", "dcd", "--param", "r=1", code=2)
+    assert "r is a parameter of" in error_of("fit", place / "shards", "-o", m, "--param", "r=1", code=2)
     assert "not a size" in error_of("fit", place / "shards", "-o", m, "--memory", "lots", code=2)
     assert "option of its own" in error_of("fit", place / "shards", "-o", m, "--param", "C=1", code=2)
     assert "no method" in error_of("algorithms", "nope", code=2)
@@ -572,7 +573,7 @@ def test_a_demo_that_was_killed_at_its_start_begins_anew(tmp_path):
 
 def test_a_run_that_cannot_begin_leaves_nothing(place, tmp_path):
     error_of("fit", place / "shards", "-o", tmp_path / "m", "--init", place / "a.svm", "--algo", "pa1", code=3)
-    error_of("fit", place / "shards", "-o", tmp_path / "m", "--init", place / "model", code=2)
+    error_of("fit", place / "shards", "-o", tmp_path / "m", "--init", place / "model", "--algo", "dcd", code=2)
     assert list(tmp_path.iterdir()) == []
 
 

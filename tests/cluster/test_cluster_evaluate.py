@@ -111,9 +111,12 @@ def test_one_that_is_frozen_is_not_waited_for(models, data, client):
 def test_validation_during_a_run_is_done_there_too(data, client, monkeypatch):
     rows = random_rows(600, D, noise=0.5)
     options = dict(algo="pa1", groups=2, epochs=3, validate=data, progress=False)
-    here = [record["validation"] for record in bigclf.fit(*rows, **options).result_.history]
+    here = [record["validation"] for record in bigclf.fit(*rows, **({"algo": "dcd"} | options)).result_.history]
     monkeypatch.setattr("bigclf.api.outcome.evaluate", None)  # would be called
-    there = [record["validation"] for record in bigclf.fit(*rows, workers=client, **options).result_.history]
+    there = [
+        record["validation"]
+        for record in bigclf.fit(*rows, workers=client, **({"algo": "dcd"} | options)).result_.history
+    ]
     assert here == there and len(here) == 3
 
 

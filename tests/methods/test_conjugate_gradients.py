@@ -118,10 +118,10 @@ def test_with_and_without_the_certified_optimum_is_the_same(loss, dtype, monkeyp
     x, y = stiff(loss)
     tol = 1e-6 if dtype == "float64" else 1e-4
     options = dict(loss=loss, C=0.5, tol=tol, dtype=dtype, epochs=100, progress=False)
-    quick = fit(x, y, **options)
+    quick = fit(x, y, **({"algo": "dcd"} | options))
     assert any("conjugate_steps" in record for record in quick.result_.history)
     without(monkeypatch)
-    plain = fit(x, y, **options)
+    plain = fit(x, y, **({"algo": "dcd"} | options))
     assert not any("conjugate_steps" in record for record in plain.result_.history)
     told = [model.certificate for model in (quick, plain)]
     assert quick.result_.converged
@@ -151,14 +151,14 @@ PLACES = {"resident": "1GB", "streamed": "15.5MB"}
 @pytest.mark.parametrize("place", PLACES)
 def test_bits_repeat_whatever_the_threads_and_after_a_stop(shards, place, tmp_path):
     options = dict(C=0.5, tol=1e-9, epochs=5, memory=PLACES[place], progress=False)
-    whole = fit(shards, workers=bigclf.Workers(threads=1), **options)
+    whole = fit(shards, workers=bigclf.Workers(threads=1), **({"algo": "dcd"} | options))
     assert any("conjugate_steps" in record for record in whole.result_.history)
     assert whole.result_.plan["resident"] == (place == "resident") and whole.result_.repeatable
-    assert fit(shards, workers=bigclf.Workers(threads=2), **options).digest() == whole.digest()
+    assert fit(shards, workers=bigclf.Workers(threads=2), **({"algo": "dcd"} | options)).digest() == whole.digest()
     given = dict(run_dir=bigclf.RunDir(tmp_path / "run", 0), **options)
     with interrupted_after(3):
-        fit(shards, **given)
-    resumed = fit(shards, resume=True, **given)
+        fit(shards, **({"algo": "dcd"} | given))
+    resumed = fit(shards, resume=True, **({"algo": "dcd"} | given))
     assert resumed.digest() == whole.digest() and resumed.certificate == whole.certificate
 
 
@@ -192,7 +192,7 @@ def test_a_certificate_that_was_tried_in_vain_is_told_by_the_record_that_follows
         accept(self, primal, dual, *rest)
 
     monkeypatch.setattr(Status, "accept", noting)
-    model = fit(shards, C=0.5, tol=1e-2, epochs=60, memory=PLACES["streamed"], progress=False)
+    model = fit(shards, C=0.5, tol=1e-2, epochs=60, memory=PLACES["streamed"], progress=False, algo="dcd")
     history = model.result_.history
     assert model.result_.converged and len(seen) > 2 and "gap" not in history[0]
     for tried, record in enumerate(history[1:], 1):  # each follows one more certificate

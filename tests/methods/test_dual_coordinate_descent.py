@@ -152,7 +152,9 @@ def test_the_gap_is_never_negative_and_falls_to_the_tolerance(loss):
 def test_the_certificate_recomputed_from_the_model_and_the_dual_variables(loss, bias, tol, tmp_path):
     x, y = random_rows(150, D, noise=1.0, seed=3)
     weights = np.random.default_rng(0).choice([0.5, 1.0, 3.0], 150)
-    model = fit(x, y, sample_weight=weights, loss=loss, bias=bias, tol=tol, run_dir=tmp_path, progress=False)
+    model = fit(
+        x, y, sample_weight=weights, loss=loss, bias=bias, tol=tol, run_dir=tmp_path, progress=False, algo="dcd"
+    )
     rows, alpha = extended(x, bias), alphas(tmp_path)
     told = model.result_.certificate
     w = np.append(model.coef_[0], model.intercept_[0])
@@ -271,12 +273,14 @@ def test_empty_rows_cost_c_each_and_say_so(tmp_path):
     x, y = random_rows(60, D)
     padded = sp.vstack([x, sp.csr_matrix((5, D), dtype=np.float32)]).tocsr()
     labels = np.concatenate([y, [1, -1, 1, -1, 1]])
-    model = fit(padded, labels, bias=None, C=0.7, tol=1e-9, run_dir=tmp_path / "a", progress=False)
+    model = fit(padded, labels, bias=None, C=0.7, tol=1e-9, run_dir=tmp_path / "a", progress=False, algo="dcd")
     np.testing.assert_array_equal(alphas(tmp_path / "a")[60:], 0.7)
-    without = fit(x, y, bias=None, C=0.7, tol=1e-9, progress=False)
+    without = fit(x, y, bias=None, C=0.7, tol=1e-9, progress=False, algo="dcd")
     extra = model.result_.certificate["primal"] - without.result_.certificate["primal"]
     assert extra == pytest.approx(5 * 0.7, rel=1e-7)
-    model = fit(padded, labels, bias=None, C=0.7, loss="squared_hinge", run_dir=tmp_path / "b", progress=False)
+    model = fit(
+        padded, labels, bias=None, C=0.7, loss="squared_hinge", run_dir=tmp_path / "b", progress=False, algo="dcd"
+    )
     np.testing.assert_allclose(alphas(tmp_path / "b")[60:], 2 * 0.7)
 
 
@@ -441,7 +445,7 @@ def test_one_block_without_a_working_set_gives_the_bits_of_a_plain_loop(loss, bi
 def test_the_plain_loop_s_bits_come_from_shards_too(tmp_path, quiet):
     x, y = random_rows(500, 40, 0.15, noise=1.0)
     shards_of(tmp_path / "shards", x, y)
-    model = fit(tmp_path / "shards", bias=None, tol=0, working_set=0, epochs=3, progress=False)
+    model = fit(tmp_path / "shards", bias=None, tol=0, working_set=0, epochs=3, progress=False, algo="dcd")
     np.testing.assert_array_equal(model.coef_[0], plain_loop(x, y.tolist(), "hinge", 1.0, 0.0, 3, 0)[0][:-1])
 
 

@@ -123,7 +123,7 @@ def stored(tmp_path_factory):
     x = x.tocsr()
     path = tmp_path_factory.mktemp("explaining")
     shards_of(str(path / "s"), x, y, chunk_nnz=100)
-    model = fit(x, y, memory="100MB", progress=False)
+    model = fit(x, y, memory="100MB", progress=False, algo="dcd")
     model.save(path / "m")
     return x, y, path, model
 

@@ -78,13 +78,25 @@ def test_the_objective_is_scikit_learn_s(loss, bias, C):
 def test_the_certificate_recomputed_from_the_model_and_the_dual_variables(loss, bias, options, tmp_path):
     x, y = rows(seed=3)
     weights = np.random.default_rng(0).choice([0.5, 1.0, 3.0], len(y))
-    model = fit(x, y, sample_weight=weights, loss=loss, bias=bias, tol=1e-6, run_dir=tmp_path, **options, **QUIET)
+    model = fit(
+        x,
+        y,
+        sample_weight=weights,
+        loss=loss,
+        bias=bias,
+        tol=1e-6,
+        run_dir=tmp_path,
+        **({"algo": "dcd"} | options),
+        **QUIET,
+    )
     matrix, told = extended(x, bias), model.result_.certificate
     w = np.append(model.coef_[0], model.intercept_[0])
     assert told["primal"] == pytest.approx(primal(matrix, y, w, loss, weights), rel=1e-6 if options else 1e-12)
     if "groups" not in options:
         assert told["dual"] >= dual(matrix, y, alphas(tmp_path), loss, weights) * (1 - 1e-12)
-    best = fit(x, y, sample_weight=weights, loss=loss, bias=bias, tol=1e-12, **QUIET).result_.certificate
+    best = fit(
+        x, y, sample_weight=weights, loss=loss, bias=bias, tol=1e-12, **({"algo": "dcd"} | QUIET)
+    ).result_.certificate
     assert 0 <= told["gap"] <= 1e-6 and told["dual"] <= best["primal"] * (1 + 1e-12)
     true = (told["primal"] - best["primal"]) / told["primal"]  # what the certificate bounds
     assert told["gap"] >= true - 1e-12
@@ -93,8 +105,8 @@ def test_the_certificate_recomputed_from_the_model_and_the_dual_variables(loss, 
 @every_loss
 def test_the_gap_is_never_below_the_true_one(loss):
     x, y = rows(noise=2.0)
-    model = fit(x, y, loss=loss, tol=1e-9, inner_rounds=0, **QUIET)
-    best = fit(x, y, loss=loss, tol=1e-13, **QUIET).result_.certificate["dual"]
+    model = fit(x, y, loss=loss, tol=1e-9, inner_rounds=0, **({"algo": "dcd"} | QUIET))
+    best = fit(x, y, loss=loss, tol=1e-13, **({"algo": "dcd"} | QUIET)).result_.certificate["dual"]
     records = [record for record in model.result_.history if "gap" in record]
     assert len(records) >= 3
     for record in records:
@@ -353,21 +365,21 @@ def test_what_is_refused(tmp_path):
     given = dict(loss="epsilon_insensitive", **QUIET)
     for name, value in (("class_weight", "balanced"), ("multiclass", "one-vs-rest")):
         with pytest.raises(TypeError, match=f"{name} has no effect.*epsilon_insensitive"):
-            fit(x, y, **given, **{name: value})
+            fit(x, y, **({"algo": "dcd"} | given), **{name: value})
     with pytest.raises(ValueError, match="text"):
-        fit(x, np.where(y > 0, "yes", "no"), **given)
+        fit(x, np.where(y > 0, "yes", "no"), **({"algo": "dcd"} | given))
     with pytest.raises(DataError, match="NaN"):
-        fit(x, np.where(y > 0, y, np.nan), **given)
+        fit(x, np.where(y > 0, y, np.nan), **({"algo": "dcd"} | given))
     with pytest.raises(TypeError, match="epsilon has no effect.*hinge"):
-        fit(x, np.sign(y), epsilon=0.1, **QUIET)
+        fit(x, np.sign(y), epsilon=0.1, **({"algo": "dcd"} | QUIET))
     text = shards_of(tmp_path / "t", x, np.where(y > 0, "yes", "no"))
-    model = fit(x, y, **given)
-    for refused in (lambda: fit(text, **given), lambda: evaluate(model, text)):
+    model = fit(x, y, **({"algo": "dcd"} | given))
+    for refused in (lambda: fit(text, **({"algo": "dcd"} | given)), lambda: evaluate(model, text)):
         with pytest.raises(SchemaError, match="text"):
             refused()
     real = shards_of(tmp_path / "r", x, y, real=True)
     with pytest.raises(DataError, match="to be classes"):
-        evaluate(fit(x, np.sign(y), **QUIET), real)
+        evaluate(fit(x, np.sign(y), **({"algo": "dcd"} | QUIET)), real)
     with pytest.raises(ModelFormatError):
         (tmp_path / "m").write_bytes(b"{}")
         load(tmp_path / "m")
