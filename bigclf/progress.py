@@ -23,6 +23,7 @@ from bigclf.errors import RunError
 from bigclf.units import format_bytes, format_count, format_seconds
 
 REFRESH_PER_SECOND = 6
+REFRESHED_IN_NOTEBOOKS = 2  # times a second: each is a message to a browser
 REMEMBERED = 6  # finished reads shown above the bar
 EVENTS = 4  # ... and what happened to workers
 SILENT = 1.5  # seconds without a row counted after which the line says how long
@@ -293,11 +294,27 @@ def console_in_use() -> Console | None:
     return _drawing[-1].console if _drawing else None
 
 
+class NotebookLine(Protocol):
+    """An output of a notebook's cell that may be replaced (``IPython.display.DisplayHandle``)."""
+
+    def update(self, data: dict[str, str], raw: bool) -> None:
+        """Show ``data``, a text by its type, in place of what stood there."""
+
+
+def notebook_line() -> NotebookLine:
+    """An empty line below the cell that runs."""
+    from IPython.display import display
+
+    line: NotebookLine = display({"text/plain": ""}, raw=True, display_id=True)
+    return line
+
+
 class TerminalProgress:
     """A live line on a terminal: read, bar, rate, gap or progressive error, time left of the read.
 
-    Drawn by a thread a few times a second from counters; ``advance`` and ``epoch`` only add. When stderr is no terminal
-    silent, or a line now and then (``BIGCLF_PROGRESS``). A ``with`` stops it at the end; what reads starts it.
+    Drawn by a thread a few times a second from counters; ``advance`` and ``epoch`` only add. In a notebook the line
+    stands below the cell. When stderr is no terminal silent, or a line now and then (``BIGCLF_PROGRESS``). A ``with``
+    stops it at the end; what reads starts it.
 
     Parameters
     ----------
@@ -327,11 +344,12 @@ class TerminalProgress:
         self.stop()
         self.meter.begin(plan)
         screen = self._used = self._console or console(stderr=True)
+        if screen.is_jupyter:
+            self._draw_by(self._show, notebook_line())
+            return
         if not screen.is_terminal:
             if pause := longest_pause():
-                self._over.clear()
-                self._lines = threading.Thread(target=self._write, args=(pause,), name="bigclf-lines", daemon=True)
-                self._lines.start()
+                self._draw_by(self._write, pause)
             return
         self._live = Live(
             get_renderable=self._picture, console=screen, refresh_per_second=REFRESH_PER_SECOND, transient=True
@@ -357,6 +375,17 @@ class TerminalProgress:
             self._over.set()
             self._lines.join()
             self._lines = None
+
+    def _draw_by(self, draw: Callable[..., None], given: object) -> None:
+        self._over.clear()
+        self._lines = threading.Thread(target=draw, args=(given,), name="bigclf-lines", daemon=True)
+        self._lines.start()
+
+    def _show(self, line: NotebookLine) -> None:
+        while not self._over.wait(1 / REFRESHED_IN_NOTEBOOKS):
+            self.meter.look()
+            line.update({"text/plain": f"{self.title}  {log_text(self.meter)}"}, raw=True)
+        line.update({"text/plain": ""}, raw=True)
 
     def _write(self, longest: float) -> None:
         pause = FIRST_LINE

@@ -2,16 +2,19 @@
 
 What users give as an address may hold a password, and names of columns, files and classes come from data that others
 made. Both reach messages in many ways, through other libraries too, so they are taken care of where texts leave:
-``masked`` in errors, logs and what is written down, ``Guarded`` around stdout and stderr of the command line.
+``masked`` in errors, logs and what is written down, ``Guarded`` around stdout and stderr of the command line, ``card``
+in notebooks.
 """
 
 from __future__ import annotations
 
 import functools
+import html
 import logging
+import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO, TypeVar
 from urllib.parse import quote, unquote
 
@@ -230,3 +233,46 @@ def guard_logs(*names: str) -> None:
 
 
 guard_logs("bigclf")
+
+
+# Notebooks
+
+
+WIDTH, HEIGHT, MARGIN = 240, 60, 6  # of a curve, in pixels
+
+
+def card(title: str, facts: Mapping[str, object], *parts: str) -> str:
+    """HTML of what a notebook shows of an object: a title, names with values (all escaped), then ``parts`` of HTML as
+    ``grid`` and ``curve`` make them. Values that are None or empty are left out."""
+    rows = [f'<tr><th style="text-align:left">{_safe(name)}</th><td style="text-align:left">{_safe(value)}</td></tr>'
+            for name, value in facts.items() if value not in (None, "")]  # fmt: skip
+    return f"<div><strong>{_safe(title)}</strong><table>{''.join(rows)}</table>{''.join(parts)}</div>"
+
+
+def grid(names: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
+    """HTML of a table: names of the columns, and rows of cells."""
+    head = "".join(f"<th>{_safe(name)}</th>" for name in names)
+    body = "".join(f"<tr>{''.join(f'<td>{_safe(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def curve(name: str, values: Sequence[float]) -> str:
+    """SVG of positive numbers, an epoch each, on a logarithmic scale; nothing for fewer than two of them."""
+    points = [(k, math.log10(value)) for k, value in enumerate(values) if 0 < value < math.inf]
+    if len(points) < 2:
+        return ""
+    heights = [height for _, height in points]
+    low, span = min(heights), (max(heights) - min(heights)) or 1.0
+    steps = (WIDTH - 2 * MARGIN) / (len(values) - 1)
+    scale = (HEIGHT - 2 * MARGIN) / span
+    line = " ".join(f"{MARGIN + steps * k:.1f},{HEIGHT - MARGIN - scale * (y - low):.1f}" for k, y in points)
+    said = f"{_safe(name)} by epoch: {values[points[0][0]]:.3g} to {values[points[-1][0]]:.3g}"
+    return (
+        f'<figure style="margin:0"><svg role="img" aria-label="{said}" width="{WIDTH}" height="{HEIGHT}">'
+        f'<polyline points="{line}" fill="none" stroke="currentColor" stroke-width="1.5"/></svg>'
+        f"<figcaption>{said}</figcaption></figure>"
+    )
+
+
+def _safe(value: object) -> str:
+    return html.escape(masked(str(value)))

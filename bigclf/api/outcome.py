@@ -17,12 +17,13 @@ from bigclf.methods import sparse_state
 from bigclf.metrics.figures import Evaluation, evaluate, share_trained_on
 from bigclf.model.model import Model, all_finite, is_stored
 from bigclf.progress import quality_text
+from bigclf.texts import card, curve
 from bigclf.training.memory import PeakMemory, anonymous_bytes
 from bigclf.training.plan import Plan, model_copies
 from bigclf.training.problems import progress_of
 from bigclf.training.run import Run
 from bigclf.training.sources import longest_row
-from bigclf.units import format_seconds, plural
+from bigclf.units import format_bytes, format_seconds, plural
 from bigclf.version import __version__
 
 if TYPE_CHECKING:
@@ -86,6 +87,22 @@ class Result:
         how_good = quality_text(self.certificate or progressive)
         told = f"{plural(self.epochs, 'epoch')}, {plural(self.reads, 'read')}, {format_seconds(self.seconds)}"
         return f"<Result: {told}{', ' * bool(how_good)}{how_good}; stopped by: {self.stopped}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the certificate or the progressive error, what it took, and the curve of its epochs."""
+        proved, before = self.certificate or {}, {} if "seen" in self.progressive else self.progressive
+        facts: dict[str, object] = {
+            "chosen": self.chosen.removeprefix("algo=auto: "),
+            **{name: f"{proved[name]:,.10g}" for name in ("primal", "dual") if name in proved},
+            "certified gap": f"{proved['gap']:.1e}" if proved else "",
+            "progressive validation": "" if proved else quality_text(before),
+            "epochs": f"{self.epochs:,}, with {self.reads:,} {'pass' if self.reads == 1 else 'passes'} over the data",
+            "time": format_seconds(self.seconds),
+            "memory": f"{format_bytes(self.memory['peak'])} at the peak" if self.memory.get("peak") else "",
+            "stopped by": self.stopped,
+        }
+        name = "gap" if proved else "error"
+        return card("Training", facts, curve(name, [record.get(name) or 0.0 for record in self.history]))
 
 
 def coefficients_of(

@@ -1,4 +1,4 @@
-"""Pictures of a comparison: the gap against seconds, and bars of ratios. Needs matplotlib (the extra ``plots``)."""
+"""Pictures of a comparison: gaps against seconds, bars of ratios and costs. Needs matplotlib (the extra ``plots``)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bigclf import files
-from bigclf.benchmarks.comparing import JOBS, Entry, Measurement, Outcome
+from bigclf.benchmarks.comparing import JOBS, OURS, Entry, Measurement, Outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 COLOURS = ("#1b6ca8", "#d1495b", "#edae49", "#00798c", "#7b5ea7", "#66a182", "#8d6a4f", "#444444")
 SIZE = (7.2, 4.4)  # inches
 GAPS = {name: f"gap-{name}.png" for name, job in JOBS.items() if job.target is not None}
-RATIOS = "ratios.png"
-NAMES = (*GAPS.values(), RATIOS)
+RATIOS, COSTS = "ratios.png", "costs.png"
+NAMES = (*GAPS.values(), RATIOS, COSTS)
+WIDE = (8.4, 0.9, 0.34)  # inches: width, and height of nothing and of a bar
 
 
 def draw(outcomes: list[Outcome], place: Mapping[str, str], name: str) -> list[str]:
@@ -29,7 +30,10 @@ def draw(outcomes: list[Outcome], place: Mapping[str, str], name: str) -> list[s
         drawn[RATIOS] = draw_ratios, measured
     for file, (drawing, what) in drawn.items():
         picture(drawing, what, place[file], name)
-    return list(drawn)
+    if RATIOS not in drawn:
+        return list(drawn)
+    draw_costs(measured, place[COSTS], name)
+    return [*drawn, COSTS]
 
 
 def picture(drawing: Callable[[Axes, object, str], None], what: object, path: str, name: str) -> None:
@@ -90,6 +94,39 @@ def points(axes: Axes, found: Sequence[Measurement], colour: str, fill: bool, la
 
 def bars(outcome: Outcome) -> list[tuple[str, float]]:
     return [(entry.who, ratio) for entry in outcome.entries if (ratio := outcome.ratio(entry)) is not None]
+
+
+def draw_costs(outcomes: list[Outcome], path: str, name: str) -> None:
+    """Seconds of the fit and memory at its peak of all programs, job by job; of those that failed, why."""
+    from matplotlib.figure import Figure
+
+    each = [(outcome.job, entry) for outcome in outcomes for entry in outcome.entries]
+    width, least, more = WIDE
+    figure = Figure(figsize=(width, least + more * (len(each) + len(outcomes))), layout="constrained")
+    seconds, memory = figure.subplots(1, 2, sharey=True)
+    places, labels, place, before = [], [], 0.0, ""
+    for job, entry in each:
+        place += 1.0 if job.name == before else 1.8
+        before, colour = job.name, COLOURS[0] if entry.who == OURS else "#b4bac0"
+        peaks = entry.median("group_peak_bytes"), entry.median("peak_bytes")
+        values = entry.median("seconds"), next((peak / 1e6 for peak in peaks if peak is not None), None)
+        for axes, value, text in zip((seconds, memory), values, ("{:.3g} s", "{:,.0f} MB"), strict=True):
+            axes.barh(place, value or 0.0, color=colour, height=0.75)
+            failed = "fails" if axes is seconds else ""
+            axes.annotate(failed if value is None else text.format(value), (value or 0.0, place), xytext=(4, 0),
+                          textcoords="offset points", va="center", fontsize=8)  # fmt: skip
+        places.append(place)
+        labels.append(f"{job.name.replace('_', ' ')}: {entry.who}")
+    seconds.set_yticks(places, labels, fontsize=8)
+    seconds.invert_yaxis()
+    for axes, title in ((seconds, "seconds of the fit"), (memory, "memory at the peak, MB")):
+        axes.set_title(title, fontsize=9)
+        axes.margins(x=0.18)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(axis="x", labelsize=8)
+    figure.suptitle(name, fontsize=10)
+    with files.publishing(path) as beside:
+        figure.savefig(beside, format="png", dpi=110)
 
 
 def draw_ratios(axes: Axes, outcomes: list[Outcome], name: str) -> None:

@@ -60,6 +60,7 @@ from bigclf.features.encode import is_columns, load
 from bigclf.files.caches import cache_directory
 from bigclf.files.json_fields import check_fields, check_relations, whole
 from bigclf.maths.block import NO_SCALES, Block, Entries, concatenate, one_value_a_row, rows_of, selected
+from bigclf.texts import card
 from bigclf.units import format_bytes, format_count, plural
 
 if TYPE_CHECKING:
@@ -869,6 +870,13 @@ class Dataset:
         self._asking = threading.Lock()
 
     def __repr__(self) -> str:
+        return "\n".join(["Dataset", *(f"  {name:<10}{text}" for name, text in self._facts().items())])
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks."""
+        return card("Dataset", self._facts())
+
+    def _facts(self) -> dict[str, str]:
         size = sum(f.size for f in self.fingerprints)
         density = self.nnz / self.n_rows if self.n_rows else 0.0
         values = ", all 1" if self.binary else ", one value a row" if self.row_constant else ""
@@ -883,7 +891,7 @@ class Dataset:
         else:
             shown = ", ".join(f"{c} ({n:,})" for c, n in zip(self.classes[:8], self.class_counts[:8], strict=True))
             lines["classes"] = f"{self.classes.size:,}: {shown}" + (", ..." if self.classes.size > 8 else "")
-        return "\n".join(["Dataset", *(f"  {name:<10}{text}" for name, text in lines.items())])
+        return lines
 
 
 def as_trained(data: Stored, columns: Mapping[str, object], need_labels: bool = True) -> Dataset:

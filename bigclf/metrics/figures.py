@@ -23,6 +23,7 @@ from bigclf.model.explanations import giving_away
 from bigclf.model.model import PIECE_BYTES, Model, is_stored, require_same_columns, unseen_text
 from bigclf.model.raw_input import BadRows, as_shards, labels_of_table, left_out
 from bigclf.progress import Watcher, watcher
+from bigclf.texts import card, grid
 from bigclf.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ BYTES_PER_ROW = 12  # what the exact AUC may take
 BINS = 2**20
 RELIABILITY_BINS = 10
 UNITS = 2**30  # of a probability that is summed: whole numbers have no order of summing, to 8 billion rows in a bin
+MOST_CLASSES_SHOWN = 10  # in a notebook, whose lines are short
 MOST_CLASSES_CONFUSED = 1000  # a confusion of more classes is a table nobody reads and no memory holds
 
 
@@ -124,6 +126,27 @@ class Evaluation(Figures):
     bad_rows: int = 0
     majority: float | None = None
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the figures, the classes that do worst, and of few classes which are taken for which."""
+        percent = "{:.2f} %".format
+        facts = {
+            "rows": f"{self.n:,}",
+            "accuracy": percent(100 * self.accuracy),
+            "always the commonest class": "" if self.majority is None else percent(100 * self.majority),
+            **{name: "" if value is None else f"{value:.5f}" for name, value in (("AUC", self.auc),
+               ("log loss", self.log_loss), ("F1, mean of classes", self.macro_f1))},
+            "notes": "; ".join(self.notes),
+        }  # fmt: skip
+        worst = grid(
+            ("class", "rows", "precision", "recall", "F1"),
+            ([row["label"], row["rows"], *(f"{row[name]:.4f}" for name in ("precision", "recall", "f1"))]  # type: ignore[literal-required]
+             for row in self.worst()),
+        )  # fmt: skip
+        few = self.confusion is not None and len(self.classes) <= MOST_CLASSES_SHOWN
+        rows = zip(self.classes, self.confusion or [], strict=False) if few else ()
+        table = grid(["", *(f"said {label}" for label in self.classes)], ([label, *row] for label, row in rows))
+        return card("Evaluation", facts, worst, table if few else "")
+
     def worst(self, most: int = 10) -> list[LabelFigures]:
         """The classes of least F1 among those that have rows."""
         return sorted((row for row in self.f1 if row["rows"]), key=lambda row: row["f1"])[:most]
@@ -169,6 +192,17 @@ class RegressionEvaluation(Figures):
     notes: list[str] = field(default_factory=list)
     weighted: dict[str, float | None] | None = None
     bad_rows: int = 0
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the figures."""
+        facts = {
+            "rows": f"{self.n:,}",
+            "mean squared error": f"{self.mean_squared_error:.6g}",
+            "mean absolute error": f"{self.mean_absolute_error:.6g}",
+            "R^2": "" if self.r2 is None else f"{self.r2:.5f}",
+            "notes": "; ".join(self.notes),
+        }
+        return card("Evaluation", facts)
 
 
 def evaluate(

@@ -56,6 +56,7 @@ from bigclf.model.calibration import Calibration
 from bigclf.model.explanations import Explanation, NamesGiven, RowExplanation, explain, explain_row
 from bigclf.model.exports import Export, export, liblinear, require_linear, scikit_learn
 from bigclf.model.scorer import Scorer
+from bigclf.texts import card
 from bigclf.version import __version__
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ FORMAT, VERSION = "bigclf-model", 5
 PIECE_BYTES = 32_000_000  # of decision values that are made at a time where classes alone are wanted
 MANY_CLASSES = 1000
 PROBABILITY_LOSSES = ("logistic",)
+MOST_SHOWN = 10  # classes that a notebook lists
 _DTYPES: dict[str, np.dtype] = {"F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8"),
                                 "I32": np.dtype("<i4"), "U8": np.dtype("u1"), "U16": np.dtype("<u2"),
                                 "U32": np.dtype("<u4")}  # fmt: skip
@@ -707,6 +709,21 @@ class Model:
         gap = f", certified gap {self.certificate['gap']:.1e}" if self.certificate else ""
         what = "numbers" if self.regression else f"{self.classes_.size} classes"
         return f"<Model {name}: {what}, {self.n_features:,} features{gap}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: how it was trained, how good it is, and how its training went."""
+        told = {name: value for name, value in self.method.items() if name not in ("name", "bias", "free_bias")}
+        facts = {
+            "method": self.method.get("name", "?"),
+            "parameters": ", ".join(f"{name}={value}" for name, value in told.items()),
+            "bias": self.method.get("bias"),
+            "predicts": "numbers" if self.regression else ", ".join(map(str, self.classes_[:MOST_SHOWN])),
+            "more classes": max(0, self.classes_.size - MOST_SHOWN) or "" if not self.regression else "",
+            "features": f"{self.n_features:,}",
+            "certified gap": f"{self.certificate['gap']:.1e}" if self.certificate else "",
+        }
+        training = "" if self.result_ is None else self.result_._repr_html_()
+        return card("Model", facts, training)
 
 
 def _require_file(name: str) -> None:

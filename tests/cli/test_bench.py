@@ -434,7 +434,7 @@ def test_pictures_are_drawn(tmp_path):
     assert plots.bars(outcome) == [("sklearn", 0.5 / 1.5)]
     place = {name: str(tmp_path / name) for name in plots.NAMES}
     names = plots.draw([outcome, Outcome(JOBS["logistic"], None, [], "left out")], place, "toy")
-    assert names == ["gap-hinge.png", "ratios.png"]
+    assert names == ["gap-hinge.png", "ratios.png", "costs.png"]
     for name in names:
         assert (tmp_path / name).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 

@@ -75,7 +75,7 @@ def test_a_job_names_the_cluster(place, address, tmp_path, monkeypatch):
         (["--patience", "stale=3"], "no effect in this process"),
         (["--workers", "0"], "workers must be a whole number"),
         (["--groups", "0"], "--groups"),
-        (["--groups", "3", "--mixing", "mistakes"], "mixing"),  # dcd
+        (["--algo", "dcd", "--groups", "3", "--mixing", "mistakes"], "mixing"),
         (["--algo", "pa1", "--mixing", "rows"], "one group"),
     ],
     ids=str,
