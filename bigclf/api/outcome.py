@@ -101,7 +101,8 @@ class Result:
             "memory": f"{format_bytes(self.memory['peak'])} at the peak" if self.memory.get("peak") else "",
             "stopped by": self.stopped,
         }
-        name = "gap" if proved else "error"
+        last = self.history[-1] if self.history else {}
+        name = "gap" if proved else "error" if last.get("error") is not None else "mean_loss"
         return card("Training", facts, curve(name, [record.get(name) or 0.0 for record in self.history]))
 
 

@@ -68,6 +68,15 @@ def test_names_from_data_are_text_and_no_markup(rows):
 def test_online_methods_show_their_progressive_error(rows):
     model = bigclf.fit(*rows, algo="pa1", epochs=3)
     assert "progressive validation" in shown(model) and "certified gap" not in shown(model)
+    assert "error by epoch" in shown(model)
+
+
+def test_numbers_learned_online_show_their_mean_loss_and_no_epoch_shows_no_curve():
+    x, y = random_rows(real=True)
+    model = bigclf.fit(x, y, algo="sgd", loss="squared", epochs=3)
+    assert "mean_loss by epoch" in shown(model.result_)
+    model.result_.history.clear()
+    assert "<svg" not in model.result_._repr_html_()
 
 
 def test_what_was_loaded_or_predicts_numbers_is_shown_too(tmp_path):
