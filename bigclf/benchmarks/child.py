@@ -103,7 +103,7 @@ def wrong_liblinear(name: str) -> str:
     """Both editions of LIBLINEAR install a module of one name: the one that came last is there."""
     if not name.startswith("liblinear"):
         return ""
-    from liblinear.liblinear import parameter  # type: ignore[import-not-found]
+    from liblinear.liblinear import parameter  # type: ignore[import-not-found, import-untyped]
 
     found = "liblinear-multicore" if "nr_thread" in parameter._names else "liblinear"
     return "" if found == name else f"the module liblinear here is that of {found}"
@@ -208,7 +208,7 @@ def read_model(path: str, n_features: int) -> np.ndarray:
 def liblinear(task: Task, x: sp.csr_matrix, y: np.ndarray) -> Fit:
     """LIBLINEAR's own Python interface; the rows in its own form are made beforehand."""
     import numpy as np
-    from liblinear.liblinearutil import parameter, problem, train  # type: ignore[import-not-found]
+    from liblinear.liblinearutil import parameter, problem, train  # type: ignore[import-not-found, import-untyped]
 
     given = problem(y, x)
     if task["peer"] == "liblinear-multicore":
@@ -263,7 +263,7 @@ def sgd(task: Task, x: sp.csr_matrix) -> BaseEstimator:
 
 
 def snapml(task: Task, x: sp.csr_matrix, y: np.ndarray) -> Fit:
-    from snapml import LogisticRegression, SupportVectorMachine  # type: ignore[import-not-found]
+    from snapml import LogisticRegression, SupportVectorMachine  # type: ignore[import-not-found, import-untyped]
 
     told = {"regularizer": 1 / task["C"], "fit_intercept": False, "max_iter": ROUNDS, "tol": task["tol"],
             "n_jobs": task["threads"], "random_state": 0}  # fmt: skip
@@ -275,7 +275,7 @@ def snapml(task: Task, x: sp.csr_matrix, y: np.ndarray) -> Fit:
 def vw(task: Task, x: sp.csr_matrix, y: np.ndarray) -> Fit:
     """One pass over its own cache file, which is made beforehand."""
     import numpy as np
-    from vowpalwabbit import pyvw  # type: ignore[import-not-found]
+    from vowpalwabbit import pyvw  # type: ignore[import-not-found, import-untyped]
 
     d = task["n_features"]
     words = f"--quiet --noconstant --loss_function hinge --holdout_off -b {d.bit_length()}"
@@ -296,7 +296,7 @@ def dask_ml(task: Task, x: sp.csr_matrix, y: np.ndarray) -> Fit:
     """``Incremental``: an estimator of scikit-learn, given one block of rows after another."""
     import dask
     import dask.array as da
-    from dask_ml.wrappers import Incremental  # type: ignore[import-not-found]
+    from dask_ml.wrappers import Incremental  # type: ignore[import-not-found, import-untyped]
 
     dask.config.set(scheduler="threads", num_workers=task["threads"])
     bounds = [*range(0, x.shape[0], max(1, x.shape[0] // 16)), x.shape[0]]

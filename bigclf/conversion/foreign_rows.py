@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from dask.array import Array
     from dask.dataframe import DataFrame
 
-GROUP_BYTES = 16_000_000  # of a stream, to a row group
+STEP = 1024  # rows that are taken from a stream at a time
+GROUP_ROWS = 120 * STEP  # of a stream, to a row group: as many as DuckDB writes
+GROUP_BYTES = 32_000_000  # ... or fewer, where rows are large
+BLOCK_BYTES = 16_000_000  # of a block, to one
 ROWS = 2**16  # of a lazy frame, to one
 
 
@@ -102,7 +105,7 @@ def collected(
 
 
 def _write(stream: object, path: str) -> list[str]:
-    """A stream as a file, in row groups of about ``GROUP_BYTES``; the names of its columns."""
+    """A stream as a file, in row groups as ``_gathered`` cuts them; the names of its columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -119,16 +122,54 @@ def _write(stream: object, path: str) -> list[str]:
 
 
 def _gathered(batches: pa.RecordBatchReader) -> Iterator[pa.Table]:
-    """Tables of about ``GROUP_BYTES``, at least one."""
+    """Tables of ``GROUP_ROWS`` rows, or of fewer that reach ``GROUP_BYTES``; at least one.
+
+    Row groups are part of a fit's bits, so they follow from the rows and not from the sizes of batches, which change
+    with threads and versions of who sends them.
+    """
     import pyarrow as pa
 
-    held: list[pa.RecordBatch] = []
+    held, rows, size = list[pa.Table](), 0, 0
+    for step in _steps(batches):
+        held.append(step)
+        rows, size = rows + step.num_rows, size + sum(_bytes(column) for column in step.columns)
+        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+            yield pa.concat_tables(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.concat_tables(held)
+
+
+def _steps(batches: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    """Tables of ``STEP`` rows; the last, of fewer, may be empty."""
+    import pyarrow as pa
+
+    rest = batches.schema.empty_table()
     for batch in batches:
-        held.append(batch)
-        if sum(one.nbytes for one in held) >= GROUP_BYTES:
-            yield pa.Table.from_batches(held)
-            held = []
-    yield pa.Table.from_batches(held, batches.schema)
+        rest = pa.concat_tables([rest, pa.Table.from_batches([batch])])
+        whole = rest.num_rows // STEP * STEP
+        yield from (rest.slice(first, STEP) for first in range(0, whole, STEP))
+        rest = rest.slice(whole)
+    yield rest
+
+
+def _bytes(column: pa.Array | pa.ChunkedArray) -> int:
+    """The bytes of a column's values without masks and dictionaries, which come and go with batches."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return 4 * len(column)
+    if pa.types.is_struct(kind):
+        return sum(_bytes(child) for child in column.flatten())
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return 8 * len(column) + _bytes(pc.list_flatten(column))
+    try:
+        return len(column) * kind.bit_width // 8
+    except ValueError:  # its values have lengths of their own
+        binary = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind)
+        return 8 * len(column) + (pc.sum(pc.binary_length(column)).as_py() or 0 if binary else column.nbytes)
 
 
 def _write_blocks(matrix: Array, labels: object, folder: str) -> list[str]:
@@ -164,6 +205,6 @@ def _write_block(block: object, labels: np.ndarray, path: str) -> None:
     lists = [pa.LargeListArray.from_arrays(rows.indptr.astype(np.int64), column)
              for column in (rows.indices, rows.data.astype(np.float32))]  # fmt: skip
     table = pa.table({"label": pa.array(labels), "indices": lists[0], "values": lists[1]})
-    per_group = max(1, GROUP_BYTES * max(1, table.num_rows) // max(1, table.nbytes))
+    per_group = max(1, BLOCK_BYTES * max(1, table.num_rows) // max(1, table.nbytes))
     with files.publishing(path) as beside:
         pq.write_table(table, beside, row_group_size=per_group)

@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse
 
 import bigclf
+from bigclf.conversion import foreign_rows
 from bigclf.errors import DataError, SchemaError
 
 QUIET = {"progress": False, "algo": "dcd", "loss": "logistic", "tol": 1e-6}
@@ -206,3 +207,36 @@ def test_a_frame_of_predictions_has_the_index_and_needs_no_order_of_columns(numb
         bigclf.predict(model, "rows.parquet")
     with pytest.raises(TypeError, match="of an array take model.predict"):
         bigclf.predict(model, numbers[["a", "b"]].to_numpy())
+
+
+def test_a_stream_is_cut_by_its_rows_and_not_by_its_batches(frame, tmp_path, monkeypatch):
+    """Row groups are part of a fit's bits: batches of other sizes, with or without masks, give the same."""
+    monkeypatch.setattr(foreign_rows, "STEP", 16)
+    monkeypatch.setattr(foreign_rows, "GROUP_ROWS", 64)
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    table = table.append_column("long", pa.array(["w" * (i % 50) for i in range(M)]))
+    masked = table.set_column(0, "a", pa.array(frame.a, mask=np.zeros(M, bool)))
+    for most, whole in ((10**9, {64}), (1500, {32})):
+        monkeypatch.setattr(foreign_rows, "GROUP_BYTES", most)
+        cuts = set()
+        for each, rows in ((1, table), (7, masked), (64, table), (M, masked)):
+            with foreign_rows.collected(rows.to_reader(each), tmp_path / "x") as (folder, _):
+                written = pq.ParquetFile(f"{folder}/part-00000000.parquet")
+                assert written.read().equals(table)
+                cuts.add(tuple(written.metadata.row_group(k).num_rows for k in range(written.num_row_groups)))
+        assert len(cuts) == 1 and set(cuts.pop()[:-1]) == whole
+    monkeypatch.undo()
+    models = [bigclf.fit(table.to_reader(each), "y", **QUIET) for each in (3, M)]
+    np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
+
+
+def test_a_relation_and_the_parquet_that_duckdb_writes_of_it_give_the_same_bits(tmp_path):
+    """... for columns of numbers, which are learned as they are, and with words, of which features are proposed."""
+    con = duckdb.connect()
+    made = "select sin(i) as a, cos(7 * i) as b, {} cast(sin(i) + cos(5 * i) > 0 as int) as y from range(150000) t(i)"
+    for words in ("", "['x', 'y', 'z'][i % 3 + 1] as c,"):
+        relation = con.sql(made.format(words))
+        relation.write_parquet(str(tmp_path / "t.parquet"))
+        wanted = bigclf.fit(tmp_path / "t.parquet", "y", algo="pa1", epochs=1, progress=False)
+        model = bigclf.fit(relation, "y", algo="pa1", epochs=1, progress=False)
+        np.testing.assert_array_equal(model.coef_, wanted.coef_)
