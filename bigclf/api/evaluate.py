@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from bigclf import files
 from bigclf.cluster.book import Patience
 from bigclf.cluster.measuring import Measure, cut
+from bigclf.conversion.foreign_rows import collected, is_blocked, is_collected
 from bigclf.data.bad_rows import MOST_BAD
+from bigclf.data.dataset import Dataset
 from bigclf.errors import DataError
+from bigclf.features.values import is_table
 from bigclf.metrics import figures
 from bigclf.metrics.figures import Evaluation, RegressionEvaluation
 from bigclf.model.model import Model, is_stored
@@ -42,7 +46,8 @@ def evaluate(
 
     Parameters
     ----------
-    data : shards (path, directory, glob, list of them, Dataset), or an array [n, d] with ``y`` [n].
+    data : shards (path, directory, glob, list of them, Dataset), or an array [n, d] with ``y`` [n]; a table, or rows
+        that others hold (streams, lazy frames) and that are written to disk meanwhile, with ``y`` their label's name.
     memory : bound of what is allocated; when 12 bytes a row do not fit it, the AUC comes from 2^20 bins with its bound.
     workers : who measures, as in ``fit``; the figures are the same to the bit. For shards alone.
     on_bad_rows : of rows of raw files that cannot be used: "error" stops at the first, "skip" leaves them out of the
@@ -59,6 +64,10 @@ def evaluate(
     MemoryBudgetError : model and largest row group do not fit; the message says what would do.
     ClusterError : the workers were lost, or none came.
     """
+    if is_collected(data) and not (is_blocked(data) or is_table(data)):
+        told: Any = {"memory": memory, "workers": workers, "on_bad_rows": on_bad_rows}
+        with _on_disk(model, data, y) as rows:
+            return evaluate(model, rows, max_bad_fraction=max_bad_fraction, progress=progress, **told)
     (workers, kept), bad = crew_of(workers), BadRows(on_bad_rows, max_bad_fraction)
     progress = watcher(progress)
     if not is_cluster(workers):
@@ -74,6 +83,21 @@ def evaluate(
         found.leave_out(*left_out(data, rows))
     found.seconds = time.perf_counter() - started
     return found
+
+
+@contextlib.contextmanager
+def _on_disk(model: Model, data: Any, label: object) -> Iterator[Any]:
+    """Rows that others hold as Parquet, with the labels in the column ``label``, as long as they are needed."""
+    if label is not None and not isinstance(label, str):
+        raise TypeError("y has no effect with a stream but as the name of the label's column")
+    with collected(data, files.join(files.scratch_directory(), "rows")) as (folder, kind):
+        if label is None or model.is_raw(folder):
+            known = model.finisher.spec.label if model.is_raw(folder) else None
+            if label is not None and known is not None and known.column != label:
+                raise TypeError(f"the model's labels stand in the column {known.column!r}, and y names {label!r}")
+            yield folder
+        else:
+            yield Dataset(folder, columns={"label": label} | ({} if kind is None else {"features": "*"}))
 
 
 def evaluate_on(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bigclf.conversion.foreign_rows import is_collected, is_in_partitions, is_lazy
+from bigclf.conversion.foreign_rows import as_stream, is_collected, is_in_partitions, is_lazy
 from bigclf.data.arrays import listed_names
 from bigclf.data.frames import batch_by_batch, like
 from bigclf.features.values import is_table
@@ -27,7 +27,7 @@ def predicted(asked: Asked, data: object) -> object:
     if is_lazy(data):
         return _of_table(data.collect(), asked)
     if is_collected(data):
-        return batch_by_batch(data, lambda rows: _of_table(rows, asked), asked.nothing())
+        return batch_by_batch(as_stream(data), lambda rows: _of_table(rows, asked), asked.nothing())
     if not is_table(data) or isinstance(data, dict):
         raise TypeError("without out= a frame of predictions is given of a frame; of an array take model.predict(X)")
     return _of_table(data, asked)

@@ -8,6 +8,7 @@ bounded memory.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import secrets
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
@@ -55,7 +56,29 @@ class Stream(Protocol):
 def is_collected(data: object) -> TypeGuard[DataFrame | Array | LazyFrame | Stream]:
     """Whether ``data`` is a DataFrame in partitions that others hold, or a stream of record batches."""
     stream = hasattr(data, "__arrow_c_stream__") and not is_table(data)
-    return is_in_partitions(data) or is_blocked(data) or is_lazy(data) or stream
+    return is_in_partitions(data) or is_blocked(data) or is_lazy(data) or stream or is_scanned(data)
+
+
+def is_scanned(data: object) -> bool:
+    """Whether ``data`` are tables on disk that give batches when asked: an Arrow or a Lance data set, a Delta table, or
+    one of Hugging Face's."""
+    scanned = hasattr(data, "scanner") or hasattr(data, "to_pyarrow_dataset")
+    return scanned or (hasattr(data, "with_format") and hasattr(data, "iter") and hasattr(data, "column_names"))
+
+
+def as_stream(data: Any) -> Any:
+    """What has Arrow's stream protocol for what ``is_scanned``, with little read ahead; all else as it is."""
+    import pyarrow as pa
+
+    if not is_scanned(data):
+        return data
+    if hasattr(data, "with_format"):
+        tables = iter(data.with_format("arrow").iter(STEP))
+        first = next(tables, None) or data.features.arrow_schema.empty_table()
+        batches = itertools.chain.from_iterable(table.to_batches() for table in itertools.chain([first], tables))
+        return pa.RecordBatchReader.from_batches(first.schema, batches)
+    held = data.to_pyarrow_dataset() if hasattr(data, "to_pyarrow_dataset") else data
+    return held.scanner(batch_readahead=1, fragment_readahead=1).to_reader()
 
 
 def is_blocked(data: object) -> TypeGuard[Array]:
@@ -110,7 +133,7 @@ def _write(stream: object, path: str) -> list[str]:
     import pyarrow.parquet as pq
 
     try:
-        batches = pa.RecordBatchReader.from_stream(stream)
+        batches = pa.RecordBatchReader.from_stream(as_stream(stream))
         with files.publishing(path) as beside, pq.ParquetWriter(beside, batches.schema) as writer:
             for table in _gathered(batches):
                 writer.write_table(table, row_group_size=max(1, table.num_rows))

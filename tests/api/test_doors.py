@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
@@ -240,3 +241,41 @@ def test_a_relation_and_the_parquet_that_duckdb_writes_of_it_give_the_same_bits(
         wanted = bigclf.fit(tmp_path / "t.parquet", "y", algo="pa1", epochs=1, progress=False)
         model = bigclf.fit(relation, "y", algo="pa1", epochs=1, progress=False)
         np.testing.assert_array_equal(model.coef_, wanted.coef_)
+
+
+class LikeHuggingFace:
+    """The few names of ``datasets.Dataset`` that are used; the library itself is large."""
+
+    def __init__(self, table):
+        self.table, self.column_names = table, table.column_names
+
+    def with_format(self, kind):
+        assert kind == "arrow"
+        return self
+
+    def iter(self, batch_size):
+        return iter([self.table.slice(first, batch_size) for first in range(0, len(self.table), batch_size)])
+
+
+class LikeDelta:
+    def __init__(self, table):
+        self.table = table
+
+    def to_pyarrow_dataset(self):
+        return pads.dataset(self.table)
+
+
+@pytest.mark.parametrize("form", [pads.dataset, LikeDelta, LikeHuggingFace, lambda table: table.to_reader(97)])
+@pytest.mark.parametrize("columns", [["a", "b", "y"], ["a", "b", "c", "y"]])
+def test_tables_on_disk_and_streams_are_learned_measured_and_predicted(frame, form, columns):
+    table = pa.Table.from_pandas(frame[columns].rename(columns={"y": "bought"}), preserve_index=False)
+    wanted = bigclf.fit(table.to_reader(), "bought", **QUIET)
+    model = bigclf.fit(form(table), "bought", **QUIET)
+    np.testing.assert_array_equal(model.coef_, wanted.coef_)
+    assert bigclf.evaluate(model, form(table), "bought").accuracy == bigclf.evaluate(model, table, "bought").accuracy
+    assert bigclf.predict(model, form(table)).read_all().equals(bigclf.predict(model, table))
+    with pytest.raises(TypeError, match="the name of the label"):
+        bigclf.evaluate(model, form(table), frame.y)
+    if "c" in columns:
+        with pytest.raises(TypeError, match="labels stand in the column 'bought', and y names 'a'"):
+            bigclf.evaluate(model, form(table), "a")
