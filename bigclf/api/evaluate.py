@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bigclf import files
 from bigclf.cluster.book import Patience
 from bigclf.cluster.measuring import Measure, cut
-from bigclf.conversion.foreign_rows import collected, is_blocked, is_collected
+from bigclf.conversion.foreign_rows import Collected, collected, is_blocked, is_collected
 from bigclf.data.bad_rows import MOST_BAD
 from bigclf.data.dataset import Dataset
 from bigclf.errors import DataError
@@ -65,9 +65,11 @@ def evaluate(
     ClusterError : the workers were lost, or none came.
     """
     if is_collected(data) and not (is_blocked(data) or is_table(data)):
-        told: Any = {"memory": memory, "workers": workers, "on_bad_rows": on_bad_rows}
         with _on_disk(model, data, y) as rows:
-            return evaluate(model, rows, max_bad_fraction=max_bad_fraction, progress=progress, **told)
+            return evaluate(
+                model, rows, memory=memory, workers=workers, on_bad_rows=on_bad_rows,
+                max_bad_fraction=max_bad_fraction, progress=progress,
+            )  # fmt: skip
     (workers, kept), bad = crew_of(workers), BadRows(on_bad_rows, max_bad_fraction)
     progress = watcher(progress)
     if not is_cluster(workers):
@@ -86,7 +88,7 @@ def evaluate(
 
 
 @contextlib.contextmanager
-def _on_disk(model: Model, data: Any, label: object) -> Iterator[Any]:
+def _on_disk(model: Model, data: Collected, label: object) -> Iterator[str | Dataset]:
     """Rows that others hold as Parquet, with the labels in the column ``label``, as long as they are needed."""
     if label is not None and not isinstance(label, str):
         raise TypeError("y has no effect with a stream but as the name of the label's column")

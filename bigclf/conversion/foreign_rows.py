@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import secrets
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -53,7 +53,10 @@ class Stream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
-def is_collected(data: object) -> TypeGuard[DataFrame | Array | LazyFrame | Stream]:
+Collected: TypeAlias = "DataFrame | Array | LazyFrame | Stream"
+
+
+def is_collected(data: object) -> TypeGuard[Collected]:
     """Whether ``data`` is a DataFrame in partitions that others hold, or a stream of record batches."""
     stream = hasattr(data, "__arrow_c_stream__") and not is_table(data)
     return is_in_partitions(data) or is_blocked(data) or is_lazy(data) or stream or is_scanned(data)
@@ -66,18 +69,20 @@ def is_scanned(data: object) -> bool:
     return scanned or (hasattr(data, "with_format") and hasattr(data, "iter") and hasattr(data, "column_names"))
 
 
-def as_stream(data: Any) -> Any:
+def as_stream(data: object) -> object:
     """What has Arrow's stream protocol for what ``is_scanned``, with little read ahead; all else as it is."""
     import pyarrow as pa
 
     if not is_scanned(data):
         return data
-    if hasattr(data, "with_format"):
-        tables = iter(data.with_format("arrow").iter(STEP))
-        first = next(tables, None) or data.features.arrow_schema.empty_table()
+    held: Any = data
+    if hasattr(held, "with_format"):
+        tables = iter(held.with_format("arrow").iter(STEP))
+        first = next(tables, None)
+        first = held.features.arrow_schema.empty_table() if first is None else first
         batches = itertools.chain.from_iterable(table.to_batches() for table in itertools.chain([first], tables))
         return pa.RecordBatchReader.from_batches(first.schema, batches)
-    held = data.to_pyarrow_dataset() if hasattr(data, "to_pyarrow_dataset") else data
+    held = held.to_pyarrow_dataset() if hasattr(held, "to_pyarrow_dataset") else held
     return held.scanner(batch_readahead=1, fragment_readahead=1).to_reader()
 
 
@@ -97,9 +102,7 @@ def is_in_partitions(data: object) -> TypeGuard[DataFrame]:
 
 
 @contextlib.contextmanager
-def collected(
-    data: DataFrame | Array | LazyFrame | Stream, beside: files.PathLike, y: object = None
-) -> Iterator[tuple[str, str | None]]:
+def collected(data: Collected, beside: files.PathLike, y: object = None) -> Iterator[tuple[str, str | None]]:
     """A directory beside the path ``beside``, which every worker must see, with the rows as Parquet, a file a
     partition or one of a stream; and the format in which it is read: "parquet" for raw columns, None where rows are
     lists of indices and values. ``y`` : labels [rows] of a matrix in blocks. The directory is removed in the end.
