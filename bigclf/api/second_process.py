@@ -21,7 +21,7 @@ from bigclf.data import pages
 from bigclf.machine import cores, memory_limit
 from bigclf.methods import Setting, resolve
 from bigclf.request.request import Request
-from bigclf.training.sources import load_first, load_later
+from bigclf.training.sources import load_climb, load_first, load_slow, load_views
 
 ROOM = 2_000_000_000  # bytes of memory: where there is less, another 300 MB may be too much
 
@@ -57,9 +57,11 @@ def main() -> None:
     processes.end_with(asked["parent"])
     algo, loss, penalty, bias, dtype = asked["named"]
     setting = resolve(algo, loss, penalty, bias, {})
-    load_later(setting, 4, dtype)
+    load_slow(setting, 4, dtype)
     pages.warm(4)
     load_first(setting, 4, dtype)
+    load_views()
+    load_climb(setting, 4, dtype)  # last: most runs are over before they need it, and end this process
 
 
 if __name__ == "__main__":

@@ -600,17 +600,16 @@ def shuffle_runs(members, run, state, order):  # type: ignore[no-untyped-def]
     Neighbours in memory stay near each other in time, which is worth two to three times the speed of a full
     permutation on short rows; with ``run`` 1 or at least ``members.size`` it is a full permutation.
     """
-    n = members.size
+    n, k = members.size, np.int64(0)  # a bare 0 would compile ``shuffle`` once more, for that number
     if run <= 1 or run >= n:
         for i in range(n):  # order[:n] = members would compile a message with both shapes in it, for two seconds
             order[i] = members[i]
-        shuffle(order, 0, n, state)
+        shuffle(order, k, n, state)
         return
     runs = np.empty((n + run - 1) // run, np.int64)
     for r in range(runs.size):  # np.arange would take a third of this function's compilation
         runs[r] = r
-    shuffle(runs, 0, runs.size, state)
-    k = 0
+    shuffle(runs, k, runs.size, state)
     for r in runs:
         first = k
         for i in range(r * run, min(n, (r + 1) * run)):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bigclf.compiled.jit import compiling, random_state, shuffle_runs
+from bigclf.compiled.jit import compiling, random_state, shuffle_few_runs, shuffle_runs
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset, require_trainable
 from bigclf.errors import DataError
@@ -17,6 +17,7 @@ from bigclf.maths.mixing import FEATURES, SUM, Mixture, agree, half_distance, li
 from bigclf.methods import METHODS, Setting, listed
 from bigclf.methods.method import Dual
 from bigclf.stream.working_set import WorkingSet
+from bigclf.training.problems import aim_at, find_positive
 from bigclf.training.roles import warm_role
 from bigclf.training.visit import DualSum, Sums
 
@@ -85,18 +86,31 @@ def load_first(setting: Setting, index_width: int, dtype: str) -> None:
     method.form.end_epoch(shared, params)
 
 
-def load_later(setting: Setting, index_width: int, dtype: str) -> None:
-    """Those that take longest to compile and are called last: of an update, of a certificate, and what goes up the dual
-    where that stalls, which is done on a row of one entry."""
-    how, loss = setting.method.how, setting.method.loss_of(setting.loss)
+def load_slow(setting: Setting, index_width: int, dtype: str) -> None:
+    """Those that take longest to compile: of an update, and of a certificate."""
+    how = setting.method.how
     block, shared, rows, params = _nothing(setting, index_width, dtype)
     setting.kernel()(block, np.empty(0, np.int64), shared, rows, params, np.empty(0))
-    if not isinstance(how, Dual):
-        return
-    assert loss is not None
-    how.certify(loss)(block, shared, rows, params, np.zeros(shared.weights.shape), 0.0)
-    climb = how.climb(loss)
+    if isinstance(how, Dual):
+        how.certify(setting.method.loss_of(setting.loss))(
+            block, shared, rows, params, np.zeros(shared.weights.shape), 0.0
+        )
+
+
+def load_views() -> None:
+    """Those by which a problem of two classes sees a block: its labels, the rows it learns from, and their order."""
+    floats, numbers = np.empty(0), np.empty(0, np.int64)
+    aim_at(floats, floats, floats, floats, floats, floats)
+    find_positive(floats, numbers)
+    shuffle_few_runs(numbers, 1, random_state(0), numbers)
+
+
+def load_climb(setting: Setting, index_width: int, dtype: str) -> None:
+    """What goes up the dual where that stalls, which few runs do: on a row of one entry."""
+    how = setting.method.how
+    climb = how.climb(setting.method.loss_of(setting.loss)) if isinstance(how, Dual) else None
     if climb is not None:
+        block, shared, rows, params = _nothing(setting, index_width, dtype)
         one = np.ones(1)
         row = alike(Block(np.arange(2), np.zeros(1, block.indices.dtype), np.empty(0, np.float32), one, one, one,
                           np.zeros(1, np.int64)))  # fmt: skip
