@@ -178,9 +178,7 @@ def fill_norms(indptr, indices, values, n_features, norms):  # type: ignore[no-u
         if not np.isfinite(norm):
             return False
         norms[i] = norm
-    if falls != 0:  # in a row, or in what belongs to none
-        return False
-    return True
+    return falls == 0  # else in a row, or in what belongs to none
 
 
 @kernel
