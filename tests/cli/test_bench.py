@@ -241,7 +241,7 @@ def solution(cache, tmp_path_factory):
     from bigclf.api.fit import fit
 
     rows = made.rows("train")
-    model = fit(csr(rows, 300), rows.labels, C=1.0, bias=None, tol=1e-7, progress=False)
+    model = fit(csr(rows, 300), rows.labels, algo="dcd", C=1.0, bias=None, tol=1e-7, progress=False)
     path = tmp_path_factory.mktemp("best") / "weights.txt"
     np.savetxt(path, model.coef_[0], fmt="%.17g")
     return made, model, str(path)

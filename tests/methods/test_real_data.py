@@ -141,7 +141,7 @@ def trained(problem, name, loss, labels, positive, **more):
     x, y = problem(name)
     y = made_target(x) if labels == "target" else y
     options = {"epsilon": 0.1} if loss in REGRESSION else {"class_weight": {1: positive}}
-    given = {"tol": 1e-6, "epochs": 50_000, **more}
+    given = {"algo": "dcd", "tol": 1e-6, "epochs": 50_000, **more}
     model = fit(x, y, loss=loss, C=1, bias=None, progress=False, **given, **options)
     told, w = model.result_.certificate, model.coef_[0]
     assert model.result_.converged and 0 <= told["gap"] <= 1e-6

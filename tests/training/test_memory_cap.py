@@ -55,7 +55,18 @@ def rows(block_rows=4000):
 def test_256_mb_live_under_512_mb_of_memory_and_page_cache(tmp_path, working_set):
     shards = write_shards(rows(), tmp_path / "shards", classes=[-1, 1], shuffle_rows=True)
     assert shards.nnz * 8 > 256e6
-    words = ["fit", str(tmp_path / "shards"), "-o", str(tmp_path / "m"), "--bias", "none", "--memory", "256MB"]
+    words = [
+        "fit",
+        str(tmp_path / "shards"),
+        "-o",
+        str(tmp_path / "m"),
+        "--algo",
+        "dcd",
+        "--bias",
+        "none",
+        "--memory",
+        "256MB",
+    ]
     words += ["--tol", "1e-2", "--epochs", "30", "--json", *working_set]
     with memory_group(LIMIT) as members:
 
@@ -84,7 +95,19 @@ def test_a_set_that_takes_over_the_memory_of_decoding_keeps_to_the_budget(tmp_pa
                 schema = table.schema
                 writer = stack.enter_context(pq.ParquetWriter(path, schema))
             writer.write_table(table, row_group_size=table.num_rows)
-    words = ["fit", str(path), "-o", str(tmp_path / "m"), "--overwrite", "--bias", "none", "--memory", "64MB"]
+    words = [
+        "fit",
+        str(path),
+        "-o",
+        str(tmp_path / "m"),
+        "--overwrite",
+        "--algo",
+        "dcd",
+        "--bias",
+        "none",
+        "--memory",
+        "64MB",
+    ]
     program = [sys.executable, "-m", "bigclf", *words, "--tol", "1e-3", "--json", "--param", "working_set=0.9"]
     subprocess.run([*program, "--epochs", "2"], capture_output=True, timeout=280)  # compiling takes memory of its own
     found, resumed = [], ["--run-dir", str(tmp_path / "run"), "--resume"]
