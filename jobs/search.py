@@ -45,7 +45,7 @@ def in_memory(data: str) -> tuple[sp.csr_matrix, np.ndarray]:
 
 def ours(data: str, values: list[float], folds: int, memory: str) -> dict[str, Any]:
     begun = time.perf_counter()
-    found = bigclf.sweep(data, grid={"C": values}, folds=folds, memory=memory, progress=False)
+    found = bigclf.sweep(data, algo="dcd", grid={"C": values}, folds=folds, memory=memory, progress=False)
     seconds = time.perf_counter() - begun
     read = found.history[-1]["bytes_read"] + found.best_model.result_.bytes_read
     return {
@@ -82,7 +82,7 @@ def main() -> None:
     args = parser.parse_args()
     values = [float(value) for value in args.C.split(",")]
     x, y = in_memory(args.data)
-    fit = bigclf.fit(args.data, memory=args.memory, progress=False)  # kernels are compiled then, too
+    fit = bigclf.fit(args.data, algo="dcd", memory=args.memory, progress=False)  # kernels are compiled then, too
     one = fit.result_.bytes_read
     rounds = []
     for _ in range(args.rounds):
