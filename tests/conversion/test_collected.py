@@ -84,6 +84,7 @@ def test_a_stream_of_columns_trains_as_its_file_does(tmp_path, table, monkeypatc
 
 def test_a_stream_is_written_down_in_row_groups_of_a_size(tmp_path, table, monkeypatch):
     monkeypatch.setattr(foreign_rows, "GROUP_BYTES", 4000)
+    monkeypatch.setattr(foreign_rows, "STEP", 8)
     rows = pa.Table.from_pandas(table, preserve_index=False)
     with foreign_rows.collected(Relation(rows), tmp_path / "x") as (folder, kind):
         (name,) = os.listdir(folder)
