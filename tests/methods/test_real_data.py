@@ -120,7 +120,7 @@ def objective(x, y, w, loss, c=1.0):
 @pytest.mark.parametrize(("name", "loss"), OPTIMA, ids=map("-".join, OPTIMA))
 def test_the_certified_optimum_is_the_known_one(problem, name, loss):
     x, y = problem(name)
-    model = fit(x, y, loss=loss, C=1, bias=None, tol=1e-6, progress=False)
+    model = fit(x, y, algo="dcd", loss=loss, C=1, bias=None, tol=1e-6, progress=False)
     told, best = model.result_.certificate, OPTIMA[name, loss]
     assert model.result_.converged and told["gap"] <= 1e-6
     assert abs(told["primal"] - best) <= 1e-6 * best
@@ -245,7 +245,7 @@ def test_empty_rows_of_w8a_have_the_price_as_their_dual_variable(problem, tmp_pa
     x, y = problem("w8a")
     empty = np.diff(x.indptr) == 0
     assert empty.sum() == 4203
-    fit(x, y, C=1, bias=None, tol=0.1, run_dir=tmp_path, progress=False)
+    fit(x, y, algo="dcd", C=1, bias=None, tol=0.1, run_dir=tmp_path, progress=False)
     alpha = RunDirectory(tmp_path).newest(1).rows[0]["0.0.rows.alpha"]
     np.testing.assert_array_equal(alpha[empty], 1.0)
 
@@ -254,9 +254,9 @@ def test_empty_rows_of_w8a_have_the_price_as_their_dual_variable(problem, tmp_pa
 def test_rows_that_are_clear_at_the_optimum_get_its_class(problem, data_set, loss):
     x, y = problem("a9a")
     test, _ = load_svmlight_file(str(data_set("a9a/a9a.t.gz")), n_features=123, dtype=np.float32)
-    model = fit(x, y, loss=loss, C=1, bias=None, tol=1e-6, progress=False)
+    model = fit(x, y, algo="dcd", loss=loss, C=1, bias=None, tol=1e-6, progress=False)
     if loss == "hinge":  # scikit-learn needs minutes for what a tighter certificate of our own proves
-        best = fit(x, y, loss=loss, C=1, bias=None, tol=1e-9, progress=False).decision_function(test)
+        best = fit(x, y, algo="dcd", loss=loss, C=1, bias=None, tol=1e-9, progress=False).decision_function(test)
     else:
         newton = LinearSVC(C=1, dual=False, fit_intercept=False, tol=1e-12, max_iter=10**5)
         best = newton.fit(x, y).decision_function(test)
@@ -274,7 +274,7 @@ def test_sorted_rows_converted_by_default_need_no_more_reads_than_shuffled_ones(
         (tmp_path / f"{name}.svm").write_bytes(b"".join(content))
         made = convert(tmp_path / f"{name}.svm", tmp_path / name, chunk_nnz=10_000, workers=1)
         assert made.n_rows == 49_749 and made.n_chunks > 50
-        model = fit(made, C=1, bias=None, tol=1e-3, memory="18MB", progress=False)
+        model = fit(made, algo="dcd", C=1, bias=None, tol=1e-3, memory="18MB", progress=False)
         assert model.result_.converged and not model.result_.plan["resident"]
         reads[name] = model.result_.reads
     assert 2 <= reads["sorted"] <= 1.2 * reads["shuffled"], reads
@@ -287,7 +287,7 @@ def test_twenty_newsgroups_at_once(data_set, tmp_path):
     assert x.shape == (15_935, 62_061) and np.unique(y).size == 20
     held = np.random.default_rng(0).permutation(y.size) < y.size // 3
     made = shards_of(tmp_path / "shards", x[~held], y[~held], chunk_nnz=50_000)
-    model = fit(made, loss="squared_hinge", C=1, bias=None, tol=1e-3, progress=False)
+    model = fit(made, algo="dcd", loss="squared_hinge", C=1, bias=None, tol=1e-3, progress=False)
     told = model.result_.certificate
     assert model.result_.converged and len(told["problems"]) == 20
     assert all(problem["gap"] <= 1e-3 for problem in told["problems"])
