@@ -38,6 +38,10 @@ OF_SPEC = (
     "spec", "features_of", "label", "numeric", "categorical", "text", "date", "header", "names", "skip_lines",
     "separator", "decimal", "encoding", "multiline",
 )  # fmt: skip
+IN_PYTHON = {
+    "label": 'y="COLUMN" of bigclf.fit, or features={"label": "COLUMN", ...},',
+    "holdout": "bigclf.split of rows in files, or a split of the table, and then bigclf.evaluate(model, others)",
+}
 
 
 @dataclass(frozen=True)
@@ -248,8 +252,10 @@ def parse(told: object) -> Spec:
 
 
 def refuse_shell_names(names: Iterable[str]) -> None:
-    """TypeError for an option of the command line that Python says by ``features=``."""
+    """TypeError for an option of the command line that Python says in another way."""
     for name in names:
+        if name in IN_PYTHON:
+            raise TypeError(f"{name}: --{name} of the command line is {IN_PYTHON[name]} in Python")
         if name in OF_SPEC:
             option = name.replace("_", "-")
             raise TypeError(f"{name}: what --{option} is on the command line, features= is in Python: the spec as a "

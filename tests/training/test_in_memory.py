@@ -213,5 +213,9 @@ def test_options_of_the_shell_are_told_by_their_name_in_python():
     for call in (bigclf.fit, functools.partial(bigclf.convert, out="o")):
         with pytest.raises(TypeError, match="spec: what --spec is on the command line, features= is in Python"):
             call("r.csv", spec="spec.yaml")
+        with pytest.raises(TypeError, match='--label of the command line is y="COLUMN" of bigclf.fit'):
+            call("r.csv", label="bought")
+        with pytest.raises(TypeError, match="--holdout of the command line is bigclf.split"):
+            call("r.csv", holdout=0.2)
     with pytest.raises(TypeError, match="convert has no 'shufle'; did you mean shuffle?"):
         bigclf.convert("r.svm", "o", shufle=False)
