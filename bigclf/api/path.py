@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from bigclf import texts
 from bigclf.api.fit import conducted
 from bigclf.api.outcome import result_of, warn_of_limits
 from bigclf.api.results_record import PATH, check_path
@@ -67,6 +68,14 @@ class Path:
     def __repr__(self) -> str:
         first, last = (f"{row['C']:.3g} ({row['nonzero']:,} weights)" for row in (self.table[0], self.table[-1]))
         return f"<Path of {plural(len(self.table), 'value')} of C: {first} to {last}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a row for each value of C."""
+        rows = [
+            (f"{row['C']:.4g}", f"{row['nonzero']:,}", f"{row['objective']:,.7g}", f"{row['gap']:.1e}")
+            for row in self.table
+        ]
+        return texts.card("Path", {}, texts.grid(["C", "weights", "objective", "gap"], rows))
 
     @property
     def C(self) -> np.ndarray:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bigclf import files
+from bigclf import files, texts
 from bigclf.api.fit import _asked, conducted
 from bigclf.api.outcome import answer_rows, model_of, result_of, warn_of_limits
 from bigclf.api.results_record import RESULTS, check_results
@@ -149,18 +149,29 @@ class Sweep:
         }
 
     def __repr__(self) -> str:
+        lines = self._lines()
+        widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
+        marks = ["  ", *("* " if best else "  " for best in self._are_best())]
+        body = (mark + "  ".join(t.rjust(w) for t, w in zip(line, widths, strict=True))
+                for mark, line in zip(marks, lines, strict=True))  # fmt: skip
+        return "\n".join(("<Sweep", *body, ">"))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a row a point of the grid, the best one marked."""
+        names, *rows = self._lines()
+        marked = [["best" if best else "", *row] for best, row in zip(self._are_best(), rows, strict=True)]
+        return texts.card("Sweep", {}, texts.grid(["", *names], marked))
+
+    def _lines(self) -> list[list[str]]:
         own = self.names
-        names = [*own, self.measure, "spread", "gap", "seconds"]
-        lines = [names] + [
+        return [[*own, self.measure, "spread", "gap", "seconds"]] + [
             [*(shown_value(row["params"].get(name)) for name in own), _short(row["mean"]),
              _short(row["spread"]), "" if row["gap"] is None else f"{row['gap']:.1e}", f"{row['seconds']:.2f}"]
             for row in self.table
         ]  # fmt: skip
-        widths = [max(len(line[k]) for line in lines) for k in range(len(names))]
-        marks = ["  ", *("* " if row["params"] == self.best_params_ else "  " for row in self.table)]
-        body = (mark + "  ".join(t.rjust(w) for t, w in zip(line, widths, strict=True))
-                for mark, line in zip(marks, lines, strict=True))  # fmt: skip
-        return "\n".join(("<Sweep", *body, ">"))
+
+    def _are_best(self) -> list[bool]:
+        return [row["params"] == self.best_params_ for row in self.table]
 
 
 def shown_value(value: Any) -> str:

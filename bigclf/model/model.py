@@ -715,7 +715,7 @@ class Model:
         told = {name: value for name, value in self.method.items() if name not in ("name", "bias", "free_bias")}
         facts = {
             "method": self.method.get("name", "?"),
-            "parameters": ", ".join(f"{name}={value}" for name, value in told.items()),
+            "parameters": ", ".join(f"{name}={value}" for name, value in told.items() if value is not None),
             "bias": self.method.get("bias"),
             "predicts": "numbers" if self.regression else ", ".join(map(str, self.classes_[:MOST_SHOWN])),
             "more classes": max(0, self.classes_.size - MOST_SHOWN) or "" if not self.regression else "",

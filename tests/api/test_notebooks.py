@@ -47,6 +47,20 @@ def rows():
     return x, np.where(y > 0, "<b>yes</b>", "no")
 
 
+def test_a_sweep_shows_its_points_and_marks_the_best(rows):
+    sweep = bigclf.sweep(*rows, algo="dcd", grid={"C": [0.01, 1.0]}, folds=2, progress=False)
+    text = shown(sweep)
+    assert text.count("best") == 1 and sweep.measure in text
+    best, other = sweep.table if sweep.table[0]["params"] == sweep.best_params_ else sweep.table[::-1]
+    assert f"best {best['params']['C']:g} {best['mean']:.5f}" in text and f"{other['mean']:.5f}" in text
+
+
+def test_a_path_shows_its_values(rows):
+    path = bigclf.path(*rows, algo="newglmnet", loss="logistic", C=[0.01, 1.0], progress=False)
+    for row in path.table:
+        assert f"{row['C']:.4g} {row['nonzero']:,} {row['objective']:,.7g} {row['gap']:.1e}" in shown(path)
+
+
 def test_a_training_shows_its_certificate_and_the_curve_of_its_gap(rows):
     model = bigclf.fit(*rows, algo="dcd", inner_rounds=0, tol=1e-6)
     assert len(model.result_.history) > 3
