@@ -256,8 +256,8 @@ def grid(names: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def curve(name: str, values: Sequence[float]) -> str:
-    """SVG of positive numbers, an epoch each, on a logarithmic scale; nothing for fewer than two of them."""
+def curve(name: str, values: Sequence[float], along: str = "by epoch") -> str:
+    """SVG of positive numbers at equal steps, on a logarithmic scale; nothing for fewer than two of them."""
     points = [(k, math.log10(value)) for k, value in enumerate(values) if 0 < value < math.inf]
     if len(points) < 2:
         return ""
@@ -266,7 +266,7 @@ def curve(name: str, values: Sequence[float]) -> str:
     steps = (WIDTH - 2 * MARGIN) / (len(values) - 1)
     scale = (HEIGHT - 2 * MARGIN) / span
     line = " ".join(f"{MARGIN + steps * k:.1f},{HEIGHT - MARGIN - scale * (y - low):.1f}" for k, y in points)
-    said = f"{_safe(name)} by epoch: {values[points[0][0]]:.3g} to {values[points[-1][0]]:.3g}"
+    said = f"{_safe(name)} {_safe(along)}: {values[points[0][0]]:.3g} to {values[points[-1][0]]:.3g}"
     return (
         f'<figure style="margin:0"><svg role="img" aria-label="{said}" width="{WIDTH}" height="{HEIGHT}">'
         f'<polyline points="{line}" fill="none" stroke="currentColor" stroke-width="1.5"/></svg>'

@@ -101,9 +101,22 @@ class Result:
             "memory": f"{format_bytes(self.memory['peak'])} at the peak" if self.memory.get("peak") else "",
             "stopped by": self.stopped,
         }
+        return card("Training", facts, self._curve())
+
+    def _curve(self) -> str:
+        """SVG of the gap or the error by epoch; of one online epoch, of the error so far by the rows seen."""
         last = self.history[-1] if self.history else {}
-        name = "gap" if proved else "error" if last.get("error") is not None else "mean_loss"
-        return card("Training", facts, curve(name, [record.get(name) or 0.0 for record in self.history]))
+        name = "gap" if self.certificate else "error" if last.get("error") is not None else "mean_loss"
+        seen = self.progressive.get("curve") or []
+        if len(self.history) < 2 and len(seen) > 1 and not self.certificate:
+            losses = "mean_loss" in self.progressive
+            shares = [(loss if losses else mistakes) / rows for rows, mistakes, loss in seen]
+            return curve(
+                f"progressive validation {'loss' if losses else 'error'}",
+                shares,
+                f"from {seen[0][0]:,} to {seen[-1][0]:,} rows",
+            )
+        return curve(name, [record.get(name) or 0.0 for record in self.history])
 
 
 def coefficients_of(

@@ -220,15 +220,13 @@ def asked_of_sweep(data: Any, y: Any, given: Mapping[str, Any]) -> Request:
 
 def _is_named(request: Request) -> bool:
     """Whether methods are named; else the rows say which, once they are open."""
-    grids = [request["grid"]] if isinstance(request["grid"], Mapping) else request["grid"]
-    return request["algo"] != "auto" or any("algo" in each for each in grids if isinstance(each, Mapping))
+    return request["algo"] != "auto" or any("algo" in each for each in _grids(request))
 
 
 def _with_families(request: Request, shape: Shape) -> Request:
     """With the one method that such rows ask for at the greatest C, with room for all models at once."""
-    grids = [request["grid"]] if isinstance(request["grid"], Mapping) else request["grid"]
     points = [point for family in families_of(request.having(algo=STAND_IN)) for point in family.points]
-    losses = list(dict.fromkeys(loss for each in grids for loss in each.get("loss", ())))
+    losses = list(dict.fromkeys(loss for each in _grids(request) for loss in each.get("loss", ())))
     names = {name for point in points for name in point} - {"loss"}
     asked = asked_for(request, shape)
     costs = [float(point.get("C", asked.C)) for point in points]
@@ -302,14 +300,17 @@ def swept(request: Request) -> Sweep:
     return result
 
 
-def families_of(request: Request) -> tuple[Family, ...]:
-    """The methods of the grid, each with its points, checked as far as that can be done without the method."""
-    grid = request["grid"]
-    grids = [grid] if isinstance(grid, Mapping) else grid
+def _grids(request: Request) -> Sequence[Mapping[str, Any]]:
+    grids = [request["grid"]] if isinstance(request["grid"], Mapping) else request["grid"]
     if not isinstance(grids, list | tuple) or not grids or not all(isinstance(each, Mapping) for each in grids):
         raise ValueError('grid must name parameters and their values, such as {"C": [0.1, 1, 10]}, or list such')
+    return grids
+
+
+def families_of(request: Request) -> tuple[Family, ...]:
+    """The methods of the grid, each with its points, checked as far as that can be done without the method."""
     families: dict[str, list[dict[str, Any]]] = {}
-    for each in grids:
+    for each in _grids(request):
         names = each.get("algo", [request["algo"]])
         if isinstance(names, str) or not len(names) or not all(isinstance(name, str) for name in names):
             raise ValueError(f"grid of 'algo' must be a list of names of methods, not {names!r}")

@@ -355,7 +355,7 @@ def _outcome(result: Result) -> str:
     if result.certificate:
         return f"{reads}; certified within {100 * result.certificate['gap']:.2f} % of the optimum"
     if result.progressive:
-        return f"{reads}; {100 * result.progressive['error']:.2f} % wrong before learning from each row"
+        return f"{reads}; progressive validation error {100 * result.progressive['error']:.2f} %"
     return reads
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TextIO, TypeVar
 
 import numba
 import numpy as np
-from numba.core import cgutils, types
+from numba.core import cgutils, event, types
 from numba.extending import intrinsic
 
 from bigclf.compiled.inlining import Pipeline
@@ -119,6 +119,14 @@ def compilations() -> tuple[int, int]:
     """How many signatures this process has compiled so far, and how many it has found on disk."""
     stats = [dispatcher.stats for dispatcher in _compiled]
     return sum(sum(s.cache_misses.values()) for s in stats), sum(sum(s.cache_hits.values()) for s in stats)
+
+
+@contextlib.contextmanager
+def clock() -> Iterator[Callable[[], float]]:
+    """A function that says how many seconds went by since it was made, but for those in which kernels were compiled."""
+    started = time.perf_counter()
+    with event.install_listener("numba:compile", event.TimingListener()) as compiled:
+        yield lambda: time.perf_counter() - started - (compiled.duration if compiled.done else 0.0)
 
 
 def inlined(function: _F) -> _F:

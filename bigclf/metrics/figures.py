@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
+from bigclf.compiled.jit import clock
 from bigclf.data.arrays import label_array, number_array
 from bigclf.data.dataset import Dataset, Stored, as_trained, require_classes
 from bigclf.errors import DataError, MemoryBudgetError
@@ -99,7 +99,7 @@ class Evaluation(Figures):
     bad_rows : of raw files, that could not be used and are in none of the figures.
     trained_on : about which share of the rows the model was trained on, as far as marks of the files tell: the rows of
         the same files of shards, else, of rows made of raw files, the share of these files, whatever their size.
-    seconds : what it took.   notes : what a reader of the figures should know.
+    seconds : what it took, but for compiling.   notes : what a reader of the figures should know.
     weighted : of rows with weights, accuracy and log_loss in which each counts by its weight (scikit-learn's
         ``sample_weight``); in the other figures every row counts once. None without weights.
     """
@@ -175,7 +175,7 @@ class RegressionEvaluation(Figures):
     bad_rows : of raw files, that could not be used and are in none of the figures.
     trained_on : about which share of the rows the model was trained on, as far as marks of the files tell: the rows of
         the same files of shards, else, of rows made of raw files, the share of these files, whatever their size.
-    seconds : what it took.   notes : what a reader of the figures should know.
+    seconds : what it took, but for compiling.   notes : what a reader of the figures should know.
     weighted : of rows with weights, mean_squared_error and mean_absolute_error in which each counts by its weight; None
         without weights.
     """
@@ -224,24 +224,25 @@ def evaluate(
     DataError : data that cannot be read, or has no rows or no labels (or numbers where the model knows classes).
     MemoryBudgetError : model and largest row group do not fit; the message says what would do.
     """
-    started, progress = time.perf_counter(), watcher(progress)
-    if is_stored(data):
-        if y is not None:
-            raise TypeError("shards have their own labels: y has no effect")
-        with as_shards(model, data, memory, bad) as rows:
-            found = _evaluate_shards(model, rows, parse_bytes(memory), progress)
-            found.leave_out(*left_out(data, rows))
-    else:
-        if bad is not None:
-            bad.check(model, data)
-        if isinstance(y, str):
-            data, y = apart(data, y)
-        if y is None and model.is_raw(data):
-            y = labels_of_table(model, data)
-        if y is None:
-            raise TypeError("an array needs its labels: evaluate(model, X, y)")
-        found = _evaluate_array(model, data, y)
-    found.seconds = time.perf_counter() - started
+    progress = watcher(progress)
+    with clock() as elapsed:
+        if is_stored(data):
+            if y is not None:
+                raise TypeError("shards have their own labels: y has no effect")
+            with as_shards(model, data, memory, bad) as rows:
+                found = _evaluate_shards(model, rows, parse_bytes(memory), progress)
+                found.leave_out(*left_out(data, rows))
+        else:
+            if bad is not None:
+                bad.check(model, data)
+            if isinstance(y, str):
+                data, y = apart(data, y)
+            if y is None and model.is_raw(data):
+                y = labels_of_table(model, data)
+            if y is None:
+                raise TypeError("an array needs its labels: evaluate(model, X, y)")
+            found = _evaluate_array(model, data, y)
+        found.seconds = elapsed()
     return found
 
 

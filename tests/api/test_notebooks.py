@@ -47,6 +47,12 @@ def rows():
     return x, np.where(y > 0, "<b>yes</b>", "no")
 
 
+def test_one_online_epoch_shows_the_error_by_the_rows_seen(rows):
+    result = bigclf.fit(*rows, algo="perceptron", epochs=1, progress=False).result_
+    (first, wrong, _), *_, (last, _, _) = result.progressive["curve"]
+    assert f"progressive validation error from {first} to {last} rows: {wrong / first:.3g} to " in shown(result)
+
+
 def test_a_sweep_shows_its_points_and_marks_the_best(rows):
     sweep = bigclf.sweep(*rows, algo="dcd", grid={"C": [0.01, 1.0]}, folds=2, progress=False)
     text = shown(sweep)
@@ -90,6 +96,7 @@ def test_numbers_learned_online_show_their_mean_loss_and_no_epoch_shows_no_curve
     model = bigclf.fit(x, y, algo="sgd", loss="squared", epochs=3)
     assert "mean_loss by epoch" in shown(model.result_)
     model.result_.history.clear()
+    model.result_.progressive.pop("curve")
     assert "<svg" not in model.result_._repr_html_()
 
 
