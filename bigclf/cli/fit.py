@@ -65,7 +65,7 @@ def command(
         request = fit.asked_of_fit(None, None, keywords)
     ctx.with_resource(second_process.compiling_beside(request))
     rows: Any = list(data)
-    form, features = asked.settled(rows)
+    form, features = asked.settled(rows, keywords, holdout)
     if features is not None:
         rows = columns.converted(rows, features, form, keywords, holdout, bad)
         if holdout:

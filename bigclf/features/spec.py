@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bigclf import files
 from bigclf.errors import SchemaError
 from bigclf.files.formats import COLUMNS, DEFAULT
 from bigclf.files.json_fields import number, whole
@@ -235,13 +237,16 @@ def _entry(term: Any) -> dict[str, Any]:
 
 
 def parse(told: object) -> Spec:
-    """A spec from what was declared: a ``Spec``, what has one (``bigclf.suggest``), a table, or YAML as text.
+    """A spec from what was declared: a ``Spec``, what has one (``bigclf.suggest``), a table, YAML as text, or the path
+    of a file of it.
 
     Raises
     ------
     SchemaError : saying which entry cannot be understood, of YAML its line, and what can stand there.
     """
     told = made() if callable(made := getattr(told, "spec", None)) else told
+    if isinstance(told, os.PathLike) or (isinstance(told, str) and told.endswith((".yaml", ".yml", ".json"))):
+        told = _of_file(os.fspath(told))
     if isinstance(told, Spec):
         return told
     try:
@@ -259,7 +264,7 @@ def refuse_shell_names(names: Iterable[str]) -> None:
         if name in OF_SPEC:
             option = name.replace("_", "-")
             raise TypeError(f"{name}: what --{option} is on the command line, features= is in Python: the spec as a "
-                            'table, or as the text of a file (features=open("people.yaml").read())')  # fmt: skip
+                            'table, or the path of its file (features="people.yaml")')  # fmt: skip
 
 
 class _Refused(SchemaError):
@@ -320,6 +325,13 @@ def _parsed(told: object) -> Spec:
     spec = Spec(terms=terms, **given)
     _check(spec)
     return spec
+
+
+def _of_file(path: str) -> str:
+    try:
+        return files.read_text(path)
+    except OSError as error:
+        raise SchemaError(f"{path}: the spec of features cannot be read: {error.strerror or error}") from None
 
 
 def _yaml(text: str) -> object:

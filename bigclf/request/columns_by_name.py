@@ -7,17 +7,22 @@ and of others a spec is proposed, as ``bigclf.suggest`` does.
 from __future__ import annotations
 
 import dataclasses
+import logging
 
 from bigclf import files
-from bigclf.conversion.tables.plain import are_numbers, is_plain
-from bigclf.conversion.tables.reading import are_raw, is_partitioned, places
-from bigclf.conversion.tables.suggest import of_table, suggest
+from bigclf.conversion.tables.plain import are_plain, is_plain
+from bigclf.conversion.tables.reading import are_raw, format_by_look, places
+from bigclf.conversion.tables.suggest import is_label, of_table, suggest
+from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import MANIFEST, Dataset
 from bigclf.errors import SchemaError
 from bigclf.features import values
 from bigclf.features.spec import Label, parse
+from bigclf.files.formats import COLUMNS
 from bigclf.model.model import is_stored
 from bigclf.request.request import Request
+
+log = logging.getLogger("bigclf")
 
 
 def by_name(request: Request) -> Request:
@@ -35,6 +40,8 @@ def by_name(request: Request) -> Request:
         return request
     if values.is_table(data):
         return _of_table(request)
+    if y is None and is_stored(data) and not isinstance(data, Dataset | Arrays) and request["columns"] is None:
+        return _by_look(request)
     if not isinstance(y, str):
         return request
     if not is_stored(data) or isinstance(data, Dataset):
@@ -61,13 +68,33 @@ def _of_files(request: Request) -> Request:
         raise TypeError(f"y names the column {label!r} as the label, and columns {columns['label']!r}")
     if not are_raw(data) or {"features", "indices", "values"} & columns.keys():
         return request.having(columns=columns, y=None)
-    if not is_partitioned(data) and all(are_numbers(place.path, label) for place in places(data)):
+    if are_plain(data, label):
         return request.having(columns={"features": "*", **columns}, y=None)
     if request["columns"]:
         raise SchemaError(
             "columns= names columns of vectors or numbers; of raw columns features= says what they become"
         )
     return request.having(features=suggest(data, label=label).spec(), y=None)
+
+
+def _by_look(request: Request) -> Request:
+    """Of files of which nothing is said, what they are is told by their names and first bytes."""
+    data = request.data
+    if request.verb == "plan":  # reads no rows, and text would have to be converted
+        return request
+    form = format_by_look(places(data)[0].path)
+    if form is None:  # Parquet says itself what it holds
+        return request
+    if form not in COLUMNS:
+        return request.having(format=form)
+    if form == "text":
+        return request.having(features=parse({"features": [], "reader": {"format": form}}))
+    spec = suggest(data).spec()
+    if spec.label is None or not is_label(spec.label.column):
+        raise TypeError(f'{data}: say which column is to be predicted: y="COLUMN" (bigclf.suggest proposes what '
+                        "becomes of each)")  # fmt: skip
+    log.warning('column %r is predicted: a guess from its name; y="COLUMN" names another', spec.label.column)
+    return request.having(features=spec)
 
 
 def _of_table(request: Request) -> Request:

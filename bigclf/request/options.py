@@ -253,7 +253,7 @@ OPTIONS = (
     Option(
         "features",
         Anything(),
-        "Of raw columns, what becomes of them: a spec (a table, YAML or ``Spec``).",
+        "Of raw columns, what becomes of them: a spec (a table, a ``Spec``, YAML or its file).",
         """``data`` is then raw files, which become shards in a cache once, or a table (pandas, Polars, Arrow) with
         ``y`` or the label's column in the spec. The model takes raw rows too.""",
         verbs=TRAINING, flag=False,

@@ -13,8 +13,10 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
+from click.testing import CliRunner
 
 import bigclf
+from bigclf.cli import main
 from bigclf.conversion import foreign_rows
 from bigclf.errors import DataError, SchemaError
 
@@ -279,3 +281,46 @@ def test_tables_on_disk_and_streams_are_learned_measured_and_predicted(frame, fo
     if "c" in columns:
         with pytest.raises(TypeError, match="labels stand in the column 'bought', and y names 'a'"):
             bigclf.evaluate(model, form(table), "a")
+
+
+# Files of which nothing is said
+
+
+def test_text_of_sparse_rows_needs_no_format(tmp_path):
+    text = "".join(f"{1 if k % 3 else -1} {1 + k % 5}:1 7:{k}\n" for k in range(60))
+    (tmp_path / "rows.svm").write_text(text)
+    told = bigclf.fit(str(tmp_path / "rows.svm"), format="svmlight", **QUIET)
+    model = bigclf.fit(str(tmp_path / "rows.svm"), **QUIET)
+    assert (model.coef_ == told.coef_).all() and model.n_features == 7
+    sweep = bigclf.sweep(tmp_path / "rows.svm", grid={"C": [1.0]}, algo="dcd", loss="logistic", tol=1e-6)
+    assert sweep.best_model.coef_ == pytest.approx(told.coef_, abs=1e-2)
+
+
+def test_of_a_table_the_label_may_be_guessed_from_its_name(frame, tmp_path, caplog):
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    model = bigclf.fit(tmp_path / "t.csv", **QUIET)
+    assert "column 'y' is predicted: a guess from its name" in caplog.text
+    assert (model.coef_ == bigclf.fit(tmp_path / "t.csv", "y", **QUIET).coef_).all()
+    frame.rename(columns={"y": "bought"}).to_csv(tmp_path / "u.csv", index=False)
+    with pytest.raises(TypeError, match=r'u.csv: say which column is to be predicted: y="COLUMN"'):
+        bigclf.fit(tmp_path / "u.csv", **QUIET)
+
+
+def test_a_spec_may_be_a_file(frame, tmp_path):
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    spec = bigclf.suggest(tmp_path / "t.csv", label="y")
+    (tmp_path / "spec.yaml").write_text(str(spec))
+    wanted = bigclf.fit(tmp_path / "t.csv", features=spec, **QUIET).coef_
+    for path in (tmp_path / "spec.yaml", str(tmp_path / "spec.yaml")):
+        assert (bigclf.fit(tmp_path / "t.csv", features=path, **QUIET).coef_ == wanted).all()
+    with pytest.raises(SchemaError, match="none.yaml: the spec of features cannot be read: No such file"):
+        bigclf.fit(tmp_path / "t.csv", features="none.yaml", **QUIET)
+
+
+def test_the_command_takes_columns_of_numbers_as_python_does(path, tmp_path):
+    wanted = bigclf.fit(path, "y", **QUIET)
+    for said in ([], ["--label", "y"]):
+        line = ["fit", path, *said, "-o", str(tmp_path / "m"), "--overwrite", "--algo", "dcd", "--loss", "logistic"]
+        done = CliRunner().invoke(main, [*line, "--tol", "1e-6"])
+        assert done.exit_code == 0, done.output
+        assert (bigclf.load(tmp_path / "m").coef_ == wanted.coef_).all()

@@ -110,9 +110,18 @@ class Asked(NamedTuple):
         """As keywords of what converts."""
         return _bad_rows(self.bad, self.most_bad)
 
-    def settled(self, data: list[str]) -> tuple[str | None, Any]:
-        """Format and spec of the files; None for shards, and no spec for rows that are sparse already."""
+    def settled(
+        self, data: list[str], keywords: dict[str, Any], holdout: float | None = None
+    ) -> tuple[str | None, Any]:
+        """Format and spec of the files; None for shards and for columns of numbers, whose names ``keywords`` then tell,
+        and no spec for rows that are sparse already."""
         with terminal.usage_errors():
+            if not (self.format or holdout or "columns" in keywords) and self.said.keys() == {"label"}:
+                from bigclf.conversion.tables.plain import are_plain
+
+                if are_plain(data, self.said["label"]):  # as `fit(data, y=...)` takes them
+                    keywords["columns"] = {"features": "*", "label": self.said.pop("label")}
+                    return None, None
             form = self.format or ("spec" not in self.said and format_by_name(data[0], self.said)) or None
             return form, features_of(self.said, data, form)
 
@@ -126,7 +135,7 @@ class Asked(NamedTuple):
 
     def shards(self, data: list[str], keywords: dict[str, object]) -> Any:
         """The data as they are, or raw files as shards of the cache, and so the validation data of ``keywords``."""
-        form, features = self.settled(data)
+        form, features = self.settled(data, keywords)
         if features is not None:
             return converted(data, features, form, keywords, None, self.of_bad_rows())
         if form and not self.said.keys() - {"hash_bits"}:
@@ -157,9 +166,6 @@ def as_read(model: Model, options: dict[str, Any]) -> Any:
 def taken(options: dict[str, object]) -> dict[str, Any]:
     """The options of this module that were said, taken out of ``options``."""
     return {name: value for name in OPTIONS if (value := options.pop(name, None)) is not None}
-
-
-LABELS = ("label", "target", "y", "class")
 
 
 def format_by_name(path: str, said: Mapping[str, object]) -> str | None:
@@ -202,11 +208,11 @@ def features_of(said: dict[str, Any], data: list[str], format: str | None) -> An
         return _of(said["features_of"])
     names = {kind: _listed(said[kind]) for kind in ("numeric", "categorical", "text", "date") if kind in said}
     if not names and format != "text":
-        from bigclf.conversion.tables.suggest import suggest
+        from bigclf.conversion.tables.suggest import is_label, suggest
 
         spec = suggest(data, reader, said.get("label")).spec()
         if "label" not in said:
-            if spec.label is None or spec.label.column.lower() not in LABELS:
+            if spec.label is None or not is_label(spec.label.column):
                 raise click.UsageError("say which column is to be predicted, with --label (`bigclf inspect FILE"
                                        " --suggest` proposes what to do with each)")  # fmt: skip
             guess = f"column {spec.label.column!r} is predicted: a guess from its name; --label COL says another"

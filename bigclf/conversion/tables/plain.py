@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigclf import files
+from bigclf.conversion.tables.reading import is_partitioned, places
 from bigclf.data import shards, vectors
 from bigclf.features import values
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+def are_plain(data: files.Paths, label: str) -> bool:
+    """Whether the files are Parquet of numbers beside the label, which are features as they are."""
+    return not is_partitioned(data) and all(are_numbers(place.path, label) for place in places(data))
 
 
 def are_numbers(path: str, label: str) -> bool:

@@ -41,6 +41,11 @@ RARE = 0.01  # the share of rows below which a class is named
 SMALL = 10.0  # numbers up to here need no scale of their own where most are 0
 
 
+def is_label(name: str) -> bool:
+    """Whether a column's name says that it is the one to be predicted."""
+    return name.lower() in LABELS
+
+
 class Column(NamedTuple):
     """What a column looks like: its kind in a spec ("" to leave it out), the options beside, and why."""
 
