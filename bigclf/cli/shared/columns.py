@@ -11,7 +11,7 @@ import click
 
 from bigclf.cli.shared import terminal
 from bigclf.data.bad_rows import MOST_BAD, too_many_with_held
-from bigclf.errors import BigclfError, DataError
+from bigclf.errors import BigclfError, DataError, SchemaError
 from bigclf.files.formats import ALL, COLUMNS, SPARSE
 
 if TYPE_CHECKING:
@@ -339,7 +339,6 @@ def _declared(said: dict[str, Any], reader: dict[str, Any], data: list[str]) -> 
     """The spec of a file; what else was said goes before it, what the names of the data tell comes last."""
     from bigclf import files
     from bigclf.conversion.tables.reading import format_of, reading
-    from bigclf.errors import DataError, SchemaError
     from bigclf.features.spec import line_of, parse
 
     path = said["spec"]

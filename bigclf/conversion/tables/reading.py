@@ -868,8 +868,23 @@ def _csv_fast(text: bytes, names: tuple[str, ...], wanted: tuple[str, ...] | Non
         return None
     if quoted and table.num_rows != sum(1 for _ in LINE.finditer(text)) and not (how.multiline and _is_well(text, how)):
         return None  # a quoted line break
+    if quoted and _ends_open(text, how):
+        return None  # pyarrow takes the end of the text for the quote's
     columns = {name: _one(table.column(k)) for k, name in enumerate(kept)}
     return Table(text, columns, table.num_rows, ())
+
+
+def _ends_open(text: bytes, how: Reading) -> bool:
+    """Whether a quote opens on the last line and is not closed: those inside a field are text, and do not count."""
+    last = text.rstrip(b"\r\n").rpartition(b"\n")[2].decode(errors="surrogateescape")
+    if how.quote not in last:
+        return False
+    reader = csv.reader(iter([last, ""]), **_dialect(how))
+    try:
+        next(reader)
+    except csv.Error:
+        return True
+    return reader.line_num > 1
 
 
 def _is_well(text: bytes, how: Reading) -> bool:
