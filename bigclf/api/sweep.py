@@ -226,7 +226,7 @@ def _is_named(request: Request) -> bool:
 def _with_families(request: Request, shape: Shape) -> Request:
     """With the one method that such rows ask for at the greatest C, with room for all models at once."""
     points = [point for family in families_of(request.having(algo=STAND_IN)) for point in family.points]
-    losses = list(dict.fromkeys(loss for each in _grids(request) for loss in each.get("loss", ())))
+    losses: list[Any] = list(dict.fromkeys(loss for each in _grids(request) for loss in each.get("loss", ())))
     names = {name for point in points for name in point} - {"loss"}
     asked = asked_for(request, shape)
     costs = [float(point.get("C", asked.C)) for point in points]
@@ -300,7 +300,7 @@ def swept(request: Request) -> Sweep:
     return result
 
 
-def _grids(request: Request) -> Sequence[Mapping[str, Any]]:
+def _grids(request: Request) -> Sequence[Mapping[str, Sequence[object]]]:
     grids = [request["grid"]] if isinstance(request["grid"], Mapping) else request["grid"]
     if not isinstance(grids, list | tuple) or not grids or not all(isinstance(each, Mapping) for each in grids):
         raise ValueError('grid must name parameters and their values, such as {"C": [0.1, 1, 10]}, or list such')

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import re
 import subprocess
 import sys
@@ -32,6 +33,7 @@ LIBRARIES = 200_000_000  # interpreter and libraries of a process
 LONG_TTL = 60.0  # seconds; a frozen worker is dropped after one to two times worker-ttl
 CLOCK_SECONDS = 5.0  # a clock that is further off makes times hard to compare
 KERNEL_SECONDS = 900.0
+SOME = 5  # steps that tell the pace of the others
 PAUSE = 15.0  # seconds between two lines in a log while they are compiled
 SO_FAR = re.compile(r"so far (\d+) of (\d+) steps: ")  # a line of ``bigclf.preload``
 
@@ -247,22 +249,33 @@ def _heard(words: list[str], show: Callable[[str], None]) -> subprocess.Complete
 def _steps_shown(note: str) -> Iterator[tuple[float, Callable[[str], None]]]:
     """Seconds between two lines ``so far N of M steps: ...``, and who shows them: as a bar on a terminal, else as they
     are."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    console = terminal.console(stderr=True)
+    console, started = terminal.console(stderr=True), time.monotonic()
     if not console.is_terminal:
         click.echo(f"{note} ...", err=True)
-        yield PAUSE, lambda line: click.echo(f"  {line}", err=True)
+        yield PAUSE, lambda line: click.echo(f"  {line}{_time_left(line, time.monotonic() - started)}", err=True)
         return
-    columns = TextColumn("{task.description}"), BarColumn(16), MofNCompleteColumn(), TimeElapsedColumn()
+    columns = TextColumn("{task.description}"), BarColumn(16), MofNCompleteColumn(), TextColumn("{task.fields[left]}")
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(note, total=None)
+        task = progress.add_task(note, total=None, left="")
 
         def show(line: str) -> None:
             if (found := SO_FAR.match(line)) and int(found[2]):
-                progress.update(task, completed=int(found[1]), total=int(found[2]))
+                left = _time_left(line, time.monotonic() - started).removeprefix("; ")
+                progress.update(task, completed=int(found[1]), total=int(found[2]), left=left)
 
         yield 0.5, show
+
+
+def _time_left(line: str, seconds: float) -> str:
+    """``; about 3 min more`` at the pace of the steps done in so many seconds; nothing before some are done."""
+    found = SO_FAR.match(line)
+    done, every = (int(found[1]), int(found[2])) if found else (0, 0)
+    if done < SOME or done >= every:
+        return ""
+    left = seconds / done * (every - done)
+    return f"; about {math.ceil(left / 60)} min more" if left > 60 else "; less than a minute more"
 
 
 # A cluster

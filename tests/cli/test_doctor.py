@@ -129,6 +129,20 @@ def test_what_is_compiled_is_told_meanwhile(monkeypatch, capsys):
         doctor._heard([sys.executable, "-c", "import time; time.sleep(600)"], show)
 
 
+@pytest.mark.parametrize(
+    ("line", "seconds", "told"),
+    [
+        ("so far 4 of 230 steps: 31 kernels compiled", 20.0, ""),
+        ("so far 50 of 230 steps: 31 kernels compiled", 100.0, "; about 6 min more"),
+        ("so far 200 of 230 steps: 31 kernels compiled", 100.0, "; less than a minute more"),
+        ("so far 230 of 230 steps: 31 kernels compiled", 100.0, ""),
+        ("so far 0 of 0 steps: 0 kernels compiled", 1.0, ""),
+    ],
+)
+def test_how_long_compiling_will_take_is_told_from_the_steps_done(line, seconds, told):
+    assert doctor._time_left(line, seconds) == told
+
+
 @pytest.mark.slow
 def test_the_whole_on_this_machine(tmp_path):
     for compiled in (False, True):

@@ -111,7 +111,7 @@ class Asked(NamedTuple):
         return _bad_rows(self.bad, self.most_bad)
 
     def settled(
-        self, data: list[str], keywords: dict[str, Any], holdout: float | None = None
+        self, data: list[str], keywords: dict[str, object], holdout: float | None = None
     ) -> tuple[str | None, Any]:
         """Format and spec of the files; None for shards and for columns of numbers, whose names ``keywords`` then tell,
         and no spec for rows that are sparse already."""
