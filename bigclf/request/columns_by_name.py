@@ -12,7 +12,7 @@ import logging
 from bigclf import files
 from bigclf.conversion.tables.plain import are_plain, is_plain
 from bigclf.conversion.tables.reading import are_raw, format_by_look, places
-from bigclf.conversion.tables.suggest import is_label, of_table, suggest
+from bigclf.conversion.tables.suggest import is_label, of_table, suggest, which_label
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import MANIFEST, Dataset
 from bigclf.errors import SchemaError
@@ -89,10 +89,10 @@ def _by_look(request: Request) -> Request:
         return request.having(format=form)
     if form == "text":
         return request.having(features=parse({"features": [], "reader": {"format": form}}))
-    spec = suggest(data).spec()
+    found = suggest(data)
+    spec = found.spec()
     if spec.label is None or not is_label(spec.label.column):
-        raise TypeError(f'{data}: say which column is to be predicted: y="COLUMN" (bigclf.suggest proposes what '
-                        "becomes of each)")  # fmt: skip
+        raise TypeError(f"{data}: {which_label(found, 'y={!r}')} bigclf.suggest shows all")
     log.warning('column %r is predicted: a guess from its name; y="COLUMN" names another', spec.label.column)
     return request.having(features=spec)
 

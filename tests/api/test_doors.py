@@ -302,7 +302,9 @@ def test_of_a_table_the_label_may_be_guessed_from_its_name(frame, tmp_path, capl
     assert "column 'y' is predicted: a guess from its name" in caplog.text
     assert (model.coef_ == bigclf.fit(tmp_path / "t.csv", "y", **QUIET).coef_).all()
     frame.rename(columns={"y": "bought"}).to_csv(tmp_path / "u.csv", index=False)
-    with pytest.raises(TypeError, match=r'u.csv: say which column is to be predicted: y="COLUMN"'):
+    with pytest.raises(
+        TypeError, match=r"u.csv: say which column is to be predicted: did you mean y='bought' or y='c'"
+    ):
         bigclf.fit(tmp_path / "u.csv", **QUIET)
 
 

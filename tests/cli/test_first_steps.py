@@ -174,6 +174,14 @@ def test_what_cannot_be_is_said_before_anything_is_done(tmp_path, folder, monkey
     assert not (tmp_path / "m").exists()
 
 
+def test_where_no_label_is_named_those_that_may_be_meant_are(tmp_path):
+    lines = "".join(f"{k},{'ab'[k % 2]},{k % 3}\n" for k in range(60))
+    (tmp_path / "sold.csv").write_text("price,town,sold\n" + lines)
+    code, _, said = run("fit", tmp_path / "sold.csv", "-o", tmp_path / "m")
+    assert code == 2 and "did you mean --label sold or --label town? `bigclf inspect FILE --suggest` shows all" in said
+    assert not (tmp_path / "m").exists()
+
+
 def test_a_prediction_says_what_its_probability_is(tmp_path, folder):
     people = folder / "people.csv"
     run("fit", people, "--label", "answer", "--loss", "logistic", "-o", tmp_path / "l.bigclf")

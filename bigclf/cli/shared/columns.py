@@ -208,13 +208,13 @@ def features_of(said: dict[str, Any], data: list[str], format: str | None) -> An
         return _of(said["features_of"])
     names = {kind: _listed(said[kind]) for kind in ("numeric", "categorical", "text", "date") if kind in said}
     if not names and format != "text":
-        from bigclf.conversion.tables.suggest import is_label, suggest
+        from bigclf.conversion.tables.suggest import is_label, suggest, which_label
 
-        spec = suggest(data, reader, said.get("label")).spec()
+        found = suggest(data, reader, said.get("label"))
+        spec = found.spec()
         if "label" not in said:
             if spec.label is None or not is_label(spec.label.column):
-                raise click.UsageError("say which column is to be predicted, with --label (`bigclf inspect FILE"
-                                       " --suggest` proposes what to do with each)")  # fmt: skip
+                raise click.UsageError(which_label(found, "--label {}") + " `bigclf inspect FILE --suggest` shows all")
             guess = f"column {spec.label.column!r} is predicted: a guess from its name; --label COL says another"
             terminal.say("note:", guess, "yellow")
         return dataclasses.replace(spec, hash_bits=said.get("hash_bits"))

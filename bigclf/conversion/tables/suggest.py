@@ -46,6 +46,15 @@ def is_label(name: str) -> bool:
     return name.lower() in LABELS
 
 
+def which_label(found: Suggestion, option: str, at_most: int = 3) -> str:
+    """The question which column is to be predicted, with those that may be meant: ``option`` is how one is named, such
+    as ``--label {}``."""
+    few = [column for column in found.columns if 1 < column.distinct <= FEW and column.name != found.label]
+    names = [name for name in (found.label, *(column.name for column in reversed(few))) if name is not None]
+    meant = " or ".join(option.format(name) for name in names[:at_most])
+    return "say which column is to be predicted" + (f": did you mean {meant}?" if meant else "")
+
+
 class Column(NamedTuple):
     """What a column looks like: its kind in a spec ("" to leave it out), the options beside, and why."""
 
