@@ -331,6 +331,10 @@ class TerminalProgress:
         self._over = threading.Event()
 
     def __enter__(self) -> Self:
+        """On a terminal something is seen at once: libraries and kernels may take seconds before the first row."""
+        screen = self._console or console(stderr=True)
+        if screen.is_terminal and not screen.is_jupyter:
+            self.start({"task": "..."})
         return self
 
     def __exit__(self, *error: object) -> None:

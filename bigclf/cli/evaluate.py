@@ -87,10 +87,11 @@ def measure(
     model: Model, data: Stored, memory: str, workers: str | None, patience: tuple[str, ...], bad: dict[str, Any]
 ) -> Figures:
     """``bigclf.evaluate`` with its progress on stderr."""
-    from bigclf.api.evaluate import evaluate
     from bigclf.progress import TerminalProgress
 
     with TerminalProgress("evaluating") as progress, terminal.usage_errors():
+        from bigclf.api.evaluate import evaluate
+
         return evaluate(
             model, data, memory=memory, progress=progress, **bad,
             workers=Workers(terminal.workers_of(workers), None, terminal.patience_of(patience)),
