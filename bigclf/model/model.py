@@ -47,7 +47,7 @@ from bigclf.files.json_fields import (
     text,
     whole,
 )
-from bigclf.maths.block import Block, alike, as_unsigned, rows_of, writable
+from bigclf.maths.block import Block, alike, as_unsigned, explicit_values, rows_of, writable
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, Method, Param
 from bigclf.methods.online import voted_perceptron
@@ -284,6 +284,31 @@ class Model:
             yield from blocks_of(self.finisher, data, unseen or "ignore")
         else:
             yield "", table_block(self.finisher, data, unseen=unseen or "ignore")
+
+    def encode(self, data: object, *, unseen: str = "ignore") -> scipy.sparse.csr_matrix:
+        """Raw rows as the features that the model was trained on: what exports to scikit-learn and ONNX take.
+
+        Parameters
+        ----------
+        data : a table with the model's columns (pandas, Polars, Arrow, lists by name), or raw files.
+        unseen : of categories that the model does not know, ``"ignore"`` or ``"error"``.
+
+        Returns
+        -------
+        float32 [n, d], whose columns ``explain`` names.
+
+        Raises
+        ------
+        ValueError : the model was not trained on raw columns, or ``data`` are none.
+        """
+        import scipy.sparse
+
+        if not self.is_raw(data):
+            raise ValueError("encode takes raw columns, such as the model was trained on: a table or raw files")
+        blocks = [block for _, block in self.raw_blocks(data, unseen)]
+        parts = [scipy.sparse.csr_matrix((explicit_values(block), block.indices.astype(np.int64), block.indptr),
+                                         shape=(block.n_rows, self.n_features)) for block in blocks]  # fmt: skip
+        return scipy.sparse.vstack(parts, "csr") if parts else scipy.sparse.csr_matrix((0, self.n_features), np.float32)
 
     def _require_names(self, X: object, unseen: str | None) -> None:
         """ValueError where X is a frame whose columns have other names, or another order, than those trained on."""
@@ -582,7 +607,8 @@ class Model:
         to : ``"liblinear"`` (text; option ``codes``: positions of the classes in place of their labels), ``"onnx"``
             (extra ``onnx``), ``"sklearn"`` (a joblib file), ``"parquet"`` (a table of the weights that are not 0;
             option ``names`` as in ``explain``) or ``"numpy"`` (a module that scores, and needs numpy alone;
-            of a model of raw columns tables too).
+            of a model of raw columns tables too). Of such a model scikit-learn's estimator and the graph take the rows
+            of ``encode``; the notes say which columns those are made of.
         overwrite : replace what is there.
         options : the format's own, as above.
 

@@ -372,6 +372,34 @@ TERMS = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("loss", ["hinge", "logistic"])
+def test_what_takes_no_table_says_which_columns_its_features_are_made_of(tmp_path, loss):
+    joblib, onnxruntime = pytest.importorskip("joblib"), pytest.importorskip("onnxruntime")
+    frame = columns_of()
+    model = bigclf.fit(frame, features={"label": "y", "features": TERMS}, loss=loss, epochs=1, algo="dcd")
+    rows = model.encode(frame)
+    assert rows.shape == (len(frame), model.n_features) and rows.dtype == np.float32
+    for to in ("onnx", "sklearn"):
+        (note,) = [note for note in model.export(tmp_path / to, to)["notes"] if "columns" in note]
+        assert f"the {model.n_features:,} features made of the columns a, b, c, d, e, g, f, h, ..., " in note
+        assert "model.encode(table) makes them" in note
+    estimator = joblib.load(tmp_path / "sklearn")
+    says_the_same(model, estimator.predict(rows), estimator.decision_function(rows), frame)
+    session = onnxruntime.InferenceSession(tmp_path / "onnx")
+    told = session.get_modelmeta().custom_metadata_map
+    assert json.loads(told["columns"]) == ["a", "b", "c", "d", "e", "g", "f", "h", "i", "j"]
+    assert json.loads(told["features"]) == model.features
+    label, scores = session.run(["label", "scores"], {"X": rows.toarray()})
+    says_the_same(model, label, scores, frame)
+    frame.to_csv(tmp_path / "r.csv", index=False)
+    again = model.encode(tmp_path / "r.csv")
+    says_the_same(model, estimator.predict(again), estimator.decision_function(again), tmp_path / "r.csv")
+    with pytest.raises(ValueError, match="encode takes raw columns"):
+        model.encode(np.eye(3))
+    with pytest.raises(ValueError, match="encode takes raw columns"):
+        bigclf.fit(np.eye(2), [0, 1], algo="dcd").encode(frame)
+
+
 @pytest.mark.parametrize(
     ("options", "dtype"), [({"hash_bits": 6}, "float64"), ({"hash_bits": 14, "signed": False}, "float32")]
 )

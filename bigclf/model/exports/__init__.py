@@ -46,7 +46,7 @@ def export(model: Model, path: str, to: str, *, overwrite: bool = False, **optio
     alone = targets if len(targets) == 1 else []  # several take their names together
     with files.together(alone) as place:
         notes = [*form.write(model, *(place.get(target, target) for target in targets), **options)]
-    notes += uncalibrated(model, to)
+    notes += [*uncalibrated(model, to), *of_columns(model, to)]
     return {
         "to": to,
         "files": targets,
@@ -75,6 +75,18 @@ def uncalibrated(model: Model, to: str) -> list[str]:
     if model.calibration is None or to not in ("liblinear", "sklearn", "parquet"):
         return []
     return ["the calibration stays behind: decision values and classes are the model's, probabilities it has none"]
+
+
+def of_columns(model: Model, to: str, at_most: int = 8) -> list[str]:
+    """A note on what a model of raw columns takes where its columns do not go along."""
+    if to not in ("onnx", "sklearn", "liblinear") or not model.learned:
+        return []
+    columns = model.finisher.spec.columns
+    shown = ", ".join([*columns[:at_most], *(["..."] if len(columns) > at_most else [])])
+    return [
+        f"it takes the {model.n_features:,} features made of the columns {shown}, and not the columns: "
+        "model.encode(table) makes them; --to numpy takes tables"
+    ]
 
 
 def refuse_existing(targets: list[str], overwrite: bool) -> None:

@@ -8,6 +8,7 @@ file of ONNX is one protobuf message, which holds less than 2 GiB.
 
 from __future__ import annotations
 
+import json
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -107,6 +108,9 @@ def _graph(model: Model) -> ModelProto:
     graph = onnx.helper.make_graph(nodes, "bigclf", inputs, outputs, constants)
     made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", OPSET)], producer_name="bigclf")
     made.ir_version = IR_VERSION
+    if model.learned:  # what X is made of
+        columns = {"columns": model.finisher.spec.columns, "features": model.features}
+        onnx.helper.set_model_props(made, {name: json.dumps(told) for name, told in columns.items()})
     return made
 
 
