@@ -33,6 +33,7 @@ TOPICS = (  # in the order in which a person needs them
     "gradient-methods",
     "other-norms",
     "parameters",
+    "retraining",
     "certificate",
     "limits",
     "bench",
