@@ -6,6 +6,7 @@ people (``bigclf doctor``).
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import math
 import os
@@ -196,6 +197,17 @@ def memory_limit(root: str = "") -> tuple[int, str]:
     if soft != resource.RLIM_INFINITY:
         limits.append((soft, "ulimit -v"))
     return min(limits, key=lambda limit: limit[0])
+
+
+def anonymous_bytes() -> int:
+    """Anonymous resident memory in bytes (shared files and page cache not counted); all resident where Linux is not."""
+    with contextlib.suppress(OSError):
+        words = files.read_text("/proc/self/status").split()
+        if "RssAnon:" in words:
+            return int(words[words.index("RssAnon:") + 1]) * 1024
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
 
 
 def open_files() -> int | None:

@@ -14,6 +14,7 @@ import threading
 import time
 
 GRACE_SECONDS = 10.0
+LIBRARIES = 200_000_000  # bytes that interpreter and libraries of a process take, about
 
 
 def dask_setup(server: object) -> None:

@@ -18,8 +18,8 @@ def main() -> None:
     for name in ("pyarrow.parquet", "pyarrow.compute", "xxhash", "psutil", "rich.progress"):
         importlib.import_module(name)
     from bigclf.api import fit  # noqa: F401  as a run has it
+    from bigclf.machine import anonymous_bytes
     from bigclf.methods import resolve
-    from bigclf.training.memory import anonymous_bytes
     from bigclf.training.sources import warm
 
     if asked["worker"]:

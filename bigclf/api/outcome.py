@@ -13,12 +13,13 @@ from bigclf.api.evaluate import evaluate_on
 from bigclf.cluster.book import Patience
 from bigclf.data.arrays import listed_names
 from bigclf.errors import ConvergenceWarning, DataError
+from bigclf.machine import anonymous_bytes
 from bigclf.methods import sparse_state
 from bigclf.metrics.figures import Evaluation, evaluate, share_trained_on
 from bigclf.model.model import Model, all_finite, is_stored
 from bigclf.progress import quality_text
 from bigclf.texts import card, curve
-from bigclf.training.memory import PeakMemory, anonymous_bytes
+from bigclf.training.memory import PeakMemory
 from bigclf.training.plan import Plan, model_copies
 from bigclf.training.problems import progress_of
 from bigclf.training.run import Run

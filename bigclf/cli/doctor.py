@@ -19,6 +19,7 @@ import click
 
 from bigclf.cli.shared import terminal
 from bigclf.errors import ClusterError
+from bigclf.processes import LIBRARIES
 from bigclf.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 OK, WARNING, BAD = "ok", "warning", "bad"
 COLOURS = {OK: "green", WARNING: "yellow", BAD: "red"}
-LIBRARIES = 200_000_000  # interpreter and libraries of a process
 LONG_TTL = 60.0  # seconds; a frozen worker is dropped after one to two times worker-ttl
 CLOCK_SECONDS = 5.0  # a clock that is further off makes times hard to compare
 KERNEL_SECONDS = 900.0

@@ -21,8 +21,9 @@ from bigclf.conversion.text.parsed import Options, as_slab
 from bigclf.data.bad_rows import Reasons, left_out, too_many, with_way_out
 from bigclf.data.dataset import MOST_MARKS, TARGET_NNZ, Dataset
 from bigclf.errors import DataError, MemoryBudgetError, RunError
+from bigclf.machine import anonymous_bytes, memory_limit
 from bigclf.maths.block import Block, check_rows, one_value_a_row
-from bigclf.processes import end_with
+from bigclf.processes import LIBRARIES, end_with
 from bigclf.progress import Watcher
 from bigclf.units import format_bytes, parse_bytes
 
@@ -54,7 +55,7 @@ def check_sizes(chunk_nnz: int, shard_nnz: int) -> None:
 
 
 def processes(asked: int | None, total: int, sources: list[pieces.Source]) -> int:
-    """Processes to use: as asked or one a core, as far as memory and pieces go.
+    """Processes to use: as asked or one a core, as far as the budget, the machine's memory and the pieces go.
 
     Raises
     ------
@@ -65,7 +66,8 @@ def processes(asked: int | None, total: int, sources: list[pieces.Source]) -> in
     if asked is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         text = sum(source.size * (4 if source.compressed else 1) for source in sources)
-        asked = max(1, min(cores, text // WORTH_A_PROCESS, total // each))
+        beside = memory_limit()[0] - anonymous_bytes() - total  # what there is for libraries of other processes
+        asked = max(1, min(cores, text // WORTH_A_PROCESS, total // each, beside // LIBRARIES))
         each = LEAST_MEMORY if asked == 1 else each
     if asked < 1:
         raise ValueError(f"workers must be at least 1, not {asked!r}")

@@ -10,6 +10,7 @@ import numpy as np
 from bigclf import files
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset
+from bigclf.machine import anonymous_bytes
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, Method, Setting
 from bigclf.methods.method import Dual
@@ -19,7 +20,7 @@ from bigclf.request.request import Request, of_one_method
 from bigclf.request.spreading import advice, has_room, may_gather, speed_up
 from bigclf.request.workers import is_cluster
 from bigclf.stream.raw_store import is_finished
-from bigclf.training.memory import PeakMemory, anonymous_bytes
+from bigclf.training.memory import PeakMemory
 from bigclf.training.problems import Fold, Problem, class_weight_array, make_problems, regression_problem, require_few
 from bigclf.training.records.run_directory import groups_before, plan_before
 from bigclf.training.sources import require_usable, warm

@@ -6,19 +6,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-
-def anonymous_bytes() -> int:
-    """Anonymous resident memory in bytes (shared files and page cache not counted); all resident where Linux is not."""
-    try:
-        with open("/proc/self/status", "rb") as status:
-            for line in status:
-                if line.startswith(b"RssAnon:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    import psutil
-
-    return int(psutil.Process().memory_info().rss)
+from bigclf.machine import anonymous_bytes
 
 
 class PeakMemory:

@@ -22,7 +22,7 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 import bigclf
 from bigclf import files
-from bigclf.conversion import shuffle
+from bigclf.conversion import converter, shuffle
 from bigclf.conversion.convert import convert, write_shards
 from bigclf.conversion.text import pieces, svmlight
 from bigclf.conversion.text.parsed import Options
@@ -591,3 +591,14 @@ def test_query_ids_are_said_once_to_be_ignored(tmp_path, caplog):
     caplog.clear()
     bigclf.evaluate(model, str(tmp_path / "r.svm"))
     assert caplog.text.count("qid: is ignored") == 1
+
+
+def test_as_many_processes_as_the_machine_has_memory_for(monkeypatch):
+    """Each takes interpreter and libraries beside the budget that all share."""
+    source = pieces.Source("rows.svm", 0, False, 2**31, 0)
+    monkeypatch.setattr(converter.os, "sched_getaffinity", lambda _: range(4), raising=False)
+    monkeypatch.setattr(converter, "anonymous_bytes", lambda: 200_000_000)
+    for limit, wanted in ((64e9, 4), (1_100_000_000, 2), (512_000_000, 1), (100_000_000, 1)):
+        monkeypatch.setattr(converter, "memory_limit", lambda limit=limit: (int(limit), "a control group"))
+        assert converter.processes(None, 500_000_000, [source]) == wanted
+        assert converter.processes(3, 500_000_000, [source]) == 3, "as asked"
