@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import logging
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,8 +15,10 @@ import numpy as np
 
 from bigclf import files
 from bigclf.api import frames
+from bigclf.conversion.convert import QUERIES_IGNORED
 from bigclf.conversion.tables.raw_rows import RawRows
 from bigclf.conversion.tables.reading import state_of
+from bigclf.conversion.text.in_order import Differing, Rows, TextRows
 from bigclf.data import shards
 from bigclf.data.predictions import (
     ArrowColumns,
@@ -35,7 +38,7 @@ from bigclf.errors import DataError, RunError
 from bigclf.maths.block import Block
 from bigclf.metrics.figures import decoded, open_dataset, row_groups
 from bigclf.model.model import Model, is_stored, require_same_columns, unknown_text, unseen_text
-from bigclf.model.raw_input import Texts, in_order
+from bigclf.model.raw_input import Texts, in_order, naming_format
 from bigclf.progress import Plan, Watcher, watcher
 from bigclf.units import parse_bytes
 
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from bigclf.data.dataset import Dataset, Stored
 
 
+log = logging.getLogger("bigclf")
 MOST_SCORE_COLUMNS = 1000
 NOTE = ".named.json"  # behind the name of a file, until what it grew from is gone: what it is known by
 LOCK = ".predicting"  # in the directory of the output, or behind the name of a file, while one process writes there
@@ -187,7 +191,7 @@ def _free_name(name: str, taken: Sequence[str]) -> str:
 
 def _inputs(asked: Asked, data: Stored | Texts, keep: Sequence[str] | None) -> list[Input]:
     if isinstance(data, Texts):
-        return [_text(asked, path, dataset, data.told, keep) for path, dataset in data.files]
+        return [_text(asked, path, rows, data, keep) for path, rows in data.files]
     return (raw_inputs if asked.model.is_raw(data) else shard_inputs)(asked, data, keep)
 
 
@@ -207,7 +211,7 @@ def _as_parquet(
         progress.start(_forecast([inputs[k] for k in todo], sum(before.values())))
     for k, path in enumerate(targets):
         if k in before:
-            write_in_parts(path, inputs[k].mark, inputs[k].work, _counted(inputs[k].rows_from, progress))
+            _write(path, inputs[k], progress)
         else:
             forget_parts(path)
     skipped = sum(made_from(path)[1] or 0 for path in targets)
@@ -228,6 +232,15 @@ def _as_parquet(
         "bytes": sum(files.file_size(path) for path in targets),
         "seconds": time.perf_counter() - started,
     }, warned
+
+
+def _write(path: str, one: Input, progress: Watcher | None) -> None:
+    rows_from = _counted(one.rows_from, progress)
+    try:
+        write_in_parts(path, one.mark, one.work, rows_from, one.settle)
+    except Differing:  # it is known now
+        forget_parts(path)
+        write_in_parts(path, one.mark, one.work, rows_from, one.settle)
 
 
 class Options(TypedDict, total=False):
@@ -323,6 +336,7 @@ class Input(NamedTuple):
     n_rows, n_bytes : of the file, 0 where that is not known beforehand.
     passing : gives the columns that pass through, without a row.
     rows_from : the row groups of the predictions from where totals stand.
+    settle : what columns become by the totals of all rows, as ``write_in_parts`` takes it.
     """
 
     path: str
@@ -332,6 +346,7 @@ class Input(NamedTuple):
     n_bytes: int
     passing: Callable[[], ArrowColumns]
     rows_from: Callable[[Totals], Iterator[Columns | None]]
+    settle: Callable[[dict[str, Any], Totals], Columns] | None = None
 
 
 def _target_paths(paths: Sequence[str], out: str) -> list[str]:
@@ -508,18 +523,82 @@ def _count(totals: Totals, **more: int) -> None:
 # Sparse text
 
 
-def _text(asked: Asked, path: str, dataset: Dataset, told: Mapping[str, object], keep: Sequence[str] | None) -> Input:
-    """A file whose rows are in ``dataset``, in their order."""
+def _text(asked: Asked, path: str, rows: Dataset | TextRows, texts: Texts, keep: Sequence[str] | None) -> Input:
+    """A file of text that is ``rows``, in their order."""
     if keep:
         raise DataError(f"there is no column {keep[0]!r} to keep; the file has none besides its rows", file=path)
-    named = {"name": files.base_name(path), "state": json.dumps(state_of(path)), **told}
+    named = {"name": files.base_name(path), "state": json.dumps(state_of(path)), **texts.told}
     mark = {**asked.as_json(), "input": named, "passing": []}
-    places = list(row_groups(dataset))
+    if isinstance(rows, TextRows):
+        return _parsed_text(asked, path, rows, texts.form, mark)
+    dataset, places = rows, list(row_groups(rows))
 
     def rows_from(totals: Totals) -> Iterator[Columns | None]:
         return _of_shard(asked, dataset, places, {}, totals)
 
     return Input(path, mark, _work(asked, dataset.n_rows, dataset.nnz), dataset.n_rows, 0, dict, rows_from)
+
+
+def _parsed_text(asked: Asked, path: str, rows: TextRows, form: str, mark: dict[str, object]) -> Input:
+    """A file of text whose rows are scored as they are parsed."""
+
+    def rows_from(totals: Totals) -> Iterator[Columns | None]:
+        with naming_format(asked.model, path, form):
+            yield from _of_text(asked, rows, totals)
+
+    size = 0 if rows.source.compressed else rows.source.size
+    return Input(path, mark, WORK_A_BYTE * rows.source.size, 0, size, dict, rows_from, _with_labels)
+
+
+def _of_text(asked: Asked, rows: TextRows, totals: Totals) -> Iterator[Columns | None]:
+    """Predictions for the tasks of a file of text behind those that were done; labels are numbers still."""
+    path, unknown = rows.source.path, asked.unseen == "error"
+    if unknown and totals.get("unseen"):  # in parts of a call that was to ignore them
+        raise DataError(unseen_text(totals["unseen"], asked.model.n_features), file=path)
+    held, size = list[dict[str, np.ndarray]](), 0
+    for found in rows.pieces(totals.get("tasks", 0), totals.get("lines", 0), totals.get("values", 0)):
+        if found is not None:
+            block, first = found.block, totals["rows"] + sum(each["row"].size for each in held)
+            said, skipped = asked.of_block(block)
+            if skipped and unknown:
+                raise DataError(unseen_text(skipped, asked.model.n_features), file=path)
+            held.append({"row": np.arange(first, first + block.n_rows), "label": block.labels, **said})
+            size += block.n_rows * len(held[0])
+            _count(totals, lines=found.n_lines, unseen=skipped, bytes=found.n_bytes, work=WORK_A_BYTE * found.n_bytes)
+            _note(totals, found)
+        if size and (found is None or size >= GATHERED):
+            columns = {name: np.concatenate([each[name] for each in held]) for name in held[0]}
+            held, size = [], 0
+            _count(totals, rows=columns["row"].size)
+            yield columns
+        if found is None:
+            _count(totals, tasks=1)
+            yield None
+    rows.check_unchanged()
+    if not totals["rows"]:
+        raise DataError("there are no rows", file=path)
+    if totals.get("queries"):
+        log.warning("%s", QUERIES_IGNORED)
+    if totals.get("beyond") and not totals.get("fractions"):
+        raise DataError("a label is beyond 2^53, where whole numbers can no longer be told apart; give the classes "
+                        "smaller numbers", file=path, column="label")  # fmt: skip
+
+
+def _note(totals: Totals, found: Rows) -> None:
+    """Keep in the totals what shows at the end of a file alone."""
+    labels = found.block.labels
+    for name, there in (
+        ("queries", found.queries),
+        ("fractions", (labels != np.rint(labels)).any()),
+        ("beyond", (np.abs(labels) >= 2**53).any()),
+    ):
+        totals[name] = int(totals.get(name, 0) or there)
+    totals["values"] = found.values
+
+
+def _with_labels(columns: dict[str, Any], totals: Totals) -> Columns:
+    """Labels as whole numbers, where all are."""
+    return columns if totals["fractions"] else columns | {"label": columns["label"].cast("int64")}
 
 
 # Raw files
@@ -546,6 +625,7 @@ def _raw(asked: Asked, raw: RawRows, source: Source) -> Input:
     return Input(path, mark, work, rows, n_bytes, lambda: raw.no_rows(source, passing), rows_from)
 
 
+GATHERED = 2**18  # cells of a row group of predictions
 WORK_A_BYTE = 8  # of text: parsing and hashing it takes as long as so many multiplications
 PACKED = 4  # compressed text is likely so many times as long
 

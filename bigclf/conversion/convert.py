@@ -115,7 +115,7 @@ def convert(
         return _convert_columns(source, out, format, features, sparse, progress=progress, **options)
     reader = readers.find(format, COLUMNS)
     _check_choices(on_bad_rows, index_base, chunk_nnz, shard_nnz, max_bad_fraction)
-    parsing = _options(reader, format, index_base, n_features, hash_bits)
+    parsing = parsing_options(reader, format, index_base, n_features, hash_bits)
     total = parse_bytes(memory)
     sources = [pieces.look_at(path, number) for number, path in enumerate(files.expand(source))]
     workers = processes(workers, total, sources)
@@ -175,7 +175,7 @@ def _convert_columns(
     return convert_columns(source, out, spec, learned=learned, **options)
 
 
-def _options(
+def parsing_options(
     reader: readers.Reader, format: str, index_base: int | None, n_features: int | None, hash_bits: int | None
 ) -> Options:
     """What the reader is told; TypeError for what has no effect on it."""

@@ -87,8 +87,9 @@ def _arrow(column: np.ndarray | pa.Array | pa.ChunkedArray) -> pa.Array | pa.Chu
 
 
 def write_in_parts(
-    path: str, mark: Mapping[str, object], work: int, rows_from: Callable[[Totals], Iterator[Columns | None]]
-) -> Totals:
+    path: str, mark: Mapping[str, object], work: int, rows_from: Callable[[Totals], Iterator[Columns | None]],
+    settle: Callable[[dict[str, Any], Totals], Columns] | None = None,
+) -> Totals:  # fmt: skip
     """Write the file ``path``, in parts if there is much to do; the same bytes, interrupted or not.
 
     Parameters
@@ -97,20 +98,23 @@ def write_in_parts(
     work : that the whole file is likely to take.
     rows_from : row groups from where the given totals stand, which it counts on in place; None where it could be begun
         again with the totals as they are.
+    settle : what the columns of a row group become by the totals of all, for types that show at the end alone; then
+        there are always parts. None: they are as they shall be.
 
     Returns
     -------
     The totals of all.
     """
     parts, totals = parts_of(path, mark)
-    if work < PART_WORK and not parts:
+    if settle is None and work < PART_WORK and not parts:
         return _write_at_once(path, mark, rows_from)
     groups = rows_from(totals)
     for columns in groups:
         if columns is not None:
             parts.append(_part_path(path, len(parts)))
             _write_part(parts[-1], mark, totals, columns, groups)
-    _put_together(path, {**mark, UNSEEN: totals.get(UNSEEN, 0)}, parts)
+    whole = settle or (lambda columns, totals: columns)
+    _put_together(path, {**mark, UNSEEN: totals.get(UNSEEN, 0)}, parts, lambda columns: whole(columns, totals))
     return totals
 
 
@@ -167,12 +171,14 @@ def _write_part(
                 return
 
 
-def _put_together(path: str, mark: Mapping[str, object], parts: list[str]) -> None:
+def _put_together(
+    path: str, mark: Mapping[str, object], parts: list[str], settle: Callable[[dict[str, Any]], Columns]
+) -> None:
     """The file ``path`` of all row groups of its parts, which go."""
     with PredictionWriter(path, mark, parts_directory(path)) as whole:
         for place in parts:
             for table in _row_groups(place):
-                whole.write({name: table.column(name) for name in table.column_names})
+                whole.write(settle({name: table.column(name) for name in table.column_names}))
     forget_parts(path)
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf import files
-from bigclf.conversion.convert import QUERIES_IGNORED, convert
+from bigclf.conversion.convert import QUERIES_IGNORED, convert, parsing_options
 from bigclf.conversion.resuming import forget
 from bigclf.conversion.tables.from_columns import HeldOut, convert_columns, kind_of_labels
 from bigclf.conversion.tables.reading import (
@@ -29,6 +29,8 @@ from bigclf.conversion.tables.reading import (
     state_of,
 )
 from bigclf.conversion.text import readers
+from bigclf.conversion.text.in_order import TextRows
+from bigclf.conversion.text.pieces import PIECE, look_at
 from bigclf.data.arrays import Arrays
 from bigclf.data.bad_rows import MOST_BAD
 from bigclf.data.dataset import MANIFEST, Dataset, Stored
@@ -350,27 +352,33 @@ def naming_format(model: Model | None, data: files.Paths, form: str) -> Iterator
 
 
 class Texts(NamedTuple):
-    """Files of sparse text, each with shards that have its rows in their order, and what made them."""
+    """Files of sparse text, each with its rows in their order, how its text is read, and which format that is; of a
+    reader of one's own, which threads would not make faster, the rows are in shards."""
 
-    files: list[tuple[str, Dataset]]
+    files: list[tuple[str, Dataset | TextRows]]
     told: dict[str, str | int | None]
+    form: str
 
 
 @contextlib.contextmanager
 def in_order(model: Model, data: Any, memory: float | str) -> Iterator[Stored | Texts]:
-    """``data`` as it is, or files of sparse text as ``Texts``, whose shards are there as long as they are needed."""
+    """``data`` as it is, or files of sparse text as ``Texts``, of which shards are there as long as they are needed."""
     if not (form := text_format(model, data)):
         yield data
         return
     told: dict[str, Any] = {"format": form, "hash_bits": model.features.get("hash_bits")}
-    made, room = [], _room(memory)
+    made: list[tuple[str, Dataset | TextRows]] = []
+    room, reader = _room(memory), readers.find(form, COLUMNS)
     with files.scratch() as scratch:
         with naming_format(model, data, form):
             for number, path in enumerate(files.expand(data)):
+                if reader.example:
+                    options = parsing_options(reader, form, None, None, told["hash_bits"])
+                    made.append((path, TextRows(look_at(path, number), reader, options, max(room // 8, PIECE))))
+                    continue
                 out = files.join(scratch, f"{number:05d}")
                 made.append((path, _made_of(convert(path, out, shuffle=False, memory=room, **told), path)))
-        _tell_ignored([rows for _, rows in made])
-        yield Texts(made, told)
+        yield Texts(made, told, form)
 
 
 def _tell_ignored(made: list[Dataset]) -> None:

@@ -1,6 +1,7 @@
 """Long files of predictions are written in parts and gone on with; columns of raw files pass through."""
 
 import gzip
+import itertools
 import json
 import os
 import subprocess
@@ -504,3 +505,100 @@ def test_memory_bounds_what_is_read_of_raw_files_alone(sparse, tmp_path):
     assert a == b
     with pytest.raises(ValueError, match="memory|much"):
         predict(model, shards, str(tmp_path / "x"), memory="much")
+
+
+# Sparse text, scored as it is parsed
+
+
+def svm(rows, labels=None):
+    """Text of rows (index -> value), with labels by turns -1 and 1 unless there are others."""
+    labels = labels or itertools.cycle(["-1", "1"])
+    lines = zip(labels, rows, strict=False)
+    return "".join(f"{label} {' '.join(f'{j}:{v}' for j, v in row.items())}\n" for label, row in lines)
+
+
+def drawn(n, alike, seed=0):
+    """Rows of 1 to 20 of 30 features; ``alike``: the value that all entries of a row share, by its number, or None."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for k in range(n):
+        features = np.sort(rng.permutation(30)[: rng.integers(2, 20)]) + 1
+        value = alike(k)
+        rows.append({int(j): value if value is not None else round(rng.normal(), 3) for j in features})
+    return rows
+
+
+def scored(model, data, out):
+    predict(model, data, str(out), scores=True)
+    return pa.concat_tables(pq.read_table(out / name) for name in sorted(os.listdir(out)) if name.endswith("parquet"))
+
+
+ALIKE = {
+    "values": lambda k: None,
+    "ones": lambda k: 1,
+    "one value a row": lambda k: round(0.1 + k % 7 / 10, 1),
+    "ones, then one value a row": lambda k: 1 if k < 300 else 0.3,
+    "ones, then values": lambda k: 1 if k < 300 else None,
+    "one value a row, then values": lambda k: 0.3 if k < 500 else None,
+}
+
+
+@pytest.mark.parametrize("alike", ALIKE)
+@pytest.mark.parametrize("packed", [False, True])
+def test_text_has_the_scores_of_shards_to_the_bit(sparse, tmp_path, monkeypatch, alike, packed):
+    monkeypatch.setattr(pieces, "BLOCK", 2**11)
+    monkeypatch.setattr(pieces, "PIECE", 2**13)
+    monkeypatch.setattr(predictions, "PART_WORK", 2**15)
+    rows = drawn(600, ALIKE[alike])
+    rows[7][99] = rows[7][max(rows[7])]  # which the model does not know
+    text = "\ufeff" + svm(rows)
+    path = tmp_path / ("rows.svm.gz" if packed else "rows.svm")
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    bigclf.convert(path, tmp_path / "shards", shuffle=False)
+    with pytest.warns(UserWarning, match="1 entries have features that the model does not know"):
+        expected = scored(sparse[0], str(tmp_path / "shards"), tmp_path / "expected")
+    with pytest.warns(UserWarning, match="1 entries have features that the model does not know"):
+        found = scored(sparse[0], str(path), tmp_path / "found")
+    assert found.equals(expected) and found.schema == expected.schema
+    assert found["label"].type == pa.int64() and found["row"].to_pylist() == list(range(600))
+
+
+def test_labels_of_text_are_whole_numbers_where_all_are(sparse, tmp_path, monkeypatch):
+    monkeypatch.setattr(pieces, "BLOCK", 2**9)
+    for name, last in (("whole", "3"), ("not", "2.5")):
+        (tmp_path / f"{name}.svm").write_text(svm(drawn(60, ALIKE["ones"]), ["1"] * 59 + [last]))
+    whole, other = (scored(sparse[0], str(tmp_path / f"{name}.svm"), tmp_path / name) for name in ("whole", "not"))
+    assert whole["label"].type == pa.int64() and whole["label"].to_pylist() == [1] * 59 + [3]
+    assert other["label"].type == pa.float64() and other["label"].to_pylist() == [1.0] * 59 + [2.5]
+
+
+def test_a_bad_line_of_text_has_its_number_and_text_goes_on_after_its_last_whole_part(sparse, tmp_path, monkeypatch):
+    monkeypatch.setattr(pieces, "BLOCK", 2**11)
+    monkeypatch.setattr(pieces, "PIECE", 2**12)
+    monkeypatch.setattr(predictions, "PART_WORK", 2**14)
+    path, out = tmp_path / "rows.svm", tmp_path / "out"
+    path.write_text(svm(drawn(300, ALIKE["values"])))
+    expected = scored(sparse[0], str(path), tmp_path / "expected")
+    whole, calls = predicting.Asked.of_block, []
+
+    def of_block(self, block):
+        calls.append(block.n_rows)
+        if len(calls) == 12:
+            raise KeyboardInterrupt
+        return whole(self, block)
+
+    monkeypatch.setattr(predicting.Asked, "of_block", of_block)
+    with pytest.raises(KeyboardInterrupt):
+        predict(sparse[0], str(path), str(out), scores=True)
+    done = predict(sparse[0], str(path), str(out), scores=True)
+    assert 0 < done["rows_kept"] < 300 and done["rows"] == 300
+    assert pq.read_table(out / "rows.svm.parquet").equals(expected)
+
+    lines = path.read_text().split("\n")
+    lines[250] = "1 3:x"
+    path.write_text("\n".join(lines))
+    with pytest.raises(DataError, match="line 251"):
+        predict(sparse[0], str(path), str(tmp_path / "bad"))
+    (tmp_path / "empty.svm").write_text("\n")
+    with pytest.raises(DataError, match="there are no rows"):
+        predict(sparse[0], str(tmp_path / "empty.svm"), str(tmp_path / "none"))

@@ -764,7 +764,7 @@ def test_the_lines_of_many_bad_rows_are_counted_once(tmp_path, monkeypatch):
     assert CountedText.looked_at < 20 * len(text)
     looked = CountedText(text[4:])
     CountedText.looked_at = 0
-    found = pieces._located(looked, 0, [BadRow(5 * k, "") for k in range(3000)], 1)
+    found = pieces.located(looked, 0, [BadRow(5 * k, "") for k in range(3000)], 1)
     assert [bad.line for bad in found] == list(range(2, 3002)) and CountedText.looked_at < 20 * len(text)
 
 

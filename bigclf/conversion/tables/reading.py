@@ -630,7 +630,7 @@ def _json_names(job: TableJob, source: Source) -> tuple[str, ...]:
     """The names in the first rows of a source, in their order."""
     found: dict[str, None] = {}
     for task in tasks_of(job, source, 1):
-        for _, text in pieces._blocks(task, job.max_line):
+        for _, text in pieces.blocks_of(task, job.max_line):
             for line in LINE.finditer(text.removeprefix(BOM)):
                 with contextlib.suppress(ValueError, RecursionError):
                     found.update(dict.fromkeys(_json_object(line[0])))
@@ -690,7 +690,7 @@ def _batches(job: TableJob, task: Task) -> Iterator[tuple[int, Batch]]:
     else:
         n_lines, first = 0, task.first == 0
         whole = job.how.multiline and task.texts is not None
-        for piece, block in task.texts or () if whole else pieces._blocks(task, job.max_line):
+        for piece, block in task.texts or () if whole else pieces.blocks_of(task, job.max_line):
             for text in _narrow(block, job):
                 yield piece, _text_batch(job, task, text, n_lines, first)
                 n_lines, first = n_lines + text.count(NEWLINE), False

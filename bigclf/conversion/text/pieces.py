@@ -141,7 +141,7 @@ def is_packed(path: str) -> bool:
 def first_text(source: Source, max_line: int, record: bytes) -> bytes:
     """Whole records from the beginning of ``source``, without a byte order mark."""
     texts = list(itertools.islice(_decompressed(source, max_line, record), 1)) if source.compressed else None
-    text = next(_blocks(Task(source, 0, 1, texts), max_line, record), (0, b""))[1]
+    text = next(blocks_of(Task(source, 0, 1, texts), max_line, record), (0, b""))[1]
     return text.removeprefix(BOM)
 
 
@@ -225,7 +225,7 @@ class Records:
         return DataError(message, file=self.path)
 
 
-def _blocks(task: Task, max_line: int, record: bytes = b"") -> Iterator[tuple[int, bytes]]:
+def blocks_of(task: Task, max_line: int, record: bytes = b"") -> Iterator[tuple[int, bytes]]:
     """(piece, whole records) of a task, a few MiB at a time, in order."""
     if task.texts is not None:
         for piece, text in task.texts:
@@ -272,10 +272,10 @@ def run_task(job: Job, task: Task) -> Done:
     pieces: dict[int, list[int]] = {}
     bad = list[Bad]()
     n_lines = n_bytes = 0
-    for piece, text in _blocks(task, job.max_line, job.reader.record):
+    for piece, text in blocks_of(task, job.max_line, job.reader.record):
         mark = len(BOM) if n_bytes == 0 and task.first == 0 and text.startswith(BOM) else 0
         parsed = parse(text[mark:] if mark else text, job.options)
-        bad += _located(text, mark, parsed.bad, n_lines)
+        bad += located(text, mark, parsed.bad, n_lines)
         if bad and job.stop_at_bad:
             break
         spiller.totals.queries = spiller.totals.queries or parsed.queries
@@ -293,7 +293,7 @@ def run_task(job: Job, task: Task) -> Done:
     return Done(spiller.runs, spiller.totals, counted, n_lines, n_bytes, bad)
 
 
-def _located(text: bytes, mark: int, bad: list[BadRow], n_lines: int) -> list[Bad]:
+def located(text: bytes, mark: int, bad: list[BadRow], n_lines: int) -> list[Bad]:
     """The bad rows of a text with their lines, which are counted once for all of them."""
     if not bad:
         return []
