@@ -346,7 +346,7 @@ class Input(NamedTuple):
     n_bytes: int
     passing: Callable[[], ArrowColumns]
     rows_from: Callable[[Totals], Iterator[Columns | None]]
-    settle: Callable[[dict[str, Any], Totals], Columns] | None = None
+    settle: Callable[[ArrowColumns, Totals], Columns] | None = None
 
 
 def _target_paths(paths: Sequence[str], out: str) -> list[str]:
@@ -596,9 +596,9 @@ def _note(totals: Totals, found: Rows) -> None:
     totals["values"] = found.values
 
 
-def _with_labels(columns: dict[str, Any], totals: Totals) -> Columns:
+def _with_labels(columns: ArrowColumns, totals: Totals) -> Columns:
     """Labels as whole numbers, where all are."""
-    return columns if totals["fractions"] else columns | {"label": columns["label"].cast("int64")}
+    return columns if totals["fractions"] else {**columns, "label": columns["label"].cast("int64")}
 
 
 # Raw files

@@ -88,7 +88,7 @@ def _arrow(column: np.ndarray | pa.Array | pa.ChunkedArray) -> pa.Array | pa.Chu
 
 def write_in_parts(
     path: str, mark: Mapping[str, object], work: int, rows_from: Callable[[Totals], Iterator[Columns | None]],
-    settle: Callable[[dict[str, Any], Totals], Columns] | None = None,
+    settle: Callable[[ArrowColumns, Totals], Columns] | None = None,
 ) -> Totals:  # fmt: skip
     """Write the file ``path``, in parts if there is much to do; the same bytes, interrupted or not.
 
@@ -172,7 +172,7 @@ def _write_part(
 
 
 def _put_together(
-    path: str, mark: Mapping[str, object], parts: list[str], settle: Callable[[dict[str, Any]], Columns]
+    path: str, mark: Mapping[str, object], parts: list[str], settle: Callable[[ArrowColumns], Columns]
 ) -> None:
     """The file ``path`` of all row groups of its parts, which go."""
     with PredictionWriter(path, mark, parts_directory(path)) as whole:
