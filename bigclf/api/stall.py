@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 
-from bigclf.request.auto import EASY_NS, Asked, method_for
+from bigclf.request.auto import EASY_NS, Asked, is_easier, loss_for, method_for
 from bigclf.training.run import Run
 from bigclf.units import format_seconds
 
@@ -17,6 +17,8 @@ log = logging.getLogger("bigclf")
 PASSES = 3  # before anything is said
 VISIT_NS, MOVING, CLIMB_NS = EASY_NS / 10, 0.3, 1.5  # of an entry: a visit, its share in a round, a conjugate step
 CAREFUL = 2.5  # times as many passes as the gap has fallen by so far: towards the end it falls more slowly
+# Of the hinge on rows of ones it falls faster and faster: as many passes as by the last one, after one more.
+EASIER_PASSES, EASIER_CAREFUL = 4, 1.25
 GAIN, WORTH = 1.5, 2.0  # times the other's cost from which a change pays; seconds from which it is worth a word
 WARM = 0.2  # relative gap below which weights are worth beginning with
 
@@ -60,11 +62,14 @@ class Stall:
     def left(self, rounds: int, steps: int, tol: float) -> float:
         """Seconds that may be left, by how fast the gap has fallen and what the last epoch has cost; 0 while nothing
         can be said."""
-        first, last = self.gaps[0], self.gaps[-1]
-        if len(self.gaps) < PASSES or not 0 < tol < last < math.inf or not 0 < first < math.inf:
+        easier = is_easier(self.asked, loss_for(self.asked))
+        least, careful = (EASIER_PASSES, EASIER_CAREFUL) if easier else (PASSES, CAREFUL)
+        gaps = self.gaps[-2:] if easier else self.gaps
+        first, last = gaps[0], gaps[-1]
+        if len(self.gaps) < least or not 0 < tol < last < math.inf or not 0 < first < math.inf:
             return 0.0
-        falls = math.log(first / last) / (len(self.gaps) - 1) if last < first else 0.0
-        passes = CAREFUL * math.log(last / tol) / max(falls, 0.01)
+        falls = math.log(first / last) / (len(gaps) - 1) if last < first else 0.0
+        passes = careful * math.log(last / tol) / max(falls, 0.01)
         each = VISIT_NS * (1 + MOVING * rounds) + CLIMB_NS * steps
         return 1e-9 * passes * each * self.asked.nnz
 

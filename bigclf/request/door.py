@@ -40,14 +40,17 @@ LOOKED_AT = 100_000  # entries whose size is
 
 
 class Shape(NamedTuple):
-    """Of rows that are not open yet: rows, features, entries, classes (of a matrix those of its first rows) and the
-    mean of ||x||^2 over some of them; zeros where nothing is known before they are written down."""
+    """Of rows that are not open yet: rows, features, entries, classes (of a matrix those of its first rows), the mean
+    of ||x||^2 over some of them, whether all values are 1 and the share of the rarest class, as some rows tell; zeros
+    where nothing is known before they are written down."""
 
     n_rows: int = 0
     n_features: int = 0
     nnz: int = 0
     classes: int = 0
     square: float = 0.0
+    ones: bool = False
+    rarest: float = 0.0
 
 
 UNKNOWN = Shape()
@@ -137,7 +140,16 @@ class Matrix(NamedTuple):
         if isinstance(self.data, np.ndarray):
             nnz = filled * n_rows // len(some)
         square = float(np.square(some, dtype=np.float64).sum()) / max(1, filled) * nnz / n_rows
-        return Shape(n_rows, n_features, nnz, labels, square)
+        ones = filled == int(np.count_nonzero(some == 1))
+        return Shape(n_rows, n_features, nnz, labels, square, ones, self._rarest(n_rows))
+
+    def _rarest(self, n_rows: int) -> float:
+        """The share of the rarest class in rows from all over the matrix; 0 where labels cannot be looked at."""
+        y = self.y
+        if not isinstance(y, np.ndarray) or y.ndim != 1 or y.dtype.kind not in "biufU" or y.size != n_rows:
+            return 0.0
+        counts = np.unique(y[:: max(1, n_rows // FIRST)], return_counts=True)[1]
+        return float(counts.min() / counts.sum())
 
     def index_width(self) -> int:
         indices = getattr(self.data, "indices", None)
@@ -170,7 +182,8 @@ def _counts(rows: Dataset | Arrays) -> Shape:
     classes = 0 if rows.classes is None else len(rows.classes)
     some = next(iter(rows.blocks()), None) if isinstance(rows, Dataset) else None
     square = 0.0 if some is None else float(np.mean(some.norms))
-    return Shape(rows.n_rows, rows.n_features, rows.nnz, classes, square)
+    rarest = 0.0 if rows.class_counts is None else float(rows.class_counts.min() / max(1, rows.class_counts.sum()))
+    return Shape(rows.n_rows, rows.n_features, rows.nnz, classes, square, rows.binary, rarest)
 
 
 @contextlib.contextmanager

@@ -60,13 +60,14 @@ class Prepared(NamedTuple):
 def asked_for(request: Request, shape: Shape) -> Asked:
     """What the choice of a method depends on."""
     told = {name: request[name] for name in ("loss", "penalty", "bias", "epochs", "memory", "tol")}
-    n_rows, n_features, nnz, n_classes, square = shape
+    n_rows, n_features, nnz, n_classes, square, ones, rarest = shape
     problems = n_classes if n_classes > 2 and request["loss"] not in REGRESSION else 1
     groups = request["groups"] or (2 if is_cluster(request["workers"]) else 1)
     return Asked(
         **told, C=request["C"] or 1.0, given=tuple(request.params), n_rows=n_rows, n_features=n_features, nnz=nnz,
         groups=groups, problems=problems, square=square, native=request["multiclass"] == "native",
-        begins=request["init"] is not None, mixing=request["mixing"],
+        begins=request["init"] is not None, mixing=request["mixing"], ones=ones,
+        share=1 / problems if problems > 1 else rarest or 0.5,
     )  # fmt: skip
 
 
@@ -179,6 +180,7 @@ def asked_of(request: Request, setting: Setting, shape: Shape, groups: int) -> A
     return Asked(
         **told, loss=setting.loss, C=float(setting.settings.get("C", 1.0)), given=(), groups=groups,
         n_rows=shape.n_rows, n_features=shape.n_features, nnz=shape.nnz, square=shape.square,
+        ones=shape.ones, share=shape.rarest or 0.5,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from making import shards_of
 
 import bigclf
 from bigclf.api import fit as fitting
@@ -13,7 +14,8 @@ from bigclf.api import stall
 from bigclf.api.stall import Stall
 from bigclf.request import prepare
 from bigclf.request.auto import Asked, method_for
-from bigclf.request.door import Matrix
+from bigclf.request.door import UNKNOWN, Matrix, open_rows
+from bigclf.request.request import asked as request_of
 
 ASKED = Asked(loss="hinge", penalty=None, bias=None, C=1.0, given=(), epochs=None, n_rows=10**6, n_features=30,
               nnz=3 * 10**7, memory=10**10, groups=1)  # fmt: skip
@@ -101,6 +103,28 @@ def test_auto_goes_on_by_another_method_with_the_same_loss(monkeypatch, tmp_path
     np.testing.assert_allclose(model.coef_, other.coef_, atol=0.02)
 
 
+def test_of_rows_of_ones_the_gap_falls_ever_faster_and_one_pass_more_is_waited_for():
+    gaps = 0.14, 0.14, 0.098, 0.038  # of mushrooms, which takes seven passes in all
+    usual, easier = (Stall(ASKED._replace(ones=ones), changes=True) for ones in (False, True))
+    assert [usual(run_of(gap, rounds=1)) for gap in gaps][2] == [0]
+    assert [easier(run_of(gap, rounds=1)) for gap in gaps] == [[]] * 4
+    stuck = Stall(ASKED._replace(ones=True), changes=True)
+    assert [stuck(run_of(gap)) for gap in (0.2, 0.19, 0.18, 0.17)] == [[], [], [], [0]]
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+def test_a_glance_tells_rows_of_ones_and_the_rarer_class(kind, tmp_path):
+    x, y = np.zeros((200, 6), np.float32), np.where(np.arange(200) < 20, 1, -1)
+    x[np.arange(200), np.arange(200) % 6] = 1.0
+    seen = Matrix(kind(x), y, None).counts()
+    assert seen.ones and seen.rarest == 0.1
+    assert not Matrix(kind(2 * x), y, None).counts().ones
+    assert Matrix(kind(x), y.tolist(), None).counts().rarest == 0.0  # it is not looked at
+    shards = shards_of(tmp_path / "shards", sp.csr_matrix(x), y)
+    with open_rows(request_of("fit", str(tmp_path / "shards"), None, {"algo": "dcd"})) as (found, _):
+        assert found.counts().ones and found.counts().rarest == 0.1 and shards.binary
+
+
 def test_the_table_solver_has_the_loss_that_was_meant():
     x, y = noisy()
     for options, loss in (
@@ -120,6 +144,6 @@ def test_a_glance_at_a_matrix_counts_what_is_not_0_and_how_long_rows_are():
         seen = Matrix(data, y, None).counts()
         assert seen[:2] == x.shape and seen.classes == 2
         assert abs(seen.nnz - 12000) < 200 and 2.5 < seen.square < 3.5
-    assert Matrix(x.tolist(), y, None).counts() == (0, 0, 0, 0, 0.0)
+    assert Matrix(x.tolist(), y, None).counts() == UNKNOWN
     assert Matrix(np.zeros((0, 3)), y, None).counts()[:3] == (0, 3, 0)
     assert Matrix(np.zeros((5, 3)), y, None).counts().square == 0

@@ -169,6 +169,7 @@ ASKED = dict(loss=None, penalty=None, bias="feature", C=1.0, given=(), epochs=No
              nnz=100_000, memory=10**9, groups=1)  # fmt: skip
 
 TABLE = {"n_features": 100, "nnz": 10**6}
+HINGE = {"loss": "hinge", "n_features": 300, "nnz": 10**6, "square": 20.0}
 
 
 @pytest.mark.parametrize(
@@ -202,6 +203,11 @@ TABLE = {"n_features": 100, "nnz": 10**6}
         ({"begins": True}, "newton", "has this loss"),
         ({"mixing": "safe"}, "dcd", "fit in"),
         ({"epochs": 1, "tol": 0.1}, "dcd", "predicted: dcd"),
+        (HINGE, "newton_dense", "predicted: newton_dense"),
+        (HINGE | {"ones": True}, "dcd", "may cost it least, which some passes show"),
+        (HINGE | {"ones": True, "share": 0.02}, "dcd", "cost it least"),
+        (HINGE | {"ones": True, "C": 100.0}, "newton_dense", "cost it least"),
+        (HINGE | {"ones": True, "loss": "logistic"}, "newton_dense", "cost it least"),
         (TABLE | {"loss": "hinge", "problems": 10_000}, "dcd", "stuck"),
         (TABLE | {"square": 1.0}, "dcd", "predicted: dcd"),
         (TABLE | {"loss": "hinge", "n_features": 2000, "memory": 200 * 10**6}, "dcd", "stuck"),
