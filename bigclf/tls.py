@@ -286,7 +286,7 @@ def explanation(address: str, given: Files, error: BaseException) -> str | None:
         return f"the scheduler's certificate was not signed by the authority in {given.authority}"
     if "unknown ca" in text:
         return f"the scheduler does not accept {given.certificate}: another authority signed it"
-    if "SSL" in text or "EOF" in text:
+    if "SSL" in text or "EOF" in text or "ConnectionResetError" in text:
         if not speaks_tls(address):
             return f"what listens there does not speak TLS, so nothing was sent; is it {_as(address, 'tcp')}?"
         return (

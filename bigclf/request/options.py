@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 import numbers
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -609,7 +610,7 @@ def documented(verb: str, *left_out: str) -> Callable[[Thing], Thing]:
     def describe(thing: Thing) -> Thing:
         entries = [_entry(option) for option in (DATA, Y, *declared(verb).values())
                    if verb in option.verbs and not option.within and option.name not in left_out]  # fmt: skip
-        thing.__doc__ = (thing.__doc__ or "").replace("    {options}\n", "".join(entries))
+        thing.__doc__ = _with_entries(thing.__doc__ or "", entries)
         return thing
 
     return describe
@@ -620,12 +621,17 @@ def documented_parts(whole: str) -> Callable[[Thing], Thing]:
 
     def describe(thing: Thing) -> Thing:
         entries = [_entry(option) for option in OPTIONS if option.within == whole]
-        thing.__doc__ = (thing.__doc__ or "").replace("    {options}\n", "".join(entries))
+        thing.__doc__ = _with_entries(thing.__doc__ or "", entries)
         return thing
 
     return describe
 
 
+def _with_entries(text: str, entries: list[str]) -> str:
+    """A docstring with the entries where ``{options}`` stands, as far in: Python 3.13 takes the indentation out."""
+    return re.sub(r"^( *)\{options\}\n", lambda found: textwrap.indent("".join(entries), found[1]), text, flags=re.M)
+
+
 def _entry(option: Option) -> str:
     text = " ".join(f"{option.name} : {option.help} {option.more}".split())
-    return textwrap.fill(text, 118, initial_indent="    ", subsequent_indent="        ") + "\n"
+    return textwrap.fill(text, 114, subsequent_indent="    ") + "\n"
