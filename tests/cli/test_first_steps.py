@@ -1,6 +1,7 @@
 """What people do in their first hour with files of their own: titles, headers that are missing, names half right."""
 
 import json
+import random
 import re
 
 import pyarrow.parquet as pq
@@ -350,3 +351,13 @@ def test_a_loss_that_a_job_cannot_have_is_refused_before_its_first_step(folder, 
                                        "outputs: {model: m}\n")  # fmt: skip
     code, _, said = run("run", tmp_path / "job.yaml", "--dry-run")
     assert code == 2 and "line 4: loss 'hinje' has no meaning with dcd: it has hinge" in said
+
+
+def test_notes_of_few_words_are_texts_and_names_of_many_are_categories(tmp_path):
+    draw = random.Random(0)
+    words = ["called", "asked", "loan", "house", "moved"]
+    notes = (" ".join(draw.choices(words, k=draw.randint(2, 6))) for _ in range(6000))
+    lines = "".join(f"{note},New Town{k % 1500},{k % 2}\n" for k, note in enumerate(notes))
+    (tmp_path / "n.csv").write_text("note,town,y\n" + lines)
+    kinds = {column.name: column.kind for column in bigclf.suggest(tmp_path / "n.csv", label="y").columns}
+    assert (kinds["note"], kinds["town"]) == ("text", "categorical")

@@ -32,6 +32,7 @@ SEPARATORS = (",", "\t", ";", "|")
 LABELS = ("label", "target", "class", "y", "outcome")  # names that say it
 FIRST_ROWS = 2**14  # of a table in memory
 FEW = 30  # distinct values that a label may well have
+MANY = 1000  # ... from which on they may be texts of few words
 DAYS = ("%d.%m.%Y", "%d.%m.%y", "%d/%m/%Y", "%m/%d/%Y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d")
 DATES = tuple(day + time for day in DAYS for time in ("", " %H:%M", " %H:%M:%S"))  # beside ISO 8601
 COUNTED = 20  # whole numbers, each one more than the last, in so many rows or more number the rows
@@ -482,7 +483,7 @@ def looked_at(name: str, column: pa.Array, decimal: str, where: Where, gaps: int
         made = _amounts(made) if as_amounts else made
         return made._replace(why=f"{made.why}; {strange}: --on-bad-rows skip leaves such rows out", distinct=distinct)
     words = float(np.mean([len(one.split()) for one in text.slice(0, 1000).to_pylist() if one is not None]))
-    if words >= 4 and distinct > (m - absent) / 2:
+    if words >= 4 and distinct > (m - absent) / 2 or words >= 2 and _repeats_words(text, distinct):
         return Column(name, "text", {"ngrams": [1, 2]}, f"{about}, {words:.0f} words each", distinct)
     if _tells_apart(distinct, m - absent, m):
         return Column(name, "", {}, f"{about}: tells every row from the others", distinct)
@@ -490,6 +491,14 @@ def looked_at(name: str, column: pa.Array, decimal: str, where: Where, gaps: int
     if len(pc.utf8_lower(trimmed).unique()) < len(trimmed):
         return Column(name, "categorical", {"lowercase": True}, f"{about}, some in capitals as well", distinct)
     return Column(name, "categorical", {}, about, distinct)
+
+
+def _repeats_words(text: pa.Array, distinct: int) -> bool:
+    """Whether many values are made of few words, which then say more than the values."""
+    if distinct <= MANY:
+        return False
+    words = {word for one in text.unique().to_pylist() if one is not None for word in one.split()}
+    return len(words) < distinct / 2
 
 
 def _date_column(name: str, column: pa.Array, text: pa.Array, about: str, distinct: int, where: Where) -> Column | None:
