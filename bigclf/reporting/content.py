@@ -192,7 +192,7 @@ def evaluation_section(subject: Subject) -> Section:
 
 
 def _class_figures(e: Evaluation) -> list[tuple[str, str]]:
-    facts = [("rows right", f"{e.correct:,} of {e.n:,}"), ("accuracy", f"{100 * e.accuracy:.3f} %")]
+    facts = [("correct", f"{e.correct:,} of {e.n:,}"), ("accuracy", f"{100 * e.accuracy:.3f} %")]
     names = {"auc": "area under ROC", "log_loss": "log loss", "confusion": "confusion"}
     if e.auc is not None:
         facts.append(("area under ROC", f"{e.auc:.5f}" + (f" ± {e.auc_bound:.1e}" if e.auc_bound else "")))
@@ -251,7 +251,7 @@ def _reliability(e: Evaluation) -> list[Figure]:
     what = str(e.classes[1]) if len(e.classes) == 2 else "the class predicted"
     lines = [
         Line("model", [each["probability"] or 0.0 for each in bins], [each["share"] or 0.0 for each in bins]),
-        Line("as it should be", [0, 1], [0, 1], guide=True),
+        Line("perfectly calibrated", [0, 1], [0, 1], guide=True),
     ]
     title = f"Reliability, expected calibration error {e.calibration_error:.4f}"
     drawing = chart(title, lines, f"probability of {what}", f"share that is {what}", unit=True)
@@ -287,9 +287,9 @@ def _confusion(e: Evaluation) -> list[Table]:
             [labels[k], *(Shade(f"{n:,}", s) for n, s in zip(counts[k].tolist(), shares[k].tolist(), strict=True))]
             for k in range(len(labels))
         ]
-        columns = [("is \\ said", "text"), *((label, "number") for label in labels)]
+        columns = [("actual \\ predicted", "text"), *((label, "number") for label in labels)]
         return [
-            Table("Confusion", columns, rows, "Rows by their own class (down) and the one the model says (across).")
+            Table("Confusion", columns, rows, "Rows by their actual class (down) and the predicted class (across).")
         ]
     rows = [[str(label), str(said), f"{n:,}"] for label, said, n in e.confused(MOST_PAIRS)]
     return [Table("Confused most", [("is", "text"), ("said", "text"), ("rows", "number")], rows)] if rows else []
@@ -304,8 +304,8 @@ def training_section(subject: Subject) -> Section:
     if certificate is not None:
         section.text = certificate_sentence(certificate)
         section.facts = [
-            ("objective of the answer", f"{certificate['primal']:,.6f}"),
-            ("no answer is below", f"{certificate['dual']:,.6f}"),
+            ("primal objective", f"{certificate['primal']:,.6f}"),
+            ("dual objective, a lower bound on the optimum", f"{certificate['dual']:,.6f}"),
         ]
         if "violation" in certificate:
             section.facts.append(("largest violation of optimality", f"{certificate['violation']:.2e}"))
@@ -322,7 +322,7 @@ def training_section(subject: Subject) -> Section:
     section.facts += [
         (name, str(value))
         for name, value in (
-            ("ended by", facts.get("stopped")),
+            ("stopped by", facts.get("stopped")),
             ("best epoch", facts.get("best_epoch")),
             ("validation", validation_text(facts.get("validation"))),
             ("chosen", facts.get("chosen")),
@@ -341,8 +341,8 @@ def certificate_sentence(certificate: Mapping[str, Any]) -> str:
     gap = certificate["gap"]
     share = f"{100 * gap:.3g} %" if gap >= 1e-6 else f"{gap:.1e} of it"
     return (
-        f"The objective of this answer lies at most {share} above the best there is. Both bounds were computed over "
-        "all rows in float64, whatever happened before; they speak of the training objective, not of rows never seen."
+        f"The training objective of this model is at most {share} above the optimum. Both bounds were computed in "
+        "float64 over all rows. They say nothing about rows that the model has not seen."
     )
 
 
@@ -441,7 +441,7 @@ def weights_section(subject: Subject) -> Section:
     section.text = (
         "The largest weights; those that make the number smaller have the other colour."
         if subject.model.regression
-        else "The weights that speak most for each class; what speaks against it, where shown, has the other colour."
+        else "The largest weights for each class; weights against it, where shown, have the other colour."
     )
     section.tables = [_weight_table(each) for each in classes[:MOST_CLASSES] if each["for"] or each["against"]]
     section.notes = list(subject.explained["warnings"])
