@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bigclf.benchmarks.comparing import Entry, Measurement, Options, Outcome
@@ -109,6 +109,60 @@ def as_markdown(data: Set, outcomes: list[Outcome], absent: list[Absent]) -> str
     text += "| " + " | ".join(HEADINGS) + " |\n" + "| --- " * len(HEADINGS) + "|\n"
     text += "".join("| " + " | ".join(cells(row)) + " |\n" for row in lines(outcomes))
     return text + "".join(f"\n- {note}" for note in notes(outcomes, absent)) + "\n"
+
+
+# Several shapes
+
+NOT_REACHED = "not reached"
+Shapes = Sequence[tuple[Set, Options, list[Outcome]]]
+
+
+def shapes_csv(shapes: Shapes) -> str:
+    held = io.StringIO()
+    writer = csv.DictWriter(held, ("shape", *COLUMNS), lineterminator="\n")
+    writer.writeheader()
+    for data, _, outcomes in shapes:
+        writer.writerows({"shape": data.name, **row} for row in lines(outcomes))
+    return held.getvalue()
+
+
+def shapes_table(shapes: Shapes) -> list[list[str]]:
+    """Headings and a line for each shape and loss: seconds of bigclf, and of each other program bigclf's seconds over
+    its own, at gaps within the same target; or that it did not get there."""
+    who = list(dict.fromkeys(entry.who for _, _, outcomes in shapes for o in outcomes for entry in o.entries[1:]))
+    table = [["shape", "rows x features", "loss", "gap", "bigclf", *who]]
+    for data, _, outcomes in shapes:
+        for outcome in outcomes:
+            if not outcome.entries:
+                continue
+            ours, *others = outcome.entries
+            against = {entry.who: _against(outcome, entry) for entry in others}
+            seconds = ours.median("seconds")
+            own = NOT_REACHED if ours.failure or seconds is None else format_seconds(seconds)
+            size = f"{data.n_rows:,} x {data.n_features:,}"
+            table.append([data.name, size, outcome.job.name, f"{outcome.job.target:g}", own,
+                          *(against.get(name, "") for name in who)])  # fmt: skip
+    return table
+
+
+def _against(outcome: Outcome, entry: Entry) -> str:
+    ratio, seconds = outcome.ratio(entry), entry.median("seconds")
+    if entry.failure or seconds is None:
+        return NOT_REACHED
+    return f"{'-' if ratio is None else f'{ratio:.2f}'} ({format_seconds(seconds)})"
+
+
+def shapes_markdown(shapes: Shapes, absent: list[Absent]) -> str:
+    headings, *rows = shapes_table(shapes)
+    text = "# bigclf bench: shapes\n\nMedians; seconds of bigclf over seconds of the other (its seconds).\n\n"
+    text += "| " + " | ".join(headings) + " |\n" + "| --- " * len(headings) + "|\n"
+    text += "".join("| " + " | ".join(row) + " |\n" for row in rows)
+    return text + "".join(f"\n- {note}" for note in shapes_notes(shapes, absent)) + "\n"
+
+
+def shapes_notes(shapes: Shapes, absent: list[Absent]) -> list[str]:
+    found = [f"{data.name}: {note}" for data, _, outcomes in shapes for note in notes(outcomes, [])]
+    return found + notes([], absent)
 
 
 def notes(outcomes: list[Outcome], absent: list[Absent]) -> list[str]:

@@ -18,6 +18,7 @@ from bigclf import files
 from bigclf.benchmarks import texts
 from bigclf.benchmarks.making import MILLION, Made, Shape, make
 from bigclf.benchmarks.objective import Held, hold
+from bigclf.benchmarks.shapes import KINDS
 from bigclf.conversion.convert import convert as to_shards
 from bigclf.conversion.convert import write_shards
 from bigclf.data.dataset import Dataset
@@ -29,7 +30,7 @@ VERSION = 1  # of what the same shape gives
 PARTS = ("indptr", "indices", "values", "labels")
 BLOCK_ROWS = 20_000
 ENTRY_BYTES = 8
-KINDS = ("made-", "own-", "forms-")  # how the names of directories in the cache begin
+PREFIXES = ("made-", "own-", "forms-")  # how the names of directories in the cache begin
 
 Tell = Callable[[str], None]
 
@@ -67,9 +68,25 @@ def made_set(shape: Shape, cache: str, tell: Tell, name: str = "") -> Set:
     return found_set(directory)
 
 
+def shape_set(name: str, size: str, seed: int, cache: str, tell: Tell) -> Set:
+    """The set of ``shapes.KINDS``, made unless it is in the cache."""
+    kind = KINDS[name]
+    n = kind.rows(size)
+    directory = files.join(cache, f"made-{VERSION}-{name}-{n}-{seed}")
+    if not files.exists(files.join(directory, "set.json")):
+        tell(f"making {n:,} rows: {name}")
+        made = kind.make(n, kind.n_features, np.random.default_rng([seed, n]))
+        require_room(cache, made.indices.size * ENTRY_BYTES)
+        with building(directory) as new:
+            write_made(made, Shape(n, 0, kind.n_features, made.indices.size / n), name, new)
+    return found_set(directory)
+
+
 def write_made(made: Made, shape: Shape, name: str, directory: str) -> None:
     n = shape.n_train
     for part, first, last in (("train", 0, n), ("test", n, n + shape.n_test)):
+        if first == last:
+            continue
         a, b = made.indptr[first], made.indptr[last]
         arrays = made.indptr[first : last + 1] - a, made.indices[a:b], made.values[a:b], made.y[first:last]
         for kind, array in zip(PARTS, arrays, strict=True):

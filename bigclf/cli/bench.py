@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bigclf.benchmarks.sets import Set
 
 
+OF_OTHER_ROWS = ("rows", "features", "nnz", "data", "positive", "cap")  # have no effect with --shape
 MEMORY_SHARE = 0.8  # of the machine's, for fits in memory
 BUSY = 0.6  # running programs a core, before anything is measured
 RESULTS = ("results.json", "results.csv", "results.md")
@@ -44,11 +45,12 @@ class Given(TypedDict):
     targets: tuple[str, ...]
     threads: int
     peer_threads: int
-    dtype: str
+    dtype: str | None
     cap: str | None
     pythons: tuple[str, ...]
     paths: tuple[str, ...]
-    time_limit: float
+    time_limit: float | None
+    shapes: str | None
     seed: int
     cache: str | None
 
@@ -59,6 +61,8 @@ class Given(TypedDict):
               " perceptron, out_of_core, shards  [default: all]")  # fmt: skip
 @click.option("--size", type=click.Choice(["tiny", "S", "M"]), default="S", show_default=True,
               help="Made-up rows: 2,000 x 500, 200,000 x 47,000 or 2,000,000 x 1,000,000.")  # fmt: skip
+@click.option("--shape", "shapes", metavar="SHAPE,...", help="Rows of other shapes instead, each with the method that"
+              " auto chooses, in one table: noisy_table, clicks, long_text, images, scales, or all.")  # fmt: skip
 @click.option("--rows", type=click.IntRange(100), help="Made-up rows in another number.")
 @click.option("--features", type=click.IntRange(10, 9_999_999), help="Made-up features in another number.")
 @click.option("--nnz", type=click.FloatRange(1, 2000), help="Non-zeros of a made-up row, about.")
@@ -73,16 +77,16 @@ class Given(TypedDict):
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="Of bigclf, in memory.")
 @click.option("--peer-threads", type=click.IntRange(1), default=2, show_default=True,
               help="Of peers that can use several.")  # fmt: skip
-@click.option("--dtype", type=click.Choice(["float64", "float32"]), default="float32", show_default=True,
-              help="Type of bigclf's weights.")  # fmt: skip
+@click.option("--dtype", type=click.Choice(["float64", "float32"]), help="Type of bigclf's weights  [default:"
+              " float32, with --shape float64]")  # fmt: skip
 @click.option("--cap", type=terminal.SIZE, help="Limit of memory and page cache for out_of_core and shards, which are"
               " left out without (needs root).")  # fmt: skip
 @click.option("--peer-python", "pythons", multiple=True, metavar="PYTHON", help="Look for peers in this Python first"
               " (repeatable).")  # fmt: skip
 @click.option("--peer", "paths", multiple=True, metavar="NAME=PATH", help="Where a peer is: a Python, a directory of"
               " packages, or a program that is called as LIBLINEAR's train (repeatable).")  # fmt: skip
-@click.option("--time-limit", type=click.FloatRange(0, min_open=True), default=900.0, show_default=True,
-              metavar="SECONDS", help="Of one measurement.")  # fmt: skip
+@click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+              help="Of one measurement  [default: 900, with --shape 60]")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the made-up rows.")
 @click.option("--cache", metavar="DIR", help="Where the rows are kept for later runs  [default: bigclf's cache]")
 @click.option("-o", "--output", default="bigclf-bench", show_default=True, metavar="DIR", help="Where results go.")
@@ -97,8 +101,10 @@ def command(ctx: click.Context, output: str, overwrite: bool, as_json: bool, **g
     over the peer's. Exit code 1 if there is no peer.
     """
     from bigclf.benchmarks import comparing, peers, results
+    from bigclf.cli.shared import bench_shapes
 
-    jobs = chosen_jobs(given["jobs"], given["targets"])
+    shapes = bench_shapes.chosen(split(given["shapes"]), {name: given[name] for name in OF_OTHER_ROWS})  # type: ignore[literal-required]
+    jobs = chosen_jobs(given["jobs"], given["targets"], shapes)
     paths = {name: str(path) for name, path in terminal.pairs_option(given["paths"], "--peer").items()}
     names = chosen_peers(given["against"], paths)
     prepare(output, overwrite)
@@ -110,14 +116,28 @@ def command(ctx: click.Context, output: str, overwrite: bool, as_json: bool, **g
         why = "none of those that are here can do these jobs" if found else absent[0].advice
         raise RunError(f"no peer to measure against: {why}")
     options = options_of(given)
-    data = rows(given, options.cache)
-    tell(f"{data.name}: {size_text(data)}; {plural(len(taking_part), 'peer')}, {plural(options.rounds, 'round')}")
+    tell(f"{plural(len(taking_part), 'peer')}, {plural(options.rounds, 'round')}")
     if absent:
         tell(f"absent: {', '.join(peer.name for peer in absent)}")  # why is said behind the table
     machine = machine_facts(taking_part)
     if machine["load"] > BUSY * machine["cores"]:
         text = f"others are at work here (load {machine['load']:.1f}, {machine['cores']} cores): times are theirs too"
         terminal.say("warning:", text, "yellow")
+    if shapes:
+        made = ((name, given["size"], given["seed"]) for name in shapes)
+        with working():
+            measured = [bench_shapes.compare(*one, jobs, taking_part, options, tell, watch) for one in made]
+        tables: dict[str, object] = {"shapes": [results.as_json(*one, absent, machine) for one in measured]}
+        tables["saved"] = written = bench_shapes.save(results_in(output), pictures_in(output), tables, measured, absent)
+        if as_json:
+            terminal.emit_json(tables)
+        else:
+            bench_shapes.show(measured, absent, written)
+        if failed([outcome for _, _, outcomes in measured for outcome in outcomes]):
+            ctx.exit(1)
+        return
+    data = rows(given, options.cache)
+    tell(f"{data.name}: {size_text(data)}")
     with working():
         outcomes = comparing.compare(data, jobs, taking_part, options, tell, watch)
     told = results.as_json(data, options, outcomes, absent, machine)
@@ -133,18 +153,20 @@ def command(ctx: click.Context, output: str, overwrite: bool, as_json: bool, **g
 # What was asked for
 
 
-def chosen_jobs(text: str | None, targets: tuple[str, ...]) -> list[Job]:
-    from bigclf.benchmarks.comparing import JOBS
+def chosen_jobs(text: str | None, targets: tuple[str, ...], shapes: list[str]) -> list[Job]:
+    from bigclf.benchmarks.comparing import AUTO, CAPPED, JOBS
 
-    asked = split(text) or list(JOBS)
-    require_known(asked, JOBS, "--jobs")
+    known = [name for name, job in JOBS.items() if not shapes or (job.target and name not in CAPPED)]
+    asked = split(text) or list(known)
+    require_known(asked, known, "--jobs")
     told, aims = terminal.pairs_option(targets, "--target"), dict[str, float]()
     require_known(list(told), [name for name, job in JOBS.items() if job.target], "--target")
     for name, value in told.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
             raise click.BadParameter(f"{name} must be a number between 0 and 1, not {value!r}", param_hint="--target")
         aims[name] = value
-    return [JOBS[name]._replace(target=aims.get(name, JOBS[name].target)) for name in asked]
+    jobs = [JOBS[name]._replace(target=aims.get(name, JOBS[name].target)) for name in asked]
+    return [job._replace(algo=AUTO) for job in jobs] if shapes else jobs
 
 
 def chosen_peers(text: str | None, paths: dict[str, str]) -> list[str]:
@@ -191,18 +213,19 @@ def options_of(given: Given) -> Options:
 
     cache = given["cache"] or cache_directory("bench")
     files.make_directory(cache)
+    limit = given["time_limit"] or (60.0 if given["shapes"] else 900.0)
+    dtype = given["dtype"] or ("float64" if given["shapes"] else "float32")
     cap = None if given["cap"] is None else parse_bytes(given["cap"])
     return Options(
         rounds=given["rounds"], C=given["C"], threads=given["threads"], peer_threads=given["peer_threads"],
-        dtype=given["dtype"], time_limit=given["time_limit"], cap=cap, memory=int(MEMORY_SHARE * memory_limit()[0]),
+        dtype=dtype, time_limit=limit, cap=cap, memory=int(MEMORY_SHARE * memory_limit()[0]),
         cache=cache,
     )  # fmt: skip
 
 
 def rows(given: Given, cache: str) -> Set:
     """The set to measure on."""
-    from bigclf.benchmarks import sets
-    from bigclf.benchmarks.making import SIZES
+    from bigclf.benchmarks import making, sets
 
     asked = {"n_train": given["rows"], "n_features": given["features"], "mean_nnz": given["nnz"]}
     numbers: dict[str, Any] = {name: number for name, number in asked.items() if number is not None}
@@ -214,7 +237,7 @@ def rows(given: Given, cache: str) -> Set:
         raise click.UsageError("--positive is for --data: made-up rows have two classes")
     if "n_train" in numbers:
         numbers["n_test"] = max(100, numbers["n_train"] // 10)
-    shape = SIZES[given["size"]]._replace(**numbers, seed=given["seed"])
+    shape = making.SIZES[given["size"]]._replace(**numbers, seed=given["seed"])
     return sets.made_set(shape, cache, tell, "made-up" if numbers else given["size"])
 
 

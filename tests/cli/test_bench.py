@@ -21,7 +21,7 @@ from rich.console import Console
 from sklearn.datasets import load_svmlight_file
 from test_cli import bigclf
 
-from bigclf.benchmarks import child, comparing, making, objective, peers, sets
+from bigclf.benchmarks import child, comparing, making, objective, peers, results, sets, shapes
 from bigclf.benchmarks.cap import memory_group
 from bigclf.benchmarks.comparing import JOBS, LADDER, Entry, Measurement, Outcome
 from bigclf.cli.bench import fitting
@@ -416,6 +416,9 @@ def test_a_whole_run_against_scikit_learn(tmp_path, cache, bare):
         (["--target", "online=1e-3"], "'online' is none of"),
         (["--against", "sklearn", "--data", __file__, "--rows", "1000"], "--features and --nnz are for made-up"),
         (["--against", "sklearn", "--positive", "1"], "--positive is for --data"),
+        (["--shape", "round"], "'round' is none of noisy_table, clicks"),
+        (["--shape", "all", "--rows", "1000"], "--rows has no effect with --shape"),
+        (["--shape", "all", "--jobs", "online"], "'online' is none of hinge, squared_hinge, logistic"),
     ],
 )
 def test_what_makes_no_sense_is_refused(tmp_path, words, text):
@@ -470,3 +473,60 @@ def test_out_of_core_under_a_cap(tmp_path, cache, solution):
         assert not job["left_out"]
         (measured,) = job["programs"][0]["measurements"]
         assert measured["certified"] <= 1e-3 and 0 < measured["group_peak_bytes"] <= 512e6
+
+
+# Other shapes
+
+
+@pytest.mark.parametrize("name", shapes.KINDS)
+def test_a_shape_is_the_same_rows_each_time_and_has_both_classes(name, tmp_path):
+    kind = shapes.KINDS[name]
+    n, d = 400, {"images": 64, "noisy_table": 28, "scales": 40}.get(name, 2000)
+    first, again = (kind.make(n, d, np.random.default_rng(3)) for _ in range(2))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    x = csr(first, d)
+    assert x.shape == (n, d) and x.has_canonical_format and np.isfinite(x.data).all()
+    assert first.values.dtype == np.float32 and first.indices.dtype == np.int32 and first.y.dtype == np.int8
+    assert set(first.y.tolist()) == {-1, 1} and min((first.y > 0).mean(), (first.y < 0).mean()) > 0.02
+    if name == "clicks":
+        assert (first.values == 1).all() and (np.diff(first.indptr) == 20).all()
+    if name == "scales":
+        means = np.abs(x.toarray()).mean(axis=0)
+        assert means[-1] > 1e4 * means[0] > 0
+
+
+def test_one_table_of_shapes_losses_and_programs(tmp_path, cache):
+    out = tmp_path / "out"
+    words = "bench", "--shape", "clicks,noisy_table", "--size", "tiny", "--jobs", "squared_hinge", "--rounds", "1"
+    said, _ = bigclf(*words, "--against", "sklearn", "--cache", cache, "--time-limit", "20", "-o", str(out), "--json")
+    told = json.loads(said)
+    assert [shape["data"]["name"] for shape in told["shapes"]] == ["noisy_table", "clicks"]  # in their own order
+    for shape in told["shapes"]:
+        for job in shape["jobs"]:
+            ours, theirs = job["programs"]
+            assert ours["who"] == "bigclf" and ours["gap"] <= job["target"] and job["algo"] == "auto"
+            assert theirs["failure"] or (theirs["gap"] <= job["target"] and theirs["ratio"] > 0)
+    rows = list(csv.DictReader((out / "results.csv").open()))
+    assert [row["shape"] for row in rows] == ["noisy_table"] * 2 + ["clicks"] * 2
+    table = (out / "results.md").read_text()
+    assert (
+        "| shape | rows x features | loss | gap | bigclf | sklearn |" in table
+        and "| noisy_table | 5,000 x 28 |" in table
+    )
+
+
+def test_what_does_not_get_there_is_said_not_to():
+    data = sets.Set("made", "", 100, 0, 5, 500)
+    job = JOBS["hinge"]
+    ours = Entry("bigclf", "1", 1, 1e-3, [Measurement("bigclf", "hinge", 1e-3, seconds=1.0)], [])
+    slow = Entry("sklearn", "1", 1, None, [], [], "not done after 60 s")
+    quick = Entry("liblinear", "1", 1, 0.1, [Measurement("liblinear", "hinge", 0.1, seconds=4.0)], [])
+    headings, line = results.shapes_table([(data, None, [Outcome(job, 1.0, [ours, slow, quick])])])
+    assert dict(zip(headings, line, strict=True)) | {"sklearn": "not reached", "liblinear": "0.25 (4 s)"} == dict(
+        zip(headings, line, strict=True)
+    )
+
+
+def test_smaller_tolerances_that_bring_nothing_end_the_search():
+    assert not comparing.is_stuck([1.0] * 6) and comparing.is_stuck([1.0] * 7)
+    assert not comparing.is_stuck([1.0] * 6 + [0.5]) and comparing.is_stuck([1.0, 0.1, *[0.1] * 6])
