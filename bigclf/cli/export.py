@@ -7,12 +7,13 @@ import click
 from bigclf.cli.shared import terminal
 from bigclf.units import format_bytes
 
-FORMATS = ("onnx", "liblinear", "sklearn", "parquet", "numpy")
+FORMATS = ("onnx", "liblinear", "sklearn", "parquet", "numpy", "sql")
 TRY = {  # what shows a person that it works
     "liblinear": "predict ROWS.svm {0} OUT   (LIBLINEAR's own program)",
     "sklearn": "python -c \"import joblib; print(joblib.load('{0}'))\"",
     "numpy": 'python -c "from {module} import predict"   (in its directory)',
     "onnx": "python -c \"import onnxruntime; print(onnxruntime.InferenceSession('{0}'))\"",
+    "sql": "duckdb MY.duckdb < {0}",
     "parquet": "duckdb -c \"from '{0}' order by abs(weight) desc limit 20\"",
 }
 
@@ -25,20 +26,26 @@ TRY = {  # what shows a person that it works
               " numbers.")  # fmt: skip
 @click.option("--names", metavar="FILE", help="parquet: names of the features, a line each, or lines"
               " FEATURE<tab>NAME.")  # fmt: skip
+@click.option("--dialect", type=click.Choice(("duckdb", "postgres")), help="sql: of which database  [default:"
+              " duckdb]")  # fmt: skip
+@click.option("--table", metavar="NAME", help="sql: the table that has the rows  [default: rows]")
 @terminal.overwrite_option
 @terminal.json_option
 def command(
-    model: str, out: str, to: str, codes: bool, names: str | None, overwrite: bool, as_json: bool
+    model: str, out: str, to: str, codes: bool, names: str | None, dialect: str | None, table: str | None,
+    overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Write MODEL to OUT as LIBLINEAR's text, a scikit-learn estimator (joblib), an ONNX graph, a Parquet table of its
-    weights, or a module OUT.py in plain numpy with its weights in OUT.npz (of a model of raw columns it takes tables).
+    weights, a module OUT.py in plain numpy with its weights in OUT.npz (of a model of raw columns it takes tables), or
+    a SELECT that scores the rows of a database's table.
 
     What is written scores rows as MODEL does; what a format cannot hold is refused by name.
     """
     from bigclf.model.model import load
 
-    options = {name: value for name, value in (("codes", codes), ("names", names)) if value}
-    for name, form in (("codes", "liblinear"), ("names", "parquet")):
+    given = {"codes": codes, "names": names, "dialect": dialect, "table": table}
+    options = {name: value for name, value in given.items() if value}
+    for name, form in (("codes", "liblinear"), ("names", "parquet"), ("dialect", "sql"), ("table", "sql")):
         if name in options and to != form:
             raise click.UsageError(f"--{name} has an effect with --to {form} alone")
     told = load(model).export(out, to, overwrite=overwrite, **options)

@@ -31,6 +31,7 @@ FORMATS = {
     "sklearn": "scikit_learn",
     "parquet": "parquet",
     "numpy": "plain_numpy",
+    "sql": "sql",
 }
 
 

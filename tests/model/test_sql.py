@@ -1,0 +1,100 @@
+"""A model as a SELECT: DuckDB says of the rows of a table what the model says."""
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+from making import random_rows
+
+import bigclf
+from bigclf.errors import RunError
+
+QUIET = {"progress": False, "tol": 1e-2}
+TERMS = [
+    {"numeric": "a"}, {"numeric": "b", "scale": "none", "missing": "ignore"}, {"numeric": "c", "scale": "log"},
+    {"numeric": "d", "scale": "bins", "bins": 5}, {"categorical": "it's"}, {"categorical": "b", "missing": "ignore"},
+    {"categorical": "up", "lowercase": True}, {"cross": ["it's", "b"]}, {"categorical": "g"},
+    {"date": 'da"y', "parts": ["time", "year", "month", "day", "weekday", "hour"]},
+    {"date": "german", "format": "%d.%m.%Y"},
+]  # fmt: skip
+
+
+def rows(m=3000):
+    rng = np.random.default_rng(5)
+    days = pd.date_range("1969-12-28 21:30:15.5", periods=m, freq="37h")
+    frame = pd.DataFrame(
+        {
+            "a": rng.normal(3, 1e4, m), "b": rng.integers(0, 3, m),
+            "c": rng.exponential(100, m) * rng.choice([-1, 1], m), "d": np.round(rng.normal(size=m), 1),
+            "it's": rng.choice(["u", " v ", "w'w", 'q"', "NA", "", "日本", "100%"], m),
+            "up": rng.choice(["Yes", "yes", "NO", "No"], m), "g": rng.random(m) > 0.5, 'da"y': days,
+            "german": days.strftime("%d.%m.%Y"),
+        }
+    )  # fmt: skip
+    frame["y"] = np.where(frame.a + 1e4 * (frame["it's"] == "u") > 0, "yes", "it's no")
+    frame.loc[::7, ["a", "c", "d"]] = np.nan
+    frame.loc[3::11, ["it's", "german"]] = None
+    frame.loc[5::13, 'da"y'] = pd.NaT
+    return frame
+
+
+def asked(model, frame, tmp_path, **options):
+    told = model.export(tmp_path / "m.sql", "sql", overwrite=True, **options)
+    database = duckdb.connect()
+    database.register(options.get("table", "rows"), frame)
+    return database.sql((tmp_path / "m.sql").read_text()).df(), told
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_every_kind_of_column_of_which_some_is_new(tmp_path, loss):
+    frame = rows()
+    model = bigclf.fit(frame[:2000], features={"label": "y", "features": TERMS}, algo="dcd", loss=loss, **QUIET)
+    frame.loc[2500:, "it's"] = "new"
+    found, told = asked(model, frame, tmp_path)
+    expected = model.decision_function(frame)
+    np.testing.assert_allclose(found.score, expected, rtol=1e-12, atol=1e-12)
+    assert found.prediction.tolist() == model.predict(frame).tolist()
+    assert "a, b, c, d, it's" in told["notes"][0] and len(found) == len(frame)
+    if loss == "logistic":
+        np.testing.assert_allclose(found.probability, model.predict_proba(frame)[:, 1], rtol=1e-12, atol=1e-12)
+    else:
+        assert "probability" not in found
+        calibrated = bigclf.calibrate(model, frame[2000:2500])
+        found, _ = asked(calibrated, frame, tmp_path)
+        np.testing.assert_allclose(found.probability, calibrated.predict_proba(frame)[:, 1], rtol=1e-12, atol=1e-12)
+
+
+def test_many_classes_numbers_and_columns_as_they_are(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(500, 4)), columns=list("pqrs"))
+    for y in (rng.integers(0, 5, 500), rng.choice(["a", "b'", 'c"'], 500), rng.random(500) > 0.5):
+        model = bigclf.fit(frame, y, algo="dcd", loss="logistic", **QUIET)
+        found, _ = asked(model, frame, tmp_path, table='my "rows"')
+        assert found.prediction.tolist() == model.predict(frame).tolist()
+        scores = found[[name for name in found if name.startswith("score")]].to_numpy()
+        expected = model.decision_function(frame).reshape(len(frame), -1)
+        np.testing.assert_allclose(scores, expected, rtol=1e-12, atol=1e-12)
+    model = bigclf.fit(frame, frame.p * 2 - frame.q, algo="dcd", loss="epsilon_insensitive", **QUIET)
+    found, _ = asked(model, frame, tmp_path)
+    np.testing.assert_allclose(found.prediction, model.predict(frame), rtol=1e-12, atol=1e-12)
+
+
+def test_what_sql_cannot_say_is_refused_by_name(tmp_path):
+    frame = rows(200)
+    for term, what in (
+        ({"text": "up"}, "column up: SQL cannot say text"),
+        ({"categorical": "up", "encode": "hashed"}, "column up: SQL cannot say hashed categories"),
+    ):
+        spec = {"label": "y", "features": [term], "hash_bits": 10}
+        model = bigclf.fit(frame, features=spec, algo="dcd", **QUIET)
+        with pytest.raises(RunError, match=what):
+            model.export(tmp_path / "m.sql", "sql")
+    spec = {"label": "y", "features": [{"date": "german", "format": "%d.%m.%Y"}]}
+    model = bigclf.fit(frame, features=spec, algo="dcd", **QUIET)
+    model.export(tmp_path / "m.sql", "sql", dialect="postgres")
+    assert "to_timestamp(\"german\", 'DD.MM.YYYY')" in (tmp_path / "m.sql").read_text()
+    with pytest.raises(ValueError, match="dialect must be duckdb or postgres, not 'oracle'"):
+        model.export(tmp_path / "o.sql", "sql", dialect="oracle")
+    with pytest.raises(RunError, match="SQL needs names of columns"):
+        bigclf.fit(*random_rows(50, 5), algo="dcd", **QUIET).export(tmp_path / "n.sql", "sql")
+    assert not (tmp_path / "o.sql").exists() and not (tmp_path / "n.sql").exists()
