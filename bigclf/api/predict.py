@@ -126,9 +126,15 @@ def _in_directory(
     """What ``predict`` returns, and what it is to warn of."""
     inputs = _inputs(asked, data, keep)
     targets = _target_paths([one.path for one in inputs], out)
+    begun = files.exists(out)
     files.make_directory(out)
-    with _alone_at(out, files.join(out, LOCK)):
-        result, warned = _as_parquet(asked, data, inputs, targets, overwrite, progress)
+    try:
+        with _alone_at(out, files.join(out, LOCK)):
+            result, warned = _as_parquet(asked, data, inputs, targets, overwrite, progress)
+    except BaseException:
+        if not begun and not files.list_directory(out):  # nothing to go on from
+            files.remove_tree(out)
+        raise
     return {"out": out, **result}, warned
 
 

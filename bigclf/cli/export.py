@@ -7,12 +7,13 @@ import click
 from bigclf.cli.shared import terminal
 from bigclf.units import format_bytes
 
-FORMATS = ("onnx", "liblinear", "sklearn", "parquet", "numpy", "sql")
+FORMATS = ("onnx", "liblinear", "sklearn", "parquet", "numpy", "sql", "c")
 TRY = {  # what shows a person that it works
     "liblinear": "predict ROWS.svm {0} OUT   (LIBLINEAR's own program)",
     "sklearn": "python -c \"import joblib; print(joblib.load('{0}'))\"",
     "numpy": 'python -c "from {module} import predict"   (in its directory)',
     "onnx": "python -c \"import onnxruntime; print(onnxruntime.InferenceSession('{0}'))\"",
+    "c": "cc -O2 -shared -fPIC {0} -lm -o scores.so",
     "sql": "duckdb MY.duckdb < {0}",
     "parquet": "duckdb -c \"from '{0}' order by abs(weight) desc limit 20\"",
 }
@@ -36,8 +37,8 @@ def command(
     overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Write MODEL to OUT as LIBLINEAR's text, a scikit-learn estimator (joblib), an ONNX graph, a Parquet table of its
-    weights, a module OUT.py in plain numpy with its weights in OUT.npz (of a model of raw columns it takes tables), or
-    a SELECT that scores the rows of a database's table.
+    weights, a module OUT.py in plain numpy with its weights in OUT.npz (of a model of raw columns it takes tables),
+    a SELECT that scores the rows of a database's table, or a C file that scores rows of text fields.
 
     What is written scores rows as MODEL does; what a format cannot hold is refused by name.
     """

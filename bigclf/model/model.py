@@ -607,9 +607,9 @@ class Model:
         to : ``"liblinear"`` (text; option ``codes``: positions of the classes in place of their labels), ``"onnx"``
             (extra ``onnx``), ``"sklearn"`` (a joblib file), ``"parquet"`` (a table of the weights that are not 0;
             option ``names`` as in ``explain``), ``"sql"`` (a SELECT for DuckDB or PostgreSQL; options ``dialect`` and
-            ``table``, its name) or ``"numpy"`` (a module that scores, and needs numpy alone;
-            of a model of raw columns tables too). Of such a model scikit-learn's estimator and the graph take the rows
-            of ``encode``; the notes say which columns those are made of.
+            ``table``, its name), ``"c"`` (a C file that scores rows of text fields) or ``"numpy"`` (a module that
+            scores, and needs numpy alone; of a model of raw columns tables too). Of such a model scikit-learn's
+            estimator and the graph take the rows of ``encode``; the notes say which columns those are made of.
         overwrite : replace what is there.
         options : the format's own, as above.
 

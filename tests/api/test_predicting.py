@@ -143,8 +143,8 @@ def test_what_a_killed_one_left_of_a_short_file_goes(sparse, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         predict(model, path, str(tmp_path / "out"), progress=Looks(2))
     hidden = ".part-00000.parquet.parts"
-    assert seen == [[hidden]] * 2 and not list((tmp_path / "out").iterdir())
-    (tmp_path / "out" / hidden).mkdir()  # as one that was killed leaves it
+    assert seen == [[hidden]] * 2 and not (tmp_path / "out").exists()
+    (tmp_path / "out" / hidden).mkdir(parents=True)  # as one that was killed leaves it
     (tmp_path / "out" / hidden / ".part-00000.parquet.tmp-1-2").write_bytes(b"PAR1")
     predict(model, path, str(tmp_path / "out"))
     (only,), (same,) = (tmp_path / "out").iterdir(), (tmp_path / "at-once").iterdir()

@@ -32,6 +32,7 @@ FORMATS = {
     "parquet": "parquet",
     "numpy": "plain_numpy",
     "sql": "sql",
+    "c": "c_source",
 }
 
 
