@@ -170,11 +170,12 @@ def _said_if_long() -> Iterator[threading.Event]:
     """Tell ``patient_log``, where somebody listens, what takes longer than ``SAID_AFTER``: that kernels are compiled,
     or that another process does, while the event given is set. Loading them takes a while too, and is nothing to
     tell."""
-    waits, over, before = threading.Event(), threading.Event(), compilations()[0]
+    waits, over = threading.Event(), threading.Event()
     waits.set()
     if not patient_log.isEnabledFor(logging.INFO):
         yield waits
         return
+    before = compilations()[0]
 
     def say() -> None:
         pause = SAID_AFTER

@@ -311,3 +311,16 @@ def test_random_rows_of_few_entries_are_certified(quiet):
     x, y = random_rows(300, 40, 0.05)
     model = fit(x, y, algo="newton_dense", loss="hinge", bias="free", tol=1e-6, progress=False)
     assert model.result_.stopped == "tolerance"
+
+
+def test_the_last_point_is_not_foreseen_before_there_is_a_bound():
+    """At first D is 0 and the gap P: a step that leaves a fiftieth of the decrement says nothing of the end then."""
+    params = newton_dense.Params(1.0, 0.0, 0.0, 0.0)
+    fresh = {}
+    for gap in (1.0, 0.9):
+        shared = newton_dense.begin(1, np.float64, {"free_bias": 0.0, "epsilon": 0.0})
+        shared.hessian[:], shared.scalars[newton_dense.VALUE] = 0.0, 1.0
+        shared.scalars[[newton_dense.FRESH, newton_dense.BEFORE, newton_dense.LENGTH]] = 1, 0.05, 1
+        newton_dense.turn(True, shared, params, np.array([0.001**0.5, 0.0]), 0.0, gap, 1e-3)
+        fresh[gap] = shared.scalars[newton_dense.FRESH]
+    assert fresh == {1.0: 1, 0.9: 0}

@@ -524,8 +524,8 @@ def turn(smooth: bool, shared: Shared, params: Params, g: np.ndarray, lack: floa
         scalars[FRESH] = 0  # the Hessian hardly changes any more
     elif left > QUADRATIC or not stale:
         scalars[FRESH] = 1
-    if smooth and straight and not stale and gap * left * left <= tol * value:
-        scalars[FRESH] = 0  # the next point is likely to be the last one
+    if smooth and straight and not stale and gap < value and gap * left * left <= tol * value:
+        scalars[FRESH] = 0  # the next point is likely to be the last one, as far as there is a bound to tell from
     enough = ENOUGH * tol * value
     if 0.5 * decrement <= max(SMOOTHED * lack, SETTLED * tol * value) and lack > enough:
         sharpen(shared, lack, tol)
