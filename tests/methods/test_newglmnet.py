@@ -169,6 +169,7 @@ ASKED = dict(loss=None, penalty=None, bias="feature", C=1.0, given=(), epochs=No
              nnz=100_000, memory=10**9, groups=1)  # fmt: skip
 
 TABLE = {"n_features": 100, "nnz": 10**6}
+APART = {"loss": "squared_hinge", "C": 1e4, "n_rows": 20_000, "n_features": 20_000, "nnz": 10**6, "square": 1.0}
 HINGE = {"loss": "hinge", "n_features": 300, "nnz": 10**6, "square": 20.0}
 
 
@@ -204,6 +205,9 @@ HINGE = {"loss": "hinge", "n_features": 300, "nnz": 10**6, "square": 20.0}
         ({"mixing": "safe"}, "dcd", "fit in"),
         ({"epochs": 1, "tol": 0.1}, "dcd", "predicted: dcd"),
         (HINGE, "newton_dense", "predicted: newton_dense"),
+        (APART, "dcd", "predicted: dcd"),
+        (APART | {"loss": "logistic", "C": 1e6}, "dcd", "predicted: dcd"),
+        (APART | {"n_features": 19_000}, "newton", "predicted: newton"),
         (HINGE | {"ones": True}, "dcd", "may cost it least, which some passes show"),
         (HINGE | {"ones": True, "share": 0.02}, "dcd", "cost it least"),
         (HINGE | {"ones": True, "C": 100.0}, "newton_dense", "cost it least"),
