@@ -64,6 +64,18 @@ def test_every_kind_of_column_of_which_some_is_new(tmp_path, loss):
         np.testing.assert_allclose(found.probability, calibrated.predict_proba(frame)[:, 1], rtol=1e-12, atol=1e-12)
 
 
+def test_amounts_as_people_write_them(tmp_path):
+    money = ["$1,234.50", "(80.00)", "12 500 kr", "-$3.25", "€1'000", "7", "1e3", None, "NA", "5 %", "USD 12,000.75"]
+    frame = pd.DataFrame({"paid": money * 30, "y": [k % 7 < 3 for k in range(30 * len(money))]})
+    spec = {"label": "y", "features": [{"numeric": "paid", "written": "grouped", "scale": "log"}]}
+    model = bigclf.fit(frame, features=spec, algo="dcd", **QUIET)
+    found, _ = asked(model, frame, tmp_path)
+    np.testing.assert_allclose(found.score, model.decision_function(frame), rtol=1e-12)
+    held = pd.DataFrame({"paid": [1e-9, 1e18, -2.5, np.nan]})  # a column of numbers in the database
+    found, _ = asked(model, held, tmp_path)
+    np.testing.assert_allclose(found.score, model.decision_function(held), rtol=1e-12)
+
+
 def test_many_classes_numbers_and_columns_as_they_are(tmp_path):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(500, 4)), columns=list("pqrs"))

@@ -61,6 +61,25 @@ static int number(const char *field, double *x) {
     return *end || *x != *x || fabs(*x) > 3.4028234663852886e38 ? -1 : 1;
 }
 
+/* The same of an amount as people write it: $1,234.50, or (80.00) for -80. */
+static int amount(const char *field, double *x) {
+    const char *start;
+    char text[400];
+    int n = 0, letters = 0, known = number(field, x);
+    if (known >= 0) return known;
+    long size = trimmed(field, &start);
+    if (size >= (long)sizeof text - 2) return -1;
+    if (*start == '(') text[n++] = '-';
+    for (long k = 0; k < size; k++) {
+        unsigned char c = (unsigned char)start[k];
+        if ((c >= '0' && c <= '9') || c == '.' || c == '-') text[n++] = (char)c;
+        else if ((c | 32) >= 'a' && (c | 32) <= 'z') letters++;
+        else if (c < 128 && !strchr(" ,'$%+()", c)) return -1;
+    }
+    text[n] = 0;
+    return letters > 3 || !n ? -1 : number(text, x);
+}
+
 static int digits(const char **p, const char *end, int least, int most, int *value) {
     int n = 0;
     *value = 0;
@@ -239,7 +258,8 @@ def source(model: Model) -> str:
     function = (
         "int bigclf_scores(const char *const *fields, double *scores) {\n"
         "    double x = 0;\n    float kept;\n    struct when w;\n    uint32_t h;\n    int there, place;\n"
-        "    (void)x, (void)kept, (void)w, (void)h, (void)there, (void)place;\n"
+        "    (void)x, (void)kept, (void)w, (void)h, (void)there, (void)place; /* not every model needs all */\n"
+        "    (void)number, (void)amount, (void)date, (void)category, (void)place_in, (void)EDGES, (void)KEYS;\n"
         "    for (int k = 0; k < COLUMNS; k++) scores[k] = BIAS[k];\n" + "".join(body) + "    return 0;\n}\n"
     )
     return "".join([*parts, HELPERS, "\n", function, labels])
@@ -273,9 +293,8 @@ def _term(model: Model, t: int, term: Term, columns: list[str]) -> str:
     indicator = term.missing == "indicator"
     a, b = learned.edges_at[t : t + 2].tolist()
     if isinstance(term, Numeric):
-        if term.written != "plain":
-            raise RunError(f"column {term.column}: C cannot read amounts with signs and groups; --to numpy does")
-        read = f"    there = number(fields[{column}], &x);\n"
+        reader = "number" if term.written == "plain" else "amount"
+        read = f"    there = {reader}(fields[{column}], &x);\n"
         read += "    if (there > 0) x = copysign(log1p(fabs(x)), x);\n" * (term.scale == "log")
         zeros = term.scale != "none"
     else:

@@ -137,7 +137,7 @@ class _Terms(NamedTuple):
         return self._numeric(t, term) if isinstance(term, Numeric) else self._date(t, term)
 
     def _numeric(self, t: int, term: Numeric) -> str:
-        x = _float(_name(term.column))
+        x = _float(_name(term.column)) if term.written == "plain" else self._amount(term.column)
         if term.scale == "log":
             x = f"(sign({x}) * ln(1 + abs({x})))"
         return self._number(t, self._missing(term.column), x, term.missing == "indicator", term.scale != "none")
@@ -171,6 +171,14 @@ class _Terms(NamedTuple):
         gone = float(self.weights[first + size]) if indicator else 0.0
         values = [(str(place + least), float(self.weights[first + place])) for place in range(size)]
         return _chosen(missing, gone, _cast(f"EXTRACT({unit} FROM {when})", "INTEGER"), values)
+
+    def _amount(self, column: str) -> str:
+        """A number, or an amount as people write it: $1,234.50, or (80.00) for -80."""
+        text, point = self._trimmed(column), self.spec.decimal
+        plain = f"regexp_replace({text}, '[^0-9{point}-]', '', 'g')"
+        plain = plain if point == "." else f"replace({plain}, ',', '.')"
+        sign = f"CASE WHEN {text} LIKE '(%' THEN -1 ELSE 1 END"
+        return f"(CASE WHEN {text} ~ '^[-+0-9.eE]+$' THEN {_float(text)} ELSE {sign} * {_float(plain)} END)"
 
     def _stamp(self, term: Date) -> str:
         if term.format is None:
