@@ -132,7 +132,10 @@ def method_for(asked: Asked) -> tuple[str, float]:
     can = {
         name: cost
         for name, cost in costs.items()
-        if name != "dcd" and _can(name, asked, loss) and (name != "newton_dense" or asked.has_hessian)
+        if name != "dcd"
+        and _can(name, asked, loss)
+        and (name != "newton_dense" or asked.has_hessian)
+        and (name != "newton" or asked.n_rows > asked.n_features)  # else it crawls at large C
     }
     return min(can.items(), key=lambda item: item[1], default=("", math.inf))
 

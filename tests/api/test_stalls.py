@@ -80,6 +80,8 @@ def test_what_was_asked_for_by_name_goes_on_and_is_told_once(caplog):
 
 def test_what_no_other_method_can_do_is_not_watched():
     assert method_for(ASKED)[0] == "newton_dense" and stall.watched(ASKED, True) is not None
+    text = ASKED._replace(loss="logistic", n_rows=10**5, n_features=10**5 - 1, nnz=10**7)
+    assert method_for(text)[0] == "newton" and method_for(text._replace(n_features=10**5))[0] == ""  # apart at any C
     for changes in ({"n_features": 10**6}, {"given": ("inner_rounds",)}, {"memory": 1000}, {"n_rows": 0}):
         assert stall.watched(ASKED._replace(**changes), True) is None
 
