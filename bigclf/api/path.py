@@ -1,8 +1,11 @@
 """``path``: one problem at ascending values of C, each begun with the answer of the one before it.
 
-The values are problems of one run, chained: one is learned at a time, so a read serves one of them and what is kept in
-memory is of one. For L1 and elastic net the strong rule leaves columns out of the first collection (Tibshirani et al.,
-JRSS B 2012); the read that certifies the answer checks them all.
+The values are problems of one run, chained: one is trained at a time, so a read serves one of them and what is kept in
+memory is of one. With ``within`` they are two bounds, and models are trained that serve every C between them
+(``bigclf.api.guarantee``).
+
+For L1 and elastic net the strong rule leaves columns out of the first collection (Tibshirani et al., JRSS B 2012); the
+read that certifies the answer checks them all.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +22,7 @@ import numpy as np
 
 from bigclf import texts
 from bigclf.api.fit import conducted
+from bigclf.api.guarantee import SHARP, Cover, cover, line_of, values_between
 from bigclf.api.outcome import result_of, warn_of_limits
 from bigclf.api.results_record import PATH, check_path
 from bigclf.api.sweep import Task
@@ -31,7 +36,6 @@ from bigclf.request.workers import linked
 from bigclf.training.memory import PeakMemory
 from bigclf.training.plan import make_plan
 from bigclf.training.problems import Problem
-from bigclf.training.run import Run
 from bigclf.units import plural
 
 log = logging.getLogger("bigclf")
@@ -46,6 +50,8 @@ class Path:
     table : a dict for each value, ascending: ``C``; ``nonzero``, weights that are not 0, of all classes, the bias not
         counted; ``objective``, ``dual``, ``gap`` and (L1, elastic net) ``violation``: its certificate, the worst of
         several classes; ``epochs``; ``read``, the last that the certificate needed; ``seconds`` of a core in the reads.
+        With ``within`` also ``low`` and ``high``, the values of C that the model serves, and ``within``: its objective
+        is at most that share above the optimum of each of them.
     models : a ``Model`` for each value, with its own certificate.
     seconds, reads, memory, plan, converged, history : of the run.
     """
@@ -92,6 +98,18 @@ class Path:
         """float64 [value, class]"""
         return np.stack([model.intercept_ for model in self.models])
 
+    def model_at(self, C: float) -> Model:
+        """The model that serves this C.
+
+        Raises
+        ------
+        ValueError : none does: C is beyond the bounds, or, without ``within``, not one of the values.
+        """
+        for row, model in zip(self.table, self.models, strict=True):
+            if row.get("low", row["C"]) <= C <= row.get("high", row["C"]):
+                return model
+        raise ValueError(f"no model serves C={C:g}: {self!r}")
+
     def to_pandas(self) -> object:
         """The table as a pandas DataFrame, a row for each value."""
         import pandas
@@ -105,13 +123,14 @@ class Path:
 
 @documented("path")
 def path(data: Any, y: Any = None, *, C: Sequence[float], **given: Any) -> Path:
-    """Learn at every value of C, each begun with the answer of the next smaller one.
+    """Train at every value of C, each begun with the answer of the next smaller one; or, with ``within``, train few
+    models that serve every C between two bounds.
 
     Parameters
     ----------
     {options}
     given : Options as above, and the method's own parameters by name. It is one that takes its steps from sums over all
-        rows.
+        rows, with ``within`` one by dual variables.
 
     Returns
     -------
@@ -133,6 +152,8 @@ def asked_of_path(data: object, y: object, given: Mapping[str, object]) -> Reque
     TypeError, ValueError : what makes no sense whatever the rows are.
     """
     request = asked("path", data, y, given)
+    if request["within"] is not None:
+        return _asked_within(request)
     points = [{"C": value} for value in values_of(request["C"])]
     algo = request["algo"]
     if algo == "auto":
@@ -145,11 +166,34 @@ def asked_of_path(data: object, y: object, given: Mapping[str, object]) -> Reque
     return request
 
 
+def _asked_within(request: Request) -> Request:
+    """``asked_of_path`` of two bounds and what lies between; errors likewise."""
+    (low, *others), within = values_of(request["C"]), request["within"]
+    if len(others) != 1 or low <= 0:
+        raise ValueError(f"with within, C must be two bounds above 0, such as [0.01, 10], not {request['C']!r}")
+    algo = request["algo"]
+    loss = request["loss"]
+    if algo == "auto":
+        algo, loss = "dcd", loss or "logistic"
+    points = [{"C": value} for value in values_between(low, others[0], within)]
+    tol = within * SHARP if request["tol"] is None else request["tol"]
+    request = request.having(families=(Family(algo, points),), loss=loss, tol=tol)
+    method = request.at_first()[0][0].method
+    if not method.by_duals:
+        having = ", ".join(m.name for m in METHODS.values() if m.by_duals)
+        raise TypeError(f"within is not available with algo={algo!r}: it is with {having}")
+    if tol >= within:
+        raise ValueError(f"tol={tol:g} must be less than within={within:g}: the models are certified within it")
+    request.check()
+    return request
+
+
 def followed(request: Request) -> Path:
     """The path that is asked for; errors as of ``path``."""
     ((algo, points),) = request.families
     if request["algo"] == "auto":
-        log.info("algo=auto: %s, for %s", algo, "l2" if request["penalty"] == "l2" else "exact zeros")
+        why = "dual variables serve other values of C" if algo == "dcd" else "exact zeros"
+        log.info("algo=auto: %s, for %s", algo, "l2" if algo == "newton" else why)
     with contextlib.ExitStack() as stack:
         found, request = stack.enter_context(open_rows(request))
         link = stack.enter_context(linked(request["workers"], request["patience"]))
@@ -157,8 +201,27 @@ def followed(request: Request) -> Path:
         prepared = prepare(request, found, link, peak)
         source, (settings,), (options,) = prepared.source, prepared.settings, request.check()
         options["epochs"] = options["epochs"] or default_epochs(METHODS[algo], source.learnable[0])
+        shape = prepared.shape | {"reads": options["epochs"] + 1}
+        if request["within"] is not None:
+
+            def make(values: list[float], place: str | None) -> Cover:
+                there = request.having(families=(Family(algo, [{"C": value} for value in values]),))
+                (found,) = there.settings(prepared.shape["groups"])
+                task = Cover(source, there.families[0].points, found, prepared.class_weights, 0, None,
+                             options | {"run_dir": place}, link, peak)  # fmt: skip
+                task.shape = shape
+                return task
+
+            low, high = values_of(request["C"])
+            ranges, took = cover(make, low, high, request["within"], request["run_dir"])
+            table = [
+                one.trained.line
+                | {"low": one.low, "high": one.high, "within": one.within if math.isfinite(one.within) else None}
+                for one in ranges
+            ]
+            return Path(table, *took, models=[one.trained.model for one in ranges])
         task = Chain(source, points, settings, prepared.class_weights, 0, None, options, link, peak)
-        task.shape = prepared.shape | {"reads": options["epochs"] + 1}
+        task.shape = shape
         return task.follow()
 
 
@@ -207,20 +270,7 @@ class Chain(Task):
             if not result.converged:
                 warn_of_limits(result, self.options)
             models = [self._model(run, plan, history, n) for n in range(len(self.points))]
-            table = [self._line(run, n, model) for n, model in enumerate(models)]
+            table = [line_of(self, run, n, model) for n, model in enumerate(models)]
             return Path(
                 table, run.clock.seconds, run.reads, result.converged, result.memory, result.plan, history, models
             )  # fmt: skip
-
-    def _line(self, run: Run, point: int, model: Model) -> dict[str, Any]:
-        status = [run.status[n] for n in self.numbers(point, 0)]
-        found = model.certificate or {}
-        return {
-            "C": self.points[point]["C"],
-            "nonzero": int(np.count_nonzero(model.coef_)),
-            **{new: found.get(old) for new, old in (("objective", "primal"), ("dual", "dual"), ("gap", "gap"))},
-            **({"violation": found["violation"]} if "violation" in found else {}),
-            "epochs": max(s.epochs for s in status),
-            "read": max(s.reads for s in status),
-            "seconds": sum(s.busy for s in status),
-        }

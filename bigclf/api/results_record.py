@@ -38,7 +38,8 @@ RESULTS = {
 VALUE = {
     "C": number(0), "nonzero": whole(), "objective": or_none(figure()), "dual": or_none(figure()),
     "gap": or_none(figure(0)), "violation": optional(or_none(figure(0))), "epochs": whole(), "read": whole(),
-    "seconds": number(0),
+    "seconds": number(0), **{name: optional(number(0)) for name in ("low", "high")},
+    "within": optional(or_none(number(0))),
 }  # fmt: skip
 PATH = {"table": list_of(TABLE), "seconds": number(0), "reads": whole(), "converged": FLAG,
            "memory": named(whole()), "plan": TABLE, "history": list_of(TABLE)}  # fmt: skip

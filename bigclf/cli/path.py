@@ -32,7 +32,7 @@ LINES = 30  # weights that are drawn
 @click.pass_context
 def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, **options: Any) -> None:
     """Train on DATA (shards, or raw tables and texts) at every value of C, each begun with the answer of the one before
-    it.
+    it. With --within, train few models that serve every C between two bounds.
 
     DIR gets path.json, path.csv, model-1.bigclf for the smallest C and so on, and path.png where matplotlib is
     installed. Exit code 4: a value stopped at its limits before the tolerance.
@@ -154,11 +154,17 @@ def show(found: Path, out: str) -> None:
     terminal.heading(out, f"{plural(len(found.table), 'value')}, {plural(found.reads, 'read')}, "
                      f"{format_seconds(found.seconds)}")  # fmt: skip
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for name in ("C", "not 0", "objective", "gap", "epochs"):
+    ranges = all("low" in row for row in found.table)
+    for name in ("C", "not 0", "objective", "gap", "epochs", *(("serves C", "within") if ranges else ())):
         table.add_column(name, justify="right")
     for row in found.table:
         gap = "" if row["gap"] is None else f"{row['gap']:.1e}"
-        table.add_row(f"{row['C']:g}", f"{row['nonzero']:,}", f"{row['objective'] or 0:.6g}", gap, str(row["epochs"]))
+        serves: tuple[str, ...] = ()
+        if ranges:
+            share = "" if row["within"] is None else f"{100 * row['within']:.2g} %"
+            serves = f"{row['low']:.3g} to {row['high']:.3g}", share
+        table.add_row(f"{row['C']:.4g}", f"{row['nonzero']:,}", f"{row['objective'] or 0:.6g}", gap, str(row["epochs"]),
+                      *serves)  # fmt: skip
     terminal.tables().print(table)
     if not found.converged:
         click.echo("  " + terminal.poor("not converged: stopped at the limits") + "; give more --epochs")

@@ -243,7 +243,15 @@ OPTIONS = (
         "C",
         Anything("A,B,..."),
         "Values of the cost of the loss, in any order; of L1 a larger one keeps more features.",
+        "With ``within`` they are two bounds.",
         verbs=("path",), section="", required=True,
+    ),
+    Option(
+        "within",
+        Number(0, above=True, below=1),
+        "Between the two values of C, train few models, one of which is certified within this share of each optimum.",
+        "Of methods by dual variables. ``path(...).model_at(C)`` is the model that serves a C.",
+        verbs=("path",), section="",
     ),
     Option(
         "sample_weight",
@@ -271,8 +279,8 @@ OPTIONS = (
         "algo",
         Anything(),
         "``newglmnet`` (L1, elastic net), ``newton`` (L2), or ``auto``: which of the two has the penalty.",
-        "Without a penalty it is L1.",
-        default="newglmnet", verbs=("path",), shown=True,
+        "Without a penalty it is L1. With ``within`` it is ``dcd``, and the loss the logistic one unless named.",
+        default="auto", verbs=("path",), shown=True,
     ),
     Option(
         "loss",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bigclf.maths.mixing import PENALTY
-from bigclf.training.visit import Tally
+from bigclf.training.visit import Lengths, Tally, square_of
 
 # Of a working set the estimate is several times too high at first, as rows outside it show what they lacked before
 # their visit (1.5 to 7 times on three sets of data); after the first certificate, as many times as it was then.
 TRUTH_OF_SET = 0.25
+ROUNDING = 1e-12  # of sums of squares over at most some 10^9 features, in float64
 
 _LATER: dict[str, Any] = {  # facts that older checkpoints have not
     "epochs": 0, "over": False, "busy": 0.0, "settled": False, "last_mistakes": 0, "stalled": False,
@@ -20,6 +22,21 @@ _LATER: dict[str, Any] = {  # facts that older checkpoints have not
 _FLOATS = ("primal", "dual", "estimate", "seen", "truth", "optimism", "penalty")
 _LATER_FLOATS = {"tried": np.inf}
 _FACTS = (*_FLOATS, "done", "since_certificate", "certify_next", "reads", "step")
+
+
+class Pair(NamedTuple):
+    """Of dual variables a that belong to weights w, with v = sum a_i y_i x_i.
+
+    dual : D(a). square : ||v||^2. apart : a bound on ||v - w||, which rounding alone keeps from 0 but where groups are
+    on their way to agree.
+    """
+
+    dual: float
+    square: float
+    apart: float
+
+
+NO_PAIR = Pair(-np.inf, np.inf, np.inf)
 
 
 class Status:
@@ -35,6 +52,7 @@ class Status:
         self.best: Any = None
         self.primal, self.dual = np.inf, -np.inf
         self.tried = np.inf  # least primal objective of weights that were certified, be they kept or let go
+        self.pair = NO_PAIR  # of the read that certified the answer
         self.scale = 1.0  # of the answer: a run that ends early may return its last weights scaled
         self.done = False
         self.since_certificate = 0
@@ -89,6 +107,7 @@ class Status:
         if not self.done and keep == "if done":
             return
         self.primal, self.reads, self.scale = primal, read, 1.0
+        self.pair = NO_PAIR
         if self.done or keep == "as they are":
             self.weights = weights
         elif self.weights is None:
@@ -96,12 +115,20 @@ class Status:
         else:
             self.weights[:] = weights
 
+    def take_pair(self, dual: float, lengths: Lengths) -> None:
+        """Keep what is known of the dual variables of the read that certified the answer; dual : their objective."""
+        assert self.weights is not None
+        square, own = lengths.square, square_of(self.weights)
+        apart = math.sqrt(max(0.0, square - 2.0 * lengths.across + own) + ROUNDING * (square + own))
+        self.pair = Pair(dual, square, apart)
+
     def facts(self) -> dict[str, Any]:
         """What a checkpoint says of it beside its arrays."""
         facts = {name: getattr(self, name) for name in (*_FACTS, *_LATER)}
         for name in (*_FLOATS, *_LATER_FLOATS):  # JSON has no infinity; hexadecimal keeps every bit
             facts[name] = float(getattr(self, name)).hex()
         return facts | {
+            "pair": [value.hex() for value in self.pair],
             "progressive": self.progressive.array().tolist(),
             "total": self.total.array().tolist(),
         }
@@ -118,6 +145,8 @@ class Status:
             setattr(status, name, float.fromhex(facts[name]))
         for name, least in _LATER_FLOATS.items():
             setattr(status, name, float.fromhex(facts[name]) if name in facts else least)
+        if "pair" in facts:
+            status.pair = Pair(*map(float.fromhex, facts["pair"]))
         status.progressive, status.total = Tally.of(np.array(facts["progressive"])), Tally.of(np.array(facts["total"]))
         status.weights = None if weights is None else weights.copy()
         status.dual_weights = None if dual_weights is None else dual_weights.copy()

@@ -94,10 +94,10 @@ class Part(NamedTuple):
 
     state : NamedTuple of arrays, or its ``Delta`` to the common state; dual : sum of a_i y_i x_i over the group as it
     was at the start of the read, in the shape of the weights, or its ``Delta`` to zeros, or, of rows that stay in
-    memory, its squared norm alone, or None; figures : see
-    ``Figures``; certified : the weights at the start of the read where the state has overwritten them, their squared
-    norm alone where others are known to be better, or None; found : what the method collected, one of several groups a
-    list with what each block gave, else what its ``gather`` made of it, or None.
+    memory, its ``Lengths`` alone, or None; figures : see ``Figures``; certified : the weights at the start of the read
+    where the state has overwritten them, their squared norm alone where others are known to be better, or None; found :
+    what the method collected, one of several groups a list with what each block gave, else what its ``gather`` made of
+    it, or None.
     """
 
     state: Any
@@ -105,6 +105,13 @@ class Part(NamedTuple):
     figures: np.ndarray
     certified: np.ndarray | float | None = None
     found: Any = None
+
+
+class Lengths(NamedTuple):
+    """Of v = sum a_i y_i x_i beside the weights w: ||v||^2 and <v, w>."""
+
+    square: float
+    across: float
 
 
 class DualSum(NamedTuple):
@@ -241,11 +248,18 @@ def primals_of(weights: np.ndarray, params: object, losses: np.ndarray) -> np.nd
 
 
 def objectives(
-    primal: float, dual: float, weights: np.ndarray | float, dual_weights: np.ndarray | float
+    primal: float, dual: float, weights: np.ndarray | float, dual_weights: np.ndarray | Lengths
 ) -> tuple[float, float]:
     """P(w0) and D(alpha) from the sums over rows, w0 and v = sum a_i y_i x_i, or their squared norms in their place."""
-    squares = [given if isinstance(given, float) else square_of(given) for given in (weights, dual_weights)]
-    return primal + 0.5 * squares[0], dual - 0.5 * squares[1]
+    square = weights if isinstance(weights, float) else square_of(weights)
+    of_dual = dual_weights.square if isinstance(dual_weights, Lengths) else square_of(dual_weights)
+    return primal + 0.5 * square, dual - 0.5 * of_dual
+
+
+def lengths_of(dual_weights: np.ndarray, weights: np.ndarray) -> Lengths:
+    """``Lengths`` of arrays of one shape."""
+    flat = dual_weights.reshape(-1)
+    return Lengths(float(inner(flat, flat)), float(inner(flat, weights.reshape(-1))))
 
 
 class Scratch:

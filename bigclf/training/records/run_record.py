@@ -91,7 +91,7 @@ TALLY = Field(lambda value: isinstance(value, list) and COUNTED.takes(
     "a list of three counts and two numbers")  # fmt: skip
 STATUS = {
     **{name: bits() for name in ("primal", "dual", "estimate", "seen", "truth", "optimism", "penalty")},
-    "tried": optional(bits()),
+    "tried": optional(bits()), "pair": optional(list_of(bits())),
     "done": FLAG, "certify_next": FLAG, "since_certificate": whole(), "reads": whole(), "step": number(0),
     **{name: optional(FLAG) for name in ("over", "settled", "stalled", "dropped", "learned")},
     **{name: optional(whole()) for name in ("epochs", "last_mistakes")},

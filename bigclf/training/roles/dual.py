@@ -31,7 +31,19 @@ from bigclf.training.roles.row_state import Followed, RowState
 from bigclf.training.roles.scaled_trial import ScaledTrial
 from bigclf.training.schedules import TAKES
 from bigclf.training.status import TRUTH_OF_SET
-from bigclf.training.visit import Figures, Lesson, Part, Scratch, Tally, copied, gap_after, objectives, square_of
+from bigclf.training.visit import (
+    Figures,
+    Lengths,
+    Lesson,
+    Part,
+    Scratch,
+    Tally,
+    copied,
+    gap_after,
+    lengths_of,
+    objectives,
+    square_of,
+)
 
 # A certificate costs about what an epoch's learning does: one is made when the estimate is this near the tolerance, or
 # after so many epochs without one. Streaming, it is made beside the learning, since a read may be dearer than both;
@@ -61,7 +73,7 @@ def how_of(problem: Problem) -> Dual:
 class Certificate:
     """The primal and the dual objective of the weights at the start of a read, added up block by block.
 
-    measure : kernel of a block's part; sees_all : one block holds every row, so that ||v||^2 alone is kept.
+    measure : kernel of a block's part; sees_all : one block holds every row, so that the lengths of v alone are kept.
     """
 
     def __init__(self, measure: Callable[..., Any], sees_all: bool) -> None:
@@ -69,12 +81,12 @@ class Certificate:
         self.start: tuple[Any, Any] | None = None  # state and row state as they were at the start of the read
         self.sums = np.zeros(2)  # of the rows: primal and dual so far
         self.dual_weights: np.ndarray | None = None  # v = sum a_i y_i x_i
-        self.dual_square: float | None = None  # of ``dual_weights``, which are then let go
+        self.lengths: Lengths | None = None  # of ``dual_weights``, which are then let go
 
     def begin(self, start: tuple[Weights, State] | None) -> None:
         """A read begins; None: it is not certified."""
         self.sums[:] = 0
-        self.start, self.dual_square = start, None
+        self.start, self.lengths = start, None
         if start is not None and not self.sees_all:  # else while one block is gone over: not of every problem at a time
             self.dual_weights = np.zeros(start[0].weights.shape)
 
@@ -86,12 +98,12 @@ class Certificate:
             self.dual_weights = np.zeros(shared.weights.shape)
         self.sums += self.measure(view, shared, rows, params, self.dual_weights, length)
         if self.sees_all and self.dual_weights is not None:
-            self.dual_square, self.dual_weights = square_of(self.dual_weights), None
+            self.lengths, self.dual_weights = lengths_of(self.dual_weights, shared.weights), None
 
     @property
-    def dual(self) -> np.ndarray | float | None:
-        """v, or ||v||^2."""
-        return self.dual_weights if self.dual_square is None else self.dual_square
+    def dual(self) -> np.ndarray | Lengths | None:
+        """v, or its lengths."""
+        return self.dual_weights if self.lengths is None else self.lengths
 
     @property
     def objectives(self) -> tuple[float, float]:
@@ -567,6 +579,10 @@ class DualConductor(Conductor):
             weights, own = files.filed_copy(np.asarray(weights), files.scratch_directory()), True
         keep = "as they are" if own else keep
         status.accept(primal, max(0.0, dual), weights, reads, tol, keep)  # D(0) = 0 is always a bound
+        if status.primal == primal and status.reads == reads and status.weights is not None:
+            status.take_pair(
+                dual, part.dual if isinstance(part.dual, Lengths) else lengths_of(part.dual, status.weights)
+            )
         if primal > 0 and 0 < status.estimate < np.inf:
             status.truth = max(TRUTH_OF_SET, (primal - dual) / primal / status.estimate)
         status.optimism = optimism(primal, dual, status.estimate)
