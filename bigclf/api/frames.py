@@ -29,7 +29,7 @@ def predicted(asked: Asked, data: object) -> object:
     if is_collected(data):
         return batch_by_batch(as_stream(data), lambda rows: _of_table(rows, asked), asked.nothing())
     if not is_table(data) or isinstance(data, dict):
-        raise TypeError("without out= a frame of predictions is given of a frame; of an array take model.predict(X)")
+        raise TypeError("predict() without out= needs a data frame; for an array use model.predict(X)")
     return _of_table(data, asked)
 
 

@@ -210,7 +210,7 @@ def missing_text(missing: dict[str, str]) -> list[tuple[str, str]]:
     names: dict[str, list[str]] = {}
     for name, why in missing.items():
         names.setdefault(why, []).append(NAMES.get(name, name))
-    return [(", ".join(same), f"none: {why}") for why, same in names.items()]
+    return [(", ".join(same), why) for why, same in names.items()]
 
 
 def numeric(result: Figures) -> TypeIs[RegressionEvaluation]:
@@ -221,7 +221,7 @@ def numeric(result: Figures) -> TypeIs[RegressionEvaluation]:
 def headline(result: Figures) -> str:
     if numeric(result):
         return f"mean squared error {result.mean_squared_error:.6g}"
-    alone = "" if result.majority is None else f" (always the commonest class: {100 * result.majority:.2f} %)"
+    alone = "" if result.majority is None else f" (always the most frequent class: {100 * result.majority:.2f} %)"
     return f"accuracy {100 * result.accuracy:.2f} %{alone}"
 
 

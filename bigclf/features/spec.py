@@ -41,8 +41,8 @@ OF_SPEC = (
     "separator", "decimal", "encoding", "multiline",
 )  # fmt: skip
 IN_PYTHON = {
-    "label": 'y="COLUMN" of bigclf.fit, or features={"label": "COLUMN", ...},',
-    "holdout": "bigclf.split of rows in files, or a split of the table, and then bigclf.evaluate(model, others)",
+    "label": 'In Python, pass y="COLUMN", or put it in features={"label": "COLUMN", ...}',
+    "holdout": "In Python, split the rows first (bigclf.split for files) and call bigclf.evaluate on the rest",
 }
 
 
@@ -260,11 +260,12 @@ def refuse_shell_names(names: Iterable[str]) -> None:
     """TypeError for an option of the command line that Python says in another way."""
     for name in names:
         if name in IN_PYTHON:
-            raise TypeError(f"{name}: --{name} of the command line is {IN_PYTHON[name]} in Python")
+            raise TypeError(f"{name}= is for the command line only. {IN_PYTHON[name]}")
+        if name in OF_SPEC[OF_SPEC.index("header") :]:
+            raise TypeError(f"{name}= is for the command line only. In Python, put {name} under `reader:` in features=")
         if name in OF_SPEC:
-            option = name.replace("_", "-")
-            raise TypeError(f"{name}: what --{option} is on the command line, features= is in Python: the spec as a "
-                            'table, or the path of its file (features="people.yaml")')  # fmt: skip
+            raise TypeError(f"{name}= is for the command line only. In Python, pass features=: the spec as a table, or "
+                            'the path of its file (features="people.yaml")')  # fmt: skip
 
 
 class _Refused(SchemaError):
@@ -443,7 +444,7 @@ def _check_options(kind: type, options: Mapping[str, object], place: str, *keys:
     fields = _fields(kind)
     if unknown := sorted(map(str, set(options) - set(fields))):
         allowed = ", ".join(name for name in fields if name not in ("column", "columns"))
-        reason = f"{place}: unknown key {unknown[0]!r}{near(unknown[0], fields)}; there may stand {allowed}"
+        reason = f"{place}: unknown key {unknown[0]!r}{near(unknown[0], fields)}; allowed keys: {allowed}"
         raise _Refused(reason, *keys, unknown[0])
     for name, value in options.items():
         if must := _must_be(kind, name, value, fields[name]):

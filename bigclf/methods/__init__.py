@@ -166,19 +166,21 @@ def resolve(
             has = f"{algo.removesuffix('_mc')} takes {', '.join(own) or 'none'}"
             where = f"it has an effect with {listed(others)}" if others else f"no method has it{_meant(name, own)}"
             raise TypeError(f"{name} has no effect with {method.asked}: {where}; {has}")
+    if loss is not None and not method.losses:
+        raise TypeError(f"loss={loss!r} has no effect with {method.asked}, which has a loss of its own")
     if loss is not None and loss not in method.losses:
-        has = f"it has {', '.join(method.losses)}" if method.losses else "it is its own loss"
-        raise (ValueError if method.losses else TypeError)(f"loss={loss!r} has no meaning with {method.asked}: {has}")
+        has = ", ".join(method.losses)
+        raise ValueError(f"loss={loss!r} is not a loss of {method.asked}; choose from {has}{near(loss, method.losses)}")
     if penalty is not None and penalty not in (method.penalties or ("l2",)):
         has = ", ".join(method.penalties or ("l2",))
-        raise ValueError(f"penalty={penalty!r} is not available with {method.asked}: it has {has}")
+        raise ValueError(f"penalty={penalty!r} is not available with {method.asked}; choose from {has}")
     if (bias or "none") not in method.bias:
-        raise ValueError(f"bias={bias!r} is not available with {method.asked}: it has {', '.join(method.bias)}")
+        raise ValueError(f"bias={bias!r} is not available with {method.asked}; choose from {', '.join(method.bias)}")
     if groups > 1 and not method.form.mixings:
         raise ValueError(f"groups={groups} is not available with {method.asked}: it runs with one group")
     if mixing is not None and mixing not in method.form.mixings:
         raise ValueError(
-            f"mixing={mixing!r} has no meaning with {method.asked}: it has {', '.join(method.form.mixings)}"
+            f"mixing={mixing!r} is not available with {method.asked}; choose from {', '.join(method.form.mixings)}"
         )
     if mixing is not None and groups == 1:
         raise TypeError(f"mixing={mixing!r} has no effect with one group; set groups=")

@@ -132,7 +132,7 @@ class Evaluation(Figures):
         facts = {
             "rows": f"{self.n:,}",
             "accuracy": percent(100 * self.accuracy),
-            "always the commonest class": "" if self.majority is None else percent(100 * self.majority),
+            "always the most frequent class": "" if self.majority is None else percent(100 * self.majority),
             **{name: "" if value is None else f"{value:.5f}" for name, value in (("AUC", self.auc),
                ("log loss", self.log_loss), ("F1, mean of classes", self.macro_f1))},
             "notes": "; ".join(self.notes),
@@ -630,7 +630,7 @@ class PartialRegression:
             mean_absolute_error=math.fsum(self.sums["absolutes"]) / self.n,
             r2=1.0 - squares / whole if whole > 0 else None,
             label_mean=mean,
-            missing={} if whole > 0 else {"r2": "every label is the same"},
+            missing={} if whole > 0 else {"r2": "undefined: every label is the same"},
             unseen=self.unseen,
             weighted=self.weighed.figures(),
             notes=[unseen_text(self.unseen, model.n_features)] if self.unseen else [],
@@ -666,8 +666,7 @@ def trained_on_text(model: Model, share: float) -> str:
     """What is to be said of figures on rows of which the model was trained on this share."""
     rows = "the model was trained on " + ("these rows" if share == 1 else f"about {100 * share:.0f} % of these rows")
     held = held_out_text(model.facts.get("held_out"))
-    return (f"{rows}: the figures tell how well it knows them, not how good it is on others"
-            + (f"; {held}" if held else ""))  # fmt: skip
+    return f"{rows}, so these figures are optimistic" + (f"; {held}" if held else "")
 
 
 def seen_before_text(progressive: Mapping[str, float]) -> str:
@@ -714,7 +713,7 @@ def _figures(model: Model, labels: np.ndarray, counts: np.ndarray, part: Partial
     if model.no_probabilities():
         missing["log_loss"] = missing["calibration_error"] = "needs loss=logistic, or `bigclf calibrate`"
     if part.confusion is None:
-        missing["confusion"] = f"{part.truly.size:,} classes are too many for a table of all pairs"
+        missing["confusion"] = f"not shown: {part.truly.size:,} classes are too many for a table of all pairs"
     f1 = _f1(model, part)
     correct = int(part.right.sum())
     unknown = _unknown(model, labels, counts)
@@ -742,9 +741,9 @@ def _figures(model: Model, labels: np.ndarray, counts: np.ndarray, part: Partial
 
 def _auc(part: PartialEvaluation) -> tuple[float | None, float, str]:
     if part.ranking is None:
-        return None, 0.0, "it is defined for two classes"
+        return None, 0.0, "for two classes only"
     if part.truly.min() == 0:
-        return None, 0.0, "it needs rows of both classes"
+        return None, 0.0, "needs rows of both classes"
     return (*part.ranking.auc(), "")
 
 

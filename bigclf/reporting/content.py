@@ -204,7 +204,7 @@ def _class_figures(e: Evaluation) -> list[tuple[str, str]]:
     together: dict[str, list[str]] = {}
     for name, why in e.missing.items():
         together.setdefault(why, []).append(names.get(name, name.replace("_", " ")))
-    return facts + [(", ".join(same), f"none: {why}") for why, same in together.items()]
+    return facts + [(", ".join(same), why) for why, same in together.items()]
 
 
 def _ranked(e: Evaluation, ranking: Ranking | BinnedRanking | None) -> list[Figure]:

@@ -108,10 +108,10 @@ def choose(asked: Asked) -> tuple[str, str]:
     loss = loss_for(asked)
     every = dict.fromkeys(name for method in METHODS.values() for name in method.losses)
     if loss not in every:
-        raise ValueError(f"loss={loss!r} has no meaning; there are {listed(every)}{near(loss, every)}")
+        raise ValueError(f"loss={loss!r} is not a loss; choose from {listed(every)}{near(loss, every)}")
     for name, reason in _wishes(asked, loss):
         if _can(name, asked, loss):
-            return name, f"algo=auto: {name}, for {reason}"
+            return name, f"algo=auto: {name}, because {reason}"
     said = {"loss": asked.loss, "penalty": asked.penalty, "bias": asked.bias, **dict.fromkeys(asked.given, "...")}
     what = ", ".join(f"{name}={value}" for name, value in said.items() if value is not None)
     owners = ((name, listed(m.name for m in METHODS.values() if _has(m, name))) for name in asked.given if name != "C")
@@ -186,11 +186,14 @@ def _by_cost(asked: Asked, loss: str) -> Iterable[tuple[str, str]]:
     order = sorted(costs, key=lambda name: costs[name] / (tried if name == "dcd" else 1.0))
     if not order:
         return
-    first, *others = (f"{name} {format_seconds(costs[name])}" for name in order)
-    beside = f", {', '.join(others)}" if others else ""
+    first, *others = order
     shape = f"{asked.n_rows:,} rows of {asked.n_features:,} features"
-    least = "cost it least" if costs[order[0]] == min(costs.values()) else "may cost it least, which some passes show"
-    yield order[0], f"{shape} {least}; predicted: {first}{beside} of a core"
+    if costs[first] == min(costs.values()):
+        least = f"it is predicted cheapest for {shape}"
+    else:
+        least = f"it may be cheapest for {shape}, which a few passes show; predicted"
+    beside = ", ".join(f"{name} {format_seconds(costs[name])}" for name in others)
+    yield first, f"{least}: {format_seconds(costs[first])} of CPU time" + (f" ({beside})" if beside else "")
 
 
 def predicted(asked: Asked, loss: str) -> dict[str, float]:

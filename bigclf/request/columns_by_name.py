@@ -45,8 +45,9 @@ def by_name(request: Request) -> Request:
     if not isinstance(y, str):
         return request
     if not is_stored(data) or isinstance(data, Dataset):
-        what = "shards: they bring their labels" if isinstance(data, Dataset) else "a matrix: its columns have no names"
-        raise TypeError(f"y names a column, which has no effect with {what}")
+        if isinstance(data, Dataset):
+            raise TypeError("y is a column name, but shards bring their own labels; leave y out")
+        raise TypeError("y is a column name, but an array has no column names; pass the labels")
     return _of_files(request)
 
 
@@ -62,7 +63,7 @@ def _of_files(request: Request) -> Request:
     data, label = request.data, request.y
     path = places(data)[0].path
     if files.exists(files.join(files.parent_directory(path), MANIFEST)):
-        raise TypeError("y has no effect with shards: they bring their labels")
+        raise TypeError("y has no effect with shards, which bring their own labels; leave y out")
     columns: dict[str, object] = {"label": label, **(request["columns"] or {})}
     if columns["label"] != label:
         raise TypeError(f"y names the column {label!r} as the label, and columns {columns['label']!r}")
@@ -93,7 +94,7 @@ def _by_look(request: Request) -> Request:
     spec = found.spec()
     if spec.label is None or not is_label(spec.label.column):
         raise TypeError(f"{data}: {which_label(found, 'y={!r}')} bigclf.suggest shows all")
-    log.warning('column %r is predicted: a guess from its name; y="COLUMN" names another', spec.label.column)
+    log.warning('predicting column %r, guessed from its name; pass y="COLUMN" to choose another', spec.label.column)
     return request.having(features=spec)
 
 

@@ -240,7 +240,7 @@ def _written_down(request: Request) -> Iterator[Request]:
     matrix = is_blocked(request.data)
     if request.y is not None and isinstance(request.y, str) == matrix:
         if matrix:
-            raise TypeError("y names a column, which has no effect with a matrix: its columns have no names")
+            raise TypeError("y is a column name, but an array has no column names; pass the labels")
         raise TypeError("y has no effect with a Dask DataFrame or a stream but as the name of the label's column")
     place = request["run_dir"]
     place = files.join(files.scratch_directory(request["local_dir"]), "rows") if place is None else place

@@ -194,7 +194,7 @@ def test_categories_that_the_model_does_not_know_can_be_an_error(columns, tmp_pa
     with pytest.warns(UserWarning, match="2 categories are none of those that the model knows"):
         assert predict(model, path, str(tmp_path / "out"), scores=True)["unseen"] == 2
     for out in ("out", "new"):  # made while they were ignored, and not yet made
-        with pytest.raises(DataError, match="line 9: column t: 'green' is none of the categories that the model knows"):
+        with pytest.raises(DataError, match="line 9: column t: 'green' is not a category the model knows"):
             predict(model, path, str(tmp_path / out), scores=True, unseen="error")
     scores = pq.read_table(tmp_path / "out" / "rows.csv.parquet")["score"].to_numpy()
     assert np.array_equal(model.decision_function(table), scores)
@@ -203,7 +203,7 @@ def test_categories_that_the_model_does_not_know_can_be_an_error(columns, tmp_pa
     assert not [name for name in os.listdir(tmp_path) if "said" in name]
     with pytest.raises(DataError, match="row 7: column t: 'green'"):
         model.decision_function(table, unseen="error")
-    with pytest.raises(DataError, match="row 50: column t: a missing value is none"):
+    with pytest.raises(DataError, match="row 50: column t: a missing value is not a category"):
         model.predict(table.assign(t=table.t.replace("green", "red")), unseen="error")
 
 

@@ -287,7 +287,7 @@ def test_labels_that_pass_through_are_spelt_as_predictions(folder, tmp_path):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("fit", "-o", "m", "--loss", "hinje"), "'hinje' has no meaning"),
+        (("fit", "-o", "m", "--loss", "hinje"), "'hinje' is not a loss"),
         (("fit", "-o", "m", "--algo", "arow", "--param", "C=1"), "C has no effect|option of its own"),
         (("fit", "-o", "m", "--algo", "pa1", "--tol", "0.1"), "tol has no effect"),
         (("sweep", "-o", "s", "--grid", "r=1,2"), "r is a parameter of"),
@@ -300,7 +300,7 @@ def test_what_makes_no_sense_is_refused_before_the_file_is_converted(folder, tmp
     monkeypatch.chdir(tmp_path)
     code, _, said = run(words[0], folder / "people.csv", "--label", "answer", *words[1:])
     assert code == 2 and re.search(reason, said), said
-    with pytest.raises(ValueError, match="'hinje' has no meaning"):
+    with pytest.raises(ValueError, match="'hinje' is not a loss"):
         bigclf.fit(folder / "people.csv", features={"label": "answer", "features": [{"numeric": "age"}]}, format="csv",
                    loss="hinje", algo="dcd")  # fmt: skip
 
@@ -308,9 +308,9 @@ def test_what_makes_no_sense_is_refused_before_the_file_is_converted(folder, tmp
 def test_a_guessed_label_is_said_to_be_one(folder, tmp_path):
     named = table(tmp_path / "named.csv", before=("age,town,target",))
     code, _, said = run("fit", named, "-o", tmp_path / "m")
-    assert code == 0 and "'target' is predicted: a guess from its name" in said
-    assert "a guess" not in run("fit", named, "--label", "target", "-o", tmp_path / "n")[2]
-    assert "label: target  # 2 distinct; a guess" in run("inspect", named, "--suggest")[1]
+    assert code == 0 and "predicting column 'target', guessed from its name" in said
+    assert "guessed" not in run("fit", named, "--label", "target", "-o", tmp_path / "n")[2]
+    assert "label: target  # 2 distinct; guessed" in run("inspect", named, "--suggest")[1]
 
 
 def test_a_column_that_gives_the_answer_away_is_named(folder, tmp_path):
@@ -350,7 +350,7 @@ def test_a_loss_that_a_job_cannot_have_is_refused_before_its_first_step(folder, 
     (tmp_path / "job.yaml").write_text("data: {train: x, source: y}\nmethod:\n  algo: dcd\n  loss: hinje\n"
                                        "outputs: {model: m}\n")  # fmt: skip
     code, _, said = run("run", tmp_path / "job.yaml", "--dry-run")
-    assert code == 2 and "line 4: loss 'hinje' has no meaning with dcd: it has hinge" in said
+    assert code == 2 and "line 4: loss 'hinje' is not available with dcd; choose from hinge" in said
 
 
 def test_notes_of_few_words_are_texts_and_names_of_many_are_categories(tmp_path):

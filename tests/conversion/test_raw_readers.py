@@ -106,7 +106,7 @@ def test_a_few_bad_cells_and_broken_lines_are_told_in_a_proposal(tmp_path):
     column = {c.name: c for c in found.columns}["betrag"]
     assert column.kind == "numeric" and found.how.decimal == ","
     assert '4 cells are no numbers, the first in line 9: "12,3,4abc"' in column.why
-    assert "from the first 392 rows" in told and "# 8 lines more cannot be read" in told
+    assert "from the first 392 rows" in told and "# another 8 lines cannot be read" in told
     assert "4 as in r.csv, line 5: 2 fields, not 4" in told and "#   4 as in line 7: 6 fields, not 4" in told
     shares = dict(found.classes)
     assert sum(shares.values()) == 388 and shares["vielleicht"] == 1
@@ -598,7 +598,7 @@ def test_columns_that_number_the_rows_are_proposed_to_be_left_out(tmp_path):
     frame.to_csv(tmp_path / "r.csv", index=False)
     kinds = {c.name: (c.kind, c.why) for c in suggest(tmp_path / "r.csv").columns}
     assert kinds["nr"][0] == "" and "numbers the rows one after another" in kinds["nr"][1]
-    assert kinds["id"][0] == "" and "tells every row from the others" in kinds["id"][1]
+    assert kinds["id"][0] == "" and "a different value in every row" in kinds["id"][1]
     assert kinds["paid"][0] == "numeric"
 
 

@@ -211,11 +211,11 @@ def test_scikit_learns_words_are_told_by_ours(word, ours):
 
 def test_options_of_the_shell_are_told_by_their_name_in_python():
     for call in (bigclf.fit, functools.partial(bigclf.convert, out="o")):
-        with pytest.raises(TypeError, match="spec: what --spec is on the command line, features= is in Python"):
+        with pytest.raises(TypeError, match="spec= is for the command line only. In Python, pass features="):
             call("r.csv", spec="spec.yaml")
-        with pytest.raises(TypeError, match='--label of the command line is y="COLUMN" of bigclf.fit'):
+        with pytest.raises(TypeError, match='label= is for the command line only. In Python, pass y="COLUMN"'):
             call("r.csv", label="bought")
-        with pytest.raises(TypeError, match="--holdout of the command line is bigclf.split"):
+        with pytest.raises(TypeError, match="holdout= is for the command line only. In Python, split the rows"):
             call("r.csv", holdout=0.2)
     with pytest.raises(TypeError, match="convert has no 'shufle'; did you mean shuffle?"):
         bigclf.convert("r.svm", "o", shufle=False)

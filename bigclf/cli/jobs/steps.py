@@ -429,8 +429,8 @@ class Job:
         for key, known in (("loss", method.losses), ("penalty", method.penalties or ("l2",))):
             value = options.get(key)
             if isinstance(value, str) and value not in known:
-                has = f"it has {', '.join(known)}" if known else "it is its own"
-                raise self.fail(f"{key} {value!r} has no meaning with {algo}: {has}", *place, key)
+                has = f"; choose from {', '.join(known)}" if known else f", which has a {key} of its own"
+                raise self.fail(f"{key} {value!r} is not available with {algo}{has}", *place, key)
 
     def _check_names(self, algo: str, table: dict[str, object], key: str, *place: Any) -> None:
         """Names in ``params`` or ``grid`` that the method has."""

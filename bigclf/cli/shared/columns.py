@@ -215,7 +215,7 @@ def features_of(said: dict[str, Any], data: list[str], format: str | None) -> An
         if "label" not in said:
             if spec.label is None or not is_label(spec.label.column):
                 raise click.UsageError(which_label(found, "--label {}") + " `bigclf inspect FILE --suggest` shows all")
-            guess = f"column {spec.label.column!r} is predicted: a guess from its name; --label COL says another"
+            guess = f"predicting column {spec.label.column!r}, guessed from its name; use --label COL to choose another"
             terminal.say("note:", guess, "yellow")
         return dataclasses.replace(spec, hash_bits=said.get("hash_bits"))
     encode = {"encode": "hashed"} if "hash_bits" in said else {}

@@ -104,7 +104,7 @@ def first_unknown(
     said = [columns[name][row].as_py() for name in term.columns]
     missing = len(said) == 1 and (said[0] is None or str(said[0]).strip() in finisher.spec.missing_values)
     what = "a missing value" if missing else repr("&".join(map(str, said)))
-    return row, f"column {term.name}: {what} is none of the categories that the model knows, and unseen is 'error'"
+    return row, f"column {term.name}: {what} is not a category the model knows (--unseen error)"
 
 
 def blocks_of(finisher: Finisher, data: object, unseen: str = "ignore") -> Iterator[tuple[str, Block]]:

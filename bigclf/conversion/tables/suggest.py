@@ -458,7 +458,7 @@ def looked_at(name: str, column: pa.Array, decimal: str, where: Where, gaps: int
     numbers = values.numbers(column, name, MISSING_VALUES, bad, decimal)
     if not bad and _like_codes(text):
         if _tells_apart(distinct, m - absent, m):
-            return Column(name, "", {}, f"{about}: codes that tell every row from the others", distinct)
+            return Column(name, "", {}, f"{about}: {_a_different('code', distinct, m)}", distinct)
         return Column(name, "categorical", {}, f"{about}: codes with leading zeros", distinct)
     if not bad:
         return _number_column(name, summaries(numbers[None])[0], distinct, about, gaps)
@@ -486,10 +486,10 @@ def looked_at(name: str, column: pa.Array, decimal: str, where: Where, gaps: int
     if words >= 4 and distinct > (m - absent) / 2 or words >= 2 and _repeats_words(text, distinct):
         return Column(name, "text", {"ngrams": [1, 2]}, f"{about}, {words:.0f} words each", distinct)
     if _tells_apart(distinct, m - absent, m):
-        return Column(name, "", {}, f"{about}: tells every row from the others", distinct)
+        return Column(name, "", {}, f"{about}: {_a_different('value', distinct, m)}", distinct)
     trimmed = values.trimmed(text).unique()
     if len(pc.utf8_lower(trimmed).unique()) < len(trimmed):
-        return Column(name, "categorical", {"lowercase": True}, f"{about}, some in capitals as well", distinct)
+        return Column(name, "categorical", {"lowercase": True}, f"{about}; some differ only in case", distinct)
     return Column(name, "categorical", {}, about, distinct)
 
 
@@ -649,7 +649,14 @@ def _of_rows(name: str, numbers: Numbers, distinct: int, gaps: int) -> str:
         return ""
     if (np.diff(there) >= 1).all() and numbers.high - numbers.low + 1 - numbers.n <= gaps:
         return "numbers the rows one after another"
-    return "tells every row from the others" if name.lower() in IDS or name.lower().endswith("_id") else ""
+    if name.lower() in IDS or name.lower().endswith("_id"):
+        return _a_different("value", distinct, len(numbers.rows))
+    return ""
+
+
+def _a_different(what: str, distinct: int, m: int) -> str:
+    """... in every one of ``m`` rows, or in nearly every one."""
+    return f"a different {what} in {'' if distinct == m else 'nearly '}every row"
 
 
 def _label(columns: list[Column], how: Reading) -> str | None:
@@ -668,15 +675,17 @@ def as_yaml(found: Suggestion) -> str:
     how = found.how.as_json()
     lines = [f"# proposed from the first {found.n_rows:,} rows; change what you know better"]
     if found.broken is not None and found.broken.n:
-        held = f"{found.broken.n:,} lines" if found.broken.n > 1 else "1 line"
-        lines += [f"# {held} more cannot be read (--on-bad-rows skip leaves such out):"]
+        held = f"another {found.broken.n:,} lines" if found.broken.n > 1 else "another line"
+        which = "them" if found.broken.n > 1 else "it"
+        lines += [f"# {held} cannot be read (--on-bad-rows skip leaves {which} out):"]
         lines += [f"#   {line}" for line in found.broken.lines()]
     lines += ["reader:"]
     lines += [f"  {name}: {json.dumps(value)}" for name, value in how.items()]
     if found.how.format == "text":
         return "\n".join([*lines, "features:", "  - text: text", "    ngrams: [1, 2]", ""])
     label = next((c for c in found.columns if c.name == found.label), None)
-    note = "" if label is None else f"  # {label.distinct:,} distinct" + "; a guess, or say --label" * found.guessed
+    guessed = "; guessed; use --label to choose another" * found.guessed
+    note = "" if label is None else f"  # {label.distinct:,} distinct{guessed}"
     name = _quoted(found.label or "")
     name = f"{{column: {name}, lowercase: true}}" if found.lowercase else name
     lines += [f"label: {name}{note}", *_shares(found, label), "features:"]
@@ -727,7 +736,8 @@ def _shares(found: Suggestion, label: Column | None) -> list[str]:
     if rare := [_quoted(name) for name in _rare(found)]:
         lines += [f"  # in fewer than 1 % of the rows: {', '.join(rare)}"]
     if found.classes and (missing := _missing(found)):
-        lines += [f"  # missing in {plural(missing, 'row')}: --on-bad-rows skip leaves such out"]
+        which = "them" if missing > 1 else "it"
+        lines += [f"  # missing in {plural(missing, 'row')}: --on-bad-rows skip leaves {which} out"]
     return lines
 
 
