@@ -14,6 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from bigclf.api.fit import fit
 from bigclf.conversion.tables.raw_rows import table_block
+from bigclf.conversion.tables.suggest import Suggestion
 from bigclf.data.arrays import Arrays
 from bigclf.errors import DataError
 from bigclf.features.encode import Finisher, learn, names_of
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 RandomState: TypeAlias = int | np.integer | np.random.RandomState | None
-Features: TypeAlias = "Spec | str | Sequence[Mapping[str, object]] | Mapping[str, object]"
+Features: TypeAlias = "Spec | Suggestion | str | Sequence[Mapping[str, object]] | Mapping[str, object]"
 _ROWS: Any = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}  # float32 is trained on where it lies
 
 
@@ -434,7 +435,8 @@ class FeatureTransformer(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     features : the spec: a list of terms such as ``[{"numeric": ["age"]}, {"categorical": ["city"]}]``, or a table, YAML
-        or ``Spec`` (``bigclf/features/spec.py``), whose label and weight are left aside.
+        or ``Spec`` (``bigclf/features/spec.py``), or what ``bigclf.suggest`` proposes; its label and weight are left
+        aside.
     sparse_output : whether ``transform`` gives a CSR matrix; else an array, for ``set_output`` and dense learners.
 
     Attributes
@@ -485,6 +487,8 @@ class FeatureTransformer(TransformerMixin, BaseEstimator):
         return np.array(names, object)
 
     def _spec(self) -> Spec:
+        if isinstance(self.features, Suggestion):
+            return self.features.spec()
         return parse({"features": self.features} if isinstance(self.features, list | tuple) else self.features)
 
     def __sklearn_tags__(self) -> Tags:

@@ -798,7 +798,9 @@ def unseen_text(count: int, n_features: int) -> str:
 
 def unknown_text(count: int) -> str:
     """The same of categories of raw columns, which become no feature."""
-    return f"{count:,} categories are none of those that the model knows; they count as zero"
+    return (
+        f"{count:,} cells hold categories that the model does not know; they count as zero (--unseen error names one)"
+    )
 
 
 def _known(block: Block, n_features: int) -> tuple[Block, int]:

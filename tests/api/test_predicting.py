@@ -191,7 +191,7 @@ def test_categories_that_the_model_does_not_know_can_be_an_error(columns, tmp_pa
     assert predict(model, path, str(tmp_path / "good"), unseen="error")["unseen"] == 0
     table.loc[7, "t"], table.loc[50, "t"] = "green", None
     path = written(table, tmp_path, "csv")
-    with pytest.warns(UserWarning, match="2 categories are none of those that the model knows"):
+    with pytest.warns(UserWarning, match="2 cells hold categories that the model does not know"):
         assert predict(model, path, str(tmp_path / "out"), scores=True)["unseen"] == 2
     for out in ("out", "new"):  # made while they were ignored, and not yet made
         with pytest.raises(DataError, match="line 9: column t: 'green' is not a category the model knows"):

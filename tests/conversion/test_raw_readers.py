@@ -815,3 +815,91 @@ def test_a_quote_is_closed_many_lines_on(tmp_path):
     how = tables.reading({"format": "csv", "multiline": True})
     records = list(tables._long_records(path.read_bytes(), how))
     assert records == [(0, ["a", "b"]), (4, ["1", "x\r\ny\rz\n\n"]), (17, ["3", "4"])]
+
+
+@pytest.mark.parametrize("block", [300, 2**21], ids=["many blocks", "one block"])
+def test_lines_are_counted_where_quotes_hold_line_breaks(tmp_path, monkeypatch, block):
+    """The number of the record was told for the line."""
+    rows = [
+        f'{k},"line one\nline two, ""{k}""",{k % 2}\n' if k % 3 == 0 else f"{k},plain,{k % 2}\n" for k in range(200)
+    ]
+    rows[150] = '150,"a\nb",0\n'.replace("150", "forty")
+    text = "a,t,y\n" + "".join(rows)
+    (tmp_path / "r.csv").write_text(text)
+    line = 1 + text[: text.index("forty")].count("\n")
+    monkeypatch.setattr(pieces, "BLOCK", block)
+    features = {"label": "y", "features": [{"numeric": "a"}], "reader": {"multiline": True}}
+    with pytest.raises(DataError, match="'forty' is not a number") as caught:
+        bigclf.convert(tmp_path / "r.csv", tmp_path / "out", features=features, workers=1)
+    assert caught.value.line == line == 202
+
+
+@pytest.mark.parametrize("block", [100, 301, 2**21])
+def test_a_stray_quote_costs_its_own_record_alone(tmp_path, monkeypatch, block):
+    """It turned all quotes after it round: blocks were cut inside records, and whole ones were called broken."""
+    rows = [f'{k},"one\ntwo",{k % 2}\n' for k in range(100)]
+    rows[20] = 'two",0\n'  # the first half of a record was lost
+    (tmp_path / "r.csv").write_text("a,t,y\n" + "".join(rows))
+    monkeypatch.setattr(pieces, "BLOCK", block)
+    features = {"label": "y", "features": [{"numeric": "a"}], "reader": {"multiline": True}}
+    options = {"on_bad_rows": "skip", "max_bad_fraction": 0.5, "workers": 1}
+    found = bigclf.convert(tmp_path / "r.csv", tmp_path / "out", features=features, **options)
+    assert found.n_rows == 99 and found.report["bad_rows"] == 1
+
+
+def _as_the_csv_module_reads_it(text):
+    """Whether a quote is open at its end."""
+    return [*csv.reader((text + "Q,Q,Z\n").splitlines(keepends=True))][-1] != ["Q", "Q", "Z"]
+
+
+@given(st.text('a,"\n', min_size=1, max_size=12), st.text('a,"', max_size=8))
+def test_a_quote_is_open_where_the_csv_module_says_so(text, line):
+    how, text, line = tables.reading({"format": "csv", "multiline": True}), text + "\n", line + "\n"
+    is_open = tables._left_open(text.encode(), how) is not None
+    assert is_open == _as_the_csv_module_reads_it(text)
+    if is_open:
+        assert (tables._left_open(line.encode(), how, inside=True) is not None) == _as_the_csv_module_reads_it(
+            text + line
+        )
+
+
+def _order(k):
+    comment = f"{['very', 'quite', 'not'][k % 3]} {k % 37} fast, but; {['small', 'large'][k % 2]}"
+    amount, who, town = f"{1000 + k},{k % 90 + 10} €", f"k{k * 7919 % 1800}@x.at", f"{k * 7919 % 1500:05d}"
+    return f'{k:05d};{who};{amount};{k % 41} %;"{comment}";{town};{"yes" if k % 3 else "no"}\n'
+
+
+ORDERS = "id;who;amount;share;comment;town;kept\n" + "".join(map(_order, range(2000)))
+
+
+def test_fields_between_semicolons_that_hold_commas_and_semicolons(tmp_path):
+    """Commas before decimals and inside quotes cut as many fields a line."""
+    (tmp_path / "orders.csv").write_text(ORDERS)
+    found = suggest(tmp_path / "orders.csv")
+    assert (found.how.separator, found.how.decimal, found.label) == (";", ",", "kept")
+    kinds = {column.name: (column.kind, column.options.get("written")) for column in found.columns}
+    assert kinds["amount"] == kinds["share"] == ("numeric", "grouped")
+    assert kinds["comment"][0] == "text"  # 222 sentences
+    assert kinds["id"][0] == kinds["who"][0] == kinds["town"][0] == ""  # most values in one row
+    assert "most values are in one row only" in str(found)
+    assert bigclf.fit(tmp_path / "orders.csv", features=found, progress=False).n_features > 5
+
+
+def test_the_same_columns_in_a_table_in_memory(tmp_path):
+    table = pd.read_csv(io.StringIO(ORDERS), sep=";", dtype={"id": str, "town": str})
+    found = bigclf.suggest(table, label="kept")
+    assert found.how.decimal == "," and "reader:\n  decimal" in str(found) and "format" not in str(found)
+    assert parse(str(found)).decimal == ","
+    by_spec = bigclf.FeatureTransformer(found).fit_transform(table)
+    assert by_spec.shape[0] == 2000 and (by_spec != bigclf.FeatureTransformer(str(found)).fit_transform(table)).nnz == 0
+    assert bigclf.suggest(table, label="kept", decimal=".").how.decimal == "."
+    with pytest.raises(SchemaError, match="sep has no effect with a table in memory"):
+        bigclf.suggest(table, sep=";")
+
+
+@pytest.mark.parametrize(("values", "decimal"), [
+    (["1,5", "2,25"], ","), (["1.234,50 €", "7,00 €"], ","), (["$1,234.50", "$7.00"], "."), (["1,234", "5,678"], "."),
+    (["1.234", "5.678"], "."), (["1,5", "2.5"], "."), (["12.03.1984", "01.02.2001"], "."),
+])  # fmt: skip
+def test_the_mark_before_decimals_is_told_by_the_values(values, decimal):
+    assert bigclf.suggest({"a": values * 20, "y": [0, 1] * 20}).how.decimal == decimal

@@ -70,7 +70,7 @@ class Reading:
     header : whether the first line names the columns; without, they are named 0, 1, 2 ... or by ``names``.
     skip_lines : lines of a csv or tsv before the header (or the first row), such as a title.
     quote : what encloses fields that hold separators; "" for none.
-    decimal : what stands before the decimals of numbers in csv and tsv: "." or ",".
+    decimal : what stands before the decimals of numbers that are text: "." or ",".
     multiline : whether quoted fields may hold line breaks; such a file is cut by one process.
     encoding : of text that is not UTF-8, by Python's name.
     label_from : of documents, what says their class: the "directory" they lie in or the "file" they stand in.
@@ -143,8 +143,8 @@ def reading(told: Mapping[str, Any]) -> Reading:
         raise SchemaError(f"skip_lines has no effect with format {form}: it has one with csv, tsv")
     if made.decimal not in (".", ","):
         raise SchemaError(f"decimal must be '.' or ',', not {made.decimal!r}")
-    if made.decimal == "," and form not in ("csv", "tsv"):
-        raise SchemaError(f"decimal has no effect with format {form}: it has one with csv, tsv")
+    if made.decimal == "," and form not in ("csv", "tsv", "parquet"):
+        raise SchemaError(f"decimal has no effect with format {form}: it has one with csv, tsv, parquet")
     _check_encoding(made.encoding)
     return made
 
@@ -221,19 +221,25 @@ class Batch(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows of some text; ``offsets``: where each begins in ``text``, None: a row a line that is not empty."""
+    """Rows of some text; ``offsets``: where each begins in ``text``, None: a row a line that is not empty, or that
+    begins inside no ``quote``."""
 
     text: bytes
     columns: dict[str, Any]
     n_rows: int
     bad: BadLines | tuple[()]
     offsets: np.ndarray | None = None
+    quote: bytes = b""
 
     def placed(self) -> Table:
         """The same with the rows' offsets known."""
         if self.offsets is not None:
             return self
-        return self._replace(offsets=np.array([line.start() for line in LINE.finditer(self.text)], np.int64))
+        starts = np.array([line.start() for line in LINE.finditer(self.text)], np.int64)
+        if self.quote and starts.size > self.n_rows:
+            quotes = np.flatnonzero(np.frombuffer(self.text, np.uint8) == ord(self.quote))
+            starts = starts[np.searchsorted(quotes, starts) % 2 == 0]
+        return self._replace(offsets=starts)
 
     def offset(self, row: int) -> int:
         return int(self.placed().offsets[row])  # type: ignore[index]
@@ -444,37 +450,57 @@ def _grouped(source: Source, texts: Iterator[tuple[int, Any]], pieces_a_task: in
 
 
 def _record_pieces(source: Source, how: Reading, max_line: int) -> Iterator[tuple[int, bytes]]:
-    """(piece, whole records), about ``pieces.BLOCK`` bytes each: a record ends with a line up to which all quotes are
-    closed."""
-    quote, n_lines, most = how.quote.encode() or b'"', 0, max_line // QUOTED_PART
+    """(piece, whole records), about ``pieces.BLOCK`` bytes each."""
+    n_lines, most = 0, max_line // QUOTED_PART
     with opened(source.path) as stream, decompressing(source.path):
         whole_lines = pieces.Records(stream, b"", max_line, source.path)
         for piece in itertools.count():
             text = whole_lines.read(pieces.BLOCK)
             if not text:
                 return
-            if text.count(quote) % 2:
-                text += _to_the_quote(whole_lines, text, quote, most, n_lines)
-            n_lines += text.count(b"\n")
+            if how.quote and how.quote.encode() in text:
+                text += _rest_of_record(whole_lines, text, how, most, n_lines)
+            n_lines += text.count(NEWLINE)
             yield piece, text
 
 
-def _to_the_quote(lines: pieces.Records, text: bytes, quote: bytes, most: int, n_lines: int) -> bytes:
-    """The lines after ``text`` up to the one that closes its last quote, in one buffer: lines held one by one take many
-    times their bytes where they are short. ``n_lines`` : lines before ``text``.
+def _rest_of_record(lines: pieces.Records, text: bytes, how: Reading, most: int, n_lines: int) -> bytes:
+    """The lines after ``text`` that its last record goes on in, in one buffer: lines held one by one take many times
+    their bytes where they are short. A quote inside a field opens nothing. ``n_lines`` : lines before ``text``.
 
     Raises
     ------
     DataError : ``most`` bytes after the quote it is not closed, with the line where it opens.
     """
-    more, opened_at = bytearray(), text.rfind(quote)
+    opened_at, more = _left_open(text, how), bytearray()
+    if opened_at is None:
+        return b""
     while len(text) - opened_at + len(more) < most:
         more += (line := lines.line())
-        if not line or line.count(quote) % 2:
+        if not line or _left_open(line, how, inside=True) is None:
             return bytes(more)
     raise DataError(f"a quote that opens here is not closed within {most:,} bytes; close it, allow more memory, or say "
                     "that fields have no quotes (quote: \"\" in the reader of a spec)",
                     file=lines.path, line=n_lines + 1 + text.count(b"\n", 0, opened_at))  # fmt: skip
+
+
+def _left_open(text: bytes, how: Reading, inside: bool = False) -> int | None:
+    """Where the quote stands that is open at the end of a text which begins with a record, or ``inside`` quotes (then
+    -1 is that quote); None: all are closed."""
+    quote, opened_at, at = how.quote.encode(), -1, 0
+    opens = re.compile(b"(?:^|[\r\n" + re.escape(how.separator.encode()) + b"])" + re.escape(quote))
+    while True:
+        while inside:
+            at = text.find(quote, at)
+            if at < 0:
+                return opened_at
+            inside = text.startswith(quote, at + 1)  # two stand for one
+            at += 2 if inside else 1
+        found = opens.search(text, at)
+        if found is None:
+            return None
+        at, inside = found.end(), True
+        opened_at = at - 1
 
 
 @contextlib.contextmanager
@@ -871,7 +897,8 @@ def _csv_fast(text: bytes, names: tuple[str, ...], wanted: tuple[str, ...] | Non
     if quoted and _ends_open(text, how):
         return None  # pyarrow takes the end of the text for the quote's
     columns = {name: _one(table.column(k)) for k, name in enumerate(kept)}
-    return Table(text, columns, table.num_rows, ())
+    quote = how.quote.encode() if quoted and how.multiline else b""
+    return Table(text, columns, table.num_rows, (), quote=quote)
 
 
 def _ends_open(text: bytes, how: Reading) -> bool:
@@ -1015,9 +1042,9 @@ def _joined(text: bytes, parts: list[tuple[int, Table]]) -> Table:
 
 
 def _offsets(table: Table) -> np.ndarray:
-    if table.offsets is not None:
-        return table.offsets
-    return np.array([found.start() for found in LINE.finditer(table.text)], np.int64)
+    offsets = table.placed().offsets
+    assert offsets is not None
+    return offsets
 
 
 # JSON lines

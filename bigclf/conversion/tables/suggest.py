@@ -32,7 +32,8 @@ SEPARATORS = (",", "\t", ";", "|")
 LABELS = ("label", "target", "class", "y", "outcome")  # names that say it
 FIRST_ROWS = 2**14  # of a table in memory
 FEW = 30  # distinct values that a label may well have
-MANY = 1000  # ... from which on they may be texts of few words
+MANY, SENTENCES = 1000, 100  # ... from which on they may be texts of few words, of three and more words
+SELDOM = 0.5  # the share of different values from which on categories say little of other rows
 DAYS = ("%d.%m.%Y", "%d.%m.%y", "%d/%m/%Y", "%m/%d/%Y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d")
 DATES = tuple(day + time for day in DAYS for time in ("", " %H:%M", " %H:%M:%S"))  # beside ISO 8601
 COUNTED = 20  # whole numbers, each one more than the last, in so many rows or more number the rows
@@ -68,7 +69,7 @@ class Column(NamedTuple):
 
 class Suggestion(NamedTuple):
     """How to read the file, its columns, the label's name (None: the reader's own), from how many rows, how many of
-    them have each value of a label of few, most first, and why lines were left out."""
+    them have each value of a label of few, most first, why lines were left out, and whether it is a table in memory."""
 
     how: Reading
     columns: list[Column]
@@ -78,6 +79,7 @@ class Suggestion(NamedTuple):
     classes: tuple[tuple[str, int], ...] = ()
     lowercase: bool = False  # the label's
     broken: Reasons | None = None
+    in_memory: bool = False
 
     def __str__(self) -> str:
         return as_yaml(self)
@@ -114,7 +116,7 @@ def suggest(data: object, told: dict[str, Any] | None = None, label: str | None 
     SchemaError : there is no column ``label``.
     """
     if values.is_table(data):
-        return of_table(data, label)
+        return of_table(data, label, told=told)
     place, *others = reading.places(data)
     how = guessed(place, dict(told or {}))
     batch = _beginning(place, how)
@@ -133,13 +135,18 @@ def suggest(data: object, told: dict[str, Any] | None = None, label: str | None 
     return _proposed(how, batch, label, _index(place, how), _broken(place, batch))
 
 
-def of_table(table: object, label: str | None, apart: bool = False) -> Suggestion:
-    """The same for a table in memory; ``apart`` : its labels are not among its columns.
+def of_table(
+    table: object, label: str | None, apart: bool = False, told: Mapping[str, object] | None = None
+) -> Suggestion:
+    """The same for a table in memory; ``apart`` : its labels are not among its columns; ``told`` : the decimal mark of
+    its texts, where that is known.
 
     Raises
     ------
-    DataError : there are no rows. SchemaError : there is no column ``label``; one of several kinds.
+    DataError : there are no rows. SchemaError : there is no column ``label``; one of several kinds; another option.
     """
+    if others := sorted(set(told or {}) - {"decimal"}):
+        raise SchemaError(f"{others[0]} has no effect with a table in memory, which is read already; decimal has one")
     columns, n_rows = values.as_columns(_first_rows(table))
     if not n_rows:
         raise DataError("there are no rows")
@@ -148,7 +155,9 @@ def of_table(table: object, label: str | None, apart: bool = False) -> Suggestio
         return {"row": row}, b""
 
     batch = Batch({name: _whole(column) for name, column in columns.items()}, n_rows, (), where, 0)
-    return _proposed(Reading("parquet"), batch, label, set(), Reasons(), apart)
+    decimal = (told or {}).get("decimal") or ("," if _has_decimal_commas(batch.columns) else ".")
+    how = reading.reading({"format": "parquet", "decimal": decimal})
+    return _proposed(how, batch, label, set(), Reasons(), apart)._replace(in_memory=True)
 
 
 def _first_rows(of: object) -> object:
@@ -304,14 +313,17 @@ def _lines(place: Place, skip: int = 0) -> list[str]:
 
 def _separator(lines: list[str]) -> str:
     """The one that cuts most lines into equally many fields, more than one, above all the first, which has no decimal
-    commas where it names columns."""
+    commas where it names columns. Those inside quotes cut nothing."""
+    if not lines:
+        return SEPARATORS[0]
 
     def agreement(separator: str) -> tuple[float, int]:
-        counts = [line.count(separator) for line in lines]
-        usual = max(set(counts), key=counts.count) if counts else 0
+        how = Reading(separator=separator)
+        counts = [max(0, reading.n_fields(line, how) - 1) for line in lines]
+        usual = max(set(counts), key=counts.count)
         return (counts.count(usual) / len(counts) + 0.05 * (counts[0] == usual) if usual else 0.0, usual)
 
-    return max(SEPARATORS, key=agreement)
+    return max([each for each in SEPARATORS if each in lines[0]] or SEPARATORS, key=agreement)
 
 
 def _has_header(lines: list[str], how: Reading) -> bool:
@@ -423,20 +435,23 @@ def _about(distinct: int, m: int, there: int) -> str:
 
 WHOLE = r"^[+-]?\d+$"
 WITH_COMMA, WITH_POINT = r"^[+-]?\d*,\d+([eE][+-]?\d+)?$", r"^[+-]?\d*\.\d+([eE][+-]?\d+)?$"
-THOUSANDS = r"^[+-]?[1-9]\d{0,2},\d{3}$"  # a comma that may part thousands as well
 
 
 def _has_decimal_commas(columns: Mapping[str, pa.Array]) -> bool:
-    """Whether more columns are numbers with a comma before their decimals than with a point."""
+    """Whether more columns are numbers, or amounts, with a comma before their decimals than with a point."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    def all_or_whole(text: pa.Array, pattern: str) -> bool:
-        there = bool(pc.any(pc.match_substring_regex(text, pattern)).as_py())
-        return there and _nearly_all_match(text, f"{WHOLE}|{pattern}")
+    def has(text: pa.Array, decimal: str, pattern: str) -> bool:
+        """Whether some have decimals behind this mark, and nearly all are such numbers, but not with the other mark."""
+        there = bool(pc.any(pc.match_substring_regex(text, rf"\d[{decimal}]\d|{pattern}")).as_py())
+        if not there or not _nearly_all_match(text, f"{WHOLE}|{pattern}|{values.grouped(decimal)}"):
+            return False
+        return not _nearly_all_match(text, f"{WHOLE}|{values.grouped('.' if decimal == ',' else ',')}")
 
-    texts = [values.trimmed(values.as_text(column, name)) for name, column in columns.items()]
-    commas = [t for t in texts if all_or_whole(t, WITH_COMMA) and not _nearly_all_match(t, f"{WHOLE}|{THOUSANDS}")]
-    return len(commas) > sum(all_or_whole(text, WITH_POINT) for text in texts)
+    of_text = [(name, column) for name, column in columns.items() if not pa.types.is_floating(column.type)]
+    texts = [values.trimmed(values.as_text(column, name)) for name, column in of_text]
+    return sum(has(text, ",", WITH_COMMA) for text in texts) > sum(has(text, ".", WITH_POINT) for text in texts)
 
 
 def looked_at(name: str, column: pa.Array, decimal: str, where: Where, gaps: int = 0) -> Column:
@@ -459,6 +474,8 @@ def looked_at(name: str, column: pa.Array, decimal: str, where: Where, gaps: int
     if not bad and _like_codes(text):
         if _tells_apart(distinct, m - absent, m):
             return Column(name, "", {}, f"{about}: {_a_different('code', distinct, m)}", distinct)
+        if _seldom_twice(distinct, m - absent):
+            return Column(name, "", {}, f"{about}: {SELDOM_TWICE}", distinct)
         return Column(name, "categorical", {}, f"{about}: codes with leading zeros", distinct)
     if not bad:
         return _number_column(name, summaries(numbers[None])[0], distinct, about, gaps)
@@ -483,19 +500,21 @@ def looked_at(name: str, column: pa.Array, decimal: str, where: Where, gaps: int
         made = _amounts(made) if as_amounts else made
         return made._replace(why=f"{made.why}; {strange}: --on-bad-rows skip leaves such rows out", distinct=distinct)
     words = float(np.mean([len(one.split()) for one in text.slice(0, 1000).to_pylist() if one is not None]))
-    if words >= 4 and distinct > (m - absent) / 2 or words >= 2 and _repeats_words(text, distinct):
+    if words >= 4 and distinct > (m - absent) / 2 or words >= 2 and _repeats_words(text, distinct, words):
         return Column(name, "text", {"ngrams": [1, 2]}, f"{about}, {words:.0f} words each", distinct)
     if _tells_apart(distinct, m - absent, m):
         return Column(name, "", {}, f"{about}: {_a_different('value', distinct, m)}", distinct)
+    if _seldom_twice(distinct, m - absent):
+        return Column(name, "", {}, f"{about}: {SELDOM_TWICE}", distinct)
     trimmed = values.trimmed(text).unique()
     if len(pc.utf8_lower(trimmed).unique()) < len(trimmed):
         return Column(name, "categorical", {"lowercase": True}, f"{about}; some differ only in case", distinct)
     return Column(name, "categorical", {}, about, distinct)
 
 
-def _repeats_words(text: pa.Array, distinct: int) -> bool:
-    """Whether many values are made of few words, which then say more than the values."""
-    if distinct <= MANY:
+def _repeats_words(text: pa.Array, distinct: int, mean: float) -> bool:
+    """Whether many values are made of few words, which then say more than the values; of sentences fewer are many."""
+    if distinct <= (SENTENCES if mean >= 3 else MANY):
         return False
     words = {word for one in text.unique().to_pylist() if one is not None for word in one.split()}
     return len(words) < distinct / 2
@@ -524,6 +543,11 @@ def _date_column(name: str, column: pa.Array, text: pa.Array, about: str, distin
 def _tells_apart(distinct: int, there: int, m: int) -> bool:
     """Whether nearly every row has a value of its own."""
     return distinct > 0.95 * there and m >= 100
+
+
+def _seldom_twice(distinct: int, there: int) -> bool:
+    """Whether there are so many values that few rows tell anything of others."""
+    return there >= MANY and distinct > SELDOM * there
 
 
 def _mostly(n: int, m: int, distinct: int) -> bool:
@@ -563,6 +587,7 @@ def _at(where: Where, row: int, text: pa.Array) -> str:
     return f"in {place}: {json.dumps(text[row].as_py()[:40], ensure_ascii=False)}"
 
 
+SELDOM_TWICE = "most values are in one row only; to use it, shorten them (a postcode to its first digits)"
 MIXED = {
     ".": 'numbers with a comma; where it stands before decimals say decimal: "," in the reader, else leave it out',
     ",": "numbers with a point, where others have a comma before their decimals",
@@ -679,7 +704,9 @@ def as_yaml(found: Suggestion) -> str:
         which = "them" if found.broken.n > 1 else "it"
         lines += [f"# {held} cannot be read (--on-bad-rows skip leaves {which} out):"]
         lines += [f"#   {line}" for line in found.broken.lines()]
-    lines += ["reader:"]
+    if found.in_memory:
+        del how["format"]
+    lines += ["reader:"] if how else []
     lines += [f"  {name}: {json.dumps(value)}" for name, value in how.items()]
     if found.how.format == "text":
         return "\n".join([*lines, "features:", "  - text: text", "    ngrams: [1, 2]", ""])
