@@ -10,8 +10,8 @@ import dataclasses
 import logging
 
 from bigclf import files
-from bigclf.conversion.tables.plain import are_plain, is_plain
-from bigclf.conversion.tables.reading import are_raw, format_by_look, places
+from bigclf.conversion.tables.plain import are_plain, has_vectors, is_plain
+from bigclf.conversion.tables.reading import are_raw, format_by_look, is_partitioned, places
 from bigclf.conversion.tables.suggest import is_label, of_table, suggest, which_label
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import MANIFEST, Dataset
@@ -84,9 +84,9 @@ def _by_look(request: Request) -> Request:
     if request.verb == "plan":  # reads no rows, and text would have to be converted
         return request
     form = format_by_look(places(data)[0].path)
-    if form is None:  # Parquet says itself what it holds
-        return request
-    if form not in COLUMNS:
+    if form is None and not (is_partitioned(data) and are_raw(data) and not has_vectors(places(data)[0].path)):
+        return request  # Parquet says itself what it holds, but not what the directories that it lies in say
+    if form is not None and form not in COLUMNS:
         return request.having(format=form)
     if form == "text":
         return request.having(features=parse({"features": [], "reader": {"format": form}}))

@@ -152,8 +152,6 @@ def test_decimal_numbers_are_labels_and_features(numbers, wanted, tmp_path, kind
 def test_the_names_of_directories_are_columns(frame, tmp_path):
     table = pa.Table.from_pandas(frame.assign(day=frame.b % 2), preserve_index=False)
     pq.write_to_dataset(table, tmp_path / "hive", partition_cols=["c", "day"])
-    with pytest.raises(DataError, match=r'named by the values of columns: name the label \(y="COLUMN"\)'):
-        bigclf.fit(tmp_path / "hive", **QUIET)
     model = bigclf.fit(str(tmp_path / "hive"), "y", **QUIET)
     names = {column["column"] for column in model.features["spec"]["features"]} if "spec" in model.features else None
     assert names is None or {"c", "day"} <= names
@@ -169,6 +167,28 @@ def test_the_names_of_directories_are_columns(frame, tmp_path):
     frame.to_csv(tmp_path / "csv" / "c=z" / "p.csv", index=False)
     with pytest.raises(SchemaError, match="both the file and its directory's name have this column"):
         bigclf.fit(str(tmp_path / "csv"), "y", **QUIET)
+
+
+def test_files_of_a_partitioned_table_bring_its_columns_however_they_are_named(frame, tmp_path, caplog, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    frame = frame[frame.c != "z"].assign(day=np.arange(len(frame[frame.c != "z"])) % 2)
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    pq.write_to_dataset(table, "hive", partition_cols=["c", "day"])
+    whole = bigclf.fit("hive", "y", **QUIET)
+    assert {"c", "day"} <= {*whole.finisher.spec.columns}
+    for named in ("hive/*/*/*.parquet", ["hive/c=x", "hive/c=y"], [tmp_path / "hive/c=x", tmp_path / "hive/c=y"]):
+        for label in ({"y": "y"}, {}):  # its name may be guessed
+            model = bigclf.fit(named, **label, **QUIET)
+            np.testing.assert_array_equal(model.coef_, whole.coef_)
+        assert bigclf.evaluate(model, named).accuracy == bigclf.evaluate(whole, "hive").accuracy > 0.85
+    assert "predicting column 'y', guessed" in caplog.text
+    one = bigclf.evaluate(whole, "hive/c=x/day=0")  # its columns do not vary here, and the model knows them
+    assert one.n == ((frame.c == "x") & (frame.day == 0)).sum()
+    assert bigclf.fit("hive/c=x/day=0", "y", **QUIET).n_features == 2  # ... a constant tells nothing
+    for k, data in enumerate((["hive"], ["hive/c=x", "hive/c=y"], ["hive/*/*/*.parquet"])):
+        ran = CliRunner().invoke(main, ["fit", *data, "--label", "y", "--algo", "dcd", "-o", f"m{k}"])
+        assert ran.exit_code == 0, ran.output
+        assert bigclf.load(f"m{k}").n_features == whole.n_features
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -225,7 +225,6 @@ def prepare(data: Any, spec: Spec, room: int, label: bool = True, keep: Sequence
     DataError, SchemaError : with the place.
     """
     how = reading.reading(spec.reader)
-    places = reading.places(data)
     spec = dataclasses.replace(spec, reader=how.as_json())
     if how.format == "text" and not spec.terms:
         spec = dataclasses.replace(spec, terms=parse({"features": [{"text": "text"}]}).terms)
@@ -236,8 +235,9 @@ def prepare(data: Any, spec: Spec, room: int, label: bool = True, keep: Sequence
                           "--suggest proposes a spec)")  # fmt: skip
     if label and spec.label is None:
         raise SchemaError("no column is named as the label (--label COLUMN)")
-    sources = [reading.look_at(place, number, how) for number, place in enumerate(places)]
     wanted = wanted_columns(spec, label)
+    places = reading.places(data, wanted)
+    sources = [reading.look_at(place, number, how) for number, place in enumerate(places)]
     names = [reading.header_names(place, how) for place in places]
     for place, known in zip(places, names, strict=True):
         if known:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigclf import files
-from bigclf.conversion.tables.reading import is_partitioned, places
+from bigclf.conversion.tables.reading import places
 from bigclf.data import shards, vectors
 from bigclf.features import values
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 def are_plain(data: files.Paths, label: str) -> bool:
     """Whether the files are Parquet of numbers beside the label, which are features as they are."""
-    return not is_partitioned(data) and all(are_numbers(place.path, label) for place in places(data))
+    named = places(data)
+    return not any(place.keys for place in named) and all(are_numbers(place.path, label) for place in named)
 
 
 def are_numbers(path: str, label: str) -> bool:
@@ -33,6 +34,15 @@ def are_numbers(path: str, label: str) -> bool:
         told = [meta.row_group(group).column(k).statistics for group in range(meta.num_row_groups)
                 for k, name in enumerate(schema.names) if name in (found[1] or ())]  # fmt: skip
         return not any(one is not None and one.null_count for one in told)
+
+
+def has_vectors(path: str) -> bool:
+    """Whether it is Parquet with a column of lists or structs, which are features by themselves."""
+    with files.open_binary(path) as file:
+        if file.read(4) != b"PAR1":
+            return False
+    with shards.open_parquet(path) as parquet:
+        return any(vectors.is_nested(column.type) for column in parquet.schema_arrow)
 
 
 def is_plain(table: object, label: str | None, complete: bool) -> bool:

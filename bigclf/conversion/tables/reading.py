@@ -7,6 +7,7 @@ block that pyarrow refuses is halved until it is short enough to be read line by
 from __future__ import annotations
 
 import array
+import collections
 import contextlib
 import csv
 import dataclasses
@@ -15,14 +16,13 @@ import functools
 import io
 import itertools
 import json
-import os
 import re
 import sys
 import tarfile
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 
@@ -253,6 +253,9 @@ class Table(NamedTuple):
 # Sources
 
 
+Keys: TypeAlias = dict[str, str | None]  # columns and their values that directories name
+
+
 class Place(NamedTuple):
     """A source as it was named: a path, what of it is meant (behind a #): members of an archive, a part of JSON; and
     the columns that the names of directories on the way to it give all its rows, (name, value or None)."""
@@ -262,20 +265,39 @@ class Place(NamedTuple):
     keys: tuple[tuple[str, str | None], ...] = ()
 
 
-def places(data: object) -> list[Place]:
-    """The files that ``data`` names; DataError where there are none."""
+def places(data: object, wanted: Sequence[str] = ()) -> list[Place]:
+    """The files that ``data`` names; DataError where there are none.
+
+    Directories named ``column=value`` give columns: those below a directory that is named, and of files, globs and
+    lists those whose values differ, or that are ``wanted``.
+    """
     named = list(data) if isinstance(data, Iterable) and not isinstance(data, str | bytes) else [data]
-    found = []
+    found, above = list[Place](), list[Keys]()
     for item in named:
         name = str(item)
         path, mark, part = name.rpartition("#")
         if mark and not files.exists(name) and (files.exists(path) or "*" in path):
-            found += [Place(one, part) for one in files.expand(path)]
+            more = [Place(one, part) for one in files.expand(path)]
         elif files.is_directory(name) and not _has_files(name):
-            found += _partitions(name) or [Place(name, "")]
+            more = _partitions(name) or [Place(name, "")]
         else:
-            found += [Place(one, "") for one in files.expand(name)]
-    return found
+            more = [Place(one, "") for one in files.expand(name)]
+        found += more
+        above += [_keys_of(name.split("/") if place.keys else place.path.split("/")[:-1]) for place in more]
+    if not any(above):
+        return found
+    there = collections.Counter(key for keys in above for key in keys)
+    values = {key: {keys.get(key) for keys in above} for key in there}
+    kept = {key for key, count in there.items() if key in wanted or (count == len(found) and len(values[key]) > 1)}
+    return [place._replace(keys=tuple({**{key: value for key, value in keys.items() if key in kept},
+                                       **dict(place.keys)}.items()))
+            for place, keys in zip(found, above, strict=True)]  # fmt: skip
+
+
+def _keys_of(steps: Iterable[str]) -> Keys:
+    """The columns that steps of a path named ``column=value`` give."""
+    pairs = (urllib.parse.unquote(step).partition("=") for step in steps)
+    return {key: None if value == NO_VALUE else value for key, mark, value in pairs if key and mark}
 
 
 def _partitions(directory: str) -> list[Place]:
@@ -287,16 +309,13 @@ def _partitions(directory: str) -> list[Place]:
     for name, path in sorted(files.walk(directory)):
         *above, last = name.split("/")
         if last[:1] not in "_.":
-            pairs = (urllib.parse.unquote(step).partition("=") for step in above if "=" in step)
-            keys = tuple((key, None if value == NO_VALUE else value) for key, _, value in pairs)
-            found.append(Place(path, "", keys))
+            found.append(Place(path, "", tuple(_keys_of(above).items())))
     return found
 
 
 def is_partitioned(data: object) -> bool:
-    """Whether ``data`` is the directory of a table that is cut by the values of columns, which its directories name."""
-    named = isinstance(data, str | os.PathLike) and files.is_directory(data)
-    return named and not _has_files(str(data)) and bool(_partitions(str(data)))
+    """Whether ``data`` is a table that is cut by the values of columns, which directories name."""
+    return any(place.keys for place in places(data))
 
 
 def _has_files(directory: str) -> bool:

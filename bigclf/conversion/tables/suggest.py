@@ -181,8 +181,8 @@ def _with_all_keys(batch: Batch, places: Sequence[Place]) -> Batch:
     import pyarrow as pa
 
     more = {}
-    for k, (name, _) in enumerate(places[0].keys):
-        there = list(dict.fromkeys(place.keys[k][1] for place in places if len(place.keys) > k))
+    for name, _ in places[0].keys:
+        there = list(dict.fromkeys(dict(place.keys).get(name) for place in places))
         more[name] = pa.array((there * (batch.n_rows // len(there) + 1))[: batch.n_rows], pa.string())
     return batch._replace(columns=batch.columns | more) if more else batch
 
