@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.argument("names", nargs=-1)
 @terminal.json_option
 def command(names: tuple[str, ...], as_json: bool) -> None:
-    """The methods: what each is, its paper, its update and its parameters (all, or NAMES in full)."""
+    """List all methods, or show those in NAMES in full: paper, update and parameters."""
     from bigclf.api.method_list import algorithms
 
     methods = {method["name"]: method for method in algorithms()}

@@ -56,49 +56,49 @@ class Given(TypedDict):
 
 
 @click.command("bench", short_help="Measure bigclf against other programs here.")
-@click.option("--against", metavar="PEER,...", help="Whom to measure against  [default: all]")
-@click.option("--jobs", "jobs", metavar="JOB,...", help="What to learn: hinge, squared_hinge, logistic, online,"
+@click.option("--against", metavar="PEER,...", help="Programs to compare with  [default: all]")
+@click.option("--jobs", "jobs", metavar="JOB,...", help="What to train: hinge, squared_hinge, logistic, online,"
               " perceptron, out_of_core, shards  [default: all]")  # fmt: skip
 @click.option("--size", type=click.Choice(["tiny", "S", "M"]), default="S", show_default=True,
-              help="Made-up rows: 2,000 x 500, 200,000 x 47,000 or 2,000,000 x 1,000,000.")  # fmt: skip
+              help="Generated rows: 2,000 x 500, 200,000 x 47,000 or 2,000,000 x 1,000,000.")  # fmt: skip
 @click.option("--shape", "shapes", metavar="SHAPE,...", help="Rows of other shapes instead, each with the method that"
               " auto chooses, in one table: noisy_table, clicks, long_text, images, scales, or all.")  # fmt: skip
-@click.option("--rows", type=click.IntRange(100), help="Made-up rows in another number.")
-@click.option("--features", type=click.IntRange(10, 9_999_999), help="Made-up features in another number.")
-@click.option("--nnz", type=click.FloatRange(1, 2000), help="Non-zeros of a made-up row, about.")
+@click.option("--rows", type=click.IntRange(100), help="Number of generated rows.")
+@click.option("--features", type=click.IntRange(10, 9_999_999), help="Number of generated features.")
+@click.option("--nnz", type=click.FloatRange(1, 2000), help="Mean number of non-zeros per generated row.")
 @click.option("--data", multiple=True, metavar="DATA", help="Your own rows instead: shards or svmlight text"
               " (repeatable).")  # fmt: skip
-@click.option("--positive", metavar="CLASS", help="Of more than two classes, the one to learn against the rest.")
-@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Measurements of each.")
+@click.option("--positive", metavar="CLASS", help="With more than two classes, the one to separate from the rest.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Measurements per program.")
 @click.option("--C", "C", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True,
-              help="Price of a unit of loss.")  # fmt: skip
-@click.option("--target", "targets", multiple=True, metavar="JOB=GAP", help="The gap to reach  [default: hinge=1e-3,"
+              help="Cost parameter C.")  # fmt: skip
+@click.option("--target", "targets", multiple=True, metavar="JOB=GAP", help="Gap to reach  [default: hinge=1e-3,"
               " squared_hinge=1e-4, logistic=1e-6]")  # fmt: skip
-@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="Of bigclf, in memory.")
+@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="Threads of bigclf, in memory.")
 @click.option("--peer-threads", type=click.IntRange(1), default=2, show_default=True,
-              help="Of peers that can use several.")  # fmt: skip
+              help="Threads of peers that can use several.")  # fmt: skip
 @click.option("--dtype", type=click.Choice(["float64", "float32"]), help="Type of bigclf's weights  [default:"
               " float32, with --shape float64]")  # fmt: skip
-@click.option("--cap", type=terminal.SIZE, help="Limit of memory and page cache for out_of_core and shards, which are"
-              " left out without (needs root).")  # fmt: skip
+@click.option("--cap", type=terminal.SIZE, help="Limit of memory and page cache for out_of_core and shards; without"
+              " it, they are left out (needs root).")  # fmt: skip
 @click.option("--peer-python", "pythons", multiple=True, metavar="PYTHON", help="Look for peers in this Python first"
               " (repeatable).")  # fmt: skip
 @click.option("--peer", "paths", multiple=True, metavar="NAME=PATH", help="Where a peer is: a Python, a directory of"
-              " packages, or a program that is called as LIBLINEAR's train (repeatable).")  # fmt: skip
+              " packages, or a program called like LIBLINEAR's train (repeatable).")  # fmt: skip
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
-              help="Of one measurement  [default: 900, with --shape 60]")  # fmt: skip
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the made-up rows.")
-@click.option("--cache", metavar="DIR", help="Where the rows are kept for later runs  [default: bigclf's cache]")
-@click.option("-o", "--output", default="bigclf-bench", show_default=True, metavar="DIR", help="Where results go.")
+              help="Time limit per measurement  [default: 900, with --shape 60]")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the generated rows.")
+@click.option("--cache", metavar="DIR", help="Directory that keeps the rows for later runs  [default: bigclf's cache]")
+@click.option("-o", "--output", default="bigclf-bench", show_default=True, metavar="DIR", help="Directory for results.")
 @terminal.overwrite_option
 @terminal.json_option
 @click.pass_context
 def command(ctx: click.Context, output: str, overwrite: bool, as_json: bool, **given: Unpack[Given]) -> None:
-    """Measure bigclf against other programs on this machine, interleaved, each in a process of its own.
+    """Measure bigclf against other programs on this machine, in turns, each in its own process.
 
-    Every peer runs at the loosest of its tolerances whose weights come within the target of the optimum; bigclf stops
-    by its own certificate. What counts is the fit: rows in memory to weights, all compiled. Ratio: seconds of bigclf
-    over the peer's. Exit code 1 if there is no peer.
+    Every peer runs at its loosest tolerance whose weights come within the target of the optimum; bigclf stops by its
+    own certificate. The time is that of the fit, from rows in memory to weights, with everything compiled. Ratio:
+    seconds of bigclf divided by those of the peer. Exit code 1 if there is no peer.
     """
     from bigclf.benchmarks import comparing, peers, results
     from bigclf.cli.shared import bench_shapes

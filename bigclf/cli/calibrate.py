@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 NAMES = {"platt": "Platt's sigmoid", "isotonic": "isotonic regression"}
 
 
-@click.command("calibrate", short_help="Give a model probabilities, from rows it has not seen.")
+@click.command("calibrate", short_help="Add calibrated probabilities to a model.")
 @click.argument("model", metavar="MODEL")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
-@click.option("-o", "--output", "out", required=True, metavar="OUT", help="Where the calibrated model goes.")
-@click.option("--method", type=click.Choice(["platt", "isotonic"]), default="platt", show_default=True, help="A sigmoid"
-              " of the decision value, or any rising function (for a thousand rows or more).")  # fmt: skip
+@click.option("-o", "--output", "out", required=True, metavar="OUT", help="File for the calibrated model.")
+@click.option("--method", type=click.Choice(["platt", "isotonic"]), default="platt", show_default=True, help="Fit a"
+              " sigmoid, or any increasing function of the decision value (for a thousand rows or more).")  # fmt: skip
 @columns.format_option
 @columns.reader_options
 @columns.bad_rows_options
@@ -35,10 +35,11 @@ def command(
     model: str, data: tuple[str, ...], out: str, method: str, memory: str | None, overwrite: bool, as_json: bool,
     **reader: object,
 ) -> None:  # fmt: skip
-    """Learn from the labelled rows DATA (shards, or raw files like those that MODEL learned from), which MODEL was not
-    trained on, what probability each decision value of MODEL stands for, in one read.
+    """Calibrate MODEL on the labelled rows DATA, so that its decision values give probabilities.
 
-    OUT decides as MODEL does, and has probabilities for `bigclf predict --proba` and `bigclf evaluate`.
+    DATA is shards, or raw files like those that MODEL was trained on, with rows that MODEL was not trained on; it is
+    read once. OUT predicts the same classes as MODEL, and has probabilities for `bigclf predict --proba` and `bigclf
+    evaluate`.
     """
     from bigclf import files
     from bigclf.api.calibrate import calibrate

@@ -17,40 +17,40 @@ if TYPE_CHECKING:
     from bigclf.data.dataset import Dataset
 
 
-@click.command("convert", short_help="Turn text into shards.")
+@click.command("convert", short_help="Convert text and tables to shards.")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.argument("out", metavar="OUT")
 @click.option("--format", "format",
-              help=f"{ALL}, or MODULE:FUNCTION, a reader of"
+              help=f"Format of the sources: {ALL}, or MODULE:FUNCTION, a reader of"
               " your own  [default: the spec's, or by the file's name, else svmlight]")  # fmt: skip
 @click.option("--chunk-nnz", type=click.IntRange(1, 2**27), default=500_000, show_default=True,
-              help="Non-zeros in a chunk (a Parquet row group).")  # fmt: skip
-@click.option("--shuffle/--no-shuffle", default=True, show_default=True, help="Rows in keyed random order.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Key of the shuffle.")
-@click.option("--memory", type=terminal.SIZE, default="1GB", show_default=True, help="What conversion may allocate.")
-@click.option("--workers", type=click.IntRange(1), help="Processes that parse  [default: one a core]")
+              help="Non-zeros per chunk (a Parquet row group).")  # fmt: skip
+@click.option("--shuffle/--no-shuffle", default=True, show_default=True, help="Write the rows in random order.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the shuffle.")
+@click.option("--memory", type=terminal.SIZE, default="1GB", show_default=True, help="Memory budget.")
+@click.option("--workers", type=click.IntRange(1), help="Number of processes that parse  [default: one per core]")
 @click.option("--on-bad-rows", type=click.Choice(["error", "skip", "quarantine"]), default="error", show_default=True,
               help="What to do with a row that cannot be used.")  # fmt: skip
 @click.option("--max-bad-fraction", type=click.FloatRange(0, 1), default=MOST_BAD, show_default=True,
-              help="More bad rows than this are an error all the same.")  # fmt: skip
+              help="Fail if more than this share of the rows is bad.")  # fmt: skip
 @click.option("--index-base", type=click.IntRange(0, 1),
               help="Smallest feature index  [default: 1 in svmlight, 0 in others]")  # fmt: skip
 @click.option("--n-features", type=click.IntRange(1), help="Number of features  [default: the largest index seen]")
 @columns.columns_options
-@click.option("--append", is_flag=True, help="Add to the shards in OUT, which stay as they are.")
+@click.option("--append", is_flag=True, help="Add rows to the shards in OUT, which stay unchanged.")
 @terminal.overwrite_option
 @terminal.json_option
 @click.pass_context
 def command(ctx: click.Context, sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -> None:
-    """Turn SOURCE files (plain, .gz, .bz2, .xz or .zst) into shards in the directory OUT.
+    """Convert SOURCE files (plain, .gz, .bz2, .xz or .zst) to shards in the directory OUT.
 
-    Raw tables and texts (--format csv, tsv, jsonl, text, parquet) become features as --spec says, or the options that
-    name columns; `bigclf inspect FILE --suggest` proposes a spec. A part of an archive or of JSON stands behind a #:
+    For raw tables and texts (--format csv, tsv, jsonl, text, parquet), --spec or the options that name columns define
+    the features; `bigclf inspect FILE --suggest` proposes a spec. Name a part of an archive or of JSON after a #:
     docs.tar.gz#train, data.json#/train.
 
-    The rows are shuffled in bounded memory, and the shards' bytes depend on sources, options and seed only: not on
-    the number of workers, the memory or the hour. After an interruption or with a full disk run it again: it goes on
-    from what was finished.
+    Rows are shuffled in bounded memory. The shards' bytes depend only on the sources, the options and the seed, not on
+    the number of workers or the memory. After an interruption or a full disk, run the same command again: it continues
+    where it stopped.
     """
     from bigclf.model.raw_input import naming_format
 

@@ -40,17 +40,17 @@ TICK = 29  # columns before the text of a step
 COMPILED_BEFORE = 4.0  # seconds; compiling takes longer, finding the machine code does not
 
 
-@click.command("demo", short_help="See the whole road: data larger than memory, trained and tested.")
-@click.option("--dir", "directory", default="bigclf-demo", show_default=True, help="Where everything goes.")
-@click.option("--rows", type=click.IntRange(1000), help="Rows to train on  [default: so many that their data is"
-              f" {TIMES_THE_BUDGET} times the memory]")  # fmt: skip
-@click.option("--memory", type=terminal.SIZE, default="256MB", show_default=True, help="The budget of every step.")
-@click.option("--keep-text", is_flag=True, help="Keep the raw text after it was converted.")
+@click.command("demo", short_help="See the whole workflow, on data larger than memory.")
+@click.option("--dir", "directory", default="bigclf-demo", show_default=True, help="Directory for all files.")
+@click.option("--rows", type=click.IntRange(1000), help="Rows to train on  [default: enough for data of"
+              f" {TIMES_THE_BUDGET:g} times the memory]")  # fmt: skip
+@click.option("--memory", type=terminal.SIZE, default="256MB", show_default=True, help="Memory budget of every step.")
+@click.option("--keep-text", is_flag=True, help="Keep the raw text after the conversion.")
 @terminal.json_option
 def command(directory: str, rows: int | None, memory: str, keep_text: bool, as_json: bool) -> None:
-    """Make data larger than memory, convert it, train to a certificate, evaluate and predict.
+    """Generate data larger than memory, convert it, train to a certificate, evaluate and predict.
 
-    Takes under two minutes on two cores; compiling, once per machine, is part of it.
+    Takes under two minutes on two cores, including compilation, which happens once per machine.
     """
     asked = f"--memory {memory}" + (f" --rows {rows}" if rows else "") + (" --keep-text" if keep_text else "")
     rows = rows or int(TIMES_THE_BUDGET * parse_bytes(memory) / (BYTES_PER_ENTRY * ENTRIES_PER_ROW))

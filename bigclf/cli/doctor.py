@@ -56,10 +56,10 @@ class Check(NamedTuple):
 @terminal.json_option
 @click.pass_context
 def command(ctx: click.Context, scheduler: str | None, run_dir: str | None, timeout: float, as_json: bool) -> None:
-    """Check this machine: versions, compiled kernels, memory, cores, disk, limits, clock; and with --scheduler the
-    cluster there and each of its workers.
+    """Check this machine: versions, compiled kernels, memory, cores, disk, limits and clock; with --scheduler, also
+    the cluster and each of its workers.
 
-    Exit code 0 if nothing is bad, else 1; 5 if the cluster cannot be reached.
+    Exit code 0 if all is well, 1 if something is bad, 5 if the cluster cannot be reached.
     """
     from bigclf import machine
 

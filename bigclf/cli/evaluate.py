@@ -29,8 +29,8 @@ Figures: TypeAlias = "Evaluation | RegressionEvaluation"
 @columns.bad_rows_options
 @flags.shared("evaluate", "memory", "workers", "patience")
 @click.option("-o", "--output", metavar="FILE", help="Also write the figures to FILE as JSON.")
-@click.option("--report", metavar="FILE.html", help="Also write a report that a browser shows.")
-@click.option("--reliability", metavar="FILE.png", help="Also draw how often the probabilities come true.")
+@click.option("--report", metavar="FILE.html", help="Also write an HTML report.")
+@click.option("--reliability", metavar="FILE.png", help="Also draw a reliability diagram of the probabilities.")
 @terminal.overwrite_option
 @terminal.json_option
 @click.pass_context
@@ -39,11 +39,11 @@ def command(
     patience: tuple[str, ...], output: str | None, report: str | None, reliability: str | None, overwrite: bool,
     as_json: bool, **reader: object,
 ) -> None:  # fmt: skip
-    """Accuracy, AUC, F1 and the confusion of MODEL on the labelled rows DATA (shards, or raw files like those that
-    MODEL learned from); of a model with probabilities also log loss and calibration error.
+    """Measure MODEL on the labelled rows DATA: accuracy, AUC, F1 and the confusion matrix, and for a model with
+    probabilities the log loss and calibration error.
 
-    Of a model that predicts numbers: mean squared and absolute error, and R^2. Exit code 3: no row has a label that
-    MODEL knows.
+    DATA is shards, or raw files like those that MODEL was trained on. For a model that predicts numbers: mean squared
+    and absolute errors, and R^2. Exit code 3: no row has a label that MODEL knows.
     """
     from bigclf import files
     from bigclf.model.model import load

@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 MOST_TABLES = 20
 
 
-@click.command("explain", short_help="Show the weights that decide, or why a row got its score.")
+@click.command("explain", short_help="Show the largest weights, or why a row got its score.")
 @click.argument("model", metavar="MODEL")
-@click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Features to list for a class.")
-@click.option("--class", "only", metavar="K", help="One class alone, by its label.")
-@click.option("--names", metavar="FILE", help="Names of the features, a line each, or lines FEATURE<tab>NAME.")
-@click.option("--data", multiple=True, metavar="DATA", help="Labelled rows to count those with a feature in.")
-@click.option("--row", type=click.IntRange(0), metavar="N", help="Why row N of --data (counted from 0) got its score.")
+@click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Features to list per class.")
+@click.option("--class", "only", metavar="K", help="Show only the class with this label.")
+@click.option("--names", metavar="FILE", help="Feature names, one per line, or lines FEATURE<tab>NAME.")
+@click.option("--data", multiple=True, metavar="DATA", help="Labelled rows; count how many have each feature.")
+@click.option("--row", type=click.IntRange(0), metavar="N", help="Explain the score of row N of --data (from 0).")
 @terminal.json_option
 def command(
     model: str, top: int, only: str | None, names: str | None, data: tuple[str, ...], row: int | None, as_json: bool
 ) -> None:  # fmt: skip
-    """The weights of MODEL that speak most for each class, with names where the features have them, standard errors
-    where the method keeps variances, and with --data in how many rows they occur.
+    """Show the largest weights of MODEL for each class: with feature names if there are any, with standard errors if
+    the method keeps variances, and with --data, in how many rows each feature occurs.
 
-    With --row: what each entry of a row adds to its score.
+    With --row: what each entry of the row adds to its score.
     """
     from bigclf.model.model import load
 

@@ -19,28 +19,25 @@ TRY = {  # what shows a person that it works
 }
 
 
-@click.command("export", short_help="Write a model in a format of others.")
+@click.command("export", short_help="Write a model in another program's format.")
 @click.argument("model", metavar="MODEL")
 @click.argument("out", metavar="OUT")
 @click.option("--to", type=click.Choice(FORMATS), required=True, help="The format.")
-@click.option("--codes", is_flag=True, help="liblinear: positions of the classes in place of labels that are no whole"
-              " numbers.")  # fmt: skip
-@click.option("--names", metavar="FILE", help="parquet: names of the features, a line each, or lines"
-              " FEATURE<tab>NAME.")  # fmt: skip
-@click.option("--dialect", type=click.Choice(("duckdb", "postgres")), help="sql: of which database  [default:"
-              " duckdb]")  # fmt: skip
-@click.option("--table", metavar="NAME", help="sql: the table that has the rows  [default: rows]")
+@click.option("--codes", is_flag=True, help="liblinear: number the classes, for labels that are not whole numbers.")
+@click.option("--names", metavar="FILE", help="parquet: feature names, one per line, or lines FEATURE<tab>NAME.")
+@click.option("--dialect", type=click.Choice(("duckdb", "postgres")), help="sql: the database  [default: duckdb]")
+@click.option("--table", metavar="NAME", help="sql: the table with the rows  [default: rows]")
 @terminal.overwrite_option
 @terminal.json_option
 def command(
     model: str, out: str, to: str, codes: bool, names: str | None, dialect: str | None, table: str | None,
     overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Write MODEL to OUT as LIBLINEAR's text, a scikit-learn estimator (joblib), an ONNX graph, a Parquet table of its
-    weights, a module OUT.py in plain numpy with its weights in OUT.npz (of a model of raw columns it takes tables),
-    a SELECT that scores the rows of a database's table, or a C file that scores rows of text fields.
+    """Write MODEL to OUT as a LIBLINEAR model, a scikit-learn estimator (joblib), an ONNX graph, a Parquet table of its
+    weights, a module OUT.py in plain numpy with its weights in OUT.npz (a model of raw columns takes tables), a SELECT
+    that scores the rows of a database table, or a C file that scores rows of text fields.
 
-    What is written scores rows as MODEL does; what a format cannot hold is refused by name.
+    The export gives the same scores as MODEL. An error names what a format cannot express.
     """
     from bigclf.model.model import load
 
@@ -63,15 +60,15 @@ def command(
     click.echo(f"  try: {click.style(terminal.printable(line), bold=True)}")
 
 
-@click.command("import", short_help="Make a model of LIBLINEAR's text.")
+@click.command("import", short_help="Import a LIBLINEAR model.")
 @click.argument("source", metavar="MODEL.liblinear")
 @click.argument("out", metavar="OUT")
 @terminal.overwrite_option
 @terminal.json_option
 def import_command(source: str, out: str, overwrite: bool, as_json: bool) -> None:
-    """Read a model that LIBLINEAR's `train` wrote, and save it as the model OUT.
+    """Read a model written by LIBLINEAR's `train`, and save it as the model OUT.
 
-    Its feature 1 is feature 0 here, as `bigclf convert` has it.
+    LIBLINEAR's feature 1 becomes feature 0, as in `bigclf convert`.
     """
     from bigclf import files
     from bigclf.model.exports import refuse_existing

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 @click.command("fit", short_help="Train a model.")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
-@click.option("-o", "--output", "model", required=True, metavar="MODEL", help="Where the model goes.")
+@click.option("-o", "--output", "model", required=True, metavar="MODEL", help="File for the model.")
 @flags.of("fit")
-@click.option("--report", metavar="FILE.html", help="Also write a report that a browser shows; with --validate it"
-              " measures the model there.")  # fmt: skip
+@click.option("--report", metavar="FILE.html", help="Also write an HTML report; with --validate it includes"
+              " measurements on those rows.")  # fmt: skip
 @columns.raw_options
-@click.option("--evaluate", "test", metavar="DATA", help="Data to measure the model on in the end.")
+@click.option("--evaluate", "test", metavar="DATA", help="Data on which to measure the model at the end.")
 @click.option("--holdout", type=click.FloatRange(0, 0.9, min_open=True), metavar="SHARE", help="Hold out this share of"
-              " raw rows, chosen by a hash of their place, and measure the model on them in the end.")  # fmt: skip
+              " raw rows, chosen by a hash of their place, and measure the model on them at the end.")  # fmt: skip
 @terminal.overwrite_option
 @terminal.json_option
 @click.pass_context
@@ -44,8 +44,9 @@ def command(
 ) -> None:  # fmt: skip
     """Train a model on the shards DATA (a directory, a glob or files), or on raw tables and texts.
 
-    Exit code 4: stopped at its limits before the tolerance; the model is written all the same, and the same line with
-    --resume and larger limits or a larger --tol goes on. 5: the cluster was lost; the last line says how to go on.
+    Exit code 4: training stopped at a limit before it reached the tolerance. The model is written; to continue, run the
+    same command with --resume and a larger limit or --tol. Exit code 5: the cluster was lost; the last line says how to
+    resume.
     """
     overwrite, resume = options.pop("overwrite"), options["resume"]
     test, holdout, asked = options.pop("test"), options.pop("holdout"), columns.Asked.taken(options)

@@ -8,17 +8,18 @@ from bigclf.cli.shared import terminal
 from bigclf.units import format_bytes, plural
 
 
-@click.command("generate", short_help="Make up rows of text to try things on.")
+@click.command("generate", short_help="Generate example data as text.")
 @click.argument("out", metavar="OUT.svm")
-@click.option("--rows", type=click.IntRange(1), default=20_000, show_default=True, help="Rows to make.")
-@click.option("--features", type=click.IntRange(1000), default=100_000, show_default=True, help="To draw from.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of what separates classes.")
-@click.option("--part", type=click.IntRange(1), default=1, show_default=True, help="Other rows by the same rule: 1 to"
-              " train on, 2 to test on, 3 to train on later ...")  # fmt: skip
+@click.option("--rows", type=click.IntRange(1), default=20_000, show_default=True, help="Number of rows.")
+@click.option("--features", type=click.IntRange(1000), default=100_000, show_default=True, help="Number of features.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the rule that separates"
+              " the classes.")  # fmt: skip
+@click.option("--part", type=click.IntRange(1), default=1, show_default=True, help="Different rows by the same rule: 1"
+              " to train on, 2 to test on, 3 to train on later ...")  # fmt: skip
 @terminal.overwrite_option
 @terminal.json_option
 def command(out: str, rows: int, features: int, seed: int, part: int, overwrite: bool, as_json: bool) -> None:
-    """Write svmlight text of two classes with skewed features and some noise, the rows of `bigclf demo`."""
+    """Write svmlight text with two classes, skewed feature frequencies and some noise: the rows of `bigclf demo`."""
     from bigclf import files
     from bigclf.cli.evaluate import refuse_existing
     from bigclf.cli.shared.demo_data import write_text

@@ -49,12 +49,12 @@ def guide(topic: str) -> str:
 
 @click.command("help", short_help="Show a guide, or what a command does.")
 @click.argument("topic", required=False)
-@click.option("--pager/--no-pager", default=None, help="Page by page  [default: if stdout is a terminal]")
+@click.option("--pager/--no-pager", default=None, help="Show page by page  [default: if stdout is a terminal]")
 @click.pass_context
 def command(ctx: click.Context, topic: str | None, pager: bool | None) -> None:
     """Show the guide TOPIC, or the help of the command of that name; without TOPIC, list the guides.
 
-    In a pipe a guide comes as the Markdown that it is.
+    In a pipe, a guide is printed as Markdown.
     """
     if topic is None:
         _list()

@@ -25,25 +25,23 @@ if TYPE_CHECKING:
     from bigclf.model.calibration import Calibration
 
 
-@click.command("inspect", short_help="Say what is in data, a model, a run or a sweep.")
+@click.command("inspect", short_help="Describe data, a model, a run or a sweep.")
 @click.argument("things", nargs=-1, required=True, metavar="DATA|MODEL|RUN|SWEEP")
-@click.option(
-    "--shards", "by_shard", is_flag=True, help="Also a line for each shard: rows, shares of classes, lengths."
-)
+@click.option("--shards", "by_shard", is_flag=True, help="Add a line for each shard: rows, class shares, row lengths.")
 @click.option("--suggest", is_flag=True, help="Propose a spec of features for a raw table, as YAML.")
 @click.option("--label", metavar="COL", help="With --suggest: the column to predict.")
-@click.option("--format", metavar="FORMAT", help="With --suggest: what the file is  [default: by a look at it]")
-@click.option("--columns", "names", metavar="ROLE=NAME,...", help="Of Parquet that bigclf did not write: columns of"
-              " label, weight, features (or indices, values).")  # fmt: skip
+@click.option("--format", metavar="FORMAT", help="With --suggest: format of the file  [default: detected]")
+@click.option("--columns", "names", metavar="ROLE=NAME,...", help="For Parquet that bigclf did not write: names of"
+              " the columns; ROLE is label, weight, features, or indices and values.")  # fmt: skip
 @columns.reader_options
 @terminal.json_option
 def command(
     things: tuple[str, ...], as_json: bool, by_shard: bool, suggest: bool, label: str | None, format: str | None,
     names: str | None, **options: object,
 ) -> None:  # fmt: skip
-    """What is in shards, a model, a run directory or a sweep's, with what one should know before training.
+    """Describe shards, a model, a run directory or the results of a sweep, and what to know before training.
 
-    Of a raw table (CSV, JSON lines, Parquet, text) --suggest proposes what its columns should become:
+    For a raw table (CSV, JSON lines, Parquet, text), --suggest proposes which features to make from its columns:
     `bigclf inspect rows.csv --suggest > spec.yaml`.
     """
     reader = columns.reader_of(options, format)

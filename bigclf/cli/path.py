@@ -22,9 +22,9 @@ MODEL = re.compile(r"model-\d+\.bigclf")
 LINES = 30  # weights that are drawn
 
 
-@click.command("path", short_help="Train at every value of C, each from the answer before it.")
+@click.command("path", short_help="Train at every value of C, each starting from the last.")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
-@click.option("-o", "--output", "out", required=True, metavar="DIR", help="Where results and models go.")
+@click.option("-o", "--output", "out", required=True, metavar="DIR", help="Directory for the results and models.")
 @flags.of("path", without=("run_dir",))
 @columns.raw_options
 @terminal.overwrite_option

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from bigclf.api.scaling import Line
 
 
-@click.command("plan", short_help="Predict memory, disk, network and time of a training.")
+@click.command("plan", short_help="Predict the memory, disk, network and time of a run.")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
 @flags.of("plan")
 @terminal.json_option
 @click.pass_context
 def command(ctx: click.Context, data: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """What training on the shards DATA would take in memory, disk, network and time; nothing is trained.
+    """Predict the memory, disk, network and time that training on the shards DATA would take; nothing is trained.
 
-    Memory, disk and bytes are those of the plan that a run would follow. Times are from a trial of some seconds on the
-    first chunks of DATA, which is kept for the next time; other programs at work meanwhile make them longer.
+    Memory, disk and bytes are those of the plan that a run would follow. Times come from a trial of a few seconds on
+    the first chunks of DATA, which is cached; other programs running at the same time make them longer.
     """
     from bigclf.api.plan import forecast
 

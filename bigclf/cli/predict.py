@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
 @click.option("-o", "--output", "out", required=True, metavar="OUT", help="Directory for the predictions, or a file"
               " that ends in .csv, or - for CSV on standard output.")  # fmt: skip
-@click.option("--scores", is_flag=True, help="Also the decision values: positive for the greater of two classes.")
-@click.option("--proba", is_flag=True, help="Also probabilities: of two classes that of the greater (`probability`), of"
-              " more one a class (`probability_CLASS`). From a model with the logistic loss as it was trained, not"
-              " calibrated; from one of `bigclf calibrate` calibrated; others have none.")  # fmt: skip
+@click.option("--scores", is_flag=True, help="Add the decision values; with two classes, positive means the"
+              " larger label.")  # fmt: skip
+@click.option("--proba", is_flag=True, help="Add probabilities. Two classes: one column `probability`, of the larger"
+              " label; more: one column per class, `probability_CLASS`. Models with the logistic loss give them"
+              " uncalibrated, models from `bigclf calibrate` calibrated; others have none.")  # fmt: skip
 @click.option("--unseen", type=click.Choice(["ignore", "error"]), default="ignore", show_default=True,
-              help="Features that the model does not know; of raw files, categories of columns whose categories it"
-              " knows one by one.")  # fmt: skip
-@click.option("--keep", metavar="NAME,...", help="Columns of DATA that pass through, or `none`  [default: all besides"
-              " the rows]")  # fmt: skip
+              help="What to do with features the model does not know; for raw files, with unknown categories in columns"
+              " that are not hashed.")  # fmt: skip
+@click.option("--keep", metavar="NAME,...", help="Columns of DATA to copy to OUT, or `none`  [default: all that are not"
+              " used as features]")  # fmt: skip
 @columns.format_option
 @columns.reader_options
 @flags.shared("predict", "memory")
@@ -49,12 +50,12 @@ def command(
     as_json: bool,
     **reader: object,
 ) -> None:
-    """Predict the class of every row of DATA (shards, or raw files like those that MODEL learned from); labels are not
+    """Predict the class of every row of DATA: shards, or raw files like those that MODEL was trained on. Labels are not
     needed.
 
-    OUT gets a Parquet file for each input file (or is one CSV file of all), with the columns of the input that are no
-    part of its rows (of raw files: that no feature is made of). Run it again after an interruption: finished files are
-    kept, and of long ones the parts that were done.
+    OUT gets one Parquet file per input file (or is one CSV file) with the predictions, and the input columns that are
+    not used as features. After an interruption, run the same command again: finished files are kept, and so are the
+    finished parts of long ones.
     """
     from bigclf.model.model import load
 

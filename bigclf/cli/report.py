@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bigclf.reporting import Report
 
 
-@click.command("report", short_help="Write a report that a browser shows.")
+@click.command("report", short_help="Write an HTML report about a model or a run.")
 @click.argument("run", metavar="RUN|MODEL")
 @click.option("-o", "--output", "out", required=True, metavar="FILE.html", help="Where the report goes.")
 @click.option("--data", multiple=True, metavar="DATA", help="Labelled shards to measure the model on: curves,"
@@ -29,10 +29,10 @@ def command(
     run: str, out: str, data: tuple[str, ...], names: str | None, title: str | None, memory: str | None,
     overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Write one HTML file about a run directory (also one that is still under way) or a model: its certificate, curves,
-    the weights that decide, data, settings, memory and events; with --data how good it is on other rows.
+    """Write one HTML file about a model or a run directory, even of a run in progress: its certificate, curves,
+    largest weights, data, settings, memory and events; with --data, measurements on those rows.
 
-    The file holds everything it shows; it can be mailed, printed and read on a phone.
+    The file contains everything it shows; you can mail it, print it and read it on a phone.
     """
     where = list(data) if len(data) > 1 else data[0] if data else None
     told = write(run, out, where, names=names, memory=memory or "1GB", overwrite=overwrite, title=title)

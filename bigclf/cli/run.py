@@ -27,8 +27,8 @@ def print_schema(ctx: click.Context, _param: click.Parameter, wanted: bool) -> N
 @click.command("run", short_help="Run a job file.")
 @click.argument("job", metavar="JOB.yaml")
 @click.option("--set", "changes", multiple=True, metavar="PATH=VALUE", help="Change a key: --set method.C=10")
-@click.option("--resume", is_flag=True, help="Go on with a run that was interrupted.")
-@click.option("--dry-run", is_flag=True, help="Print the resolved job and its commands, run nothing.")
+@click.option("--resume", is_flag=True, help="Continue a run that was interrupted.")
+@click.option("--dry-run", is_flag=True, help="Print the resolved job and its commands; run nothing.")
 @click.option("--schema", is_flag=True, expose_value=False, is_eager=True, callback=print_schema,
               help="Print the JSON schema of job files, for editors and programs.")  # fmt: skip
 @terminal.overwrite_option
@@ -37,9 +37,9 @@ def print_schema(ctx: click.Context, _param: click.Parameter, wanted: bool) -> N
 def command(
     ctx: click.Context, job: str, changes: tuple[str, ...], resume: bool, dry_run: bool, overwrite: bool, as_json: bool
 ) -> None:
-    """Run a job file: data, method, limits, run and outputs; or steps of bigclf commands.
+    """Run a job file: either data, method, limits, run and outputs, or a list of bigclf commands.
 
-    Everything is checked before the first step. Shards that exist already are used as they are.
+    Everything is checked before the first step. Existing shards are used as they are.
     """
     read = read_job(job)
     read.override(changes)

@@ -24,10 +24,10 @@ from bigclf.units import plural
 @terminal.overwrite_option
 @terminal.json_option
 def command(data: tuple[str, ...], out: str, shares: str, as_json: bool, **options: Any) -> None:
-    """Write the rows of the shards DATA as parts into the directory OUT.
+    """Split the rows of the shards DATA into parts in the directory OUT.
 
-    Without --by and --order a hash of each row says where it goes: equal rows stay together, and data that grow split
-    as before.
+    Without --by and --order, a hash of each row decides: equal rows stay together, and earlier rows stay in their part
+    when the data grow.
     """
     from bigclf.conversion.split import split
 

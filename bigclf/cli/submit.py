@@ -21,11 +21,11 @@ _path = click.Path(exists=True, dir_okay=False)
               " or tls://HOST:8786.")  # fmt: skip
 @click.option("--tls-ca-file", type=_path, help="Certificate authority that signed the cluster's certificates.")
 @click.option("--tls-cert", type=_path, help="Certificate of this machine.")
-@click.option("--tls-key", type=_path, help="Its private key. Without these, what Dask's configuration says.")
+@click.option("--tls-key", type=_path, help="Private key of this machine. Default: as in Dask's configuration.")
 @click.option("--set", "changes", multiple=True, metavar="PATH=VALUE", help="Change a key: --set method.C=10")
-@click.option("--resume", is_flag=True, help="Go on with a run that was interrupted.")
-@click.option("--detach", is_flag=True, help="Drive it from the background: `bigclf inspect RUN` says how it goes.")
-@click.option("--dry-run", is_flag=True, help="Print the resolved job and its commands, run nothing.")
+@click.option("--resume", is_flag=True, help="Continue a run that was interrupted.")
+@click.option("--detach", is_flag=True, help="Run in the background; `bigclf inspect RUN` shows its progress.")
+@click.option("--dry-run", is_flag=True, help="Print the resolved job and its commands; run nothing.")
 @terminal.overwrite_option
 @terminal.json_option
 @click.pass_context
@@ -35,9 +35,9 @@ def command(
 ) -> None:  # fmt: skip
     """Run a job file on the Dask cluster at ADDRESS.
 
-    The model has the bits that `bigclf run` gives. Training, sweeps, paths and evaluation are done by the cluster's
-    workers, conversion and prediction here. The workers see the data under the paths of the job, and a run directory
-    that they share. Versions of bigclf, numba, numpy, pyarrow and Python have to agree everywhere.
+    The model has the same bits as from `bigclf run`. The cluster's workers do the training, sweeps, paths and
+    evaluation; this machine does the conversion and prediction. Every worker must see the data under the paths in the
+    job, and the run directory. All machines need the same versions of bigclf, numba, numpy, pyarrow and Python.
     """
     read = read_job(job)
     read.override(changes)

@@ -20,20 +20,21 @@ if TYPE_CHECKING:
 FILES = ("results.json", "results.csv", "results.png", "model.bigclf")
 
 
-@click.command("sweep", short_help="Train with every value of a grid and choose the best.")
+@click.command("sweep", short_help="Cross-validate a grid of parameters and train the best.")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
-@click.option("-o", "--output", "out", required=True, metavar="DIR", help="Where results and the best model go.")
+@click.option("-o", "--output", "out", required=True, metavar="DIR", help="Directory for results and best model.")
 @flags.of("sweep", without=("run_dir",))
 @columns.raw_options
 @terminal.overwrite_option
 @terminal.json_option
 @click.pass_context
 def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, **options: Any) -> None:
-    """Train on DATA (shards, or raw tables and texts) with every value of the grid, measure each on rows it has not
-    seen, and learn the best from all rows.
+    """Train on DATA (shards, or raw tables and texts) with every value of the grid, measure each on held-out rows, and
+    retrain the best on all rows.
 
-    DIR gets results.json, results.csv, model.bigclf, and results.png where matplotlib is installed. Exit code 4: a
-    point of the grid or the best model stopped at its limits before the tolerance.
+    The table shows the mean error of each point over the folds; `spread` is its standard deviation over the folds. DIR
+    gets results.json, results.csv, model.bigclf and, if matplotlib is installed, results.png. Exit code 4: a point of
+    the grid or the best model stopped at a limit before it reached the tolerance.
     """
     from bigclf import files
 

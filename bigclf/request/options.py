@@ -181,18 +181,18 @@ DATA = Option(
     "data",
     Anything(),
     "A path, directory or glob of Parquet, or a ``Dataset``;",
-    """or a matrix [rows, features] (numpy, scipy sparse, pandas, pyarrow), then ``y`` [rows] holds its labels (for a
-    regression numbers); or a Dask DataFrame, which its workers write down beside ``run_dir``, else among scratch files;
-    or an iterator of blocks (X, y[, weights]) or (indptr, indices, values or None, labels[, weights]), which is written
-    down as shards under the ``local_dir`` of ``workers`` while the run lasts.""",
+    """or a matrix [rows, features] (numpy, scipy sparse, pandas, pyarrow) with labels ``y`` [rows] (for a regression
+    numbers); or a Dask DataFrame, which its workers write to files beside ``run_dir``, else among scratch files; or an
+    iterator of blocks (X, y[, weights]) or (indptr, indices, values or None, labels[, weights]), which is kept as
+    shards under the ``local_dir`` of ``workers`` during the run.""",
     flag=False,
 )
 Y = Option(
     "y",
     Anything(),
-    "Labels [rows] of a matrix or a table, or the name of their column; shards bring theirs.",
-    """Where it names a column and ``features`` is not given, columns of numbers are the features as they are; for other
-    tables and raw files features are proposed as ``bigclf.suggest`` does.""",
+    "Labels [rows] of a matrix or a table, or the name of the label column; shards have their own.",
+    """If it names a column and ``features`` is not given, a table of numbers is used as it is; for other tables and
+    raw files, features are proposed as by ``bigclf.suggest``.""",
     verbs=TRAINING,
     flag=False,
 )
@@ -201,112 +201,114 @@ OPTIONS = (
     Option(
         "grid",
         Words("[ALGO:]NAME=A,B,...", many=True),
-        "Values of a parameter (repeatable); with ALGO: of that method alone; algo=A,B: methods.",
-        """In Python {name: values} of the method's own parameters, ``loss`` and ``algo``; every combination is a
-        point. A list of such: the points of each, as where methods have other parameters: [{"algo": ["pa1"],
-        "C": [0.1, 1]}, {"algo": ["arow"], "r": [0.1, 1]}]. Methods are learned one after another, each in a run
+        """Values of a parameter to try (repeatable). Put ALGO: first to limit them to one method; algo=A,B compares
+        methods.""",
+        """In Python a table {name: values} of the method's own parameters, ``loss`` and ``algo``; every combination
+        is a point. Where methods have different parameters, pass a list of tables: [{"algo": ["pa1"],
+        "C": [0.1, 1]}, {"algo": ["arow"], "r": [0.1, 1]}]. Methods are trained one after another, each in a run
         of its own.""",
         verbs=("sweep",), section="", required=True,
     ),
     Option(
         "folds",
         Whole(0),
-        "Parts of the rows, each measured on by a model that has not seen it; 0: choose by ``validate``.",
-        """At least 2: each point is learned so many times without a fold of the rows and measured on it, and the
-        best one once more on all rows. A row's fold is a hash of (seed, its number). 0: each point is learned
-        once from all rows.""",
+        "Number of cross-validation folds; 0: choose on ``validate`` instead.",
+        """At least 2: each point is trained once per fold, on the rows outside it, and measured on the rows in it;
+        the best point is then retrained on all rows. A row's fold is a hash of (seed, row number). 0: each point
+        is trained once, on all rows.""",
         default=5, verbs=("sweep",), shown=True, section="",
     ),
     Option(
         "validate",
         Anything("DATA"),
-        "Where ``folds`` is 0, the rows to choose by.",
+        "With ``folds`` 0: the rows on which the best point is chosen.",
         "Shards, or (X, y).",
         verbs=("sweep",), section="",
     ),
     Option(
         "halving",
         Choice(("validation", "progressive")),
-        """Give up two thirds of what is left after epochs 1, 3, 9 ..., by errors on rows not learned from; or
-        once, by those of the first epoch.""",
-        """"progressive" goes by the errors on each row before it was learned from (methods without a certificate).
-        None: all points are learned to the end. Of several methods each halves its own points.""",
+        """Drop the worst two thirds of the points: after epochs 1, 3, 9 ... by validation error, or once, after
+        the first epoch, by progressive error.""",
+        """"progressive" uses the error on each row before training on it (methods without a certificate). None:
+        all points are trained to the end. With several methods, each halves its own points.""",
         verbs=("sweep",), section="",
     ),
     Option(
         "refit",
         Yes(),
-        "Learn the best point from all rows.",
+        "Retrain the best point on all rows.",
         default=True, verbs=("sweep",), section="",
     ),
     Option(
         "C",
         Anything("A,B,..."),
-        "Values of the cost of the loss, in any order; of L1 a larger one keeps more features.",
-        "With ``within`` they are two bounds.",
+        "Values of the cost parameter C, in any order; with L1, a larger one keeps more features.",
+        "With ``within``, pass two bounds.",
         verbs=("path",), section="", required=True,
     ),
     Option(
         "within",
         Number(0, above=True, below=1),
-        "Between the two values of C, train few models, one of which is certified within this share of each optimum.",
-        "Of methods by dual variables. ``path(...).model_at(C)`` is the model that serves a C.",
+        """Train few models between two values of C, so that for every C in between one of them is certified within
+        this share of the optimum.""",
+        "For methods with dual variables. ``path(...).model_at(C)`` returns the model for a C.",
         verbs=("path",), section="",
     ),
     Option(
         "sample_weight",
         Anything(),
-        "Weights [rows] of a matrix, at least 0; shards bring theirs in the column ``weight``.",
+        "Weights [rows] of a matrix, at least 0; shards have theirs in the column ``weight``.",
         verbs=TRAINING, flag=False,
     ),
     Option(
         "features",
         Anything(),
-        "Of raw columns, what becomes of them: a spec (a table, a ``Spec``, YAML or its file).",
-        """``data`` is then raw files, which become shards in a cache once, or a table (pandas, Polars, Arrow) with
-        ``y`` or the label's column in the spec. The model takes raw rows too.""",
+        "Which features to make from raw columns: a spec (a table, a ``Spec``, YAML or a path to it).",
+        """``data`` is then raw files, which are converted once to shards in a cache, or a table (pandas, Polars,
+        Arrow) with ``y``, or with a label column in the spec. The model then takes raw rows too.""",
         verbs=TRAINING, flag=False,
     ),
     Option(
         "algo",
         Anything(),
-        "The method: see ``bigclf algorithms``.",
-        """"auto" chooses by loss, penalty, shape, size, memory and groups; ``result_.chosen`` gives the reason. Unless
-        another loss is named it minimises the logistic loss, which gives probabilities.""",
+        "Training method; ``bigclf algorithms`` lists them.",
+        """"auto" chooses by loss, penalty, shape, size, memory and groups; ``result_.chosen`` gives the reason. It
+        minimises the logistic loss, which gives probabilities, unless you name another.""",
         default="auto", verbs=("fit", "sweep", "plan"), shown=True,
     ),
     Option(
         "algo",
         Anything(),
-        "``newglmnet`` (L1, elastic net), ``newton`` (L2), or ``auto``: which of the two has the penalty.",
-        "Without a penalty it is L1. With ``within`` it is ``dcd``, and the loss the logistic one unless named.",
+        "``newglmnet`` (L1, elastic net), ``newton`` (L2), or ``auto``: the one of the two that has the penalty.",
+        "The default penalty is L1. With ``within``, the method is ``dcd`` and the default loss is logistic.",
         default="auto", verbs=("path",), shown=True,
     ),
     Option(
         "loss",
         Anything(),
-        "The loss by name, for methods that have several.",
-        'None is the method\'s first, and with algo="auto" the logistic loss.',
+        "Loss function, for methods that have several.",
+        'None: the method\'s first one; with algo="auto" the logistic loss.',
     ),
     Option(
         "penalty",
         Anything(),
-        "The penalty by name, for methods that have several.",
-        "None is the method's first.",
+        "Penalty, for methods that have several.",
+        "None: the method's first one.",
     ),
     Option(
         "C",
         Number(),
-        "The cost of the loss (inverse regularisation, LIBLINEAR's C).",
-        "None is the method's default.",
+        "Cost parameter C: a larger one regularises less (LIBLINEAR's C).",
+        "None: the method's default.",
         verbs=("fit", "sweep", "plan"),
     ),
     Option(
         "bias",
         Choice(ROLES),
-        "The constant term.",
-        """"feature" is a constant 1, regularised (LIBLINEAR's -B 1), "free" is not regularised (gradient methods,
-        PUMMA, MEMMA, newGLMNET), None or "none" is none.""",
+        "Constant term: regularised like a feature, free (not regularised), or none.",
+        """"feature" adds a constant 1, regularised (LIBLINEAR's -B 1); "free" is not regularised (gradient methods,
+        PUMMA, MEMMA, newGLMNET); None or "none" leaves it out.""",
         default="feature", none=True,
     ),
     Option(
@@ -318,189 +320,189 @@ OPTIONS = (
     Option(
         "multiclass",
         Anything(),
-        "How more than two classes are learned.",
-        """"one-vs-rest" (K problems over one read of each block), "native" (all classes at once, by those methods
-        that have it), or "auto": the first, unless the method has the second only. Where weights of every
+        "How to train on more than two classes: auto, one-vs-rest or native.",
+        """"one-vs-rest" solves K problems with one read of each block; "native" trains all classes at once, for
+        methods that can; "auto" is one-vs-rest unless the method is native only. Where the weights of every
         feature and class do not fit in ``memory``, perceptron_mc, pa_mc, pa1_mc and pa2_mc (steps against one
-        class) hold those that are touched alone: the same numbers, and ``coef_`` is sparse.""",
+        class) keep only those that were updated: the same numbers, and ``coef_`` is sparse.""",
         default="auto", verbs=("fit", "sweep", "plan"),
     ),
     Option(
         "dtype",
         Choice(("float64", "float32")),
-        "Type of the weights while training.",
-        "Certificates are float64 always.",
+        "Type of the weights during training.",
+        "Certificates are always float64.",
         default="float64",
     ),
     Option(
         "memory",
         Size(),
-        "What may be allocated for data, state and caches.",
-        'Bytes, as a number or like "256MB"; interpreter and libraries come on top.',
+        "Memory budget for data, state and caches.",
+        'Bytes, as a number or like "256MB"; the interpreter and the libraries come on top.',
         default="2GB", section="limits", bits=False,
     ),
     Option(
         "memory",
         Size(),
-        "Bound of what is allocated, of raw files what reading them takes.",
+        "Memory budget; for raw files it covers reading them.",
         default="1GB", verbs=MEASURING, bits=False,
     ),
     Option(
         "seed",
         Whole(0),
-        "Seed of every random choice.",
-        "The same one gives the same bits.",
+        "Seed for every random choice.",
+        "The same seed gives the same bits.",
         default=0, section="run",
     ),
     Option(
         "groups",
         Whole(metavar="N"),
-        "Virtual workers, whose weights are mixed after each epoch; the result depends on them.",
-        "None is 1 in this process, else the workers at the start, or 1 where a dual method is faster so.",
+        """Number of virtual workers, whose weights are mixed after each epoch. Unlike ``workers``, it changes the
+        result.""",
+        "None: 1 in this process; else the number of workers at the start, or 1 where a dual method is faster so.",
         section="run",
     ),
     Option(
         "mixing",
         Anything("RULE"),
-        "How groups are combined: what ``bigclf algorithms NAME`` has, its default first.",
-        """"rows" (the default), "uniform" or "mistakes" (with a margin, by updates) for the shares of online
-        methods, "pull" (the default) or one of these for averaged_pa2, "line_search" (the default) or "safe"
-        for dcd; some have others.""",
+        "How groups are combined: one of those listed by ``bigclf algorithms NAME``; the first is the default.",
+        """For online methods "rows" (the default), "uniform" or "mistakes" (with a margin: updates) weigh the
+        groups; averaged_pa2 also has "pull" (its default); dcd has "line_search" (the default) or "safe"; some
+        methods have others.""",
         verbs=("fit", "sweep", "plan"), section="run",
     ),
     Option(
         "tol",
         Number(0, below=1),
         "Stop at this relative duality gap (methods with a certificate).",
-        """None is the method's own (dcd: 1e-3); of several problems each has it. Of several methods it is for
-        those with a certificate.""",
+        """None: the method's default (dcd: 1e-3). Each of several problems must reach it. In a sweep over several
+        methods it applies to those with a certificate.""",
         section="limits",
     ),
     Option(
         "epochs",
         Whole(),
-        "Stop after so many epochs.",
-        """None is 10,000 for a certified method; for an online one about a million visits to rows, but at least 5
-        epochs and at most 100. epochs=1 of a certified method without ``tol`` is an online one: every row is
-        learned from once, in one pass over the data, and there is no certificate.""",
+        "Stop after this many epochs.",
+        """None: 10,000 for a certified method; for an online one about a million visits to rows, but at least 5
+        epochs and at most 100. epochs=1 without ``tol`` makes a certified method an online one: it trains on
+        every row once, in one pass over the data, without a certificate.""",
         section="limits",
     ),
     Option(
         "max_seconds",
         Number(0, above=True),
-        "Stop after this time.",
+        "Stop after this many seconds.",
         verbs=("fit",), section="limits",
     ),
     Option(
         "validate",
         Anything("DATA"),
-        "Rows to measure the model on after each epoch.",
-        """Shards, or (X, y). Accuracy, or of a regression mean squared and absolute error, goes into the history.""",
+        "Held-out rows on which to measure the model after each epoch.",
+        """Shards, or (X, y). The history records the accuracy, or for a regression the mean squared and absolute
+        errors.""",
         verbs=("fit",),
     ),
     Option(
         "early_stopping",
         Whole(metavar="EPOCHS"),
-        "End after so many epochs in a row without a better figure on the rows of ``validate``.",
-        """For methods without a certificate; epochs=None is then at most 100; the answer is the best epoch's, and
-        ``init`` goes on from there.""",
+        "Stop after this many epochs in a row without improvement on ``validate``.",
+        """For methods without a certificate. epochs=None then means at most 100. The model is the best epoch's, and
+        ``init`` continues from it.""",
         verbs=("fit",),
     ),
     Option(
         "init",
         Anything("MODEL"),
-        "A model to start from.",
-        """For methods without dual variables; of features and classes that it does not know the weights begin at
-        0. Where it was trained by the same method with the same settings on data of the same features and
-        classes, the run goes on exactly where it ended: with the same rows, ``fit`` for 3 epochs and 2 more
-        with ``init`` give the bits of 5. So it does in other groups or mixed in another way, which take over
-        its weights and averages. With another ``dtype`` its numbers are converted, with another ``seed`` the
-        rows come in other orders; a warning says so.""",
+        "Model to start from.",
+        """For methods without dual variables. Weights of features and classes that it does not know start at 0. If
+        it was trained by the same method with the same settings, features and classes, the run continues exactly
+        where it ended: on the same rows, ``fit`` for 3 epochs and for 2 more with ``init`` gives the bits of 5.
+        Other groups or another mixing take over its weights and averages too. With another ``dtype`` its numbers
+        are converted, with another ``seed`` the rows come in other orders; a warning tells you.""",
         verbs=("fit",),
     ),
     Option(
         "workers",
         Anything("N|ADDRESS"),
-        """Who does the work, which never changes the result: a number of processes that are started, or the
-        address of a Dask scheduler.""",
-        """A Dask client or a cluster object will do as well; None or 1 is this process. ``Workers(where, ...)``
-        says more of them.""",
+        """Number of local processes to start, or the address of a Dask scheduler. The result does not depend on
+        it.""",
+        """A Dask client or cluster object works as well; None or 1 is this process. ``Workers(where, ...)`` sets
+        more options.""",
         verbs=TRAINING, section="cluster", bits=False,
     ),
     Option(
         "workers",
         Anything("N[,N...]"),
-        "Processes of a cluster; of several numbers, as in 1,2,8, a table with the speed-up of each.",
-        "None or 1 is this process; a list of numbers will do as well.",
+        "Number of processes of a cluster. With several numbers, as in 1,2,8, you get a table of speed-ups.",
+        "None or 1 is this process; a list of numbers works as well.",
         verbs=("plan",), unsaid="this process",
     ),
     Option(
         "bandwidth",
         Speed(),
-        """Between the driver and workers on other machines, like 1GB/s; without it the workers are processes of this
-        one.""",
+        """Network bandwidth between the driver and workers on other machines, like 1GB/s; without it, the workers are
+        processes on this machine.""",
         verbs=("plan",),
     ),
     Option(
         "fresh",
         Yes(),
-        "Measure this machine's rates again, instead of those that are kept.",
+        "Measure this machine's speed again instead of using the cached figures.",
         default=False, verbs=("plan",),
     ),
     Option(
         "patience",
         Words("NAME=SECONDS", many=True),
-        "When workers are given up on: stale, least, idle ... (repeatable).",
-        """Of a cluster, in seconds: {"stale": without a sign of life a worker is given up on (10), "least": every
-        visit may take (30), "idle": without any worker until the run gives up (300)}; others in
-        ``cluster/book.py``.""",
+        """How many seconds to wait on a cluster (repeatable): stale=10 for a sign of life from a worker, least=30
+        at least for a unit of work, idle=300 for any worker before the run ends.""",
+        """In Python a table such as {"stale": 10, "least": 30, "idle": 300}; ``cluster/book.py`` has the others.""",
         verbs=TRAINING, section="cluster", within="workers", bits=False,
     ),
     Option(
         "threads",
         Whole(),
-        "Cores of a visit (2 at most are used), which never change the result.",
-        "1 (the default on a cluster) reads and learns in turn, 2 (the default here) reads ahead.",
+        "Threads per worker: 1, or 2 to read ahead while training. The result is the same.",
+        "1 (the default on a cluster) reads and trains in turn; 2 (the default here) reads ahead.",
         section="run", within="workers", bits=False,
     ),
     Option(
         "local_dir",
         Anything("DIR"),
-        "Where caches may lie.",
-        "The decoded rows are kept there for later runs; None is a nameless file on local disk for this run.",
+        "Directory for caches of decoded rows, kept for later runs.",
+        "None: a nameless file on local disk, for this run only.",
         section="run", within="workers", bits=False,
     ),
     Option(
         "run_dir",
         Anything("DIR"),
-        "Where checkpoints and history are kept, and where the run can be resumed from.",
-        "A path, or ``RunDir(path, ...)``, which says how often.",
+        "Directory for checkpoints and history, from which the run can be resumed.",
+        "A path, or ``RunDir(path, ...)``, which also sets how often.",
         verbs=TRAINING, section="", bits=False,
-        unsaid="MODEL.run, removed at the end unless it can be gone on with",
+        unsaid="MODEL.run, removed at the end unless the run can be resumed",
     ),
     Option(
         "run_dir",
         Yes(),
-        "Whether a directory is shared, so that row state need not travel.",
+        "Whether the workers share a directory, so that row state need not be sent.",
         default=False, verbs=("plan",), flag=False,
     ),
     Option(
         "checkpoint_every",
         Number(0, metavar="SECONDS"),
-        "Least time between checkpoints, in seconds.",
+        "Minimum number of seconds between checkpoints.",
         default=60.0, verbs=TRAINING, section="run", within="run_dir", bits=False,
     ),
     Option(
         "resume",
         Yes(),
-        """Go on with the run in the run directory, if there is one; also with one that stopped at its limits, under
-        larger ones or a larger ``tol``.""",
+        """Continue the run in the run directory, if there is one. A run that stopped at its limits continues with
+        larger limits or a larger ``tol``.""",
         default=False, verbs=TRAINING, section="", bits=False,
     ),
     Option(
         "callbacks",
         Calls(),
-        "Functions that are called with each record of the history.",
+        "Functions to call with each record of the history.",
         default=(), verbs=TRAINING, flag=False,
     ),
     Option(
@@ -512,36 +514,37 @@ OPTIONS = (
     Option(
         "columns",
         Words("ROLE=NAME,...", texts=True),
-        """Names of columns in Parquet that bigclf did not write: of label, weight, features (or indices, values).""",
+        """Column names in Parquet that bigclf did not write; ROLE is label, weight, features, or indices and
+        values.""",
         section="",
     ),
     Option(
         "format",
         Anything(),
-        "What raw files are, as ``convert`` takes it.",
-        'With "svmlight", "vw" or a reader of your own ``data`` is text of rows that are sparse already.',
+        "Format of raw files, as for ``convert``.",
+        'With "svmlight", "vw" or a reader of your own, ``data`` is text whose rows are already sparse.',
         verbs=TRAINING, flag=False,
     ),
     Option(
         "hash_bits",
         Whole(),
-        'Of "vw", names of features are hashed to so many bits.',
+        'Hash the feature names of "vw" to this many bits.',
         verbs=TRAINING, flag=False,
     ),
     Option(
         "on_bad_rows",
         Choice(("error", "skip")),
-        "Of raw rows that cannot be used.",
-        '"skip" leaves them out; ``convert`` can keep them in a file.',
+        "What to do with raw rows that cannot be used.",
+        '"skip" leaves them out; ``convert`` can also keep them in a file.',
         default="error", verbs=TRAINING, flag=False,
     ),
 )  # fmt: skip
 
 GONE = {
-    "on_change": "files that change while they are read end the run, as they always did; leave it out",
-    "opportunistic": "nothing is learned while a block is waited for, so every run can be repeated to the bit; leave"
+    "on_change": "a file that changes while it is read ends the run, as it always did; leave it out",
+    "opportunistic": "no training happens while waiting for a block, so every run can be repeated to the bit; leave"
     " it out",
-    "segments": "how many parts an epoch has follows from the size of the data; leave it out",
+    "segments": "the number of parts of an epoch follows from the size of the data; leave it out",
 }
 
 

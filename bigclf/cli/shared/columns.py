@@ -26,16 +26,16 @@ OPTIONS = ("spec", "features_of", "label", "numeric", "categorical", "text", "da
 def reader_options(command: Command) -> Command:
     """Add the options that say how raw files are read."""
     options = [
-        click.option("--header/--no-header", default=None, help="Whether the first line names the columns (else 0, 1,"
-                     " 2 ...)."),
-        click.option("--names", metavar="A,B,...", help="Names of the columns."),
-        click.option("--skip-lines", type=click.IntRange(0), metavar="N", help="Lines of a csv or tsv before the table"
-                     " begins, such as a title."),
-        click.option("--separator", metavar="CHAR", help="Between fields  [default: , or for tsv a tab]"),
-        click.option("--decimal", metavar="CHAR", type=click.Choice([".", ","]), help="Before the decimals of numbers"
-                     " in csv and tsv  [default: .]"),
-        click.option("--encoding", metavar="NAME", help="Of text that is not UTF-8, such as latin-1."),
-        click.option("--multiline", is_flag=True, default=None, help="Quoted fields may hold line breaks."),
+        click.option("--header/--no-header", default=None, help="The first line names the columns (otherwise they are"
+                     " named 0, 1, 2, ...)."),
+        click.option("--names", metavar="A,B,...", help="Column names."),
+        click.option("--skip-lines", type=click.IntRange(0), metavar="N", help="Skip N lines before the table, such as"
+                     " a title (csv, tsv)."),
+        click.option("--separator", metavar="CHAR", help="Field separator  [default: , or for tsv a tab]"),
+        click.option("--decimal", metavar="CHAR", type=click.Choice([".", ","]), help="Decimal mark of numbers in csv"
+                     " and tsv  [default: .]"),
+        click.option("--encoding", metavar="NAME", help="Encoding of text that is not UTF-8, such as latin-1."),
+        click.option("--multiline", is_flag=True, default=None, help="Allow line breaks in quoted fields."),
     ]  # fmt: skip
     return terminal.with_options(options, command)
 
@@ -43,16 +43,17 @@ def reader_options(command: Command) -> Command:
 def columns_options(command: Command) -> Command:
     """Add the options that say what becomes of raw columns, and how they are read."""
     options = [
-        click.option("--spec", metavar="FILE.yaml", help="What becomes of raw columns, and how they are read."),
-        click.option("--features-of", metavar="MODEL|SHARDS", help="The features of a model or of shards, with what was"
-                     " learned for them."),
+        click.option("--spec", metavar="FILE.yaml", help="Which features to make from the raw columns, and how to"
+                     " read them."),
+        click.option("--features-of", metavar="MODEL|SHARDS", help="Make the same features as a model or shards, with"
+                     " their means, categories and vocabulary."),
         click.option("--label", metavar="COL", help="Column to predict."),
-        click.option("--numeric", metavar="A,B", help="Columns of numbers, standardised."),
-        click.option("--categorical", metavar="C,D", help="Columns of categories."),
-        click.option("--text", metavar="T", help="Columns of text, as tf-idf of words."),
-        click.option("--date", metavar="E", help="Columns of dates."),
-        click.option("--hash-bits", type=click.IntRange(1, 30), help="Hash every category (and the names of vw) to 2^N"
-                     " features."),
+        click.option("--numeric", metavar="A,B", help="Numeric columns, standardised."),
+        click.option("--categorical", metavar="C,D", help="Categorical columns."),
+        click.option("--text", metavar="T", help="Text columns, as tf-idf of words."),
+        click.option("--date", metavar="E", help="Date columns."),
+        click.option("--hash-bits", type=click.IntRange(1, 30), metavar="N", help="Hash every category (and the names"
+                     " of vw) to 2^N features."),
     ]  # fmt: skip
     return terminal.with_options(options, reader_options(command))
 
@@ -60,7 +61,7 @@ def columns_options(command: Command) -> Command:
 def raw_options(command: Command) -> Command:
     """Add what a command that trains needs to take raw files."""
     options: list[Callable[[Command], Command]] = [
-        click.option("--format", help=f"DATA is raw: {ALL}; made shards in a cache."),
+        click.option("--format", help=f"Format of raw DATA: {ALL}; it is converted to shards in a cache."),
         columns_options,
         bad_rows_options,
     ]
@@ -69,18 +70,19 @@ def raw_options(command: Command) -> Command:
 
 def format_option(command: Command) -> Command:
     """Add what says how raw files are read where their names do not."""
-    return click.option("--format", help=f"What raw DATA is: {', '.join(SPARSE)} or MODULE:FUNCTION, for a model of raw"
-                        f" columns {', '.join(COLUMNS)}  [default: by the file's name, else svmlight or what the model"
-                        " learned from]")(command)  # fmt: skip
+    return click.option("--format", help=f"Format of raw DATA: {', '.join(SPARSE)} or MODULE:FUNCTION; for a model of"
+                        f" raw columns {', '.join(COLUMNS)}  [default: by the file's name, else svmlight or the format"
+                        " of the training files]")(command)  # fmt: skip
 
 
 def bad_rows_options(command: Command) -> Command:
     """Add what becomes of raw rows that cannot be used."""
     options = [
         click.option("--on-bad-rows", type=click.Choice(["error", "skip", "quarantine"]), metavar="[error|skip]",
-                     callback=_not_quarantine, help="Of raw rows that cannot be used  [default: error]"),
-        click.option("--max-bad-fraction", type=click.FloatRange(0, 1), help="More raw rows than this that are skipped"
-                     f" are an error all the same  [default: {MOST_BAD}]"),
+                     callback=_not_quarantine, help="What to do with raw rows that cannot be used  [default:"
+                     " error]"),
+        click.option("--max-bad-fraction", type=click.FloatRange(0, 1), help="Fail if more than this share of raw rows"
+                     f" is skipped  [default: {MOST_BAD}]"),
     ]  # fmt: skip
     return terminal.with_options(options, command)
 
