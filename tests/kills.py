@@ -134,11 +134,13 @@ def content(directory, there=()):
 def digest(path):
     with open(path, "rb") as file:
         held = file.read()
-    if path.endswith((".html", ".png")):
+    if path.endswith((".html", ".png")) and held.rstrip().endswith((b"</html>", b"IEND\xaeB`\x82")):
         return "there"
     if path.endswith((".json", ".jsonl")):
-        told = {"history": [json.loads(line) for line in held.splitlines()]} if path.endswith("l") else json.loads(held)
-        held = json.dumps(timeless(told), sort_keys=True).encode()
+        with contextlib.suppress(ValueError):  # a line that was cut short
+            lines = held.splitlines() if path.endswith("l") else ()
+            told = {"history": [json.loads(line) for line in lines]} if lines else json.loads(held)
+            held = json.dumps(timeless(told), sort_keys=True).encode()
     elif path.endswith(".safetensors"):
         from bigclf.training.records.run_directory import load_arrays
 

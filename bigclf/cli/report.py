@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bigclf import files
+from bigclf.cli.evaluate import refuse_existing
 from bigclf.cli.shared import flags, terminal
 from bigclf.units import format_bytes
 
@@ -35,7 +37,11 @@ def command(
     The file contains everything it shows; you can mail it, print it and read it on a phone.
     """
     where = list(data) if len(data) > 1 else data[0] if data else None
-    told = write(run, out, where, names=names, memory=memory or "1GB", overwrite=overwrite, title=title)
+    refuse_existing([out], overwrite)
+    options = {"names": names, "memory": memory or "1GB", "title": title or files.base_name(run)}
+    files.make_directory(files.parent_directory(out))
+    with files.together([out]) as place:
+        told = write(run, place[out], where, overwrite=True, **options) | {"out": out}
     if as_json:
         terminal.emit_json(told)
     else:

@@ -243,7 +243,7 @@ class Converter:
             self.work.note_written()
         for run in self.runs:
             files.remove(run.path)
-        files.remove_tree(self.scratch)
+        files.remove_tree(self.scratch, surely=self.work is None)  # then it lies among the shards
         Dataset(self.directory).write_manifest(self.directory, told)
 
     def _bounds(self, shuffled: bool, shard_nnz: int) -> list[int]:

@@ -137,7 +137,10 @@ def _write(stream: object, path: str) -> list[str]:
 
     try:
         batches = pa.RecordBatchReader.from_stream(as_stream(stream))
-        with files.publishing(path) as beside, pq.ParquetWriter(beside, batches.schema) as writer:
+        with (
+            files.publishing(path) as beside, files.open_arrow(beside, "wb") as sink,
+            pq.ParquetWriter(sink, batches.schema) as writer,
+        ):  # fmt: skip
             for table in _gathered(batches):
                 writer.write_table(table, row_group_size=max(1, table.num_rows))
     except pa.ArrowException as error:
@@ -232,5 +235,5 @@ def _write_block(block: object, labels: np.ndarray, path: str) -> None:
              for column in (rows.indices, rows.data.astype(np.float32))]  # fmt: skip
     table = pa.table({"label": pa.array(labels), "indices": lists[0], "values": lists[1]})
     per_group = max(1, BLOCK_BYTES * max(1, table.num_rows) // max(1, table.nbytes))
-    with files.publishing(path) as beside:
-        pq.write_table(table, beside, row_group_size=per_group)
+    with files.publishing(path) as beside, files.open_arrow(beside, "wb") as sink:
+        pq.write_table(table, sink, row_group_size=per_group)

@@ -6,6 +6,7 @@ on after its last whole part.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -44,6 +45,7 @@ class PredictionWriter:
         self._path, self._mark, self._publishing = path, mark, files.publishing(path, within=within)
         self._beside = ""
         self._file: pq.ParquetWriter | None = None
+        self._sink: pa.NativeFile | None = None
 
     def __enter__(self) -> PredictionWriter:
         self._beside = self._publishing.__enter__()
@@ -56,7 +58,8 @@ class PredictionWriter:
         table = pa.table({name: _arrow(column) for name, column in columns.items()})
         try:
             if self._file is None:
-                self._file = shards.parquet_writer(self._beside, table.schema)
+                self._sink = files.open_arrow(self._beside, "wb")
+                self._file = shards.parquet_writer(self._sink, table.schema)
             self._file.write_table(table, row_group_size=max(table.num_rows, 1))
         except OSError as error:
             raise RunError(f"{self._path}: cannot be written: {error}; make room, or choose another place") from error
@@ -65,10 +68,11 @@ class PredictionWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         try:
-            if self._file is not None:
-                if kind is None:
-                    self._file.add_key_value_metadata({KEY: json.dumps(self._mark, sort_keys=True)})
-                self._file.close()
+            with self._sink or contextlib.nullcontext():
+                if self._file is not None:
+                    if kind is None:
+                        self._file.add_key_value_metadata({KEY: json.dumps(self._mark, sort_keys=True)})
+                    self._file.close()
         except BaseException as failure:
             self._publishing.__exit__(type(failure), failure, failure.__traceback__)
             raise
@@ -220,11 +224,9 @@ def write_csv(
     -------
     Its columns.
     """
-    import pyarrow as pa
-
     with shards.open_parquet(paths[0]) as first:
         names = list(first.schema_arrow.names)
-    with files.publishing(out, within=within, note=note) as beside, pa.OSFile(beside, "wb") as stream:
+    with files.publishing(out, within=within, note=note) as beside, files.open_arrow(beside, "wb") as stream:
         for k, path in enumerate(paths):
             before = {} if named is None else {named[0]: named[1][k]}
             _append_csv(stream, path, names, before, header=k == 0)

@@ -963,8 +963,8 @@ def shard_schema(classes: np.ndarray, index_width: int, binary: bool, weighted: 
 ENCODINGS = {"indices.list.element": "DELTA_BINARY_PACKED", "values.list.element": "BYTE_STREAM_SPLIT"}
 
 
-def parquet_writer(file: pa.NativeFile | str, schema: pa.Schema) -> pq.ParquetWriter:
-    """Writer to an Arrow file or a path, of zstd pages with checksums.
+def parquet_writer(file: pa.NativeFile, schema: pa.Schema) -> pq.ParquetWriter:
+    """Writer to an Arrow file, of zstd pages with checksums.
 
     Delta-coded indices and byte-split values are both smaller and faster to write and to read than plain ones
     (5.1 against 5.9 bytes and 14 against 16 ns a non-zero on skewed text-like rows; 0.9 against 2.3 bytes and

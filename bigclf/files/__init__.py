@@ -519,6 +519,15 @@ def clear_left(directory: PathLike, of_the_dead: bool = False) -> None:
             remove_tree(path) if is_directory(path) else remove(path)
 
 
+def clear_left_of(path: PathLike) -> None:
+    """Remove what killed processes were writing to become the local file ``path``; those that live go on."""
+    directory, own = os.path.split(os.fspath(path))
+    for name in () if is_remote(path) else list_directory(directory):
+        left = ASIDE.fullmatch(name)
+        if left and name.startswith(f".{own}.tmp-") and not _may_live(left[1]):
+            remove(join(directory, name))
+
+
 def _may_live(number: str) -> bool:
     return os.path.exists(f"/proc/{number}") or not os.path.exists("/proc/self")
 
@@ -786,7 +795,7 @@ def _name(place: str, path: str) -> None:
 
 
 def append_line(path: PathLike, text: str) -> None:
-    """Append ``text`` and a newline in one write.
+    """Append ``text`` and a newline in one write; where that fails nothing of it stays, so that the next line is one.
 
     A store knows no appending: there the file is written anew, at most every few seconds and by ``flush_lines``.
     """
@@ -796,8 +805,15 @@ def append_line(path: PathLike, text: str) -> None:
         if time.monotonic() - lines.written > LINES_SECONDS:
             flush_lines(path)
         return
+    line = text.encode("utf-8") + b"\n"
     with open(path, "ab", buffering=0) as file:
-        file.write(text.encode("utf-8") + b"\n")
+        before = os.fstat(file.fileno()).st_size
+        try:
+            if file.write(line) < len(line):  # the system takes what there is room for, and says so at the next call
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
+        except OSError:
+            file.truncate(before)
+            raise
 
 
 LINES_SECONDS = 5.0
@@ -1003,12 +1019,12 @@ def unlock(descriptor: int | None) -> None:
         os.close(descriptor)
 
 
-def remove_tree(path: PathLike) -> None:
-    """Remove a directory and all in it, as far as that is possible."""
+def remove_tree(path: PathLike, surely: bool = False) -> None:
+    """Remove a directory and all in it, as far as that is possible; ``surely`` : OSError where it is not."""
     if is_remote(path):
         remote.remove(str(path), tree=True)
         return
-    shutil.rmtree(path, ignore_errors=True)
+    shutil.rmtree(path, ignore_errors=not surely)
 
 
 def _sync(path: str) -> None:

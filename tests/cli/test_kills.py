@@ -28,6 +28,7 @@ LINES = {
     "predict": ["predict", "{model}", "{data}", "-o", "{out}/p.csv"],
     "directory": ["predict", "{model}", "{data}", "-o", "{out}/p"],
     "calibrate": ["calibrate", "{model}", "{data}", "-o", "{out}/c.bigclf"],
+    "report": ["report", "{model}", "-o", "{out}/r.html", "--data", "{data}"],
     "split": ["split", "{data}", "{out}/parts"],
     "convert": ["convert", "{text}", "{out}/s"],
 }

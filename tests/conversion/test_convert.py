@@ -602,3 +602,20 @@ def test_as_many_processes_as_the_machine_has_memory_for(monkeypatch):
         monkeypatch.setattr(converter, "memory_limit", lambda limit=limit: (int(limit), "a control group"))
         assert converter.processes(None, 500_000_000, [source]) == wanted
         assert converter.processes(3, 500_000_000, [source]) == 3, "as asked"
+
+
+def test_no_shards_appear_with_what_could_not_be_removed_from_among_them(tmp_path, monkeypatch):
+    """They would be refused as another's when they are to be replaced."""
+    removed = os.rmdir
+
+    def fails_once(path, **options):
+        if os.path.basename(path) == "runs":
+            monkeypatch.setattr(os, "rmdir", removed)
+            raise OSError(errno.EIO, "Input/output error")
+        removed(path, **options)
+
+    monkeypatch.setattr(os, "rmdir", fails_once)
+    x = sp.random(20, 5, 0.5, "csr", np.float32, random_state=0)
+    with pytest.raises(OSError, match="Input/output"):
+        write_shards([(x.indptr, x.indices, x.data, np.arange(20) % 2, None)], tmp_path / "s", classes=[0, 1])
+    assert os.listdir(tmp_path) == []

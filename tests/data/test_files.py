@@ -2,6 +2,8 @@
 
 import errno
 import os
+import resource
+import signal
 import threading
 
 import pytest
@@ -258,6 +260,42 @@ def test_scratch_directory_is_on_a_disk(tmp_path, monkeypatch):
     assert files._in_memory("/dev/shm/x")
     assert files._in_memory("/a b/c")
     assert not files._in_memory("/dev/shmoo")
+
+
+def test_a_line_that_cannot_be_appended_leaves_nothing_behind(tmp_path):
+    path = tmp_path / "log"
+    files.append_line(path, "one")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, before[1]))  # room for half of it
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            files.append_line(path, "three and more")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    files.append_line(path, "two")
+    assert path.read_text() == "one\ntwo\n"
+
+
+def test_of_a_file_only_what_the_dead_were_writing_is_removed(tmp_path):
+    mine, other = f".a.tmp-{os.getpid()}-0123abcd", ".ab.tmp-4194305-0123abcd"  # no system has that number
+    for name in ("a", mine, other, ".a.tmp-4194305-0123abcd"):
+        (tmp_path / name).write_text("x")
+    files.clear_left_of(tmp_path / "a")
+    assert sorted(os.listdir(tmp_path)) == sorted(["a", mine, other])
+
+
+def test_a_tree_is_removed_surely_or_as_far_as_that_is_possible(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+
+    def fails(*_, **__):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "rmdir", fails)
+    files.remove_tree(tmp_path / "a")
+    with pytest.raises(OSError, match="Input/output"):
+        files.remove_tree(tmp_path / "a", surely=True)
 
 
 def test_append_line_and_sizes(tmp_path):

@@ -207,6 +207,18 @@ def test_a_failed_write_is_counted_and_costs_the_older_of_two_checkpoints(direct
     assert directory.failed_writes == 3
 
 
+def test_a_record_that_was_not_written_is_written_before_the_next_checkpoint(directory, tmp_path, monkeypatch):
+    def fails(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "append_line", fails)
+        directory.record({"epoch": 1}, now=True)
+    assert directory.failed_writes == 1 and not (tmp_path / "history.jsonl").exists()
+    directory.save(checkpoint(1.0), 1, 0)
+    assert (tmp_path / "history.jsonl").read_text() == '{"epoch": 1}\n'
+
+
 def test_a_checkpoint_of_another_run_is_an_error_and_a_damaged_one_is_passed_over(directory, tmp_path):
     directory.begin(asked(), resume=False)
     for epoch in (1, 2):

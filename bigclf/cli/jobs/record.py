@@ -35,6 +35,7 @@ class Record:
         replaced."""
         from bigclf import files
 
+        files.clear_left_of(self._place)
         self._begin([path for path in paths if overwrite or not files.exists(path)])
         with files.telling(paths, self._tell):
             yield

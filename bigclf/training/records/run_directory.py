@@ -172,9 +172,10 @@ class RunDirectory:
         if not wanted and moment - self._last_record < HISTORY_SECONDS:
             self._waiting = record
             return
-        self._last_record, self._written, self._waiting = moment, record, None
         line = json.dumps(masked_in(record), default=plain)
-        self._try("history", lambda: files.append_line(self.file("history.jsonl"), line))
+        done = self._try("history", lambda: files.append_line(self.file("history.jsonl"), line))
+        self._last_record = moment
+        self._written, self._waiting = (record, None) if done else (self._written, record)
 
     def history(self, up_to: int | None = None) -> list[dict[str, Any]]:
         """The records, of epochs ``up_to`` (the file is cut there); a line with a wrong field is left out, with a
@@ -321,12 +322,15 @@ class RunDirectory:
             with contextlib.suppress(OSError):
                 files.remove(self.file(name))
 
-    def _try(self, what: str, write: Callable[[], object]) -> None:
+    def _try(self, what: str, write: Callable[[], object]) -> bool:
+        """Whether it was written; a warning where it was not."""
         try:
             write()
+            return True
         except OSError as error:
             self.failed_writes += 1
             log.warning("%s not written in %s: %s", what, self.path, error.strerror or error)
+            return False
 
 
 def publish_arrays(path: str, arrays: dict[str, np.ndarray], facts: Mapping[str, object]) -> str:
