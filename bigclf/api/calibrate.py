@@ -13,7 +13,16 @@ import numpy as np
 from bigclf.data.arrays import label_array, weight_array
 from bigclf.data.bad_rows import MOST_BAD
 from bigclf.errors import DataError, MemoryBudgetError
-from bigclf.metrics.figures import class_positions, decoded, labelled_dataset, row_groups, score_bins, scoring_bytes
+from bigclf.metrics.figures import (
+    class_positions,
+    decoded,
+    labelled_dataset,
+    row_groups,
+    rows_trained_on,
+    score_bins,
+    scoring_bytes,
+    share_trained_on,
+)
 from bigclf.model.calibration import METHODS, Calibration, Tally, learned
 from bigclf.model.model import MANY_CLASSES, Model, is_stored
 from bigclf.model.raw_input import BadRows, as_shards, labels_of_table, left_out
@@ -119,7 +128,11 @@ def calibrate(
     bad.check(model, data)
     if is_stored(data):
         with as_shards(model, data, memory, bad) as there:
-            found.calibration = _Shards(model, there, *given).concluded(method)
+            rows = _Shards(model, there, *given)
+            if share := share_trained_on(model, rows.source):
+                log.warning("%s: it is surer of these than of others, and so will its probabilities be; calibrate on "
+                            "rows that it has not seen", rows_trained_on(share))  # fmt: skip
+            found.calibration = rows.concluded(method)
             n_bad, why = left_out(data, there)
         if n_bad:
             log.warning("%s", why)

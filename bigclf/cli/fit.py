@@ -206,7 +206,7 @@ def prepare(model: str, run_dir: str, *, overwrite: bool, resume: bool) -> None:
     files.probe_writable(directory)
     if there and not resume:
         if not overwrite:
-            raise RunError(f"{run_dir}: an earlier run; --resume goes on with it, --overwrite starts afresh")
+            raise RunError(f"{run_dir}: an earlier run; add --overwrite to replace it, or --resume to go on with it")
         clear(run_dir)
 
 
@@ -247,12 +247,12 @@ def may_replace(model: str, run_dir: str) -> bool:
 def what_to_do(model: str, run_dir: str, has_run: bool, own: bool, resume: bool) -> str:
     """Advice where there is a model in the place of the one to be trained."""
     if own:
-        return f"--resume goes on with its training in {run_dir}, --overwrite trains anew and replaces it"
+        return f"add --overwrite to replace it, or --resume to go on with its training in {run_dir}"
     if not resume:
         return "add --overwrite to replace it"
     if has_run:
-        return f"it did not come of the run in {run_dir}; --overwrite goes on with that and replaces it"
-    return f"there is no training in {run_dir} to go on with; --overwrite trains anew and replaces it"
+        return f"it did not come of the run in {run_dir}; add --overwrite to replace it and go on with that run"
+    return f"there is no training in {run_dir} to go on with; add --overwrite to replace it"
 
 
 def clear_away(run_dir: str) -> None:

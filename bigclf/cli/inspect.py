@@ -219,6 +219,8 @@ def _calibration_text(kept: Mapping[str, Any] | None) -> str | None:
 
 
 def _print_model(path: str, told: Mapping[str, Any]) -> None:
+    from bigclf.methods import judges_rows
+
     method = dict(told["method"])
     terminal.heading(path, f"a model by {method.pop('name', '?')}")
     classes = None if told["classes"] is None else [terminal.printable(label) for label in told["classes"]]
@@ -236,7 +238,7 @@ def _print_model(path: str, told: Mapping[str, Any]) -> None:
             ("parameters", parameters_text(method)),
             ("features", _made(told["features"])),
             ("probabilities", _calibration_text(told.get("calibration"))),
-            *_training_facts(told["facts"]),
+            *_training_facts(told["facts"], judges_rows(told["method"].get("name"))),
         ],
         indent="  ",
     )
@@ -251,7 +253,7 @@ def _listed(classes: list[str], most: int = 8) -> str:
     return f"{len(classes)}:  {', '.join(classes[:most])}{' ...' if len(classes) > most else ''}"
 
 
-def _training_facts(facts: Mapping[str, Any]) -> list[tuple[str, object]]:
+def _training_facts(facts: Mapping[str, Any], row_by_row: bool = True) -> list[tuple[str, object]]:
     """How it was trained: what a person asks first, then whatever else is short."""
     from bigclf.metrics.figures import seen_before_text
 
@@ -260,13 +262,15 @@ def _training_facts(facts: Mapping[str, Any]) -> list[tuple[str, object]]:
     parts = [plural(facts.pop(name), name[:-1]) for name in ("reads", "epochs") if name in facts]
     if "seconds" in facts:
         parts.append(format_seconds(facts.pop("seconds")))
-    progressive = facts.pop("progressive", None) or {}
+    progressive, mistakes = facts.pop("progressive", None) or {}, facts.pop("mistakes", None)
+    if not row_by_row:
+        progressive, mistakes = {}, None
     for name in ("converged", "run"):
         facts.pop(name, None)
     seen = f"; {text}" if (text := seen_before_text(progressive)) else ""
     repeatable = facts.pop("repeatable", True)
     judged = validation_text(facts.pop("validation", None), facts.get("best_epoch"))
-    held, mistakes = facts.pop("held_out", None), facts.pop("mistakes", None)
+    held = facts.pop("held_out", None)
     rest = [(name.replace("_", " "), _amount(name, value)) for name, value in facts.items()
             if value is not None and not isinstance(value, (dict, list))]  # fmt: skip
     return [

@@ -125,7 +125,7 @@ def require_free(out: files.PathLike, overwrite: bool) -> None:
         raise RunError(f"{name!r} is a file; name a directory for the shards")
     there = files.list_directory(name)
     if there and not overwrite:
-        raise RunError(f"{name!r} exists and is not empty; name another directory or overwrite it with overwrite=True")
+        raise RunError(f"{name!r} exists and is not empty; name another directory, or add overwrite=True to replace it")
     ours = {MANIFEST, CHUNK_TABLE, QUARANTINE, files.UNFINISHED, *OF_COLUMNS}
     strange = [entry for entry in there if entry not in ours and not entry.startswith("part-")]
     if strange:

@@ -7,6 +7,7 @@ those.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import functools
 import glob
@@ -73,7 +74,11 @@ def _expand_one(name: str) -> list[str]:
         nearest = nearest_directory(name)
         if not is_directory(nearest):
             raise DataError(f"no data file matches {name!r}: there is no {nearest!r}")
-        raise DataError(f"no data file matches {name!r}; the nearest directory that exists is {nearest!r}")
+        found_near = meant(name)
+        instead = (
+            f"; did you mean {found_near!r}?" if found_near else f"; the nearest directory that exists is {nearest!r}"
+        )
+        raise DataError(f"no data file matches {name!r}{instead}")
     return found
 
 
@@ -125,6 +130,19 @@ def nearest_directory(path: PathLike) -> str:
     while not os.path.isdir(directory):
         directory = os.path.dirname(directory)
     return directory
+
+
+def meant(path: PathLike) -> str:
+    """The path that is there in place of ``path``, which is not, where one name on the way is nearly right; else ""."""
+    if is_remote(path):  # a bucket may hold millions of names
+        return ""
+    there = nearest_directory(path)
+    first, *rest = os.path.relpath(os.path.abspath(path), there).split(os.sep)
+    for found in difflib.get_close_matches(first, list_directory(there)):
+        whole = os.path.join(there, found, *rest)
+        if os.path.exists(whole):
+            return whole if os.path.isabs(path) else os.path.relpath(whole)
+    return ""
 
 
 def list_directory(directory: PathLike) -> list[str]:

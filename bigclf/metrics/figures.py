@@ -664,9 +664,13 @@ def concluded(
 
 def trained_on_text(model: Model, share: float) -> str:
     """What is to be said of figures on rows of which the model was trained on this share."""
-    rows = "the model was trained on " + ("these rows" if share == 1 else f"about {100 * share:.0f} % of these rows")
     held = held_out_text(model.facts.get("held_out"))
-    return f"{rows}, so these figures are optimistic" + (f"; {held}" if held else "")
+    return f"{rows_trained_on(share)}, so these figures are optimistic" + (f"; {held}" if held else "")
+
+
+def rows_trained_on(share: float) -> str:
+    """``the model was trained on these rows``, or on about which share of them."""
+    return "the model was trained on " + ("these rows" if share == 1 else f"about {100 * share:.0f} % of these rows")
 
 
 def seen_before_text(progressive: Mapping[str, float]) -> str:

@@ -755,7 +755,9 @@ class Model:
 
 def _require_file(name: str) -> None:
     if not files.exists(name):
-        raise ModelFormatError(f"{name}: no such file; nearest directory is {files.nearest_directory(name)}")
+        found = files.meant(name)
+        instead = f"did you mean {found!r}?" if found else f"nearest directory is {files.nearest_directory(name)}"
+        raise ModelFormatError(f"{name}: no such file; {instead}")
     if files.is_directory(name):
         raise ModelFormatError(f"{name}: a directory; a model is one file")
 

@@ -388,7 +388,7 @@ def _crash(pipe, data, columns):
 
 def test_other_failures_are_1(place, tmp_path):
     assert "exists" in error_of("fit", place / "shards", "-o", place / "model", code=1)
-    assert error_of("convert", place / "a.svm", place / "shards", code=1).endswith(" overwrite it with --overwrite")
+    assert error_of("convert", place / "a.svm", place / "shards", code=1).endswith(" add --overwrite to replace it")
     assert "memory" in error_of("fit", place / "shards", "-o", tmp_path / "m", "--memory", "1kB", code=1)
     assert "directory" in error_of("fit", place / "shards", "-o", tmp_path, code=1)
     (tmp_path / "keep").write_text("")

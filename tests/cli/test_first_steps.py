@@ -1,5 +1,7 @@
 """What people do in their first hour with files of their own: titles, headers that are missing, names half right."""
 
+import ast
+import itertools
 import json
 import random
 import re
@@ -7,9 +9,12 @@ import re
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from making import PACKAGE
 
 import bigclf
+from bigclf import files
 from bigclf.cli import main
+from bigclf.cli.fit import what_to_do
 from bigclf.errors import DataError, SchemaError
 
 ROWS = [f"{k % 7},{'xyz'[k % 3]},{'yes' if k % 3 else 'no'}" for k in range(60)]
@@ -132,6 +137,56 @@ def test_figures_on_rows_that_were_trained_on_say_so(tmp_path, folder):
     assert "trained on these rows" in " ".join(run("evaluate", folder / "m.bigclf", people)[2].split())
     other = table(tmp_path / "other.csv", rows=ROWS[:30])
     assert "trained on" not in "".join(run("evaluate", folder / "m.bigclf", other)[1:])
+
+
+def test_to_calibrate_on_rows_that_were_trained_on_is_warned_of(tmp_path, folder):
+    out = ["-o", tmp_path / "c.bigclf", "--overwrite"]
+    code, _, said = run("calibrate", folder / "m.bigclf", folder / "people.csv", *out)
+    said = " ".join(said.split())
+    assert code == 0 and "warning: the model was trained on these rows" in said and "calibrate on rows that" in said
+    other = table(tmp_path / "other.csv", rows=ROWS[:30])
+    assert "trained on" not in run("calibrate", folder / "m.bigclf", other, *out)[2]
+
+
+def test_methods_that_sum_over_rows_tell_of_no_mistakes_on_the_way(tmp_path, folder):
+    for algo, told in (("newton", False), ("newton_dense", False), ("dcd", True), ("arow", True)):
+        out = tmp_path / f"{algo}.bigclf"
+        assert run("fit", folder / "people.csv", "--label", "answer", "--algo", algo, "-o", out)[0] == 0
+        said = run("inspect", out)[1]
+        assert ("progressive error" in said, "mistakes" in said) == (told, told) and "stopped by" in said
+
+
+def test_paths_that_are_nearly_right_are_guessed(folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    for name, meant in (("peple.csv", "people.csv"), ("people.cvs", "people.csv")):
+        with pytest.raises(DataError, match=rf"no data file matches .*; did you mean '{folder / meant}'\?$"):
+            files.expand(folder / name)
+        with pytest.raises(DataError, match=rf"; did you mean '{folder.name}/{meant}'\?$"):
+            files.expand(f"{folder.name}/{name}")
+    wrong = folder.name[:-1] + "x"
+    with pytest.raises(DataError, match=rf"; did you mean '{folder.name}/people.csv'\?$"):
+        files.expand(f"{wrong}/people.csv")
+    for name in (f"{wrong}/nothing.csv", f"{folder.name}/zzz.txt"):
+        with pytest.raises(DataError, match="the nearest directory that exists is"):
+            files.expand(name)
+    code, _, said = run("evaluate", folder / "n.bigclf", folder / "people.csv")
+    assert code == 3 and f"no such file; did you mean '{folder / 'm.bigclf'}'?" in " ".join(said.split())
+
+
+def test_what_is_there_already_is_told_in_the_same_words_everywhere():
+    """Of texts that say so, in all sources."""
+    said = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                text = "".join(part.value for part in node.values if isinstance(part, ast.Constant))
+                if re.search(r": exists[;,]|exists and is not empty|: an earlier ", text):
+                    said.append(text)
+    assert len(said) >= 10
+    again = [text for text in said if not re.search("add (--overwrite|overwrite=True) to replace (it|what)", text)]
+    assert again == [": exists; "]  # which goes on with what_to_do
+    for has_run, own, resume in itertools.product((False, True), repeat=3):
+        assert "add --overwrite to replace it" in what_to_do("m", "run", has_run, own, resume)
 
 
 def test_shards_that_were_trained_on_are_known_again_and_so_is_what_they_were_made_of(tmp_path, folder):

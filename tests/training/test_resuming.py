@@ -127,7 +127,9 @@ def test_killed_and_run_again_gives_the_same_shards(tmp_path, sources, monkeypat
     assert (tmp_path / "again").exists() == published
     if published:
         assert bigclf.convert(sources, tmp_path / "again", **OPTIONS).report["rows"] == once.n_rows
-        with pytest.raises(RunError, match="exists and is not empty; .* with overwrite=True$"):  # another one
+        with pytest.raises(
+            RunError, match="exists and is not empty; .* add overwrite=True to replace it$"
+        ):  # another one
             bigclf.convert(sources, tmp_path / "again", **OPTIONS)
     else:
         ds = bigclf.convert(sources, tmp_path / "again", **{**OPTIONS, "memory": "2GB"})

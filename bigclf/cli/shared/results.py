@@ -79,7 +79,7 @@ def clear_the_way(
     if begun and not resume:
         require_free(run_dir)
         if not overwrite:
-            raise RunError(f"{run_dir}: an earlier {what}; --resume goes on with it, --overwrite starts afresh")
+            raise RunError(f"{run_dir}: an earlier {what}; add --overwrite to replace it, or --resume to go on with it")
         files.remove_at_once(run_dir)
     if not files.exists(run_dir):
         files.remove_at_once(run_dir)  # what a killed process left of that
