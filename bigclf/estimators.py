@@ -117,10 +117,17 @@ class _Linear(BaseEstimator):
             self.__dict__.pop("feature_names_in_", None)
 
     def __getattr__(self, name: str) -> Any:
-        """Says of a ``partial_fit`` that is not there who has one."""
+        """Says of a ``partial_fit`` or probabilities that are not there who has them."""
         if name == "partial_fit":
             having = ", ".join(method.name for method in METHODS.values() if not method.certificate)
             raise AttributeError(f"algo={self.algo!r} has no partial_fit; those that learn row by row have: {having}")
+        if name in ("predict_proba", "predict_log_proba") and hasattr(type(self), name):
+            loss = getattr(self, "loss", None)  # where it is set: attributes are asked for before that, too
+            own = f"loss={loss!r}" if loss is not None else f"algo={getattr(self, 'algo', None)!r}"
+            raise AttributeError(
+                f"{name} needs a model trained with loss='logistic', or calibrated "
+                f"(bigclf.calibrate(estimator.model_, X, y)); this one has {own}"
+            )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _learns_on(self) -> bool:

@@ -47,6 +47,12 @@ def near(name: object, known: Iterable[str]) -> str:
     return f"; did you mean {folded[found[0]]}?" if found else ""
 
 
+def other_case(name: object, known: Iterable[str]) -> str:
+    """The one of the names that are known that differs from ``name`` in capitals only: "C" for "c"; "" where none."""
+    folded = str(name).casefold()
+    return next((one for one in known if one != name and str(one).casefold() == folded), "")
+
+
 def within_plan(planned: float, peak: float) -> str:
     """A remark in brackets where ``peak`` bytes are more than planned, and no more than a promise of memory allows."""
     kept = planned < peak <= max(1.1 * planned, planned + 20e6)

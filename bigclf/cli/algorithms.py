@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bigclf.cli.shared import terminal
+from bigclf.units import near
 
 if TYPE_CHECKING:
     from bigclf.api.method_list import Described, Parameter
@@ -21,8 +22,11 @@ def command(names: tuple[str, ...], as_json: bool) -> None:
 
     methods = {method["name"]: method for method in algorithms()}
     for name in names:
+        if name == "auto":
+            raise click.UsageError("auto is no method: it takes one of them by your data (see bigclf help algorithms)")
         if name not in methods:
-            raise click.UsageError(f"no method {name!r}; there are {', '.join(methods)}")
+            there = near(name, methods) or f"; there are {', '.join(methods)}"
+            raise click.UsageError(f"no method {name!r}{there}")
     chosen = [methods[name] for name in names] or list(methods.values())
     if as_json:
         terminal.emit_json(chosen)

@@ -226,6 +226,7 @@ HINTS = {
     ",": 'decimals have a comma here; leave out what parts thousands, or say that they have a point (decimal: "." in'
     " the reader of a spec, --decimal .)",
 }
+MARKS = {".": "a point", ",": "a comma"}
 HINTED = {".": re.compile(COMMA), ",": re.compile(r"^[+-]?[\d. ]*\d([.,]\d+)+$")}
 
 
@@ -256,13 +257,23 @@ def numbers(
             found, strange = _slow_numbers(cells)
         for row in np.flatnonzero(strange).tolist():
             value = text[row].as_py()
-            hint = f"; {HINTS[decimal]}" if HINTED[decimal].match(value) else ""
-            if written == "plain" and re.match(grouped(decimal), value):
-                hint = "; where numbers are written so, say written: grouped beside the column in a spec"
-            bad.setdefault(row, f"column {name}: {_shown(value)} is not a number{hint}")
+            bad.setdefault(row, f"column {name}: {_shown(value)} is not a number{_hint(value, decimal, written)}")
     for row in np.flatnonzero(np.abs(found) > FLOAT32_MAX).tolist():
         bad.setdefault(row, f"column {name}: {found[row]:g} is beyond the range of float32 ({FLOAT32_MAX:.3g})")
     return found
+
+
+def _hint(value: str, decimal: str, written: str) -> str:
+    """What to do about a number that is written in another way than its column is read."""
+    other = "." if decimal == "," else ","
+    if written == "plain" and re.match(grouped(decimal), value):
+        return "; where numbers are written so, say written: grouped beside the column in a spec"
+    if HINTED[decimal].match(value):
+        return f"; {HINTS[decimal]}"
+    if not re.match(grouped(other), value):
+        return ""
+    beside = ", and written: grouped beside the column" if written == "plain" else ""
+    return f'; its decimals have {MARKS[other]}: --decimal {other} (decimal: "{other}" in the reader of a spec{beside})'
 
 
 def numbers_together(arrays: list[pa.Array], values: tuple[str, ...], decimal: str = ".") -> np.ndarray | None:

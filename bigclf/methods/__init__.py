@@ -16,15 +16,15 @@ from bigclf.maths.penalties import PENALTIES
 from bigclf.methods import sparse_state
 from bigclf.methods.method import SCHEDULES, SHARES, Dual, Method, Param, Steps, by_shares
 from bigclf.methods.table import METHODS
-from bigclf.units import near
+from bigclf.units import near, other_case
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
 
 __all__ = [
-    "METHODS", "SCHEDULES", "SHARES", "Method", "Param", "Setting", "by_shares", "judges_rows", "listed", "native",
-    "require_known", "resolve",
+    "METHODS", "SCHEDULES", "SHARES", "Method", "Param", "Setting", "by_shares", "judges_rows", "listed",
+    "loss_meant", "native", "require_known", "resolve",
 ]  # fmt: skip
 
 
@@ -37,6 +37,15 @@ OTHER_WORDS = {
     "multi_class": "multiclass",
     "warm_start": "init",
 }  # scikit-learn's, but for the first
+
+
+OTHER_LOSSES = {
+    **dict.fromkeys(("log_loss", "log", "logloss", "cross_entropy", "binary_crossentropy", "deviance"), "logistic"),
+    **dict.fromkeys(("squared_error", "squared_loss", "mse", "least_squares"), "squared"),
+    "modified_huber": "squared_hinge",
+    **dict.fromkeys(("absolute_error", "mae"), "epsilon_insensitive"),
+}  # of scikit-learn, XGBoost, LightGBM, Keras
+PENALTIES_FOR_LOSSES = ("l1", "l2", "elastic_net", "elasticnet")
 
 
 class Setting(NamedTuple):
@@ -165,12 +174,13 @@ def resolve(
             others = [m.name for m in METHODS.values() if any(p.name == name for p in m.params)]
             has = f"{algo.removesuffix('_mc')} takes {', '.join(own) or 'none'}"
             where = f"it has an effect with {listed(others)}" if others else f"no method has it{_meant(name, own)}"
-            raise TypeError(f"{name} has no effect with {method.asked}: {where}; {has}")
+            meant = f"; did you mean {twin}?" if (twin := other_case(name, own)) else ""
+            raise TypeError(f"{name} has no effect with {method.asked}{meant or f': {where}; {has}'}")
     if loss is not None and not method.losses:
         raise TypeError(f"loss={loss!r} has no effect with {method.asked}, which has a loss of its own")
     if loss is not None and loss not in method.losses:
-        has = ", ".join(method.losses)
-        raise ValueError(f"loss={loss!r} is not a loss of {method.asked}; choose from {has}{near(loss, method.losses)}")
+        meant = f"{', '.join(method.losses)}{loss_meant(loss, method.losses)}"
+        raise ValueError(f"loss={loss!r} is not a loss of {method.asked}; choose from {meant}")
     if penalty is not None and penalty not in (method.penalties or ("l2",)):
         has = ", ".join(method.penalties or ("l2",))
         raise ValueError(f"penalty={penalty!r} is not available with {method.asked}; choose from {has}")
@@ -232,6 +242,15 @@ def require_known(names: Iterable[str]) -> None:
 def _meant(name: str, known: Iterable[str]) -> str:
     """What to say in place of a word that no method has: another library's word for an option, or a near one."""
     return f"; bigclf calls it {OTHER_WORDS[name]}" if name in OTHER_WORDS else near(name, known)
+
+
+def loss_meant(name: str, known: Iterable[str]) -> str:
+    """What to ask of a loss that is none of those that are known: another library's word for one, or a near one."""
+    if name in PENALTIES_FOR_LOSSES:
+        return f"; did you mean penalty={name.replace('elasticnet', 'elastic_net')!r}?"
+    if (other := OTHER_LOSSES.get(name)) is None:
+        return near(name, known)
+    return f"; did you mean {other!r}?" if other in known else f"; bigclf calls it {other!r}"
 
 
 def native(algo: str, multiclass: str) -> str:

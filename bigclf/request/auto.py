@@ -33,8 +33,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from bigclf.maths.losses import BOXED
-from bigclf.methods import METHODS, Method, listed, require_known
-from bigclf.units import format_bytes, format_seconds, near
+from bigclf.methods import METHODS, Method, listed, loss_meant, require_known
+from bigclf.units import format_bytes, format_seconds, other_case
 
 ENTRY_BYTES, ROW_BYTES = 8, 100  # of a row in memory, about
 TOL = 1e-3  # at which the counts below were made
@@ -108,15 +108,25 @@ def choose(asked: Asked) -> tuple[str, str]:
     loss = loss_for(asked)
     every = dict.fromkeys(name for method in METHODS.values() for name in method.losses)
     if loss not in every:
-        raise ValueError(f"loss={loss!r} is not a loss; choose from {listed(every)}{near(loss, every)}")
+        raise ValueError(f"loss={loss!r} is not a loss; choose from {listed(every)}{loss_meant(loss, every)}")
     for name, reason in _wishes(asked, loss):
         if _can(name, asked, loss):
             return name, f"algo=auto: {name}, because {reason}"
+    _ask_for_capitals(asked.given)
     said = {"loss": asked.loss, "penalty": asked.penalty, "bias": asked.bias, **dict.fromkeys(asked.given, "...")}
     what = ", ".join(f"{name}={value}" for name, value in said.items() if value is not None)
     owners = ((name, listed(m.name for m in METHODS.values() if _has(m, name))) for name in asked.given if name != "C")
     where = "".join(f"; {name} is a parameter of {having}" for name, having in owners)
     raise ValueError(f"algo='auto' finds no method for {what or 'this'}{where}; name one (see `bigclf algorithms`)")
+
+
+def _ask_for_capitals(given: Iterable[str]) -> None:
+    """ValueError for a parameter of some methods where that of most others, which differs in capitals, may be meant."""
+    params = {param.name for method in METHODS.values() for param in method.params}
+    for name in given:
+        if name != "C" and (meant := other_case(name, params)):
+            having = listed(m.name for m in METHODS.values() if _has(m, name))
+            raise ValueError(f"algo='auto' takes no {name}; did you mean {meant}? ({name} is a parameter of {having})")
 
 
 def loss_for(asked: Asked) -> str:

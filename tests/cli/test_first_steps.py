@@ -269,6 +269,20 @@ def test_methods_that_are_nearly_right_are_guessed():
 
 
 @pytest.mark.long
+def test_advice_about_the_choice_of_a_method_is_a_command_that_works(tmp_path, folder):
+    wrong = ["sweep", folder / "people.csv", "--label", "answer", "--grid", "c=1,2", "-o", tmp_path / "s"]
+    code, _, said = run(*wrong)
+    said = " ".join(said.split())
+    assert code == 2 and "did you mean C?" in said and said.endswith("(see bigclf help algorithms)")
+    assert run("help", "algorithms")[0] == 0
+    code, _, said = run("algorithms", "auto")
+    assert code == 2 and "bigclf help algorithms" in said
+    code, _, said = run("algorithms", "newtn")
+    assert code == 2 and "did you mean newton?" in said and "perceptron" not in said
+    code, _, said = run("fit", folder / "people.csv", "--label", "answer", "--algo", "dcd", "--param", "r=1", "-o", "m")
+    assert code == 2 and said.count("(see ") == 1 and "(see bigclf algorithms dcd)" in said
+
+
 def test_searches_take_raw_tables_too(folder, tmp_path):
     people = folder / "people.csv"
     code, out, said = run("sweep", people, "--label", "answer", "-o", tmp_path / "s", "--grid", "C=0.1,1", "--folds", 2,

@@ -144,7 +144,7 @@ def _usage_text(error: click.ClickException) -> str:
         return text
     if meant := _meant(error, ctx):
         return f"{text}; did you mean {meant}? (see {ctx.command_path} --help)"
-    return f"{text} (see {_where_to_look(error, text, ctx)})"
+    return text if "(see " in text else f"{text} (see {_where_to_look(error, text, ctx)})"
 
 
 def _meant(error: click.ClickException, ctx: click.Context) -> str | None:
@@ -166,7 +166,9 @@ def _where_to_look(error: click.ClickException, text: str, ctx: click.Context) -
         if any(param.name == name for method in METHODS.values() for param in method.params):
             return f"bigclf algorithms: {name} is a parameter of methods, --param {name}=VALUE"
     method = re.search(r"algo='(\w+)'", text)
-    return f"bigclf algorithms {method[1]}" if method and "algo" in options else f"{ctx.command_path} --help"
+    if not method or "algo" not in options:
+        return f"{ctx.command_path} --help"
+    return f"bigclf algorithms {method[1]}" if method[1] != "auto" else "bigclf help algorithms"
 
 
 class _Way:
