@@ -15,7 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from bigclf.api.fit import fit
 from bigclf.conversion.tables.raw_rows import table_block
 from bigclf.conversion.tables.suggest import Suggestion
-from bigclf.data.arrays import Arrays
+from bigclf.data.arrays import Arrays, no_numbers_text
 from bigclf.errors import DataError
 from bigclf.features.encode import Finisher, learn, names_of
 from bigclf.features.extract import extract
@@ -158,7 +158,16 @@ class _Linear(BaseEstimator):
     def _checked(self, X: object) -> object:
         """Rows to predict: shards as they are, else checked as scikit-learn does."""
         check_is_fitted(self)
-        return X if is_stored(X) else validate_data(self, X, reset=False, **_ROWS)
+        return X if is_stored(X) else self._validated(X, reset=False, **_ROWS)
+
+    def _validated(self, X: object, *y: object, **how: Any) -> Any:
+        """``validate_data``, which says of a frame which column is no numbers."""
+        try:
+            return validate_data(self, X, *y, **how)
+        except ValueError as error:
+            if "could not convert string" not in str(error):
+                raise
+            raise ValueError(no_numbers_text(X, error)) from None
 
     def _measured(self, X: Stored, y: object, sample_weight: object) -> Evaluation | RegressionEvaluation:
         """``evaluate`` on shards, which have their own labels."""
@@ -249,7 +258,7 @@ class LinearClassifier(ClassifierMixin, _Linear):
         TypeError, ValueError : parameters that have no effect, rows that make no sense; see ``bigclf.fit``.
         """
         if not is_stored(X):
-            X, labels = validate_data(self, X, _there(self, y), **_ROWS)
+            X, labels = self._validated(X, _there(self, y), **_ROWS)
             check_classification_targets(labels)
             if np.unique(labels).size < 2:
                 raise ValueError(f"training needs two classes or more; there is one class only: {np.unique(labels)}")
@@ -271,7 +280,7 @@ class LinearClassifier(ClassifierMixin, _Linear):
         sample_weight : row weights [n], or None.
         """
         first = not hasattr(self, "model_")
-        rows, labels = validate_data(self, X, y, reset=first, **_ROWS)
+        rows, labels = self._validated(X, y, reset=first, **_ROWS)
         if first and classes is None:
             raise ValueError("classes must be passed on the first call to partial_fit.")
         known = np.unique(classes) if first and classes is not None else self.classes_
@@ -392,14 +401,14 @@ class LinearRegressor(RegressorMixin, _Linear):
         TypeError, ValueError : parameters that have no effect, rows that make no sense; see ``bigclf.fit``.
         """
         if not is_stored(X):
-            X, y = validate_data(self, X, _there(self, y), y_numeric=True, **_ROWS)
+            X, y = self._validated(X, _there(self, y), y_numeric=True, **_ROWS)
         return self._keep(lambda: self._train(X, y, sample_weight, loss=self._own_loss()))
 
     @available_if(_Linear._learns_on)
     def partial_fit(self, X: object, y: object, sample_weight: object = None) -> LinearRegressor:
         """Go over X [n, d] with numbers y [n] once, in shuffled order, from where the last call ended (online methods
         only)."""
-        rows, labels = validate_data(self, X, y, y_numeric=True, reset=not hasattr(self, "model_"), **_ROWS)
+        rows, labels = self._validated(X, y, y_numeric=True, reset=not hasattr(self, "model_"), **_ROWS)
         return self._keep(lambda: self._train_on(rows, labels, sample_weight, None, loss=self._own_loss()))
 
     def _keep(self, train: Callable[[], None]) -> LinearRegressor:

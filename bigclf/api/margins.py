@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bigclf.data.arrays import csr_arrays, label_array
+from bigclf.data.arrays import FROM_0, csr_arrays, label_array, not_finite
 from bigclf.errors import DataError
 
 if TYPE_CHECKING:
@@ -249,10 +249,9 @@ def _matrix(X: object) -> scipy.sparse.csr_array:
     import scipy.sparse
 
     indptr, indices, values, n_features = csr_arrays(X)
-    bad = np.flatnonzero(~np.isfinite(values))
-    if bad.size:
-        row = int(np.searchsorted(indptr, bad[0], side="right")) - 1
-        raise DataError("a value is NaN or infinite", row=row, column="values")
+    row, column = not_finite(indptr, indices, values)
+    if row >= 0:
+        raise DataError("a value is NaN or infinite" + FROM_0, row=row, column=str(column))
     return scipy.sparse.csr_array((values.astype(np.float64), indices, indptr), shape=(indptr.size - 1, n_features))
 
 

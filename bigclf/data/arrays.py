@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 TARGET_NNZ = 500_000
 FEW_NUMBERS = 2**16  # a range of labels that is counted, not sorted
 MOST_COMPARED, LOOKED_AT = 10_000, 64  # columns; rows, before a whole column is compared with the labels
+FROM_0 = " (both count from 0)"  # a row and a column
 OF_COLUMNS = (
     "; of raw columns, with text or missing values, features= makes features as a spec says (in a pipeline "
     "bigclf.FeatureTransformer)"
@@ -84,7 +85,7 @@ class Arrays:
         try:
             check(indptr, indices, values, self.n_features, norms)
         except DataError as error:
-            raise _named(error, X) from None
+            raise _placed(error, X, indptr, indices, values) from None
         ids = np.arange(self.n_rows)
         values, scales = one_value_a_row(indptr, values)
         codes = codes.astype(np.float64, copy=not real_labels)
@@ -260,8 +261,8 @@ def csr_arrays(X: object) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
         with np.errstate(over="ignore"):
             narrow = values.astype(np.float32)
         if values.dtype.kind == "f" and np.any(np.isinf(narrow) & np.isfinite(values)):
-            row = int(np.searchsorted(matrix.indptr, np.argmax(np.isinf(narrow)), side="right")) - 1
-            raise DataError("a value is beyond the range of float32", row=row, column="values")
+            row, column = not_finite(matrix.indptr, matrix.indices, np.where(np.isfinite(values), narrow, 0))
+            raise DataError("a value is beyond the range of float32" + FROM_0, row=row, column=str(column))
         values = narrow
     indices = matrix.indices
     if indices.dtype.kind != "i" or indices.dtype.itemsize not in (4, 8):
@@ -295,13 +296,35 @@ def _no_numbers(X: Any) -> str | None:
     return None
 
 
-def _named(error: DataError, X: Any) -> DataError:
-    """The error of a row with the column of the DataFrame that holds what is no finite number there, if X is one."""
+def no_numbers_text(X: Any, error: Exception) -> str:
+    """What to say of a frame in place of numpy's words (``error``) for a text in it."""
     X = X.to_pandas() if hasattr(X, "to_pandas") else X
-    if not (names := _pandas_columns(X)):
+    if (name := _no_numbers(X)) is None:
+        return str(error)
+    return (f"column {name}: {error}. Numbers are needed here; bigclf.fit(frame, y=\"COLUMN\") takes columns of text "
+            "too, and bigclf.FeatureTransformer makes numbers of them in a pipeline")  # fmt: skip
+
+
+def _placed(error: DataError, X: Any, indptr: np.ndarray, indices: np.ndarray, values: np.ndarray) -> DataError:
+    """The error of a row with the column that holds what is no finite number there: of a DataFrame its name, else its
+    number."""
+    X = X.to_pandas() if hasattr(X, "to_pandas") else X
+    if names := _pandas_columns(X):
+        bad = np.flatnonzero(~np.isfinite(np.asarray(X.iloc[error.row], np.float64)))
+        return DataError(error.message + OF_COLUMNS, row=error.row, column=names[bad[0]]) if bad.size else error
+    if error.row is None or not values.size:
         return error
-    bad = np.flatnonzero(~np.isfinite(np.asarray(X.iloc[error.row], np.float64)))
-    return DataError(error.message + OF_COLUMNS, row=error.row, column=names[bad[0]]) if bad.size else error
+    row, column = not_finite(indptr[error.row :], indices, values)
+    return DataError(error.message + FROM_0, row=error.row, column=str(column)) if row == 0 else error
+
+
+def not_finite(indptr: np.ndarray, indices: np.ndarray, values: np.ndarray) -> tuple[int, int]:
+    """Row and column of the first entry that is NaN or infinite; (-1, -1) where none is."""
+    bad = np.flatnonzero(~np.isfinite(values[indptr[0] : indptr[-1]]))
+    if not bad.size:
+        return -1, -1
+    place = int(indptr[0] + bad[0])
+    return int(np.searchsorted(indptr, place, side="right")) - 1, int(indices[place])
 
 
 def _pandas_columns(X: object) -> list[str]:

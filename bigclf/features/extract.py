@@ -97,6 +97,9 @@ def extract(
     SchemaError : a column that is missing, or of a type that cannot be used.
     """
     keys = np.arange(n_rows, dtype=np.uint64) if keys is None else keys
+    own = [] if spec.label is None or not label else [spec.label.column]
+    weight = [] if spec.weight is None or not label else [spec.weight]
+    raw.require_all(dict.fromkeys([*own, *weight, *spec.columns]), columns, *own)
     rows = Rows(columns, n_rows, keys, spec.missing_values, {}, None if tally is None else [], spec.decimal)
     labels, weights = np.full(n_rows, np.nan), np.empty(0)
     if label and spec.label is not None:

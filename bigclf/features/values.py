@@ -6,7 +6,7 @@ import datetime
 import functools
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -462,6 +462,48 @@ def date_part(stamps: np.ndarray, part: str) -> np.ndarray:
 
 # Labels
 
+SHOWN_COLUMNS, MOST_LACKING = 20, 10
+
+
+def require_all(
+    wanted: Iterable[str],
+    known: Iterable[str],
+    label: str | None = None,
+    *,
+    what: str = "table",
+    path: str | None = None,
+) -> None:
+    """Refuse a table, or a file of the ``path``, that lacks columns.
+
+    Raises
+    ------
+    SchemaError : naming them; ``label`` : which of them holds the labels.
+    """
+    known = dict.fromkeys(known)
+    lacking = [name for name in wanted if name not in known]
+    if not lacking:
+        return
+    known = list(known)
+    shown = (", ".join(known[:SHOWN_COLUMNS]) + ", ..." * (len(known) > SHOWN_COLUMNS)) or "none"
+    if len(known) == 1 and path is not None:
+        shown, hint = f"one, {known[0]!r}", _separated(lacking[0], known[0])
+    else:
+        hint = near(lacking[0], known) if len(lacking) == 1 else ""
+    if len(lacking) == 1:
+        own = ", and it should hold the labels" if lacking[0] == label else ""
+        raise SchemaError(f"there is no such column{own}{hint}; the {what} has {shown}", file=path, column=lacking[0])
+    names = [f"{name!r} (the labels)" if name == label else repr(name) for name in lacking[:MOST_LACKING]]
+    more = f" and {len(lacking) - MOST_LACKING:,} more" * (len(lacking) > MOST_LACKING)
+    raise SchemaError(f"the columns {', '.join(names)}{more} are missing{hint}; the {what} has {shown}", file=path)
+
+
+def _separated(name: str, header: str) -> str:
+    """What may be wrong where a header is one name: another separator, or lines before the table."""
+    for separator in (";", "\t", "|", ","):
+        if name in (part.strip(" \"'") for part in header.split(separator)):
+            return f"; its names have {separator!r} between them: --separator {separator!r} reads them"
+    return "; where lines stand before the table, say how many: --skip-lines"
+
 
 def require(columns: Mapping[str, object], name: str) -> Any:
     """The column ``name``.
@@ -470,7 +512,5 @@ def require(columns: Mapping[str, object], name: str) -> Any:
     ------
     SchemaError : if there is none.
     """
-    if name not in columns:
-        shown = ", ".join(list(columns)[:20]) + (", ..." if len(columns) > 20 else "")
-        raise SchemaError(f"there is no such column{near(name, columns)}; the table has {shown or 'none'}", column=name)
+    require_all([name], columns)
     return columns[name]

@@ -25,7 +25,15 @@ from bigclf import files
 from bigclf.compiled.jit import dot, entry, kernel
 from bigclf.conversion.tables.raw_rows import blocks_of, table_block
 from bigclf.conversion.tables.reading import are_raw, reading
-from bigclf.data.arrays import column_names, listed_names, require_same_names, sparse_of
+from bigclf.data.arrays import (
+    FROM_0,
+    column_names,
+    listed_names,
+    no_numbers_text,
+    not_finite,
+    require_same_names,
+    sparse_of,
+)
 from bigclf.data.dataset import Dataset, Stored, as_trained
 from bigclf.data.shards import sealed, unsealed
 from bigclf.errors import DataError, ModelFormatError, SchemaError
@@ -534,15 +542,30 @@ class Model:
                 raise ValueError(unseen_text(skipped, self.n_features) + "; and unseen='error'")
         return scores, skipped
 
+    def _columns_text(self, most: int = 5) -> str:
+        """What a model of raw columns takes, for who gave it an array; "" of any other model."""
+        if not is_columns(self.features) or not self.learned:
+            return ""
+        names = self.finisher.spec.columns
+        shown = ", ".join(names[:most]) + (f", ... ({len(names):,} in all)" if len(names) > most else "")
+        return (f"the model takes a table with the column{'s' * (len(names) > 1)} {shown}: give it a data frame or raw "
+                "files, or model.encode(frame)")  # fmt: skip
+
     def _score_array(self, X: object, unseen: str) -> tuple[np.ndarray, int]:
         import scipy.sparse
 
         rows = _matrix(X)
         sparse, skipped, d = scipy.sparse.issparse(rows), 0, rows.shape[1]
         if (not sparse and d < self.n_features) or (d != self.n_features and unseen == "error"):
-            raise ValueError(f"X has {d} features, but the model is expecting {self.n_features} features as input")
+            told = self._columns_text() or f"the model is expecting {self.n_features} features as input"
+            raise ValueError(f"X has {d} features, but {told}")
         if not np.isfinite(rows.data if sparse else rows).all():
-            raise ValueError("Input X contains NaN or infinity; the model needs finite numbers")
+            if isinstance(rows, np.ndarray):
+                row, column = np.argwhere(~np.isfinite(rows))[0].tolist()
+            else:
+                row, column = not_finite(rows.indptr, rows.indices, rows.data)
+            raise ValueError(f"Input X contains NaN or infinity in row {row}, column {column}{FROM_0}; the model needs "
+                             "finite numbers")  # fmt: skip
         if d > self.n_features:
             if not isinstance(rows, np.ndarray):
                 skipped = int(rows.indptr[-1] - np.count_nonzero(rows.indices < self.n_features))
@@ -838,10 +861,13 @@ def _matrix(X: object) -> np.ndarray | scipy.sparse.csr_matrix:
         return X.tocsr()
     if (found := sparse_of(X)) is not None:
         return found
-    X = np.asarray(X)
+    given, X = X, np.asarray(X)
     if X.ndim != 2:
         raise ValueError(f"Expected 2D array, got {X.ndim}D array instead. Reshape your data: one row per example")
-    return X if X.dtype.kind in "fiub" else X.astype(np.float64)
+    try:
+        return X if X.dtype.kind in "fiub" else X.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(no_numbers_text(given, error)) from None
 
 
 def all_finite(weights: np.ndarray | scipy.sparse.spmatrix, bias: np.ndarray) -> bool:

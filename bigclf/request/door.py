@@ -139,7 +139,8 @@ class Matrix(NamedTuple):
         filled = int(np.count_nonzero(some))
         if isinstance(self.data, np.ndarray):
             nnz = filled * n_rows // len(some)
-        square = float(np.square(some, dtype=np.float64).sum()) / max(1, filled) * nnz / n_rows
+        with np.errstate(over="ignore"):  # what is beyond float32 is told of later, with its place
+            square = float(np.square(some, dtype=np.float64).sum()) / max(1, filled) * nnz / n_rows
         ones = filled == int(np.count_nonzero(some == 1))
         return Shape(n_rows, n_features, nnz, labels, square, ones, self._rarest(n_rows))
 

@@ -1,11 +1,14 @@
 """Mistakes of the first hour in Python: what the message says to do about each."""
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
+import scipy.sparse
 
 import bigclf
 from bigclf import LinearClassifier, LinearRegressor
-from bigclf.errors import DataError
+from bigclf.errors import DataError, SchemaError
 
 RNG = np.random.default_rng(5)
 X, Y = RNG.normal(size=(60, 4)), np.arange(60) % 2
@@ -74,3 +77,84 @@ def test_rows_that_are_bad_for_another_reason_come_with_what_leaves_them_out(tmp
     spec = {"label": "y", "features": [{"numeric": "amount"}]}
     said = message(DataError, bigclf.convert, tmp_path / "t.tsv", tmp_path / "s", features=spec)
     assert said.endswith("'much' is not a number; --on-bad-rows skip leaves such rows out (on_bad_rows=\"skip\")")
+
+
+@pytest.mark.parametrize("wrap", [np.asarray, scipy.sparse.csr_matrix, scipy.sparse.csc_matrix])
+@pytest.mark.parametrize("wrong", [np.nan, -np.inf, 1e200])
+def test_what_is_no_finite_number_is_told_by_row_and_column(wrap, wrong):
+    spoilt = np.where(RNG.random(X.shape) < 0.5, X, 0.0)
+    spoilt[7, 2] = wrong
+    spoilt[8, 0] = wrong
+    told = message(DataError, bigclf.fit, wrap(spoilt), Y, progress=False)
+    assert told.startswith("row 7, column 2: a value is ") and told.endswith("(both count from 0)")
+    model = bigclf.fit(X, Y, algo="pa1", epochs=1, progress=False)
+    if abs(wrong) != 1e200:
+        told = message(ValueError, model.predict, wrap(spoilt))
+        assert told.startswith("Input X contains NaN or infinity in row 7, column 2 (both count from 0)")
+
+
+@pytest.fixture(scope="module")
+def frame():
+    words = [f"w{k % 7}@x.org" for k in range(60)]
+    return pd.DataFrame({"mail": words, "a": X[:, 0], "b": X[:, 1], "town": [w[:2] for w in words], "y": Y})
+
+
+@pytest.fixture(scope="module")
+def of_table(frame):
+    spec = {"label": "y", "features": [{"numeric": ["a", "b"]}, {"categorical": "town"}]}
+    return bigclf.fit(frame, features=spec, algo="pa1", epochs=1, progress=False)
+
+
+def test_a_model_of_a_table_says_which_columns_it_takes(of_table, frame):
+    for call in (of_table.predict, of_table.decision_function, lambda x: bigclf.evaluate(of_table, x, Y)):
+        told = message(ValueError, call, X)
+        assert told.startswith("X has 4 features, but the model takes a table with the columns a, b, town: ")
+    encoded = of_table.encode(frame)
+    np.testing.assert_array_equal(of_table.predict(encoded), of_table.predict(frame))
+    many = {f"c{k}": X[:, 0] for k in range(9)} | {"y": Y}
+    spec = {"label": "y", "features": [{"numeric": [f"c{k}" for k in range(9)]}]}
+    wide = bigclf.fit(pd.DataFrame(many), features=spec, algo="pa1", epochs=1, progress=False)
+    assert "columns c0, c1, c2, c3, c4, ... (9 in all): " in message(ValueError, wide.predict, X)
+    plain = bigclf.fit(X, Y, algo="pa1", epochs=1, progress=False)
+    assert message(ValueError, plain.predict, X[:, :3]).endswith("but the model is expecting 4 features as input")
+
+
+def test_columns_of_text_are_named_where_numbers_are_needed(frame):
+    x = frame[["a", "b", "mail", "town"]]
+    model = bigclf.fit(X, Y, algo="pa1", epochs=1, progress=False)
+    for call, *given in (
+        (model.predict, x), (lambda x: bigclf.evaluate(model, x, Y), x), (LinearClassifier().fit, x, Y),
+        (LinearClassifier("pa1").partial_fit, x, Y, [0, 1]), (LinearRegressor().fit, x, Y),
+        (model.predict, pa.table(x.to_dict("list"))),
+    ):  # fmt: skip
+        told = message(ValueError, call, *given)
+        assert told.startswith("column mail: could not convert string to float: 'w0@x.org'. ")
+        assert "FeatureTransformer" in told and 'bigclf.fit(frame, y="COLUMN")' in told
+    assert "column" not in message(ValueError, LinearClassifier().fit, [["x", "1"]] * 60, Y)
+
+
+def test_all_columns_that_are_missing_are_named(of_table, frame, tmp_path):
+    some = frame[["mail", "y"]]
+    some.to_csv(tmp_path / "some.csv", index=False)
+    for rows, what in ((some, "table"), (tmp_path / "some.csv", "file")):
+        told = message(SchemaError, of_table.predict, rows)
+        assert told.endswith(f"the columns 'a', 'b', 'town' are missing; the {what} has mail, y")
+        assert "missing" in message(SchemaError, bigclf.evaluate, of_table, rows)
+    assert message(SchemaError, of_table.predict, frame[["a", "b"]]).startswith("column town: there is no such column;")
+    many = {f"c{k}": X[:, 0] for k in range(12)} | {"y": Y}
+    spec = {"label": "y", "features": [{"numeric": [f"c{k}" for k in range(12)]}]}
+    wide = bigclf.fit(pd.DataFrame(many), features=spec, algo="pa1", epochs=1, progress=False)
+    told = message(SchemaError, wide.predict, some)
+    assert "'c0', " in told and "'c9' and 2 more are missing; the table has mail, y" in told
+
+
+def test_a_missing_label_is_told_as_such(of_table, frame, tmp_path):
+    rest = frame.drop(columns="y")
+    rest.to_csv(tmp_path / "rest.csv", index=False)
+    for rows in (rest, tmp_path / "rest.csv"):
+        told = message(SchemaError, bigclf.evaluate, of_table, rows)
+        assert "column y: there is no such column, and it should hold the labels; the " in told
+        assert len(of_table.predict(rows)) == 60  # which needs none
+    rest.drop(columns="b").to_csv(tmp_path / "less.csv", index=False)
+    told = message(SchemaError, bigclf.evaluate, of_table, tmp_path / "less.csv")
+    assert "'b'" in told and "'y' (the labels)" in told and "are missing" in told

@@ -185,7 +185,7 @@ def test_a_frames_column_that_is_no_number_is_named():
     for form in (frame[["age", "pay"]], pa.table({"age": [1.0, 2.0, 3.0], "pay": [1.0, np.nan, 2.0]})):
         with pytest.raises(DataError, match="row 1, column pay: a value is NaN.*FeatureTransformer"):
             bigclf.fit(form, y)
-    with pytest.raises(DataError, match="row 1, column values: a value is NaN or infinite$"):
+    with pytest.raises(DataError, match="row 1, column 1: a value is NaN or infinite .both count from 0.$"):
         bigclf.fit(frame[["age", "pay"]].to_numpy(), y)
 
 

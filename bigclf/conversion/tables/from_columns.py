@@ -33,7 +33,7 @@ from bigclf.features import encode, values
 from bigclf.features.extract import UNLABELLED, Extracted, extract
 from bigclf.features.spec import Categorical, Label, Spec, Text, parse
 from bigclf.features.tally import Tallies, Tally, write_tallies
-from bigclf.units import near, parse_bytes
+from bigclf.units import parse_bytes
 
 EXAMPLES = 10  # of bad rows, in a report
 HELD_OUT_KEY = 0x5EED  # not that of any shuffle
@@ -241,7 +241,8 @@ def prepare(data: Any, spec: Spec, room: int, label: bool = True, keep: Sequence
     names = [reading.header_names(place, how) for place in places]
     for place, known in zip(places, names, strict=True):
         if known:
-            _check_columns(wanted, known, place.path)
+            own = spec.label.column if label and spec.label is not None else None
+            values.require_all(wanted, known, own, what="file", path=place.path)
     reader = TableJob(how, wanted, names, places, max(room // 8, 2**24))
     reader = reader._replace(kept=[reading.kept_columns(reader, source, keep) for source in sources])
     notes = list[str]()
@@ -255,24 +256,6 @@ def wanted_columns(spec: Spec, label: bool) -> tuple[str, ...]:
     """The columns that are read."""
     more = (None if spec.label is None else spec.label.column, spec.weight) if label else ()
     return tuple(dict.fromkeys([*spec.columns, *(name for name in more if name is not None)]))
-
-
-def _check_columns(wanted: tuple[str, ...], known: tuple[str, ...], path: str) -> None:
-    lacking = [name for name in wanted if name not in known]
-    if lacking:
-        shown = ", ".join(known[:30]) + (", ..." if len(known) > 30 else "")
-        hint = near(lacking[0], known)
-        if len(known) == 1:
-            shown, hint = f"one, {known[0]!r}", _separated(lacking[0], known[0])
-        raise SchemaError(f"there is no such column{hint}; the file has {shown}", file=path, column=lacking[0])
-
-
-def _separated(name: str, header: str) -> str:
-    """What may be wrong where a header is one name: another separator, or lines before the table."""
-    for separator in (";", "\t", "|", ","):
-        if name in (part.strip(" \"'") for part in header.split(separator)):
-            return f"; its names have {separator!r} between them: --separator {separator!r} reads them"
-    return "; where lines stand before the table, say how many: --skip-lines"
 
 
 def first_batch(reader: TableJob, sources: list[Source]) -> Batch | None:
