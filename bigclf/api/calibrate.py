@@ -130,8 +130,8 @@ def calibrate(
         with as_shards(model, data, memory, bad) as there:
             rows = _Shards(model, there, *given)
             if share := share_trained_on(model, rows.source):
-                log.warning("%s: it is surer of these than of others, and so will its probabilities be; calibrate on "
-                            "rows that it has not seen", rows_trained_on(share))  # fmt: skip
+                told = rows_trained_on(share)
+                log.warning("%s, so its probabilities will be optimistic; calibrate on rows it has not seen", told)
             found.calibration = rows.concluded(method)
             n_bad, why = left_out(data, there)
         if n_bad:

@@ -143,7 +143,7 @@ def test_to_calibrate_on_rows_that_were_trained_on_is_warned_of(tmp_path, folder
     out = ["-o", tmp_path / "c.bigclf", "--overwrite"]
     code, _, said = run("calibrate", folder / "m.bigclf", folder / "people.csv", *out)
     said = " ".join(said.split())
-    assert code == 0 and "warning: the model was trained on these rows" in said and "calibrate on rows that" in said
+    assert code == 0 and "warning: the model was trained on these rows" in said and "rows it has not seen" in said
     other = table(tmp_path / "other.csv", rows=ROWS[:30])
     assert "trained on" not in run("calibrate", folder / "m.bigclf", other, *out)[2]
 
