@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -158,16 +159,8 @@ class _Linear(BaseEstimator):
     def _checked(self, X: object) -> object:
         """Rows to predict: shards as they are, else checked as scikit-learn does."""
         check_is_fitted(self)
-        return X if is_stored(X) else self._validated(X, reset=False, **_ROWS)
-
-    def _validated(self, X: object, *y: object, **how: Any) -> Any:
-        """``validate_data``, which says of a frame which column is no numbers."""
-        try:
-            return validate_data(self, X, *y, **how)
-        except ValueError as error:
-            if "could not convert string" not in str(error):
-                raise
-            raise ValueError(no_numbers_text(X, error)) from None
+        with _naming_columns(X):
+            return X if is_stored(X) else validate_data(self, X, reset=False, **_ROWS)
 
     def _measured(self, X: Stored, y: object, sample_weight: object) -> Evaluation | RegressionEvaluation:
         """``evaluate`` on shards, which have their own labels."""
@@ -175,6 +168,17 @@ class _Linear(BaseEstimator):
         if y is not None or sample_weight is not None:
             raise TypeError("shards have labels and weights of their own: y and sample_weight have no effect")
         return evaluate(self.model_, X)
+
+
+@contextlib.contextmanager
+def _naming_columns(X: object) -> Iterator[None]:
+    """What is said of a text among numbers names the column of the frame X that holds it."""
+    try:
+        yield
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        raise ValueError(no_numbers_text(X, error)) from None
 
 
 @_with_own_parameters(numbers=False)
@@ -258,7 +262,8 @@ class LinearClassifier(ClassifierMixin, _Linear):
         TypeError, ValueError : parameters that have no effect, rows that make no sense; see ``bigclf.fit``.
         """
         if not is_stored(X):
-            X, labels = self._validated(X, _there(self, y), **_ROWS)
+            with _naming_columns(X):
+                X, labels = validate_data(self, X, _there(self, y), **_ROWS)
             check_classification_targets(labels)
             if np.unique(labels).size < 2:
                 raise ValueError(f"training needs two classes or more; there is one class only: {np.unique(labels)}")
@@ -280,7 +285,8 @@ class LinearClassifier(ClassifierMixin, _Linear):
         sample_weight : row weights [n], or None.
         """
         first = not hasattr(self, "model_")
-        rows, labels = self._validated(X, y, reset=first, **_ROWS)
+        with _naming_columns(X):
+            rows, labels = validate_data(self, X, y, reset=first, **_ROWS)
         if first and classes is None:
             raise ValueError("classes must be passed on the first call to partial_fit.")
         known = np.unique(classes) if first and classes is not None else self.classes_
@@ -401,14 +407,16 @@ class LinearRegressor(RegressorMixin, _Linear):
         TypeError, ValueError : parameters that have no effect, rows that make no sense; see ``bigclf.fit``.
         """
         if not is_stored(X):
-            X, y = self._validated(X, _there(self, y), y_numeric=True, **_ROWS)
+            with _naming_columns(X):
+                X, y = validate_data(self, X, _there(self, y), y_numeric=True, **_ROWS)
         return self._keep(lambda: self._train(X, y, sample_weight, loss=self._own_loss()))
 
     @available_if(_Linear._learns_on)
     def partial_fit(self, X: object, y: object, sample_weight: object = None) -> LinearRegressor:
         """Go over X [n, d] with numbers y [n] once, in shuffled order, from where the last call ended (online methods
         only)."""
-        rows, labels = self._validated(X, y, y_numeric=True, reset=not hasattr(self, "model_"), **_ROWS)
+        with _naming_columns(X):
+            rows, labels = validate_data(self, X, y, y_numeric=True, reset=not hasattr(self, "model_"), **_ROWS)
         return self._keep(lambda: self._train_on(rows, labels, sample_weight, None, loss=self._own_loss()))
 
     def _keep(self, train: Callable[[], None]) -> LinearRegressor:

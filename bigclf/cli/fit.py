@@ -55,7 +55,7 @@ def command(
     run_dir = options["run_dir"] = options["run_dir"] or f"{model}.run"
     if report and not overwrite:
         refuse_report(report, run_dir, resume)
-    prepare(model, run_dir, overwrite=overwrite, resume=resume)
+    prepare(ctx, model, run_dir, overwrite=overwrite, resume=resume)
     begun_before = has_run(run_dir)
     if resume and not has_checkpoint(run_dir):
         terminal.say("note:", f"{run_dir}: no training to go on with, it begins anew", "yellow")
@@ -175,7 +175,7 @@ def write_report(model: Model, report: str, path: str, validate: str | None, run
         write(model, place[report], validate, overwrite=True, title=files.base_name(path))
 
 
-def prepare(model: str, run_dir: str, *, overwrite: bool, resume: bool) -> None:
+def prepare(ctx: click.Context, model: str, run_dir: str, *, overwrite: bool, resume: bool) -> None:
     """Refuse what would destroy a model or an unfinished run; clear the way when that is wanted.
 
     Raises
@@ -202,6 +202,7 @@ def prepare(model: str, run_dir: str, *, overwrite: bool, resume: bool) -> None:
             raise RunError(f"{model}: exists; {what_to_do(model, run_dir, there, own, resume)}")
     directory = files.parent_directory(model)
     require_free(directory, below=False)  # of another run
+    ctx.with_resource(files.made_for(model))
     files.make_directory(directory)
     files.probe_writable(directory)
     if there and not resume:

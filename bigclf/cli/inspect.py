@@ -219,8 +219,6 @@ def _calibration_text(kept: Mapping[str, Any] | None) -> str | None:
 
 
 def _print_model(path: str, told: Mapping[str, Any]) -> None:
-    from bigclf.methods import judges_rows
-
     method = dict(told["method"])
     terminal.heading(path, f"a model by {method.pop('name', '?')}")
     classes = None if told["classes"] is None else [terminal.printable(label) for label in told["classes"]]
@@ -238,7 +236,7 @@ def _print_model(path: str, told: Mapping[str, Any]) -> None:
             ("parameters", parameters_text(method)),
             ("features", _made(told["features"])),
             ("probabilities", _calibration_text(told.get("calibration"))),
-            *_training_facts(told["facts"], judges_rows(told["method"].get("name"))),
+            *_training_facts(told["facts"], str(told["method"].get("name"))),
         ],
         indent="  ",
     )
@@ -253,9 +251,9 @@ def _listed(classes: list[str], most: int = 8) -> str:
     return f"{len(classes)}:  {', '.join(classes[:most])}{' ...' if len(classes) > most else ''}"
 
 
-def _training_facts(facts: Mapping[str, Any], row_by_row: bool = True) -> list[tuple[str, object]]:
+def _training_facts(facts: Mapping[str, Any], method: str) -> list[tuple[str, object]]:
     """How it was trained: what a person asks first, then whatever else is short."""
-    from bigclf.metrics.figures import seen_before_text
+    from bigclf.metrics.figures import judges_rows, seen_before_text
 
     facts = dict(facts)
     rows, nnz, stopped = facts.pop("n_rows", None), facts.pop("nnz", None), facts.pop("stopped", None)
@@ -263,7 +261,7 @@ def _training_facts(facts: Mapping[str, Any], row_by_row: bool = True) -> list[t
     if "seconds" in facts:
         parts.append(format_seconds(facts.pop("seconds")))
     progressive, mistakes = facts.pop("progressive", None) or {}, facts.pop("mistakes", None)
-    if not row_by_row:
+    if not judges_rows(method):
         progressive, mistakes = {}, None
     for name in ("converged", "run"):
         facts.pop(name, None)

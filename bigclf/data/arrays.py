@@ -296,7 +296,7 @@ def _no_numbers(X: Any) -> str | None:
     return None
 
 
-def no_numbers_text(X: Any, error: Exception) -> str:
+def no_numbers_text(X: object, error: Exception) -> str:
     """What to say of a frame in place of numpy's words (``error``) for a text in it."""
     X = X.to_pandas() if hasattr(X, "to_pandas") else X
     if (name := _no_numbers(X)) is None:

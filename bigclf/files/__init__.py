@@ -145,6 +145,21 @@ def meant(path: PathLike) -> str:
     return ""
 
 
+@contextlib.contextmanager
+def made_for(path: PathLike) -> Iterator[None]:
+    """Of the directories above ``path`` that are made meanwhile, those in which nothing was put go again at the end."""
+    lacking, directory = list[str](), parent_directory(path)
+    while not is_remote(path) and not os.path.exists(directory):
+        lacking.append(directory)
+        directory = os.path.dirname(directory)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # never made, or there is something in it
+            for directory in lacking:
+                os.rmdir(directory)
+
+
 def list_directory(directory: PathLike) -> list[str]:
     """Sorted names in ``directory``; none when it does not exist."""
     if is_remote(directory):

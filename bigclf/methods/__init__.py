@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "METHODS", "SCHEDULES", "SHARES", "Method", "Param", "Setting", "by_shares", "judges_rows", "listed",
+    "METHODS", "SCHEDULES", "SHARES", "Method", "Param", "Setting", "by_shares", "listed",
     "loss_meant", "native", "require_known", "resolve",
 ]  # fmt: skip
 
@@ -223,12 +223,6 @@ def listed(names: Iterable[str]) -> str:
     """Names of methods in a message; a form for all classes at once goes with the method that it is a form of."""
     names = list(names)
     return ", ".join(name for name in names if name.removesuffix("_mc") == name or name[:-3] not in names)
-
-
-def judges_rows(name: str | None) -> bool:
-    """Whether the mistakes of the method of that name on the way say something of rows to come: not where it goes over
-    many rows, or all, before it takes a step."""
-    return name not in METHODS or not METHODS[name].by_steps
 
 
 def require_known(names: Iterable[str]) -> None:

@@ -19,12 +19,13 @@ from bigclf.errors import DataError, MemoryBudgetError
 from bigclf.features.values import apart
 from bigclf.maths.block import Block
 from bigclf.maths.deltas import n_bytes
+from bigclf.methods import METHODS
 from bigclf.model.explanations import giving_away
 from bigclf.model.model import PIECE_BYTES, Model, is_stored, require_same_columns, unseen_text
 from bigclf.model.raw_input import BadRows, as_shards, labels_of_table, left_out
 from bigclf.progress import Watcher, watcher
 from bigclf.texts import card, grid
-from bigclf.units import format_bytes, parse_bytes
+from bigclf.units import format_bytes, parse_bytes, plural
 
 if TYPE_CHECKING:
     from bigclf.data.rows import Rows
@@ -68,6 +69,16 @@ class Figures:
     def keys(self) -> list[str]:
         return [f.name for f in fields(self)]  # type: ignore[arg-type]
 
+    def __repr__(self) -> str:
+        """The main figures; the rest is a long page (``to_dict``)."""
+        n, seen, bad = self["n"], self["trained_on"], self["bad_rows"]
+        told = [plural(n, "row"), *self._main_figures()]
+        told += [f"{plural(bad, 'bad row')} left out"] * bool(bad) + [rows_trained_on(seen)] * bool(seen)
+        return f"<{type(self).__name__}: {', '.join(told)}>"
+
+    def _main_figures(self) -> list[str]:
+        raise NotImplementedError
+
     def leave_out(self, bad_rows: int, why: str) -> None:
         """Tell of bad rows that are not in the figures."""
         self.bad_rows = bad_rows
@@ -75,7 +86,7 @@ class Figures:
             self.notes.insert(0, why)  # type: ignore[attr-defined]
 
 
-@dataclass
+@dataclass(repr=False)
 class Evaluation(Figures):
     """Figures of a model on labelled rows; also read like a dict.
 
@@ -126,6 +137,12 @@ class Evaluation(Figures):
     bad_rows: int = 0
     majority: float | None = None
 
+    def _main_figures(self) -> list[str]:
+        beside = "" if self.majority is None else f" (majority {100 * self.majority:.2f} %)"
+        shown = (("AUC", self.auc), ("log loss", self.log_loss), ("macro F1", self.macro_f1))
+        return [f"accuracy {100 * self.accuracy:.2f} %{beside}",
+                *(f"{name} {value:.5f}" for name, value in shown if value is not None)]  # fmt: skip
+
     def _repr_html_(self) -> str:
         """For notebooks: the figures, the classes that do worst, and of few classes which are taken for which."""
         percent = "{:.2f} %".format
@@ -160,7 +177,7 @@ class Evaluation(Figures):
         return [(self.classes[i], self.classes[j], int(counts[i, j])) for i, j in pairs if counts[i, j]]
 
 
-@dataclass
+@dataclass(repr=False)
 class RegressionEvaluation(Figures):
     """Figures of a model that predicts numbers, on rows labelled with numbers; also read like a dict.
 
@@ -192,6 +209,13 @@ class RegressionEvaluation(Figures):
     notes: list[str] = field(default_factory=list)
     weighted: dict[str, float | None] | None = None
     bad_rows: int = 0
+
+    def _main_figures(self) -> list[str]:
+        errors = (
+            f"mean squared error {self.mean_squared_error:.6g}",
+            f"mean absolute error {self.mean_absolute_error:.6g}",
+        )
+        return [*errors, *([] if self.r2 is None else [f"R^2 {self.r2:.5f}"])]
 
     def _repr_html_(self) -> str:
         """For notebooks: the figures."""
@@ -671,6 +695,12 @@ def trained_on_text(model: Model, share: float) -> str:
 def rows_trained_on(share: float) -> str:
     """``the model was trained on these rows``, or on about which share of them."""
     return "the model was trained on " + ("these rows" if share == 1 else f"about {100 * share:.0f} % of these rows")
+
+
+def judges_rows(method: str) -> bool:
+    """Whether the mistakes of a method on the way say something of rows to come: not where it goes over many rows, or
+    all, before it takes a step."""
+    return method not in METHODS or not METHODS[method].by_steps
 
 
 def seen_before_text(progressive: Mapping[str, float]) -> str:

@@ -224,7 +224,8 @@ class Bench:
             learner.begin_segment(visit.epoch, visit.segment, trace)
         adding = [learner for learner in learners if isinstance(learner, SumsLearner)]
         if adding:
-            self._summing.go(visit, group, adding, functools.partial(self._blocks, visit, group))
+            took = self._summing.go(visit, group, adding, functools.partial(self._blocks, visit, group))
+            _add_seconds(facts["busy"], took.items())
             return
         for block in self._blocks(visit, group):
             share = Share(self.advance, block, len(turns))
@@ -238,9 +239,7 @@ class Bench:
         facts["steps"] = max([facts["steps"], *(turn.steps for turn in turns)])
         if trace:
             facts["curve"] = learners[0].curve
-        for turn in turns:
-            number = turn.learner.number
-            facts["busy"][number] = facts["busy"].get(number, 0.0) + turn.seconds
+        _add_seconds(facts["busy"], ((turn.learner.number, turn.seconds) for turn in turns))
 
     def _blocks(self, visit: Visit, group: int, drawn: bool = False) -> Iterator[Block]:
         if self.plan.resident:
@@ -542,3 +541,9 @@ def _store(source: Dataset | Arrays, local_dir: str | os.PathLike[str] | None) -
     except OSError as error:
         log.warning("no raw store (%s): the shards are decoded in every read", error)
         return None
+
+
+def _add_seconds(busy: dict[int, float], took: Iterable[tuple[int, float]]) -> None:
+    """Add the seconds of a core that problems took."""
+    for number, seconds in took:
+        busy[number] = busy.get(number, 0.0) + seconds

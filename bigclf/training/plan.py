@@ -208,7 +208,7 @@ def settle(source: Rows, problems: list[Problem], *, memory: int, **shape: Any) 
             raise
         size = setting.state_bytes(source.n_features, shape["dtype"])
         if why_not := next(filter(None, (_not_touched(problem.setting) for problem in problems)), ""):
-            if len(problems) * size <= memory:
+            if len(problems) * size <= max(memory, SLACK_BYTES):  # weights are not what takes the room
                 raise
             raise MemoryBudgetError(f"{error}; {why_not}") from None
         places = _places(source, problems, memory, shape)

@@ -153,11 +153,14 @@ def progress_of(problem: Problem, rows: int, mistakes: int, loss: float) -> dict
     return {"error": mistakes / max(1, rows)}
 
 
+SMALL = 8_000_000  # bytes that are written down whatever the memory is: the plan then says how much is needed
+
+
 def require_few(n_classes: int, setting: Setting, memory: int, answers: int = 1) -> None:
     """MemoryBudgetError where the problems of so many classes, one against the rest, are too many to be written down:
     each says of every class what it is to it. ``answers`` : points of a sweep times its folds."""
     size = 8 * n_classes * n_classes * answers
-    if not setting.method.all_classes and n_classes > 2 and size > memory:
+    if not setting.method.all_classes and n_classes > 2 and size > max(memory, SMALL):
         having = ", ".join(name for name, method in METHODS.items() if method.form.touched)
         many = f"{answers} times " if answers > 1 else ""
         raise MemoryBudgetError(

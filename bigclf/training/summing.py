@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -17,6 +19,7 @@ from bigclf.training.sampling import Kept
 from bigclf.training.visit import Scratch, Visit
 
 SMALL_BLOCK = 50_000  # entries: less work than it is to hand it to another thread
+Work = Callable[[Scratch], None]
 Blocks = Callable[[bool], Iterator[Block]]  # of a visit to a group; told whether the order of rows is drawn
 
 
@@ -35,13 +38,16 @@ class Summing:
         self.plan, self.source, self.stream, self.team = plan, source, stream, team
         self.idle, self.advance = idle, advance
         self._kept: dict[int, Kept] = {}
+        self._took: list[tuple[int, float]] = []  # by problem, seconds that a piece of work took
 
     def forget(self) -> None:
         """Let go of the rows that are kept."""
         self._kept = {}
 
-    def go(self, visit: Visit, group: int, learners: list[SumsLearner], blocks: Blocks) -> None:
-        """The sums that learners of a method ask for that takes its steps from sums; some may still learn."""
+    def go(self, visit: Visit, group: int, learners: list[SumsLearner], blocks: Blocks) -> dict[int, float]:
+        """The sums that learners of a method ask for that takes its steps from sums; some may still learn. Returns the
+        seconds of a core that each problem took."""
+        self._took = []
         kept = self._kept_of(group) if self.plan.every > 1 else None
         again = [learner for learner in learners if kept is not None and learner.reading == AGAIN]
         others = [learner for learner in learners if learner not in again]
@@ -49,18 +55,32 @@ class Summing:
             learner.begin_sums()
         if self.plan.resident:
             block = next(blocks(False))
-            work = [piece for learner in others for piece in learner.pieces(block)]
-            work += [piece for learner in again if kept for piece in learner.pieces_again(kept, block)]
+            work = [piece for learner in others for piece in self._timed(learner, learner.pieces(block))]
+            if kept is not None:
+                work += [piece for one in again for piece in self._timed(one, one.pieces_again(kept, block))]
             self._together(work, learners, block)
         elif others:
             self._stream(visit, others, kept, blocks)
         if again and kept is not None and not self.plan.resident and visit.segment == self.plan.segments - 1:
             self._gather_kept(group, again, kept)
-            self._together(
-                [piece for learner in again for piece in learner.pieces_again(kept, None)], again, kept.block
-            )
+            work = [piece for learner in again for piece in self._timed(learner, learner.pieces_again(kept, None))]
+            self._together(work, again, kept.block)
         for learner in learners:
             learner.join_parts()
+        took = dict.fromkeys((learner.number for learner in learners), 0.0)
+        for number, seconds in self._took:
+            took[number] += seconds
+        return took
+
+    def _timed(self, learner: SumsLearner, pieces: Sequence[Work]) -> list[Work]:
+        """The pieces of a learner's work, of which each notes how long it took."""
+
+        def work(piece: Work, scratch: Scratch) -> None:
+            began = time.monotonic()
+            piece(scratch)
+            self._took.append((learner.number, time.monotonic() - began))
+
+        return [functools.partial(work, piece) for piece in pieces]
 
     def _stream(self, visit: Visit, learners: list[SumsLearner], kept: Kept | None, blocks: Blocks) -> None:
         if kept is not None and visit.segment == 0:
@@ -68,15 +88,14 @@ class Summing:
         keeping = [learner for learner in learners if kept is not None and learner.reading == SUM]
         learning = all(learner.reading == LEARN for learner in learners)  # then the order has a part in the result
         for block in blocks(learning):
-            self._together([piece for learner in learners for piece in learner.pieces(block)], learners, block)
+            work = [piece for learner in learners for piece in self._timed(learner, learner.pieces(block))]
+            self._together(work, learners, block)
             if kept is not None and keeping:
                 kept.take(block)
                 for learner in keeping:
                     learner.keep_values(kept, block)
 
-    def _together(
-        self, work: list[Callable[[Scratch], None]], learners: Sequence[SumsLearner], block: Block | None
-    ) -> None:
+    def _together(self, work: list[Work], learners: Sequence[SumsLearner], block: Block | None) -> None:
         """Pieces of work on a block, side by side where that is worth it: the bits are the same."""
         assert block is not None
         self.team.do(work, self.idle, apart=block.nnz >= SMALL_BLOCK)

@@ -1,5 +1,7 @@
 """Mistakes of the first hour in Python: what the message says to do about each."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -8,7 +10,7 @@ import scipy.sparse
 
 import bigclf
 from bigclf import LinearClassifier, LinearRegressor
-from bigclf.errors import DataError, SchemaError
+from bigclf.errors import DataError, MemoryBudgetError, SchemaError
 
 RNG = np.random.default_rng(5)
 X, Y = RNG.normal(size=(60, 4)), np.arange(60) % 2
@@ -158,3 +160,42 @@ def test_a_missing_label_is_told_as_such(of_table, frame, tmp_path):
     rest.drop(columns="b").to_csv(tmp_path / "less.csv", index=False)
     told = message(SchemaError, bigclf.evaluate, of_table, tmp_path / "less.csv")
     assert "'b'" in told and "'y' (the labels)" in told and "are missing" in told
+
+
+@pytest.mark.parametrize("classes", [2, 3, 30])
+def test_memory_that_is_too_small_comes_with_what_is_enough(classes):
+    """And it is: training within that ends."""
+    x, y = RNG.normal(size=(120, 5)), np.arange(120) % classes
+    told = message(MemoryBudgetError, bigclf.fit, x, y, memory=10, progress=False)
+    assert told.startswith("memory=10 B is too small: ") and "multiclass" not in told
+    enough = re.search(r"; memory=([\d.]+ ?[kMG]?B) would do$", told)
+    assert bigclf.fit(x, y, memory=enough[1], epochs=2, progress=False).n_features == 5
+
+
+def test_an_evaluation_is_told_in_a_line(of_table, frame, tmp_path):
+    told = bigclf.evaluate(of_table, frame)
+    assert repr(told) == str(told) and len(repr(told)) < 200
+    share = f"accuracy {100 * told.accuracy:.2f} % (majority 50.00 %), AUC {told.auc:.5f}, macro F1 {told.macro_f1:.5f}"
+    assert repr(told) == f"<Evaluation: 60 rows, {share}>"
+    logistic = bigclf.evaluate(bigclf.fit(X, np.arange(60) % 3, progress=False), X, np.arange(60) % 3)
+    assert f", log loss {logistic.log_loss:.5f}, macro F1 " in repr(logistic) and "AUC" not in repr(logistic)
+    assert logistic["accuracy"] == logistic.accuracy and set(logistic.keys()) == set(logistic.to_dict())
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    spec = {"label": "y", "features": [{"numeric": ["a", "b"]}]}
+    model = bigclf.fit(tmp_path / "t.csv", features=spec, algo="pa1", epochs=1, progress=False)
+    assert repr(bigclf.evaluate(model, tmp_path / "t.csv")).endswith(", the model was trained on these rows>")
+
+
+def test_an_evaluation_of_numbers_is_told_in_a_line():
+    model = bigclf.fit(X, X[:, 0] - X[:, 1], loss="squared", progress=False)
+    told = bigclf.evaluate(model, X, X[:, 0] - X[:, 1])
+    errors = f"mean squared error {told.mean_squared_error:.6g}, mean absolute error {told.mean_absolute_error:.6g}"
+    assert repr(told) == f"<RegressionEvaluation: 60 rows, {errors}, R^2 {told.r2:.5f}>"
+    none = bigclf.evaluate(model, X, np.ones(60))
+    assert "R^2" not in repr(none) and none.r2 is None
+
+
+@pytest.mark.parametrize("algo", ["newton", "newton_dense", "dcd", "newglmnet"])
+def test_a_sweep_tells_what_each_point_took(algo):
+    found = bigclf.sweep(X, Y, algo=algo, grid={"C": [0.1, 1.0]}, folds=2, progress=False)
+    assert all(point["seconds"] > 0 for point in found.table)

@@ -560,7 +560,7 @@ def test_killed_between_the_files_of_its_results_it_is_finished(shards, tmp_path
         with pytest.raises(Killed):
             command(*words, tmp_path / "out")
     _, complaint = command(*words, tmp_path / "out", code=1)
-    assert "--resume goes on with it" in complaint
+    assert "--resume to go on with it" in complaint
     command(*words, tmp_path / "out", "--resume")
     assert sorted(os.listdir(tmp_path / "out")) == sorted(os.listdir(tmp_path / "whole"))
     for model in (n for n in names if n.endswith(".bigclf")):

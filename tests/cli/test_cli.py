@@ -1,6 +1,7 @@
 """Golden command lines: what they print, what they leave, and the exit codes that scripts trust."""
 
 import errno
+import functools
 import json
 import os
 import shlex
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -286,8 +288,9 @@ def test_the_line_to_go_on_holds_nothing_that_begins_anew():
 
 
 def test_a_run_that_may_replace_a_model_goes_on_without_being_told_again(tmp_path):
-    from bigclf.cli.fit import allow_to_replace, prepare
+    from bigclf.cli import fit
 
+    allow_to_replace, prepare = fit.allow_to_replace, functools.partial(fit.prepare, click.Context(fit.command))
     model, run_dir = str(tmp_path / "m"), str(tmp_path / "m.run")
     (tmp_path / "m").write_text("an older model")
     allow_to_replace(model, run_dir)
@@ -492,13 +495,16 @@ def test_a_training_that_stopped_at_its_limits_goes_on(place, tmp_path):
     told = "a larger --epochs or --tol goes on from " + str(tmp_path / "m.run")
     assert told in out and "2 epochs" in out and "begins anew" not in err
     line = error_of(*words, "--epochs", 9, code=1)
-    assert f"m: exists; --resume goes on with its training in {tmp_path / 'm.run'}" in line
+    assert (
+        f"m: exists; add --overwrite to replace it, or --resume to go on with its training in {tmp_path / 'm.run'}"
+        in line
+    )
     whole = bigclf("fit", place / "shards", "-o", tmp_path / "whole", "--tol", "1e-3", "--json")[0]
     out, _ = bigclf(*words[:-1], "1e-3", "--epochs", 100, "--resume", "--json")
     assert json.loads(out)["converged"] and json.loads(out)["run_dir"] is None and json.loads(whole)["converged"]
     assert not (tmp_path / "m.run").exists()  # it is done
     line = error_of(*words, "--resume", code=1)
-    assert "m: exists; there is no training in" in line and "--overwrite trains anew" in line
+    assert "m: exists; there is no training in" in line and "add --overwrite to replace it" in line
     out, _ = bigclf(*words, "--epochs", 1, "--run-dir", tmp_path / "other", "--overwrite", code=4)
     assert "the same line with --resume in place of --overwrite and a larger --epochs" in out
     bigclf("fit", place / "shards", "-o", tmp_path / "m", "--algo", "pa1", "--overwrite")

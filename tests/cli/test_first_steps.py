@@ -173,6 +173,23 @@ def test_paths_that_are_nearly_right_are_guessed(folder, monkeypatch):
     assert code == 3 and f"no such file; did you mean '{folder / 'm.bigclf'}'?" in " ".join(said.split())
 
 
+def test_what_fails_leaves_no_directories(tmp_path, folder):
+    people = folder / "people.csv"
+    for words in (
+        ["fit", people, "--label", "nope"], ["fit", people, "--label", "answer", "--memory", 10],
+        ["fit", people, "--label", "answer", "--algo", "newton", "--param", "zz=1"], ["fit", tmp_path / "none.csv"],
+        ["sweep", people, "--label", "nope", "--grid", "C=1"], ["path", people, "--label", "nope", "--C", "1,2"],
+    ):  # fmt: skip
+        for place in ("new/directory/out", "out"):
+            code, _, said = run(*words, "-o", tmp_path / place)
+            assert code not in (0, None) and said and not [*tmp_path.iterdir()], words
+    (tmp_path / "there").mkdir()
+    assert run("fit", people, "--label", "nope", "-o", tmp_path / "there" / "new" / "m")[0] == 3
+    assert [*tmp_path.rglob("*")] == [tmp_path / "there"]  # which was there before
+    assert run("fit", people, "--label", "answer", "-o", tmp_path / "new" / "m.bigclf")[0] == 0
+    assert (tmp_path / "new" / "m.bigclf").exists()
+
+
 def test_what_is_there_already_is_told_in_the_same_words_everywhere():
     """Of texts that say so, in all sources."""
     said = []

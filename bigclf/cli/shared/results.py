@@ -38,6 +38,7 @@ def take(ctx: click.Context, out: str) -> None:
     from bigclf.training.records.lease import holding
 
     require_free(out, below=False)  # a run of fit
+    ctx.with_resource(files.made_for(files.join(out, LEASE)))
     files.make_directory(out)
     files.probe_writable(out)
     ctx.with_resource(holding(out, LEASE))
