@@ -408,7 +408,7 @@ def test_an_unfinished_run_is_not_trampled_on(place, tmp_path):
     words = ("fit", place / "shards", "-o", tmp_path / "m", "--algo", "pa1")
     bigclf(*words, "--run-dir", tmp_path / "m.run")
     (tmp_path / "m").unlink()
-    assert "--resume goes on" in error_of(*words, code=1)
+    assert "--resume to go on with it" in error_of(*words, code=1)
     bigclf(*words, "--overwrite")
     assert not (tmp_path / "m.run").exists()
 
