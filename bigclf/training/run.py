@@ -240,9 +240,8 @@ class Run:
         steps, ending = [1.0] * len(self.problems), Ending(whole, self.reads, self.idle, self._late)
         self.figures, self.step_facts = {}, {}
         for number, part in zip(self.todo(), parts or [], strict=False):
-            self.figures[number], conductor, began = Figures.of(part.figures), self.conductors[number], time.monotonic()
+            self.figures[number], conductor = Figures.of(part.figures), self.conductors[number]
             self.states[number], steps[number] = conductor.end(self.states[number], part, ending)
-            self.status[number].busy += time.monotonic() - began
             self._unproved = conductor.unproved
             for name, figure in conductor.facts.items():
                 self.step_facts[name] = self.step_facts.get(name, 0) + figure

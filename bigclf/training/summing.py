@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import time
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -38,7 +36,6 @@ class Summing:
         self.plan, self.source, self.stream, self.team = plan, source, stream, team
         self.idle, self.advance = idle, advance
         self._kept: dict[int, Kept] = {}
-        self._took: list[tuple[int, float]] = []  # by problem, seconds that a piece of work took
 
     def forget(self) -> None:
         """Let go of the rows that are kept."""
@@ -47,7 +44,6 @@ class Summing:
     def go(self, visit: Visit, group: int, learners: list[SumsLearner], blocks: Blocks) -> dict[int, float]:
         """The sums that learners of a method ask for that takes its steps from sums; some may still learn. Returns the
         seconds of a core that each problem took."""
-        self._took = []
         kept = self._kept_of(group) if self.plan.every > 1 else None
         again = [learner for learner in learners if kept is not None and learner.reading == AGAIN]
         others = [learner for learner in learners if learner not in again]
@@ -55,32 +51,19 @@ class Summing:
             learner.begin_sums()
         if self.plan.resident:
             block = next(blocks(False))
-            work = [piece for learner in others for piece in self._timed(learner, learner.pieces(block))]
+            work = [piece for learner in others for piece in learner.pieces(block)]
             if kept is not None:
-                work += [piece for one in again for piece in self._timed(one, one.pieces_again(kept, block))]
+                work += [piece for one in again for piece in one.pieces_again(kept, block)]
             self._together(work, learners, block)
         elif others:
             self._stream(visit, others, kept, blocks)
         if again and kept is not None and not self.plan.resident and visit.segment == self.plan.segments - 1:
             self._gather_kept(group, again, kept)
-            work = [piece for learner in again for piece in self._timed(learner, learner.pieces_again(kept, None))]
+            work = [piece for learner in again for piece in learner.pieces_again(kept, None)]
             self._together(work, again, kept.block)
         for learner in learners:
             learner.join_parts()
-        took = dict.fromkeys((learner.number for learner in learners), 0.0)
-        for number, seconds in self._took:
-            took[number] += seconds
-        return took
-
-    def _timed(self, learner: SumsLearner, pieces: Sequence[Work]) -> list[Work]:
-        """The pieces of a learner's work, of which each notes how long it took."""
-
-        def work(piece: Work, scratch: Scratch) -> None:
-            began = time.monotonic()
-            piece(scratch)
-            self._took.append((learner.number, time.monotonic() - began))
-
-        return [functools.partial(work, piece) for piece in pieces]
+        return {learner.number: learner.seconds_taken() for learner in learners}
 
     def _stream(self, visit: Visit, learners: list[SumsLearner], kept: Kept | None, blocks: Blocks) -> None:
         if kept is not None and visit.segment == 0:
@@ -88,7 +71,7 @@ class Summing:
         keeping = [learner for learner in learners if kept is not None and learner.reading == SUM]
         learning = all(learner.reading == LEARN for learner in learners)  # then the order has a part in the result
         for block in blocks(learning):
-            work = [piece for learner in learners for piece in self._timed(learner, learner.pieces(block))]
+            work = [piece for learner in learners for piece in learner.pieces(block)]
             self._together(work, learners, block)
             if kept is not None and keeping:
                 kept.take(block)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -200,7 +201,7 @@ class Conductor(abc.ABC):
 
     def end(self, start: Weights, part: Part, ending: Ending) -> tuple[Weights, float]:
         """Take what all groups came to; the common state of the next epoch, and how far along their step it is."""
-        figures, status = Figures.of(part.figures), self.status
+        figures, status, began = Figures.of(part.figures), self.status, time.monotonic()
         status.epochs += 1
         for tally in (status.total,) + ((status.progressive,) if status.epochs == 1 else ()):
             tally.add(figures.tally)
@@ -212,7 +213,9 @@ class Conductor(abc.ABC):
             self.take_scaled(start, np.array(figures.scaled), ending.reads, -1.0, own)
         elif self.holds() and status.epochs > 1:
             status.began = own if self.alone else start.weights
-        return self.take(start, part, figures, ending)
+        taken = self.take(start, part, figures, ending)
+        status.busy += time.monotonic() - began
+        return taken
 
     @abc.abstractmethod
     def take(self, start: Weights, part: Part, figures: Figures, ending: Ending) -> tuple[Weights, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from bigclf.training.roles.scaled_trial import ScaledTrial
 from bigclf.training.sampling import Kept
 from bigclf.training.visit import Figures, Lesson, Part, Scratch
 
+Work = Callable[[Scratch], None]
 COLLECTED = 4096  # rows that a collection takes at a time
 RUN = 4096  # rows of a group that go to the same part
 
@@ -40,6 +42,7 @@ class SumsLearner(Learner):
         self._room = how.room(given.source.n_features)
         self.parts: list[Any] = []  # the state, and copies of it with sums of their own
         self._counts: list[Any] = []
+        self._took: list[float] = []  # seconds, by piece of work
         self._whole: tuple[Block, list[np.ndarray]] | None = None  # of rows that stay in memory: what is made of them
         self._again: tuple[Block, list[np.ndarray]] | None = None  # ... and of rows that are kept
         self.kept_values: Any = ()  # the per-row arrays of rows that are kept
@@ -108,7 +111,7 @@ class SumsLearner(Learner):
     def pieces(self, block: Block) -> list[Callable[[Scratch], None]]:
         """What the read does with a block, as pieces that may be done at the same time; ``block_done`` is to follow."""
         if self.reading == LEARN:
-            return [functools.partial(self.take, block)]
+            return self._timed([functools.partial(self.take, block)])
         if self._whole is not None:
             view, pieces = self._whole
         else:
@@ -152,7 +155,22 @@ class SumsLearner(Learner):
             room = scratch.scores(self._room)
             self._counts[number] = self.kernel(view, pieces[number], state, rows, self.params, room)
 
-        return [functools.partial(add, number) for number in range(len(pieces))]
+        return self._timed([functools.partial(add, number) for number in range(len(pieces))])
+
+    def _timed(self, pieces: list[Work]) -> list[Work]:
+        """Pieces of work that note how long each of them took."""
+
+        def timed(piece: Work, scratch: Scratch) -> None:
+            began = time.monotonic()
+            piece(scratch)
+            self._took.append(time.monotonic() - began)
+
+        return [functools.partial(timed, piece) for piece in pieces]
+
+    def seconds_taken(self) -> float:
+        """Seconds of a core that pieces of work have taken since this was asked last."""
+        took, self._took = sum(self._took), []
+        return took
 
     def block_done(self) -> None:
         """All pieces of a block are done."""
