@@ -8,6 +8,7 @@ import json
 
 import click
 
+from bigclf import files
 from bigclf.cli.jobs.record import record_of, results_of
 from bigclf.cli.jobs.steps import Job, JobError, Step, read_job
 from bigclf.cli.shared import terminal
@@ -50,8 +51,6 @@ def command(
 
 def prepare(ctx: click.Context, job: Job, flags: dict[str, bool]) -> list[tuple[Step, click.Context]]:
     """The commands of the job, parsed and checked, without those that an earlier start has finished."""
-    from bigclf import files
-
     steps = [(step, make_context(ctx, job, step, flags)) for step in job.steps(files.exists)]
     for step, inner in steps:
         refuse_climbing(job, step, inner)
@@ -76,6 +75,7 @@ def carry_out(
         print_plan(job, [inner for _, inner in steps])
         return
     keep_resolved(job)
+    clear_after_conversions(job)
     results, record = [], record_of(job)
     with terminal.resumable(again) as way:
         for step, inner in steps:
@@ -89,6 +89,17 @@ def carry_out(
         terminal.emit_json({"job": job.table, "steps": results})
     if any(result["exit_code"] == terminal.LIMITS for result in results):
         ctx.exit(terminal.LIMITS)
+
+
+def clear_after_conversions(job: Job) -> None:
+    """Remove what a killed conversion left beside shards that are there: its step is not carried out again."""
+    from bigclf.conversion.resuming import tidy
+
+    steps = [step["convert"] for step in job.table.get("steps", ()) if "convert" in step]
+    data = job.table.get("data", {})
+    for out in (*(step.get("out") for step in steps), data.get("train"), data.get("test")):
+        if isinstance(out, str) and files.exists(out):
+            tidy(out)
 
 
 def make_context(ctx: click.Context, job: Job, step: Step, flags: dict[str, bool]) -> click.Context:
@@ -146,8 +157,6 @@ def _is_written(param: click.Parameter) -> bool:
 
 def _is_converted(step: Step, inner: click.Context) -> bool:
     """True when the shards of the step are there: they appear whole or not at all."""
-    from bigclf import files
-
     return step.command == "convert" and files.exists(inner.params["out"])
 
 
@@ -170,7 +179,6 @@ def run_step(step: Step, inner: click.Context, quiet: bool) -> dict[str, object]
 
 def keep_resolved(job: Job) -> None:
     """Leave the job as it was run in its run directory; RunError while another process is at work there."""
-    from bigclf import files
     from bigclf.training.records.lease import require_free
 
     if job.run_dir:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import collections
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -30,12 +31,18 @@ JOB = "job.json"  # what was asked for, and what the shards are known by; the la
 
 
 def tidy(out: files.PathLike) -> None:
-    """Remove what a conversion to ``out`` left that was killed after its shards had taken their name."""
+    """Remove what a conversion to ``out`` left that was killed after its shards had taken their name; one that is at
+    work goes on."""
     path = _place_of(out)
     files.put_back(path, JOB)
-    there = files.list_directory(path)
-    if files.exists(out) and JOB in there and not any(name.startswith("shards") for name in there):
+    if not (files.exists(out) and files.exists(files.join(path, JOB))):
+        return
+    held = None
+    with contextlib.suppress(OSError):  # a directory that cannot be written
+        held = files.lock(files.join(path, "lock"))
+    if held is not None and not any(name.startswith("shards") for name in files.list_directory(path)):
         files.remove_tree(path)
+    files.unlock(held)
 
 
 def made_before(out: files.PathLike, identity: Mapping[str, Any], found: Any) -> dict[str, object] | None:

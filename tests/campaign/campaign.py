@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import importlib
 import io
 import json
 import os
+import pkgutil
 import random
 import re
 import shutil
@@ -255,21 +257,27 @@ def _saved(ran):
     return found
 
 
-WARM = """bigclf.api.evaluate bigclf.api.fit bigclf.api.path bigclf.api.predict bigclf.api.sweep bigclf.cli
-bigclf.conversion.converter bigclf.conversion.tables.from_columns bigclf.files bigclf.reporting jinja2 joblib
-matplotlib.backends.backend_agg matplotlib.figure PIL.PngImagePlugin psutil pyarrow.csv pyarrow.parquet rich.live
-rich.progress rich.table safetensors.numpy sklearn.linear_model sklearn.pipeline sklearn.preprocessing"""
+WARM = """jinja2 joblib matplotlib.backends.backend_agg matplotlib.figure PIL.PngImagePlugin psutil pyarrow.csv
+pyarrow.parquet rich.live rich.progress rich.table safetensors.numpy sklearn.linear_model sklearn.pipeline
+sklearn.preprocessing"""
+ROOMS = ("api", "cli", "conversion", "data", "features", "files", "metrics", "model", "reporting", "stream", "training")
 
 
 def warm():
     """What children would each do for themselves."""
-    for name in WARM.split():
+    import bigclf
+
+    rooms = [module.name for module in pkgutil.walk_packages(bigclf.__path__, "bigclf.")]
+    for name in (*WARM.split(), *(name for name in rooms if name.split(".")[1] in ROOMS)):
         importlib.import_module(name)
     from bigclf import files
+    from bigclf.compiled.jit import sources_digest
     from bigclf.conversion.converter import compile_kernels
 
     compile_kernels()
+    sources_digest()
     files._in_memory = lambda directory: False  # the temporary directory is ours, wherever it lies
+    gc.freeze()  # children would copy what is looked through
 
 
 def chosen(found, sample, name):

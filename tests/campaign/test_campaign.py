@@ -20,6 +20,39 @@ def carried_out(*arguments):
     return done.returncode, [line for line in done.stdout.splitlines() if line.startswith("| ")]
 
 
+PROGRAM = """
+import os, sys
+from recorder import Recorder
+kind, root = sys.argv[1:]
+recorder = Recorder(root, (kind, "write a", 1), lambda: print("dies", flush=True))
+recorder.install()
+for name in ("a", "b"):
+    try:
+        with open(os.path.join(root, name), "wb") as file:
+            file.write(b"1234")
+    except OSError as error:
+        print(error.strerror, flush=True)
+print(recorder.points)
+"""
+TOLD = {  # exit code, what is printed first, what is in the two files
+    "kill": (137, "dies", "12", None),
+    "ENOSPC": (0, "No space left on device", "12", None),
+    "EIO": (0, "Input/output error", "12", "1234"),
+}
+
+
+@pytest.mark.parametrize("kind", TOLD)
+def test_a_fault_comes_at_its_point_and_a_full_disk_stays_full(kind, tmp_path):
+    code, first, a, b = TOLD[kind]
+    done = subprocess.run([sys.executable, "-c", PROGRAM, kind, tmp_path], cwd=os.path.dirname(CAMPAIGN), text=True,
+                          stdout=subprocess.PIPE, check=False)  # fmt: skip
+    assert done.returncode == code and done.stdout.splitlines()[0] == first
+    assert (tmp_path / "a").read_text() == a
+    assert (tmp_path / "b").exists() == (b is not None) and (b is None or (tmp_path / "b").read_text() == b)
+    if code == 0:
+        assert done.stdout.splitlines()[-1].startswith("['open a', 'write a', 'open b'")
+
+
 def test_two_points_of_each_command_are_disturbed_and_nothing_is_lost():
     code, lines = carried_out("--sample", "2", *PLAIN)
     assert code == 0 and len(lines) == len(PLAIN)

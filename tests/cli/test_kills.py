@@ -195,6 +195,22 @@ def test_resuming_replaces_what_the_job_began_to_write_and_nothing_else(job, tmp
     assert json.loads((out / "e.json").read_text())["n"]
 
 
+@pytest.mark.parametrize("steps", [True, False])
+def test_a_job_whose_shards_are_there_removes_what_their_conversion_left(steps, place, tmp_path):
+    job = {"data": {"source": f"{place['text']}", "train": f"{tmp_path}/s"}, "method": {"algo": "pa1"},
+           "limits": {"epochs": 1}, "run": {"dir": f"{tmp_path}/run"},
+           "outputs": {"model": f"{tmp_path}/m.bigclf"}}  # fmt: skip
+    if steps:
+        job = {"steps": [{"convert": {"sources": f"{place['text']}", "out": f"{tmp_path}/s"}}]}
+    path, left = tmp_path / "job.yaml", tmp_path / ".s.converting"
+    path.write_text(json.dumps(job))
+    command("convert", place["text"], tmp_path / "s")
+    left.mkdir()
+    (left / "job.json").write_text("{}")
+    command("run", path, "--resume")
+    assert not left.exists()
+
+
 STEP = {
     "import": ({"source": "{out}/later", "out": "{out}/result"}, "m.liblinear"),
     "evaluate": ({"model": "{out}/later", "data": "{data}", "output": "{out}/result"}, "m.bigclf"),

@@ -24,6 +24,7 @@ import bigclf
 from bigclf import files
 from bigclf.conversion import converter, shuffle
 from bigclf.conversion.convert import convert, write_shards
+from bigclf.conversion.resuming import tidy
 from bigclf.conversion.text import pieces, svmlight
 from bigclf.conversion.text.parsed import Options
 from bigclf.data.dataset import Dataset
@@ -619,3 +620,16 @@ def test_no_shards_appear_with_what_could_not_be_removed_from_among_them(tmp_pat
     with pytest.raises(OSError, match="Input/output"):
         write_shards([(x.indptr, x.indices, x.data, np.arange(20) % 2, None)], tmp_path / "s", classes=[0, 1])
     assert os.listdir(tmp_path) == []
+
+
+def test_what_a_killed_conversion_left_is_tidied_and_that_of_a_living_one_stays(tmp_path):
+    place = tmp_path / ".s.converting"
+    for path in (tmp_path / "s", place):
+        path.mkdir()
+    (place / "job.json").write_text("{}")
+    held = files.lock(place / "lock")
+    tidy(tmp_path / "s")
+    assert place.exists()
+    files.unlock(held)
+    tidy(tmp_path / "s")
+    assert os.listdir(tmp_path) == ["s"]
