@@ -2,6 +2,7 @@
 
 import codecs
 import csv
+import datetime
 import io
 import json
 import os
@@ -903,3 +904,71 @@ def test_the_same_columns_in_a_table_in_memory(tmp_path):
 ])  # fmt: skip
 def test_the_mark_before_decimals_is_told_by_the_values(values, decimal):
     assert bigclf.suggest({"a": values * 20, "y": [0, 1] * 20}).how.decimal == decimal
+
+
+def test_dashes_and_dates_of_zeros_are_missing_values(tmp_path):
+    cells = ["-" if k % 9 == 0 else f'"-$1,{k:03d}.50"' for k in range(300)]
+    dates = ["0000-00-00" if k % 40 == 0 else f"2020-02-{k % 28 + 1:02d}" for k in range(300)]
+    rows = [f"{a},{d},{'-' if k % 2 else 'x'},{k % 2}\n" for k, (a, d) in enumerate(zip(cells, dates, strict=True))]
+    (tmp_path / "r.csv").write_text("balance,since,code,y\n" + "".join(rows))
+    found = suggest(tmp_path / "r.csv")
+    kinds = {column.name: column.kind for column in found.columns}
+    assert found.signs == ("-", "0000-00-00") and kinds["balance"] == "numeric" and kinds["since"] == "date"
+    assert parse(str(found)).missing_values[-2:] == ("-", "0000-00-00") == found.spec().missing_values[-2:]
+    assert bigclf.fit(tmp_path / "r.csv", features=str(found), progress=False).result_.converged
+    assert not suggest({"a": ["-", "x"] * 50, "y": [0, 1] * 50}).signs  # of categories it is one
+
+
+@pytest.mark.parametrize(("form", "parts"), [
+    ("%d-%b-%Y", 3), ("%b %d, %Y", 3), ("%d %B %Y", 3), ("%m/%d/%Y %I:%M %p", 4), ("%d.%m.%Y %H:%M", 4),
+])  # fmt: skip
+def test_dates_in_their_usual_forms(form, parts):
+    first = datetime.datetime(2013, 1, 1, 3, 5)
+    dates = [(first + datetime.timedelta(days=11 * k, hours=5 * k)).strftime(form) for k in range(90)]
+    (column, _) = suggest({"when": dates, "y": [0, 1] * 45}).columns
+    assert (column.kind, column.options["format"]) == ("date", form)
+    assert len(column.options.get("parts", (1, 2, 3, 4))) == parts
+
+
+def test_a_few_dates_of_zeros_among_many_that_are_other_mistakes(tmp_path):
+    dates = ["2013-13-40" if k % 40 == 0 else f"2013-{k % 12 + 1:02d}-{k % 28 + 1:02d}" for k in range(300)]
+    (column, _) = suggest({"when": dates, "y": [0, 1] * 150}).columns
+    assert column.kind == "date" and "8 cells" in column.why and "2013-13-40" in column.why
+
+
+def test_a_name_that_is_there_twice_is_an_error_of_the_header(tmp_path):
+    (tmp_path / "r.csv").write_text("a,a,y\n1,2,0\n3,4,1\n")
+    with pytest.raises(SchemaError, match="the header has 'a' twice"):
+        suggest(tmp_path / "r.csv")
+
+
+def _folders(tmp_path, encoding="utf-8"):
+    for name, word in (("good", "fine café"), ("bad", "awful")):
+        (tmp_path / "films" / name).mkdir(parents=True)
+        for k in range(20):
+            (tmp_path / "films" / name / f"{k}.txt").write_bytes(f"{word} film {k}".encode(encoding))
+    return tmp_path / "films"
+
+
+def test_a_readme_and_an_empty_folder_beside_folders_of_classes(tmp_path):
+    films = _folders(tmp_path)
+    plain = bigclf.fit(films, progress=False)
+    (films / "README.md").write_text("What lies here")
+    (films / "empty").mkdir()
+    (films / ".DS_Store").write_bytes(b"\0\1")
+    again = bigclf.fit(films, progress=False)
+    assert list(again.classes_) == ["bad", "good"] and (again.coef_ == plain.coef_).all()
+    for number in range(5):
+        (films / f"{number}.csv").write_text("1,2\n")
+    with pytest.raises(TypeError, match="say which column"):  # a table, then
+        bigclf.fit(films, progress=False)
+
+
+def test_folders_of_classes_in_another_encoding(tmp_path):
+    films = _folders(tmp_path, "latin-1")
+    assert "name the encoding" in CliRunner().invoke(main, ["fit", str(films), "-o", str(tmp_path / "m")]).output
+    line = ["fit", str(films), "--encoding", "latin-1", "-o", str(tmp_path / "m.bigclf")]
+    result = CliRunner().invoke(main, line, catch_exceptions=False)
+    assert result.exit_code == 0
+    wrong = CliRunner().invoke(main, ["evaluate", str(tmp_path / "m.bigclf"), str(tmp_path / "m.bigclf")])
+    assert wrong.exit_code == 3 and "expected data, got a model file" in wrong.output

@@ -214,7 +214,7 @@ def features_of(said: dict[str, Any], data: list[str], format: str | None) -> An
 
         found = suggest(data, reader, said.get("label"))
         spec = found.spec()
-        if "label" not in said:
+        if "label" not in said and found.how.format != "text":
             if spec.label is None or not is_label(spec.label.column):
                 raise click.UsageError(which_label(found, "--label {}") + " `bigclf inspect FILE --suggest` shows all")
             guess = f"predicting column {spec.label.column!r}, guessed from its name; use --label COL to choose another"

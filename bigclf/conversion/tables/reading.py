@@ -54,6 +54,7 @@ NEWLINE = b"\n"
 LINE = re.compile(rb"[^\r\n]+")
 WITH_END = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # in the name of a directory
+MODEL = ".bigclf"  # behind the names of models
 LOOKED_AT = 5  # directories of a class each
 MEMBER = "member"  # of a directory or an archive, that a document is
 NUL = "a NUL byte, which no text has; is the file binary, or in UTF-16?"
@@ -275,10 +276,12 @@ def places(data: object, wanted: Sequence[str] = ()) -> list[Place]:
     found, above = list[Place](), list[Keys]()
     for item in named:
         name = str(item)
+        if name.endswith(MODEL):
+            raise DataError("expected data, got a model file", file=name)
         path, mark, part = name.rpartition("#")
         if mark and not files.exists(name) and (files.exists(path) or "*" in path):
             more = [Place(one, part) for one in files.expand(path)]
-        elif files.is_directory(name) and not _has_files(name):
+        elif files.is_directory(name) and (not _has_files(name) or _has_classes(name)):
             more = _partitions(name) or [Place(name, "")]
         else:
             more = [Place(one, "") for one in files.expand(name)]
@@ -349,20 +352,31 @@ def format_by_look(path: str) -> str | None:
 
 
 def _has_classes(directory: str) -> bool:
-    """Whether all it holds are directories, two or more, each named as a class and first of all with a text in it."""
+    """Whether it holds directories, two or more, each named as a class and first of all with a text in it: no more
+    files beside them than there are directories, and none of a format."""
     names = [name for name in files.list_directory(directory) if name[:1] not in "_."]
-    below = [files.join(directory, name) for name in names]
-    if len(names) < 2 or any("=" in name for name in names) or not all(map(files.is_directory, below)):
+    below = [path for name in names if files.is_directory(path := files.join(directory, name))]
+    beside = [name for name in names if files.join(directory, name) not in below]
+    if any("=" in name for name in names) or len(beside) > len(below) or any(map(_has_format, beside)):
         return False
-    for one in below[:LOOKED_AT]:
-        name, first = next(iter(files.walk(one)), ("/", ""))
-        if "/" in name or format_by_name(first) not in (None, "text"):
+    n_classes = 0
+    for one in below[: 2 * LOOKED_AT]:
+        name, first = next(iter(files.walk(one)), ("", ""))
+        if not name or n_classes == LOOKED_AT:
+            continue  # a directory without files
+        n_classes += 1
+        if "/" in name or _has_format(first):
             return False
         with opened(first) as file:
             start = file.read(512)
         if start.startswith(b"PAR1") or b"\0" in start:
             return False
-    return True
+    return n_classes >= 2
+
+
+def _has_format(path: str) -> bool:
+    """Whether a file's name tells a format other than that of text."""
+    return path.endswith(".parquet") or format_by_name(path) not in (None, "text")
 
 
 def format_of(data: object) -> str | None:
@@ -568,7 +582,7 @@ def _document_pieces(place: Place, how: Reading) -> Iterator[tuple[int, list[tup
 
 
 def _documents(place: Place, how: Reading) -> Iterator[tuple[str, str, bytes]]:
-    for member, data in _members(place):
+    for member, data in _members(place, how):
         folder, _, name = member.rpartition("/")
         stem = name.partition(".")[0]
         label = stem if how.label_from == "file" else folder.rpartition("/")[2]
@@ -580,11 +594,14 @@ def _documents(place: Place, how: Reading) -> Iterator[tuple[str, str, bytes]]:
                 yield f"{member}, text {k + 1}", label, part.partition(after)[0]
 
 
-def _members(place: Place) -> Iterator[tuple[str, bytes]]:
-    """(name, content) of the files of a tree or an archive that the pattern behind the # matches, or that one file."""
+def _members(place: Place, how: Reading) -> Iterator[tuple[str, bytes]]:
+    """(name, content) of the files of a tree or an archive that the pattern behind the # matches, or that one file;
+    where directories are classes, files beside them, such as a README, are of none."""
     if files.is_directory(place.path):
+        within = [files.join(place.path, name) for name in files.list_directory(place.path)]
+        of_classes = how.label_from == "directory" and any(map(files.is_directory, within))
         for name, path in files.walk(place.path):
-            if _matches(name, place.part):
+            if _matches(name, place.part) and not (of_classes and "/" not in name):
                 yield name, files.read_bytes(path)
     elif is_archive(place.path):
         with opened(place.path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:

@@ -35,10 +35,14 @@ FEW = 30  # distinct values that a label may well have
 MANY, SENTENCES = 1000, 100  # ... from which on they may be texts of few words, of three and more words
 SELDOM = 0.5  # the share of different values from which on categories say little of other rows
 DAYS = ("%d.%m.%Y", "%d.%m.%y", "%d/%m/%Y", "%m/%d/%Y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d")
-DATES = tuple(day + time for day in DAYS for time in ("", " %H:%M", " %H:%M:%S"))  # beside ISO 8601
+NAMED_DAYS = ("%d-%b-%Y", "%d-%b-%y", "%d %b %Y", "%d/%b/%Y", "%b %d, %Y", "%b %d %Y", "%d %B %Y", "%B %d, %Y")
+TIMES = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
+DATES = tuple(day + time for day in (*DAYS, *NAMED_DAYS) for time in TIMES)  # beside ISO 8601
+TRIED = 200  # dates that a form is tried on before all are
 COUNTED = 20  # whole numbers, each one more than the last, in so many rows or more number the rows
 IDS = ("id", "index", "row", "uid")  # names of columns that tell rows apart
 NEARLY = 0.95  # the share of numbers from which on what else stands in a column of many values is a mistake
+DASH, NO_DATE = "-", "0000-00-00"  # for what is missing in accounts, and in MySQL
 RARE = 0.01  # the share of rows below which a class is named
 SMALL = 10.0  # numbers up to here need no scale of their own where most are 0
 
@@ -54,7 +58,7 @@ def which_label(found: Suggestion, option: str, at_most: int = 3) -> str:
     few = [column for column in found.columns if 1 < column.distinct <= FEW and column.name != found.label]
     names = [name for name in (found.label, *(column.name for column in reversed(few))) if name is not None]
     meant = " or ".join(option.format(name) for name in names[:at_most])
-    return "say which column is to be predicted" + (f": did you mean {meant}?" if meant else "")
+    return "say which column is to be predicted" + (f": did you mean {meant}?" if meant else ";")
 
 
 class Column(NamedTuple):
@@ -68,8 +72,13 @@ class Column(NamedTuple):
 
 
 class Suggestion(NamedTuple):
-    """How to read the file, its columns, the label's name (None: the reader's own), from how many rows, how many of
-    them have each value of a label of few, most first, why lines were left out, and whether it is a table in memory."""
+    """What a look at the beginning of the data says.
+
+    how : to read the file. columns : in their order. label : its column's name, None: the reader's own. n_rows : that
+    were looked at. guessed : the label. classes : (value, rows) of a label of few values, most first. lowercase : the
+    label's case tells nothing. broken : why lines were left out. in_memory : it is a table. signs : what stands for
+    missing values beside the usual ones.
+    """
 
     how: Reading
     columns: list[Column]
@@ -80,6 +89,7 @@ class Suggestion(NamedTuple):
     lowercase: bool = False  # the label's
     broken: Reasons | None = None
     in_memory: bool = False
+    signs: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return as_yaml(self)
@@ -95,7 +105,8 @@ class Suggestion(NamedTuple):
         if not entries and self.how.format != "text":
             raise SchemaError("no column looks like a feature; name them (--numeric, --categorical, --text)")
         label = {"column": self.label, "lowercase": True} if self.lowercase else self.label
-        return parse({"label": label, "features": entries, "reader": self.how.as_json()})
+        absent = {"missing_values": [*MISSING_VALUES, *self.signs]} if self.signs else {}
+        return parse({"label": label, "features": entries, "reader": self.how.as_json(), **absent})
 
 
 Where: TypeAlias = Callable[[int], tuple[Mapping[str, object], bytes]]  # row -> its place, and its text
@@ -192,6 +203,9 @@ def _proposed(
 ) -> Suggestion:
     if label is not None:
         values.require(batch.columns, label)
+    signs = _missing_beside(batch.columns, how.decimal)
+    if signs:
+        batch = batch._replace(columns={name: _without(column, signs) for name, column in batch.columns.items()})
     plain = plain_numbers(batch.columns, how.decimal)
     columns = [Column(name, "", {}, "the data frame's index", 0) if name in index else
                _plain_column(name, plain[name], broken.n) if name in plain else
@@ -201,7 +215,41 @@ def _proposed(
     few = next((c for c in columns if c.name == chosen and c.distinct <= FEW), None)
     lowercase = few is not None and "lowercase" in few.options
     classes = _classes(batch.columns[few.name], few.name, lowercase) if few is not None else ()
-    return Suggestion(how, columns, chosen, batch.n_rows, label is None, classes, lowercase, broken)
+    guessed = label is None
+    return Suggestion(how, columns, chosen, batch.n_rows, guessed, classes, lowercase, broken, signs=signs)
+
+
+def _missing_beside(columns: Mapping[str, pa.Array], decimal: str) -> tuple[str, ...]:
+    """What else stands where numbers, amounts or dates are missing: a dash, a date of zeros."""
+    import pyarrow.compute as pc
+
+    number, found = f"{WHOLE}|{WITH_POINT}|{values.grouped(decimal)}", dict[str, None]()
+    for column in columns.values():
+        text = values.trimmed(column) if _is_text(column) else None
+        for sign, pattern in ((DASH, number), (NO_DATE, LIKE_ISO)):
+            if text is None or sign in found or not pc.any(pc.equal(text, sign)).as_py():
+                continue
+            there = text.filter(pc.not_equal(text, sign))
+            if _matches(there, r"\d").any() and _all_match(there, pattern):
+                found[sign] = None
+    return tuple(found)
+
+
+def _is_text(column: pa.Array) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
+
+
+def _without(column: pa.Array, signs: Sequence[str]) -> pa.Array:
+    """Null in their place."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not _is_text(column):
+        return column
+    gone = pc.is_in(values.trimmed(column), pa.array(signs, column.type))
+    return pc.if_else(gone, pa.scalar(None, column.type), column)
 
 
 def _beginning(place: Place, how: Reading) -> Batch | None:
@@ -329,10 +377,12 @@ def _separator(lines: list[str]) -> str:
 def _has_header(lines: list[str], how: Reading) -> bool:
     """Whether the first line names columns: no number in it, all different, and unlike what stands below."""
     rows = [[field.strip().strip(how.quote or " ") for field in line.split(how.separator)] for line in lines[:50]]
-    if not rows or len(set(rows[0])) < len(rows[0]) or any(not name or _is_number(name) for name in rows[0]):
+    if not rows or any(not name or _is_number(name) for name in rows[0]):
         return False
     below = [row for row in rows[1:] if len(row) == len(rows[0])]
     numeric = any(all(_is_number(row[k]) for row in below) for k in range(len(rows[0]))) if below else False
+    if len(set(rows[0])) < len(rows[0]):
+        return numeric  # a name that is there twice, which whoever reads it says
     return numeric or not any(rows[0][k] == row[k] for row in below for k in range(len(rows[0])))
 
 
@@ -594,7 +644,9 @@ MIXED = {
 }
 
 
-LIKE_DATE = r"^\d{1,4}[./-]\d{1,2}[./-]\d{2,4}( [\d:]+)?$"
+LIKE_DAY = r"\d{1,4}[./-]\d{1,2}[./-]\d{2,4}"
+LIKE_NAMED_DAY = r"\d{1,2}[-/ ][A-Za-z]{3,9}[-/ ]\d{2,4}|[A-Za-z]{3,9} \d{1,2},? \d{4}"
+LIKE_DATE = rf"^({LIKE_DAY}|{LIKE_NAMED_DAY})( [\d:]+( [AaPp][Mm])?)?$"
 LIKE_ISO = r"^\d{4}-\d{2}-\d{2}"
 
 
@@ -610,18 +662,26 @@ def _nearly_dates(text: pa.Array, name: str) -> tuple[str | None, list[int]] | N
         dates = text.take(rows)
         form = _date_form(dates, name) if pattern == LIKE_DATE else None
         values.days(dates, name, form, MISSING_VALUES, bad)
-        if not bad:
-            return form, np.flatnonzero(~like & ~values.missing(trimmed, MISSING_VALUES)).tolist()
+        if len(bad) <= (1 - NEARLY) * rows.size and (not bad or pattern == LIKE_ISO):  # as of 0000-00-00
+            other = np.flatnonzero(~like & ~values.missing(trimmed, MISSING_VALUES))
+            return form, sorted([*other.tolist(), *rows[list(bad)].tolist()])
     return None
 
 
 def _date_form(text: pa.Array, name: str) -> str | None:
     """The one form of DATES that all values have; None where there is none, or day and month are not told apart."""
-    fitting = []
-    for form in DATES if _all_match(text, LIKE_DATE) else ():
+    if not _all_match(text, LIKE_DATE):
+        return None
+
+    def fits(some: pa.Array, form: str) -> bool:
         bad: Bad = {}
-        values.days(text, name, form, MISSING_VALUES, bad)
-        fitting += [form] * (not bad)
+        values.days(some, name, form, MISSING_VALUES, bad)
+        return not bad
+
+    likely = [form for form in DATES if fits(text.slice(0, TRIED), form)]
+    fitting = [form for form in likely if fits(text, form)]
+    if {"%d %b %Y", "%d %B %Y"} >= {*fitting} or {"%b %d, %Y", "%B %d, %Y"} >= {*fitting}:
+        fitting = fitting[:1]  # nothing but May
     return fitting[0] if len(fitting) == 1 else None
 
 
@@ -710,6 +770,9 @@ def as_yaml(found: Suggestion) -> str:
     lines += [f"  {name}: {json.dumps(value)}" for name, value in how.items()]
     if found.how.format == "text":
         return "\n".join([*lines, "features:", "  - text: text", "    ngrams: [1, 2]", ""])
+    if found.signs:
+        shown = " and ".join(map(json.dumps, found.signs))
+        lines += [f"missing_values: {json.dumps([*MISSING_VALUES, *found.signs])}  # the usual ones and {shown}"]
     label = next((c for c in found.columns if c.name == found.label), None)
     guessed = "; guessed; use --label to choose another" * found.guessed
     note = "" if label is None else f"  # {label.distinct:,} distinct{guessed}"
