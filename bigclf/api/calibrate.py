@@ -123,6 +123,8 @@ def calibrate(
         raise ValueError(f"{model.classes_.size:,} classes are too many to be calibrated; at most {MANY_CLASSES:,} are")
     found = copy.copy(model)
     found.facts = dict(model.facts)
+    if held := found.facts.get("held_out_figures"):  # of the probabilities before
+        found.facts["held_out_figures"] = {**held, "log_loss": None, "calibration_error": None, "reliability": None}
     given = y, sample_weight, parse_bytes(memory), watcher(progress)
     bad = BadRows(on_bad_rows, max_bad_fraction)
     bad.check(model, data)

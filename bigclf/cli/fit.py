@@ -111,9 +111,8 @@ def command(
 
 
 def keep_held_out(model: Model, share: float, measured: Any, paths: list[str]) -> None:
-    """Note in the model what it was measured to be on the rows held out."""
-    name = "mean_squared_error" if model.regression else "accuracy"
-    model.facts["held_out"] = {"share": share, "n": measured.n, name: getattr(measured, name)}
+    """Note in the model, and in its files, what it was measured to be on the rows held out."""
+    measured.keep_in(model, share)
     for path in paths:
         try:
             save(model, path)

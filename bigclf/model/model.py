@@ -49,9 +49,13 @@ from bigclf.files.json_fields import (
     check_features,
     check_fields,
     check_relations,
+    figure,
+    list_of,
+    named,
     number,
     optional,
     or_none,
+    table_of,
     text,
     whole,
 )
@@ -1108,10 +1112,36 @@ METHOD = {
     "multiclass": optional(or_none(text("multinomial", "native", "one-vs-rest", "auto", "binary"))),
     "bias": optional(or_none(text("feature", "free", "none"))),
 }
+HELD_OUT = {  # ``held_out_figures`` of the facts: an evaluation, as ``metrics.figures`` keeps it
+    "n": whole(1),
+    **{name: optional(whole()) for name in ("unseen", "bad_rows")},
+    "missing": optional(named(text())),
+    "weighted": optional(or_none(named(or_none(figure())))),
+    "notes": optional(TEXTS),
+}
+RATIOS = dict.fromkeys(("precision", "recall", "f1"), figure())
+MEANS = dict.fromkeys(("probability", "share"), or_none(figure()))
+CLASSES_HELD_OUT = HELD_OUT | {
+    "correct": whole(),
+    **dict.fromkeys(("accuracy", "macro_f1", "auc_bound"), figure()),
+    **dict.fromkeys(("auc", "log_loss"), or_none(figure())),
+    **dict.fromkeys(("calibration_error", "majority"), optional(or_none(figure()))),
+    "f1": list_of(table_of({"rows": whole(), **RATIOS}, "the figures of a class")),
+    "confusion": or_none(list_of(list_of(whole()))),
+    "reliability": optional(or_none(list_of(
+        table_of({"low": figure(), "high": figure(), "rows": whole(), **MEANS}, "a bin of probabilities")))),
+}  # fmt: skip
+NUMBERS_HELD_OUT = HELD_OUT | {
+    **dict.fromkeys(("mean_squared_error", "mean_absolute_error", "label_mean"), figure()),
+    "r2": or_none(figure()),
+}
 FACTS = {
     **{name: optional(whole()) for name in ("n_rows", "nnz")},
     **{name: optional(or_none(whole())) for name in ("epochs", "best_epoch", "seed", "bytes_read")},
-    **{name: optional(or_none(TABLE)) for name in ("plan", "memory", "progressive", "limits", "origin", "held_out")},
+    **{
+        name: optional(or_none(TABLE))
+        for name in ("plan", "memory", "progressive", "limits", "origin", "held_out", "held_out_figures")
+    },
     **{name: optional(or_none(text())) for name in ("stopped", "run", "data", "version")},
     **{name: optional(or_none(FLAG)) for name in ("converged", "repeatable")},
     **{name: optional(or_none(number())) for name in ("tol", "seconds")},
@@ -1128,6 +1158,7 @@ def _check_header(header: Header) -> None:
         parse(header["features"])
     check_fields(header["method"], METHOD, "method")
     check_fields(header["facts"], FACTS, "facts")
+    _check_held_out(header["facts"], header["classes"])
     if header["facts"].get("version") is not None:
         _check_trained(header["method"], str(header["facts"]["version"]))
     elif header["method"].get("name") in METHODS:  # else made by hand, or by another program, in words of its own
@@ -1144,6 +1175,23 @@ def _check_header(header: Header) -> None:
         check_fields(header["certificate"], CERTIFICATE, "certificate")
     if "calibration" in header:
         check_fields(header["calibration"], {"method": text(*CALIBRATIONS), "facts": TABLE}, "calibration")
+
+
+def _check_held_out(facts: Mapping[str, object], classes: object) -> None:
+    """Check what a model keeps of the evaluation on the rows held out of its training."""
+    told: Any = facts.get("held_out_figures")
+    if not told:
+        return
+    inside = "facts.held_out_figures"
+    check_fields(told, NUMBERS_HELD_OUT if classes is None else CLASSES_HELD_OUT, inside)
+    if isinstance(classes, Mapping):
+        labels, counts = classes.get("values"), told["confusion"]
+        known = len(labels) if isinstance(labels, list) else 0
+        square = counts is None or [len(row) for row in counts] == [known] * known
+        check_relations([
+            (len(told["f1"]) in (0, known), f"{inside}.f1", "one for each of 'classes', or empty"),
+            (square, f"{inside}.confusion", "a row and a column for each of 'classes'"),
+        ])  # fmt: skip
 
 
 def _check_trained(told: Mapping[str, object], version: str) -> None:

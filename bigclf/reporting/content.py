@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bigclf.methods import METHODS
-from bigclf.metrics.figures import BinnedRanking, Evaluation, Ranking, seen_before_text
+from bigclf.metrics.figures import (
+    BinnedRanking,
+    Evaluation,
+    Ranking,
+    RegressionEvaluation,
+    held_out_figures,
+    seen_before_text,
+)
 from bigclf.progress import Record
 from bigclf.reporting import curves
 from bigclf.reporting.page import Bar, Figure, Page, Section, Shade, Table, Tile
@@ -53,6 +60,7 @@ class Subject(NamedTuple):
 def page_of(subject: Subject) -> Page:
 
     sections = [
+        held_out_section(subject),
         evaluation_section(subject),
         training_section(subject),
         weights_section(subject),
@@ -118,7 +126,7 @@ def _quality_tiles(subject: Subject) -> list[Tile]:
 
 def _evaluation_tiles(subject: Subject) -> list[Tile]:
     facts = facts_of(subject)
-    held = _held_out_tiles(facts.get("held_out"))
+    held = _held_out_tiles(subject)
     if subject.measured is None:
         return held + ([Tile("Validation", text)] if (text := validation_text(facts.get("validation"))) else [])
     e = subject.measured.evaluation
@@ -129,20 +137,32 @@ def _evaluation_tiles(subject: Subject) -> list[Tile]:
     if hasattr(e, "mean_squared_error"):
         found = [*held, Tile("Mean squared error", f"{e.mean_squared_error:.5g}", counted, tone)]
         return found + ([Tile("R²", f"{e.r2:.4f}")] if e.r2 is not None else [])
-    found = [*held, Tile("Accuracy", f"{100 * e.accuracy:.2f} %", counted, tone)]
+    found = [*held, Tile("Accuracy", f"{100 * e.accuracy:.2f} %", _beside(e, counted), tone)]
     if e.auc is not None:
         found.append(Tile("Area under ROC", f"{e.auc:.4f}"))
     return [*found, Tile("F1, mean of classes", f"{e.macro_f1:.4f}")]
 
 
-def _held_out_tiles(held: Mapping[str, Any] | None) -> list[Tile]:
+def _beside(e: Evaluation, counted: str) -> str:
+    """What is told beside an accuracy: that of who always says the most frequent class, and of how many rows it is."""
+    return counted if e.majority is None else f"baseline {100 * e.majority:.2f} %, the most frequent class; {counted}"
+
+
+def _held_out_tiles(subject: Subject) -> list[Tile]:
     """What the model was measured to be on rows held out of its training."""
-    if not held:
+    if not (held := facts_of(subject).get("held_out")):
         return []
     note = f"{plural(held['n'], 'row')} held out of the training"
-    if "accuracy" in held:
-        return [Tile("Accuracy held out", f"{100 * held['accuracy']:.2f} %", note)]
-    return [Tile("Mean squared error held out", f"{held['mean_squared_error']:.5g}", note)]
+    if "accuracy" not in held:
+        return [Tile("Mean squared error held out", f"{held['mean_squared_error']:.5g}", note)]
+    e = held_out_figures(subject.model)
+    accuracy = f"{100 * held['accuracy']:.2f} %"
+    if not isinstance(e, Evaluation):
+        return [Tile("Accuracy held out", accuracy, note)]
+    found = [Tile("Accuracy held out", accuracy, _beside(e, note))]
+    if e.auc is not None and subject.measured is None:
+        found.append(Tile("Area under ROC held out", f"{e.auc:.4f}"))
+    return found
 
 
 def _cost_tiles(subject: Subject) -> list[Tile]:
@@ -165,13 +185,29 @@ def _cost_tiles(subject: Subject) -> list[Tile]:
 # Evaluation
 
 
+def held_out_section(subject: Subject) -> Section:
+    """What the model keeps of its evaluation on the rows that were held out; nothing where it keeps none."""
+    section = Section("held-out", "On rows held out of the training")
+    e = None if subject.model is None else held_out_figures(subject.model)
+    if e is None:
+        return section
+    section.text = f"{e.n:,} rows that the model did not see in its training."
+    return _evaluated(section, e, None)
+
+
 def evaluation_section(subject: Subject) -> Section:
     section = Section("evaluation", "On labelled rows")
     if subject.measured is None:
         return section
     e, ranking, data = subject.measured
     section.text = f"{e.n:,} rows of {data}."
-    if hasattr(e, "mean_squared_error"):
+    return _evaluated(section, e, ranking)
+
+
+def _evaluated(
+    section: Section, e: Evaluation | RegressionEvaluation, ranking: Ranking | BinnedRanking | None
+) -> Section:
+    if isinstance(e, RegressionEvaluation):
         section.facts = [
             ("mean squared error", f"{e.mean_squared_error:.6g}"),
             ("mean absolute error", f"{e.mean_absolute_error:.6g}"),
@@ -181,7 +217,7 @@ def evaluation_section(subject: Subject) -> Section:
     else:
         section.facts = _class_figures(e)
         section.figures = [*_ranked(e, ranking), *_reliability(e)]
-        section.tables = [_per_class(e), *_confusion(e)]
+        section.tables = [*([_per_class(e)] if e.f1 else []), *_confusion(e)]
     section.notes = list(e.notes)
     section.facts += [
         (f"{name.replace('_', ' ')} by row weights", f"{v:.6g}")
@@ -193,6 +229,8 @@ def evaluation_section(subject: Subject) -> Section:
 
 def _class_figures(e: Evaluation) -> list[tuple[str, str]]:
     facts = [("correct", f"{e.correct:,} of {e.n:,}"), ("accuracy", f"{100 * e.accuracy:.3f} %")]
+    if e.majority is not None:
+        facts.append(("baseline, always the most frequent class", f"{100 * e.majority:.3f} %"))
     names = {"auc": "area under ROC", "log_loss": "log loss", "confusion": "confusion"}
     if e.auc is not None:
         facts.append(("area under ROC", f"{e.auc:.5f}" + (f" ± {e.auc_bound:.1e}" if e.auc_bound else "")))

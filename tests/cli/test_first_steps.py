@@ -16,6 +16,7 @@ from bigclf import files
 from bigclf.cli import main
 from bigclf.cli.fit import what_to_do
 from bigclf.errors import DataError, SchemaError
+from bigclf.metrics.figures import held_out_figures
 
 ROWS = [f"{k % 7},{'xyz'[k % 3]},{'yes' if k % 3 else 'no'}" for k in range(60)]
 
@@ -114,6 +115,50 @@ def test_a_class_of_one_row_is_named(tmp_path, folder):
     assert any("class 7 has one row only" in text for text in with_arrays.result_.warnings)
     again = bigclf.fit(x, [0, 1] * 10, algo="perceptron", epochs=1, progress=False)
     assert not any("one row only" in text for text in again.result_.warnings)
+
+
+def test_a_model_keeps_what_it_is_on_rows_held_out(tmp_path, folder):
+    """Beside the accuracy that of always the most frequent class, and the tables: in `inspect`, and in reports without
+    the rows."""
+    out = ["-o", tmp_path / "h.bigclf", "--report", tmp_path / "h.html", "--json"]
+    code, told, _ = run("fit", folder / "people.csv", "--label", "answer", "--holdout", 0.25, *out)
+    e = json.loads(told)["evaluation"]
+    held = held_out_figures(bigclf.load(tmp_path / "h.bigclf"))
+    assert code == 0 and {**held.to_dict(), "seconds": e["seconds"], "unknown": e["unknown"]} == e
+    said = " ".join(run("inspect", tmp_path / "h.bigclf")[1].split())
+    assert f"accuracy {100 * e['accuracy']:.2f} % on {e['n']} rows (baseline {100 * e['majority']:.2f} %)" in said
+    assert f"AUC {e['auc']:.5f}, log loss {e['log_loss']:.5f}" in said
+    run("report", tmp_path / "h.bigclf", "-o", tmp_path / "bare.html")
+    run("report", tmp_path / "h.bigclf", "-o", tmp_path / "data.html", "--data", folder / "people.csv")
+    for name in ("h.html", "bare.html", "data.html"):
+        page = (tmp_path / name).read_text()
+        assert f"baseline {100 * e['majority']:.2f} %, the most frequent class; {e['n']} rows held out" in page
+        assert 'id="held-out"' in page and f"{e['auc']:.5f}" in page and f"{e['log_loss']:.5f}" in page
+        assert page.count(">Confusion<") == 1 + (name == "data.html")
+    on_all = json.loads(run("evaluate", tmp_path / "h.bigclf", folder / "people.csv", "--json")[1])
+    assert f"baseline {100 * on_all['majority']:.2f} %, the most frequent class; {on_all['n']} rows" in page
+    calibrated = bigclf.calibrate(bigclf.load(tmp_path / "h.bigclf"), str(folder / "people.csv"))
+    held = held_out_figures(calibrated)
+    assert held.auc == e["auc"] and held.log_loss is held.reliability is None  # of other probabilities
+
+
+def test_of_many_classes_and_of_numbers_a_model_keeps_figures(tmp_path):
+    """No tables of pairs: they would be most of its file."""
+    many = table(tmp_path / "many.csv", rows=[f"{k % 7},{'xyz'[k % 3]},c{k % 21}" for k in range(420)])
+    for name, loss in (("many", "logistic"), ("numbers", "squared")):
+        data = many
+        if name == "numbers":
+            data = table(tmp_path / "numbers.csv", rows=[f"{k % 7},{'xyz'[k % 3]},{k % 7 + 0.5}" for k in range(200)])
+        out = ["--label", "answer", "--loss", loss, "--holdout", 0.3, "--json"]
+        code, told, said = run("fit", data, "-o", tmp_path / name, *out)
+        assert code == 0, said
+        e, held = json.loads(told)["evaluation"], held_out_figures(bigclf.load(tmp_path / name))
+        same = ("n", "accuracy", "macro_f1", "majority") if name == "many" else ("n", "mean_squared_error", "r2")
+        assert {key: held[key] for key in same} == {key: e[key] for key in same}
+        assert name == "numbers" or (held.f1 == [] and held.confusion is None)
+        assert run("report", tmp_path / name, "-o", tmp_path / f"{name}.html")[0] == 0
+        assert 'id="held-out"' in (tmp_path / f"{name}.html").read_text()
+        assert run("inspect", tmp_path / name)[0] == 0
 
 
 def test_figures_on_rows_that_were_trained_on_say_so(tmp_path, folder):

@@ -250,6 +250,26 @@ def relabelled(directory, model, way, value):
     return load(directory / "w")
 
 
+HELD = {"n": 3, "correct": 2, "accuracy": 2 / 3, "majority": 2 / 3, "macro_f1": 0.6, "auc": None, "auc_bound": 0.0,
+        "log_loss": None, "calibration_error": None, "reliability": None, "missing": {"auc": "why"}, "notes": [],
+        "f1": [{"rows": 1, "precision": 1.0, "recall": 1.0, "f1": 1.0}] * 2,
+        "confusion": [[1, 0], [1, 1]]}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*HELD])
+@pytest.mark.parametrize("value", [-1, "x", [], {}, True, [[1]], [[1, 2, 3]] * 2, None, [{"rows": 1}]])
+def test_what_a_model_was_on_rows_held_out_is_checked(tmp_path, name, value):
+    """What is read back can be shown, whatever stands there; the rest is refused by its name."""
+    model = trained(held_out={"share": 0.5, "n": 3, "accuracy": 2 / 3}, held_out_figures=HELD)
+    try:
+        found = relabelled(tmp_path, model, ("facts", "held_out_figures", name), value)
+    except ModelFormatError as error:
+        assert name in str(error)
+    else:
+        bigclf.report(found, tmp_path / "r.html")
+        assert "Accuracy held out" in (tmp_path / "r.html").read_text()
+
+
 MISSING = object()
 LIES = [
     (("method",), {}, "method.name"), (("method",), {"a": 1}, "method.name"),
