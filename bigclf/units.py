@@ -53,6 +53,14 @@ def other_case(name: object, known: Iterable[str]) -> str:
     return next((one for one in known if one != name and str(one).casefold() == folded), "")
 
 
+SMALL = 1_000_000  # bytes at the peak that are lost among those of interpreter and libraries
+
+
+def format_peak(n: float) -> str:
+    """Bytes that training took at its peak, as text; of few no more can be told than that they are few."""
+    return format_bytes(n) if n >= SMALL else f"less than {format_bytes(SMALL)}"
+
+
 def within_plan(planned: float, peak: float) -> str:
     """A remark in brackets where ``peak`` bytes are more than planned, and no more than a promise of memory allows."""
     kept = planned < peak <= max(1.1 * planned, planned + 20e6)

@@ -20,7 +20,7 @@ from bigclf.cli.inspect import (
 from bigclf.cli.shared import columns, flags, terminal
 from bigclf.errors import BigclfError, ClusterError, Interrupted, RunError
 from bigclf.progress import quality_text
-from bigclf.units import format_bytes, format_seconds, plural, within_plan
+from bigclf.units import format_bytes, format_peak, format_seconds, plural, within_plan
 
 if TYPE_CHECKING:
     from bigclf.model.model import Model
@@ -275,9 +275,6 @@ def has_checkpoint(run_dir: str) -> bool:
     return bool(checkpoints_in(run_dir))
 
 
-SMALL = 1_000_000  # bytes at the peak that are lost among those of interpreter and libraries
-
-
 def fit_showing(data: Any, keywords: dict[str, Any]) -> Any:
     """``bigclf.fit`` with its progress; what is wrong with its arguments is a usage error."""
     from bigclf.api.fit import fit
@@ -420,7 +417,6 @@ def memory_text(memory: dict[str, Any] | None) -> str | None:
         return None
     base = memory.get("base", 0)
     planned, peak = (max(memory.get(key, 0) - base, 0) for key in ("planned", "peak"))
-    taken = format_bytes(peak) if peak >= SMALL else f"less than {format_bytes(SMALL)}"
-    taken += " at the peak" + within_plan(planned, peak)
+    taken = f"{format_peak(peak)} at the peak{within_plan(planned, peak)}"
     return (f"{format_bytes(planned)} planned, {taken}, beside {format_bytes(base)} of interpreter and "
             "libraries")  # fmt: skip

@@ -21,7 +21,7 @@ from bigclf.progress import Record
 from bigclf.reporting import curves
 from bigclf.reporting.page import Bar, Figure, Page, Section, Shade, Table, Tile
 from bigclf.reporting.pictures import Line, chart
-from bigclf.units import format_bytes, format_seconds, plural, within_plan
+from bigclf.units import format_bytes, format_peak, format_seconds, plural, within_plan
 from bigclf.version import __version__
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _cost_tiles(subject: Subject) -> list[Tile]:
         base = memory.get("base", 0)
         peak, planned = max(0, memory["peak"] - base), max(0, memory.get("planned", 0) - base)
         note = f"of {format_bytes(planned)} planned{within_plan(planned, peak)}" if "planned" in memory else ""
-        found.append(Tile("Memory at the peak", format_bytes(peak), note))
+        found.append(Tile("Memory at the peak", format_peak(peak), note))
     return found
 
 

@@ -10,12 +10,11 @@ import numpy as np
 from bigclf import files
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset
-from bigclf.machine import anonymous_bytes
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, Method, Setting
 from bigclf.methods.method import Dual
 from bigclf.request.auto import Asked, choose, loss_for
-from bigclf.request.door import UNKNOWN, Found, Shape
+from bigclf.request.door import UNKNOWN, Found, Shape, Shards
 from bigclf.request.request import Request, of_one_method
 from bigclf.request.spreading import advice, has_room, may_gather, speed_up
 from bigclf.request.workers import is_cluster
@@ -114,7 +113,8 @@ def prepare(
     width = found.index_width()
     rare = request.verb != "fit"  # which loads them once there is a plan
     _warm(first, width, dtype, rare)
-    _begin(peak)
+    if peak is not None:
+        peak.begin(trim=isinstance(found, Shards))
     regression = first[0].loss in REGRESSION
     source = found.rows(least, regression)
     groups = least if request["groups"] is not None else min(least, source.n_chunks)
@@ -125,8 +125,8 @@ def prepare(
     if source.index_width != width:
         _warm(first, source.index_width, dtype, rare)
     in_memory = isinstance(source, Arrays)
-    if in_memory:
-        _begin(peak)
+    if in_memory and peak is not None:
+        peak.begin(trim=False)
     shape = dict(memory=memory, dtype=dtype, seed=request["seed"], groups=groups, in_memory=in_memory,
                  threads=request["threads"] or (2 if link is None else 1),
                  before=plan_before(request["run_dir"]) if request["resume"] else {},
@@ -139,11 +139,6 @@ def is_stored(source: object, local_dir: Any) -> bool:
     if local_dir is None or not isinstance(source, Dataset) or not files.exists(local_dir):
         return False
     return is_finished(source, files.scratch_directory(local_dir))
-
-
-def _begin(peak: PeakMemory | None) -> None:
-    if peak is not None:
-        peak.base = peak.peak = anonymous_bytes()
 
 
 def _warm(settings: list[Setting], width: int, dtype: str, rare: bool) -> None:

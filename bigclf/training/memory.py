@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import sys
 import threading
 from collections.abc import Iterator
 
+from bigclf.data.shards import release_unused
 from bigclf.machine import anonymous_bytes
 
 
@@ -15,6 +18,16 @@ class PeakMemory:
     def __init__(self) -> None:
         self.base = self.peak = anonymous_bytes()
         self._stop = threading.Event()
+
+    def begin(self, *, trim: bool = True) -> None:
+        """Count from here on.
+
+        With ``trim`` what allocators keep of freed memory goes back to the system before, as what a conversion in this
+        process left behind: training takes its memory from there first, and nothing would be seen of it.
+        """
+        if trim:
+            release_freed()
+        self.base = self.peak = anonymous_bytes()
 
     def __enter__(self) -> PeakMemory:
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -37,3 +50,12 @@ class PeakMemory:
         yield
         now = anonymous_bytes()
         self.base, self.peak = self.base + now - before, peak + now - before
+
+
+def release_freed() -> None:
+    """Give back to the system what Arrow's allocator and the C library keep of freed memory; it may take some 0.1 s
+    where there are gigabytes of it in small pieces."""
+    if "pyarrow" in sys.modules:
+        release_unused()
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # only glibc has it
+        ctypes.CDLL(None).malloc_trim(0)
