@@ -24,7 +24,7 @@ from bigclf.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from bigclf.cluster.cluster_survey import Survey, Worker
-    from bigclf.machine import Facts, SharedMemory, Temporary
+    from bigclf.machine import Facts, Kernels, SharedMemory, Temporary
     from bigclf.preload import Prepared
 
 
@@ -33,6 +33,10 @@ COLOURS = {OK: "green", WARNING: "yellow", BAD: "red"}
 LONG_TTL = 60.0  # seconds; a frozen worker is dropped after one to two times worker-ttl
 CLOCK_SECONDS = 5.0  # a clock that is further off makes times hard to compare
 KERNEL_SECONDS = 900.0
+COMPILER_SECONDS = 60.0  # for one small function
+BUSY = "the machine is busy with other things, or frozen"
+REINSTALL = "reinstall numba, llvmlite and numpy in an environment of their own"
+KEEP = "every process compiles anew: let BIGCLF_CACHE_DIR name a directory that can be written"
 SOME = 5  # steps that tell the pace of the others
 PAUSE = 15.0  # seconds between two lines in a log while they are compiled
 SO_FAR = re.compile(r"so far (\d+) of (\d+) steps: ")  # a line of ``bigclf.preload``
@@ -53,11 +57,16 @@ class Check(NamedTuple):
               " worker too.")  # fmt: skip
 @click.option("--timeout", type=click.FloatRange(1), default=20.0, show_default=True, metavar="SECONDS",
               help="How long the scheduler and each worker have for an answer.")  # fmt: skip
+@click.option("--compile", "compiling", is_flag=True, help="Also compile the kernels of all methods now and check that"
+              " another process finds them: minutes the first time, with the time left shown.")  # fmt: skip
 @terminal.json_option
 @click.pass_context
-def command(ctx: click.Context, scheduler: str | None, run_dir: str | None, timeout: float, as_json: bool) -> None:
-    """Check this machine: versions, compiled kernels, memory, cores, disk, limits and clock; with --scheduler, also
-    the cluster and each of its workers.
+def command(ctx: click.Context, scheduler: str | None, run_dir: str | None, timeout: float, compiling: bool,
+            as_json: bool) -> None:  # fmt: skip
+    """Check this machine: versions, memory, cores, disk, limits, clock and the compiler; with --scheduler, also the
+    cluster and each of its workers. It takes seconds.
+
+    With --compile, compile all kernels too: minutes the first time, and no later run waits for them.
 
     Exit code 0 if all is well, 1 if something is bad, 5 if the cluster cannot be reached.
     """
@@ -73,7 +82,7 @@ def command(ctx: click.Context, scheduler: str | None, run_dir: str | None, time
         except ClusterError as error:
             lost = error
     if lost is None:  # last, as it may take minutes where nothing is compiled yet
-        checks += show(kernel_checks(), as_json)
+        checks += show(kernel_checks() if compiling else compiler_checks(mine["kernels"]), as_json)
     bad = sum(check.state == BAD for check in checks)
     if as_json:
         verdict = "no cluster" if lost is not None else "bad" if bad else "good"
@@ -169,6 +178,22 @@ def directory_checks(run_dir: str | None) -> list[Check]:
 # Kernels, in processes of their own, as a worker would find them
 
 
+def compiler_checks(place: Kernels) -> list[Check]:
+    """Whether a function can be compiled here, which takes a second, and kernels kept."""
+    words = [sys.executable, "-c", "import numba; print(numba.njit(lambda x: x + 1)(1))"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=COMPILER_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return [Check(BAD, "kernels", f"nothing was compiled within {format_seconds(COMPILER_SECONDS)}", BUSY)]
+    if done.stdout.strip() != "2":
+        last = (done.stderr.strip().splitlines() or [f"no word, code {done.returncode}"])[-1]
+        return [Check(BAD, "kernels", f"the compiler does not work: {last}", REINSTALL)]
+    if not place["writable"]:
+        return [Check(WARNING, "kernels", f"{place['path']} cannot be written", KEEP)]
+    text = "can be compiled, each at its first use (all now, in minutes: bigclf doctor --compile); kept in "
+    return [Check(OK, "kernels", f"{text}{place['path']}")]
+
+
 def kernel_checks() -> list[Check]:
     """Whether kernels can be compiled here, and a second process finds them."""
     first = _prepared("compiling the kernels, once a machine")
@@ -181,8 +206,7 @@ def kernel_checks() -> list[Check]:
         if isinstance(again, Check):
             return [again]
         if again["compiled"]:
-            advice = "every process compiles anew: let BIGCLF_CACHE_DIR name a directory that can be written"
-            return [Check(WARNING, "kernels", f"{text}, but not found again", advice)]
+            return [Check(WARNING, "kernels", f"{text}, but not found again", KEEP)]
     return [Check(OK, "kernels", text)]
 
 
@@ -198,12 +222,12 @@ def _prepared(note: str) -> Prepared | Check:
             BAD,
             "kernels",
             f"not compiled within {format_seconds(KERNEL_SECONDS)}",
-            "the machine is busy with other things, or frozen; what is compiled by now is kept",
+            f"{BUSY}; what is compiled by now is kept",
         )
     except ValueError:
         last = (done.stderr.strip().splitlines() or ["no word"])[-1]
         text = f"the process that compiles them ended with code {done.returncode}: {last}"
-        return Check(BAD, "kernels", text, "reinstall numba, llvmlite and numpy in an environment of their own")
+        return Check(BAD, "kernels", text, REINSTALL)
     if told["error"] is not None:
         return Check(BAD, "kernels", f"not compiled: {told['error']}", "reinstall numba, or mend what it says")
     return told

@@ -38,12 +38,12 @@ def compiled(monkeypatch):
 
 
 def test_a_sound_machine_is_ok(compiled, tmp_path):
-    out, _ = run("--run-dir", tmp_path / "new" / "run")
+    out, _ = run("--run-dir", tmp_path / "new" / "run", "--compile")
     lines = out.splitlines()
     for about in ("versions", "processor", "memory", "open files", "temporary", "clock", "kernels", "run directory"):
         assert any(line.startswith("ok ") and line[8:].startswith(about) for line in lines), about
     assert "9 kernels, 0 of them compiled just now" in out and list((tmp_path / "new" / "run").iterdir()) == []
-    told = json.loads(run("--json")[0])
+    told = json.loads(run("--json", "--compile")[0])
     assert told["verdict"] == "good" and told["cluster"] is None and told["machine"]["cores"] >= 1
     assert {"state", "about", "text", "advice"} == set(told["checks"][0])
 
@@ -81,6 +81,22 @@ def test_each_fault_of_a_machine_is_named(name, value, state, said):
 
 
 # Kernels
+
+
+def test_all_kernels_are_compiled_only_when_asked(monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor, "_prepared", lambda note: pytest.fail("that takes minutes"))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kernels"))
+    out, err = run()
+    assert "kernels       can be compiled" in out and str(tmp_path / "kernels") in "".join(out.split()), err
+    assert "doctor --compile" in " ".join(out.split())
+    whole = subprocess.run
+    for code, said in (("print(3)", "does not work"), ("raise OSError('no LLVM')", "OSError: no LLVM")):
+        with monkeypatch.context() as patch:
+            patch.setattr(subprocess, "run", lambda words, code=code, **more: whole([words[0], "-c", code], **more))
+            (check,) = doctor.compiler_checks({"path": "/k", "writable": True})
+        assert check.state == BAD and said in check.text
+    (check,) = doctor.compiler_checks({"path": "/k", "writable": False})
+    assert check.state == WARNING and "BIGCLF_CACHE_DIR" in check.advice
 
 
 @pytest.mark.parametrize(
@@ -146,7 +162,8 @@ def test_how_long_compiling_will_take_is_told_from_the_steps_done(line, seconds,
 @pytest.mark.slow
 def test_the_whole_on_this_machine(tmp_path):
     for compiled in (False, True):
-        done = subprocess.run([sys.executable, "-m", "bigclf", "doctor", "--json"], capture_output=True, text=True,
+        words = [sys.executable, "-m", "bigclf", "doctor", "--compile", "--json"]
+        done = subprocess.run(words, capture_output=True, text=True,
                               env=environment(NUMBA_CACHE_DIR=str(tmp_path)), timeout=300)  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         (check,) = (check for check in json.loads(done.stdout)["checks"] if check["about"] == "kernels")
