@@ -9,6 +9,11 @@ from bigclf.texts import mask_chain as mask_chain
 from bigclf.texts import masked as masked
 from bigclf.texts import safe
 
+CONVERT_FIRST = (
+    "; make shards of a raw table or text first: bigclf.convert(FILE, OUT, format=..., features=...), as in "
+    "`bigclf help data`"
+)  # the command line says its own way out
+
 
 class BigclfError(Exception):
     """Base of all errors that bigclf raises on purpose; what they say holds no secrets of URLs, and no escape

@@ -229,7 +229,7 @@ def _with_families(request: Request, shape: Shape) -> Request:
     losses: list[Any] = list(dict.fromkeys(loss for each in _grids(request) for loss in each.get("loss", ())))
     names = {name for point in points for name in point} - {"loss"}
     asked = asked_for(request, shape)
-    costs = [float(point.get("C", asked.C)) for point in points]
+    costs = [_cost(point.get("C", asked.C)) for point in points]
     n_models = asked.problems * len(points) * max(1, request["folds"])
     asked = asked._replace(C=max(costs), given=tuple({*asked.given, *names}), problems=n_models)
     found = dict(choose(asked._replace(loss=loss)) for loss in losses or [asked.loss])
@@ -238,6 +238,20 @@ def _with_families(request: Request, shape: Shape) -> Request:
     loss = None if losses else loss_of(algo, asked)
     request = request.having(algo=algo, loss=loss, chosen=chosen)
     return _checked(request.having(families=families_of(request)))
+
+
+def _cost(value: object) -> float:
+    """A value of C in a grid.
+
+    Raises
+    ------
+    ValueError : it is no number.
+    """
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        text = f"the grid has C={value!r}, which is not a number; name every value: grid={{'C': [0.01, 0.1, 1]}}"
+        raise ValueError(text) from None
 
 
 def _checked(request: Request) -> Request:

@@ -11,12 +11,14 @@ FORMATS = ("onnx", "liblinear", "sklearn", "parquet", "numpy", "sql", "c")
 TRY = {  # what shows a person that it works
     "liblinear": "predict ROWS.svm {0} OUT   (LIBLINEAR's own program)",
     "sklearn": "python -c \"import joblib; print(joblib.load('{0}'))\"",
-    "numpy": 'python -c "from {module} import predict"   (in its directory)',
+    "numpy": 'python -c "{read}from {module} import predict; print(predict({rows}))"   (in its directory)',
     "onnx": "python -c \"import onnxruntime; print(onnxruntime.InferenceSession('{0}'))\"",
     "c": "cc -O2 -shared -fPIC {0} -lm -o scores.so",
     "sql": "duckdb MY.duckdb < {0}",
     "parquet": "duckdb -c \"from '{0}' order by abs(weight) desc limit 20\"",
 }
+TABLE_READ = "import csv; ", "csv.DictReader(open('ROWS.csv', newline=''))"
+ROW_MADE = "", "([0, 1], [0], [1.0])"  # one row, whose only feature that is not 0 is the first
 
 
 @click.command("export", short_help="Write a model in another program's format.")
@@ -46,7 +48,8 @@ def command(
     for name, form in (("codes", "liblinear"), ("names", "parquet"), ("dialect", "sql"), ("table", "sql")):
         if name in options and to != form:
             raise click.UsageError(f"--{name} has an effect with --to {form} alone")
-    told = load(model).export(out, to, overwrite=overwrite, **options)
+    known = load(model)
+    told = known.export(out, to, overwrite=overwrite, **options)
     if as_json:
         terminal.emit_json(told)
         return
@@ -56,7 +59,8 @@ def command(
     from bigclf import files
 
     stem = files.base_name(told["files"][0]).removesuffix(".py")
-    line = TRY[to].format(told["files"][0], module=stem)
+    read, rows = TABLE_READ if known.features["kind"] == "columns" else ROW_MADE
+    line = TRY[to].format(told["files"][0], module=stem, read=read, rows=rows)
     click.echo(f"  try: {click.style(terminal.printable(line), bold=True)}")
 
 

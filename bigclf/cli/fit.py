@@ -356,7 +356,7 @@ def print_fit(model: Model, path: str, run_dir: str, advise: bool, overwrite: bo
             ("chosen", result.chosen or None),
             ("quality", quality(model)),
             ("validation", validation_text(model.facts.get("validation"), model.facts.get("best_epoch"))),
-            ("by read" if result.reads >= result.epochs else "by epoch", trace_text(result.history)),
+            trace(result.history, "read" if result.reads >= result.epochs else "epoch"),
             ("weights", f"{model.coef_.shape[0]} x {model.n_features:,}"),
             ("parameters", parameters_text(method)),
             ("memory", memory_text(result.memory)),
@@ -402,13 +402,14 @@ def progressive_text(progressive: dict[str, Any]) -> str:
     return f"{judged[0]}{over}; {seen}" if seen else f"{judged[0]}{judged[1]}{over}"
 
 
-def trace_text(history: list[dict[str, Any]], most: int = 6) -> str:
-    """The figure of quality read by read, ends kept: ``3.1e-01 → 4.0e-02 → … → 9.1e-04``."""
+def trace(history: list[dict[str, Any]], step: str, most: int = 6) -> tuple[str, str]:
+    """The figure of quality at each ``step`` with its name, ends kept: ``gap by read``, ``3.1e-01 → … → 9.1e-04``."""
     certified = [record for record in history if record.get("gap") is not None]
-    texts = [text.split(" ", 1)[1] for record in certified or history if (text := quality_text(record))]
+    told = [text.split(" ", 1) for record in certified or history if (text := quality_text(record))]
+    texts = [value for _, value in told]
     if len(texts) > most:
         texts = [*texts[:3], "…", *texts[-2:]]
-    return " → ".join(texts) if len(texts) > 1 else ""
+    return f"{told[0][0]} by {step}" if told else "", " → ".join(texts) if len(texts) > 1 else ""
 
 
 def memory_text(memory: dict[str, Any] | None) -> str | None:

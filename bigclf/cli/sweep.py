@@ -72,6 +72,9 @@ def _pairs(given: tuple[str, ...]) -> dict[str, str]:
         name, equals, values = item.partition("=")
         if not equals or not name or not values:
             raise click.BadParameter(f"write NAME=A,B,..., not {item!r}", param_hint="--grid")
+        if wrong := next((value for value in values_of(values) if _meant_as_number(value)), None):
+            text = f"{name}: {wrong!r} is not a number; write every value: --grid {name}=0.01,0.1,1"
+            raise click.BadParameter(text, param_hint="--grid")
         if name in pairs:
             raise click.BadParameter(f"{name} is given twice", param_hint="--grid")
         pairs[name] = values
@@ -97,6 +100,11 @@ def grids_of(pairs: dict[str, str]) -> object:
 def values_of(text: str) -> list[object]:
     """``0.1,1,10`` as numbers, other words as text; a job's list comes as ``[0.1, 1, 10]``."""
     return [terminal.number_or(value.strip(" '\"")) for value in text.strip("[] ").split(",")]
+
+
+def _meant_as_number(value: object) -> bool:
+    """Whether a value begins as numbers do and is none, such as ``0.1..1`` and ``1e``."""
+    return isinstance(value, str) and value[:1] in tuple("0123456789+-.")
 
 
 def finished(out: str, told: dict[str, Any]) -> Any:

@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from bigclf.errors import DataError, RunError, StoreError
+from bigclf.errors import CONVERT_FIRST, DataError, RunError, StoreError
 from bigclf.files import remote
 from bigclf.files.caches import cache_home
 from bigclf.files.remote import is_remote
@@ -308,8 +308,8 @@ def _footer(file: BinaryIO, path: PathLike, size: int, claimed: int | None = Non
         raise DataError("the file is empty (0 bytes); copy or write it again", file=path)
     if (mark := file.read(4)) != b"PAR1":
         encrypted = mark == b"PARE"
-        what = "an encrypted Parquet file, which is not read" if encrypted else "not a Parquet file (no PAR1 in front)"
-        raise DataError(what, file=path)
+        other = f"not a Parquet file (no PAR1 in front){CONVERT_FIRST}"
+        raise DataError("an encrypted Parquet file, which is not read" if encrypted else other, file=path)
     file.seek(max(size - 8, 0))
     tail = file.read(8)
     if size < 12 or tail[4:] != b"PAR1":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bigclf.maths.losses import LOSSES
 from bigclf.maths.mixing import Rule
 from bigclf.maths.penalties import PENALTIES
 from bigclf.methods import sparse_state
@@ -165,8 +166,7 @@ def resolve(
     TypeError : a parameter that would have no effect, naming the methods on which it has one.
     """
     if algo not in METHODS:
-        there = near(algo, METHODS) or f"; there are: {', '.join(METHODS)}"
-        raise ValueError(f"unknown algo {algo!r}{there}")
+        raise ValueError(unknown_algo(algo))
     method = METHODS[algo]
     own = {param.name: param for param in method.params}
     for name in given:
@@ -223,6 +223,17 @@ def listed(names: Iterable[str]) -> str:
     """Names of methods in a message; a form for all classes at once goes with the method that it is a form of."""
     names = list(names)
     return ", ".join(name for name in names if name.removesuffix("_mc") == name or name[:-3] not in names)
+
+
+def unknown_algo(name: object) -> str:
+    """What to say of a name that no method has: that it is a loss, or which one may be meant."""
+    loss = next((one for one in LOSSES if name == one), None)
+    loss = loss or next((one for one in LOSSES if str(name).startswith(f"{one}_")), None)
+    if loss is not None:
+        told = f"{loss} is a loss: --loss {loss}, in Python loss={loss!r} (leave out algo)"
+    else:
+        told = near(name, METHODS).removeprefix("; ") or "`bigclf algorithms` lists the methods"
+    return f"unknown algo {name!r}; {told}"
 
 
 def require_known(names: Iterable[str]) -> None:

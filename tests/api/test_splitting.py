@@ -119,6 +119,9 @@ def test_what_cannot_be_split_is_refused(tmp_path, visits):
     with pytest.raises(DataError, match="no row") as caught:
         bigclf.split(dataset, tmp_path / "x", {"a": 1 - 1e-7, "b": 1e-7})
     assert str(caught.value).startswith(f"{tmp_path / 'x' / 'b'}: ")  # it named a hidden directory
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(DataError, match=r"not a Parquet file .*; make shards .* first: bigclf\.convert\(FILE"):
+        bigclf.split(tmp_path / "rows.csv", tmp_path / "x", PARTS)
 
 
 def test_split_from_the_command_line(tmp_path, dataset, capsys):
@@ -135,6 +138,10 @@ def test_split_from_the_command_line(tmp_path, dataset, capsys):
     code, said = run("split", tmp_path / "all", tmp_path / "out2", "--parts", "a=0.5,b=0.5")
     assert code == 0 and "3,000 rows in 2 parts" in said.out
     assert run("split", tmp_path / "all", tmp_path / "out3", "--parts", "a=1,b")[0] == 2
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
+    code, said = run("split", tmp_path / "rows.csv", tmp_path / "out3")
+    told = " ".join(said.err.split())
+    assert code == 3 and "becomes shards by `bigclf convert" in told and "bigclf.convert" not in told
 
 
 # Drift

@@ -5,11 +5,14 @@ import itertools
 import json
 import random
 import re
+import shlex
+import subprocess
+import sys
 
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from making import PACKAGE
+from making import PACKAGE, random_rows, shards_of
 
 import bigclf
 from bigclf import files
@@ -492,3 +495,57 @@ def test_notes_of_few_words_are_texts_and_names_of_many_are_categories(tmp_path)
     (tmp_path / "n.csv").write_text("note,town,y\n" + lines)
     kinds = {column.name: column.kind for column in bigclf.suggest(tmp_path / "n.csv", label="y").columns}
     assert (kinds["note"], kinds["town"]) == ("text", "categorical")
+
+
+def test_a_loss_in_place_of_a_method_is_told_as_such(tmp_path, folder):
+    for algo, told in (("logistic", "logistic is a loss: --loss logistic"), ("hinge_loss", "--loss hinge"),
+                       ("squared_hinge", "--loss squared_hinge"), ("zzzz", "`bigclf algorithms` lists")):  # fmt: skip
+        code, _, said = run("fit", folder / "people.csv", "--label", "answer", "-o", tmp_path / "x", "--algo", algo)
+        assert code == 2 and told in " ".join(said.split()) and "winnow" not in said
+
+
+@pytest.mark.parametrize("value", ["0.1..1", "1e", "0.1:1"])
+def test_a_value_of_a_grid_that_is_no_number_is_told_with_the_form(tmp_path, folder, value):
+    words = ("--label", "answer", "-o", tmp_path / "s", "--grid", f"C=1,{value}")
+    code, _, said = run("sweep", folder / "people.csv", *words)
+    said = " ".join(said.split())
+    assert code == 2 and "--grid" in said and f"{value!r} is not a number" in said and "--grid C=0.01,0.1,1" in said
+    with pytest.raises(ValueError, match=r"C='.*' is not a number|the grid has C=.*, which is not a number"):
+        bigclf.sweep([[1.0], [2.0]] * 20, [0, 1] * 20, grid={"C": [value]}, progress=False)
+
+
+def test_the_curve_says_what_it_is_of(tmp_path, folder):
+    for more, name in ((("--algo", "lbfgs", "--tol", 1e-6), "gap by"), (("--algo", "pa1", "--epochs", 3), "error by")):
+        words = ("--label", "answer", "-o", tmp_path / name, *more)
+        code, told, _ = run("fit", folder / "people.csv", *words)
+        (line,) = [line for line in told.splitlines() if "→" in line]
+        assert code == 0 and line.strip().startswith(name), told
+
+
+def test_an_export_to_numpy_comes_with_a_line_that_predicts(tmp_path, folder, monkeypatch):
+    """Of raw columns and of rows that are made: the line is run."""
+    shards_of(str(tmp_path / "s"), *random_rows(60, 5))
+    run("fit", tmp_path / "s", "-o", tmp_path / "rows.bigclf", "--algo", "dcd")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ROWS.csv").write_text((folder / "people.csv").read_text())
+    for model, name, n in ((folder / "m.bigclf", "of_columns", 60), (tmp_path / "rows.bigclf", "of_rows", 1)):
+        (line,) = [x for x in run("export", model, f"{name}.py", "--to", "numpy")[1].splitlines() if "try:" in x]
+        words = shlex.split(line.split("try:")[1].partition("   (")[0])
+        done = subprocess.run([sys.executable, *words[1:]], capture_output=True, text=True, check=True)
+        assert words[0] == "python" and len(done.stdout.split()) == n
+
+
+def test_hashed_names_that_share_an_index_are_told_of_where_they_may_matter(tmp_path, folder):
+    """At fit of more than a tenth; in `explain` of fewer too, which rarely matter; with what mends it."""
+    rows = [f"{k % 7},town{k},{'yes' if k % 3 else 'no'}" for k in range(300)]
+    names = table(tmp_path / "names.csv", rows=rows)
+    words = ("--label", "answer", "--categorical", "town", "--seed")
+    for seed, bits, many in ((1, 8, True), (2, 12, False)):
+        out = tmp_path / f"{bits}.bigclf"
+        code, _, said = run("fit", names, *words, seed, "--hash-bits", bits, "-o", out)
+        said = " ".join(said.split())
+        assert code == 0 and many == ("share their index" in said), said
+        told = " ".join(run("explain", out)[2].split())
+        mend = f"--hash-bits {bits + 2} (hash_bits: {bits + 2} in a spec)"
+        matters = "that may cost accuracy" if many else "so few rarely matter"
+        assert mend in told and matters in told and (not many or (mend in said and matters in said))

@@ -34,7 +34,6 @@ from bigclf.errors import BigclfError
 from bigclf.files.formats import COLUMNS
 from bigclf.request.options import in_section
 from bigclf.texts import masked_in, remember
-from bigclf.units import near
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
@@ -399,11 +398,11 @@ class Job:
 
     def _check_training(self, options: dict[str, Any], place: tuple[Any, ...]) -> None:
         """The method, its parameters and the grid of one training, as far as they can be known beforehand."""
-        from bigclf.methods import METHODS
+        from bigclf.methods import METHODS, unknown_algo
 
         algo = options.get("algo")
         if algo is not None and algo != "auto" and algo not in METHODS:
-            raise self.fail(f"unknown algo {algo!r}{near(algo, METHODS)} (see bigclf algorithms)", *place, "algo")
+            raise self.fail(f"{unknown_algo(algo)} (see bigclf algorithms)", *place, "algo")
         self._check_loss(algo, options, place)
         for key in ("params", "grid"):
             table = options.get(key)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import click
 from click.core import ParameterSource
 
-from bigclf.errors import BigclfError, ClusterError, Interrupted, RunError, mask_chain, masked
+from bigclf.errors import CONVERT_FIRST, BigclfError, ClusterError, Interrupted, RunError, mask_chain, masked
 from bigclf.progress import console, console_in_use, longest_pause
 from bigclf.texts import ON_STDERR, ON_STDOUT, Guarded, in_json, masked_key
 from bigclf.texts import remember as remember
@@ -86,8 +86,7 @@ def _describe(error: Exception) -> tuple[str, int]:
     if isinstance(error, click.ClickException):
         return _usage_text(error), error.exit_code
     if isinstance(error, BigclfError):
-        hint = _instead(str(getattr(error, "file", None))) if "not a Parquet file" in str(error) else ""
-        return _as_flags(str(error)) + hint, error.exit_code
+        return _as_flags(_other_file(error)), error.exit_code
     if isinstance(error, MemoryError):
         return "out of memory: give a smaller --memory or close other programs", 1
     if isinstance(error, OSError):
@@ -118,6 +117,14 @@ def _options() -> set[str] | None:
     if ctx is not None and isinstance(command, click.Group):
         command = command.get_command(ctx, ctx.invoked_subcommand or "")
     return None if command is None else {flag for param in command.params for flag in param.opts}
+
+
+def _other_file(error: BigclfError) -> str:
+    """The text of an error; of a file that is not Parquet with the way out on the command line in place of Python's."""
+    text = str(error)
+    if "not a Parquet file" not in text:
+        return text
+    return text.replace(CONVERT_FIRST, "") + _instead(str(getattr(error, "file", None)))
 
 
 def _instead(path: str) -> str:
