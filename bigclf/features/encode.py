@@ -21,7 +21,7 @@ from bigclf import files
 from bigclf.compiled.jit import kernel
 from bigclf.errors import DataError, MemoryBudgetError, SchemaError
 from bigclf.features.extract import Extracted
-from bigclf.features.spec import DATE_PARTS, Categorical, Date, Numeric, Spec, Text, parse, with_format
+from bigclf.features.spec import DATE_PARTS, MAX_BITS, Categorical, Date, Numeric, Spec, Text, parse, with_format
 from bigclf.features.tally import Tally, chained, estimate, packed
 from bigclf.files.json_fields import check_relations
 from bigclf.maths.block import writable
@@ -35,6 +35,7 @@ FILE = "_bigclf_features.safetensors"
 SPEC = "_bigclf_features.json"
 NUMBER, BINS, EXACT, PLACE, HASHED, TEXT = range(6)  # what is done with a raw feature
 LEAST_BITS, MOST_BITS = 10, 24
+COLLIDING = 0.1  # of the hashed names, above which a user should know before training that they share an index
 SPARSE = 16  # places for each distinct feature: about one in sixteen then shares its place with another
 
 
@@ -507,6 +508,14 @@ def report(spec: Spec, learned: Learned) -> dict[str, Any]:
         "distinct_hashed": distinct,
         "colliding": colliding,
     }
+
+
+def collisions_text(share: float, names: int, hash_bits: int) -> str:
+    """How many of the hashed names share their index, whether that matters, and what mends it."""
+    bits = min(hash_bits + 2, MAX_BITS)
+    matters = "that may cost accuracy" if share > COLLIDING else "so few rarely matter"
+    return (f"about {100 * share:.1f} % of the {names:,} hashed names share their index with another "
+            f"one: {matters}; --hash-bits {bits} (hash_bits: {bits} in a spec) parts most of them")  # fmt: skip
 
 
 def names_of(spec: Spec, learned: Learned, indices: Any) -> list[str]:

@@ -18,7 +18,7 @@ import numpy as np
 from bigclf import files
 from bigclf.data.dataset import Stored, as_trained
 from bigclf.errors import DataError, RunError
-from bigclf.features.encode import Learned, hashed_names, hashed_signs, report, term_of_features
+from bigclf.features.encode import Learned, collisions_text, hashed_names, hashed_signs, report, term_of_features
 from bigclf.features.encode import names_of as column_names
 from bigclf.maths.block import Block, explicit_values
 from bigclf.methods import METHODS
@@ -147,10 +147,10 @@ class ColumnNames(Names):
         return hashed_signs(self.spec, self.learned)
 
     def warnings(self, features: Iterable[int] = ()) -> list[str]:
-        told, colliding = super().warnings(features), report(self.spec, self.learned)["colliding"]
-        if colliding >= 0.0005:
-            told.append(f"about {100 * colliding:.1f} % of the hashed names share their index with another one")
-        return told
+        told, found = super().warnings(features), report(self.spec, self.learned)
+        if (share := found["colliding"]) < 0.0005:
+            return told
+        return [*told, collisions_text(share, found["distinct_hashed"], found["hash_bits"])]
 
 
 def names_of(model: Model, names: NamesGiven | None = None) -> Names:

@@ -274,7 +274,8 @@ def test_columns_bring_their_names(tmp_path):
     shared = [j for j in range(model.n_features) if len(found.all_of(j)) > 1]
     assert shared and " | " in found.text(shared[0])
     assert "features are shared by several names" in found.warnings(shared)[0]
-    assert "share their index" in found.warnings()[-1]
+    told = found.warnings()[-1]
+    assert "share their index" in told and "--hash-bits 12 (hash_bits: 12 in a spec)" in told
     model.save(tmp_path / "m")
     told = json.loads(bigclf("explain", tmp_path / "m", "--data", tmp_path / "t.csv", "--row", 7, "--json")[0])
     assert f"job={table.job[7]}" in [entry["name"] for entry in told["entries"]]

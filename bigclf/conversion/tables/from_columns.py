@@ -30,6 +30,7 @@ from bigclf.data.bad_rows import MOST_KINDS, kind_of, with_way_out
 from bigclf.data.dataset import Dataset
 from bigclf.errors import DataError, SchemaError, masked
 from bigclf.features import encode, values
+from bigclf.features.encode import COLLIDING, collisions_text
 from bigclf.features.extract import UNLABELLED, Extracted, extract
 from bigclf.features.spec import Categorical, Label, Spec, Text, parse
 from bigclf.features.tally import Tallies, Tally, write_tallies
@@ -408,10 +409,10 @@ def spelt_alike(spec: Spec) -> list[str]:
 
 
 def collision_warnings(report: Mapping[str, Any]) -> list[str]:
-    if report.get("colliding", 0) <= 0.2:
+    """What to say before training of hashed names that share their index: nothing of few."""
+    if (share := report.get("colliding", 0)) <= COLLIDING:
         return []
-    return [f"about {100 * report['colliding']:.0f} % of {report['distinct_hashed']:,} hashed features share a place "
-            f"with another; more bits than {report['hash_bits']} would part them (hash_bits, --hash-bits)"]  # fmt: skip
+    return [collisions_text(share, report["distinct_hashed"], report["hash_bits"])]
 
 
 class _Columns(Converter):
