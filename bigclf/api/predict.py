@@ -226,7 +226,7 @@ def _as_parquet(
     if skipped:
         warned.append(unknown_text(skipped) if model.is_raw(data) else unseen_text(skipped, model.n_features))
     if empty := [one.path for one, count in zip(inputs, rows, strict=True) if not count]:
-        warned.append(f"{empty[0]}{', ...' * (len(empty) > 1)}: there are no rows")
+        warned.append(f"{empty[0]}{', ...' * (len(empty) > 1)}: there are no rows, so there are no predictions")
     return {
         "rows": sum(rows),
         "written": len(todo),

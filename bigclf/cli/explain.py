@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bigclf.cli.inspect import weights_text
 from bigclf.cli.shared import terminal
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ def _table(columns: list[tuple[str, str]], rows: list[list[str]]) -> None:
 def _print_weights(model: Model, told: Explanation) -> None:
     for each in told["classes"][:MOST_TABLES]:
         what = "numbers" if each["class"] is None else f"class {terminal.printable(each['class'])}"
-        terminal.heading(what, f"{each['nonzero']:,} weights, bias {each['bias'] + 0.0:.6g}")
+        weights = f"weights {weights_text(1, model.n_features, each['nonzero'])}"
+        terminal.heading(what, f"{weights}, bias {each['bias'] + 0.0:.6g}")
         if not each["for"] and not each["against"]:
             click.echo("  no weight speaks for it\n")
             continue

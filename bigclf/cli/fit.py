@@ -14,8 +14,10 @@ from bigclf.cli.inspect import (
     certificate_text,
     cluster_text,
     disk_text,
+    nonzero_weights,
     parameters_text,
     validation_text,
+    weights_text,
 )
 from bigclf.cli.shared import columns, flags, terminal
 from bigclf.errors import BigclfError, ClusterError, Interrupted, RunError
@@ -357,7 +359,7 @@ def print_fit(model: Model, path: str, run_dir: str, advise: bool, overwrite: bo
             ("quality", quality(model)),
             ("validation", validation_text(model.facts.get("validation"), model.facts.get("best_epoch"))),
             trace(result.history, "read" if result.reads >= result.epochs else "epoch"),
-            ("weights", f"{model.coef_.shape[0]} x {model.n_features:,}"),
+            ("weights", weights_text(model.coef_.shape[0], model.n_features, nonzero_weights(model))),
             ("parameters", parameters_text(method)),
             ("memory", memory_text(result.memory)),
             ("disk", disk_text(result.plan)),

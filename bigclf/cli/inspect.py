@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bigclf.data.dataset import Dataset
     from bigclf.data.drift import ShardFigures
     from bigclf.model.calibration import Calibration
+    from bigclf.model.model import Model
 
 
 @click.command("inspect", short_help="Describe data, a model, a run or a sweep.")
@@ -198,7 +199,7 @@ def _model(path: str) -> Looked:
         "n_features": model.n_features,
         "classes": None if model.regression else model.classes_.tolist(),
         "dtype": str(model.coef_.dtype),
-        "nonzero_weights": int(sum((w != 0).sum() for w in ([model.coef_.data] if model.sparse else model.coef_))),
+        "nonzero_weights": nonzero_weights(model),
         "intercept": model.intercept_.tolist(),
         "features": model.features,
         "method": model.method,
@@ -230,7 +231,7 @@ def _print_model(path: str, told: Mapping[str, Any]) -> None:
             ("classes", None if classes is None else _listed(classes)),
             (
                 "weights",
-                f"{rows} x {told['n_features']:,} {told['dtype']}, {told['nonzero_weights']:,} not zero"
+                f"{weights_text(rows, told['n_features'], told['nonzero_weights'])}, {told['dtype']}"
                 + (" (of the last vector: many vote)" if told["method"].get("name") == "voted_perceptron" else ""),
             ),
             ("quality", certificate_text(told["certificate"])),
@@ -243,6 +244,16 @@ def _print_model(path: str, told: Mapping[str, Any]) -> None:
     )
     for text in told["facts"].get("warnings", ()):
         terminal.say("warning:", text, "yellow")
+
+
+def nonzero_weights(model: Model) -> int:
+    """How many weights are not 0."""
+    return int(sum((w != 0).sum() for w in ([model.coef_.data] if model.sparse else model.coef_)))
+
+
+def weights_text(classes: int, features: int, nonzero: int) -> str:
+    """``29,764 of 524,385 not zero``; of several classes ``90,120 of 3 x 524,385 not zero``."""
+    return f"{nonzero:,} of {f'{classes} x ' * (classes > 1)}{features:,} not zero"
 
 
 NOT_REPEATABLE = "no: waiting time was used (opportunistic), another run has other bits"

@@ -36,6 +36,7 @@ SPEC = "_bigclf_features.json"
 NUMBER, BINS, EXACT, PLACE, HASHED, TEXT = range(6)  # what is done with a raw feature
 LEAST_BITS, MOST_BITS = 10, 24
 COLLIDING = 0.1  # of the hashed names, above which a user should know before training that they share an index
+WEEKDAYS = "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"
 SPARSE = 16  # places for each distinct feature: about one in sixteen then shares its place with another
 
 
@@ -588,8 +589,10 @@ def _own_name(term: Any, learned: Learned, t: int, place: int) -> str:
         return f"{term.name} is missing"
     if kind == BINS:
         return f"{term.name} in {_range(learned.edges[learned.edges_at[t] : learned.edges_at[t + 1]], place)}"
-    from_one = kind == PLACE and term.part in ("month", "day")
-    return f"{term.name}={place + from_one}" if kind == PLACE else str(term.name)
+    if kind != PLACE:
+        return str(term.name)
+    value = WEEKDAYS[place] if term.part == "weekday" else place + (term.part in ("month", "day"))
+    return f"{term.name}={value}"
 
 
 def _range(edges: np.ndarray, place: int) -> str:

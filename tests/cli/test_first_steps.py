@@ -380,7 +380,7 @@ def test_text_that_is_none_is_told_by_what_it_is(folder, tmp_path):
 
 def test_nothing_to_predict_is_said(folder, tmp_path):
     code, _, said = run("predict", folder / "m.bigclf", table(tmp_path / "none.csv", rows=[]), "-o", tmp_path / "out")
-    assert code == 0 and "none.csv: there are no rows" in said
+    assert code == 0 and "none.csv: there are no rows, so there are no predictions" in " ".join(said.split())
 
 
 def test_columns_whose_hashed_values_can_be_spelt_alike_are_warned_of(tmp_path):
@@ -549,3 +549,14 @@ def test_hashed_names_that_share_an_index_are_told_of_where_they_may_matter(tmp_
         mend = f"--hash-bits {bits + 2} (hash_bits: {bits + 2} in a spec)"
         matters = "that may cost accuracy" if many else "so few rarely matter"
         assert mend in told and matters in told and (not many or (mend in said and matters in said))
+
+
+def test_weights_are_counted_in_the_same_words(tmp_path, folder):
+    rows = [f"2024-01-{1 + k % 7:02d},{'yes' if k % 7 < 3 else 'no'}" for k in range(140)]
+    dated = table(tmp_path / "dated.csv", rows=rows, before=("day,answer",))
+    words = ("--label", "answer", "--date", "day", "-o", tmp_path / "d.bigclf")
+    code, told, said = run("fit", dated, *words)
+    (counted,) = re.findall(r"weights +(\d+ of \d+ not zero)", told)
+    assert code == 0 and f"{counted}, float64" in run("inspect", tmp_path / "d.bigclf")[1]
+    _, told, _ = run("explain", tmp_path / "d.bigclf")
+    assert f"weights {counted}, bias" in told and "day.weekday=Monday" in told and "weekday=0" not in told

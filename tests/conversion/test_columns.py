@@ -173,9 +173,9 @@ def test_dates():
         [{"date": "d", "parts": ["year", "month", "day", "weekday", "hour"]}],
     )
     told = [names_of(spec, learned, row.indices) for row in rows]
-    assert told[0] == ["d.year", "d.month=2", "d.day=29", "d.weekday=3", "d.hour=13"]  # a Thursday, Monday being 0
+    assert told[0] == ["d.year", "d.month=2", "d.day=29", "d.weekday=Thursday", "d.hour=13"]
     assert told[1] == [f"d.{part} is missing" for part in ("year", "month", "day", "weekday", "hour")]
-    assert told[2] == ["d.year", "d.month=12", "d.day=31", "d.weekday=2", "d.hour=0"]
+    assert told[2] == ["d.year", "d.month=12", "d.day=31", "d.weekday=Wednesday", "d.hour=0"]
     other, *_ = made({"d": ["29.02.2024 13h", None, "31.12.1969 0h"]}, [{"date": "d", "format": "%d.%m.%Y %Hh"}])
     same, *_ = made({"d": ["2024-02-29 13:00", "", "1969-12-31"]}, [{"date": "d"}])
     assert abs(other - same).max() == 0
