@@ -518,9 +518,11 @@ def warn_of_rare(classes: np.ndarray | None, counts: np.ndarray | None) -> list[
         return []
     rare = classes[counts == 1].tolist()
     named = ", ".join(map(repr, rare[:5])) + ", ..." * (len(rare) > 5)
-    what = f"class {named} has" if len(rare) == 1 else f"{len(rare):,} classes ({named}) have"
-    return [f"{what} one row only: nothing can be learned of them that could be tested; give more rows, or leave such "
-            "classes out"]  # fmt: skip
+    what = f"class {named} has" if len(rare) == 1 else f"{len(rare):,} classes ({named}) have each"
+    mend = "correct or remove that row" if len(rare) == 1 else "correct or remove those rows, or add more"
+    if len(rare) == 1 and classes.size == 3 and isinstance(rare[0], str):
+        mend += ", or make two classes: name the labels of one with `one_of` under `label` in a spec"
+    return [f"{what} only one row, too few to learn and test: {mend}"]
 
 
 def largest_group(chunks: Chunks) -> tuple[int, int]:

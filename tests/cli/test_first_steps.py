@@ -106,18 +106,23 @@ def test_many_whole_numbers_for_labels_are_warned_of(tmp_path, folder):
     (said,) = bigclf.convert(prices, tmp_path / "a", format="csv", features=spec).warnings
     assert "60 distinct labels" in said and "epsilon_insensitive" in said
     (said,) = bigclf.convert(numbered, tmp_path / "b", format="csv", features=spec).warnings
-    assert "distinct labels" not in said and said.startswith("60 classes (0, 1, 2, 3, 4, ...) have one row only")
+    assert "distinct labels" not in said and said.startswith("60 classes (0, 1, 2, 3, 4, ...) have each only one row")
 
 
 def test_a_class_of_one_row_is_named(tmp_path, folder):
     rare = table(tmp_path / "rare.csv", rows=[*ROWS, "3,x,maybe"])
     code, _, said = run("fit", rare, "--label", "answer", "-o", tmp_path / "m.bigclf", "--overwrite")
-    assert code == 0 and "class 'maybe' has one row only" in " ".join(said.split())
+    said = " ".join(said.split())
+    assert code == 0 and "class 'maybe' has only one row" in said and "correct or remove that row" in said
+    assert "`one_of` under `label` in a spec" in said
+    (tmp_path / "two.yaml").write_text('label: {column: answer, one_of: ["yes"]}\nfeatures: [{numeric: age}]\n')
+    code, _, said = run("fit", rare, "--spec", tmp_path / "two.yaml", "-o", tmp_path / "two.bigclf")
+    assert code == 0 and "one row" not in said and bigclf.load(tmp_path / "two.bigclf").classes_.size == 2
     x, y = [[float(k % 5)] for k in range(20)], [0, 1] * 9 + [1, 7]
     with_arrays = bigclf.fit(x, y, algo="perceptron", epochs=1, progress=False)
-    assert any("class 7 has one row only" in text for text in with_arrays.result_.warnings)
+    assert any("class 7 has only one row" in text for text in with_arrays.result_.warnings)
     again = bigclf.fit(x, [0, 1] * 10, algo="perceptron", epochs=1, progress=False)
-    assert not any("one row only" in text for text in again.result_.warnings)
+    assert not any("only one row" in text for text in again.result_.warnings)
 
 
 def test_a_model_keeps_what_it_is_on_rows_held_out(tmp_path, folder):
