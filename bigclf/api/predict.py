@@ -614,7 +614,7 @@ def _with_labels(columns: ArrowColumns, totals: Totals) -> Columns:
 
 def raw_inputs(asked: Asked, data: Stored, keep: Sequence[str] | None) -> list[Input]:
     """Raw files for a model of raw columns; a directory or an archive of documents is one."""
-    raw = RawRows(asked.model.finisher, data, keep, asked.memory)
+    raw = RawRows(asked.model.finisher_of(data), data, keep, asked.memory)
     return [_raw(asked, raw, source) for source in raw.sources]
 
 

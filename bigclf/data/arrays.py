@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import decimal
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ FEW_NUMBERS = 2**16  # a range of labels that is counted, not sorted
 MOST_COMPARED, LOOKED_AT = 10_000, 64  # columns; rows, before a whole column is compared with the labels
 FROM_0 = " (both count from 0)"  # a row and a column
 OF_COLUMNS = (
-    "; of raw columns, with text or missing values, features= makes features as a spec says (in a pipeline "
+    '; text and missing values become features where the label is named: fit(frame, "COLUMN") (in a pipeline, '
     "bigclf.FeatureTransformer)"
 )
 
@@ -247,12 +248,7 @@ def csr_arrays(X: object) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
         if dense.dtype.kind == "c":
             raise ValueError("Complex data not supported")
         if dense.dtype.kind not in "biuf" or dense.dtype.itemsize == 2 or not dense.dtype.isnative:
-            try:
-                dense = dense.astype(np.float64)
-            except (TypeError, ValueError) as error:
-                if (name := _no_numbers(X)) is not None:
-                    raise DataError(f"a value is missing or is no number: {error}{OF_COLUMNS}", column=name) from None
-                raise DataError(f"a value is missing or is no number: {error}", column="values") from None
+            dense = as_floats(dense, _pandas_columns(X))
         if dense.ndim != 2:
             raise ValueError(f"X must have two dimensions (rows, features), not {dense.ndim}")
         matrix = _csr_of(dense)
@@ -286,23 +282,48 @@ def _csr_of(dense: np.ndarray) -> Any:
     return scipy.sparse.csr_matrix((values, indices, indptr.astype(kind)), shape=dense.shape)
 
 
-def _no_numbers(X: Any) -> str | None:
-    """The first column of a DataFrame that holds what is no number; None where X is none."""
-    for place, name in enumerate(_pandas_columns(X)):
-        try:
-            np.asarray(X.iloc[:, place]).astype(np.float64)
-        except (TypeError, ValueError):
-            return name
-    return None
+def as_floats(dense: np.ndarray, names: Sequence[str] = ()) -> np.ndarray:
+    """float64 of an array of any type, of whose columns ``names`` are the names.
+
+    Raises
+    ------
+    DataError : naming the first cell of the first column that holds what is not a number.
+    """
+    try:
+        return dense.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        if dense.ndim != 2:
+            raise DataError(f"a value is missing or not a number: {error}", column="values") from None
+        column, row, cell = next(_not_numbers(dense))
+        named = names[column] if names else str(column)
+        what = "a value is missing" if _is_missing(cell) else f"{cell!r} is not a number"
+        raise DataError(what + (OF_COLUMNS if names else ""), row=row, column=named) from None
+
+
+def _is_missing(cell: object) -> bool:
+    return cell is None or type(cell).__name__ == "NAType"
+
+
+def _not_numbers(dense: np.ndarray) -> Iterator[tuple[int, int, object]]:
+    """(column, row, cell) of what numpy makes no number of."""
+    for column in range(dense.shape[1]):
+        for row, cell in enumerate(dense[:, column].tolist()):
+            try:
+                np.asarray(cell).astype(np.float64)
+            except (TypeError, ValueError):
+                yield column, row, cell
 
 
 def no_numbers_text(X: object, error: Exception) -> str:
     """What to say of a frame in place of numpy's words (``error``) for a text in it."""
     X = X.to_pandas() if hasattr(X, "to_pandas") else X
-    if (name := _no_numbers(X)) is None:
+    place = next(_not_numbers(np.asarray(X)), None) if (names := _pandas_columns(X)) else None
+    if place is None:
         return str(error)
-    return (f"column {name}: {error}. Numbers are needed here; bigclf.fit(frame, y=\"COLUMN\") takes columns of text "
-            "too, and bigclf.FeatureTransformer makes numbers of them in a pipeline")  # fmt: skip
+    column, row, cell = place
+    what = f"a value is missing (row {row})" if _is_missing(cell) else str(error)
+    return (f"column {names[column]}: {what}. Numbers are needed here; bigclf.fit(frame, y=\"COLUMN\") takes columns of "
+            "text too, and bigclf.FeatureTransformer makes numbers of them in a pipeline")  # fmt: skip
 
 
 def _placed(error: DataError, X: Any, indptr: np.ndarray, indices: np.ndarray, values: np.ndarray) -> DataError:
@@ -398,6 +419,9 @@ def label_array(y: object) -> np.ndarray:
         for row, label in enumerate(labels):
             if label is None or type(label).__name__ == "NAType" or label != label:
                 raise DataError("a label is missing (None or NaN)", row=row, column="label")
+        if kinds and all(issubclass(kind, decimal.Decimal) for kind in kinds):
+            whole = all(int(label.as_tuple().exponent) >= 0 for label in labels)  # decimals without a fraction
+            return labels.astype(np.int64 if whole else np.float64)
         families = {str if issubclass(k, str) else bool if issubclass(k, bool | np.bool_) else float for k in kinds}
         if len(families) > 1:
             raise DataError(f"labels of mixed types: {', '.join(sorted(k.__name__ for k in kinds))}", column="label")

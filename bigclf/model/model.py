@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import copy
+import dataclasses
 import functools
 import hashlib
 import json
@@ -24,7 +25,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from bigclf import files
 from bigclf.compiled.jit import dot, entry, kernel
 from bigclf.conversion.tables.raw_rows import blocks_of, table_block
-from bigclf.conversion.tables.reading import are_raw, reading
+from bigclf.conversion.tables.reading import LINES, are_raw, as_named, in_format, reading
 from bigclf.data.arrays import (
     FROM_0,
     column_names,
@@ -193,6 +194,7 @@ class Model:
         self.state, self.learned = dict(state or {}), dict(learned or {})
         self.columns: dict[str, Any] = dict(columns or {})
         self.calibration: Calibration | None = None
+        self.said_reader: dict[str, object] = {}  # of ``reading``
         self.result_: Any = None
         self._check()
 
@@ -273,13 +275,33 @@ class Model:
             found = copy.copy(self)
             found.features = {**self.features, "reader": dict(options)}
             return found
-        kept = {name: value for name, value in self.finisher.spec.reader.items()
+        own = self.finisher.spec.reader
+        form = str(options.get("format") or own.get("format", "csv"))
+        kept = {name: value for name, value in in_format(own, form).items()
                 if name != "names" or not options.get("header")}  # fmt: skip
-        how = reading({**kept, **options}).as_json()
+        if "format" not in options and form not in LINES and options:  # for files whose names tell csv or tsv
+            reading({**options, "format": "csv"})
+            how = dict(own)
+        else:
+            how = reading({**kept, **options}).as_json()
         found = copy.copy(self)
         found.__dict__.pop("finisher", None)
-        found.features = {**self.features, "reader": how}
+        found.features, found.said_reader = {**self.features, "reader": how}, {**self.said_reader, **options}
         return found
+
+    def finisher_of(self, data: object) -> Finisher:
+        """The same, with a reader for the raw files ``data``: that which the model learned by, or of the format that
+        their names tell.
+
+        Raises
+        ------
+        SchemaError : their names tell several.
+        """
+        spec = self.finisher.spec
+        reader = as_named(spec.reader, data, spec.columns, self.said_reader)
+        if reader == spec.reader:
+            return self.finisher
+        return Finisher(dataclasses.replace(spec, reader=dict(reader)), self.finisher.learned)
 
     def is_raw(self, data: object) -> bool:
         """Whether ``data`` is rows of raw columns (a table, or files that are no shards) for a model of such."""
@@ -293,7 +315,7 @@ class Model:
         """(file, rows) of ``data``, raw files or one table, as features; labels NaN. ``unseen`` : what is done about
         categories that are not known, "error" or (None) "ignore"."""
         if is_stored(data):
-            yield from blocks_of(self.finisher, data, unseen or "ignore")
+            yield from blocks_of(self.finisher_of(data), data, unseen or "ignore")
         else:
             yield "", table_block(self.finisher, data, unseen=unseen or "ignore")
 

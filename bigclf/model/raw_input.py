@@ -11,7 +11,7 @@ import functools
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from bigclf.conversion.resuming import forget
 from bigclf.conversion.tables.from_columns import HeldOut, convert_columns, kind_of_labels
 from bigclf.conversion.tables.reading import (
     are_raw,
+    as_named,
     format_by_look,
     format_by_name,
     format_of,
@@ -109,6 +110,7 @@ def converted(
     directory: str | None = None,
     progress: Watcher | None = None,
     part: HeldOut | None = None,
+    said: Mapping[str, object] | None = None,
 ) -> Dataset:
     """Shards of raw files, made now or found in the cache: by the files, the spec and what was learned.
 
@@ -117,6 +119,7 @@ def converted(
     features, format : what becomes of them, and what they are, as ``convert`` takes them.
     learned : of other rows, to be used for these; None: these are learned from.
     part : take only the rows that are held out, or the rest; None: all.
+    said : options of the reader that stand whatever the files' names tell, where ``learned`` is of other files.
     directory : where conversions are kept; None: in the user's cache.
 
     Raises
@@ -126,6 +129,8 @@ def converted(
     by_name = functools.partial(format_of, data)
     spec, known = encode.given_features(features, format or DEFAULT, by_name)
     learned = learned or known
+    if learned is not None:
+        spec = dataclasses.replace(spec, reader=dict(as_named(spec.reader, data, spec.columns, said or {})))
     home = directory or cache_directory("raw")
     out = files.join(home, _key(data, spec, seed, (on_bad_rows, max_bad_fraction), learned, part))
     options = dict(chunk_nnz=500_000, shuffle=learned is None, overwrite=True, shard_nnz=2**23,
@@ -310,7 +315,7 @@ def as_shards(model: Model, data: Any, memory: float | str = "1GB", bad: BadRows
     with files.scratch() as scratch:
         learned = model.finisher.learned
         options = {"memory": memory, "workers": 1, "learned": learned, "directory": scratch, **bad._asdict()}
-        yield _any(converted(paths, spec, **options), paths)
+        yield _any(converted(paths, spec, said=model.said_reader, **options), paths)
 
 
 def _any(rows: Dataset, data: files.Paths) -> Dataset:

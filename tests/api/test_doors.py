@@ -346,3 +346,103 @@ def test_the_command_takes_columns_of_numbers_as_python_does(path, tmp_path):
         done = CliRunner().invoke(main, [*line, "--tol", "1e-6"])
         assert done.exit_code == 0, done.output
         assert (bigclf.load(tmp_path / "m").coef_ == wanted.coef_).all()
+
+
+WRITTEN = {
+    "t.csv": lambda frame, path: frame.to_csv(path, index=False),
+    "t.tsv": lambda frame, path: frame.to_csv(path, index=False, sep="\t"),
+    "t.jsonl": lambda frame, path: frame.to_json(path, orient="records", lines=True),
+    "t.parquet": lambda frame, path: frame.to_parquet(path, index=False),
+    "parquet_without_an_ending": lambda frame, path: frame.to_parquet(path, index=False),
+    "t.csv.gz": lambda frame, path: frame.to_csv(path, index=False),
+}
+
+
+@pytest.mark.parametrize("learned_from", ["t.csv", "t.tsv", "t.jsonl", "t.parquet"])
+def test_a_table_model_takes_files_of_other_formats_by_their_names(frame, tmp_path, monkeypatch, learned_from):
+    monkeypatch.chdir(tmp_path)
+    frame = frame.assign(a=frame.a.round(3))
+    for name, write in WRITTEN.items():
+        write(frame, name)
+    model = bigclf.fit(learned_from, "y", **QUIET)
+    model.save("m")
+    said, accuracy = model.predict(frame), bigclf.evaluate(model, learned_from).accuracy
+    for name in WRITTEN:
+        np.testing.assert_array_equal(model.predict(name), said)
+        assert bigclf.evaluate(model, name).accuracy == accuracy
+        ran = CliRunner().invoke(main, ["predict", "m", name, "-o", "said.csv", "--overwrite"])
+        assert ran.exit_code == 0, ran.output
+        assert pd.read_csv("said.csv").prediction.tolist() == said.tolist()
+    other = next(name for name in WRITTEN if name != learned_from)
+    assert bigclf.fit(learned_from, "y", validate=other, **QUIET).facts["validation"]["accuracy"] == accuracy
+    with pytest.raises(SchemaError, match="not all files are of one format"):
+        model.predict(["t.csv", "t.parquet"])
+
+
+def test_a_reader_that_finds_its_columns_stays_whatever_the_name_tells(frame, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    frame = frame.assign(a=frame.a.round(3))
+    frame.to_csv("tabs.csv", index=False, sep="\t")
+    frame.to_csv("commas.csv", index=False)
+    model = bigclf.fit("tabs.csv", "y", **QUIET)
+    said = model.predict(frame)
+    assert model.features["reader"]["format"] == "tsv"
+    for name in ("tabs.csv", "commas.csv"):
+        np.testing.assert_array_equal(model.predict(name), said)
+    frame.to_csv("semi.csv", index=False, sep=";", decimal=",")
+    with pytest.raises(SchemaError, match="--separator ';' reads them"):
+        model.predict("semi.csv")
+    frame.to_parquet("t.parquet", index=False)
+    for learned in (model, bigclf.fit("t.parquet", "y", **QUIET)):
+        told = learned.reading({"separator": ";", "decimal": ","})
+        np.testing.assert_array_equal(told.predict("semi.csv"), said)
+        np.testing.assert_array_equal(learned.reading({"format": "csv"}).predict("commas.csv"), said)
+    european = bigclf.fit("semi.csv", "y", **QUIET)
+    assert european.features["reader"]["decimal"] == ","
+    np.testing.assert_array_equal(european.predict("t.parquet"), said)
+    frame.a.map(lambda a: str(a).replace(".", ",")).to_frame().assign(b=frame.b, c=frame.c).to_parquet("text.parquet")
+    np.testing.assert_array_equal(european.predict("text.parquet"), said)  # the decimals stay
+
+
+def test_a_first_partition_may_be_empty(frame):
+    held = dd.from_pandas(frame.sort_values("b"), npartitions=3)
+    some = frame[frame.b >= 4]
+    model = bigclf.fit(held[held.b >= 4], "y", **QUIET)
+    assert {"a", "b", "c"} == {*model.finisher.spec.columns}
+    assert bigclf.evaluate(model, some).accuracy > 0.85
+    with pytest.raises(DataError, match="there are no rows"):
+        bigclf.fit(held[held.b > 100], "y", **QUIET)
+
+
+@pytest.mark.parametrize("form", ["arrow", "pandas", "polars"])
+def test_decimal_labels_in_memory(numbers, wanted, form):
+    def table(kind, y):
+        return pa.table({"a": numbers.a.to_numpy(), "b": numbers.b.to_numpy(), "y": pa.array(y, kind)})
+
+    for kind, classes in ((pa.decimal128(10, 0), "int64"), (pa.decimal128(9, 2), "float64")):  # as files have them
+        made = table(kind, [decimal.Decimal(int(y)) for y in numbers.y])
+        data = {"arrow": made, "pandas": made.to_pandas(), "polars": pl.from_arrow(made)}[form]
+        model = bigclf.fit(data, "y", **QUIET)
+        np.testing.assert_array_equal(model.coef_, wanted.coef_)
+        assert model.classes_.dtype == classes
+        assert bigclf.evaluate(model, data, "y").accuracy == bigclf.evaluate(wanted, numbers, "y").accuracy
+    halves = table(pa.decimal128(9, 1), [decimal.Decimal(f"{y}.5") for y in numbers.y])
+    data = {"arrow": halves, "pandas": halves.to_pandas(), "polars": pl.from_arrow(halves)}[form]
+    learn = dict(algo="tron", loss="squared_epsilon_insensitive", tol=1e-6, progress=False)
+    said = bigclf.fit(data, "y", **learn)
+    np.testing.assert_array_equal(said.coef_, bigclf.fit(numbers[["a", "b"]], numbers.y + 0.5, **learn).coef_)
+
+
+def test_a_missing_value_beside_labels_is_named_with_the_way_out(numbers, wanted):
+    gaps = numbers.convert_dtypes()
+    gaps.loc[7, "b"] = pd.NA
+    said = r'row 7, column b: a value is missing; .* where the label is named: fit\(frame, "COLUMN"\)'
+    for rows in (gaps[["a", "b"]], pa.Table.from_pandas(gaps[["a", "b"]])):
+        with pytest.raises(DataError, match=said):
+            bigclf.fit(rows, numbers.y, **QUIET)
+    with pytest.raises(ValueError, match=r"column b: a value is missing \(row 7\). Numbers are needed here"):
+        wanted.predict(gaps[["a", "b"]])
+    assert bigclf.fit(gaps, "y", **QUIET).n_features == 4
+    words = np.array([[1, 2], [3, "four"]], object)
+    with pytest.raises(DataError, match="row 1, column 1: 'four' is not a number$"):
+        bigclf.fit(words, [0, 1], **QUIET)

@@ -57,6 +57,8 @@ NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # in the name of a directory
 MODEL = ".bigclf"  # behind the names of models
 LOOKED_AT = 5  # directories of a class each
 MEMBER = "member"  # of a directory or an archive, that a document is
+LINES = {"csv", "tsv"}  # a row a line, in fields
+DECIMALS = {*LINES, "parquet"}  # whose numbers may be text
 NUL = "a NUL byte, which no text has; is the file binary, or in UTF-16?"
 
 
@@ -144,7 +146,7 @@ def reading(told: Mapping[str, Any]) -> Reading:
         raise SchemaError(f"skip_lines has no effect with format {form}: it has one with csv, tsv")
     if made.decimal not in (".", ","):
         raise SchemaError(f"decimal must be '.' or ',', not {made.decimal!r}")
-    if made.decimal == "," and form not in ("csv", "tsv", "parquet"):
+    if made.decimal == "," and form not in DECIMALS:
         raise SchemaError(f"decimal has no effect with format {form}: it has one with csv, tsv, parquet")
     _check_encoding(made.encoding)
     return made
@@ -386,13 +388,70 @@ def format_of(data: object) -> str | None:
     ------
     SchemaError : they tell several.
     """
-    told = {"parquet" if place.path.endswith(".parquet") else format_by_name(place.path) for place in places(data)}
+    told = {_parquet_by_name(place.path) or format_by_name(place.path) for place in places(data)}
     if len(told) > 1:
         named = ", ".join(sorted(f"{form}" for form in told if form in COLUMNS))
         raise SchemaError(f"not all files are of one format by their names ({named}, ...): read those of each format "
                           "apart, or say what all are (--format)")  # fmt: skip
     (form,) = told
     return form if form in COLUMNS else None
+
+
+def as_named(
+    reader: Mapping[str, object], data: object, wanted: Sequence[str], said: Mapping[str, object]
+) -> Mapping[str, object]:
+    """The reader of the files ``data``, for a model that learned by ``reader``: by their names, where these tell
+    another format and the first file does not have the columns ``wanted`` by ``reader``. What was ``said`` stays.
+
+    Raises
+    ------
+    SchemaError : the names tell several formats.
+    """
+    found = places(data, wanted)
+    own, first = str(reader.get("format", "csv")), found[0]
+    told = {form for place in found if (form := format_by_name(place.path) or _parquet_by_name(place.path)) in COLUMNS}
+    if "format" in said or files.is_directory(first.path) or told == {own}:
+        return {**reader, **said}
+    if len(told) > 1:
+        format_of(data)
+    form = min(told) if told else "parquet" if is_parquet(first.path) else own
+    fits = form == own or _fits(first, reading({**reader, **said}), wanted)
+    return {**reader, **said} if fits else {**in_format(reader, form), **said}
+
+
+def in_format(reader: Mapping[str, object], form: str) -> dict[str, object]:
+    """A reader for another format: what stands before decimals stays, and between csv and tsv all but the separator."""
+    own = reader.get("format", "csv")
+    if form == own:
+        return dict(reader)
+    lines = {form, own} <= LINES
+    kept = {name: value for name, value in reader.items()
+            if name != "separator" and (lines or (name == "decimal" and form in DECIMALS))}  # fmt: skip
+    return {**kept, "format": form}
+
+
+def _parquet_by_name(path: str) -> str | None:
+    return "parquet" if path.endswith(".parquet") else None
+
+
+def is_parquet(path: str) -> bool:
+    """Whether a file begins as Parquet does."""
+    with files.open_binary(path) as file:
+        return bool(file.read(4) == b"PAR1")
+
+
+def _fits(place: Place, how: Reading, wanted: Sequence[str]) -> bool:
+    """Whether the file has the columns ``wanted`` when it is read so."""
+    if is_parquet(place.path) or how.format == "parquet":
+        return is_parquet(place.path) and how.format == "parquet"
+    with opened(place.path) as file, decompressing(place.path):
+        objects = file.read(4096).removeprefix(BOM).lstrip()[:1] in (b"{", b"[")
+    if how.format == "jsonl" or objects:
+        return objects and how.format == "jsonl"
+    try:
+        return {*wanted} <= {*header_names(place, how)}
+    except (DataError, SchemaError):
+        return False
 
 
 def look_at(place: Place, number: int, how: Reading) -> Source:

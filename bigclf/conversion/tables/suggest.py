@@ -128,7 +128,8 @@ def suggest(data: object, told: dict[str, Any] | None = None, label: str | None 
     """
     if values.is_table(data):
         return of_table(data, label, told=told)
-    place, *others = reading.places(data)
+    found = reading.places(data)
+    place = _first_with_rows(found, told)
     how = guessed(place, dict(told or {}))
     batch = _beginning(place, how)
     if batch is not None and batch.bad and how.format in ("csv", "tsv") and "multiline" not in (told or {}):
@@ -138,7 +139,7 @@ def suggest(data: object, told: dict[str, Any] | None = None, label: str | None 
             how, batch = across, again
     if batch is None:
         raise _no_rows(place, how)
-    batch = _with_all_keys(batch, [place, *others])
+    batch = _with_all_keys(batch, found)
     if how.format == "text":
         return Suggestion(how, [], None, batch.n_rows, broken=_broken(place, batch))
     if how.format in ("csv", "tsv") and "decimal" not in (told or {}) and _has_decimal_commas(batch.columns):
@@ -192,7 +193,7 @@ def _with_all_keys(batch: Batch, places: Sequence[Place]) -> Batch:
     import pyarrow as pa
 
     more = {}
-    for name, _ in places[0].keys:
+    for name in dict.fromkeys(name for place in places for name, _ in place.keys):
         there = list(dict.fromkeys(dict(place.keys).get(name) for place in places))
         more[name] = pa.array((there * (batch.n_rows // len(there) + 1))[: batch.n_rows], pa.string())
     return batch._replace(columns=batch.columns | more) if more else batch
@@ -250,6 +251,21 @@ def _without(column: pa.Array, signs: Sequence[str]) -> pa.Array:
         return column
     gone = pc.is_in(values.trimmed(column), pa.array(signs, column.type))
     return pc.if_else(gone, pa.scalar(None, column.type), column)
+
+
+def _first_with_rows(found: Sequence[Place], told: Mapping[str, object] | None) -> Place:
+    """The first place, or where that is Parquet without a row (Dask writes such), the first of the others that has
+    some."""
+    return next((place for place in found if not _is_empty_parquet(place, told)), found[0])
+
+
+def _is_empty_parquet(place: Place, told: Mapping[str, object] | None) -> bool:
+    if (told or {}).get("format", "parquet") != "parquet" or files.is_directory(place.path):
+        return False
+    if not reading.is_parquet(place.path):
+        return False
+    with shards.open_parquet(place.path) as file:
+        return bool(file.metadata.num_rows == 0)
 
 
 def _beginning(place: Place, how: Reading) -> Batch | None:
