@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bigclf.api.evaluate import is_elsewhere, on_disk
 from bigclf.data.arrays import label_array, weight_array
 from bigclf.data.bad_rows import MOST_BAD
 from bigclf.errors import DataError, MemoryBudgetError
+from bigclf.features.values import apart, is_table
 from bigclf.metrics.figures import (
     class_positions,
     decoded,
@@ -96,7 +98,8 @@ def calibrate(
     model : of classes, at most 1,000 of them; trained with any loss, or calibrated before.
     data : rows that it was not trained on: shards (path, directory, glob, list of them, Dataset), or an array [n, d]
         with labels ``y`` [n] and, if given, row weights ``sample_weight`` [n]; shards bring theirs. Of a model of raw
-        columns also raw files, or a table.
+        columns also raw files, or a table. Of tables and of rows that others hold (Dask DataFrames, streams), ``y`` may
+        be the name of the label's column.
     method : "platt" (a sigmoid of the decision value: two numbers a class, for few rows too) or "isotonic" (any
         non-decreasing function: for a thousand rows or more).
     memory : bound of what is allocated; where it has no room for every decision value, neighbours are taken together.
@@ -121,6 +124,14 @@ def calibrate(
         raise ValueError("a model that predicts numbers has no classes to give probabilities of")
     if model.classes_.size > MANY_CLASSES:
         raise ValueError(f"{model.classes_.size:,} classes are too many to be calibrated; at most {MANY_CLASSES:,} are")
+    if is_elsewhere(data):
+        with on_disk(model, data, y) as written:
+            return calibrate(
+                model, written, method=method, sample_weight=sample_weight, memory=memory, on_bad_rows=on_bad_rows,
+                max_bad_fraction=max_bad_fraction, progress=progress,
+            )  # fmt: skip
+    if isinstance(y, str) and is_table(data):
+        data, y = apart(data, y)
     found = copy.copy(model)
     found.facts = dict(model.facts)
     if held := found.facts.get("held_out_figures"):  # of the probabilities before

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from bigclf import files
 from bigclf.cluster.book import Patience
 from bigclf.cluster.measuring import Measure, cut
-from bigclf.conversion.foreign_rows import Collected, collected, is_blocked, is_collected
+from bigclf.conversion.foreign_rows import Collected, collected, is_blocked, is_collected, is_in_partitions, with_labels
 from bigclf.data.bad_rows import MOST_BAD
 from bigclf.data.dataset import Dataset
 from bigclf.errors import DataError
@@ -64,8 +64,8 @@ def evaluate(
     MemoryBudgetError : model and largest row group do not fit; the message says what would do.
     ClusterError : the workers were lost, or none came.
     """
-    if is_collected(data) and not (is_blocked(data) or is_table(data)):
-        with _on_disk(model, data, y) as rows:
+    if is_elsewhere(data):
+        with on_disk(model, data, y) as rows:
             return evaluate(
                 model, rows, memory=memory, workers=workers, on_bad_rows=on_bad_rows,
                 max_bad_fraction=max_bad_fraction, progress=progress,
@@ -87,12 +87,18 @@ def evaluate(
     return found
 
 
+def is_elsewhere(data: object) -> TypeGuard[Collected]:
+    """Whether others hold the rows, and their columns have names."""
+    return is_collected(data) and not is_blocked(data) and (is_in_partitions(data) or not is_table(data))
+
+
 @contextlib.contextmanager
-def _on_disk(model: Model, data: Collected, label: object) -> Iterator[str | Dataset]:
+def on_disk(model: Model, data: Collected, label: object) -> Iterator[str | Dataset]:
     """Rows that others hold as Parquet, with the labels in the column ``label``, as long as they are needed."""
+    held, label = with_labels(data, label)
     if label is not None and not isinstance(label, str):
         raise TypeError("y has no effect with a stream but as the name of the label's column")
-    with collected(data, files.join(files.scratch_directory(), "rows")) as (folder, kind):
+    with collected(held, files.join(files.scratch_directory(), "rows")) as (folder, kind):
         if label is None or model.is_raw(folder):
             known = model.finisher.spec.label if model.is_raw(folder) else None
             if label is not None and known is not None and known.column != label:

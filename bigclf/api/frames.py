@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bigclf.conversion.foreign_rows import as_stream, is_collected, is_in_partitions, is_lazy
+from bigclf.conversion.foreign_rows import as_stream, is_blocked, is_collected, is_in_partitions, is_lazy
 from bigclf.data.arrays import listed_names
 from bigclf.data.frames import batch_by_batch, like
 from bigclf.features.values import is_table
@@ -22,6 +22,10 @@ def predicted(asked: Asked, data: object) -> object:
     ------
     TypeError : ``data`` is no frame. DataError, SchemaError, ValueError : as of ``Model.predict``.
     """
+    if is_blocked(data):
+        kind = "float" if asked.model.regression else "model.classes_.dtype"
+        line = f"X.rechunk({{1: -1}}).map_blocks(model.predict, drop_axis=1, dtype={kind})"
+        raise TypeError(f"predict() without out= needs a data frame; a Dask array is predicted by its blocks: {line}")
     if is_in_partitions(data):
         return data.map_partitions(_of_table, asked, meta=_of_table(data._meta, asked))
     if is_lazy(data):

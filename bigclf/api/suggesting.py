@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bigclf.conversion.foreign_rows import first_rows, is_collected
 from bigclf.conversion.tables import suggest as tables
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def suggest(data: object, label: str | None = None, **reader: object) -> Suggest
     Parameters
     ----------
     data : path, directory, glob or a list of them; the first file is looked at. Or a table in memory (pandas, Polars,
-        Arrow), whose first rows are.
+        Arrow), a Dask DataFrame, a lazy frame or a stream such as a DuckDB relation, whose first rows are.
     label : the column to predict; None: guessed from names and values.
     reader : what is known of how the file is read (``format``, ``separator``, ``decimal`` ...); the rest is guessed.
 
@@ -31,4 +32,5 @@ def suggest(data: object, label: str | None = None, **reader: object) -> Suggest
     ------
     DataError : there are no rows. SchemaError : there is no column ``label``; an unknown option of the reader.
     """
-    return tables.suggest(data, reader, label)
+    table = first_rows(data, tables.FIRST_ROWS) if is_collected(data) else data
+    return tables.suggest(table, reader, label)

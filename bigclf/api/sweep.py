@@ -125,14 +125,19 @@ class Sweep:
         ]
 
     def at_edge(self) -> dict[str, float]:
-        """Parameters whose best value is the least or the greatest of three or more: a better one may lie beyond."""
+        """Parameters whose best value is the least or the greatest of several: a better one may lie beyond."""
         found = {}
         for name, best in self.best_params_.items():
             given = (row["params"].get(name) for row in self.table)
             values = sorted({value for value in given if type(value) in (int, float)})
-            if len(values) >= 3 and best in (values[0], values[-1]):
+            if len(values) >= 2 and best in (values[0], values[-1]):
                 found[name] = best
         return found
+
+    def notes(self) -> list[str]:
+        """What to know before the best point is taken: a sentence for each parameter of ``at_edge``."""
+        return [f"{name}={value:g} is at the edge of the grid: a better value may lie beyond it"
+                for name, value in self.at_edge().items()]  # fmt: skip
 
     def to_pandas(self) -> Any:
         """The table as a pandas DataFrame, a row for each point of the grid."""
@@ -145,7 +150,8 @@ class Sweep:
         held = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         best = self.best_model
         return {k: v for k, v in held.items() if k not in ("best_model", "models", "rank")} | {
-            "best": None if best is None else {"certificate": best.certificate, "facts": best.facts}
+            "best": None if best is None else {"certificate": best.certificate, "facts": best.facts},
+            "at_edge": self.at_edge(),
         }
 
     def __repr__(self) -> str:
@@ -154,13 +160,14 @@ class Sweep:
         marks = ["  ", *("* " if best else "  " for best in self._are_best())]
         body = (mark + "  ".join(t.rjust(w) for t, w in zip(line, widths, strict=True))
                 for mark, line in zip(marks, lines, strict=True))  # fmt: skip
-        return "\n".join(("<Sweep", *body, ">"))
+        return "\n".join(("<Sweep", *body, *(f"  note: {note}" for note in self.notes()), ">"))
 
     def _repr_html_(self) -> str:
         """What a notebook shows: a row a point of the grid, the best one marked."""
         names, *rows = self._lines()
         marked = [["best" if best else "", *row] for best, row in zip(self._are_best(), rows, strict=True)]
-        return texts.card("Sweep", {}, texts.grid(["", *names], marked))
+        told = {"note": "; ".join(notes)} if (notes := self.notes()) else {}
+        return texts.card("Sweep", told, texts.grid(["", *names], marked))
 
     def _lines(self) -> list[list[str]]:
         own = self.names

@@ -239,9 +239,8 @@ def show(found: Sweep, out: str) -> None:
     terminal.heading(out, f"{plural(len(found.table), 'point')}, {plural(found.reads, 'read')}, "
                      f"{format_seconds(seconds)}")  # fmt: skip
     print_table(found.table, found.measure, found.best_params_)
-    for name, value in found.at_edge().items():
-        text = f"{name}={value:g} is at the edge of the grid: a better value may lie beyond it"
-        terminal.say("note:", text, "yellow")
+    for note in found.notes():
+        terminal.say("note:", note, "yellow")
     if not (found.converged and (result is None or result.converged)):
         click.echo(
             "  " + terminal.poor("not converged: stopped at the limits") + "; give more epochs, or a larger --tol"

@@ -42,6 +42,8 @@ class LazyFrame(Protocol):
 
     def collect(self) -> object: ...
 
+    def head(self, n: int) -> LazyFrame: ...
+
     def collect_schema(self) -> LazySchema: ...
 
     def sink_parquet(self, path: str, *, row_group_size: int) -> object: ...
@@ -99,6 +101,54 @@ def is_lazy(data: object) -> TypeGuard[LazyFrame]:
 def is_in_partitions(data: object) -> TypeGuard[DataFrame]:
     """Whether ``data`` is a DataFrame whose partitions others hold (Dask's)."""
     return hasattr(data, "npartitions") and hasattr(data, "to_parquet") and hasattr(data, "columns")
+
+
+def with_labels(data: Collected, y: object) -> tuple[Collected, object]:
+    """A Dask DataFrame with the labels ``y`` [rows], where these are Dask's too, and the name of their column; all else
+    as it is.
+
+    Raises
+    ------
+    TypeError : the two do not go together.
+    """
+    if not is_in_partitions(data) or y is None or isinstance(y, str):
+        return data, y
+    name = str(getattr(y, "name", None) or "label")
+    advice = 'put the labels into the frame, and name their column: fit(frame, "label")'
+    if not hasattr(y, "dask") or getattr(y, "ndim", 1) != 1:
+        raise TypeError(f"labels of a Dask DataFrame are a Dask Series of its partitions; {advice}")
+    try:
+        return data.assign(**{name: y}), name
+    except (TypeError, ValueError, AssertionError, NotImplementedError) as error:
+        raise TypeError(f"the labels do not go with the frame ({error}); {advice}") from None
+
+
+def first_rows(data: Collected, most: int) -> object:
+    """A table of the first rows of a frame or a stream, ``most`` or some more.
+
+    Raises
+    ------
+    TypeError : it has no columns with names, or can be read once only.
+    """
+    import pyarrow as pa
+
+    if is_blocked(data):
+        raise TypeError("an array has no column names; suggest looks at tables")
+    if isinstance(data, pa.RecordBatchReader):
+        raise TypeError("a RecordBatchReader gives its rows once, and fit needs them; suggest looks at tables or files")
+    if is_lazy(data):
+        return data.head(most).collect()
+    if is_in_partitions(data):
+        parts = (data.get_partition(k).head(most, npartitions=1) for k in range(data.npartitions))
+        return next((part for part in parts if len(part)), data._meta)
+    found, rows = list[pa.RecordBatch](), 0
+    batches = pa.RecordBatchReader.from_stream(as_stream(data))
+    for batch in batches:
+        found.append(batch)
+        rows += batch.num_rows
+        if rows >= most:
+            break
+    return pa.Table.from_batches(found, batches.schema)
 
 
 @contextlib.contextmanager

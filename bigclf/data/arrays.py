@@ -322,8 +322,8 @@ def no_numbers_text(X: object, error: Exception) -> str:
         return str(error)
     column, row, cell = place
     what = f"a value is missing (row {row})" if _is_missing(cell) else str(error)
-    return (f"column {names[column]}: {what}. Numbers are needed here; bigclf.fit(frame, y=\"COLUMN\") takes columns of "
-            "text too, and bigclf.FeatureTransformer makes numbers of them in a pipeline")  # fmt: skip
+    return (f"column {names[column]}: {what}. Numbers are needed here; bigclf.fit(frame, y=\"COLUMN\") takes columns "
+            "of text too, and bigclf.FeatureTransformer makes numbers of them in a pipeline")  # fmt: skip
 
 
 def _placed(error: DataError, X: Any, indptr: np.ndarray, indices: np.ndarray, values: np.ndarray) -> DataError:

@@ -172,6 +172,7 @@ LABEL_NAMES = ("label", "target", "y", "class")
 NO_LIST = " (a null list is not an empty row)"
 NAMED = '; features that are proposed, where the label is named (y="COLUMN"), have a rule for what is missing'
 LIKE_LABELS = (*LABEL_NAMES, "outcome")  # in any case of letters; of tables of numbers
+WHICH = 'say which column is to be predicted (y="COLUMN", or columns={"label": ...})'
 WEIGHT_NAMES = ("weight", "sample_weight")
 
 
@@ -196,6 +197,8 @@ def find_layout(schema: pa.Schema, columns: Mapping[str, Any] | None, path: str,
     indices, values, kind = _feature_columns(schema, given, (label, weight), path)
     if label is None and isinstance(values, tuple) and "features" not in given:
         label = next((name for name in schema.names if name.lower() in LIKE_LABELS), None)
+    if label is None and need_label and isinstance(values, tuple):
+        raise SchemaError(f"{WHICH}; the file has {_listed(schema)}", file=path)
     if label is None and need_label:
         advice = f'name it with columns={{"label": ...}}; the file has {_listed(schema)}'
         raise SchemaError(f"there is no label column; {advice}", file=path, column="label")
@@ -255,6 +258,8 @@ def _of_numbers(schema: pa.Schema, label: str | None, weight: str | None, path: 
         return found
     why = f"{', '.join(strange[:3])}{', ...' * (len(strange) > 3)} holds no numbers" if strange else (
         f"{' and '.join(labels)} may each be the label" if labels[1:] else "there is no other column")  # fmt: skip
+    if not any(vectors.is_nested(column.type) for column in schema):
+        raise SchemaError(f"{WHICH}; {why}; the file has {_listed(schema)}", file=path)
     advice = (
         'name the label (y="COLUMN"), or the features with columns={"features": ...}, or '
         '{"indices": ..., "values": ...}'

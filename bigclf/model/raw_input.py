@@ -12,7 +12,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -46,6 +46,9 @@ from bigclf.model.model import Model, is_stored
 from bigclf.progress import Watcher
 from bigclf.units import parse_bytes
 from bigclf.version import __version__
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 log = logging.getLogger("bigclf")
 KEPT = 8  # conversions that are kept in the cache, the last used
@@ -88,6 +91,12 @@ def of_columns(
     if validate is not None and is_stored(validate) and not isinstance(validate, Dataset) and are_raw(validate):
         learned = encode.Learned(**source.learned_of_columns())
         validate = converted(validate, source.features, memory=_room(memory), learned=learned)
+    elif values.is_table(validate):
+        if source.features.get("label") is None:
+            raise TypeError("validate is a table without labels: give validate=(X, y)")
+        validate = _as_learned(validate, None, source)
+    elif isinstance(validate, tuple) and len(validate) == 2 and values.is_table(validate[0]):
+        validate = _as_learned(*validate, source)
     return source, None, None, validate
 
 
@@ -210,6 +219,22 @@ def arrays_of(table: object, y: object, features: object, sample_weight: object 
     ------
     DataError : naming the row. SchemaError : a column is missing, or there are no labels.
     """
+    matrix, labels, weights, spec, learned = _made(table, y, features)
+    made = Arrays(matrix, labels, weights if sample_weight is None else sample_weight)
+    made.features, made.learned = encode.described(spec, learned), learned._asdict()
+    return made
+
+
+def _as_learned(table: object, y: object, source: Dataset | Arrays) -> tuple[scipy.sparse.csr_matrix, object]:
+    """Rows and labels of a table in the features that were learned of ``source``; errors as ``arrays_of``."""
+    matrix, labels, *_ = _made(table, y, source)
+    return matrix, labels
+
+
+def _made(
+    table: object, y: object, features: object
+) -> tuple[scipy.sparse.csr_matrix, object, np.ndarray | None, Spec, encode.Learned]:
+    """Rows, labels and weights (None: there are none) of a table, by which spec, and what was learned for it."""
     import scipy.sparse
 
     spec, learned = encode.given_features(features, DEFAULT if _names_format(features) else "csv")
@@ -223,13 +248,9 @@ def arrays_of(table: object, y: object, features: object, sample_weight: object 
     learned = learned or encode.learn(spec, tally)
     indptr, indices, stored = encode.Finisher(spec, learned).rows(found)
     stored = stored if stored.size else np.ones(indices.size, np.float32)
-    shape = n_rows, learned.n_features
-    matrix = scipy.sparse.csr_matrix((stored, indices.view(np.int32), indptr), shape=shape)
-    if found.weights.size and sample_weight is None:
-        sample_weight = found.weights
-    made = Arrays(matrix, labels_as_said(spec, tally, found.labels) if y is None else y, sample_weight)
-    made.features, made.learned = encode.described(spec, learned), learned._asdict()
-    return made
+    matrix = scipy.sparse.csr_matrix((stored, indices.view(np.int32), indptr), shape=(n_rows, learned.n_features))
+    labels = labels_as_said(spec, tally, found.labels) if y is None else y
+    return matrix, labels, found.weights if found.weights.size else None, spec, learned
 
 
 def _names_format(features: object) -> bool:

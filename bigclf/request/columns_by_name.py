@@ -11,8 +11,9 @@ import logging
 
 from bigclf import files
 from bigclf.conversion.tables.plain import are_plain, has_vectors, is_plain
-from bigclf.conversion.tables.reading import are_raw, format_by_look, is_partitioned, places
+from bigclf.conversion.tables.reading import Place, are_raw, format_by_look, is_partitioned, places
 from bigclf.conversion.tables.suggest import is_label, of_table, suggest, which_label
+from bigclf.data import shards
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import MANIFEST, Dataset
 from bigclf.errors import SchemaError
@@ -26,13 +27,24 @@ log = logging.getLogger("bigclf")
 
 
 def by_name(request: Request) -> Request:
-    """The request with its labels where rows have them, and with a spec of the features where one is needed.
+    """The request with its labels, weights and rows to validate on where rows have them, and with a spec of the
+    features where one is needed.
 
     Raises
     ------
-    TypeError : ``y`` names a column of what has none, or another one than the spec of the features. SchemaError : there
-        is no such column.
+    TypeError : ``y`` or ``sample_weight`` names a column of what has none, or another one than the spec of the
+        features. SchemaError : there is no such column.
     """
+    if request.y is None and values.is_table(request.data) and request["features"] is None:
+        request = request.having(y=_guessed(request.data))
+    label, weight = request.y, request["sample_weight"]
+    named = isinstance(weight, str)
+    request = _weighted(request.having(sample_weight=None), weight) if named else _of_label(request)
+    return _with_validation(request, label if isinstance(label, str) else None)
+
+
+def _of_label(request: Request) -> Request:
+    """With the labels where rows have them, and with a spec where one is needed."""
     data, y = request.data, request.y
     if isinstance(y, str) and request["features"] is not None:
         return request.having(features=_labelled(request["features"], y), y=None)
@@ -49,6 +61,75 @@ def by_name(request: Request) -> Request:
             raise TypeError("y is a column name, but shards bring their own labels; leave y out")
         raise TypeError("y is a column name, but an array has no column names; pass the labels")
     return _of_files(request)
+
+
+def _weighted(request: Request, weight: str) -> Request:
+    """With the labels, and with the weights of the column that is named.
+
+    Raises
+    ------
+    TypeError : rows without names of columns, or shards. SchemaError : there is no such column.
+    """
+    data = request.data
+    if isinstance(data, Dataset | Arrays) or not (values.is_table(data) or is_stored(data)):
+        what = "shards bring their own weights" if is_stored(data) else "an array has no column names; pass the weights"
+        raise TypeError(f"sample_weight is a column name, but {what}")
+    found = _of_label(request)
+    if found["features"] is not None:
+        spec = parse(found["features"])
+        if spec.weight not in (None, weight):
+            raise TypeError(f"sample_weight names the column {weight!r} as the weight, and features {spec.weight!r}")
+        terms = spec.terms if request["features"] is not None else tuple(
+            term for term in spec.terms if term.columns != (weight,)
+        )  # fmt: skip
+        if found.y is None:  # the labels are a column too
+            return found.having(features=dataclasses.replace(spec, weight=weight, terms=terms))
+        found = found.having(features=dataclasses.replace(spec, weight=None, terms=terms))
+    if found["format"] is not None:
+        raise TypeError("sample_weight has no effect with text of sparse rows, which bring their own weights")
+    if values.is_table(found.data):
+        rows, weights = values.apart(found.data, weight)
+        return found.having(data=rows, sample_weight=weights)
+    return found.having(columns={**(found["columns"] or {}), "weight": weight})
+
+
+def _with_validation(request: Request, label: str | None) -> Request:
+    """With rows to validate on that are read as those to train on: of tables of numbers (X, y), whose labels stand in
+    the column ``label``, or in one that is called as labels are. Of raw columns the spec says what they become.
+
+    Raises
+    ------
+    TypeError : they have no labels.
+    """
+    rows = request["validate"]
+    if request["features"] is not None or isinstance(rows, Dataset | Arrays):
+        return request
+    if values.is_table(rows):
+        label = label or _guessed(rows, "validate is a table without labels: give validate=(X, y)")
+        return request.having(validate=values.apart(rows, label))
+    paths: files.Paths = rows
+    if label is None or request["columns"] is not None or not is_stored(rows) or not are_plain(paths, label):
+        return request
+    return request.having(validate=Dataset(paths, columns={"features": "*", "label": label}))
+
+
+def _guessed(table: object, wanted: str = "a table needs its labels: fit(X, y)") -> str:
+    """The one column that is called as labels are.
+
+    Raises
+    ------
+    TypeError : there is none, or there are several.
+    """
+    found = of_table(table, None)
+    labels = [column.name for column in found.columns if is_label(column.name)]
+    if len(labels) != 1:
+        raise TypeError(f"{wanted}; or {which_label(found, 'y={!r}')}")
+    _tell_guess(labels[0])
+    return labels[0]
+
+
+def _tell_guess(label: str) -> None:
+    log.warning('predicting column %r, guessed from its name; pass y="COLUMN" to choose another', label)
 
 
 def _labelled(features: object, label: str) -> object:
@@ -83,8 +164,9 @@ def _by_look(request: Request) -> Request:
     data = request.data
     if request.verb == "plan":  # reads no rows, and text would have to be converted
         return request
-    form = format_by_look(places(data)[0].path)
-    if form is None and not (is_partitioned(data) and are_raw(data) and not has_vectors(places(data)[0].path)):
+    place = places(data)[0]
+    form = format_by_look(place.path)
+    if form is None and not _is_unread_table(data, place):
         return request  # Parquet says itself what it holds, but not what the directories that it lies in say
     if form is not None and form not in COLUMNS:
         return request.having(format=form)
@@ -93,9 +175,27 @@ def _by_look(request: Request) -> Request:
     found = suggest(data)
     spec = found.spec()
     if spec.label is None or not is_label(spec.label.column):
-        raise TypeError(f"{data}: {which_label(found, 'y={!r}')} bigclf.suggest shows all")
-    log.warning('predicting column %r, guessed from its name; pass y="COLUMN" to choose another', spec.label.column)
+        asked = f"{which_label(found, 'y={!r}')} bigclf.suggest shows all"
+        raise SchemaError(asked, file=place.path) if form is None else TypeError(f"{data}: {asked}")
+    _tell_guess(spec.label.column)
     return request.having(features=spec)
+
+
+def _is_unread_table(data: files.Paths, place: Place) -> bool:
+    """Whether it is Parquet of raw columns that its names do not explain: cut by the values of columns, with other
+    columns than numbers, or without one that is called as a label is."""
+    if files.is_directory(place.path) or not are_raw(data) or has_vectors(place.path):
+        return False
+    if is_partitioned(data):
+        return True
+    with shards.open_parquet(place.path) as file:
+        schema = file.schema_arrow
+    labels = [name for name in schema.names if is_label(name)]
+    try:
+        shards.find_layout(schema, None, place.path)
+    except SchemaError as error:
+        return error.column is None and len(labels) < 2
+    return False
 
 
 def _of_table(request: Request) -> Request:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from bigclf import files
-from bigclf.conversion.foreign_rows import collected, is_blocked, is_collected
+from bigclf.conversion.foreign_rows import collected, is_blocked, is_collected, with_labels
 from bigclf.conversion.iterators import is_iterator, write_down
 from bigclf.data.arrays import Arrays
 from bigclf.data.chunk_table import index_width_of
@@ -200,7 +200,7 @@ def open_rows(request: Request) -> Iterator[tuple[Found, Request]]:
     with contextlib.ExitStack() as stack:
         if is_collected(request.data):
             request = stack.enter_context(_written_down(request))
-        request = by_name(request)
+        request = by_name(stack.enter_context(_validating(request)))
         if any(request[name] is not None for name in ("features", "format", "hash_bits")):
             request = _of_columns(request)
         elif request["on_bad_rows"] != "error":
@@ -239,6 +239,8 @@ def _refuse(given: dict[str, object], what: str) -> None:
 def _written_down(request: Request) -> Iterator[Request]:
     """With the Parquet that others write of their rows, or that is written of a stream."""
     matrix = is_blocked(request.data)
+    rows, y = with_labels(request.data, request.y)
+    request = request.having(data=rows, y=y)
     if request.y is not None and isinstance(request.y, str) == matrix:
         if matrix:
             raise TypeError("y is a column name, but an array has no column names; pass the labels")
@@ -248,6 +250,18 @@ def _written_down(request: Request) -> Iterator[Request]:
     with collected(request.data, files.absolute(place), request.y) as (folder, kind):
         request = request.having(y=None) if matrix else request
         yield request.having(data=folder, format=None if request["features"] is None else kind)
+
+
+@contextlib.contextmanager
+def _validating(request: Request) -> Iterator[Request]:
+    """With the Parquet that is written of rows to validate on which others hold."""
+    rows = request["validate"]
+    if not is_collected(rows) or is_blocked(rows):
+        yield request
+        return
+    place = files.join(files.scratch_directory(request["local_dir"]), "rows-to-validate-on")
+    with collected(rows, files.absolute(place)) as (folder, _):
+        yield request.having(validate=folder)
 
 
 def _of_columns(request: Request) -> Request:

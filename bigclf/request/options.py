@@ -222,7 +222,7 @@ OPTIONS = (
         "validate",
         Anything("DATA"),
         "With ``folds`` 0: the rows on which the best point is chosen.",
-        "Shards, or (X, y).",
+        "As ``data``, or (X, y); of a table the label's column is called as in ``data``.",
         verbs=("sweep",), section="",
     ),
     Option(
@@ -258,7 +258,7 @@ OPTIONS = (
     Option(
         "sample_weight",
         Anything(),
-        "Weights [rows] of a matrix, at least 0; shards have theirs in the column ``weight``.",
+        "Weights [rows], at least 0, or the name of their column; shards have theirs in the column ``weight``.",
         verbs=TRAINING, flag=False,
     ),
     Option(
@@ -398,8 +398,8 @@ OPTIONS = (
         "validate",
         Anything("DATA"),
         "Held-out rows on which to measure the model after each epoch.",
-        """Shards, or (X, y). The history records the accuracy, or for a regression the mean squared and absolute
-        errors.""",
+        """As ``data``, or (X, y); of a table the label's column is called as in ``data``. The history records the
+        accuracy, or for a regression the mean squared and absolute errors.""",
         verbs=("fit",),
     ),
     Option(

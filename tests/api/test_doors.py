@@ -96,20 +96,28 @@ def test_a_table_of_numbers_is_read_as_the_model_was_trained(numbers, path, want
 
 
 def test_what_nobody_can_guess_is_asked_for(numbers, frame, tmp_path):
-    frame.to_parquet(tmp_path / "words.parquet", index=False)
-    with pytest.raises(SchemaError, match=r'c \(.*string\) holds no numbers; name the label \(y="COLUMN"\)'):
+    frame.rename(columns={"y": "bought"}).to_parquet(tmp_path / "words.parquet", index=False)
+    asked = r"say which column is to be predicted: did you mean y='(c|bought)' or y='"
+    with pytest.raises(SchemaError, match=rf"words.parquet: {asked}"):
         bigclf.fit(tmp_path / "words.parquet", **QUIET)
+    with pytest.raises(SchemaError, match=r'words.parquet: say which .*\(y="COLUMN", or .*string\) holds no numbers'):
+        bigclf.Dataset(tmp_path / "words.parquet")
     numbers.assign(target=numbers.y).to_parquet(tmp_path / "two.parquet", index=False)
     with pytest.raises(SchemaError, match="y and target may each be the label"):
         bigclf.fit(tmp_path / "two.parquet", **QUIET)
     assert bigclf.fit(tmp_path / "two.parquet", "target", **QUIET).n_features == 3
     numbers.rename(columns={"y": "bought"}).to_parquet(tmp_path / "none.parquet", index=False)
-    with pytest.raises(SchemaError, match="there is no label column"):
+    with pytest.raises(SchemaError, match="none.parquet: say which column is to be predicted: did you mean y='bought'"):
         bigclf.fit(tmp_path / "none.parquet", **QUIET)
+    for command in (["fit"], ["sweep", "--grid", "C=1,2"]):
+        ran = CliRunner().invoke(main, [*command, str(tmp_path / "none.parquet"), "-o", str(tmp_path / "m")])
+        assert ran.exit_code == 3
+        assert "none.parquet: say which column is to be predicted: did you mean --label bought" in ran.output
     with pytest.raises(SchemaError, match="no such column.*did you mean.*y"):
         bigclf.fit(numbers, "Y", **QUIET)
-    with pytest.raises(TypeError, match="a table needs its labels"):
-        bigclf.fit(numbers, **QUIET)
+    for other in (numbers.rename(columns={"y": "bought"}), numbers.assign(target=numbers.y)):
+        with pytest.raises(TypeError, match="a table needs its labels.* did you mean y='"):
+            bigclf.fit(other, **QUIET)
     with pytest.raises(TypeError, match="an array has no column names"):
         bigclf.fit(numbers.to_numpy(), "y", **QUIET)
     with pytest.raises(TypeError, match="'y' as the label, and features 'b'"):
@@ -446,3 +454,95 @@ def test_a_missing_value_beside_labels_is_named_with_the_way_out(numbers, wanted
     words = np.array([[1, 2], [3, "four"]], object)
     with pytest.raises(DataError, match="row 1, column 1: 'four' is not a number$"):
         bigclf.fit(words, [0, 1], **QUIET)
+
+
+def test_of_rows_in_memory_the_label_may_be_guessed_from_its_name(frame, numbers, wanted, tmp_path, caplog):
+    np.testing.assert_array_equal(bigclf.fit(numbers, **QUIET).coef_, wanted.coef_)
+    assert "predicting column 'y', guessed from its name" in caplog.text
+    named = bigclf.fit(frame, "y", **QUIET)
+    frame.to_parquet(tmp_path / "words.parquet", index=False)
+    for data in (frame, dd.from_pandas(frame, npartitions=1), duckdb.from_df(frame), tmp_path / "words.parquet"):
+        caplog.clear()
+        np.testing.assert_allclose(bigclf.fit(data, **QUIET).coef_, named.coef_, rtol=0.01)  # files are shuffled
+        assert "predicting column 'y', guessed from its name" in caplog.text
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("words", [False, True])
+def test_rows_to_validate_on_come_in_every_kind(frame, numbers, tmp_path, form, words):
+    rows = (frame if words else numbers).rename(columns={"y": "bought"})
+    rows.to_parquet(tmp_path / "t.parquet", index=False)
+    for data in (rows, str(tmp_path / "t.parquet")):
+        model = bigclf.fit(data, y="bought", validate=FORMS[form](rows[:200]), **QUIET)
+        assert model.facts["validation"]["accuracy"] == bigclf.evaluate(model, rows[:200], "bought").accuracy
+    beside = rows.drop(columns="bought")
+    model = bigclf.fit(beside, rows.bought, validate=(beside[:200], rows.bought[:200]), **QUIET)
+    assert model.facts["validation"]["accuracy"] == bigclf.evaluate(model, beside[:200], rows.bought[:200]).accuracy
+    if form == "pandas":
+        found = bigclf.sweep(rows, "bought", grid={"C": [0.1, 1]}, folds=0, validate=rows[:200], progress=False)
+        assert len(found.table) == 2
+        with pytest.raises(TypeError, match="validate is a table without labels"):
+            bigclf.fit(beside, rows.bought, validate=beside, **QUIET)
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_weights_may_be_named_by_their_column(frame, numbers, tmp_path, words):
+    rows = (frame if words else numbers).assign(w=np.arange(M) % 3)
+    rows.to_parquet(tmp_path / "t.parquet", index=False)
+    without = rows.drop(columns="w")
+    wanted = bigclf.fit(without, "y", sample_weight=rows.w.to_numpy(), **QUIET)
+    forms = rows, duckdb.from_df(rows), dd.from_pandas(rows, npartitions=1), pl.from_pandas(rows)
+    for data in (*forms, tmp_path / "t.parquet"):
+        model = bigclf.fit(data, "y", sample_weight="w", **QUIET)
+        assert model.n_features == wanted.n_features
+        np.testing.assert_allclose(model.coef_, wanted.coef_, rtol=1e-3, atol=1e-3)
+    model = bigclf.fit(rows.drop(columns="y"), rows.y.to_numpy(), sample_weight="w", **QUIET)
+    np.testing.assert_allclose(model.coef_, wanted.coef_, rtol=1e-3, atol=1e-3)
+    spec = {"features": [{"numeric": "a"}]}
+    assert bigclf.fit(rows, "y", features=spec, sample_weight="w", **QUIET).features["weight"] == "w"
+    with pytest.raises(TypeError, match="sample_weight names the column 'w' as the weight, and features 'b'"):
+        bigclf.fit(rows, "y", features={**spec, "weight": "b"}, sample_weight="w", **QUIET)
+    with pytest.raises(SchemaError, match="no such column"):
+        bigclf.fit(rows, "y", sample_weight="v", **QUIET)
+    with pytest.raises(TypeError, match="sample_weight is a column name, but an array has no column names"):
+        bigclf.fit(numbers[["a", "b"]].to_numpy(), numbers.y, sample_weight="w", **QUIET)
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_a_dask_frame_is_learned_measured_and_calibrated_as_a_table(frame, numbers, words):
+    rows = frame if words else numbers
+    held = dd.from_pandas(rows, npartitions=2)
+    names = [name for name in rows.columns if name != "y"]
+    model = bigclf.fit(held, "y", **QUIET)
+    for labels in (held["y"], held["y"].values):
+        np.testing.assert_array_equal(bigclf.fit(held[names], y=labels, **QUIET).coef_, model.coef_)
+    np.testing.assert_array_equal(bigclf.fit(held, y=held["y"], **QUIET).coef_, model.coef_)
+    with pytest.raises(TypeError, match=r'labels of a Dask DataFrame are a Dask Series .*fit\(frame, "label"\)'):
+        bigclf.fit(held[names], y=rows.y.to_numpy(), **QUIET)
+    measured = bigclf.evaluate(model, rows, "y").accuracy
+    assert bigclf.evaluate(model, held, "y").accuracy == measured
+    assert bigclf.evaluate(model, held[names], held["y"]).accuracy == measured
+    assert not words or bigclf.evaluate(model, held).accuracy == measured
+    known = bigclf.calibrate(model, rows, "y").calibration
+    for others in (held, duckdb.from_df(rows), pl.from_pandas(rows).lazy()):
+        found = bigclf.calibrate(model, others, "y").calibration
+        np.testing.assert_allclose(found.values, known.values, rtol=1e-4)
+
+
+@pytest.mark.parametrize("form", sorted({*FORMS} - {"reader"}))
+def test_a_spec_is_proposed_for_rows_that_others_hold(frame, form):
+    rows = frame.astype({"b": "float64"})
+    assert bigclf.suggest(FORMS[form](rows), label="y").spec().columns == ("a", "b", "c")
+
+
+def test_what_cannot_be_looked_at_or_predicted_says_what_to_do(frame, numbers, wanted):
+    with pytest.raises(TypeError, match="a RecordBatchReader gives its rows once"):
+        bigclf.suggest(FORMS["reader"](frame))
+    X = dask.array.from_array(numbers[["a", "b"]].to_numpy(), chunks=(100, 1))
+    with pytest.raises(TypeError, match="an array has no column names"):
+        bigclf.suggest(X)
+    with pytest.raises(TypeError) as said:
+        bigclf.predict(wanted, X)
+    line = str(said.value).split(": ", 1)[1]
+    found = eval(line, {"X": X, "model": wanted}).compute()
+    np.testing.assert_array_equal(found, wanted.predict(numbers[["a", "b"]]))

@@ -209,8 +209,13 @@ def test_a_best_value_at_the_edge_of_the_grid_is_told(rows):
     found = sweep(*rows, refit=False)
     for best, edges in ((0.01, {"C": 0.01}), (0.1, {}), (1.0, {"C": 1.0})):
         found.best_params_ = {"C": best}
-        assert found.at_edge() == edges
-    found.table = found.table[:2]
+        assert found.at_edge() == found.as_json()["at_edge"] == edges
+        note = "".join(f"C={value:g} is at the edge of the grid" for value in edges.values())
+        assert note in repr(found) and note in found._repr_html_()
+        assert edges or "edge" not in repr(found) + found._repr_html_()
+    found.table = found.table[1:]
+    assert found.at_edge() == {"C": 1.0}  # of two values, too
+    found.table = found.table[1:]
     assert not found.at_edge()
 
 

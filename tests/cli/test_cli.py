@@ -259,10 +259,9 @@ def test_advice_on_columns_is_in_flags_and_inspect_has_them(tmp_path):
     pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"], "bought": [0, 1]}).to_parquet(worded, index=False)
     line = error_of("inspect", worded, code=3)
     assert "b (string) holds no numbers" in line or "b (large_string) holds no numbers" in line
-    assert "(--label COLUMN)" in line
-    assert "--columns features=..., or indices=...,values=...;" in line and "{" not in line and "columns=" not in line
-    assert "--columns label=...;" in error_of("inspect", path, code=3)
-    assert "--columns label=...;" in error_of("inspect", path, "--columns", "features=a", code=3)
+    assert "(--label COLUMN, or --columns label=...);" in line and "{" not in line and "columns=" not in line
+    assert "--columns label=...);" in error_of("inspect", path, code=3)
+    assert "--columns label=...);" in error_of("inspect", path, "--columns", "features=a", code=3)
     out, err = bigclf("inspect", path, "--columns", "label=bought,features=*")
     assert "2 rows, 2 features" in out and err.count("warning:") == 0
 

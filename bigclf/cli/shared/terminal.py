@@ -107,6 +107,8 @@ def _as_flags(text: str) -> str:
             text = "; ".join(part for part in text.split("; ") if said not in part)
     text = re.sub(r'\{("\w+": \.\.\.(?:, )?)+\}', lambda found: re.sub(r'[{}" ]', "", found[0]).replace(":", "="), text)
     text = re.sub(r"\bcolumns=(?: |(?=\w+=\.\.\.))", "--columns ", text)
+    text = re.sub(r"\by='([^']*)'", r"--label \1", text)
+    text = text.replace("bigclf.suggest shows", "`bigclf inspect FILE --suggest` shows")
     return text.replace("overwrite=True", "--overwrite").replace('y="COLUMN"', "--label COLUMN")
 
 
