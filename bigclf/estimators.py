@@ -72,7 +72,7 @@ def _with_own_parameters(numbers: bool) -> Callable[[type], type]:
 class _Linear(BaseEstimator):
     """What both estimators share: parameters of the methods, from there to ``bigclf.fit``, and decision values."""
 
-    algo: str
+    algo: Any
     bias: str | None
     random_state: RandomState
     model_: Model
@@ -95,11 +95,16 @@ class _Linear(BaseEstimator):
         """The parameters by name, those of other methods among them (None); ``deep`` has nothing to go into."""
         return {name: getattr(self, name, None) for name in self._get_param_names()}
 
+    def _method(self) -> str:
+        """The method by name, or ``"auto"``."""
+        return self.algo
+
     def _keywords(self) -> dict[str, Any]:
         given = {name: value for name in self._methods_own if (value := getattr(self, name, None)) is not None}
-        passed = ("algo", "loss", "penalty", "tol", "epochs", "max_seconds", "dtype", "memory", "groups", "workers")
+        passed = ("loss", "penalty", "tol", "epochs", "max_seconds", "dtype", "memory", "groups", "workers")
         return {
             **{name: getattr(self, name) for name in passed},
+            "algo": self._method(),
             "bias": None if self.bias == "none" else self.bias,
             "seed": _seed(self.random_state),
             **given,
@@ -121,7 +126,9 @@ class _Linear(BaseEstimator):
         """Says of a ``partial_fit`` or probabilities that are not there who has them."""
         if name == "partial_fit":
             having = ", ".join(method.name for method in METHODS.values() if not method.certificate)
-            raise AttributeError(f"algo={self.algo!r} has no partial_fit; those that learn row by row have: {having}")
+            raise AttributeError(
+                f"algo={self._method()!r} has no partial_fit; those that learn row by row have: {having}"
+            )
         if name in ("predict_proba", "predict_log_proba") and hasattr(type(self), name):
             loss = getattr(self, "loss", None)  # where it is set: attributes are asked for before that, too
             own = f"loss={loss!r}" if loss is not None else f"algo={getattr(self, 'algo', None)!r}"
@@ -133,7 +140,7 @@ class _Linear(BaseEstimator):
 
     def _learns_on(self) -> bool:
         """Whether there is a ``partial_fit``: for methods that learn from a row at a time."""
-        return self.algo in METHODS and not METHODS[self.algo].certificate
+        return self._method() in METHODS and not METHODS[self._method()].certificate
 
     def _train_on(
         self,
@@ -345,11 +352,13 @@ class LinearClassifier(ClassifierMixin, _Linear):
 
 @_with_own_parameters(numbers=True)
 class LinearRegressor(RegressorMixin, _Linear):
-    """A linear regression by any of bigclf's methods that have a loss for numbers (such as support vector regression).
+    """A linear regression by any of bigclf's methods that have a loss for numbers: support vector regression, ridge,
+    Lasso, elastic net.
 
     Parameters
     ----------
-    algo : name of such a method.
+    algo : name of such a method, or ``"auto"``; None is ``"newglmnet"`` for the penalties ``"l1"`` and
+        ``"elastic_net"``, else ``"dcd"``.
     loss : ``"epsilon_insensitive"``, ``"squared_epsilon_insensitive"`` or ``"squared"``; None is the method's first.
     C : price of a unit of loss; epsilon : half the width of the tube in which a prediction costs nothing. None is the
         method's default (1 and 0.1).
@@ -365,7 +374,7 @@ class LinearRegressor(RegressorMixin, _Linear):
 
     def __init__(
         self,
-        algo: str = "dcd",
+        algo: str | None = None,
         *,
         loss: str | None = None,
         penalty: str | None = None,
@@ -425,14 +434,24 @@ class LinearRegressor(RegressorMixin, _Linear):
         self.intercept_: Any = float(self.intercept_[0])
         return self
 
+    def _has_corners(self) -> bool:
+        """Whether the penalty makes exact zeros."""
+        return self.penalty in ("l1", "elastic_net")
+
+    def _method(self) -> str:
+        return self.algo or ("newglmnet" if self._has_corners() else "dcd")
+
     def _own_loss(self) -> str | None:
         """The loss by name; ValueError where it is for classes."""
-        if self.algo not in METHODS:
+        algo = self._method()
+        if algo == "auto":
+            return self.loss or ("squared" if self._has_corners() else "epsilon_insensitive")
+        if algo not in METHODS:
             return self.loss  # ``fit`` says so
-        own = [loss for loss in METHODS[self.algo].losses if loss in REGRESSION]
+        own = [loss for loss in METHODS[algo].losses if loss in REGRESSION]
         if not own:
             having = ", ".join(m.name for m in METHODS.values() if any(loss in REGRESSION for loss in m.losses))
-            raise ValueError(f"algo={self.algo!r} learns classes; a regression has {having}")
+            raise ValueError(f"algo={algo!r} learns classes; a regression has {having}")
         if self.loss is not None and self.loss not in REGRESSION:
             raise ValueError(f"loss={self.loss!r} learns classes; a regression has {', '.join(own)}")
         return self.loss or own[0]

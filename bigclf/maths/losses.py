@@ -15,7 +15,7 @@ loss                         value                D_ii          alpha_i in      
 hinge                        max(0, 1-m)          0             [0, C_i]        a
 squared_hinge                max(0, 1-m)^2        1 / (2 C_i)   [0, infinity)   a - a^2 / (4 C_i)
 logistic                     log(1 + exp(-m))     0             (0, C_i)        C_i H(a / C_i), H the entropy in nats
-squared                      (t-m)^2 / 2          (for gradient methods only)
+squared                      (t-m)^2 / 2          1 / C_i       everything      t a - a^2 / (2 C_i)
 epsilon_insensitive          max(0, |t-m| - e)    0             [-C_i, C_i]     t a - e |a|
 squared_epsilon_insensitive  max(0, |t-m| - e)^2  1 / (2 C_i)   everything      t a - e |a| - a^2 / (4 C_i)
 ===========================  ===================  ============  ==============  ====================================
@@ -537,6 +537,35 @@ def squared_rate(rate, q, value):  # type: ignore[no-untyped-def]
     return rate if rate * q <= 1.0 else 1.0 / q
 
 
+@inlined
+def of_half_square(c):  # type: ignore[no-untyped-def]
+    """1 / C_i"""
+    return 1.0 / c
+
+
+@inlined
+def squared_dual(a, c, t, e):  # type: ignore[no-untyped-def]
+    return t * a - 0.5 * a * a / c
+
+
+@inlined
+def squared_best(a, m, q, c, t, e):  # type: ignore[no-untyped-def]
+    """a - (m - t + a / C) / (q + 1 / C)"""
+    return a - (m - t + a / c) / (q + 1.0 / c)
+
+
+@inlined
+def squared_gap(a, m, c, t, e):  # type: ignore[no-untyped-def]
+    """(C (t - m) - a)^2 / (2 C)"""
+    return 0.5 * (c * (t - m) - a) * (c * (t - m) - a) / c
+
+
+@inlined
+def squared_freedom(a, m, c, t, e):  # type: ignore[no-untyped-def]
+    """The interval has no ends."""
+    return 0.0
+
+
 SQUARED = Loss(
     name="squared",
     regression=True,
@@ -548,7 +577,18 @@ SQUARED = Loss(
     steepest=math.inf,
     most_curved=1.0,
     rate_within=squared_rate,
-    dual=None,
+    dual=Dual(
+        value=squared_dual,
+        lower=minus_infinity,
+        upper=infinity,
+        diagonal=of_half_square,
+        best=squared_best,
+        gap=squared_gap,
+        freedom=squared_freedom,
+        odds=nothing,
+        shrunk=of_squares,
+        parabolic=True,
+    ),
 )
 
 
@@ -700,10 +740,10 @@ SQUARED_TUBE = Loss(
 LOSSES = {loss.name: loss for loss in (HINGE, SQUARED_HINGE, LOGISTIC, SQUARED, TUBE, SQUARED_TUBE)}
 
 
-def having(*properties: Callable[[Loss], bool], first: str | None = None) -> tuple[str, ...]:
-    """Names of the losses with all of these properties, ``first`` before the others."""
+def having(*properties: Callable[[Loss], bool], first: str | None = None, last: str | None = None) -> tuple[str, ...]:
+    """Names of the losses with all of these properties, ``first`` before the others and ``last`` behind them."""
     names = [name for name, loss in LOSSES.items() if all(has(loss) for has in properties)]
-    return tuple(sorted(names, key=lambda name: name != first))
+    return tuple(sorted(names, key=lambda name: (name != first, name == last)))
 
 
 def is_dual(loss: Loss) -> bool:
@@ -725,8 +765,9 @@ def is_flat(loss: Loss) -> bool:
     return math.isfinite(loss.steepest)
 
 
-def of_classes(loss: Loss) -> bool:
-    return not loss.regression
+def is_tubeless(loss: Loss) -> bool:
+    """Whether no width of a tube has a part in it."""
+    return not loss.tube
 
 
 TUBES = having(lambda loss: loss.tube)

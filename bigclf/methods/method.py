@@ -295,15 +295,16 @@ class Collection:
 
     Attributes
     ----------
-    collect : (block, order, shared, params) -> what the read keeps of the block's rows ``order``, a NamedTuple of
-        arrays, in place of a call of the kernel; or None in a read for sums.
-    gather : (shared, number of rows) -> something to ``append`` to, which ``Steps.absorb`` gets in ``Given``.
+    collect : loss -> function (block, order, shared, params) -> what the read keeps of the block's rows ``order``, a
+        NamedTuple of arrays, in place of a call of the kernel; or None in a read for sums.
+    gather : loss -> function (shared, number of rows) -> something to ``append`` to, which ``Steps.absorb`` gets in
+        ``Given``.
     entry_bytes, row_bytes, column_bytes : what each takes there until ``absorb`` is done; piece_bytes : what an entry
         takes on its way from another group.
     """
 
-    collect: Callable[[Any, np.ndarray, Any, Any], Any]
-    gather: Callable[[Any, int], Any]
+    collect: Callable[[Any], Callable[[Any, np.ndarray, Any, Any], Any]]
+    gather: Callable[[Any], Callable[[Any, int], Any]]
     entry_bytes: int = 0
     piece_bytes: int = 0
     row_bytes: int = 0

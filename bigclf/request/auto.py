@@ -4,14 +4,13 @@
 what is asked                         method
 ====================================  ============================================================================
 one epoch                             ``arow``, with a loss or l2 by name ``adagrad``: each row is looked at once
-l1, elastic_net                       ``newglmnet``; with the hinge and losses of numbers ``adagrad`` (l1)
+l1, elastic_net                       ``newglmnet``; with the hinge and tubes ``adagrad`` (l1)
 up to 4,000 features                  the one of ``newton_dense``, ``newton`` and ``dcd`` predicted to be cheapest
 more, in memory, in one group         likewise of ``newton`` and ``dcd``; else
 hinge, epsilon_insensitive            ``dcd``: where rows stream by, few of them keep moving, and it holds on to those
 a free bias                           ``newton``
 several groups                        ``newton``: the answer does not depend on the groups
 rows stream by                        ``newton``: every row keeps moving, and sums need no order
-squared                               ``adagrad`` where there is no room for ``newton_dense``
 ====================================  ============================================================================
 
 A method that lacks a parameter given by name is passed over. The predictions (``predicted``) are in seconds of one core

@@ -54,17 +54,18 @@ def expected_failures(estimator):
     """Why which checks fail, by their names."""
     regression = isinstance(estimator, LinearRegressor)
     check, reasons = ("check_regressors_train", UNFIT_NUMBERS) if regression else ("check_classifiers_train", UNFIT)
-    unfit = {check: reasons[estimator.algo]} if estimator.algo in reasons else {}
-    if estimator.algo == "auto":  # of so few columns the table solver
+    algo = estimator.algo or ("newglmnet" if estimator.penalty == "l1" else "dcd")
+    unfit = {check: reasons[algo]} if algo in reasons else {}
+    if algo == "auto":  # of so few columns the table solver
         return dict.fromkeys(EQUIVALENCE, NOT_REPEATED)
-    if METHODS[estimator.algo].row_weights == "binary":
+    if METHODS[algo].row_weights == "binary":
         failing = [*EQUIVALENCE, *WEIGHTS[: 2 if regression else 3]]
         return dict.fromkeys(failing, ZERO_OR_ONE) | unfit
-    at_once = estimator.algo == "newton_mc" or estimator.get_params().get("multiclass") == "native"
-    at_once = at_once and estimator.algo.startswith("newton")  # multinomial, and strongly convex
+    at_once = algo == "newton_mc" or estimator.get_params().get("multiclass") == "native"
+    at_once = at_once and algo.startswith("newton")  # multinomial, and strongly convex
     if at_once:
         return {}
-    named = native(estimator.algo, estimator.get_params().get("multiclass", "auto"))
+    named = native(algo, estimator.get_params().get("multiclass", "auto"))
     of_classes = () if regression else WEIGHTS[2:]
     paced = dict.fromkeys(of_classes if named in AT_ITS_OWN_PACE else (), OWN_PACE)
     return dict.fromkeys(EQUIVALENCE, NOT_REPEATED) | paced | unfit
@@ -73,7 +74,9 @@ def expected_failures(estimator):
 MORE = (LinearClassifier("averaged_perceptron", multiclass="native"), LinearClassifier("arow", r=0.5))
 
 
-@parametrize_with_checks([LinearClassifier(), LinearRegressor()], expected_failed_checks=expected_failures)
+@parametrize_with_checks(
+    [LinearClassifier(), LinearRegressor(), LinearRegressor(penalty="l1")], expected_failed_checks=expected_failures
+)
 def test_scikit_learn_checks(estimator, check):
     scikit_learn_checks(estimator, check)
 

@@ -221,7 +221,9 @@ HINGE = {"loss": "hinge", "n_features": 300, "nnz": 10**6, "square": 20.0}
         ({"penalty": "l1"}, "newglmnet", "exact zeros"),
         ({"penalty": "elastic_net", "given": ("l1_ratio",), "bias": "free"}, "newglmnet", "exact zeros"),
         ({"penalty": "l1", "loss": "hinge"}, "adagrad", "no certified method"),
-        ({"loss": "squared"}, "adagrad", "no certified method"),
+        ({"loss": "squared"}, "newton", "it has this loss"),
+        ({"loss": "squared", "penalty": "l1", "bias": "free"}, "newglmnet", "exact zeros"),
+        ({"loss": "epsilon_insensitive", "penalty": "l1"}, "adagrad", "no certified method"),
         ({"given": ("eta0", "lam")}, "sgd", "no certified method"),
     ],
 )
@@ -494,14 +496,14 @@ def test_the_bound_and_the_violation_are_those_of_their_formulas(free, l1):
     shared.total[3] = 90.0
     assert newglmnet.worst(shared, weights, params) == pytest.approx(90.0 if free else 90.0 - 0.25 * (1 - l1) - l1)
     far = 7.0 / 45 if l1 == 1 and not free else 0.0  # for a free bias more than rounding, for the elastic net too steep
-    assert newglmnet.bound(shared, weights, params) == pytest.approx(far)
+    assert newglmnet.bound(LOGISTIC, shared, weights, params) == pytest.approx(far)
     shared.total[3] = 1e-12
     u = shared.total[:3]
     if l1 < 1:
         bound = 7.0 - 1e-12 * free - (np.maximum(0, np.abs(u) - l1) ** 2).sum() / (2 * (1 - l1))
     else:
         bound = (7.0 - 1e-12 * free) * 1.0 / (2.5 * 0.5)
-    assert newglmnet.bound(shared, weights, params) == pytest.approx(max(0.0, bound))
+    assert newglmnet.bound(LOGISTIC, shared, weights, params) == pytest.approx(max(0.0, bound))
 
 
 @pytest.mark.parametrize("sides", [(1.0, 1.0), (0.5, 0.25)])

@@ -255,7 +255,7 @@ METHODS = (
         "Yu, Huang, Lin, MLJ 2011; Ho and Lin, JMLR 2012",
         formula="a_i <- clip(a_i - (y_i w.x_i - 1 + D a_i) / (||x_i||^2 + D), 0, U);  w <- w + (change) y_i x_i",
         params=(COST, EPSILON, WORKING_SET, SCHEDULE, INNER_ROUNDS),
-        losses=having(is_dual),
+        losses=tuple(name for name in having(is_dual) if name != "squared"),  # twice that is the squared tube of e = 0
         shared=functools.partial(zeros, Shared),
         rows=Rows,
         bind=lambda settings: Params(settings["C"], settings["bias"], settings.get("epsilon", 0.0), 1.0),

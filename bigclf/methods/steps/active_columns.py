@@ -25,7 +25,7 @@ class Piece(NamedTuple):
 
     starts : int64 [m + 1], the entries of each row; places : uint32 [entry], which of the active columns; values :
     float32 [entry], or none where each row has one value, scales : float32 [m], or none where that is 1; labels, prices
-    and margins : float64 [m], y_i, C_i and y_i w.x_i.
+    and margins : float64 [m], y_i, C_i and y_i w.x_i, or for regression w.x_i.
     """
 
     starts: np.ndarray
@@ -37,7 +37,10 @@ class Piece(NamedTuple):
     margins: np.ndarray
 
 
-def piece_of(block: Block, order: np.ndarray, weights: np.ndarray, places: np.ndarray, C: float, bias: float) -> Piece:
+def piece_of(
+    block: Block, order: np.ndarray, weights: np.ndarray, places: np.ndarray, C: float, bias: float,
+    regression: bool = False,
+) -> Piece:  # fmt: skip
     """Of the block's rows ``order``; places : int64 [feature + 1], of each feature's column, -1 where not active."""
     m = order.size
     starts = np.zeros(m + 1, np.int64)
@@ -48,7 +51,7 @@ def piece_of(block: Block, order: np.ndarray, weights: np.ndarray, places: np.nd
     scales = block.scales[order] if scaled and not explicit else np.empty(0, np.float32)
     piece = Piece(starts, np.empty(n, np.uint32), values, scales, block.labels[order], C * block.weights[order],
                   np.empty(m))  # fmt: skip
-    take(block, order, weights, places, bias, piece)
+    take(block, order, weights, places, bias, regression, piece)
     return piece
 
 
@@ -64,7 +67,7 @@ def count(block, order, places, starts):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def take(block, order, weights, places, bias, piece):  # type: ignore[no-untyped-def]
+def take(block, order, weights, places, bias, regression, piece):  # type: ignore[no-untyped-def]
     """Fill places, values and margins."""
     n = 0
     for k in range(order.size):
@@ -76,7 +79,8 @@ def take(block, order, weights, places, bias, piece):  # type: ignore[no-untyped
                 if piece.values.size > 0:
                     piece.values[n] = entry(block, i, p)
                 n += 1
-        piece.margins[k] = block.labels[i] * (dot(block, i, weights) + bias * weights[weights.size - 1])
+        s = 1.0 if regression else block.labels[i]
+        piece.margins[k] = s * (dot(block, i, weights) + bias * weights[weights.size - 1])
 
 
 class Gathering:
@@ -86,9 +90,10 @@ class Gathering:
     ----------
     counts : int64 [column], entries of each column in all rows.
     n_rows : at most so many rows will come.
+    regression : labels are numbers to predict, and no signs.
     """
 
-    def __init__(self, counts: np.ndarray, n_rows: int) -> None:
+    def __init__(self, counts: np.ndarray, n_rows: int, regression: bool = False) -> None:
         n = counts.size
         starts = np.zeros(n + 1, np.int64)
         np.cumsum(counts, out=starts[1:])
@@ -96,7 +101,7 @@ class Gathering:
         held = [np.empty(n_rows) for _ in range(4)]
         self._columns = Columns(starts, np.empty(starts[-1], np.uint32), np.empty(0, np.float32), np.zeros(n),
                                 held[0], held[1], np.empty(0), held[2], held[3])  # fmt: skip
-        self._explicit = False
+        self._explicit, self._regression = False, regression
 
     def append(self, piece: Piece) -> None:
         """The next rows."""
@@ -104,14 +109,16 @@ class Gathering:
             self._write_out()
         elif piece.scales.size and not self._explicit and not self._columns.units.size:
             self._columns = self._columns._replace(units=np.ones(self._columns.labels.size))
-        put(piece, self._n_rows, self._ends, self._columns)
+        put(piece, self._n_rows, self._regression, self._ends, self._columns)
         self._n_rows += piece.labels.size
 
     def _write_out(self) -> None:
         """From here on every entry has its value."""
         values = np.empty(self._columns.rows.size, np.float32)
-        write_out(self._columns, self._ends, values)
-        self._columns.signs[: self._n_rows] = self._columns.labels[: self._n_rows]
+        signs = self._columns.signs[: self._n_rows]
+        own = np.ones(self._n_rows) if self._regression else self._columns.labels[: self._n_rows]
+        write_out(self._columns, self._ends, own, values)
+        signs[:] = own
         self._columns, self._explicit = self._columns._replace(values=values, units=np.empty(0)), True
 
     def columns(self) -> Columns:
@@ -128,12 +135,12 @@ class Gathering:
 
 
 @kernel
-def write_out(columns, ends, values):  # type: ignore[no-untyped-def]
-    """The value of every entry so far, where each row has one."""
+def write_out(columns, ends, own, values):  # type: ignore[no-untyped-def]
+    """The value of every entry so far, where each row has one; own : y_i of each row."""
     for j in range(ends.size):
         for p in range(columns.starts[j], ends[j]):
             i = columns.rows[p]
-            values[p] = columns.labels[i] * columns.signs[i]
+            values[p] = own[i] * columns.signs[i]
 
 
 @kernel
@@ -149,14 +156,15 @@ def measure(columns, ends):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def put(piece, first, ends, columns):  # type: ignore[no-untyped-def]
+def put(piece, first, regression, ends, columns):  # type: ignore[no-untyped-def]
     """The rows of a piece, the first of which is row ``first``; ``ends`` : where each column goes on."""
     explicit, scaled = columns.values.size > 0, columns.units.size > 0
     for k in range(piece.labels.size):
         i, y = first + k, piece.labels[k]
         scale = np.float64(piece.scales[k]) if piece.scales.size > 0 else 1.0
         columns.labels[i], columns.prices[i], columns.margins[i] = y, piece.prices[k], piece.margins[k]
-        columns.signs[i] = y if explicit else y * scale
+        own = 1.0 if regression else y
+        columns.signs[i] = own if explicit else own * scale
         if scaled:
             columns.units[i] = 1.0 / scale
         for p in range(piece.starts[k], piece.starts[k + 1]):

@@ -3,8 +3,9 @@ are.
 
     min_w  F(w) = l1 ||w||_1 + l2/2 ||w||^2 + L(w),    L(w) = sum_i C_i loss(m_i),  m_i = y_i w.x_i
 
-A value in a column is x_ij = s_i v_ij, where s_i is the label y_i and, where each row has one value, that value times
-it; then there are no v_ij, which are 1. So the rows' arrays do what would else be read with every entry.
+For regression y_i is 1 in the margin, which is the prediction, and the label is the number to predict. A value in a
+column is x_ij = s_i v_ij, where s_i is y_i and, where each row has one value, that value times it; then there are no
+v_ij, which are 1. So the rows' arrays do what would else be read with every entry.
 
 The dual point is t_i = -C_i loss'(m_i), scaled into |sum_i t_i y_i x_ij| <= l1: see ``bigclf.methods.steps.newglmnet``.
 """
@@ -29,8 +30,8 @@ class Columns(NamedTuple):
     """Rows by columns.
 
     starts : int64 [column + 1]; rows : uint32 [entry], ascending in a column; values : float32 [entry], or none where
-    each row has one value; largest : float64 [column], max_i |x_ij|; float64 [row] each: labels, -1 or +1; signs, s_i;
-    units, y_i / s_i, or none where that is 1; prices, C_i; margins.
+    each row has one value; largest : float64 [column], max_i |x_ij|; float64 [row] each: labels, -1 or +1, or
+    numbers; signs, s_i; units, y_i / s_i, or none where that is 1; prices, C_i; margins.
     """
 
     starts: np.ndarray
@@ -105,22 +106,22 @@ def add_bent(g, columns, penalty, pairs, j):  # type: ignore[no-untyped-def]
 @functools.cache
 def look(loss: Loss):  # type: ignore[no-untyped-def]
     """Kernel: pairs [row, 2] = s_i^2 C_i loss''(m_i) and s_i C_i loss'(m_i); gives the sum of losses and the sums of
-    C_i |loss'| over positive and negative rows."""
-    value, slope, curvature = loss.value, loss.slope, loss.curvature
+    C_i |loss'| over rows that pull the prediction up (positive ones) and down."""
+    value, slope, curvature, regression = loss.value, loss.slope, loss.curvature, loss.regression
 
     @kernel
     def slopes(columns, pairs):  # type: ignore[no-untyped-def]
         total, plus, minus = np.float64(0), np.float64(0), np.float64(0)
         for i in range(columns.margins.size):
-            m, c, s = columns.margins[i], columns.prices[i], columns.signs[i]
-            g = c * slope(m, 1.0, 0.0)
-            pairs[i, 0] = s * s * c * curvature(m, 1.0, 0.0)
+            m, c, s, t = columns.margins[i], columns.prices[i], columns.signs[i], columns.labels[i]
+            g = c * slope(m, t, 0.0)
+            pairs[i, 0] = s * s * c * curvature(m, t, 0.0)
             pairs[i, 1] = s * g
-            total += c * value(m, 1.0, 0.0)
-            if columns.labels[i] > 0:
-                plus -= g
+            total += c * value(m, t, 0.0)
+            if g < 0 if regression else t > 0:
+                plus += abs(g)
             else:
-                minus -= g
+                minus += abs(g)
         return total, plus, minus
 
     return slopes
@@ -129,15 +130,16 @@ def look(loss: Loss):  # type: ignore[no-untyped-def]
 @functools.cache
 def dual_sum(loss: Loss):  # type: ignore[no-untyped-def]
     """Kernel: sum of the rows' terms of the dual objective at t_i = -C_i loss'(m_i) times a factor for each side."""
-    slope, dual_value = loss.slope, dual_terms(loss).value
+    slope, dual_value, regression = loss.slope, dual_terms(loss).value, loss.regression
 
     @kernel
     def add(columns, plus, minus):  # type: ignore[no-untyped-def]
         total = np.float64(0)
         for i in range(columns.margins.size):
-            c = columns.prices[i]
-            a = -c * slope(columns.margins[i], 1.0, 0.0) * (plus if columns.labels[i] > 0 else minus)
-            total += dual_value(a, c, 1.0, 0.0)
+            c, t = columns.prices[i], columns.labels[i]
+            a = -c * slope(columns.margins[i], t, 0.0)
+            up = a > 0 if regression else t > 0
+            total += dual_value(a * (plus if up else minus), c, t, 0.0)
         return total
 
     return add
@@ -238,7 +240,8 @@ def penalty_of(w: np.ndarray, penalty: Penalty) -> float:
 
 
 def sides_of(penalty: Penalty, plus: float, minus: float) -> tuple[float, float]:
-    """With a free bias, the factors of t_i = -C_i loss'(m_i) of either side with which sum_i t_i y_i = 0."""
+    """With a free bias, the factors of t_i = -C_i loss'(m_i) of either side with which sum_i t_i y_i = 0; the sides are
+    those of t_i y_i > 0 and < 0."""
     least = min(plus, minus)
     if not penalty.free:
         return 1.0, 1.0
@@ -246,14 +249,15 @@ def sides_of(penalty: Penalty, plus: float, minus: float) -> tuple[float, float]
 
 
 def balanced(
-    columns: Columns, penalty: Penalty, pairs: np.ndarray, w: np.ndarray, losses: np.ndarray,
+    loss: Loss, columns: Columns, penalty: Penalty, pairs: np.ndarray, w: np.ndarray, losses: np.ndarray,
     sides: tuple[float, float], both: Both = in_turn,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """``pairs`` and ``losses`` of the t_i with these factors."""
     if sides == (1.0, 1.0):
         return pairs, losses
     points = pairs.copy()
-    points[:, 1] *= np.where(columns.labels > 0, *sides)
+    up = points[:, 1] * columns.signs < 0 if loss.regression else columns.labels > 0
+    points[:, 1] *= np.where(up, *sides)
     sums, slopes, diagonal = (np.empty(w.size) for _ in range(3))
     gradient(columns, penalty, points, w, slopes, diagonal, sums, both)
     sums[-1] = 0.0  # it is, but for rounding

@@ -26,7 +26,7 @@ import numpy as np
 
 from bigclf.compiled.jit import axpy, dot_ahead, kernel
 from bigclf.maths.block import Block, Counts
-from bigclf.maths.losses import Loss, dual_terms, having, is_dual, is_smooth, of_classes
+from bigclf.maths.losses import Loss, dual_terms, having, is_dual, is_smooth, is_tubeless
 from bigclf.maths.mixing import totals
 from bigclf.methods.common import COST
 from bigclf.methods.method import Given, Param, Step, steps
@@ -101,7 +101,7 @@ def bind(settings: Numbers) -> Params:
 @functools.cache
 def sums(loss: Loss):  # type: ignore[no-untyped-def]
     """Kernel of a read for the gradient."""
-    value, slope, dual_value = loss.value, loss.slope, dual_terms(loss).value
+    value, slope, dual_value, regression = loss.value, loss.slope, dual_terms(loss).value, loss.regression
 
     @kernel
     def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
@@ -111,15 +111,19 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
         for k in range(order.size):
             i = order[k]
             y, c = block.labels[i], params.C * block.weights[i]
-            m = y * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
-            mistakes += m <= 0
-            loss_sum += c * value(m, y, 0.0)
-            t = -c * slope(m, y, 0.0) * (scalars[PLUS] if y > 0 else scalars[MINUS])
+            s = 1.0 if regression else y
+            m = s * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
+            lost = value(m, y, 0.0)
+            mistakes += lost > 0 if regression else m <= 0
+            loss_sum += c * lost
+            t = -c * slope(m, y, 0.0)
+            up = t > 0 if regression else y > 0
+            t *= scalars[PLUS] if up else scalars[MINUS]
             dual_sum += dual_value(scalars[SCALE] * t, c, y, 0.0)
-            slopes += t
+            slopes += abs(t)
             if t != 0:
-                axpy(y * t, block, i, total)
-                total[last] += params.bias * y * t
+                axpy(s * t, block, i, total)
+                total[last] += params.bias * s * t
             if counting:
                 for p in range(block.indptr[i], block.indptr[i + 1]):
                     counts[block.indices[p]] += 1
@@ -131,16 +135,20 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
     return update
 
 
-def collect(block: Block, order: np.ndarray, shared: Shared, params: Params) -> Piece | None:
-    """What the block has in the active columns; None in a read for the gradient."""
-    if shared.scalars[KIND] == GRADIENT:
-        return None
-    return piece_of(block, order, shared.weights, shared.places, params.C, params.bias)
+def collect(loss: Loss) -> Callable[[Block, np.ndarray, Shared, Params], Piece | None]:
+    """Function that gives what a block has in the active columns; None in a read for the gradient."""
+
+    def taken(block: Block, order: np.ndarray, shared: Shared, params: Params) -> Piece | None:
+        if shared.scalars[KIND] == GRADIENT:
+            return None
+        return piece_of(block, order, shared.weights, shared.places, params.C, params.bias, loss.regression)
+
+    return taken
 
 
-def gather(shared: Shared, n_rows: int) -> Gathering:
-    """Where the columns come together."""
-    return Gathering(shared.counts[shared.places >= 0], n_rows)
+def gather(loss: Loss) -> Callable[[Shared, int], Gathering]:
+    """Function that makes the place where the columns come together."""
+    return lambda shared, n_rows: Gathering(shared.counts[shared.places >= 0], n_rows, loss.regression)
 
 
 def penalty(params: Params) -> Penalty:
@@ -157,17 +165,17 @@ def _absorb(round_of: Callable[..., tuple[int, int, bool]], loss: Loss) -> Calla
 
     def following(shared: Shared, params: Params, given: Given) -> Step:
         if shared.scalars[KIND] == GRADIENT:
-            return looked(shared, params, given)
+            return looked(loss, shared, params, given)
         return solved(round_of, loss, shared, params, given)
 
     return following
 
 
-def looked(shared: Shared, params: Params, given: Given) -> Step:
+def looked(loss: Loss, shared: Shared, params: Params, given: Given) -> Step:
     """The gradient is known: certify, and choose the columns to collect."""
     weights = shared.weights.astype(np.float64)
     primal = penalty_of(weights, penalty(params)) + float(shared.figures[0])
-    dual, most = bound(shared, weights, params), worst(shared, weights, params)
+    dual, most = bound(loss, shared, weights, params), worst(shared, weights, params)
     scalars = shared.scalars
     gap = (primal - dual) / primal if primal > 0 else 0.0
     stuck = scalars[STUCK] > 0 and gap >= 0.5 * scalars[GAP] and waiting(shared, params) <= most
@@ -179,14 +187,16 @@ def looked(shared: Shared, params: Params, given: Given) -> Step:
     return step
 
 
-def bound(shared: Shared, weights: np.ndarray, params: Params) -> float:
-    """The dual objective of the feasible point; 0, that of t = 0, is always a bound."""
+def bound(loss: Loss, shared: Shared, weights: np.ndarray, params: Params) -> float:
+    """The dual objective of the feasible point; 0, that of t = 0, is always a bound. What rounding leaves of the sum
+    that a free bias asks to be 0 costs as much as a bias of the size of its own, or of a margin, could make of it."""
     rows, slopes = float(shared.figures[1]), float(shared.figures[2])
     u, within = shared.total, shared.scalars[SCALE]
     if params.free:
         if abs(u[-1]) > BALANCED * slopes:
             return 0.0
-        rows -= float(abs(u[-1]) * max(1.0, abs(weights[-1])))
+        size = float(shared.figures[0]) / slopes if loss.regression and slopes > 0 else 1.0  # of what a row is off by
+        rows -= float(abs(u[-1]) * max(size, abs(weights[-1])))
         u = u[:-1]
     if params.l2 > 0:
         return float(max(0.0, rows - conjugate(u, penalty(params))))
@@ -277,7 +287,7 @@ L1_RATIO = Param(
 # What methods share that take their steps from sums over all rows and solve the problem on columns that they collect
 BY_COLUMNS: dict[str, Any] = dict(
     params=(COST, L1_RATIO),
-    losses=having(is_dual, is_smooth, of_classes, first="logistic"),
+    losses=having(is_dual, is_smooth, is_tubeless, first="logistic"),
     penalties=("l1", "elastic_net"),
     bias=("feature", "free", "none"),
     shared=begin,

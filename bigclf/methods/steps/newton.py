@@ -409,7 +409,7 @@ SAMPLE = Param(
 )
 # What methods share that take their steps from sums over all rows
 BY_SUMS: dict[str, Any] = dict(
-    losses=having(is_dual, is_smooth, first="logistic"),
+    losses=having(is_dual, is_smooth, first="logistic", last="squared"),
     penalties=("l2",),
     bias=("feature", "free", "none"),
     rows=Rows,

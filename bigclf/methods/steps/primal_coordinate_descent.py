@@ -22,7 +22,7 @@ from bigclf.maths.losses import Loss
 from bigclf.methods.method import Both, steps
 from bigclf.methods.steps.columns import AHEAD, Columns, Penalty, best_step, unit_at, value_at, violation
 from bigclf.methods.steps.newglmnet import BY_COLUMNS, absorb
-from bigclf.methods.steps.proximal_newton import HALVINGS, LONGEST, MOST_CYCLES, SIGMA, Work, far_inside
+from bigclf.methods.steps.proximal_newton import HALVINGS, MOST_CYCLES, SIGMA, Work, far_inside, longest_of
 
 LEAST = 1e-12  # curvature of a weight's step
 
@@ -31,6 +31,7 @@ LEAST = 1e-12  # curvature of a weight's step
 def descend(loss: Loss):  # type: ignore[no-untyped-def]
     """Kernel: a cycle."""
     value, slope, curvature, half = loss.value, loss.slope, loss.curvature, 0.5 * loss.most_curved
+    longest = longest_of(loss)
 
     @kernel
     def cycle(columns, penalty, pairs, w, squares, order, n, far):  # type: ignore[no-untyped-def]
@@ -63,7 +64,7 @@ def descend(loss: Loss):  # type: ignore[no-untyped-def]
             total += v
             most = max(most, v)
             d = best_step(g, max(h, np.float64(LEAST)), w[j], l1)
-            reach = LONGEST / (penalty.bias if constant else columns.largest[j])
+            reach = longest / (penalty.bias if constant else columns.largest[j])
             d = min(max(d, -reach), reach)
             promised = g * d + l1 * (abs(w[j] + d) - abs(w[j]))
             if not promised < 0:
@@ -79,9 +80,9 @@ def descend(loss: Loss):  # type: ignore[no-untyped-def]
                 for p in range(first, end):
                     i = p if constant else np.int64(columns.rows[p])
                     x = penalty.bias * unit_at(columns.units, i) if constant else value_at(columns.values, p)
-                    m = columns.margins[i]
-                    after = value(m + z * columns.signs[i] * x, 1.0, 0.0)
-                    gained += columns.prices[i] * (after - value(m, 1.0, 0.0))
+                    m, label = columns.margins[i], columns.labels[i]
+                    after = value(m + z * columns.signs[i] * x, label, 0.0)
+                    gained += columns.prices[i] * (after - value(m, label, 0.0))
                 found = gained <= 0
                 if found:
                     break
@@ -94,11 +95,11 @@ def descend(loss: Loss):  # type: ignore[no-untyped-def]
             for p in range(first, end):
                 i = p if constant else np.int64(columns.rows[p])
                 x = penalty.bias * unit_at(columns.units, i) if constant else value_at(columns.values, p)
-                s, c = columns.signs[i], columns.prices[i]
+                s, c, label = columns.signs[i], columns.prices[i], columns.labels[i]
                 m = columns.margins[i] + z * s * x
                 columns.margins[i] = m
-                pairs[i, 0] = s * s * c * curvature(m, 1.0, 0.0)
-                pairs[i, 1] = s * c * slope(m, 1.0, 0.0)
+                pairs[i, 0] = s * s * c * curvature(m, label, 0.0)
+                pairs[i, 1] = s * c * slope(m, label, 0.0)
         return n, total, most, moved
 
     return cycle

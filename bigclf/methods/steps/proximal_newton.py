@@ -8,7 +8,8 @@ Ho, Lin, JMLR 2012; LIBLINEAR's solver of L1-regularised logistic regression).
 The step is found one coordinate after another; what H d needs of the rows, y_i d.x_i, is kept. Coordinates that are 0
 and far from moving are left out, of a step (first level) and of a cycle in it (second level). Between cycles conjugate
 gradients go over the weights that are not 0 (``orthant_faces``). For the squared hinge H is made of the generalised
-second derivative, 2 C_i where m_i < 1.
+second derivative, 2 C_i where m_i < 1. The squared loss is its own model, so that
+steps have the length 1.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from bigclf.methods.steps.columns import (
 from bigclf.methods.steps.orthant_faces import climb
 
 SIGMA, HALVINGS = 0.01, 40
-LONGEST = 10.0  # most that a step of one coordinate changes a margin by
+LONGEST = 10.0  # most that a step of one coordinate changes a margin by; predictions have no scale of their own
 MOST_CYCLES = 20  # of a step: then the model is made anew where it has come to
 SETTLED = 2  # cycles of a step before conjugate gradients are tried between them
 MOST_IN_ALL = 2000  # ... of a solution: then a read tells how good it is, and it goes on
@@ -71,8 +72,8 @@ def along(loss: Loss):  # type: ignore[no-untyped-def]
         for i in range(columns.margins.size):
             moved = t * columns.signs[i] * pairs[i, 1]
             if moved != 0:
-                m = columns.margins[i]
-                after, before = value(m + moved, 1.0, 0.0), value(m, 1.0, 0.0)
+                m, label = columns.margins[i], columns.labels[i]
+                after, before = value(m + moved, label, 0.0), value(m, label, 0.0)
                 total += columns.prices[i] * (after - before)
         return total
 
@@ -87,10 +88,10 @@ def move(columns, pairs, t):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def cycle(columns, penalty, pairs, w, sought, slopes, diagonal, order, n, far):  # type: ignore[no-untyped-def]
+def cycle(columns, penalty, pairs, w, sought, slopes, diagonal, order, n, far, longest):  # type: ignore[no-untyped-def]
     """One go of coordinate descent over order[:n] on the quadratic model; pairs[i, 1] holds y_i d.x_i / s_i, and
-    ``sought`` w + d. What is far inside at 0 goes to the end of the order; gives how many are left, the sum of
-    violations and the largest one."""
+    ``sought`` w + d. What is far inside at 0 goes to the end of the order; no margin changes by more than ``longest``
+    in a step. Gives how many are left, the sum of violations and the largest one."""
     last, total, most = w.size - 1, np.float64(0), np.float64(0)
     k = 0
     while k < n:
@@ -109,7 +110,7 @@ def cycle(columns, penalty, pairs, w, sought, slopes, diagonal, order, n, far): 
         total += v
         most = max(most, v)
         z = best_step(g, diagonal[j], sought[j], l1)
-        reach = LONGEST / (penalty.bias if constant else columns.largest[j])
+        reach = longest / (penalty.bias if constant else columns.largest[j])
         z = min(max(z, -reach), reach)
         if z == 0:
             continue
@@ -184,12 +185,17 @@ def _looked(
     count, total, most = screen(penalty, w, work.slopes, far, work.active)
     primal = loss_sum + penalty_of(w, penalty)
     sides = sides_of(penalty, plus, minus)
-    points, sums = balanced(columns, penalty, work.pairs, w, work.losses, sides, both)
+    points, sums = balanced(loss, columns, penalty, work.pairs, w, work.losses, sides, both)
     scale = scale_of(sums, penalty)
     gap = primal - dual_of(dual_sum(loss), columns, sums, penalty, scale, sides)
     if partial:  # what the other weights have of the margins is taken from the rows' terms
         gap += held_elsewhere(columns, points, sums, penalty, w, scale)
     return Found(primal, gap, most, scale, sides, 0, 0, 0, False), total, work.active[:count]
+
+
+def longest_of(loss: Loss) -> float:
+    """The most that a step of one coordinate changes a margin by."""
+    return math.inf if loss.regression else LONGEST
 
 
 def far_inside(before: float, columns: Columns) -> float:
@@ -206,10 +212,11 @@ def newton_round(
     the step; the number of cycles, of conjugate gradients' steps between them, and whether floating point sees a gain.
     ``work`` is of ``w``, where the objective is ``primal``; what is ``far`` inside is left out."""
     clear(work.pairs)
-    n, climbed = active.size, 0
+    n, climbed, longest = active.size, 0, longest_of(loss)
     for done in range(1, MOST_CYCLES + 1):
         shuffle(active, 0, n, random)
-        n, total, most = cycle(columns, penalty, work.pairs, w, work.sought, work.slopes, work.diagonal, active, n, far)
+        model = work.pairs, w, work.sought, work.slopes, work.diagonal
+        n, total, most = cycle(columns, penalty, *model, active, n, far, longest)
         idle()
         far = far_inside(most, columns)
         if total <= enough and n == active.size or late():
@@ -217,8 +224,7 @@ def newton_round(
         if total <= enough:
             n, far = active.size, math.inf
         elif done >= SETTLED:
-            model = penalty, work.pairs, w, work.sought, work.slopes, work.diagonal
-            climbed += climb(columns, *model, active[:n], enough, late, both)
+            climbed += climb(columns, penalty, *model, active[:n], enough, late, both)
     moved = _search(along(loss), columns, penalty, work.pairs, w, work.sought, work.slopes, primal)
     return done, climbed, moved
 

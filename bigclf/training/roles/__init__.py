@@ -48,8 +48,9 @@ def learner_of(given: Assignment) -> Learner:
 
 def gather_of(problem: Problem) -> Callable[[object, int], object] | None:
     """What puts together what groups have collected, where the method collects."""
-    how = problem.setting.method.how
-    return how.collection.gather if isinstance(how, Steps) and how.collection is not None else None
+    setting = problem.setting
+    how, loss = setting.method.how, setting.method.loss_of(setting.loss)
+    return how.collection.gather(loss) if isinstance(how, Steps) and how.collection is not None else None
 
 
 def warm_role(how: Role, loss: Loss | None, block: Block, shared: Any, rows: Any, params: Any) -> None:
@@ -64,6 +65,6 @@ def warm_role(how: Role, loss: Loss | None, block: Block, shared: Any, rows: Any
         how.absorb(loss)(shared, params, *([Given(None, 0.0, 0)] if how.aims else []))
     if isinstance(how, Steps) and how.collection is not None:
         how.absorb(loss)(shared, params, Given(None, 0.0, 0))  # after a read for sums the next one collects
-        found = how.collection.gather(shared, 0)
-        found.append(how.collection.collect(block, np.empty(0, np.int64), shared, params))
+        found = how.collection.gather(loss)(shared, 0)
+        found.append(how.collection.collect(loss)(block, np.empty(0, np.int64), shared, params))
         how.absorb(loss)(shared, params, Given(found, 0.0, 0))

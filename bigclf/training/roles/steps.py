@@ -216,7 +216,8 @@ class CollectingLearner(Learner):
 
     def __init__(self, given: Assignment) -> None:
         super().__init__(given)
-        how = given.problem.setting.method.how
+        setting = given.problem.setting
+        how, self.loss = setting.method.how, setting.method.loss_of(setting.loss)
         self.kept = how.collection if isinstance(how, Steps) else None
         self.found: Any = None  # what the method has collected in this epoch
 
@@ -246,7 +247,7 @@ class CollectingLearner(Learner):
     def _collected(self, kept: Collection, view: Block, order: np.ndarray) -> bool:
         """Collect a few rows at a time, so that what is under way stays small; False in a read for sums."""
         for first in range(0, order.size, COLLECTED):
-            piece = kept.collect(view, order[first : first + COLLECTED], self.shared, self.params)
+            piece = kept.collect(self.loss)(view, order[first : first + COLLECTED], self.shared, self.params)
             if piece is None:
                 return False
             self._keep(kept, piece)
@@ -255,7 +256,7 @@ class CollectingLearner(Learner):
     def _keep(self, kept: Collection, piece: object) -> None:
         """What a block gave to a collection: of the only group it goes to its place at once."""
         if self.found is None:
-            self.found = kept.gather(self.shared, self.group_rows) if self.alone else []
+            self.found = kept.gather(self.loss)(self.shared, self.group_rows) if self.alone else []
         self.found.append(piece)
 
 
@@ -312,14 +313,15 @@ class StepsConductor(Conductor):
 
     def _step(self, part: Part, ending: Ending) -> Step:
         setting, tol = self.problem.setting, self.limits.tol
-        absorb, params = self.how.absorb(self.method.loss_of(setting.loss)), setting.params()
+        loss, params = self.method.loss_of(setting.loss), setting.params()
+        absorb = self.how.absorb(loss)
         kept = self.how.collection
         if kept is None and not self.how.aims:
             return absorb(part.state, params)
         assert tol is not None
         if kept is None:
             return absorb(part.state, params, Given(None, tol, 0, ending.idle, ending.late))
-        found = kept.gather(part.state, 0) if part.found is None else part.found
+        found = kept.gather(loss)(part.state, 0) if part.found is None else part.found
         with beside(self.plan.learners) as both:
             given = Given(found, tol, self.plan.collected, ending.idle, ending.late, both)
             step = absorb(part.state, params, given)
