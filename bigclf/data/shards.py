@@ -198,7 +198,7 @@ def find_layout(schema: pa.Schema, columns: Mapping[str, Any] | None, path: str,
     if label is None and isinstance(values, tuple) and "features" not in given:
         label = next((name for name in schema.names if name.lower() in LIKE_LABELS), None)
     if label is None and need_label and isinstance(values, tuple):
-        raise SchemaError(f"{WHICH}; the file has {_listed(schema)}", file=path)
+        raise SchemaError(f"there is no label column; {WHICH}; the file has {_listed(schema)}", file=path)
     if label is None and need_label:
         advice = f'name it with columns={{"label": ...}}; the file has {_listed(schema)}'
         raise SchemaError(f"there is no label column; {advice}", file=path, column="label")
@@ -259,7 +259,7 @@ def _of_numbers(schema: pa.Schema, label: str | None, weight: str | None, path: 
     why = f"{', '.join(strange[:3])}{', ...' * (len(strange) > 3)} holds no numbers" if strange else (
         f"{' and '.join(labels)} may each be the label" if labels[1:] else "there is no other column")  # fmt: skip
     if not any(vectors.is_nested(column.type) for column in schema):
-        raise SchemaError(f"{WHICH}; {why}; the file has {_listed(schema)}", file=path)
+        raise SchemaError(f"{why}; {WHICH}; the file has {_listed(schema)}", file=path)
     advice = (
         'name the label (y="COLUMN"), or the features with columns={"features": ...}, or '
         '{"indices": ..., "values": ...}'

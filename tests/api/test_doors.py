@@ -100,7 +100,7 @@ def test_what_nobody_can_guess_is_asked_for(numbers, frame, tmp_path):
     asked = r"say which column is to be predicted: did you mean y='(c|bought)' or y='"
     with pytest.raises(SchemaError, match=rf"words.parquet: {asked}"):
         bigclf.fit(tmp_path / "words.parquet", **QUIET)
-    with pytest.raises(SchemaError, match=r'words.parquet: say which .*\(y="COLUMN", or .*string\) holds no numbers'):
+    with pytest.raises(SchemaError, match=r'words.parquet: c \(.*string\) holds no numbers; say .*\(y="COLUMN"'):
         bigclf.Dataset(tmp_path / "words.parquet")
     numbers.assign(target=numbers.y).to_parquet(tmp_path / "two.parquet", index=False)
     with pytest.raises(SchemaError, match="y and target may each be the label"):

@@ -273,8 +273,9 @@ def test_a_command_advises_only_options_that_it_has(tmp_path, place):
     pd.DataFrame({"a": [1.0, 2.0], "b": [0.0, 3.0]}).to_parquet(path, index=False)
     for words in (("evaluate", place / "model", path), ("split", path, tmp_path / "s", "--parts", "a=0.5,b=0.5")):
         line = error_of(*words, code=3)
-        assert "--columns" not in line and "--label" not in line and "{" not in line and "the file has a, b" in line
-    assert "--columns label=..." in error_of("fit", path, "-o", tmp_path / "m", code=3)
+        assert "--columns" not in line and "--label" not in line and "{" not in line
+        assert f"{path}: there is no label column; the file has a, b" in line
+    assert "did you mean --label b or --label a?" in error_of("fit", path, "-o", tmp_path / "m", code=3)
 
 
 def test_the_line_to_go_on_holds_nothing_that_begins_anew():
