@@ -330,8 +330,9 @@ class Steps:
     sums : names of the arrays of ``shared`` to which the kernel only adds, so that the order of rows and groups has no
         part in them; reading : shared -> what the next read is, "learn", "sum" or "again".
     rows, scaled : as of ``Dual``, or None.
-    follow : (shared, weights, params, params before) -> None: begin with the weights of a problem that differs in C
-        only; None: ``Form.place`` does.
+    follow : (shared, weights, params, params before, state before or None, entries) -> None: begin with the weights of
+        a problem that differs in C only; its last state, where it is of those weights; entries : as of ``Given``. None:
+        ``Form.place`` does.
     collection : what reads keep of rows, or None: sums alone.
     aims : whether ``absorb`` without a collection has the argument ``Given`` too, for its ``tol``.
     room : number of features -> how many float64 the kernel wants for itself, in place of ``scores``.
@@ -346,7 +347,7 @@ class Steps:
     reading: Callable[[Any], str] = lambda shared: LEARN
     rows: Any = None
     scaled: Callable[[Any], Callable[..., Any]] | None = None
-    follow: Callable[[Any, np.ndarray, Any, Any], None] | None = None
+    follow: Callable[[Any, np.ndarray, Any, Any, Any, int], None] | None = None
     collection: Collection | None = None
     aims: bool = False
     room: Callable[[int], int] = lambda n_features: 0

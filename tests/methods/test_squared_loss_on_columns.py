@@ -186,6 +186,8 @@ def test_a_path_is_as_many_fits_and_each_value_has_its_gap(tmp_path):
         assert found.converged and found.coefs_.shape == (4, 1, D)
         assert {model.method["name"] for model in found.models} == {method}
         np.testing.assert_array_equal(found.C, sorted(values))
+        if method == "newglmnet":  # the read that certifies an answer says which columns the next one may need
+            assert all(row["epochs"] % 2 == 0 for row in found.table[1:])
         for row, model in zip(found.table, found.models, strict=True):
             alone = fit(data, C=row["C"], bias="free", tol=1e-10, **BASE | {"penalty": "l1"} | shape | {"algo": method})
             np.testing.assert_allclose(model.coef_, alone.coef_, atol=1e-4)

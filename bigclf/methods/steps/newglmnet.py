@@ -182,7 +182,6 @@ def looked(loss: Loss, shared: Shared, params: Params, given: Given) -> Step:
     step = Step(primal, dual, shared.weights.copy(), "stalled" if stuck else "", violation=most)
     scalars[GAP] = gap
     choose(shared, weights, params, given.entries)
-    clear(shared)
     scalars[KIND] = COLLECTION
     return step
 
@@ -254,6 +253,7 @@ def solved(
     scalars[[SCALE, PLUS, MINUS, STUCK]] = found.scale, *found.sides, float(found.stuck)
     scalars[ROUNDS] += 1
     scalars[CUT] = NEARLY
+    clear(shared)
     scalars[KIND] = GRADIENT
     entries = float(columns.rows.size)
     return Step(facts={"columns": float(chosen.size), "entries": entries, "newton_steps": float(found.steps),
@@ -271,11 +271,20 @@ def place(shared: Shared, weights: np.ndarray, params: Params) -> None:
     shared.weights[:] = weights
 
 
-def follow(shared: Shared, weights: np.ndarray, params: Params, before: Params) -> None:
+def follow(
+    shared: Shared, weights: np.ndarray, params: Params, before: Params, last: Shared | None, entries: int
+) -> None:
     """Begin with the solution of a problem with a smaller C: the strong rule keeps columns with |u_j| >= l1 (2 - C /
-    C_before), u at the new C."""
+    C_before), u at the new C, which is C / C_before times that of the read that certified the solution. So the first
+    read collects columns, as many as ``entries`` have room for."""
     place(shared, weights, params)
     shared.scalars[CUT] = max(0.0, 2.0 - params.C / before.C)
+    if last is None or last.scalars[KIND] == GRADIENT:
+        return
+    shared.total[:] = last.total * (params.C / before.C)
+    shared.counts[:] = last.counts
+    choose(shared, weights.astype(np.float64), params, entries)
+    shared.scalars[KIND] = COLLECTION
 
 
 # Methods

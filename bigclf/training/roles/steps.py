@@ -278,12 +278,15 @@ class StepsConductor(Conductor):
 
     def _follow(self, states: list[Weights], other: Conductor) -> None:
         before = other.problem.setting
-        held = other.status.weights
-        weights = before.weights(states[other.number]) if held is None else held
+        held, last = other.status.weights, states[other.number]
+        weights = before.weights(last) if held is None else held
         state, setting = states[self.number], self.problem.setting
         place = self.method.form.place
         if self.how.follow is not None:
-            self.how.follow(state, weights, setting.params(), before.params())
+            same = last is not None and np.array_equal(weights, before.weights(last))
+            self.how.follow(
+                state, weights, setting.params(), before.params(), last if same else None, self.plan.collected
+            )
         elif place is not None:
             place(state, weights, setting.params())
 
