@@ -127,7 +127,7 @@ class _Linear(BaseEstimator):
         if name == "partial_fit":
             having = ", ".join(method.name for method in METHODS.values() if not method.certificate)
             raise AttributeError(
-                f"algo={self._method()!r} has no partial_fit; those that learn row by row have: {having}"
+                f"algo={self._method()!r} has no partial_fit; online methods have it: {having}"
             )
         if name in ("predict_proba", "predict_log_proba") and hasattr(type(self), name):
             loss = getattr(self, "loss", None)  # where it is set: attributes are asked for before that, too
@@ -197,7 +197,7 @@ class LinearClassifier(ClassifierMixin, _Linear):
     algo : name of the method (``bigclf.algorithms()``), or ``"auto"``: chosen by the rows, and of the logistic
         loss unless another is named.
     loss, penalty : the method's loss and penalty; None is its first.
-    C : price of a unit of loss; None is the method's default, and the only value for a method without ``C``.
+    C : cost parameter; None is the method's default, and the only value for a method without ``C``.
     bias : ``"feature"`` (a constant 1, regularised), ``"free"`` (not regularised, where the method can) or None.
     class_weight : None, ``"balanced"`` or a dict class -> weight.
     multiclass : ``"one-vs-rest"``, ``"native"`` (all classes at once, where the method can) or ``"auto"``: what it can.
@@ -360,7 +360,7 @@ class LinearRegressor(RegressorMixin, _Linear):
     algo : name of such a method, or ``"auto"``; None is ``"newglmnet"`` for the penalties ``"l1"`` and
         ``"elastic_net"``, else ``"dcd"``.
     loss : ``"epsilon_insensitive"``, ``"squared_epsilon_insensitive"`` or ``"squared"``; None is the method's first.
-    C : price of a unit of loss; epsilon : half the width of the tube in which a prediction costs nothing. None is the
+    C : cost parameter; epsilon : half the width of the tube in which a prediction costs nothing. None is the
         method's default (1 and 0.1).
     penalty, bias, tol, epochs, max_seconds, dtype, random_state, memory, groups, workers, params : as of
         ``LinearClassifier``.
@@ -451,9 +451,9 @@ class LinearRegressor(RegressorMixin, _Linear):
         own = [loss for loss in METHODS[algo].losses if loss in REGRESSION]
         if not own:
             having = ", ".join(m.name for m in METHODS.values() if any(loss in REGRESSION for loss in m.losses))
-            raise ValueError(f"algo={algo!r} learns classes; a regression has {having}")
+            raise ValueError(f"algo={algo!r} is for classes; for regression use {having}")
         if self.loss is not None and self.loss not in REGRESSION:
-            raise ValueError(f"loss={self.loss!r} learns classes; a regression has {', '.join(own)}")
+            raise ValueError(f"loss={self.loss!r} is for classes; for regression use {', '.join(own)}")
         return self.loss or own[0]
 
     def predict(self, X: object) -> np.ndarray:

@@ -121,9 +121,9 @@ def calibrate(
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, not {method!r}")
     if model.regression:
-        raise ValueError("a model that predicts numbers has no classes to give probabilities of")
+        raise ValueError("a model that predicts numbers has no classes, so it cannot be calibrated")
     if model.classes_.size > MANY_CLASSES:
-        raise ValueError(f"{model.classes_.size:,} classes are too many to be calibrated; at most {MANY_CLASSES:,} are")
+        raise ValueError(f"{model.classes_.size:,} classes are too many to calibrate; the limit is {MANY_CLASSES:,}")
     if is_elsewhere(data):
         with on_disk(model, data, y) as written:
             return calibrate(
@@ -189,7 +189,7 @@ class _Rows(abc.ABC):
             self.add(scores, true, weights)
         lacking = self.model.classes_[self.weights == 0].tolist()
         if lacking and (self.model.binary or len(lacking) == self.weights.size):
-            raise DataError(f"probabilities are learned from rows of both classes; none has the label {lacking[0]!r}")
+            raise DataError(f"calibration needs rows of both classes; none has the label {lacking[0]!r}")
         if lacking:
             names = ", ".join(map(repr, lacking[:5])) + ", ..." * (len(lacking) > 5)
             log.warning("no row to calibrate on has the label %s: probabilities of such are tiny everywhere", names)

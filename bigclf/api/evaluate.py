@@ -75,7 +75,7 @@ def evaluate(
     if not is_cluster(workers):
         return figures.evaluate(model, data, y, memory=memory, bad=bad, progress=progress)
     if not is_stored(data):
-        raise TypeError("workers has no effect with an array, which only this process has; write shards of it")
+        raise TypeError("workers has no effect with an array, which only this process has; use shards")
     if y is not None:
         raise TypeError("shards have their own labels: y has no effect")
     started = time.perf_counter()
@@ -97,7 +97,7 @@ def on_disk(model: Model, data: Collected, label: object) -> Iterator[str | Data
     """Rows that others hold as Parquet, with the labels in the column ``label``, as long as they are needed."""
     held, label = with_labels(data, label)
     if label is not None and not isinstance(label, str):
-        raise TypeError("y has no effect with a stream but as the name of the label's column")
+        raise TypeError("for a stream, y must be the name of the label column")
     with collected(held, files.join(files.scratch_directory(), "rows")) as (folder, kind):
         if label is None or model.is_raw(folder):
             known = model.finisher.spec.label if model.is_raw(folder) else None

@@ -497,5 +497,5 @@ def _smooth(problem: _Problem, eta: float, cap: float, tol: float, soft: bool) -
     if not (found.separated or soft):
         found.text += "; soft_margin leaves some out"
     if gap > tol:
-        found.text += f"; the gap is {gap:.2e}, asked was {tol:g}"
+        found.text += f"; the gap is {gap:.2e}, the tolerance {tol:g}"
     return found

@@ -443,9 +443,9 @@ def kept_state(run: Run) -> dict[str, np.ndarray]:
 def warn_of_limits(result: Result, options: Mapping[str, object]) -> None:
     limit = f"max_seconds={options['max_seconds']}" if result.stopped == "seconds" else f"epochs={options['epochs']}"
     if result.stopped == "stalled":
-        limit = "what floating point can tell apart"
+        limit = "the limit of floating point"
     if result.certificate is not None:
-        reached = f"the relative gap is {result.certificate['gap']:.2e}, asked was {options['tol']:g}"
+        reached = f"the relative gap is {result.certificate['gap']:.2e}, the tolerance {options['tol']:g}"
     else:
         reached = f"{plural(result.epochs, 'epoch')} {'was' if result.epochs == 1 else 'were'} done"
     warnings.warn(f"not converged: stopped at {limit}; {reached}", ConvergenceWarning, stacklevel=4)

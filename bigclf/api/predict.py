@@ -110,7 +110,7 @@ def predict(
     asked.check()
     if out is None:
         if is_stored(data):
-            raise TypeError("say where the predictions for files go: predict(model, data, out)")
+            raise TypeError("predictions for files need a place to write to: predict(model, data, out)")
         return frames.predicted(asked, data)
     as_text = str(out).lower().endswith(".csv")
     with in_order(model, data, memory) as rows:
@@ -290,7 +290,7 @@ class Asked(NamedTuple):
     def check(self) -> None:
         model = self.model
         if self.unseen not in ("ignore", "error"):
-            raise ValueError(f"unseen is 'ignore' or 'error', not {self.unseen!r}")
+            raise ValueError(f"unseen must be 'ignore' or 'error', not {self.unseen!r}")
         if self.proba and (reason := model.no_probabilities()):
             raise RunError(reason)
         if (self.scores or self.proba) and not model.regression and model.classes_.size > MOST_SCORE_COLUMNS:

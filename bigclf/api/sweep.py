@@ -389,9 +389,9 @@ def points_of(grid: Mapping[str, Sequence[Any]], params: Mapping[str, Any]) -> l
         if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) or not len(values):
             raise ValueError(f"grid of {name!r} must be a list of values, not {values!r}")
         if name in HOW_NOT_WHAT:
-            raise ValueError(f"grid of {name!r}: no answer depends on it, only how long it takes")
+            raise ValueError(f"grid of {name!r}: the model does not depend on it, only the training time")
         if name in params:
-            raise TypeError(f"{name} is in the grid and has a value of its own besides")
+            raise TypeError(f"{name} is both in the grid and set beside it")
     plain = ([v.item() if isinstance(v, np.generic) else v for v in values] for values in grid.values())
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*plain)]
     for k, point in enumerate(points):
@@ -405,9 +405,9 @@ def require_folds(folds: int, validate: Any) -> None:
     if folds == 1:
         raise ValueError(f"folds must be 0 or at least 2, not {folds!r}")
     if folds == 0 and validate is None:
-        raise ValueError("folds=0 needs validate=: rows to choose by")
+        raise ValueError("folds=0 needs validate=: rows to choose on")
     if folds and validate is not None:
-        raise TypeError("validate has no effect with folds, which are what is chosen by; set folds=0")
+        raise TypeError("validate has no effect with folds; to choose on validate, set folds=0")
 
 
 def name_of(point: dict[str, Any]) -> str:

@@ -6,8 +6,8 @@ code  meaning
 0     done
 1     any other failure: disk, memory budget, an error inside bigclf
 2     usage
-3     bad data, or a file that is no model
-4     stopped at its limits before the tolerance (the model is still written)
+3     bad data, or a file that is not a model
+4     stopped at a limit before the tolerance (the model is still written)
 5     cluster lost
 6     interrupted, and resumable: the last line says how
 ====  ===========================================================================

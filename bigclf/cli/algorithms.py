@@ -44,14 +44,14 @@ def _print_table(methods: list[Described]) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     table.add_column("name", style="bold green", no_wrap=True)
     table.add_column("what it is", ratio=1)
-    for name in ("parameters", "losses", "says how good by"):
+    for name in ("parameters", "losses", "quality"):
         table.add_column(name, no_wrap=True)
     for method in methods:
         params = "\n".join(_default_text(param) for param in method["parameters"])
         quality = "certified gap" if method["certificate"] else "progressive error"
         table.add_row(method["name"], method["title"], params, "\n".join(method["losses"]), quality)
     terminal.tables().print(table)
-    click.echo("More of one: " + click.style("bigclf algorithms NAME", bold=True))
+    click.echo("Details: " + click.style("bigclf algorithms NAME", bold=True))
 
 
 def _default_text(param: Parameter) -> str:
@@ -72,9 +72,9 @@ def _print_one(method: Described) -> None:
             ("bias", ", ".join(str(bias) for bias in method["bias"])),
             ("multiclass", ", ".join(method["multiclass"])),
             ("row weights", method["row_weights"]),
-            ("copies are combined by", method["mixing"]),
+            ("groups combined by", method["mixing"]),
             ("--mixing", ", ".join(method["mixings"])),
-            ("says how good by", "a certified duality gap" if method["certificate"] else "progressive validation"),
+            ("quality", "certified duality gap" if method["certificate"] else "progressive validation error"),
         ],
         indent="  ",
     )

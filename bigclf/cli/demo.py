@@ -408,7 +408,7 @@ def _sizes(told: dict[str, Any]) -> Table:
         lines.insert(0, ("text", text, "cyan", f"{text / budget:.1f} times the budget"))
     if memory.get("peak"):
         base = memory.get("base", 0)
-        beside = f"in training, beside {format_bytes(base)} of interpreter and libraries"
+        beside = f"in training, plus {format_bytes(base)} for interpreter and libraries"
         lines.append(("peak", max(memory["peak"] - base, 0), "green", beside))
     grid = _grid()
     for name, size, colour, note in lines:

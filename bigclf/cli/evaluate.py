@@ -52,7 +52,7 @@ def command(
     written = [path for path in (output, report, reliability) if path]
     refuse_existing(written, overwrite)
     if report and workers:
-        raise click.UsageError("--report needs every decision value and measures in this process: without --workers")
+        raise click.UsageError("--report measures in this process; leave out --workers")
     where, bad = list(data) if len(data) > 1 else data[0], columns.bad_rows(reader)
     known = columns.as_read(load(model), reader)
     if reliability:
@@ -269,5 +269,5 @@ def _print_classes(result: Evaluation, lines: list[LabelFigures], most: int) -> 
         ratios = (f"{figure:.4f}" for figure in (row["precision"], row["recall"], row["f1"]))
         table.add_row(terminal.printable(row["label"]), f"{row['rows']:,}", *ratios, *cells)
     if len(result.classes) > most:
-        click.echo(f"  the {len(lines)} of {len(result.classes):,} classes that do worst (all: --json)")
+        click.echo(f"  the {len(lines)} worst of {len(result.classes):,} classes (all: --json)")
     terminal.tables().print(table)

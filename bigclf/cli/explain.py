@@ -96,11 +96,11 @@ def _print_weights(model: Model, told: Explanation) -> None:
         weights = f"weights {weights_text(1, model.n_features, each['nonzero'])}"
         terminal.heading(what, f"{weights}, bias {each['bias'] + 0.0:.6g}")
         if not each["for"] and not each["against"]:
-            click.echo("  no weight speaks for it\n")
+            click.echo("  no weight favours it\n")
             continue
         _table(_columns(each), [_line(entry, each) for entry in (*each["for"], *reversed(each["against"]))])
     if len(told["classes"]) > MOST_TABLES:
-        click.echo(f"and {len(told['classes']) - MOST_TABLES:,} classes more: --class K shows one, --json all")
+        click.echo(f"and {len(told['classes']) - MOST_TABLES:,} more classes: --class K shows one, --json all")
 
 
 def _columns(each: ClassWeights) -> list[tuple[str, str]]:

@@ -47,7 +47,7 @@ def command(
     options = {name: value for name, value in given.items() if value}
     for name, form in (("codes", "liblinear"), ("names", "parquet"), ("dialect", "sql"), ("table", "sql")):
         if name in options and to != form:
-            raise click.UsageError(f"--{name} has an effect with --to {form} alone")
+            raise click.UsageError(f"--{name} is for --to {form} only")
     known = load(model)
     told = known.export(out, to, overwrite=overwrite, **options)
     if as_json:

@@ -60,7 +60,7 @@ def command(
     prepare(ctx, model, run_dir, overwrite=overwrite, resume=resume)
     begun_before = has_run(run_dir)
     if resume and not has_checkpoint(run_dir):
-        terminal.say("note:", f"{run_dir}: no training to go on with, it begins anew", "yellow")
+        terminal.say("note:", f"{run_dir}: no run to resume; starting from the beginning", "yellow")
     keywords = flags.keywords("fit", options)
     with terminal.usage_errors():
         from bigclf.api import fit, second_process
@@ -188,7 +188,7 @@ def prepare(ctx: click.Context, model: str, run_dir: str, *, overwrite: bool, re
     from bigclf.training.records.run_directory import clear, take_back
 
     if files.is_directory(model):
-        raise RunError(f"{model}: a directory; name the file that the model goes to")
+        raise RunError(f"{model}: is a directory; name a file for the model")
     if resume or overwrite:
         recover(run_dir)
     there = has_run(run_dir)
@@ -208,7 +208,7 @@ def prepare(ctx: click.Context, model: str, run_dir: str, *, overwrite: bool, re
     files.probe_writable(directory)
     if there and not resume:
         if not overwrite:
-            raise RunError(f"{run_dir}: an earlier run; add --overwrite to replace it, or --resume to go on with it")
+            raise RunError(f"{run_dir}: an earlier run; add --overwrite to replace it, or --resume to continue it")
         clear(run_dir)
 
 
@@ -249,12 +249,12 @@ def may_replace(model: str, run_dir: str) -> bool:
 def what_to_do(model: str, run_dir: str, has_run: bool, own: bool, resume: bool) -> str:
     """Advice where there is a model in the place of the one to be trained."""
     if own:
-        return f"add --overwrite to replace it, or --resume to go on with its training in {run_dir}"
+        return f"add --overwrite to replace it, or --resume to continue its run in {run_dir}"
     if not resume:
         return "add --overwrite to replace it"
     if has_run:
-        return f"it did not come of the run in {run_dir}; add --overwrite to replace it and go on with that run"
-    return f"there is no training in {run_dir} to go on with; add --overwrite to replace it"
+        return f"it is not from the run in {run_dir}; add --overwrite to replace it and continue that run"
+    return f"there is no run to resume in {run_dir}; add --overwrite to replace it"
 
 
 def clear_away(run_dir: str) -> None:
@@ -306,15 +306,15 @@ def how_to_go_on(model: Model, run_dir: str, overwrite: bool) -> str:
     """What is to be said of a run that stopped early; ``overwrite`` : the line that began it said --overwrite."""
     result = model.result_
     if not can_go_on(model):
-        return terminal.poor("not converged: floating point tells no better answer") + "; give it a larger --tol"
+        return terminal.poor("not converged: floating point allows no better answer") + "; use a larger --tol"
     limit = "--max-seconds" if result.stopped == "seconds" else "--epochs"
     or_tolerance = " or --tol" * (result.certificate is not None)
     stopped = terminal.poor(f"not converged: stopped at its limit of {result.stopped}")
     if not has_checkpoint(run_dir):  # its disk was full
-        return (f"{stopped}; {run_dir} holds no checkpoint to go on with: make room there, and train anew with a "
+        return (f"{stopped}; {run_dir} has no checkpoint to resume from: free some disk space and train again with a "
                 f"larger {limit}{or_tolerance} and --overwrite")  # fmt: skip
-    resume = "--resume in place of --overwrite" if overwrite else "--resume"
-    return f"{stopped}; the same line with {resume} and a larger {limit}{or_tolerance} goes on from {run_dir}"
+    resume = "--resume instead of --overwrite" if overwrite else "--resume"
+    return f"{stopped}; to continue from {run_dir}, use {resume} and a larger {limit}{or_tolerance}"
 
 
 def summary(model: Model, path: str) -> dict[str, Any]:
@@ -398,10 +398,10 @@ def progressive_text(progressive: dict[str, Any]) -> str:
     rows, seen = progressive.get("rows"), seen_before_text(progressive)
     over = f" over {plural(rows, 'row')}" if rows else ""
     if "mean_loss" in progressive:
-        judged = f"loss of {progressive['mean_loss']:.6g} a row", ", each judged before it was learned from"
+        judged = f"progressive validation loss {progressive['mean_loss']:.6g} per row"
     else:
-        judged = f"{100 * progressive['error']:.2f} % wrong", ", each row judged before it was learned from"
-    return f"{judged[0]}{over}; {seen}" if seen else f"{judged[0]}{judged[1]}{over}"
+        judged = f"progressive validation error {100 * progressive['error']:.2f} %"
+    return f"{judged}{over}" + (f"; {seen}" if seen else ", each judged before training on it" * bool(over))
 
 
 def trace(history: list[dict[str, Any]], step: str, most: int = 6) -> tuple[str, str]:
@@ -421,5 +421,5 @@ def memory_text(memory: dict[str, Any] | None) -> str | None:
     base = memory.get("base", 0)
     planned, peak = (max(memory.get(key, 0) - base, 0) for key in ("planned", "peak"))
     taken = f"{format_peak(peak)} at the peak{within_plan(planned, peak)}"
-    return (f"{format_bytes(planned)} planned, {taken}, beside {format_bytes(base)} of interpreter and "
+    return (f"{format_bytes(planned)} planned, {taken}, plus {format_bytes(base)} for interpreter and "
             "libraries")  # fmt: skip

@@ -70,7 +70,7 @@ def _list() -> None:
     for topic in TOPICS:
         title = guide(topic).splitlines()[0].removeprefix("# ")
         click.echo(f"  {click.style(topic.ljust(width), bold=True)}{title}")
-    click.echo("\nWhat a command does: " + click.style("bigclf help COMMAND", bold=True))
+    click.echo("\nHelp on a command: " + click.style("bigclf help COMMAND", bold=True))
 
 
 def _show(markdown: str, pager: bool) -> None:

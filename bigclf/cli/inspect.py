@@ -153,7 +153,7 @@ def _print_shards(lines: Sequence[ShardFigures]) -> None:
 
     table = Table(box=None, pad_edge=False)
     shares = list(lines[0].get("shares", ()))
-    for name in ("shard", "rows", "non-zeros a row", "largest norm", *(f"share of {label}" for label in shares)):
+    for name in ("shard", "rows", "non-zeros per row", "largest norm", *(f"share of {label}" for label in shares)):
         table.add_column(name, justify="left" if name == "shard" else "right")
     for line in lines:
         numbers = [f"{100 * line['shares'][label]:.2f} %" for label in shares]
@@ -170,7 +170,7 @@ def _print_data(dataset: Dataset, lines: Sequence[ShardFigures]) -> None:
         [
             ("rows", f"{dataset.n_rows:,}"),
             ("features", f"{dataset.n_features:,}  ({_made(dataset.features)})"),
-            ("non-zeros", f"{dataset.nnz:,}  ({dataset.nnz / max(dataset.n_rows, 1):.1f} a row, "
+            ("non-zeros", f"{dataset.nnz:,}  ({dataset.nnz / max(dataset.n_rows, 1):.1f} per row, "
                           f"at most {dataset.max_row_nnz:,})"),
             ("values", "all 1" if dataset.binary else "float32, one a row" if dataset.row_constant else "float32"),
             ("largest norm of a row", f"{told['largest_row_norm']:.4g}"),
@@ -222,7 +222,7 @@ def _calibration_text(kept: Mapping[str, Any] | None) -> str | None:
 
 def _print_model(path: str, told: Mapping[str, Any]) -> None:
     method = dict(told["method"])
-    terminal.heading(path, f"a model by {method.pop('name', '?')}")
+    terminal.heading(path, f"a model trained with {method.pop('name', '?')}")
     classes = None if told["classes"] is None else [terminal.printable(label) for label in told["classes"]]
     rows = 1 if classes is None or len(classes) == 2 else len(classes)
     terminal.facts(
@@ -285,12 +285,12 @@ def _training_facts(facts: Mapping[str, Any], method: str) -> list[tuple[str, ob
             if value is not None and not isinstance(value, (dict, list))]  # fmt: skip
     return [
         ("trained on", rows_text(rows, nnz) if rows is not None and nnz is not None else None),
-        ("in", ", ".join(parts)),
+        ("took", ", ".join(parts)),
         ("stopped by", stopped),
         ("repeatable", None if repeatable else NOT_REPEATABLE),
         ("progressive error", f"{100 * progressive['error']:.2f} %{seen}" if "error" in progressive else None),
-        ("mistakes", f"{mistakes:,} in all epochs, counted anew in each" if mistakes else None),
-        ("progressive loss", f"{progressive['mean_loss']:.6g} a row{seen}" if "mean_loss" in progressive else None),
+        ("mistakes", f"{mistakes:,} over all epochs" if mistakes else None),
+        ("progressive loss", f"{progressive['mean_loss']:.6g} per row{seen}" if "mean_loss" in progressive else None),
         ("validation", judged),
         ("held out", held),
         *rest,
@@ -441,7 +441,7 @@ def status(directory: str, history: Sequence[Record]) -> RunStatus:
 
 
 def _print_begun(directory: str, told: RunStatus) -> None:
-    terminal.heading(directory, "a job that has not come to training")
+    terminal.heading(directory, "a job that has not started training")
     terminal.facts(status_lines(told), indent="  ")
 
 
@@ -449,9 +449,9 @@ def status_lines(told: RunStatus) -> list[tuple[str, object]]:
     """The status of a run as names and texts."""
     process, detached, state = told["process"], told["driver"], told["state"]
     text = {"running": terminal.good("running"), "finished": terminal.good("finished"),
-            "died": terminal.poor("its process is gone without a word") + "; --resume goes on from its last checkpoint",
-            "failed": terminal.poor("failed") + f": {told['failure']}; put that right, then submit it with --resume",
-            "stopped": terminal.poor("stopped") + "; --resume goes on from its last checkpoint",
+            "died": terminal.poor("its process died") + "; --resume continues from its last checkpoint",
+            "failed": terminal.poor("failed") + f": {told['failure']}; fix that, then submit it with --resume",
+            "stopped": terminal.poor("stopped") + "; --resume continues from its last checkpoint",
             "unknown": terminal.poor("no sign of life for a while")}[state]  # fmt: skip
     if process is not None:
         ago = format_seconds(max(0.0, time.time() - process["heartbeat"]))
@@ -465,7 +465,7 @@ def status_lines(told: RunStatus) -> list[tuple[str, object]]:
     )
     return [
         ("state", text),
-        ("driver", f"process {detached['pid']} on {detached['host']}, begun {detached['begun']}"),
+        ("driver", f"process {detached['pid']} on {detached['host']}, started {detached['begun']}"),
         ("ended", ended),
         ("log", detached["log"]),
         ("last line", None if state == "failed" else told["last_line"]),
@@ -477,7 +477,7 @@ def _print_run(directory: str, told: RunRead, most: int = 12) -> None:
     groups = len(run.get("plan", {}).get("groups", ()))
     identity, plan = run.get("identity", {}), run.get("plan", {})
     epochs = history[-1].get("epoch", 0) if history else 0
-    terminal.heading(directory, f"a run by {identity.get('method', '?')}, {plural(epochs, 'epoch')}")
+    terminal.heading(directory, f"a run of {identity.get('method', '?')}, {plural(epochs, 'epoch')}")
     data = identity.get("data", {})
     terminal.facts(
         [

@@ -43,7 +43,7 @@ def show_table(algo: str, data: dict[str, int], bandwidth: int, lines: list[Line
     from rich.table import Table
 
     terminal.heading(f"a plan for {algo}", f"{plural(data['rows'], 'row')}, {plural(data['nnz'], 'non-zero')}; "
-                     f"a core for each worker, {format_bytes(bandwidth)}/s between them")  # fmt: skip
+                     f"one core per worker, {format_bytes(bandwidth)}/s between them")  # fmt: skip
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for name in (
         "workers",
@@ -79,20 +79,20 @@ def show(told: dict[str, Any], bandwidth: str | None) -> None:
                      f"{plural(told['groups'], 'group')}, {plural(workers, 'worker')}")  # fmt: skip
     parts = sorted(memory["parts"].items(), key=lambda part: -part[1])
     resident = told["plan"]["resident"]
-    per = " a worker" if workers > 1 else ""
+    per = " per worker" if workers > 1 else ""
     places = ", ".join(f"{name.replace('_', ' ')} {format_bytes(size)}" for name, size in disk.items() if size)
     terminal.facts(
         [
             ("memory", f"{format_bytes(memory['total'])}{per} at most, likely {format_bytes(memory['likely'])}: "
-                       f"{format_bytes(memory['planned'])} planned, beside "
-                       f"{format_bytes(memory['base'])} of interpreter and libraries"),
-            ("of it", ", ".join(f"{name} {format_bytes(size)}" for name, size in parts)),
+                       f"{format_bytes(memory['planned'])} planned, plus "
+                       f"{format_bytes(memory['base'])} for interpreter and libraries"),
+            ("parts", ", ".join(f"{name} {format_bytes(size)}" for name, size in parts)),
             ("rows", "stay in memory after one read" if resident else
-             f"stream by, {format_bytes(told['bytes_read']['epoch'])} an epoch"),
+             f"are read in every epoch, {format_bytes(told['bytes_read']['epoch'])}"),
             ("disk", places),
             ("network", _network_text(network, bandwidth) if workers > 1 else None),
-            ("an epoch", f"{format_seconds(seconds['later'])}, the first {format_seconds(seconds['first'])}"),
-            ("rates", f"{1e9 * rates['first']:.3g} ns an entry decoded and learned from, {1e9 * rates['later']:.3g} ns "
+            ("epoch", f"{format_seconds(seconds['later'])}, the first {format_seconds(seconds['first'])}"),
+            ("rates", f"{1e9 * rates['first']:.3g} ns per entry in the first epoch, {1e9 * rates['later']:.3g} ns "
                       f"later; disk {format_bytes(rates['disk'])}/s"),
             ("measured", f"{rates['measured']} on {rates['cpu']}, {rates['load']:g} processes at work"),
         ],
@@ -103,6 +103,6 @@ def show(told: dict[str, Any], bandwidth: str | None) -> None:
 def _network_text(network: dict[str, int], bandwidth: str | None) -> str:
     way = f"at {bandwidth}/s" if bandwidth else "between processes of this machine"
     return (
-        f"{format_bytes(network['epoch'])} an epoch ({format_bytes(network['up'])} from the workers, "
+        f"{format_bytes(network['epoch'])} per epoch ({format_bytes(network['up'])} from the workers, "
         f"{format_bytes(network['down'])} to them), {way}"
     )

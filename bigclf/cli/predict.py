@@ -74,11 +74,11 @@ def command(
         terminal.emit_json(result)
         return
     terminal.heading(plural(result["rows"], "prediction"), f"in {format_seconds(result['seconds'])}")
-    before = f"behind {result['rows_kept']:,} rows of an earlier call"
+    before = f"after {result['rows_kept']:,} rows of an earlier call"
     terminal.facts(
         [
             ("file" if out.lower().endswith(".csv") else "files", written_text(out, result)),
-            *([("gone on", before)] * bool(result["rows_kept"])),
+            *([("continued", before)] * bool(result["rows_kept"])),
             ("bytes", format_bytes(result["bytes"])),
             ("columns", columns_text(result["columns"])),
             ("probability", result["probability"]),

@@ -80,14 +80,14 @@ def _look(scheduler: str) -> None:
     with quiet("distributed"), contextlib.closing(connect(scheduler)) as link:
         workers = require_alike(link.client)
     if not workers:
-        terminal.say("note:", f"no worker is at {scheduler} yet; the run waits for one", "yellow")
+        terminal.say("note:", f"there is no worker at {scheduler} yet; the run waits for one", "yellow")
 
 
 def _tell(begun: Mapping[str, object], as_json: bool) -> None:
     if as_json:
         terminal.emit_json(begun)
         return
-    terminal.heading("driving in the background", f"process {begun['pid']} on {begun['host']}")
+    terminal.heading("running in the background", f"process {begun['pid']} on {begun['host']}")
     terminal.facts([("run", begun["run"]), ("log", begun["log"])], indent="  ")
     look, stop = f"bigclf inspect {begun['run']}", f"kill {begun['pid']}"
-    click.echo(f"  next: {click.style(look, bold=True)}; it stops, resumable, by {click.style(stop, bold=True)}")
+    click.echo(f"  next: {click.style(look, bold=True)}; to stop it: {click.style(stop, bold=True)}")

@@ -150,7 +150,7 @@ def _check(pipe: Connection, data: list[str], columns: Mapping[str, str] | None)
     dataset = Dataset(data if len(data) > 1 else data[0], columns=columns, warn=False)
     pipe.send(("start", {"n_rows": dataset.n_rows, "task": "rows"}))
     rows = nnz = 0
-    faults = [f"{text}: fit and others go on without, and {_anew(dataset)}" for text in dataset.damaged]
+    faults = [f"{text}: fit and others work without it; {_anew(dataset)}" for text in dataset.damaged]
     for file, row_group in dataset.places():
         pipe.send(("at", f"{dataset.files[file]}, row group {row_group}"))
         try:
@@ -178,5 +178,5 @@ def _anew(dataset: Dataset) -> str:
 
     place = json.dumps(files.parent_directory(dataset.files[0]))  # in double quotes, which the shell leaves alone
     line = shlex.join(["python", "-c", f"import bigclf; d = {place}; bigclf.Dataset(d).write_manifest(d)"])
-    return ("`bigclf convert SOURCE... OUT --overwrite` writes them anew with the shards; without the sources, of which"
-            f" they then no longer tell, {line} does")  # fmt: skip
+    return ("`bigclf convert SOURCE... OUT --overwrite` writes it again with the shards; without the sources, run "
+            f"{line} (it then no longer names them)")  # fmt: skip

@@ -173,7 +173,7 @@ def resolve(
         if name not in own:
             others = [m.name for m in METHODS.values() if any(p.name == name for p in m.params)]
             has = f"{algo.removesuffix('_mc')} takes {', '.join(own) or 'none'}"
-            where = f"it has an effect with {listed(others)}" if others else f"no method has it{_meant(name, own)}"
+            where = f"it is a parameter of {listed(others)}" if others else f"no method has it{_meant(name, own)}"
             meant = f"; did you mean {twin}?" if (twin := other_case(name, own)) else ""
             raise TypeError(f"{name} has no effect with {method.asked}{meant or f': {where}; {has}'}")
     if loss is not None and not method.losses:
@@ -197,12 +197,12 @@ def resolve(
     chosen = loss or (method.losses[0] if method.losses else None)
     for name in given:
         if own[name].losses and chosen not in own[name].losses:
-            raise TypeError(f"{name} has no effect with loss={chosen!r}: it has one with {', '.join(own[name].losses)}")
+            raise TypeError(f"{name} has no effect with loss={chosen!r}, only with {', '.join(own[name].losses)}")
     penalised = penalty or (method.penalties[0] if method.penalties else None)
     for name in given:
         if own[name].penalties and penalised not in own[name].penalties:
             having = ", ".join(own[name].penalties)
-            raise TypeError(f"{name} has no effect with penalty={penalised!r}: it has one with {having}")
+            raise TypeError(f"{name} has no effect with penalty={penalised!r}, only with {having}")
     usable = [param for param in method.params if not param.losses or chosen in param.losses]
     usable = [param for param in usable if not param.penalties or penalised in param.penalties]
     settings = {param.name: param.check(given.get(param.name, param.default)) for param in usable}
@@ -271,12 +271,12 @@ def native(algo: str, multiclass: str) -> str:
     if method is None or multiclass == "auto":
         return algo
     if multiclass == "one-vs-rest" and method.all_classes:
-        raise ValueError(f'multiclass="one-vs-rest" is not available with algo={algo!r}: it learns all classes at once')
+        raise ValueError(f'multiclass="one-vs-rest" is not available with algo={algo!r}: it trains all classes at once')
     if multiclass == "native" and not method.all_classes:
         if method.native is None:
             twins = {m.native for m in METHODS.values()}
             having = listed(n for n, m in METHODS.items() if m.native or (m.all_classes and n not in twins))
-            raise ValueError(f'multiclass="native" is not available with algo={algo!r}: it is with {having}')
+            raise ValueError(f'multiclass="native" is not available with algo={algo!r}, only with {having}')
         return method.native
     return algo
 
@@ -289,7 +289,7 @@ def _require_schedule(settings: Mapping[str, object], groups: int) -> None:
     if groups > 1:
         raise ValueError(f"schedule={schedule!r} is not available with groups={groups}: it runs with one group")
     if schedule == "fixed" and settings["working_set"] is not None:
-        raise TypeError("working_set has no effect with schedule='fixed': it has one with auto, selective, cached")
+        raise TypeError("working_set has no effect with schedule='fixed', only with auto, selective, cached")
     for name in ("working_set", "inner_rounds"):
         if settings[name] == 0:
             raise ValueError(f"{name}=0 is not available with schedule={schedule!r}: it must be more than 0")

@@ -12,11 +12,11 @@ from bigclf.maths.losses import TUBES, having, is_gradient
 from bigclf.maths.mixing import SUM
 from bigclf.methods.method import SCHEDULES, Method, Param, choice, online
 
-COST = Param("C", 1.0, 0.0, 1e30, "price of a unit of loss; larger fits the rows closer", open_low=True)
+COST = Param("C", 1.0, 0.0, 1e30, "cost parameter; a larger C fits the training rows more closely", open_low=True)
 EPSILON = Param(
     "epsilon", 0.1, 0.0, 1e30, "half the width of the tube in which a prediction costs nothing", losses=TUBES
 )
-LAM = Param("lam", 1e-5, 0.0, 1e30, "price of the penalty beside the mean loss of a row; 1 / (C rows) for C")
+LAM = Param("lam", 1e-5, 0.0, 1e30, "weight of the penalty beside the mean loss per row; 1 / (C rows) for C")
 SIGNS = choice("signs", ("both", "nonnegative"), "weights of either sign (each feature and its mirror image), or >= 0")
 
 WORKING_SET = Param(

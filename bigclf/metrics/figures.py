@@ -699,7 +699,7 @@ def concluded(
         found = _figures(model, dataset.classes, dataset.class_counts, total)
     if dataset.weighted:
         names = " and ".join(name.replace("_", " ") for name in found.weighted or ())
-        found.notes.insert(0, f"the rows have weights: by them are {names} in `weighted`; else every row counts once")
+        found.notes.insert(0, f"the rows have weights: `weighted` has {names} by them; other figures ignore them")
     found.trained_on = share_trained_on(model, dataset)
     if found.trained_on:
         found.notes.insert(0, trained_on_text(model, found.trained_on))

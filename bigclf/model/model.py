@@ -446,7 +446,7 @@ class Model:
         """Why the model has no ``predict_proba``, or None when it has."""
         loss = self.method.get("loss")
         if self.regression:
-            return "a model that predicts numbers has no classes to give probabilities of"
+            return "a model that predicts numbers has no classes, so no probabilities"
         if loss in PROBABILITY_LOSSES or self.calibration is not None:
             return None
         return (
@@ -551,7 +551,7 @@ class Model:
             codes[first : first + block.n_rows], more = self.codes_of_block(block)
             first, skipped = first + block.n_rows, skipped + more
             if skipped and unseen == "error":
-                raise ValueError(unseen_text(skipped, self.n_features) + "; and unseen='error'")
+                raise ValueError(unseen_text(skipped, self.n_features) + " (unseen='error')")
         if skipped:
             warnings.warn(unseen_text(skipped, self.n_features), stacklevel=3)
         return np.asarray(self.classes_[codes])
@@ -565,7 +565,7 @@ class Model:
             scores[first : first + m], more = self.score_block(block)
             first, skipped = first + m, skipped + more
             if skipped and unseen == "error":
-                raise ValueError(unseen_text(skipped, self.n_features) + "; and unseen='error'")
+                raise ValueError(unseen_text(skipped, self.n_features) + " (unseen='error')")
         return scores, skipped
 
     def _columns_text(self, most: int = 5) -> str:
@@ -1033,8 +1033,8 @@ def _safetensors_header(data: bytes, size: int) -> dict[str, object]:
     if length is None or length > min(size - 8, _MAX_HEADER):
         if _is_text(data[:1000]):
             raise ModelFormatError(
-                "not a bigclf model but text: `bigclf convert` makes shards of it, where it holds rows, and `bigclf "
-                "inspect FILE --suggest` says what the columns of a table could become"
+                "not a bigclf model but text; the model comes first, then the data. To train one, run `bigclf fit` "
+                "(`bigclf inspect FILE --suggest` proposes features for a table)"
             )
         raise ModelFormatError("not a bigclf model, or cut short: the header is longer than the file")
     try:

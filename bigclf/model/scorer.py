@@ -63,7 +63,7 @@ class Scorer:
 
     def __init__(self, model: Model, unseen: str = "error") -> None:
         if unseen not in ("error", "ignore"):
-            raise ValueError(f"unseen is 'ignore' or 'error', not {unseen!r}")
+            raise ValueError(f"unseen must be 'ignore' or 'error', not {unseen!r}")
         self._model, self._strict, self._bias = model, unseen == "error", model.intercept_
         c = model.coef_
         arrays = (c.indptr, c.indices, c.data) if model.sparse else (np.ascontiguousarray(c.T),)

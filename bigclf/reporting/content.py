@@ -117,7 +117,7 @@ def _quality_tiles(subject: Subject) -> list[Tile]:
     progressive = facts.get("progressive") or {}
     if certificate is None and "error" in progressive:
         seen = seen_before_text(progressive)
-        note, tone = seen or "each row judged before it was learned from", "poor" if seen else ""
+        note, tone = seen or "each row judged before training on it", "poor" if seen else ""
         found.append(Tile("Progressive error", f"{100 * progressive['error']:.2f} %", note, tone))
     if facts.get("converged") is False:
         found.append(Tile("Ended by", str(facts.get("stopped")), "before its tolerance", "poor"))
@@ -348,9 +348,8 @@ def training_section(subject: Subject) -> Section:
         if "violation" in certificate:
             section.facts.append(("largest violation of optimality", f"{certificate['violation']:.2e}"))
     elif (progressive := facts.get("progressive") or {}).get("rows"):
-        section.text = (
-            "The method has no certificate. Each row of the first epoch was judged before it was learned from"
-            + (f", but {seen}." if (seen := seen_before_text(progressive)) else ".")
+        section.text = "The method has no certificate. Each row of the first epoch was judged before training on it" + (
+            f", but {seen}." if (seen := seen_before_text(progressive)) else "."
         )
         each = "" if progressive["rows"] == facts.get("n_rows") else ", once for each class"
         section.facts = [
@@ -453,7 +452,7 @@ def _progressive(subject: Subject) -> Figure | None:
         log_x=True,
     )
     but = f"; {seen}" if (seen := seen_before_text(progressive)) else ""
-    told = f"Each row judged before it was learned from, mean of all so far{but}."
+    told = f"Each row judged before training on it, mean of all so far{but}."
     return Figure("Progressive error", drawing, told)
 
 
@@ -520,7 +519,7 @@ def data_section(subject: Subject) -> Section:
         ("non-zeros", nnz and f"{nnz:,}"),
     ]
     if rows and nnz:
-        told.append(("non-zeros a row", f"{nnz / rows:.1f}"))
+        told.append(("non-zeros per row", f"{nnz / rows:.1f}"))
     if model is not None:
         labels = None if model.regression else [str(label) for label in model.classes_.tolist()]
         told.append(

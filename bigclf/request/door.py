@@ -244,7 +244,7 @@ def _written_down(request: Request) -> Iterator[Request]:
     if request.y is not None and isinstance(request.y, str) == matrix:
         if matrix:
             raise TypeError("y is a column name, but an array has no column names; pass the labels")
-        raise TypeError("y has no effect with a Dask DataFrame or a stream but as the name of the label's column")
+        raise TypeError("for a Dask DataFrame or a stream, y must be the name of the label column")
     place = request["run_dir"]
     place = files.join(files.scratch_directory(request["local_dir"]), "rows") if place is None else place
     with collected(request.data, files.absolute(place), request.y) as (folder, kind):

@@ -107,7 +107,7 @@ def prepare(
     """
     first = [setting for each in request.at_first() for setting in each]
     if link is not None and not found.far:
-        raise TypeError("workers of a cluster do not see an iterator of blocks: write it down with write_shards")
+        raise TypeError("workers of a cluster cannot read an iterator of blocks; write it with write_shards")
     dtype, memory = request["dtype"], request["memory"]
     least = request["groups"] or groups or default_groups(request, link, found)
     width = found.index_width()

@@ -57,7 +57,7 @@ class Request:
 
     def _setting(self, algo: str, point: dict[str, Any], groups: int, mixing: str | None) -> Setting:
         if "loss" in point and self["loss"] is not None:
-            raise TypeError("loss is in the grid and has a value of its own besides")
+            raise TypeError("loss is both in the grid and set beside it")
         own = {name: value for name, value in point.items() if name != "loss"}
         loss = point.get("loss", self["loss"])
         return resolve(algo, loss, self["penalty"], self["bias"], {**self.params, **own}, mixing, groups)

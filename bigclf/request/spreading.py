@@ -71,6 +71,6 @@ def advice(name: str, workers: int, faster: float) -> str:
         else "groups that stay apart need many more passes"
     )
     return (
-        f"one process is faster for {name}: {why}. So one of the {workers} workers learns from all rows, in one group; "
-        f"measuring and predicting are for all of them (groups={workers} cuts the rows all the same)"
+        f"one process is faster for {name}: {why}. So one of the {workers} workers trains on all rows, in one group; "
+        f"all of them measure and predict (groups={workers} splits the rows anyway)"
     )

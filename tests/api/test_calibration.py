@@ -146,7 +146,7 @@ def test_what_is_refused():
         bigclf.calibrate(model, x, y, method="sigmoid")
     with pytest.raises(ValueError, match="predicts numbers"):
         bigclf.calibrate(Model(model.coef_, model.intercept_, None), x, y)
-    with pytest.raises(ValueError, match="too many to be calibrated"):
+    with pytest.raises(ValueError, match="too many to calibrate"):
         bigclf.calibrate(Model(np.zeros((1001, D)), np.zeros(1001), np.arange(1001)), x, y)
     with pytest.raises(DataError, match="both classes; none has the label -1"):
         bigclf.calibrate(model, x, np.ones(y.size, int))

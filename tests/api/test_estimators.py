@@ -150,7 +150,7 @@ def test_it_finds_the_optimum_that_linear_svr_finds(loss):
     np.testing.assert_allclose(mine.coef_, theirs.coef_, rtol=1e-3, atol=1e-2)
     assert mine.intercept_ == pytest.approx(float(theirs.intercept_[0]), abs=1e-2)
     assert mine.score(X, y) == pytest.approx(theirs.score(X, y), abs=1e-4) and mine.coef_.shape == (10,)
-    with pytest.raises(ValueError, match="learns classes"):
+    with pytest.raises(ValueError, match="is for classes"):
         LinearRegressor(loss="hinge").fit(X, y)
     assert not hasattr(LinearClassifier("dcd"), "predict_proba") and hasattr(
         LinearClassifier(loss="logistic"), "predict_proba"
@@ -198,7 +198,7 @@ def test_a_method_s_own_parameters_are_parameters_like_any_other():
         estimator.set_params(alpah=0.1, r=2.0)
     assert set(LinearClassifier().get_params()) - set(LinearRegressor().get_params()) >= {"r", "phi", "class_weight"}
     assert "epsilon" in LinearRegressor().get_params() and "epsilon" not in LinearClassifier().get_params()
-    with pytest.raises(TypeError, match="r has no effect with algo='pa1'.*it has an effect with arow"):
+    with pytest.raises(TypeError, match="r has no effect with algo='pa1'.*it is a parameter of arow"):
         LinearClassifier("pa1", r=0.1).fit(X, y)
 
 
@@ -294,7 +294,7 @@ def test_it_travels_and_goes_on_where_it_was(algo, tmp_path):
 def test_a_regression_takes_the_first_loss_for_numbers():
     X, y = make_regression(100, 5, noise=1.0, random_state=0)
     assert LinearRegressor("newton").fit(X, y).model_.method["loss"] == "squared_epsilon_insensitive"
-    with pytest.raises(ValueError, match=r"algo='arow' learns classes; a regression has dcd, newton, .*, sgd"):
+    with pytest.raises(ValueError, match=r"algo='arow' is for classes; for regression use dcd, newton, .*, sgd"):
         LinearRegressor("arow").fit(X, y)
     with pytest.raises(DataError, match="algo='pa' takes row weights of 0 and 1 only"):
         LinearRegressor("pa").fit(X, y, sample_weight=np.full(100, 2.0))

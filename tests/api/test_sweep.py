@@ -369,9 +369,9 @@ def test_the_result_shows_itself(rows):
         ({"grid": {"C": [1.0, 1.0]}}, ValueError, "C=1 twice"),
         ({"grid": {"C": [1.0, -1.0]}}, ValueError, "outside its bounds"),
         ({"grid": {"r": [1.0]}}, TypeError, "r has no effect"),
-        ({"grid": {"working_set": [0.1]}}, ValueError, "no answer depends on it"),
-        ({"C": 1.0}, TypeError, "C is in the grid"),
-        ({"grid": {"loss": ["hinge"]}, "loss": "hinge"}, TypeError, "loss is in the grid"),
+        ({"grid": {"working_set": [0.1]}}, ValueError, "the model does not depend on it"),
+        ({"C": 1.0}, TypeError, "C is both in the grid"),
+        ({"grid": {"loss": ["hinge"]}, "loss": "hinge"}, TypeError, "loss is both in the grid"),
         ({"folds": 1}, ValueError, "folds must be 0 or at least 2"),
         ({"folds": 0}, ValueError, "needs validate="),
         ({"validate": "x"}, TypeError, "validate has no effect with folds"),
@@ -565,7 +565,7 @@ def test_killed_between_the_files_of_its_results_it_is_finished(shards, tmp_path
         with pytest.raises(Killed):
             command(*words, tmp_path / "out")
     _, complaint = command(*words, tmp_path / "out", code=1)
-    assert "--resume to go on with it" in complaint
+    assert "--resume to continue it" in complaint
     command(*words, tmp_path / "out", "--resume")
     assert sorted(os.listdir(tmp_path / "out")) == sorted(os.listdir(tmp_path / "whole"))
     for model in (n for n in names if n.endswith(".bigclf")):

@@ -31,7 +31,7 @@ def started(cluster, shards, answers, drive, tmp_path):
 
 def resumed(drive, error):
     """A driver on the command line that was shown."""
-    words = error.split("go on with:")[1].splitlines()[0]
+    words = error.split("continue with:")[1].splitlines()[0]
     assert "--resume" in words
     return drive(*shlex.split(words)[1:])
 

@@ -52,7 +52,7 @@ def test_without_a_supervisor_it_is_resumed_on_another_cluster(chaos_cluster, sh
     assert code == 5 and "--resume" in error and not model.exists()
     other = chaos_cluster()
     other.start(1)
-    words = shlex.split(error.split("go on with:")[1].splitlines()[0])[1:]
+    words = shlex.split(error.split("continue with:")[1].splitlines()[0])[1:]
     words[words.index("--workers") + 1] = other.address
     code, _, _ = drive(*words).end()
     assert code == 0 and load(model).digest() == answer.bits[0]

@@ -141,11 +141,11 @@ def test_inspect_data_model_and_run(place, tmp_path):
     data = json.loads(bigclf("inspect", place / "shards", "--json")[0])
     assert data["kind"] == "data" and data["nnz"] == 750 and data["warnings"] == []
     out = bigclf("inspect", place / "model")[0]
-    assert "a model by dcd" in out and "certified: within" in out
+    assert "a model trained with dcd" in out and "certified: within" in out
     model = json.loads(bigclf("inspect", place / "model", "--json")[0])
     assert model["kind"] == "model" and model["classes"] == [-1, 1] and model["certificate"]["gap"] <= 1e-4
     bigclf("fit", place / "shards", "-o", tmp_path / "m", "--run-dir", tmp_path / "run", "--algo", "pa1", "--epochs", 5)
-    assert "a run by pa1, 5 epochs" in bigclf("inspect", tmp_path / "run")[0]
+    assert "a run of pa1, 5 epochs" in bigclf("inspect", tmp_path / "run")[0]
     run = json.loads(bigclf("inspect", tmp_path / "run", "--json")[0])
     assert run["kind"] == "run" and run["history"][-1]["epoch"] == 5
 
@@ -168,7 +168,7 @@ def test_fit_tells_how_good_and_leaves_only_the_model(place, tmp_path):
 def test_fit_online(place, tmp_path):
     out, _ = bigclf("fit", place / "shards", "-o", tmp_path / "m", "--algo", "pa1", "--param", "C=0.5", code=2)
     out, _ = bigclf("fit", place / "shards", "-o", tmp_path / "m", "--algo", "pa1", "--C", "0.5", "--epochs", 2)
-    assert "wrong, each row judged before it was learned from" in out
+    assert "progressive validation error" in out and "each judged before training on it" in out
 
 
 def test_fit_that_stops_at_its_limits_writes_the_model_and_says_4(place, tmp_path):
@@ -297,9 +297,9 @@ def test_a_run_that_may_replace_a_model_goes_on_without_being_told_again(tmp_pat
     (tmp_path / "m.run" / "run.json").write_text("{}")
     prepare(model, run_dir, overwrite=False, resume=True)
     (tmp_path / "m").write_text("a model that came later")
-    with pytest.raises(RunError, match="did not come of the run"):
+    with pytest.raises(RunError, match="is not from the run"):
         prepare(model, run_dir, overwrite=False, resume=True)
-    with pytest.raises(RunError, match="did not come of the run"):
+    with pytest.raises(RunError, match="is not from the run"):
         prepare(str(tmp_path / "m.run" / "replaces.json"), run_dir, overwrite=False, resume=True)
     prepare(model, run_dir, overwrite=True, resume=False)
     assert not (tmp_path / "m.run").exists()  # the note goes with the run
@@ -368,7 +368,7 @@ def test_validate_counts_a_damaged_manifest_and_says_how_to_write_it_anew(place,
     shutil.copytree(place / "shards", directory)
     (directory / name).write_bytes((directory / name).read_bytes()[:-9])
     out, err = bigclf("validate", directory, code=3)
-    assert out.startswith("damaged") and err.startswith("error: ") and err.count("\n") == 1 and "go on without" in err
+    assert out.startswith("damaged") and err.startswith("error: ") and err.count("\n") == 1 and "work without it" in err
     told = json.loads(bigclf("validate", directory, "--json", code=3)[0])
     assert len(told["faults"]) == 1 and told["warnings"] == []
     assert "damaged" in bigclf("inspect", directory)[1]  # where nothing is checked it is a warning
@@ -408,7 +408,7 @@ def test_an_unfinished_run_is_not_trampled_on(place, tmp_path):
     words = ("fit", place / "shards", "-o", tmp_path / "m", "--algo", "pa1")
     bigclf(*words, "--run-dir", tmp_path / "m.run")
     (tmp_path / "m").unlink()
-    assert "--resume to go on with it" in error_of(*words, code=1)
+    assert "--resume to continue it" in error_of(*words, code=1)
     bigclf(*words, "--overwrite")
     assert not (tmp_path / "m.run").exists()
 
@@ -490,13 +490,13 @@ def _with_a_bad_row(path):
 def test_a_training_that_stopped_at_its_limits_goes_on(place, tmp_path):
     words = ("fit", place / "shards", "-o", tmp_path / "m", "--tol", "1e-9")
     _, err = bigclf(*words, "--epochs", 1, "--resume", code=4)
-    assert f"note: {tmp_path / 'm.run'}: no training to go on with, it begins anew" in err
+    assert f"note: {tmp_path / 'm.run'}: no run to resume; starting from the beginning" in err
     out, err = bigclf(*words, "--epochs", 2, "--resume", code=4)
-    told = "a larger --epochs or --tol goes on from " + str(tmp_path / "m.run")
-    assert told in out and "2 epochs" in out and "begins anew" not in err
+    told = f"to continue from {tmp_path / 'm.run'}, use --resume and a larger --epochs or --tol"
+    assert told in out and "2 epochs" in out and "from the beginning" not in err
     line = error_of(*words, "--epochs", 9, code=1)
     assert (
-        f"m: exists; add --overwrite to replace it, or --resume to go on with its training in {tmp_path / 'm.run'}"
+        f"m: exists; add --overwrite to replace it, or --resume to continue its run in {tmp_path / 'm.run'}"
         in line
     )
     whole = bigclf("fit", place / "shards", "-o", tmp_path / "whole", "--tol", "1e-3", "--json")[0]
@@ -504,20 +504,20 @@ def test_a_training_that_stopped_at_its_limits_goes_on(place, tmp_path):
     assert json.loads(out)["converged"] and json.loads(out)["run_dir"] is None and json.loads(whole)["converged"]
     assert not (tmp_path / "m.run").exists()  # it is done
     line = error_of(*words, "--resume", code=1)
-    assert "m: exists; there is no training in" in line and "add --overwrite to replace it" in line
+    assert "m: exists; there is no run to resume in" in line and "add --overwrite to replace it" in line
     out, _ = bigclf(*words, "--epochs", 1, "--run-dir", tmp_path / "other", "--overwrite", code=4)
-    assert "the same line with --resume in place of --overwrite and a larger --epochs" in out
+    assert "use --resume instead of --overwrite and a larger --epochs" in out
     bigclf("fit", place / "shards", "-o", tmp_path / "m", "--algo", "pa1", "--overwrite")
     line = error_of(*words, "--run-dir", tmp_path / "other", "--resume", code=1)
-    assert "it did not come of the run in" in line
+    assert "it is not from the run in" in line
 
 
 def test_fit_and_inspect_do_not_praise_what_was_seen_before(place, tmp_path):
     words = ("fit", place / "shards", "--algo", "pa1", "-o")
-    assert "each row judged before" in bigclf(*words, tmp_path / "m")[0]
+    assert "each judged before" in bigclf(*words, tmp_path / "m")[0]
     seen = "the model it began with was trained on these rows: no estimate for others"
     out, _ = bigclf(*words, tmp_path / "n", "--init", tmp_path / "m", "--report", tmp_path / "n.html")
-    assert seen in out and "each row judged before" not in out
+    assert seen in out and "each judged before" not in out
     assert seen in " ".join(bigclf("inspect", tmp_path / "n")[0].split())
     assert seen in (tmp_path / "n.html").read_text()
 
@@ -609,7 +609,7 @@ def test_interrupted_is_6_and_the_line_it_prints_goes_on(tmp_path):
         _, err = child.communicate(timeout=60)
         assert child.returncode == 6, err
         assert err.splitlines()[-1].endswith(
-            "; go on with:  bigclf fit s --output m --algo pa1 --epochs 2000000 --checkpoint-every 0.2 --resume"
+            "; continue with:  bigclf fit s --output m --algo pa1 --epochs 2000000 --checkpoint-every 0.2 --resume"
         )
         words = err.splitlines()[-1].split("bigclf ", 1)[1].split()
     assert not (tmp_path / "m").exists()
@@ -728,7 +728,7 @@ def test_a_path_leaves_no_models_of_another_grid(place, tmp_path):
 def test_a_run_without_checkpoints_is_not_said_to_go_on(place, tmp_path, monkeypatch):
     fills_up(monkeypatch, tmp_path / "m.run" / "state-")
     out, _ = bigclf("fit", place / "shards", "-o", tmp_path / "m", "--tol", "1e-9", "--epochs", 1, code=4)
-    assert f"{tmp_path / 'm.run'} holds no checkpoint to go on with: make room there" in " ".join(out.split())
+    assert f"{tmp_path / 'm.run'} has no checkpoint to resume from: free some disk space" in " ".join(out.split())
     assert "goes on" not in out
 
 

@@ -174,7 +174,7 @@ def test_set_changes_keys_and_makes_sections():
 @pytest.mark.parametrize(
     ("text", "message"),
     [("C", "path.to.key"), ("limit.tol=1", "unknown key 'limit'"), ("limits.tool=1", "limits.tool"),
-     ("name.x=1", "no table"), ("steps.4.fit=1", "steps")],
+     ("name.x=1", "not a table"), ("steps.4.fit=1", "steps")],
 )  # fmt: skip
 def test_set_refuses(text, message):
     with pytest.raises(JobError, match=message):

@@ -101,7 +101,7 @@ def test_evaluate_and_fit_write_one_too(stored):
     (stored / "n").unlink()
     assert "f.html: exists" in error_of(*words, code=1) and not (stored / "n").exists()
     words = ("evaluate", stored / "m", "x", "--report", stored / "g", "--workers", 2)
-    assert "without --workers" in error_of(*words, code=2)
+    assert "leave out --workers" in error_of(*words, code=2)
 
 
 def test_a_job_writes_one(stored, monkeypatch):

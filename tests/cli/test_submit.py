@@ -176,13 +176,13 @@ def test_a_detached_driver_is_looked_at_stopped_and_goes_on(place, address):
     os.kill(begun["pid"], signal.SIGTERM)
     told = wait_for(lambda: (now := state_of("run"))["state"] != "running" and now)
     assert told["state"] == "stopped" and told["driver"]["exit_code"] == 6
-    assert "go on with:  bigclf submit job.yaml" in told["last_line"] and "--resume" in told["last_line"]
+    assert "continue with:  bigclf submit job.yaml" in told["last_line"] and "--resume" in told["last_line"]
     assert "interrupted; resumable (exit code 6)" in bigclf("inspect", "run")[0]
     more = ["--set", "limits.epochs=100001", "--resume"]
     driving = json.loads(bigclf(*words, *more, "--json")[0])["pid"]
     os.kill(driving, signal.SIGKILL)
     wait_for(lambda: driver.read("run")["state"] == "died")
-    assert "gone without a word" in bigclf("inspect", "run")[0]
+    assert "its process died" in bigclf("inspect", "run")[0]
 
 
 @pytest.mark.long

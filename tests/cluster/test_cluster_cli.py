@@ -112,8 +112,8 @@ def test_a_lost_cluster_is_5_and_the_line_goes_on(place, tmp_path, monkeypatch):
         more = ["--checkpoint-every", "0.1", "--workers", cluster.scheduler_address, "--patience", "idle=0.5"]
         line = error_of(*words, *more, code=5)
         thread.join()
-    assert "no usable worker" in line and "; go on with:  bigclf fit " in line and "resume=True" not in line
-    again = line.split("; go on with:  bigclf ")[1].split()
+    assert "no usable worker" in line and "; continue with:  bigclf fit " in line and "resume=True" not in line
+    again = line.split("; continue with:  bigclf ")[1].split()
     assert "--resume" in again and set(more) <= set(again)
     bigclf(*words, "--resume")  # in this process
     bigclf(*words, "-o", "whole")
@@ -137,7 +137,7 @@ def test_a_job_that_loses_its_workers_after_a_step_says_why_and_how_to_go_on(pla
         f"steps: [validate: {{data: '{place}/s'}}, evaluate: {{model: '{place}/here', data: '{place}/s'}}]"
     )
     err = bigclf("run", "job.yaml", code=5)[1]
-    assert "; go on with:  bigclf run job.yaml --resume" in err
+    assert "; continue with:  bigclf run job.yaml --resume" in err
 
 
 def test_workers_that_are_not_used_are_told_of_by_what_is_known():
@@ -173,7 +173,7 @@ def test_ctrl_c_ends_a_run_on_processes_of_its_own_at_its_segment(place, tmp_pat
     assert child.returncode == 6, err
     *warned, last = [line.split()[0] for line in err.splitlines()]
     assert last == "interrupted" and warned in ([], ["warning:"]), err  # none where it came between two visits
-    assert "; go on with:  bigclf fit " in err and "--resume" in err.splitlines()[-1]
+    assert "; continue with:  bigclf fit " in err and "--resume" in err.splitlines()[-1]
     assert not alive(str(tmp_path))
 
 

@@ -179,7 +179,7 @@ FAKES = {
     ' "-m bigclf.tls"*) touch "$PWD/bigclf-7/ca.pem" "$PWD/bigclf-7/tls.yaml" ;; *) echo tls://here:1 ;; esac',
     "squeue": 'echo squeue >> calls; echo "RUNNING (None)"',
     "bigclf": 'echo bigclf >> calls; [ "$(grep -c bigclf calls)" -lt "$LOSES" ] || exit 0; /bin/sleep "$LASTS";'
-    ' echo "error: no usable worker for 3600 s$HAD; go on with: it" >&2; exit 5',
+    ' echo "error: no usable worker for 3600 s$HAD; continue with: it" >&2; exit 5',
 }
 
 

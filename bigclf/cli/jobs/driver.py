@@ -71,7 +71,7 @@ def start(ctx: click.Context, directory: str) -> dict[str, Any]:
         if child.poll() is not None:
             break
         time.sleep(0.05)
-    raise RunError(f"the driver did not start; {log} has what it said")
+    raise RunError(f"the driver did not start; see {log}")
 
 
 def read(directory: str) -> dict[str, Any] | None:

@@ -128,14 +128,14 @@ class Job:
         if len(place) > MAX_DEPTH:
             raise JobError(f"{self.path}, line {line}: nested too deeply")
         if id(node) in self._seen:
-            raise JobError(f"{self.path}, line {line}: aliases (*name) have no place in a job file")
+            raise JobError(f"{self.path}, line {line}: aliases (*name) are not allowed in a job file")
         self._seen.add(id(node))
         if isinstance(node, yaml.MappingNode) and node.tag.endswith(":map"):
             return self._mapping(node, place)
         if isinstance(node, yaml.SequenceNode) and node.tag.endswith(":seq"):
             return [self._value(item, (*place, k)) for k, item in enumerate(node.value)]
         if node.tag not in _PLAIN_TAGS:
-            raise JobError(f"{self.path}, line {line}: the tag {node.tag} has no place in a job file")
+            raise JobError(f"{self.path}, line {line}: the tag {node.tag} is not allowed in a job file")
         value = _scalar(node)
         return self._expand(value, place) if isinstance(value, str) else value
 
@@ -229,7 +229,7 @@ class Job:
             else:
                 raise JobError(f"--set {text}: there is no {key!r} in the job")
         if not isinstance(table, dict):
-            raise JobError(f"--set {text}: {'.'.join(map(str, keys[:-1]))!r} is no table")
+            raise JobError(f"--set {text}: {'.'.join(map(str, keys[:-1]))!r} is not a table")
         table[keys[-1]] = value
 
     def on_cluster(self, address: str) -> None:
@@ -254,8 +254,8 @@ class Job:
         if options.get("groups") is None:
             where = "run.groups" if place[0] == "run" else "groups"
             raise self.fail(
-                f"does not say {where}: the answer depends on them, and a cluster would have one for each worker; "
-                f"state them ({where}=1 is what `bigclf run` takes)", *place
+                f"does not say {where}: the result depends on it, and a cluster would use one group per worker; "
+                f"set it ({where}=1 is what `bigclf run` takes)", *place
             )  # fmt: skip
 
     # What it stands for
@@ -488,7 +488,7 @@ def read_job(path: str) -> Job:
 
 
 def _leaves(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """(keys that lead there, value) of all that is no table and no list."""
+    """(keys that lead there, value) of all that is not a table and no list."""
     if not isinstance(value, dict | list):
         yield place, value
         return

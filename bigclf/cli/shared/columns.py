@@ -90,7 +90,7 @@ def bad_rows_options(command: Command) -> Command:
 def _not_quarantine(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     if value == "quarantine":
         raise click.UsageError("--on-bad-rows quarantine is for `bigclf convert`, which keeps bad rows in a file beside"
-                               " its shards: convert first, or say skip", ctx)  # fmt: skip
+                               " its shards; convert first, or use skip", ctx)  # fmt: skip
     return value
 
 
@@ -133,7 +133,7 @@ class Asked(NamedTuple):
         for name, there in (("holdout", holdout or None), *bad, ("format", form or None), *self.said.items()):
             if there is not None:
                 raise click.UsageError(f"--{name} is for raw tables and texts: --format csv, tsv, jsonl, text or "
-                                       "parquet; other text becomes shards by `bigclf convert` first")  # fmt: skip
+                                       "parquet; for other text, run `bigclf convert` first")  # fmt: skip
 
     def shards(self, data: list[str], keywords: dict[str, object]) -> Any:
         """The data as they are, or raw files as shards of the cache, and so the validation data of ``keywords``."""

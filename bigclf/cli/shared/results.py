@@ -80,7 +80,7 @@ def clear_the_way(
     if begun and not resume:
         require_free(run_dir)
         if not overwrite:
-            raise RunError(f"{run_dir}: an earlier {what}; add --overwrite to replace it, or --resume to go on with it")
+            raise RunError(f"{run_dir}: an earlier {what}; add --overwrite to replace it, or --resume to continue it")
         files.remove_at_once(run_dir)
     if not files.exists(run_dir):
         files.remove_at_once(run_dir)  # what a killed process left of that
@@ -101,7 +101,7 @@ def finished(ctx: click.Context, out: str, last: str, first: str, what: str, res
         told: dict[str, Any] = json.loads(files.read_text(files.join(out, last)))
         check_fields(told, {"asked": TABLE})
     except (OSError, ValueError):
-        raise RunError(f"{out}: has no {what} to go on with; add --overwrite to replace what is there") from None
+        raise RunError(f"{out}: has no {what} to resume; add --overwrite to replace what is there") from None
     if lines := differences(told["asked"], asked_of(ctx)):
         raise RunError(f"{out}: holds another {what}; it differs in: {'; '.join(lines)}; name another output, or add "
                        "--overwrite to replace it")  # fmt: skip

@@ -136,13 +136,13 @@ def _instead(path: str) -> str:
 
     with contextlib.suppress(Exception), files.open_binary(path) as file:
         if file.read(9)[8:] == b"{":
-            return "; it is a model by the looks of it, and rows are wanted here"
+            return "; it looks like a model, but data is expected here"
         if named_as_table(str(path)):
             if "--spec" in (_options() or ()):
-                return "; of a raw table say the columns: --label COL or --spec FILE (bigclf help data)"
-            return (f"; a raw table becomes shards by `bigclf convert {path} OUT --label COL`, or --spec FILE (bigclf"
+                return "; for a raw table, name the columns: --label COL or --spec FILE (bigclf help data)"
+            return (f"; for a raw table, run `bigclf convert {path} OUT --label COL` first, or with --spec FILE (bigclf"
                     " help data)")  # fmt: skip
-    return "; of text say what it is with --format, or make shards of it by `bigclf convert`"
+    return "; for text, name its format with --format, or run `bigclf convert` first"
 
 
 def _usage_text(error: click.ClickException) -> str:
@@ -193,7 +193,7 @@ _resume_lines: list[_Way] = []
 def _say_interrupted(stop: BaseException) -> None:
     reason = str(stop).partition(";")[0]  # what follows is advice for Python's callers
     reason = f" ({reason})" if reason else ""
-    how = f"; go on with:  {_resume_lines[0].line}" if _resume_lines else "; nothing partial was left behind"
+    how = f"; continue with:  {_resume_lines[0].line}" if _resume_lines else "; nothing partial was left behind"
     say("interrupted" + reason, how, "yellow", joint="")
 
 
@@ -201,7 +201,7 @@ def _say_lost(error: ClusterError) -> None:
     """The cluster is lost, or there was none; what a run had come to by then is where the last words go on from."""
     reason, found, _ = str(error).partition("; resume it with run_dir=")  # advice for Python's callers
     begun = found or any(way.begun for way in _resume_lines[:1])
-    how = f"; go on with:  {_resume_lines[0].line}" if begun and _resume_lines else ""
+    how = f"; continue with:  {_resume_lines[0].line}" if begun and _resume_lines else ""
     say("error:", reason + how, "red")
 
 

@@ -148,7 +148,7 @@ RIVALS = choice(
     CONSTRAINTS,
     "wrong classes that a row is learned against: the best-scoring; all in turn; all at once, the mean of the steps",
 )
-HOW_MANY = Param("k", None, 1, 2**31, 'of "all" and "parallel", how many of the best-scoring (none: all)', integer=True)
+HOW_MANY = Param("k", None, 1, 2**31, 'best-scoring classes for "all" and "parallel" (none: all)', integer=True)
 GAUSSIANS: dict[str, Any] = dict(shared=diagonal_state, bind=bind, **NATIVE)
 PAPER = "Crammer, Dredze, Kulesza, EMNLP 2009"
 

@@ -226,8 +226,8 @@ def made(shared: Sums, params: Params) -> np.ndarray:
 
 ADAPTIVE = (
     LAM,
-    Param("eta", 0.1, 0.0, 1e30, "the rate", open_low=True),
-    Param("delta", 1e-6, 0.0, 1e30, "what H is before the first gradient", open_low=True),
+    Param("eta", 0.1, 0.0, 1e30, "learning rate", open_low=True),
+    Param("delta", 1e-6, 0.0, 1e30, "initial value of H", open_low=True),
     EPSILON,
 )
 

@@ -134,8 +134,8 @@ METHODS = (
         formula="y w.x^ <= (1-alpha) B sqrt((p-1)/k):  theta <- theta + rate y x^ / sqrt((p-1) k), ||theta||_p <= 1",
         params=(
             Param("p", None, 2.0, 1e6, "the norm (none: 2 ln(features))"),
-            Param("alpha", 0.5, 0.0, 1.0, "part of the margin that may lack", open_low=True),
-            Param("B", None, 1e-30, 1e30, "of the margin asked for (none: sqrt(8) / alpha)"),
+            Param("alpha", 0.5, 0.0, 1.0, "allowed shortfall, as a part of the margin", open_low=True),
+            Param("B", None, 1e-30, 1e30, "B in the required margin (none: sqrt(8) / alpha)"),
             Param("rate", 2**0.5, 1e-30, 1e30, "C of the paper"),
         ),
         shared=begin,

@@ -471,10 +471,10 @@ def full(rule: int):  # type: ignore[no-untyped-def]
 PHI = Param(
     "phi", 1.0, 0.0, 1e6, "confidence that a row asks for: Phi^-1(eta), the normal quantile of eta", open_low=True
 )
-ETA = Param("eta", 0.9, 0.5, 1.0, "probability with which a row is to be right", open_low=True, open_high=True)
-A = Param("a", 1.0, 1e-30, 1e30, "first variance of every weight")
-R = Param("r", 1.0, 1e-100, 1e30, "price of divergence against loss; larger moves less")
-PRICE = Param("C", 1.0, 1e-100, 1e30, "price of a unit of loss; larger fits the rows closer")
+ETA = Param("eta", 0.9, 0.5, 1.0, "required probability that a row is right", open_low=True, open_high=True)
+A = Param("a", 1.0, 1e-30, 1e30, "initial variance of every weight")
+R = Param("r", 1.0, 1e-100, 1e30, "weight of the divergence against the loss; a larger r makes smaller steps")
+PRICE = Param("C", 1.0, 1e-100, 1e30, "cost parameter; a larger C fits the training rows more closely")
 MEANS = "mean by rows, uniform or by mistakes; by precision, each mean weighed by how sure it is"
 FULL: dict[str, Any] = dict(
     shared=full_state,

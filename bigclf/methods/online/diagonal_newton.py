@@ -142,7 +142,7 @@ METHODS = (
         "Becker and LeCun, 1989; Bordes, Bottou, Gallinari, JMLR 2009",
         "D <- D + lam;  w <- (1 - lam / D) w;  w <- w - (loss'(m) / (1 + loss''(m) x'D^-1 x)) D^-1 y x;  "
         "D_j <- D_j + loss''(m) x_j^2",
-        params=(LAM, Param("eta0", 1.0, 0.0, 1e30, "1 over the second derivative to begin with", open_low=True)),
+        params=(LAM, Param("eta0", 1.0, 0.0, 1e30, "initial inverse of the second derivative", open_low=True)),
         losses=having(is_gradient, is_smooth, first="logistic"),
         shared=shared,
         bind=bind,

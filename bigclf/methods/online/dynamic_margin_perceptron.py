@@ -82,7 +82,7 @@ METHODS = (
         title="perceptron with dynamic margin, in the place of the Margitron",
         paper="Panagiotakopoulos and Tsampouka, arXiv 1105.6041, 2011",
         formula="y w.x <= (1-eps) ||w||^2 / t:  w <- w + y x;  t counts the updates",
-        params=(Param("eps", 0.1, 0.0, 1.0, "part of the largest margin that the answer may lack", open_low=True),),
+        params=(Param("eps", 0.1, 0.0, 1.0, "allowed shortfall from the largest margin, a share", open_low=True),),
         shared=lambda n_features, dtype, settings: Shared(np.zeros(n_features + 1, dtype), np.zeros(1), np.zeros(1)),
         bind=lambda settings: Params(settings["eps"], settings["bias"]),
         update=lambda loss: dynamic_margin_perceptron,

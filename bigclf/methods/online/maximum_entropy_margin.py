@@ -360,8 +360,8 @@ def told(shared: Shared, params: Params) -> dict[str, float]:
 MEMMA: dict[str, Any] = dict(
     paper="Ohta, Hatano, Takeda: online learning by the principle of maximum entropy",
     params=(
-        Param("eps", 0.1, 1e-30, 1e30, "of the margin that may lack, in units of the largest value (at least 1)"),
-        Param("c", 4.0, 2.0, 1e6, "of eta = eps / (c ln(features)); the proof needs more than 3", open_low=True),
+        Param("eps", 0.1, 1e-30, 1e30, "allowed shortfall of the margin, in units of the largest value (at least 1)"),
+        Param("c", 4.0, 2.0, 1e6, "c in eta = eps / (c ln(features)); the proof needs more than 3", open_low=True),
         SIGNS,
     ),
     bind=bind,

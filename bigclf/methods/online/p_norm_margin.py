@@ -243,7 +243,15 @@ METHODS = (
         formula="y (w.x + b) < 1 - delta:  u <- least p-norm between u and z = (x+ - x-) / 2;  w = g(u) / ||u||_p^2",
         params=(
             Param("p", None, 2.0, 1e6, "the norm (none: c ln(features), with which delta is of the infinity-norm)"),
-            Param("delta", 0.1, 0.0, 1.0, "part of the largest margin that may lack", open_low=True, open_high=True),
+            Param(
+                "delta",
+                0.1,
+                0.0,
+                1.0,
+                "allowed shortfall from the largest margin, a share",
+                open_low=True,
+                open_high=True,
+            ),
         ),
         shared=begin,
         bind=bind,

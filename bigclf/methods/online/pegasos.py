@@ -152,7 +152,7 @@ METHODS = (
                 "take a larger one, about 50 over their number",
                 open_low=True,
             ),
-            Param("batch", 1, 1, 1e9, "rows in a mini-batch; one ends with its block", integer=True),
+            Param("batch", 1, 1, 1e9, "rows per mini-batch; a mini-batch ends with its block", integer=True),
             choice("projection", ("on", "off"), "onto the ball of radius 1/sqrt(lam), where the optimum lies"),
             EPSILON,
         ),

@@ -145,7 +145,7 @@ def diagonal_weights(shared: Diagonal, params: Params) -> np.ndarray:
 
 # Methods
 
-BEGINNING = "what the matrix begins with; larger is nearer the perceptron"
+BEGINNING = "initial matrix; a larger one is nearer the perceptron"
 
 METHODS = (
     online(
@@ -153,9 +153,7 @@ METHODS = (
         title="second-order perceptron, diagonal",
         paper="Cesa-Bianchi, Conconi, Gentile, SIAM J. Comput. 2005",
         formula="y v.(A + diag(x_j^2))^-1 x <= 0:  v <- v + y x, A <- A + diag(x_j^2);  w = A^-1 v",
-        params=(
-            Param("a", 1.0, 0.0, 1e30, "what the matrix begins with; larger is nearer the perceptron", open_low=True),
-        ),
+        params=(Param("a", 1.0, 0.0, 1e30, "initial matrix; a larger one is nearer the perceptron", open_low=True),),
         shared=begin_diagonal,
         bind=lambda settings: Params(settings["a"], settings["bias"]),
         update=lambda loss: diagonal,

@@ -313,7 +313,7 @@ METHODS = (
         params=(
             LAM,
             ETA0,
-            Param("start", 0, 0, 1e15, "rows learned from before the average begins", integer=True),
+            Param("start", 0, 0, 1e15, "rows to train on before averaging begins", integer=True),
             EPSILON,
         ),
         shared=averaged,

@@ -116,8 +116,8 @@ METHODS = (
         paper="Freund and Schapire, MLJ 1999",
         formula="y w.x <= 0:  w <- w + y x;  the answer is sign(sum_k c_k sign(w_k.x)), c_k = rows w_k was kept for",
         params=(
-            Param("max_vectors", 10_000, 1, 2**31, "mistakes that are kept, and learned from", integer=True),
-            Param("max_entries", 1_000_000, 1, 2**31, "entries of their rows", integer=True),
+            Param("max_vectors", 10_000, 1, 2**31, "number of mistakes to store and learn from", integer=True),
+            Param("max_entries", 1_000_000, 1, 2**31, "number of entries of their rows to store", integer=True),
         ),
         shared=begin,
         bind=lambda settings: Params(settings["bias"]),

@@ -577,7 +577,7 @@ def told(shared: Shared, params: Params) -> dict[str, float]:
 
 # Methods
 
-BUFFER = Param("buffer", 2000, 2, 10_000_000, "rows kept of each side of a read, and between reads", integer=True)
+BUFFER = Param("buffer", 2000, 2, 10_000_000, "rows kept per side in each read, and between reads", integer=True)
 
 METHODS = (
     steps(

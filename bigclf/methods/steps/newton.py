@@ -398,13 +398,13 @@ def place(shared: Shared, weights: np.ndarray, params: Params) -> None:
 
 # Methods
 
-PASSES = Param("start", 5, 0, 1000, "passes of dual coordinate descent at first", integer=True)
+PASSES = Param("start", 5, 0, 1000, "passes of dual coordinate descent at the start", integer=True)
 SAMPLE = Param(
     "sample",
     None,
     0.0,
     1.0,
-    "share of the rows that products with the Hessian are of (none: all of them, out of core a fifth or what fits)",
+    "share of the rows used in products with the Hessian (none: all of them, out of core a fifth or what fits)",
     open_low=True,
 )
 # What methods share that take their steps from sums over all rows

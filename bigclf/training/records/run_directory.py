@@ -144,11 +144,11 @@ class RunDirectory:
         lines = differences(was, now)
         if lines:
             more = ", and tol may grow" if may_loosen else ""
-            way = f"go on as it was begun (limits may change{more}), or use another run directory"
+            way = f"continue with the same settings (limits may change{more}), or use another run directory"
             if all(line.startswith("plan.") for line in lines):
                 way = ("data and method are the same, but the plan is for another memory, seed, dtype or groups,"
-                       " or by another version of bigclf: go on with those, or run it anew (--overwrite, or another run"
-                       " directory)")  # fmt: skip
+                       " or by another version of bigclf: continue with those, or start over (--overwrite, or another"
+                       " run directory)")  # fmt: skip
             raise RunError(f"{self.path} holds another run; it differs in: {'; '.join(lines)}; {way}")
         self._run = _told(was)
         return before
