@@ -221,8 +221,10 @@ def numeric(result: Figures) -> TypeIs[RegressionEvaluation]:
 def headline(result: Figures) -> str:
     if numeric(result):
         return f"mean squared error {result.mean_squared_error:.6g}"
-    alone = "" if result.majority is None else f" (always the most frequent class: {100 * result.majority:.2f} %)"
-    return f"accuracy {100 * result.accuracy:.2f} %{alone}"
+    accuracy = f"accuracy {100 * result.accuracy:.2f} %"
+    if result.majority is None:
+        return accuracy
+    return f"{accuracy} (baseline, always predicting the most frequent class: {100 * result.majority:.2f} %)"
 
 
 def figures(result: Figures) -> list[tuple[str, object]]:

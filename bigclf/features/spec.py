@@ -314,7 +314,7 @@ def _parsed(told: object) -> Spec:
     if unknown := sorted(map(str, set(told) - known)):
         hint = near(unknown[0], known)
         has = ", ".join(sorted(known))
-        raise _Refused(f"unknown key {unknown[0]!r} in the spec{hint}; it has {has}", unknown[0])
+        raise _Refused(f"unknown key {unknown[0]!r} in the spec{hint}; allowed keys: {has}", unknown[0])
     terms = _terms(told.pop("features", ()))
     given = {name: value for name, value in told.items() if value is not None}
     if "label" in given:
@@ -396,7 +396,7 @@ def _term(entry: object, number: int, *keys: str | int) -> Iterable[object]:
     if len(kinds) != 1:
         hint = "".join(near(name, KINDS) for name in entry if not kinds)
         has = ", ".join(map(str, entry))
-        raise _Refused(f"{place} must have exactly one of {', '.join(KINDS)}; it has {has}{hint}", *keys)
+        raise _Refused(f"{place} must have exactly one of {', '.join(KINDS)}, not {has}{hint}", *keys)
     kind, rest = kinds[0], {key: value for key, value in entry.items() if key != kinds[0]}
     names = [_column(name, f"{place}: {kind}", *keys, kind) for name in _listed(entry[kind])]
     if kind == "cross":

@@ -432,7 +432,8 @@ def days(array: pa.Array, name: str, form: str | None, values: tuple[str, ...], 
         try:
             found[row] = _micro(read(value))
         except (ValueError, OverflowError):
-            wanted = form or "a date by ISO 8601 (YYYY-MM-DD); name another form with format:"
+            other = "set the date's `format:` in the spec, or leave such rows out with --on-bad-rows skip"
+            wanted = form or f"a date by ISO 8601 (YYYY-MM-DD); {other}"
             bad.setdefault(row, f"column {name}: {_shown(value)} is not {wanted}")
     return found
 

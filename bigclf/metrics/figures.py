@@ -169,7 +169,7 @@ class Evaluation(Figures):
         facts = {
             "rows": f"{self.n:,}",
             "accuracy": percent(100 * self.accuracy),
-            "always the most frequent class": "" if self.majority is None else percent(100 * self.majority),
+            "baseline (most frequent class)": "" if self.majority is None else percent(100 * self.majority),
             **{name: "" if value is None else f"{value:.5f}" for name, value in (("AUC", self.auc),
                ("log loss", self.log_loss), ("F1, mean of classes", self.macro_f1))},
             "notes": "; ".join(self.notes),

@@ -238,7 +238,7 @@ def giving_away(model: Model, accuracy: float, most_common: float = 0.0) -> str 
     """
     if accuracy < 0.999 or 1 - accuracy > 0.1 * (1 - most_common) or (column := decisive_column(model)) is None:
         return None
-    return (f"column {column!r} decides nearly alone, and is nearly always right: if it is known only once the answer"
+    return (f"column {column!r} decides nearly alone, and is almost always correct: if it is known only once the answer"
             " is, leave it out")  # fmt: skip
 
 

@@ -460,7 +460,7 @@ class Model:
             how = "calibrated by " + {"platt": "Platt's sigmoid"}.get(self.calibration.method, "isotonic regression")
         else:
             how = "as trained with the logistic loss, not calibrated on other rows (bigclf calibrate does)"
-        of = f"of {str(self.classes_[1])!r}, the greater class" if self.binary else "of each class"
+        of = f"of {str(self.classes_[1])!r}, the larger label" if self.binary else "of each class"
         return f"{of}; {how}"
 
     def codes(self, scores: np.ndarray) -> np.ndarray:

@@ -286,7 +286,7 @@ def test_warnings_of_a_conversion_are_repeated_when_the_cache_has_it(tmp_path, f
         assert code == 0
         said.append(sorted(line for line in told.splitlines() if line.startswith("warning:")))
     assert said[0] == said[1] and len(said[0]) == 3
-    assert any("1 of the first 202 labels are no numbers" in line for line in said[0])
+    assert any("1 of the first 202 labels are not numbers" in line for line in said[0])
     assert any("1 bad row was left out" in line and "'wrong' is not a number" in line for line in said[0])
 
 
@@ -312,10 +312,10 @@ def test_a_prediction_says_what_its_probability_is(tmp_path, folder):
     people = folder / "people.csv"
     run("fit", people, "--label", "answer", "--loss", "logistic", "-o", tmp_path / "l.bigclf")
     _, out, _ = run("predict", tmp_path / "l.bigclf", people, "-o", tmp_path / "l", "--proba")
-    assert "of 'yes', the greater class; as trained with the logistic loss, not calibrated" in " ".join(out.split())
+    assert "of 'yes', the larger label; as trained with the logistic loss, not calibrated" in " ".join(out.split())
     run("calibrate", folder / "m.bigclf", people, "-o", tmp_path / "c.bigclf")
     _, out, _ = run("predict", tmp_path / "c.bigclf", people, "-o", tmp_path / "c", "--proba", "--json")
-    assert json.loads(out)["probability"] == "of 'yes', the greater class; calibrated by Platt's sigmoid"
+    assert json.loads(out)["probability"] == "of 'yes', the larger label; calibrated by Platt's sigmoid"
     _, out, _ = run("predict", tmp_path / "c.bigclf", people, "-o", tmp_path / "n", "--json")
     assert json.loads(out)["probability"] is None
 

@@ -710,4 +710,4 @@ def test_a_proposal_names_the_amount_that_is_none(tmp_path):
     (tmp_path / "x.csv").write_text("\n".join(["amount,y", *lines]))
     column = suggest(str(tmp_path / "x.csv")).columns[0]
     assert column.kind == "numeric" and column.options["written"] == "grouped"
-    assert "1 cell is no number" in column.why and "about 7" in column.why
+    assert "1 cell is not a number" in column.why and "about 7" in column.why

@@ -106,7 +106,7 @@ def test_a_few_bad_cells_and_broken_lines_are_told_in_a_proposal(tmp_path):
     told = as_yaml(found)
     column = {c.name: c for c in found.columns}["betrag"]
     assert column.kind == "numeric" and found.how.decimal == ","
-    assert '4 cells are no numbers, the first in line 9: "12,3,4abc"' in column.why
+    assert '4 cells are not numbers, the first in line 9: "12,3,4abc"' in column.why
     assert "from the first 392 rows" in told and "# another 8 lines cannot be read" in told
     assert "4 as in r.csv, line 5: 2 fields, not 4" in told and "#   4 as in line 7: 6 fields, not 4" in told
     shares = dict(found.classes)
@@ -570,7 +570,7 @@ def test_dates_of_which_some_are_none_are_proposed_as_dates(tmp_path):
         (tmp_path / "r.csv").write_text("since;pay;y\n" + "".join(rows))
         found = suggest(tmp_path / "r.csv").columns[0]
         assert (found.kind, found.options) == ("date", {"format": "%d.%m.%Y", **DAYS})
-        assert '2 cells are no dates, the first in line 9: "unknown"' in found.why
+        assert '2 cells are not dates, the first in line 9: "unknown"' in found.why
     (tmp_path / "r.csv").write_text("since,y\n" + "".join(f"2020-01-{1 + k % 28:02d}T{k % 24:02d},{k % 2}\n" for k in
                                                           range(300)) + "soon,1\n")  # fmt: skip
     assert suggest(tmp_path / "r.csv").columns[0].kind == "date"

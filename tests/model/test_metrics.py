@@ -87,7 +87,7 @@ def test_of_many_classes_the_worst_and_the_most_confused_are_told(capsys):
     assert figures.confused(1) == [("c07", "c01", 4)]
     print_evaluation(figures)
     out = capsys.readouterr().out
-    assert "always the most frequent class: 3.33 %" in out and "10 worst of 30 classes" in out
+    assert "baseline, always predicting the most frequent class: 3.33 %" in out and "10 worst of 30 classes" in out
     assert "confused most: c07 as c01 4, c07 as c29 3, c20 as c01 2" in out and "c12" not in out
 
 

@@ -169,7 +169,7 @@ class Job:
     def _check_keys(self) -> None:
         for key, section in self.table.items():
             if key not in KEYS:
-                raise self.fail(f"unknown key {key!r}; a job has {', '.join(KEYS)}", key)
+                raise self.fail(f"unknown key {key!r}; allowed keys: {', '.join(KEYS)}", key)
             if key not in ("name", "steps") and not isinstance(section, dict):
                 raise self.fail(f"{key!r} must be a table of keys and values", key)
             for name in section if KEYS[key] is not None else ():
@@ -388,7 +388,7 @@ class Job:
             param = _param(command, key)
             if param is None:
                 names = ", ".join(sorted(key_of(param) for param in command.params))
-                raise self.fail(f"unknown key {key!r} of {name}; it has {names}", *place, key)
+                raise self.fail(f"unknown key {key!r} of {name}; allowed keys: {names}", *place, key)
             if (line := self._line_of(key, place)) is not None:
                 lines[param.name or key] = line
             if isinstance(value, list | dict) and not takes_many(param):

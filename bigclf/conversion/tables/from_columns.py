@@ -294,8 +294,8 @@ def kind_of_labels(column: Any, spec: Spec) -> tuple[str, list[str]]:
         return "text", []
     notes = list[str]()
     if len(bad) < len(column) // 10 and bad:
-        notes = [f"{len(bad)} of the first {len(column)} labels are no numbers: all are taken as text (say type: "
-                 "number in the spec's label, and what is to become of bad rows)"]  # fmt: skip
+        notes = [f"{len(bad)} of the first {len(column)} labels are not numbers: all are taken as text (for numbers, "
+                 "set type: number for the label in the spec, and --on-bad-rows skip)"]  # fmt: skip
     return "text" if bad or np.isnan(numbers).all() else "number", notes
 
 

@@ -121,7 +121,7 @@ def reading(told: Mapping[str, Any]) -> Reading:
     """
     fields = {f.name for f in dataclasses.fields(Reading)}
     if unknown := sorted(set(told) - fields):
-        raise SchemaError(f"unknown option {unknown[0]!r} of the reader; it has {', '.join(sorted(fields))}")
+        raise SchemaError(f"unknown option {unknown[0]!r} of the reader; allowed options: {', '.join(sorted(fields))}")
     told = {name: value for name, value in told.items() if value is not None}
     try:
         check_fields(told, READER)
@@ -143,11 +143,11 @@ def reading(told: Mapping[str, Any]) -> Reading:
     if made.label_from not in ("directory", "file"):
         raise SchemaError(f"label_from must be directory or file, not {made.label_from!r}")
     if made.skip_lines and form not in ("csv", "tsv"):
-        raise SchemaError(f"skip_lines has no effect with format {form}: it has one with csv, tsv")
+        raise SchemaError(f"skip_lines has no effect with format {form}, only with csv, tsv")
     if made.decimal not in (".", ","):
         raise SchemaError(f"decimal must be '.' or ',', not {made.decimal!r}")
     if made.decimal == "," and form not in DECIMALS:
-        raise SchemaError(f"decimal has no effect with format {form}: it has one with csv, tsv, parquet")
+        raise SchemaError(f"decimal has no effect with format {form}, only with csv, tsv, parquet")
     _check_encoding(made.encoding)
     return made
 

@@ -643,7 +643,7 @@ def _parts(stamps: np.ndarray) -> dict[str, list[str]]:
 def _strange(bad: Iterable[int], kind: str, where: Where, text: pa.Array) -> str:
     """How many cells are no ``kind``, and the first."""
     rows = sorted(bad)
-    said = f"{len(rows):,} cells are no {kind}s" if len(rows) > 1 else f"1 cell is no {kind}"
+    said = f"{len(rows):,} cells are not {kind}s" if len(rows) > 1 else f"1 cell is not a {kind}"
     return f"{said}, the first {_at(where, rows[0], text)}"
 
 
@@ -774,7 +774,7 @@ def _label(columns: list[Column], how: Reading) -> str | None:
 def as_yaml(found: Suggestion) -> str:
     """The proposal as text that ``parse`` takes, with a comment on every column."""
     how = found.how.as_json()
-    lines = [f"# proposed from the first {found.n_rows:,} rows; change what you know better"]
+    lines = [f"# proposed from the first {found.n_rows:,} rows; correct what is wrong"]
     if found.broken is not None and found.broken.n:
         held = f"another {found.broken.n:,} lines" if found.broken.n > 1 else "another line"
         which = "them" if found.broken.n > 1 else "it"
