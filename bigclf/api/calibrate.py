@@ -102,9 +102,9 @@ def calibrate(
         be the name of the label's column.
     method : "platt" (a sigmoid of the decision value: two numbers a class, for few rows too) or "isotonic" (any
         non-decreasing function: for a thousand rows or more).
-    memory : bound of what is allocated; where it has no room for every decision value, neighbours are taken together.
-    on_bad_rows : of rows of raw files that cannot be used: "error" stops at the first, "skip" leaves them out (the
-        ``facts`` of the calibration count them); max_bad_fraction : more of them than this are an error all the same.
+    memory : memory budget; if not every decision value fits in it, neighbouring ones are merged.
+    on_bad_rows : what to do with rows of raw files that cannot be used: "error" stops at the first, "skip" leaves them
+        out (the ``facts`` of the calibration count them); max_bad_fraction : fail if more than this share is skipped.
     progress : an object with ``start, advance, stop`` such as ``TerminalProgress``, or None.
 
     Returns

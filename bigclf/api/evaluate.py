@@ -48,10 +48,10 @@ def evaluate(
     ----------
     data : shards (path, directory, glob, list of them, Dataset), or an array [n, d] with ``y`` [n]; a table, or rows
         that others hold (streams, lazy frames) and that are written to disk meanwhile, with ``y`` their label's name.
-    memory : bound of what is allocated; when 12 bytes a row do not fit it, the AUC comes from 2^20 bins with its bound.
-    workers : who measures, as in ``fit``; the figures are the same to the bit. For shards alone.
-    on_bad_rows : of rows of raw files that cannot be used: "error" stops at the first, "skip" leaves them out of the
-        figures, which count them; max_bad_fraction : more of them than this are an error all the same.
+    memory : memory budget; if 12 bytes per row do not fit in it, the AUC comes from 2^20 bins, with an error bound.
+    workers : as in ``fit``, for shards only; the figures are the same to the bit.
+    on_bad_rows : what to do with rows of raw files that cannot be used: "error" stops at the first, "skip" leaves them
+        out and counts them; max_bad_fraction : fail if more than this share of the rows is skipped.
     progress : an object with ``start, advance, stop`` such as ``TerminalProgress``, or None.
 
     Returns

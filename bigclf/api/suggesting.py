@@ -15,7 +15,7 @@ def suggest(data: object, label: str | None = None, **reader: object) -> Suggest
     """Propose a spec of features for raw files or a table, as ``bigclf inspect --suggest`` does for files.
 
     ``bigclf.fit("people.csv", features=bigclf.suggest("people.csv", label="income"))`` uses it as it is;
-    ``print(bigclf.suggest("people.csv"))`` shows it as YAML, to be changed where you know better.
+    ``print(bigclf.suggest("people.csv"))`` shows it as YAML; correct what is wrong.
 
     Parameters
     ----------

@@ -192,7 +192,7 @@ def _short(value: float | None) -> str:
 
 @documented("sweep")
 def sweep(data: Any, y: Any = None, *, grid: Any, **given: Any) -> Sweep:
-    """Learn with every combination of parameters, each block read once for all of them, and choose the best.
+    """Train with every combination of parameters, reading each block once for all of them, and choose the best.
 
     Parameters
     ----------

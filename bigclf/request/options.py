@@ -299,7 +299,7 @@ OPTIONS = (
     Option(
         "C",
         Number(),
-        "Cost parameter C: a larger one regularises less (LIBLINEAR's C).",
+        "Cost parameter: a larger C regularises less (LIBLINEAR's C).",
         "None: the method's default.",
         verbs=("fit", "sweep", "plan"),
     ),
@@ -514,7 +514,7 @@ OPTIONS = (
     Option(
         "columns",
         Words("ROLE=NAME,...", texts=True),
-        """Column names in Parquet that bigclf did not write; ROLE is label, weight, features, or indices and
+        """Column names in Parquet that bigclf did not write, by role: label, weight, features, or indices and
         values.""",
         section="",
     ),
