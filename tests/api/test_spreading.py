@@ -42,7 +42,7 @@ def test_rows_of_a_dual_method_stay_in_one_group(client, caplog, quiet, loss, wh
     with caplog.at_level(logging.WARNING, "bigclf"):
         far = bigclf.fit(*rows, workers=client, **options)
     (line,) = [record.getMessage() for record in caplog.records if "one process is faster" in record.getMessage()]
-    assert why in line and "one of the 2 workers learns" in line and "groups=2" in line
+    assert why in line and "one of the 2 workers trains" in line and "groups=2" in line
     here = bigclf.fit(*rows, **options)
     assert len(far.result_.plan["groups"]) == 1
     assert far.coef_.tobytes() == here.coef_.tobytes()

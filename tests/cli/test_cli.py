@@ -495,10 +495,7 @@ def test_a_training_that_stopped_at_its_limits_goes_on(place, tmp_path):
     told = f"to continue from {tmp_path / 'm.run'}, use --resume and a larger --epochs or --tol"
     assert told in out and "2 epochs" in out and "from the beginning" not in err
     line = error_of(*words, "--epochs", 9, code=1)
-    assert (
-        f"m: exists; add --overwrite to replace it, or --resume to continue its run in {tmp_path / 'm.run'}"
-        in line
-    )
+    assert f"m: exists; add --overwrite to replace it, or --resume to continue its run in {tmp_path / 'm.run'}" in line
     whole = bigclf("fit", place / "shards", "-o", tmp_path / "whole", "--tol", "1e-3", "--json")[0]
     out, _ = bigclf(*words[:-1], "1e-3", "--epochs", 100, "--resume", "--json")
     assert json.loads(out)["converged"] and json.loads(out)["run_dir"] is None and json.loads(whole)["converged"]

@@ -92,7 +92,7 @@ def test_no_cluster_is_5_and_leaves_nothing(place, tmp_path, monkeypatch):
     monkeypatch.setattr(link, "REFUSAL_SECONDS", 0.3)
     for command in (["fit", place / "s", "-o", tmp_path / "m"], ["evaluate", place / "here", place / "s"]):
         line = error_of(*command, "--workers", "tcp://127.0.0.1:9", code=5)
-        assert "127.0.0.1:9" in line and "go on with" not in line and "Traceback" not in line
+        assert "127.0.0.1:9" in line and "continue with" not in line and "Traceback" not in line
     assert not list(tmp_path.iterdir())
 
 

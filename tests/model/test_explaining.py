@@ -183,7 +183,7 @@ def test_the_commands_export_and_import(stored):
     assert "exists" in error_of("import", path / "t.txt", path / "again", code=1)
     assert "exists" in error_of("export", path / "m", path / "t.txt", "--to", "liblinear", code=1)
     assert "scorer.py and" in bigclf("export", path / "m", path / "scorer.py", "--to", "numpy")[0]
-    assert "liblinear alone" in error_of("export", path / "m", path / "x", "--to", "onnx", "--codes", code=2)
+    assert "liblinear only" in error_of("export", path / "m", path / "x", "--to", "onnx", "--codes", code=2)
     (path / "bad.txt").write_text("solver_type L2R_LR\nnr_class 2\nlabel 1 -1\nnr_feature -1\nbias -1\nw\n")
     assert "nr_feature" in error_of("import", path / "bad.txt", path / "y", code=3)
 
