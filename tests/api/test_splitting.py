@@ -141,7 +141,7 @@ def test_split_from_the_command_line(tmp_path, dataset, capsys):
     (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
     code, said = run("split", tmp_path / "rows.csv", tmp_path / "out3")
     told = " ".join(said.err.split())
-    assert code == 3 and "becomes shards by `bigclf convert" in told and "bigclf.convert" not in told
+    assert code == 3 and "`bigclf convert" in told and "bigclf.convert" not in told
 
 
 # Drift
