@@ -126,9 +126,7 @@ class _Linear(BaseEstimator):
         """Says of a ``partial_fit`` or probabilities that are not there who has them."""
         if name == "partial_fit":
             having = ", ".join(method.name for method in METHODS.values() if not method.certificate)
-            raise AttributeError(
-                f"algo={self._method()!r} has no partial_fit; online methods have it: {having}"
-            )
+            raise AttributeError(f"algo={self._method()!r} has no partial_fit; online methods have it: {having}")
         if name in ("predict_proba", "predict_log_proba") and hasattr(type(self), name):
             loss = getattr(self, "loss", None)  # where it is set: attributes are asked for before that, too
             own = f"loss={loss!r}" if loss is not None else f"algo={getattr(self, 'algo', None)!r}"
