@@ -465,6 +465,8 @@ def test_of_rows_in_memory_the_label_may_be_guessed_from_its_name(frame, numbers
         caplog.clear()
         np.testing.assert_allclose(bigclf.fit(data, **QUIET).coef_, named.coef_, rtol=0.01)  # files are shuffled
         assert "predicting column 'y', guessed from its name" in caplog.text
+    ran = CliRunner().invoke(main, ["fit", str(tmp_path / "words.parquet"), "--algo", "dcd", "-o", str(tmp_path / "m")])
+    assert "predicting column 'y', guessed from its name; pass --label COLUMN to choose another" in ran.output
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -261,7 +261,7 @@ class _Lines(logging.Handler):
     """What the package logs, as ``warning:`` lines."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        say("warning:", record.getMessage(), "yellow")
+        say("warning:", _as_flags(record.getMessage()), "yellow")
 
 
 class _Notes(logging.Handler):
