@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -89,11 +90,15 @@ class Given(TypedDict):
               help="Time limit per measurement  [default: 900, with --shape 60]")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the generated rows.")
 @click.option("--cache", metavar="DIR", help="Directory that keeps the rows for later runs  [default: bigclf's cache]")
+@click.option("--plots", is_flag=True, help="Stop at once if the pictures cannot be drawn (they are drawn wherever"
+              " matplotlib is installed).")  # fmt: skip
 @click.option("-o", "--output", default="bigclf-bench", show_default=True, metavar="DIR", help="Directory for results.")
 @terminal.overwrite_option
 @terminal.json_option
 @click.pass_context
-def command(ctx: click.Context, output: str, overwrite: bool, as_json: bool, **given: Unpack[Given]) -> None:
+def command(
+    ctx: click.Context, output: str, overwrite: bool, as_json: bool, plots: bool, **given: Unpack[Given]
+) -> None:
     """Measure bigclf against other programs on this machine, in turns, each in its own process.
 
     Every peer runs at its loosest tolerance whose weights come within the target of the optimum; bigclf stops by its
@@ -104,6 +109,8 @@ def command(ctx: click.Context, output: str, overwrite: bool, as_json: bool, **g
     from bigclf.cli.shared import bench_shapes
 
     shapes = bench_shapes.chosen(split(given["shapes"]), {name: given[name] for name in OF_OTHER_ROWS})  # type: ignore[literal-required]
+    if plots:
+        require_plots(shapes)
     jobs = chosen_jobs(given["jobs"], given["targets"], shapes)
     paths = {name: str(path) for name, path in terminal.pairs_option(given["paths"], "--peer").items()}
     names = chosen_peers(given["against"], paths)
@@ -151,6 +158,14 @@ def command(ctx: click.Context, output: str, overwrite: bool, as_json: bool, **g
 
 
 # What was asked for
+
+
+def require_plots(shapes: list[str]) -> None:
+    """RunError where no picture can be drawn."""
+    if shapes:
+        raise click.UsageError("--plots has no effect with --shape, which gives one table")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise RunError("--plots needs matplotlib: pip install 'bigclf[plots]'")
 
 
 def chosen_jobs(text: str | None, targets: tuple[str, ...], shapes: list[str]) -> list[Job]:

@@ -179,6 +179,7 @@ def draw_reliability(result: Evaluation, path: str) -> None:
         figure.savefig(beside, format="png", dpi=150)
 
 
+MOST_PAIRS, FEW_PAIRS = 10, 5  # of classes that are confused, of many classes and of few
 NAMES = {"auc": "AUC", "log_loss": "log loss", "calibration_error": "calibration error", "r2": "R^2"}
 
 
@@ -193,7 +194,7 @@ def print_evaluation(result: Figures, most: int = 20) -> None:
     if not numeric(result):
         many = len(result.classes) > most
         _print_classes(result, result.worst() if many else result.f1, most)
-        if many and (pairs := result.confused()):
+        if len(result.classes) > 2 and (pairs := result.confused(MOST_PAIRS if many else FEW_PAIRS)):
             said = (f"{terminal.printable(is_)} as {terminal.printable(said)} {n:,}" for is_, said, n in pairs)
             click.echo(f"  confused most: {', '.join(said)}")
     for note in result.notes:

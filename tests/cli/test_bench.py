@@ -530,3 +530,13 @@ def test_what_does_not_get_there_is_said_not_to():
 def test_smaller_tolerances_that_bring_nothing_end_the_search():
     assert not comparing.is_stuck([1.0] * 6) and comparing.is_stuck([1.0] * 7)
     assert not comparing.is_stuck([1.0] * 6 + [0.5]) and comparing.is_stuck([1.0, 0.1, *[0.1] * 6])
+
+
+def test_pictures_that_cannot_be_drawn_are_told_before_anything_is_measured(tmp_path, monkeypatch):
+    import importlib.util
+
+    assert "no effect with --shape" in error_of("bench", "--plots", "--shape", "clicks", "-o", tmp_path / "b", code=2)
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else found(name))
+    assert "pip install 'bigclf[plots]'" in error_of("bench", "--plots", "-o", tmp_path / "b", code=1)
+    assert not (tmp_path / "b").exists()

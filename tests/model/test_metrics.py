@@ -91,6 +91,18 @@ def test_of_many_classes_the_worst_and_the_most_confused_are_told(capsys):
     assert "confused most: c07 as c01 4, c07 as c29 3, c20 as c01 2" in out and "c12" not in out
 
 
+def test_of_a_few_classes_the_most_confused_are_told_too(capsys):
+    from bigclf.cli.evaluate import print_evaluation
+
+    y = np.repeat(["a", "b", "c"], 10)
+    said = y.copy()
+    said[:4], said[12:14] = "c", "a"
+    model = Model(np.zeros((3, 1)), np.zeros(3), ["a", "b", "c"], method={"name": "dcd", "loss": "hinge"})
+    model.decision_function = lambda X: (said[:, None] == np.array(["a", "b", "c"])).astype(float)
+    print_evaluation(evaluate(model, scipy.sparse.csr_matrix((30, 1)), y))
+    assert "confused most: a as c 4, b as a 2" in capsys.readouterr().out
+
+
 def test_by_row_weights_the_figures_are_those_of_scikit_learn(tmp_path):
     X, rng = matrix(), np.random.default_rng(3)
     weights = rng.choice([0.0, 0.25, 1.0, 7.0], 400).astype(np.float32)
