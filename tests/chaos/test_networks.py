@@ -1,4 +1,4 @@
-"""Networks that fail: three hosts behind a switch that delays, loses and cuts (faults 25 to 29 and 32).
+"""Networks that fail: three hosts behind a switch that delays, loses and cuts.
 
 The hosts are network namespaces of this machine: the scheduler and the driver on one, a worker on each of two others.
 All is encrypted, and each run comes to the bits of one that nothing happened to.
@@ -159,7 +159,7 @@ def sound(lasting):
     lasting.logs()
 
 
-# Fault 25
+# A line that is cut and heals
 
 
 @pytest.mark.parametrize("case", ["long", "dcd-streamed"])
@@ -188,7 +188,7 @@ def test_the_scheduler_is_cut_off_from_all_for_a_while(sound, shards, answers, t
     run.check()
 
 
-# Fault 26
+# A line that is cut for ever
 
 
 @pytest.mark.parametrize("case", ["perceptron", "dcd-streamed"])
@@ -208,7 +208,7 @@ def test_a_host_that_is_cut_off_for_ever_and_works_on(network, shards, answers, 
     assert load(run.model).digest() == run.answer.bits[0]
 
 
-# Fault 27
+# Workers that cannot reach each other
 
 
 @pytest.mark.parametrize("case", ["pa2", "dcd-streamed"])
@@ -222,7 +222,7 @@ def test_two_workers_that_cannot_reach_each_other(sound, shards, answers, case, 
     assert "given out again" not in run.said
 
 
-# Fault 28
+# A slow line that loses frames
 
 
 def test_a_slow_line_that_loses_frames(sound, shards, answers, tmp_path):
@@ -235,7 +235,7 @@ def test_a_slow_line_that_loses_frames(sound, shards, answers, tmp_path):
     assert "given out again" not in run.said
 
 
-# Fault 29
+# A line of which one end is gone
 
 
 def test_a_worker_that_dies_without_a_word_on_the_line(network, shards, answers, tmp_path):
@@ -251,7 +251,7 @@ def test_a_worker_that_dies_without_a_word_on_the_line(network, shards, answers,
     assert "given out again" in run.said
 
 
-# Fault 32
+# Certificates
 
 
 LISTENING = """

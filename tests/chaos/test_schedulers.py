@@ -23,7 +23,7 @@ def run_words(shards, answer, cluster, run_dir, model):
     return [*words, *words_of(answer.keywords)]
 
 
-# Faults 15 and 16
+# A scheduler that dies
 
 
 def test_a_scheduler_that_is_killed_and_comes_back(chaos_cluster, shards, answers):
@@ -58,7 +58,7 @@ def test_without_a_supervisor_it_is_resumed_on_another_cluster(chaos_cluster, sh
     assert code == 0 and load(model).digest() == answer.bits[0]
 
 
-# Fault 14
+# A driver that dies
 
 
 @pytest.mark.parametrize("moment", range(4))
@@ -75,7 +75,7 @@ def test_a_driver_killed_while_it_writes_a_checkpoint(moment, cluster, shards, a
     assert run.model().digest() == answer.bits[0]
 
 
-# Faults 17 and 18
+# Two drivers, and tasks that nobody waits for any more
 
 
 def test_two_drivers_on_one_run_directory(cluster, shards, answers, drive, tmp_path):
@@ -103,7 +103,7 @@ def test_tasks_of_a_driver_that_died_hold_nobody_up(cluster, shards, answers, dr
     order.release()
 
 
-# Fault 19
+# Two runs on one cluster
 
 
 def test_two_runs_on_one_cluster_while_a_worker_dies(cluster, shards, answers):
@@ -115,7 +115,7 @@ def test_two_runs_on_one_cluster_while_a_worker_dies(cluster, shards, answers):
         answer.check(run.model())
 
 
-# Faults 25 to 27: lines that are cut, by a proxy in front of the scheduler
+# Lines that are cut, by a proxy in front of the scheduler
 
 
 class Proxy:
@@ -203,7 +203,7 @@ def test_the_driver_cut_off_for_ever(cluster, shards, answers, tmp_path):
     assert again.model().digest() == answer.bits[0]
 
 
-# Fault 20, the caller's own client
+# The caller's own client
 
 
 def test_a_client_that_is_closed_under_the_run(cluster, shards, answers):

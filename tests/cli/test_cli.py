@@ -701,7 +701,7 @@ def fills_up(monkeypatch, directory):
 
 @pytest.mark.parametrize("algo", ["dcd", "pa1"])
 def test_a_full_disk_of_the_run_costs_no_model(place, tmp_path, monkeypatch, algo):
-    """Fault 33: the answer is written to where it was asked for; what could not be kept is a warning."""
+    """The answer is written to where it was asked for; what could not be kept is a warning."""
     words = ("fit", place / "shards", "-o", tmp_path / "m", "--algo", algo, "--run-dir", tmp_path / "small" / "run")
     fills_up(monkeypatch, tmp_path / "small" / "run" / "model")
     _, told = bigclf(*words)

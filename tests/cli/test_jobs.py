@@ -1,4 +1,4 @@
-"""Job files: what they mean, and an error with its line for everything else (fault 87)."""
+"""Job files: what they mean, and an error with its line for everything else."""
 
 import shlex
 
@@ -212,7 +212,7 @@ def test_files_that_are_no_jobs(tmp_path):
     ],
 )
 def test_nothing_is_written_above_where_a_job_says(tmp_path, monkeypatch, text, line):
-    """Fault 88: a path that climbs is refused before the first step, with --overwrite too."""
+    """A path that climbs is refused before the first step, with --overwrite too."""
     from click.testing import CliRunner
 
     from bigclf.cli import main

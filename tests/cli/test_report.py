@@ -1,4 +1,4 @@
-"""Reports: one file with everything in it, where text from data stays text (fault 89), and curves that are right."""
+"""Reports: one file with everything in it, where text from data stays text, and curves that are right."""
 
 import json
 import shutil
@@ -116,7 +116,7 @@ def test_a_job_writes_one(stored, monkeypatch):
 
 
 def test_text_from_data_stays_text(tmp_path):
-    """Fault 89: markup in labels, names of features, titles, paths, settings, events and warnings."""
+    """Markup in labels, names of features, titles, paths, settings, events and warnings."""
     model = Model(
         np.random.default_rng(0).normal(size=(3, D)), np.zeros(3), np.array([f"{EVIL}{k}" for k in range(3)]),
         method={"name": EVIL, "loss": EVIL, EVIL: EVIL},

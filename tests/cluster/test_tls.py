@@ -1,4 +1,4 @@
-"""Certificates: what is made, what is refused before a connection is tried, and refusals in plain words (fault 32)."""
+"""Certificates: what is made, what is refused before a connection is tried, and refusals in plain words."""
 
 import contextlib
 import datetime

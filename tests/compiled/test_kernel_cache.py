@@ -1,4 +1,4 @@
-"""Compiled code on disk: many processes over an empty, a damaged or a forbidden cache (fault 23)."""
+"""Compiled code on disk: many processes over an empty, a damaged or a forbidden cache."""
 
 import ast
 import dis

@@ -204,7 +204,6 @@ def test_models_grow(tmp_path):
 
 
 def test_files_that_come_during_a_run_are_reported_and_left_for_the_next(tmp_path, text, caplog):
-    """Fault 58."""
     bigclf.convert(text("a", 400), tmp_path / "s", **SMALL)
     more = bigclf.convert(text("b", 300, seed=1), tmp_path / "t", **SMALL)
     alone = bigclf.fit(tmp_path / "s", algo="pa1", epochs=3, progress=False)

@@ -203,7 +203,7 @@ def test_chunks_hold_about_chunk_nnz(tmp_path):
     ids=["no newline", "bom", "crlf", "tabs", "comments", "qid", "floats", "zeros"],
 )
 def test_odd_text_gives_the_same_rows(tmp_path, text):
-    """Faults 71 and 81."""
+    """Comments, line ends, tabs and zeros as people and programs write them."""
     ds = convert(source(tmp_path, text), tmp_path / "s", shuffle=False)
     x, y = rows_of(ds)
     assert x.toarray().tolist() == [[2, 0, 4], [0, 1, 0]] and y.tolist() == [1, -1] and ds.nnz == 3
@@ -266,7 +266,7 @@ def _held(line, x, y):
 @settings(max_examples=200, deadline=None)
 @given(TEXT)
 def test_any_text_gives_the_rows_or_the_error_of_scikit_learn(text):
-    """Faults 66, 67, 71, 81, differential."""
+    """Any line, with indices up to 2^31 and numbers that no shard can hold."""
     check_against_scikit_learn(text)
 
 
@@ -312,7 +312,7 @@ BAD_LINES = {
 @pytest.mark.parametrize("line", BAD_LINES, ids=[repr(line)[2:-1] for line in BAD_LINES])
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gz"])
 def test_the_first_bad_line_is_named(tmp_path, small_pieces, line, pack):
-    """Faults 62, 65, 66, 68, 69, 71, 81; nothing is left behind."""
+    """Nothing is left behind."""
     rows = text_of(300).splitlines()
     rows[250:250] = [line]
     rows[280:280] = [b"bad, too"]
@@ -349,7 +349,7 @@ def test_the_number_of_features_may_be_given(tmp_path):
 
 
 def test_zero_based_text(tmp_path):
-    """Fault 66, both ways round."""
+    """The wrong base is told, both ways round."""
     path = source(tmp_path, b"1 0:1 3:2\n0 5:1\n")
     ds = convert(path, tmp_path / "s", index_base=0, shuffle=False)
     assert ds.decode(0, 0).indices.tolist() == [0, 3, 5] and not ds.warnings
@@ -401,7 +401,6 @@ def test_sources_that_cannot_be_read(tmp_path, text, message):
 
 
 def test_a_source_that_changes_meanwhile(tmp_path, monkeypatch):
-    """Fault 57."""
     path = source(tmp_path, text_of(50))
     real = pieces.run_task
 
@@ -417,7 +416,7 @@ def test_a_source_that_changes_meanwhile(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("step", ["spill", "shard"])
 def test_a_full_disk(tmp_path, monkeypatch, step):
-    """Fault 35: where nothing is finished nothing is left behind, else the rerun goes on."""
+    """Where nothing is finished nothing is left behind, else the rerun goes on."""
 
     def fail(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -435,7 +434,6 @@ def test_a_full_disk(tmp_path, monkeypatch, step):
 
 
 def test_outputs_that_are_there(tmp_path):
-    """Fault 88."""
     path = source(tmp_path, text_of(50))
     convert(path, tmp_path / "s")
     with pytest.raises(RunError, match="overwrite"):
@@ -524,7 +522,7 @@ def test_write_shards_refuses_what_are_no_codes(tmp_path, labels, classes, messa
 
 
 def test_files_that_may_not_grow_leave_nothing_behind(tmp_path):
-    """Fault 35, by the system: no file may have more than 20,000 bytes."""
+    """No room, by the system: no file may have more than 20,000 bytes."""
     path = source(tmp_path, text_of(3000))
     program = f"""
 import resource, bigclf

@@ -90,7 +90,7 @@ print(json.dumps(said))
 
 @pytest.mark.long
 def test_flipped_bits_are_rows_or_an_error_that_names_the_file(tmp_path):
-    """Faults 44 and 45: 150 files in one process, which would not come back from a crash."""
+    """150 files in one process, which would not come back from a crash."""
     paths = damaged(tmp_path, 150)
     done = subprocess.run([sys.executable, "-c", READ], input=json.dumps(paths), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-400:]
@@ -101,7 +101,7 @@ def test_flipped_bits_are_rows_or_an_error_that_names_the_file(tmp_path):
 
 @pytest.mark.slow
 def test_validate_survives_whatever_the_file(tmp_path):
-    """Fault 45: each in a child of the command; done, or bad data."""
+    """Each in a child of the command; done, or bad data."""
     for path in damaged(tmp_path, 40, seed=1):
         done = subprocess.run([sys.executable, "-m", "bigclf", "validate", path], capture_output=True, text=True)
         assert done.returncode in (0, 3) and "Traceback" not in done.stderr, (path, done.stderr[-400:])
@@ -118,7 +118,7 @@ class Mine:
 
 
 def test_extension_types_are_plain_storage_and_nothing_is_unpickled(tmp_path):
-    """Fault 51: a type whose description is a pickle (Apache Arrow, CVE-2023-47248)."""
+    """A type whose description is a pickle (Apache Arrow, CVE-2023-47248)."""
     trap = tmp_path / "trap"
     for name in (b"arrow.py_extension_type", b"somebody.vector"):
         told = {b"ARROW:extension:name": name, b"ARROW:extension:metadata": pickle.dumps(Mine(trap))}
@@ -130,7 +130,7 @@ def test_extension_types_are_plain_storage_and_nothing_is_unpickled(tmp_path):
 
 
 def test_encrypted_files_are_told_by_name(tmp_path):
-    """Fault 52: the marks of a file with an encrypted footer (parquet-format, Encryption.md)."""
+    """The marks of a file with an encrypted footer (parquet-format, Encryption.md)."""
     (tmp_path / "f.parquet").write_bytes(b"PARE" + b"\0" * 100 + (50).to_bytes(4, "little") + b"PARE")
     with pytest.raises(DataError, match="encrypted") as caught:
         Dataset(tmp_path / "f.parquet")
@@ -139,7 +139,7 @@ def test_encrypted_files_are_told_by_name(tmp_path):
 
 @pytest.mark.parametrize("codec", [3, 40])
 def test_a_codec_that_is_not_known_is_an_error(tmp_path, codec):
-    """Fault 52: LZO, which no reader here has, and a number that no codec has."""
+    """LZO, which no reader here has, and a number that no codec has."""
     pq.write_table(table(), tmp_path / "f.parquet", compression="snappy")
     data = (tmp_path / "f.parquet").read_bytes()
     before, after = b"\x18\x05label\x15\x02", b"\x18\x05label\x15" + bytes([2 * codec])  # path, then codec as zigzag
@@ -162,19 +162,17 @@ def check_long_row(tmp_path, nnz):
 
 
 def test_a_row_longer_than_a_chunk_is_a_chunk_of_its_own(tmp_path):
-    """Fault 50 in small."""
     check_long_row(tmp_path, 100_000)
 
 
 @pytest.mark.slow
 def test_a_row_of_fifty_million_entries(tmp_path):
-    """Fault 50."""
     check_long_row(tmp_path, 50_000_000)
 
 
 @pytest.mark.parametrize("name", ["../part-00000.parquet", "/etc/passwd", "sub/../part-00000.parquet"])
 def test_a_manifest_leads_nowhere_else(tmp_path, name):
-    """Fault 59: it only says what is known of the files beside it, found by their own names."""
+    """It only says what is known of the files beside it, found by their own names."""
     (tmp_path / "rows.svm").write_bytes(b"1 1:1\n-1 2:1\n")
     ds = convert(tmp_path / "rows.svm", tmp_path / "s")
     manifest = tmp_path / "s" / MANIFEST
@@ -188,7 +186,6 @@ def test_a_manifest_leads_nowhere_else(tmp_path, name):
 
 @pytest.mark.slow
 def test_a_hundred_thousand_files_are_listed(tmp_path):
-    """Fault 60."""
     for number in range(100_000):
         (tmp_path / f"part-{number}.parquet").touch()
     assert len(files.expand(tmp_path)) == 100_000 and len(files.expand(tmp_path / "part-1*.parquet")) == 11_111
@@ -197,7 +194,7 @@ def test_a_hundred_thousand_files_are_listed(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
 def test_a_hundred_thousand_files_are_one_dataset(tmp_path):
-    """Fault 60: forty shards of ten rows or so under many names, described, remembered and read."""
+    """Forty shards of ten rows or so under many names, described, remembered and read."""
     (tmp_path / "r.svm").write_text("".join(f"{2 * (i % 2) - 1} {i % 7 + 1}:1 {i % 5 + 9}:0.5\n" for i in range(400)))
     few = convert(tmp_path / "r.svm", tmp_path / "s", shard_nnz=100, workers=1)
     rows = [told.n_rows for told in few.by_file()]

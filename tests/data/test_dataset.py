@@ -193,7 +193,6 @@ def test_decode_from_many_threads(tmp_path):
     "classes", [[False, True], [-1, 1], [0.5, 1.5], ["ham", "sp\u00e4m"]], ids=["bool", "int", "float", "str"]
 )
 def test_labels_come_back_in_their_own_type(tmp_path, classes):
-    """Fault 75."""
     x, codes = random_rows(binary=True)
     ds = write_own(tmp_path / "s", x, codes, classes)
     assert ds.classes.tolist() == classes
@@ -502,7 +501,6 @@ def test_labels_are_optional_for_prediction(tmp_path):
 
 
 def test_empty_shards_and_row_groups_count_as_nothing(tmp_path):
-    """Fault 55."""
     write(tmp_path / "a.parquet", table().slice(0, 0))
     write(tmp_path / "b.parquet")
     with pq.ParquetWriter(tmp_path / "c.parquet", table().schema) as file:
@@ -514,7 +512,6 @@ def test_empty_shards_and_row_groups_count_as_nothing(tmp_path):
 
 
 def test_mixed_widths_are_widened(tmp_path):
-    """Fault 53."""
     write(tmp_path / "a.parquet", index=pa.int32(), value=pa.float32())
     write(tmp_path / "b.parquet", index=pa.int64(), value=pa.float64(), label=pa.int8(), extra=["x", "y", "z"])
     ds = Dataset(tmp_path)
@@ -541,7 +538,6 @@ def test_a_dataset_travels_between_processes(tmp_path):
 
 @pytest.mark.parametrize("name", ["a b", "100%", "a*b", "[x]", "new\nline", os.fsdecode(b"latin-\xe9")])
 def test_any_name_will_do(tmp_path, name):
-    """Fault 60."""
     x, codes = random_rows()
     ds = write_own(os.path.join(tmp_path, name), x, codes)
     assert ds.files == [os.path.join(tmp_path, name, "part-00000.parquet")]
@@ -574,7 +570,6 @@ def broken(name, path):
     ],
 )
 def test_files_that_are_no_parquet(tmp_path, name, message):
-    """Faults 42 and 43."""
     write(tmp_path / "a.parquet")
     write(tmp_path / "b.parquet")
     broken(name, tmp_path / "b.parquet")
@@ -584,7 +579,7 @@ def test_files_that_are_no_parquet(tmp_path, name, message):
 
 
 def test_a_flipped_bit_is_an_error_or_changes_nothing(tmp_path):
-    """Fault 44: wherever the bit is, the same rows come back or an error that names the file."""
+    """Wherever the bit is, the same rows come back or an error that names the file."""
     x, codes = random_rows(60)
     ds = write_own(tmp_path / "s", x, codes)
     want = matrix(ds)
@@ -634,7 +629,6 @@ def test_a_flipped_bit_in_a_page_names_the_row_group(tmp_path):
     ],
 )
 def test_absurd_footers_are_refused_before_reading(tmp_path, false, message):
-    """Faults 46 and 48."""
     path = write(tmp_path / "f.parquet")
     column = shards.claims(path).groups[0].columns[1]
     footer.check_column(column, 3, path, files.file_size(path), 0)
@@ -643,7 +637,7 @@ def test_absurd_footers_are_refused_before_reading(tmp_path, false, message):
 
 
 def test_a_row_group_larger_than_the_machine(tmp_path, monkeypatch):
-    """Faults 47 and 49."""
+    """As its footer tells."""
     path = write(tmp_path / "f.parquet")
     real = shards.claims(path)
     bomb = real._replace(groups=[real.groups[0]._replace(n_bytes=2**50)])
@@ -667,7 +661,7 @@ def test_footers_are_read_as_pyarrow_reads_them(tmp_path):
 
 
 def test_a_damaged_footer_is_an_error_and_no_crash(tmp_path):
-    """Fault 45 in small: bytes of the footer replaced at random, of a file without our checksum."""
+    """Bytes of the footer replaced at random, of a file without our checksum."""
     path = tmp_path / "f.parquet"
     pq.write_table(pa.concat_tables([table()] * 20), path, row_group_size=30)
     whole, rng = path.read_bytes(), np.random.default_rng(0)
@@ -694,7 +688,7 @@ def test_a_newer_format_is_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("how", ["written", "deleted", "replaced"])
 def test_files_that_change_after_opening(tmp_path, how):
-    """Fault 57; a new file (58) is not looked at."""
+    """A new file is not looked at."""
     x, codes = random_rows()
     ds = write_own(tmp_path / "s", x, codes, shard_nnz=2000)
     write_own(tmp_path / "t", x[::-1], codes, shard_nnz=2000)
@@ -713,7 +707,6 @@ def test_files_that_change_after_opening(tmp_path, how):
 
 
 def test_an_input_output_error_is_tried_again(tmp_path, monkeypatch):
-    """Fault 37."""
     x, codes = random_rows()
     ds = write_own(tmp_path / "s", x, codes)
     real, failures = pq.ParquetFile.read_row_group, [1, 1]
@@ -747,7 +740,7 @@ def test_an_input_output_error_is_tried_again(tmp_path, monkeypatch):
     ],
 )
 def test_files_that_do_not_go_together(tmp_path, change, message, column):
-    """Faults 53 and 54: the error names both files."""
+    """The error names both files."""
     write(tmp_path / "a.parquet")
     columns = {k: v for k, v in {**ROWS, **change}.items() if v is not None}
     pq.write_table(pa.table(columns), tmp_path / "b.parquet")
@@ -799,7 +792,7 @@ BAD_VALUES = {
 
 @pytest.mark.parametrize("name", BAD_VALUES)
 def test_bad_values_are_named_with_their_place(tmp_path, name):
-    """Faults 62 to 70 and 77, in the second row group of the second file, at its third row."""
+    """In the second row group of the second file, at its third row."""
     change, message, column = BAD_VALUES[name]
     columns = {"weight": [1.0] * 3} if "weight" in change else {}
     types = {"indices": pa.list_(pa.int64()), "values": pa.list_(pa.float64())}
@@ -820,7 +813,7 @@ def test_bad_values_are_named_with_their_place(tmp_path, name):
 
 
 def test_index_beyond_the_features_of_our_own_shards(tmp_path):
-    """Fault 65: the footers are believed when opening, the rows are not when decoding."""
+    """The footers are believed when opening, the rows are not when decoding."""
     x, codes = random_rows(binary=True)
     ds = write_own(tmp_path / "s", x, codes)
     ds.n_features = 20
@@ -839,7 +832,7 @@ def test_a_label_that_is_not_among_the_classes(tmp_path):
 
 
 def test_int32_wrap_around_is_found(tmp_path):
-    """Fault 67: 2^31 + 5 stored in 32 bits is negative; in 64 bits or unsigned it is an index."""
+    """2^31 + 5 stored in 32 bits is negative; in 64 bits or unsigned it is an index."""
     wrapped = np.array([2**31 + 5], np.uint32).view(np.int32).tolist()
     one = {"label": [1], "values": [[1.0]]}
     pq.write_table(pa.table({**one, "indices": pa.array([wrapped], pa.list_(pa.int32()))}), tmp_path / "a.parquet")
@@ -901,7 +894,6 @@ def test_labels_of_few_values_serve_as_classes_and_as_numbers(tmp_path):
     ],
 )
 def test_data_nothing_can_be_learned_from(tmp_path, change, message):
-    """Fault 74."""
     types = {"indices": pa.list_(pa.int32()), "values": pa.list_(pa.float32()), "label": pa.int64()}
     data = pa.table({k: pa.array(v, types.get(k)) for k, v in {**ROWS, **change}.items()})
     ds = Dataset(write(tmp_path / "f.parquet", data))
@@ -910,7 +902,7 @@ def test_data_nothing_can_be_learned_from(tmp_path, change, message):
 
 
 def test_all_empty_rows_are_data(tmp_path):
-    """Fault 72: no features at all is no reason to fail."""
+    """No features at all is no reason to fail."""
     data = {"label": [0, 1], "indices": pa.array([[], []], pa.list_(pa.int32()))}
     ds = Dataset(write(tmp_path / "f.parquet", pa.table(data)))
     require_trainable(ds)

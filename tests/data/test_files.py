@@ -22,7 +22,7 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("form", ["directory", "glob", "pathlib", "list"])
 def test_expand_ignores_hidden_files_and_directories(folder, form):
-    """Fault 42: Spark's _SUCCESS and .crc files and directories matched by a glob are no data."""
+    """Spark's _SUCCESS and .crc files and directories matched by a glob are no data."""
     data = {
         "directory": str(folder),
         "glob": str(folder / "*"),
@@ -34,7 +34,6 @@ def test_expand_ignores_hidden_files_and_directories(folder, form):
 
 @pytest.mark.parametrize("missing", ["nowhere/*.parquet", "none*.parquet"])
 def test_expand_names_the_nearest_directory(tmp_path, missing):
-    """Fault 56."""
     with pytest.raises(DataError, match="no data file matches") as caught:
         files.expand(str(tmp_path / missing))
     assert repr(str(tmp_path)) in str(caught.value)
@@ -56,7 +55,6 @@ def test_a_directory_without_data_files_says_what_it_holds(tmp_path):
 
 @pytest.mark.parametrize("name", ["with space", "100%", "a*b", "new\nline", "[x]", os.fsdecode(b"latin-\xe9")])
 def test_expand_takes_any_file_name(tmp_path, name):
-    """Fault 60."""
     path = os.path.join(tmp_path, name)
     with open(path, "wb") as file:
         file.write(b"x")
@@ -65,7 +63,6 @@ def test_expand_takes_any_file_name(tmp_path, name):
 
 
 def test_symbolic_links_in_a_circle_match_nothing(tmp_path):
-    """Fault 59."""
     os.symlink(tmp_path / "b", tmp_path / "a")
     os.symlink(tmp_path / "a", tmp_path / "b")
     with pytest.raises(DataError, match="no data file"):
@@ -229,7 +226,6 @@ def test_what_others_wrote_there_brings_nothing_back(tmp_path, told):
 
 
 def test_probe_writable(tmp_path):
-    """Fault 36."""
     files.probe_writable(tmp_path)
     assert os.listdir(tmp_path) == []
     with pytest.raises(RunError, match="No such file or directory"):

@@ -65,7 +65,6 @@ def test_a_remote_file_reads_as_a_local_one(server, tmp_path):
 
 @pytest.mark.parametrize("fault", [fault for fault in TRANSIENT if fault != "busy"])
 def test_what_passes_is_asked_again_and_a_short_read_never_accepted(server, fault):
-    """Fault 30."""
     server.files["/x.bin"] = CONTENT
     with files.open_binary(server.url + "/x.bin") as file:
         server.faults, server.where = [fault] * 3, "GET"
@@ -94,7 +93,6 @@ def test_what_does_not_pass_ends_in_a_clear_error(server, monkeypatch):
 
 
 def test_a_name_that_does_not_resolve(monkeypatch):
-    """Fault 31."""
     monkeypatch.setattr(remote, "TRIES", 2)
     with pytest.raises(StoreError, match=r"no-such-host\.invalid.*failed 2 times"):
         files.expand("http://no-such-host.invalid/part.parquet")
@@ -174,13 +172,12 @@ def test_the_cache_is_bounded_and_keeps_what_fits_first(tmp_path):
     ],
 )
 def test_secrets_in_urls_are_masked(text, shown):
-    """Fault 90."""
     assert masked(text) == shown == masked(shown)
     assert str(BigclfError(text)) == shown and str(DataError(text, file=text)) == f"{shown}: {shown}"
 
 
 def test_no_secret_is_written_anywhere(server, tmp_path, caplog, monkeypatch):
-    """Fault 90: error, log, run directory with its history and checkpoints, model, cached manifest."""
+    """Error, log, run directory with its history and checkpoints, model, cached manifest."""
     x, y = random_rows(300, 20)
     shards_of(tmp_path / "shards", x, y)
     server.files["/d/part-00000.parquet"] = (tmp_path / "shards" / "part-00000.parquet").read_bytes()
@@ -294,7 +291,7 @@ def test_everything_on_s3(bucket, tmp_path):
 
 @pytest.mark.long
 def test_credentials_that_expire_in_the_middle(bucket, tmp_path):
-    """Fault 31: a clear error, nothing half-written is taken for data, and the same again goes through."""
+    """A clear error, nothing half-written is taken for data, and the same again goes through."""
     x, y = random_rows(300, 20)
     near = shards_of(tmp_path / "shards", x, y, shard_nnz=800)
     bucket.faults, bucket.where = ["503", *[refusal(400, "ExpiredToken")] * 50], "PUT .*part-00001"
@@ -340,7 +337,6 @@ def test_sending_is_taken_up_again(bucket, tmp_path):
 @pytest.mark.parametrize("name", ["with space", "100%", "a+b=c", "ünï", "a#b", "q?x"])
 @pytest.mark.long
 def test_odd_names_on_s3(bucket, name):
-    """Fault 60."""
     url = f"s3://data/odd/{name}.txt"
     files.publish_bytes(url, b"content")
     assert files.expand(url) == [url]

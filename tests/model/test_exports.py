@@ -1,4 +1,4 @@
-"""Models in the formats of others say what the model says; LIBLINEAR's text is read with suspicion (fault 83).
+"""Models in the formats of others say what the model says; LIBLINEAR's text is read with suspicion.
 
 ``liblinear_models.json`` has models that liblinear-official 2.50 wrote after training on 40 made-up rows of 4 features
 (-s 7 -B 1; -s 1 -c 0.5 -B 1; -s 4 of two and of three classes; -s 6 -B 2; -s 12 -p 0.1 -B 0.5; -s 21), with the labels,

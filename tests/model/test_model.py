@@ -1,4 +1,4 @@
-"""The model: what it predicts, and a file that holds up against damage and malice (faults 65, 80, 82, 84, 85)."""
+"""The model: what it predicts, and a file that holds up against damage and malice."""
 
 import base64
 import json

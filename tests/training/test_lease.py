@@ -1,4 +1,4 @@
-"""The lease of a run directory: one process at a time, whatever the clocks say (faults 18 and 24)."""
+"""The lease of a run directory: one process at a time, whatever the clocks say."""
 
 import json
 import os

@@ -328,7 +328,7 @@ def test_killed_at_ten_random_moments(tmp_path, kind):
 
 
 def test_predictions_on_a_full_disk_go_on(tmp_path, sources, monkeypatch):
-    """Fault 35: no part of a file is left, what is finished stays, the rerun writes the rest."""
+    """No part of a file is left, what is finished stays, the rerun writes the rest."""
     ds = bigclf.convert(sources, tmp_path / "s", **OPTIONS)
     model = bigclf.fit(ds, algo="pa1", epochs=1, progress=False)
     real, calls = files.os.replace, []
