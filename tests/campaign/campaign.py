@@ -3,6 +3,7 @@
     python tests/campaign/campaign.py                    all points of all cases: a table, and what went wrong
     python tests/campaign/campaign.py sweep "run job"    of these cases alone
     python tests/campaign/campaign.py --sample 2         two points of each case, each in one way
+    python tests/campaign/campaign.py --sample 2 --seed a    two others
     python tests/campaign/campaign.py --points append    name the points
 
 A point is disturbed in three ways: the process is killed, the disk is full from there on, the device fails once
@@ -280,11 +281,11 @@ def warm():
     gc.freeze()  # children would copy what is looked through
 
 
-def chosen(found, sample, name):
+def chosen(found, sample, seed):
     """(kind, point, which of its name), all of them or so many."""
     if not sample:
         return [(kind, *key) for key in found for kind in KINDS]
-    draw = random.Random(name)
+    draw = random.Random(seed)
     first = draw.randrange(3)
     return [(KINDS[(first + k) % 3], *key) for k, key in enumerate(draw.sample(found, min(sample, len(found))))]
 
@@ -293,6 +294,7 @@ def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="CASE")
     parser.add_argument("--sample", type=int, default=0)
+    parser.add_argument("--seed", default="")
     parser.add_argument("--points", action="store_true")
     asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="campaign-") as directory:
@@ -333,7 +335,7 @@ def carried_out(name, directory, place, asked):
     if asked.points:
         print("\n".join(f"{n:4d} {point} {which}" for n, (point, which) in enumerate(found, 1)))
         return 0
-    counts, faults = Counter(), chosen(found, asked.sample, name)
+    counts, faults = Counter(), chosen(found, asked.sample, asked.seed + name)
     for fault in faults:
         reached, broken = trial.disturb(fault)
         counts["not reached"] += not reached
