@@ -28,6 +28,7 @@ from bigclf.units import near
 
 VERSION = 1
 KIND = "columns"
+SHOWN = 80  # characters of what is no spec, which may be somebody's data
 MISSING_VALUES = ("", "?", "#N/A", "#NA", "-NaN", "-nan", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan",
                   "null")  # fmt: skip
 TEXT_OPTIONS = ("strip", "format", "prefix")
@@ -303,7 +304,8 @@ def line_of(text: str, *keys: str | int) -> int | None:
 
 def _parsed(told: object) -> Spec:
     if not isinstance(told, Mapping):
-        raise SchemaError(f"a spec of features is a table with the keys label and features, not {told!r}")
+        shown = repr(told) if len(repr(told)) <= SHOWN else f"{repr(told)[:SHOWN]}..."
+        raise SchemaError(f"a spec of features is a table with the keys label and features, not {shown}")
     told = {key: value for key, value in told.items() if key not in ("learned", "notes")}  # notes: of a proposal
     if told.pop("kind", KIND) != KIND:
         raise _Refused("these features were not made from columns", "kind")

@@ -267,7 +267,7 @@ def _hint(value: str, decimal: str, written: str) -> str:
     """What to do about a number that is written in another way than its column is read."""
     other = "." if decimal == "," else ","
     if written == "plain" and re.match(grouped(decimal), value):
-        return "; where numbers are written so, say written: grouped beside the column in a spec"
+        return "; if numbers are written like this, add `written: grouped` to the column in the spec"
     if HINTED[decimal].match(value):
         return f"; {HINTS[decimal]}"
     if not re.match(grouped(other), value):
@@ -433,7 +433,7 @@ def days(array: pa.Array, name: str, form: str | None, values: tuple[str, ...], 
             found[row] = _micro(read(value))
         except (ValueError, OverflowError):
             other = "set the date's `format:` in the spec, or leave such rows out with --on-bad-rows skip"
-            wanted = form or f"a date by ISO 8601 (YYYY-MM-DD); {other}"
+            wanted = form or f"an ISO 8601 date (YYYY-MM-DD); {other}"
             bad.setdefault(row, f"column {name}: {_shown(value)} is not {wanted}")
     return found
 

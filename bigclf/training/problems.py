@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -133,8 +134,8 @@ def class_weight_array(class_weight: object, source: Rows) -> np.ndarray:
         place = np.array([i for i, c in enumerate(classes.tolist()) if c == label or str(c) == label])
         if place.size != 1:
             raise ValueError(f"class_weight names {label!r}, which is not one of the classes {classes[:10].tolist()}")
-        if not np.isfinite(weight) or weight < 0:
-            raise ValueError(f"class_weight of {label!r} must be finite and at least 0, not {weight!r}")
+        if isinstance(weight, bool) or not isinstance(weight, numbers.Real) or not 0 <= float(weight) < np.inf:
+            raise ValueError(f"class_weight of {label!r} must be a finite number of at least 0, not {weight!r}")
         weights[place[0]] = weight
     return weights
 

@@ -199,3 +199,16 @@ def test_an_evaluation_of_numbers_is_told_in_a_line():
 def test_a_sweep_tells_what_each_point_took(algo):
     found = bigclf.sweep(X, Y, algo=algo, grid={"C": [0.1, 1.0]}, folds=2, progress=False)
     assert all(point["seconds"] > 0 for point in found.table)
+
+
+def test_data_given_for_a_spec_are_not_written_into_the_error(tmp_path):
+    (tmp_path / "people.csv").write_text("name,y\n" + "a secret,1\n" * 5000)
+    with pytest.raises(SchemaError, match="a spec of features is a table with the keys label and features") as caught:
+        bigclf.fit(tmp_path / "people.csv", features=(tmp_path / "people.csv").read_text())
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("weight", ["heavy", None, True, float("nan"), -1])
+def test_weights_of_classes_are_numbers(weight):
+    with pytest.raises(ValueError, match="class_weight of 1 must be a finite number of at least 0"):
+        bigclf.fit(np.eye(4), [0, 1, 0, 1], class_weight={1: weight})

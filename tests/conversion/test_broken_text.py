@@ -36,7 +36,7 @@ def test_a_pair_of_stray_quotes_never_swallows_the_rows_between_them(tmp_path):
         with pytest.raises(DataError, match="line 1002: a quote is not closed on its line"):
             bigclf.convert(path, tmp_path / "out", features=features)
     across = {**SPEC, "reader": {"multiline": True}}
-    with pytest.raises(DataError, match="line 1002: a quote opens here and closes 10 lines further down in the middle"):
+    with pytest.raises(DataError, match="line 1002: a quote opened here closes 10 lines further down, in the middle"):
         bigclf.convert(path, tmp_path / "out", features=across)
     made = bigclf.convert(path, tmp_path / "out", features=across, on_bad_rows="skip")
     assert made.n_rows == 3000 - 11

@@ -612,7 +612,7 @@ def test_amounts_are_read_as_people_write_them(tmp_path):
             scorer.predict({"x": ["5 dollars"], "c": ["yes"]})
     bad = {}
     values.numbers(pa.array(["$1,200", "x"]), "x", (), bad)
-    assert "say written: grouped" in bad[0] and "grouped" not in bad[1]
+    assert "add `written: grouped`" in bad[0] and "grouped" not in bad[1]
 
 
 def test_options_that_came_later_are_said_only_where_they_say_something():
@@ -693,7 +693,7 @@ def test_a_directory_of_classes_is_taken_for_one(tmp_path):
         result = CliRunner().invoke(main, line)
         assert result.exit_code == 0, result.output
     assert bigclf.load(model).classes_.tolist() == ["ham", "spam"]
-    for spoil in ("year=2020", "mixed.txt"):  # partitions; files beside the directories
+    for spoil in ("year=2020", "mixed.csv"):  # partitions; a table beside the directories
         (tmp_path / "mail" / spoil).mkdir() if "=" in spoil else (tmp_path / "mail" / spoil).write_text("x")
         assert reading.format_by_look(str(tmp_path / "mail")) is None
         (tmp_path / "mail" / spoil).rmdir() if "=" in spoil else (tmp_path / "mail" / spoil).unlink()

@@ -557,7 +557,8 @@ def test_a_parameter_without_effect_is_refused_naming_the_methods_that_have_it(m
         default, names = having[name]
         named, asked = listed(names), method.name.removesuffix("_mc")
         assert {n.removesuffix("_mc") for n in names} == {n.removesuffix("_mc") for n in named.split(", ")}
-        with pytest.raises(TypeError, match=f"{name}.*{asked}.*{re.escape(named)}"):
+        meant = f"did you mean {name.swapcase()}" if name.swapcase() in {p.name for p in method.params} else named
+        with pytest.raises(TypeError, match=f"{name}.*{asked}.*{re.escape(meant)}"):
             resolve(method.name, None, None, None, {name: default})
     with pytest.raises(TypeError, match="no method has it"):
         resolve(method.name, None, None, None, {"learning_speed": 1})

@@ -227,7 +227,7 @@ def test_a_large_c_comes_to_least_squares():
 
 def test_what_makes_no_sense_is_refused():
     x, y = rows_of_numbers(seed=12)
-    with pytest.raises(ValueError, match="loss='squared' has no meaning with algo='dcd'"):
+    with pytest.raises(ValueError, match="loss='squared' is not a loss of algo='dcd'"):
         resolve("dcd", "squared", None, None, {})
     with pytest.raises(ValueError, match="penalty='l1' is not available with algo='newton'"):
         LinearRegressor("newton", penalty="l1").fit(x, y)
@@ -237,5 +237,5 @@ def test_what_makes_no_sense_is_refused():
         LinearRegressor(penalty="l1", epsilon=0.1).fit(x, y)
     with pytest.raises(TypeError, match="class_weight has no effect with loss='squared'"):
         fit(x, y, penalty="l1", class_weight="balanced", **BASE)
-    with pytest.raises(ValueError, match="loss='epsilon_insensitive' has no meaning with algo='newglmnet'"):
+    with pytest.raises(ValueError, match="loss='epsilon_insensitive' is not a loss of algo='newglmnet'"):
         LinearRegressor(penalty="l1", loss="epsilon_insensitive").fit(x, y)

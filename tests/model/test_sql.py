@@ -94,8 +94,8 @@ def test_many_classes_numbers_and_columns_as_they_are(tmp_path):
 def test_what_sql_cannot_say_is_refused_by_name(tmp_path):
     frame = rows(200)
     for term, what in (
-        ({"text": "up"}, "column up: SQL cannot say text"),
-        ({"categorical": "up", "encode": "hashed"}, "column up: SQL cannot say hashed categories"),
+        ({"text": "up"}, "column up: the SQL export cannot express text"),
+        ({"categorical": "up", "encode": "hashed"}, "column up: the SQL export cannot express hashed categories"),
     ):
         spec = {"label": "y", "features": [term], "hash_bits": 10}
         model = bigclf.fit(frame, features=spec, algo="dcd", **QUIET)

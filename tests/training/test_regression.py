@@ -328,7 +328,9 @@ def test_on_the_command_line(many, tmp_path):
     assert figures["r2"] == pytest.approx(evaluate(model, x, y).r2, rel=1e-9) and "accuracy" not in figures
     shown = run("evaluate", out, tmp_path / "shards")
     assert "mean squared error" in shown and "R^2" in shown
-    assert "loss of" in run("fit", tmp_path / "shards", "-o", tmp_path / "o", "--loss", REGRESSION[1], "--epochs", "1")
+    assert "progressive validation loss" in run(
+        "fit", tmp_path / "shards", "-o", tmp_path / "o", "--loss", REGRESSION[1], "--epochs", "1"
+    )
     run("predict", out, tmp_path / "shards", "-o", tmp_path / "said", "--scores")
     import pyarrow.parquet as pq
 

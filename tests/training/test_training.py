@@ -956,7 +956,7 @@ def test_one_class_or_no_rows_is_refused_before_training(rows, tmp_path):
         ({"algo": "pa1", "tol": 0.1}, TypeError, "tol has no effect.*pa1"),
         ({"algo": "pa1", "working_set": 0.1}, TypeError, "working_set.*dcd"),
         ({"algo": "perceptron", "loss": "hinge"}, TypeError, "loss"),
-        ({"algo": "gibberish"}, ValueError, "gibberish.*perceptron"),
+        ({"algo": "gibberish"}, ValueError, "gibberish.*bigclf algorithms"),
         ({"C": 0}, ValueError, "0 < C"),
         ({"tol": -1}, ValueError, "tol"),
         ({"epochs": 0}, ValueError, "epochs"),

@@ -345,7 +345,8 @@ def _declared(said: dict[str, Any], reader: dict[str, Any], data: list[str]) -> 
 
     path = said["spec"]
     if not files.exists(path):
-        raise DataError("no such file", file=path)
+        near = files.meant(path)
+        raise DataError("no such file" + (f"; did you mean {near!r}?" if near else ""), file=path)
     try:
         text = files.read_text(path)
     except UnicodeDecodeError as error:

@@ -1110,7 +1110,8 @@ def _long_records(text: bytes, how: Reading) -> Iterator[tuple[int, list[str] | 
             continue
         if record.find(NEWLINE, 0, -1) >= 0 and not _is_well(record, how):
             down = record.count(NEWLINE, 0, -1)
-            yield start, f"a quote opens here and closes {down} lines further down in the middle of a field: a mistake"
+            where = "on the next line" if down == 1 else f"{down} lines further down"
+            yield start, f"a quote opened here closes {where}, in the middle of a field"
             continue
         if at_end:
             yield start, "a quote is not closed"

@@ -204,10 +204,12 @@ def _proposed(
 ) -> Suggestion:
     if label is not None:
         values.require(batch.columns, label)
-    signs = _missing_beside(batch.columns, how.decimal)
-    if signs:
-        batch = batch._replace(columns={name: _without(column, signs) for name, column in batch.columns.items()})
     plain = plain_numbers(batch.columns, how.decimal)
+    others = {name: column for name, column in batch.columns.items() if name not in plain}
+    signs = _missing_beside(others, how.decimal)
+    if signs:
+        others = {name: _without(column, signs) for name, column in others.items()}
+        batch, plain = batch._replace(columns=batch.columns | others), plain | plain_numbers(others, how.decimal)
     columns = [Column(name, "", {}, "the data frame's index", 0) if name in index else
                _plain_column(name, plain[name], broken.n) if name in plain else
                looked_at(name, column, how.decimal, batch.where, broken.n)

@@ -131,7 +131,7 @@ class _Terms(NamedTuple):
         if kind in (HASHED, TEXT) or not isinstance(term, Numeric | Date | Categorical):
             of_names = isinstance(term, Categorical)
             what = "hashed categories; encode: exact in the spec keeps names" if of_names else "text; leave it out"
-            raise RunError(f"column {term.columns[0]}: SQL cannot say {what}, or export --to numpy")
+            raise RunError(f"column {term.columns[0]}: the SQL export cannot express {what}, or export --to numpy")
         if isinstance(term, Categorical):
             return self._category(t, term)
         return self._numeric(t, term) if isinstance(term, Numeric) else self._date(t, term)
