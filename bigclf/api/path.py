@@ -1,7 +1,7 @@
-"""``path``: one problem at ascending values of C, each begun with the answer of the one before it.
+"""``path``: one problem at ascending values of C, each starting from the previous solution.
 
 The values are problems of one run, chained: one is trained at a time, so a read serves one of them and what is kept in
-memory is of one. With ``within`` they are two bounds, and models are trained that serve every C between them
+memory is of one. With ``within`` they are two bounds, and models are trained that cover every C between them
 (``bigclf.api.guarantee``).
 
 For L1 and elastic net the strong rule leaves columns out of the first collection (Tibshirani et al., JRSS B 2012); the
@@ -123,8 +123,8 @@ class Path:
 
 @documented("path")
 def path(data: Any, y: Any = None, *, C: Sequence[float], **given: Any) -> Path:
-    """Train at every value of C, each begun with the answer of the next smaller one; or, with ``within``, train few
-    models that serve every C between two bounds.
+    """Train at ascending values of C, each starting from the previous solution; or, with ``within``, train a few
+    models that cover every C between two bounds.
 
     Parameters
     ----------

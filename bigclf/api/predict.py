@@ -79,8 +79,8 @@ def predict(
         following. Or a file that ends in ``.csv``: all of them as text, of several files with a column ``file`` before
         (``input_file`` where a column of the input is called so).
     scores, proba : add the decision values and probabilities: for two classes ``score`` and ``probability`` (of the
-        larger label), else ``score_<class>`` and ``probability_<class>``. Probabilities come from the logistic loss,
-        uncalibrated, or from the calibration if the model has one.
+        label that sorts last), else ``score_<class>`` and ``probability_<class>``. Probabilities come from the logistic
+        loss, uncalibrated, or from the calibration if the model has one.
     unseen : features that the model does not know (of raw files, categories of columns whose categories it knows one by
         one): ``"ignore"`` (counted, with a warning) or ``"error"``, for which files that an earlier call made of rows
         with such are made again, and so refused.

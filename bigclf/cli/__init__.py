@@ -97,5 +97,6 @@ def main() -> None:
     """Linear classifiers on sparse data larger than memory.
 
     Convert text to shards once, train within a memory budget you choose, and get a model that tells you how far it is
-    from the optimum. Results go to stdout, progress and messages to stderr. Every command that reports has --json.
+    from the optimum. Results go to stdout, progress and messages to stderr. Every command that prints results accepts
+    --json.
     """

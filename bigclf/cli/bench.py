@@ -56,7 +56,7 @@ class Given(TypedDict):
     cache: str | None
 
 
-@click.command("bench", short_help="Measure bigclf against other programs here.")
+@click.command("bench", short_help="Measure bigclf against other programs on this machine.")
 @click.option("--against", metavar="PEER,...", help="Programs to compare with  [default: all]")
 @click.option("--jobs", "jobs", metavar="JOB,...", help="What to train: hinge, squared_hinge, logistic, online,"
               " perceptron, out_of_core, shards  [default: all]")  # fmt: skip

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--shuffle/--no-shuffle", default=True, show_default=True, help="Write the rows in random order.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the shuffle.")
 @click.option("--memory", type=terminal.SIZE, default="1GB", show_default=True, help="Memory budget.")
-@click.option("--workers", type=click.IntRange(1), help="Number of processes that parse  [default: one per core]")
+@click.option("--workers", type=click.IntRange(1), help="Number of parsing processes  [default: one per core]")
 @click.option("--on-bad-rows", type=click.Choice(["error", "skip", "quarantine"]), default="error", show_default=True,
               help="What to do with a row that cannot be used.")  # fmt: skip
 @click.option("--max-bad-fraction", type=click.FloatRange(0, 1), default=MOST_BAD, show_default=True,
@@ -180,8 +180,8 @@ def features_line(report: Mapping[str, Any]) -> str | None:
         return None
     told = f"{report['exact_features']:,} known one by one"
     if report["hash_bits"]:
-        told += (f", 2^{report['hash_bits']} places for about {report['distinct_hashed']:,} hashed "
-                 f"({100 * report['colliding']:.1f} % share a place)")  # fmt: skip
+        told += (f", 2^{report['hash_bits']} slots for about {report['distinct_hashed']:,} hashed "
+                 f"names ({100 * report['colliding']:.1f} % collide)")  # fmt: skip
     return told
 
 

@@ -55,6 +55,8 @@ def command(
         show()
     for text in () if as_json else told["warnings"]:
         terminal.say("warning:", text, "yellow")
+    for text in () if as_json else told["notes"]:
+        terminal.say("note:", text, "yellow")
 
 
 def _weights(model: Model, data: Stored | None, top: int, only: str | None, names: str | None) -> Explanation:

@@ -36,8 +36,9 @@ def command(
     overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Write MODEL to OUT as a LIBLINEAR model, a scikit-learn estimator (joblib), an ONNX graph, a Parquet table of its
-    weights, a module OUT.py in plain numpy with its weights in OUT.npz (a model of raw columns takes tables), a SELECT
-    that scores the rows of a database table, or a C file that scores rows of text fields.
+    weights, a module OUT.py in plain numpy with its weights in OUT.npz (if the model was trained on raw columns, the
+    module takes raw tables), a SELECT that scores the rows of a database table, or a C file that scores rows of text
+    fields.
 
     The export gives the same scores as MODEL. An error names what a format cannot express.
     """

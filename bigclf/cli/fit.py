@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 @columns.raw_options
 @click.option("--evaluate", "test", metavar="DATA", help="Data on which to measure the model at the end.")
 @click.option("--holdout", type=click.FloatRange(0, 0.9, min_open=True), metavar="SHARE", help="Hold out this share of"
-              " raw rows, chosen by a hash of their place, and measure the model on them at the end.")  # fmt: skip
+              " raw rows, chosen by a hash of their position in the file, and measure the model on them at the"
+              " end.")  # fmt: skip
 @terminal.overwrite_option
 @terminal.json_option
 @click.pass_context

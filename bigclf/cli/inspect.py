@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 @click.option("--suggest", is_flag=True, help="Propose a spec of features for a raw table, as YAML.")
 @click.option("--label", metavar="COL", help="With --suggest: the column to predict.")
 @click.option("--format", metavar="FORMAT", help="With --suggest: format of the file  [default: detected]")
-@click.option("--columns", "names", metavar="ROLE=NAME,...", help="For Parquet that bigclf did not write: names of"
-              " the columns; ROLE is label, weight, features, or indices and values.")  # fmt: skip
+@click.option("--columns", "names", metavar="ROLE=NAME,...", help="Column names, by role, for Parquet files not"
+              " written by bigclf; ROLE is label, weight, features, or indices and values.")  # fmt: skip
 @columns.reader_options
 @terminal.json_option
 def command(
     things: tuple[str, ...], as_json: bool, by_shard: bool, suggest: bool, label: str | None, format: str | None,
     names: str | None, **options: object,
 ) -> None:  # fmt: skip
-    """Describe shards, a model, a run directory or the results of a sweep, and what to know before training.
+    """Describe shards, a model, a run directory or the results of a sweep, and list what to check before training.
 
     For a raw table (CSV, JSON lines, Parquet, text), --suggest proposes which features to make from its columns:
     `bigclf inspect rows.csv --suggest > spec.yaml`.

@@ -31,8 +31,8 @@ LINES = 30  # weights that are drawn
 @terminal.json_option
 @click.pass_context
 def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, **options: Any) -> None:
-    """Train on DATA (shards, or raw tables and texts) at every value of C, each begun with the answer of the one before
-    it. With --within, train few models that serve every C between two bounds.
+    """Train on DATA (shards, or raw tables and texts) at every value of C, each starting from the previous
+    solution. With --within, train a few models that cover every C between two bounds.
 
     DIR gets path.json, path.csv, model-1.bigclf for the smallest C and so on, and path.png where matplotlib is
     installed. Exit code 4: a value stopped at its limits before the tolerance.

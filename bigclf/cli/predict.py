@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", "out", required=True, metavar="OUT", help="Directory for the predictions, or a file"
               " that ends in .csv, or - for CSV on standard output.")  # fmt: skip
 @click.option("--scores", is_flag=True, help="Add the decision values; with two classes, positive means the"
-              " larger label.")  # fmt: skip
-@click.option("--proba", is_flag=True, help="Add probabilities. Two classes: one column `probability`, of the larger"
-              " label; more: one column per class, `probability_CLASS`. Models with the logistic loss give them"
-              " uncalibrated, models from `bigclf calibrate` calibrated; others have none.")  # fmt: skip
+              " label that sorts last.")  # fmt: skip
+@click.option("--proba", is_flag=True, help="Add probabilities. Two classes: one column `probability`, of the label"
+              " that sorts last; more: one column per class, `probability_CLASS`. Logistic models give"
+              " uncalibrated probabilities, and models from `bigclf calibrate` calibrated ones; other models give"
+              " none.")  # fmt: skip
 @click.option("--unseen", type=click.Choice(["ignore", "error"]), default="ignore", show_default=True,
               help="What to do with features the model does not know; for raw files, with unknown categories in columns"
               " that are not hashed.")  # fmt: skip
@@ -53,9 +54,9 @@ def command(
     """Predict the class of every row of DATA: shards, or raw files like those that MODEL was trained on. Labels are not
     needed.
 
-    OUT gets one Parquet file per input file (or is one CSV file) with the predictions, and the input columns that are
-    not used as features. After an interruption, run the same command again: finished files are kept, and so are the
-    finished parts of long ones.
+    OUT is a directory with one Parquet file per input file, or a single CSV file: the predictions, and the input
+    columns that are not used as features. After an interruption, run the same command again: finished
+    files are kept, and so are the finished parts of long ones.
     """
     from bigclf.model.model import load
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 @click.command("report", short_help="Write an HTML report about a model or a run.")
 @click.argument("run", metavar="RUN|MODEL")
 @click.option("-o", "--output", "out", required=True, metavar="FILE.html", help="File for the report.")
-@click.option("--data", multiple=True, metavar="DATA", help="Labelled shards to measure the model on: curves,"
-              " confusion, calibration.")  # fmt: skip
+@click.option("--data", multiple=True, metavar="DATA", help="Labelled shards or raw files to measure the model"
+              " on: curves, confusion, calibration.")  # fmt: skip
 @click.option("--names", metavar="FILE", help="Feature names, one per line, or lines FEATURE<tab>NAME.")
 @click.option("--title", help="Title of the page  [default: the name of RUN]")
 @flags.shared("report", "memory")

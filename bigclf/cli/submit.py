@@ -35,7 +35,7 @@ def command(
 ) -> None:  # fmt: skip
     """Run a job file on the Dask cluster at ADDRESS.
 
-    The model has the same bits as from `bigclf run`. The cluster's workers do the training, sweeps, paths and
+    The model is bit-for-bit identical to that of `bigclf run`. The cluster's workers do the training, sweeps, paths and
     evaluation; this machine does the conversion and prediction. Every worker must see the data under the paths in the
     job, and the run directory. All machines need the same versions of bigclf, numba, numpy, pyarrow and Python.
     """

@@ -514,9 +514,9 @@ def report(spec: Spec, learned: Learned) -> dict[str, Any]:
 def collisions_text(share: float, names: int, hash_bits: int) -> str:
     """How many of the hashed names share their index, whether that matters, and what mends it."""
     bits = min(hash_bits + 2, MAX_BITS)
-    matters = "that may cost accuracy" if share > COLLIDING else "so few rarely matter"
+    matters = "that may cost accuracy" if share > COLLIDING else "so few collisions rarely matter"
     return (f"about {100 * share:.1f} % of the {names:,} hashed names share their index with another "
-            f"one: {matters}; --hash-bits {bits} (hash_bits: {bits} in a spec) parts most of them")  # fmt: skip
+            f"one: {matters}; --hash-bits {bits} (hash_bits: {bits} in a spec) separates most of them")  # fmt: skip
 
 
 def names_of(spec: Spec, learned: Learned, indices: Any) -> list[str]:

@@ -18,7 +18,15 @@ import numpy as np
 from bigclf import files
 from bigclf.data.dataset import Stored, as_trained
 from bigclf.errors import DataError, RunError
-from bigclf.features.encode import Learned, collisions_text, hashed_names, hashed_signs, report, term_of_features
+from bigclf.features.encode import (
+    COLLIDING,
+    Learned,
+    collisions_text,
+    hashed_names,
+    hashed_signs,
+    report,
+    term_of_features,
+)
 from bigclf.features.encode import names_of as column_names
 from bigclf.maths.block import Block, explicit_values
 from bigclf.methods import METHODS
@@ -55,12 +63,13 @@ ClassWeights = TypedDict(
 class Explanation(TypedDict):
     classes: list[ClassWeights]
     warnings: list[str]
+    notes: list[str]
 
 
 RowExplanation = TypedDict(
     "RowExplanation",
     {"prediction": object, "class": object, "score": float, "bias": float, "entries": list[Entry], "others": float,
-     "unknown": int, "warnings": list[str]},
+     "unknown": int, "warnings": list[str], "notes": list[str]},
 )  # fmt: skip
 
 
@@ -116,6 +125,10 @@ class Names:
             told.append("features were hashed and no dictionary was kept: which names an index stands for is not known")
         return told
 
+    def notes(self) -> list[str]:
+        """What a reader may like to know, and need not act on."""
+        return []
+
 
 class ColumnNames(Names):
     """Names of features that were made of raw columns: every feature has one, and hashed ones those that were kept.
@@ -147,10 +160,17 @@ class ColumnNames(Names):
         return hashed_signs(self.spec, self.learned)
 
     def warnings(self, features: Iterable[int] = ()) -> list[str]:
-        told, found = super().warnings(features), report(self.spec, self.learned)
-        if (share := found["colliding"]) < 0.0005:
-            return told
-        return [*told, collisions_text(share, found["distinct_hashed"], found["hash_bits"])]
+        return [*super().warnings(features), *self._collisions(COLLIDING, 1.0)]
+
+    def notes(self) -> list[str]:
+        return self._collisions(0.0005, COLLIDING)
+
+    def _collisions(self, above: float, most: float) -> list[str]:
+        """How many hashed names share their index, if their share is in (above, most]."""
+        found = report(self.spec, self.learned)
+        if not above < (share := found["colliding"]) <= most:
+            return []
+        return [collisions_text(share, found["distinct_hashed"], found["hash_bits"])]
 
 
 def names_of(model: Model, names: NamesGiven | None = None) -> Names:
@@ -301,7 +321,7 @@ def explain(
     (``nonzero``), and lists ``for`` and ``against`` of dicts ``feature, name, weight`` and, where they are known,
     ``standard_error`` (of the method's Gaussian over the weight), ``rows``, ``rows_in_class``; the largest first. Of
     two classes ``against`` is empty: what speaks against one speaks for the other, with the sign turned so that a
-    weight is always that *for* its class. ``warnings`` of collisions.
+    weight is always that *for* its class. ``warnings`` of collisions; ``notes``: of those that rarely matter.
 
     Raises
     ------
@@ -314,7 +334,8 @@ def explain(
     listed = [entry for each in told for entry in (*each["for"], *each["against"])]
     if data is not None:
         _count(model, data, told, listed, watcher(progress))
-    return {"classes": told, "warnings": known.warnings(entry["feature"] for entry in listed)}
+    return {"classes": told, "warnings": known.warnings(entry["feature"] for entry in listed),
+            "notes": known.notes()}  # fmt: skip
 
 
 def _wanted(model: Model, only: object) -> list[tuple[int, float, object]]:
@@ -423,7 +444,8 @@ def explain_row(
     -------
     dict : ``prediction``, ``class`` (that the score is for; None: numbers), ``score`` = ``bias`` + the sum of
     ``contribution`` over all entries, ``entries`` (dicts ``feature, name, value, weight, contribution``), ``others``
-    (the sum over entries not listed), ``unknown`` (entries of features that the model does not know), ``warnings``.
+    (the sum over entries not listed), ``unknown`` (entries of features that the model does not know), ``warnings``,
+    ``notes``.
     """
     if model.voted:
         raise RunError("a voted perceptron decides by the votes of many vectors: no entry adds a number of its own")
@@ -449,7 +471,7 @@ def explain_row(
     return {
         "prediction": said, "class": label, "score": sign * float(scores[k]), "bias": sign * float(model.intercept_[k]),
         "entries": entries, "others": float(np.delete(moved, order).sum()), "unknown": unknown,
-        "warnings": known.warnings(entry["feature"] for entry in entries),
+        "warnings": known.warnings(entry["feature"] for entry in entries), "notes": known.notes(),
     }  # fmt: skip
 
 

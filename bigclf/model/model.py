@@ -460,7 +460,7 @@ class Model:
             how = "calibrated by " + {"platt": "Platt's sigmoid"}.get(self.calibration.method, "isotonic regression")
         else:
             how = "as trained with the logistic loss, not calibrated on other rows (bigclf calibrate does)"
-        of = f"of {str(self.classes_[1])!r}, the larger label" if self.binary else "of each class"
+        of = f"of {str(self.classes_[1])!r}, the label that sorts last" if self.binary else "of each class"
         return f"{of}; {how}"
 
     def codes(self, scores: np.ndarray) -> np.ndarray:
@@ -657,7 +657,7 @@ class Model:
             (extra ``onnx``), ``"sklearn"`` (a joblib file), ``"parquet"`` (a table of the weights that are not 0;
             option ``names`` as in ``explain``), ``"sql"`` (a SELECT for DuckDB or PostgreSQL; options ``dialect`` and
             ``table``, its name), ``"c"`` (a C file that scores rows of text fields) or ``"numpy"`` (a module that
-            scores, and needs numpy alone; of a model of raw columns tables too). Of such a model scikit-learn's
+            scores, and needs only numpy; of a model of raw columns tables too). Of such a model scikit-learn's
             estimator and the graph take the rows of ``encode``; the notes say which columns those are made of.
         overwrite : replace what is there.
         options : the format's own, as above.

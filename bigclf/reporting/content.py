@@ -154,14 +154,14 @@ def _held_out_tiles(subject: Subject) -> list[Tile]:
         return []
     note = f"{plural(held['n'], 'row')} held out of the training"
     if "accuracy" not in held:
-        return [Tile("Mean squared error held out", f"{held['mean_squared_error']:.5g}", note)]
+        return [Tile("Held-out mean squared error", f"{held['mean_squared_error']:.5g}", note)]
     e = held_out_figures(subject.model)
     accuracy = f"{100 * held['accuracy']:.2f} %"
     if not isinstance(e, Evaluation):
-        return [Tile("Accuracy held out", accuracy, note)]
-    found = [Tile("Accuracy held out", accuracy, _beside(e, note))]
+        return [Tile("Held-out accuracy", accuracy, note)]
+    found = [Tile("Held-out accuracy", accuracy, _beside(e, note))]
     if e.auc is not None and subject.measured is None:
-        found.append(Tile("Area under ROC held out", f"{e.auc:.4f}"))
+        found.append(Tile("Held-out area under ROC", f"{e.auc:.4f}"))
     return found
 
 
@@ -187,7 +187,7 @@ def _cost_tiles(subject: Subject) -> list[Tile]:
 
 def held_out_section(subject: Subject) -> Section:
     """What the model keeps of its evaluation on the rows that were held out; nothing where it keeps none."""
-    section = Section("held-out", "On rows held out of the training")
+    section = Section("held-out", "On held-out rows")
     e = None if subject.model is None else held_out_figures(subject.model)
     if e is None:
         return section
@@ -294,7 +294,7 @@ def _reliability(e: Evaluation) -> list[Figure]:
     title = f"Reliability, expected calibration error {e.calibration_error:.4f}"
     drawing = chart(title, lines, f"probability of {what}", f"share that is {what}", unit=True)
     fewest = min(each["rows"] for each in bins)
-    text = f"Expected calibration error {e.calibration_error:.4f}; the fewest rows of a point are {fewest:,}."
+    text = f"Expected calibration error {e.calibration_error:.4f}; the smallest bin has {plural(fewest, 'row')}."
     return [Figure("Calibration", drawing, text)]
 
 
@@ -468,7 +468,7 @@ def validation_text(found: dict[str, float] | None) -> str:
 
 
 def weights_section(subject: Subject) -> Section:
-    section = Section("weights", "What decides")
+    section = Section("weights", "What drives the predictions")
     if subject.model is None:
         return section
     if isinstance(subject.explained, str):
@@ -481,7 +481,7 @@ def weights_section(subject: Subject) -> Section:
         else "The largest weights for each class; weights against it, where shown, have the other colour."
     )
     section.tables = [_weight_table(each) for each in classes[:MOST_CLASSES] if each["for"] or each["against"]]
-    section.notes = list(subject.explained["warnings"])
+    section.notes = [*subject.explained["warnings"], *subject.explained["notes"]]
     if len(classes) > MOST_CLASSES:
         section.notes.append(f"The first {MOST_CLASSES} of {len(classes):,} classes.")
     return section
@@ -560,8 +560,8 @@ def memory_section(subject: Subject) -> Section:
     sizes = [
         ("budget", (plan.get("memory") or {}).get("budget")),
         ("interpreter and libraries", memory.get("base")),
-        ("planned beside them", memory["planned"] - memory["base"] if "planned" in memory else None),
-        ("at the peak, beside them", max(0, memory["peak"] - memory["base"]) if "peak" in memory else None),
+        ("planned in addition", memory["planned"] - memory["base"] if "planned" in memory else None),
+        ("peak, in addition", max(0, memory["peak"] - memory["base"]) if "peak" in memory else None),
         ("read", facts.get("bytes_read", last.get("bytes_read"))),
         ("moved between workers", last.get("bytes_moved")),
         ("dual variables on disk", plan.get("rows_bytes")),

@@ -170,8 +170,8 @@ def _wishes(asked: Asked, loss: str) -> Iterable[tuple[str, str]]:
     held = "do not fit" if streams else "fit"
     fit = f"the rows (about {format_bytes(asked.size)}) {held} in {format_bytes(asked.memory)}"
     if loss in BOXED:
-        where = "few rows keep moving, and it holds on to those" if streams else "rows that are settled are passed over"
-        yield "dcd", f"the {loss} loss has stuck dual variables: {where}; {fit}"
+        others = "the few other rows stay in memory" if streams else "their rows are skipped"
+        yield "dcd", f"with the {loss} loss many dual variables settle at their bounds, and {others}; {fit}"
     elif asked.groups > 1:
         yield "newton", f"its answer does not depend on the {asked.groups} groups"
     elif streams:
@@ -196,11 +196,11 @@ def _by_cost(asked: Asked, loss: str) -> Iterable[tuple[str, str]]:
     if not order:
         return
     first, *others = order
-    shape = f"{asked.n_rows:,} rows of {asked.n_features:,} features"
+    shape = f"{asked.n_rows:,} rows with {asked.n_features:,} features"
     if costs[first] == min(costs.values()):
-        least = f"it is predicted cheapest for {shape}"
+        least = f"it is predicted to be the cheapest for {shape}"
     else:
-        least = f"it may be cheapest for {shape}, which a few passes show; predicted"
+        least = f"it may be the cheapest for {shape}, which a few passes show; predicted"
     beside = ", ".join(f"{name} {format_seconds(costs[name])}" for name in others)
     yield first, f"{least}: {format_seconds(costs[first])} of CPU time" + (f" ({beside})" if beside else "")
 

@@ -250,8 +250,8 @@ OPTIONS = (
     Option(
         "within",
         Number(0, above=True, below=1),
-        """Train few models between two values of C, so that for every C in between one of them is certified within
-        this share of the optimum.""",
+        """Train a few models that cover every C between two bounds: for each C, one of them is certified within
+        this fraction of the optimum.""",
         "For methods with dual variables. ``path(...).model_at(C)`` returns the model for a C.",
         verbs=("path",), section="",
     ),
@@ -280,7 +280,7 @@ OPTIONS = (
     Option(
         "algo",
         Anything(),
-        "``newglmnet`` (L1, elastic net), ``newton`` (L2), or ``auto``: the one of the two that has the penalty.",
+        "``newglmnet`` (L1, elastic net), ``newton`` (L2), or ``auto``: whichever of the two supports the penalty.",
         "The default penalty is L1. With ``within``, the method is ``dcd`` and the default loss is logistic.",
         default="auto", verbs=("path",), shown=True,
     ),
@@ -351,7 +351,7 @@ OPTIONS = (
         "seed",
         Whole(0),
         "Seed for every random choice.",
-        "The same seed gives the same bits.",
+        "The same seed gives a bit-for-bit identical model.",
         default=0, section="run",
     ),
     Option(
@@ -453,8 +453,8 @@ OPTIONS = (
     Option(
         "patience",
         Words("NAME=SECONDS", many=True),
-        """How many seconds to wait on a cluster (repeatable): stale=10 for a sign of life from a worker, least=30
-        at least for a unit of work, idle=300 for any worker before the run ends.""",
+        """How long to wait on a cluster (repeatable). stale: seconds without a heartbeat; least: minimum time allowed
+        for a unit of work; idle: seconds with no workers before the run ends. Defaults: 10, 30 and 300.""",
         """In Python a table such as {"stale": 10, "least": 30, "idle": 300}; ``cluster/book.py`` has the others.""",
         verbs=TRAINING, section="cluster", within="workers", bits=False,
     ),
@@ -514,7 +514,7 @@ OPTIONS = (
     Option(
         "columns",
         Words("ROLE=NAME,...", texts=True),
-        """Column names in Parquet that bigclf did not write, by role: label, weight, features, or indices and
+        """Column names, by role, for Parquet files not written by bigclf: label, weight, features, or indices and
         values.""",
         section="",
     ),

@@ -75,7 +75,7 @@ def test_the_command_says_which_method_it_took_and_why(tmp_path):
     words = ["fit", str(tmp_path / "bank.csv"), "--label", "bought", "-o", str(tmp_path / "m")]
     done = CliRunner().invoke(main, words, prog_name="bigclf")
     assert done.exit_code == 0, done.output
-    assert "newton_dense" in done.output and "logistic" in done.output and "predicted cheapest" in done.output
+    assert "newton_dense" in done.output and "logistic" in done.output and "predicted to be the cheapest" in done.output
     assert bigclf.load(tmp_path / "m").method["loss"] == "logistic"
 
 

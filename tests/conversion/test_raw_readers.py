@@ -582,7 +582,7 @@ def test_a_number_of_the_row_is_left_out_where_some_lines_cannot_be_read_too(tmp
         lines[k] += ",x"
     (tmp_path / "r.csv").write_text("Order ID,a,y\n" + "\n".join(lines) + "\n")
     found = suggest(tmp_path / "r.csv")
-    assert found.broken.n == 3 and found.columns[0].kind == "" and "numbers the rows" in found.columns[0].why
+    assert found.broken.n == 3 and found.columns[0].kind == "" and "just numbers the rows" in found.columns[0].why
     (tmp_path / "r.csv").write_text("Order ID,a,y\n" + "\n".join(lines[:90] + lines[95:]) + "\n")  # more are missing
     assert suggest(tmp_path / "r.csv").columns[0].kind == "numeric"
 
@@ -598,7 +598,7 @@ def test_columns_that_number_the_rows_are_proposed_to_be_left_out(tmp_path):
                           "class": rng.choice(["a", "b"], 120)})  # fmt: skip
     frame.to_csv(tmp_path / "r.csv", index=False)
     kinds = {c.name: (c.kind, c.why) for c in suggest(tmp_path / "r.csv").columns}
-    assert kinds["nr"][0] == "" and "numbers the rows one after another" in kinds["nr"][1]
+    assert kinds["nr"][0] == "" and "just numbers the rows" in kinds["nr"][1]
     assert kinds["id"][0] == "" and "a different value in every row" in kinds["id"][1]
     assert kinds["paid"][0] == "numeric"
 
@@ -882,7 +882,7 @@ def test_fields_between_semicolons_that_hold_commas_and_semicolons(tmp_path):
     assert kinds["amount"] == kinds["share"] == ("numeric", "grouped")
     assert kinds["comment"][0] == "text"  # 222 sentences
     assert kinds["id"][0] == kinds["who"][0] == kinds["town"][0] == ""  # most values in one row
-    assert "most values are in one row only" in str(found)
+    assert "most values occur only once" in str(found)
     assert bigclf.fit(tmp_path / "orders.csv", features=found, progress=False).n_features > 5
 
 

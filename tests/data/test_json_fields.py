@@ -267,7 +267,7 @@ def test_what_a_model_was_on_rows_held_out_is_checked(tmp_path, name, value):
         assert name in str(error)
     else:
         bigclf.report(found, tmp_path / "r.html")
-        assert "Accuracy held out" in (tmp_path / "r.html").read_text()
+        assert "Held-out accuracy" in (tmp_path / "r.html").read_text()
 
 
 MISSING = object()

@@ -111,7 +111,7 @@ def test_tables_name_options_and_methods_that_exist():
 
 
 def test_the_guide_names_the_commands_that_skip_bad_rows_and_no_others():
-    section = guide("data").partition("## Rows that are wrong")[2]
+    section = guide("data").partition("## Bad rows")[2]
     commands = {name: main.get_command(click.Context(main), name) for name in main.list_commands(click.Context(main))}
     skipping = {name for name, command in commands.items() if "on_bad_rows" in {param.name for param in command.params}}
     named, _, never = section.partition("take both options.")

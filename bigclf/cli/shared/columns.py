@@ -52,8 +52,8 @@ def columns_options(command: Command) -> Command:
         click.option("--categorical", metavar="C,D", help="Categorical columns."),
         click.option("--text", metavar="T", help="Text columns, as tf-idf of words."),
         click.option("--date", metavar="E", help="Date columns."),
-        click.option("--hash-bits", type=click.IntRange(1, 30), metavar="N", help="Hash every category (and the names"
-                     " of vw) to 2^N features."),
+        click.option("--hash-bits", type=click.IntRange(1, 30), metavar="N", help="Hash every category (and Vowpal"
+                     " Wabbit feature names) to 2^N features."),
     ]  # fmt: skip
     return terminal.with_options(options, reader_options(command))
 
@@ -70,9 +70,9 @@ def raw_options(command: Command) -> Command:
 
 def format_option(command: Command) -> Command:
     """Add what says how raw files are read where their names do not."""
-    return click.option("--format", help=f"Format of raw DATA: {', '.join(SPARSE)} or MODULE:FUNCTION; for a model of"
-                        f" raw columns {', '.join(COLUMNS)}  [default: by the file's name, else svmlight or the format"
-                        " of the training files]")(command)  # fmt: skip
+    return click.option("--format", help=f"Format of raw DATA: {', '.join(SPARSE)} or MODULE:FUNCTION; for a model"
+                        f" trained on raw columns: {', '.join(COLUMNS)}  [default: by the file's name, else svmlight or"
+                        " the format of the training files]")(command)  # fmt: skip
 
 
 def bad_rows_options(command: Command) -> Command:

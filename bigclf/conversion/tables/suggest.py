@@ -655,7 +655,7 @@ def _at(where: Where, row: int, text: pa.Array) -> str:
     return f"in {place}: {json.dumps(text[row].as_py()[:40], ensure_ascii=False)}"
 
 
-SELDOM_TWICE = "most values are in one row only; to use it, shorten them (a postcode to its first digits)"
+SELDOM_TWICE = "most values occur only once; to use the column, shorten them (e.g. a postcode to its first digits)"
 MIXED = {
     ".": 'numbers with a comma; where it stands before decimals say decimal: "," in the reader, else leave it out',
     ",": "numbers with a point, where others have a comma before their decimals",
@@ -751,7 +751,7 @@ def _of_rows(name: str, numbers: Numbers, distinct: int, gaps: int) -> str:
     if not (there == np.rint(there)).all():
         return ""
     if (np.diff(there) >= 1).all() and numbers.high - numbers.low + 1 - numbers.n <= gaps:
-        return "numbers the rows one after another"
+        return "just numbers the rows"
     if name.lower() in IDS or name.lower().endswith("_id"):
         return _a_different("value", distinct, len(numbers.rows))
     return ""

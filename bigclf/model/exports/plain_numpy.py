@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bigclf.model.model import Model
 
 
-HEAD = '''"""Scores rows by the weights in {data}, which lies beside this file. Needs numpy alone.
+HEAD = '''"""Scores rows by the weights in {data}, which lies beside this file. Needs only numpy.
 
 Made by bigclf {version}: {what}, {n_features:,} features, learned by {method}.
 
@@ -207,7 +207,7 @@ def source(model: Model, data: str) -> str:
 
     what = "numbers" if model.regression else f"{model.classes_.size:,} classes"
     one = model.intercept_.size == 1
-    shape = "[n]" if model.regression else "[n], positive for the greater class" if one else "[n, classes]"
+    shape = "[n]" if model.regression else "[n], positive for the class that sorts last" if one else "[n, classes]"
     tables = takes_tables(model)
     head = HEAD.format(
         data=data, version=__version__, what=what, n_features=model.n_features,
