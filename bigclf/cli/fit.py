@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,6 +27,8 @@ from bigclf.units import format_bytes, format_peak, format_seconds, plural, with
 
 if TYPE_CHECKING:
     from bigclf.model.model import Model
+
+MUCH = 2.0  # seconds beside the training that a person wonders about
 
 
 @click.command("fit", short_help="Train a model.")
@@ -51,6 +54,7 @@ def command(
     same command with --resume and a larger limit or --tol. Exit code 5: the cluster was lost; the last line says how to
     resume.
     """
+    started = time.perf_counter()
     overwrite, resume = options.pop("overwrite"), options["resume"]
     test, holdout, asked = options.pop("test"), options.pop("holdout"), columns.Asked.taken(options)
     bad = asked.of_bad_rows()
@@ -86,6 +90,7 @@ def command(
         with terminal.resumable(again):
             trained = fit_showing(rows, keywords)
             save(trained, model)
+        took = time.perf_counter() - started
     except (click.UsageError, BigclfError) as error:
         may_go_on = begun_before or isinstance(error, Interrupted | ClusterError) or has_checkpoint(run_dir)
         if own_directory and not may_go_on:
@@ -104,7 +109,7 @@ def command(
         figures = {} if measured is None else {"evaluation": measured.to_dict()}
         terminal.emit_json({**summary(trained, model), "run_dir": run_dir if kept else None, **figures})
     else:
-        print_fit(trained, model, run_dir, test is None, overwrite)
+        print_fit(trained, model, run_dir, test is None, overwrite, took)
         if report:
             click.echo(f"  report: {report}")
         if measured is not None:
@@ -348,7 +353,8 @@ def measure(model: Model, test: Any, bad: dict[str, Any]) -> Any:
         return evaluate(model, test, **(bad if is_stored(test) and model.is_raw(test) else {}))
 
 
-def print_fit(model: Model, path: str, run_dir: str, advise: bool, overwrite: bool) -> None:
+def print_fit(model: Model, path: str, run_dir: str, advise: bool, overwrite: bool, took: float | None = None) -> None:
+    """``took`` : seconds since the command was given, of which training may be a small part."""
     result = model.result_
     method = dict(model.method)
     name = method.pop("name", "?")
@@ -358,6 +364,7 @@ def print_fit(model: Model, path: str, run_dir: str, advise: bool, overwrite: bo
         [
             ("chosen", result.chosen or None),
             ("quality", quality(model)),
+            ("in all", in_all_text(took, result.seconds)),
             ("validation", validation_text(model.facts.get("validation"), model.facts.get("best_epoch"))),
             trace(result.history, "read" if result.reads >= result.epochs else "epoch"),
             ("weights", weights_text(model.coef_.shape[0], model.n_features, nonzero_weights(model))),
@@ -379,6 +386,13 @@ def print_fit(model: Model, path: str, run_dir: str, advise: bool, overwrite: bo
             terminal.say("note:", told, "yellow")
     if advise:
         click.echo(f"  next: {click.style(f'bigclf evaluate {path} TEST_DATA', bold=True)}")
+
+
+def in_all_text(took: float | None, training: float) -> str | None:
+    """What a command took in all, where training was not most of it."""
+    if took is None or took < MUCH or took < 2 * training:
+        return None
+    return f"{format_seconds(took)} with reading the data and compiling"
 
 
 def quality(model: Model) -> str | None:

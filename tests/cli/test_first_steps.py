@@ -568,3 +568,10 @@ def test_weights_are_counted_in_the_same_words(tmp_path, folder):
     assert code == 0 and f"{counted}, float64" in run("inspect", tmp_path / "d.bigclf")[1]
     _, told, _ = run("explain", tmp_path / "d.bigclf")
     assert f"weights {counted}, bias" in told and "day.weekday=Monday" in told and "weekday=0" not in told
+
+
+def test_what_a_fit_took_beside_its_training_is_told():
+    from bigclf.cli.fit import in_all_text
+
+    assert in_all_text(23.4, 0.6) == "23.4 s with reading the data and compiling"
+    assert in_all_text(1.0, 0.1) is None and in_all_text(30.0, 20.0) is None and in_all_text(None, 1.0) is None
