@@ -1,4 +1,4 @@
-"""bigclf: linear classifiers on sparse data larger than memory, each answer with a figure of how good it is.
+"""bigclf: linear classifiers on data larger than memory, each with a certificate of how close it is to the optimum.
 
 import bigclf
 

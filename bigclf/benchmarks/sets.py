@@ -45,6 +45,11 @@ class Set(NamedTuple):
     n_features: int
     nnz: int
 
+    @property
+    def title(self) -> str:
+        """What pictures are headed with."""
+        return f"{self.name}: {self.n_rows:,} rows, {self.n_features:,} features, {self.nnz:,} non-zeros"
+
     def place(self, part: str) -> str:
         return files.join(self.directory, part)
 

@@ -367,7 +367,7 @@ def pictures(output: str, data: Set, outcomes: list[Outcome], place: dict[str, s
     from bigclf.benchmarks import plots
 
     try:
-        drawn = plots.draw(outcomes, {files.base_name(path): where for path, where in place.items()}, data.name)
+        drawn = plots.draw(outcomes, {files.base_name(path): where for path, where in place.items()}, data.title)
         return [files.join(output, name) for name in drawn]
     except ModuleNotFoundError as error:
         terminal.say("warning:", f"no plots ({error}): pip install matplotlib", "yellow")
