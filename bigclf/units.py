@@ -19,7 +19,7 @@ def parse_bytes(size: float | str) -> int:
     if isinstance(size, str):
         match = _SIZE.fullmatch(size)
         if match is None:
-            raise ValueError(f"{size!r} is not a size; write for instance 256MB, 2GB or 1GiB")
+            raise ValueError(f"{size!r} is not a size; write it as 256MB, 2GB or 1GiB")
         number, power, binary = match.groups()
         return parse_bytes(float(number) * (1024 if binary else 1000) ** _POWERS[power.lower()])
     if isinstance(size, bool) or not 1 <= size < 2**63:

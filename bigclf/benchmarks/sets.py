@@ -182,7 +182,7 @@ def positive_code(dataset: Dataset, positive: str | None) -> int:
     names = [str(label) for label in dataset.classes]
     if positive is not None:
         if positive not in names:
-            raise DataError(f"there is no class {positive!r}; there are {', '.join(names[:20])}")
+            raise DataError(f"there is no class {positive!r}; the classes are {', '.join(names[:20])}")
         return names.index(positive)
     if len(names) != 2:
         raise DataError(f"{len(names)} classes; name the one to learn against the rest with --positive")

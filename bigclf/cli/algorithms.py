@@ -25,7 +25,7 @@ def command(names: tuple[str, ...], as_json: bool) -> None:
         if name == "auto":
             raise click.UsageError("auto is no method: it takes one of them by your data (see bigclf help algorithms)")
         if name not in methods:
-            there = near(name, methods) or f"; there are {', '.join(methods)}"
+            there = near(name, methods) or f"; the methods are {', '.join(methods)}"
             raise click.UsageError(f"no method {name!r}{there}")
     chosen = [methods[name] for name in names] or list(methods.values())
     if as_json:

@@ -37,9 +37,9 @@ def command(
 ) -> None:  # fmt: skip
     """Calibrate MODEL on the labelled rows DATA, so that its decision values give probabilities.
 
-    DATA is shards, or raw files like those that MODEL was trained on, with rows that MODEL was not trained on; it is
-    read once. OUT predicts the same classes as MODEL, and has probabilities for `bigclf predict --proba` and `bigclf
-    evaluate`.
+    DATA is shards, or raw files in the same format as MODEL's training files, but its rows must not have been used to
+    train MODEL. It is read once. OUT predicts the same classes as MODEL, and has probabilities for `bigclf predict
+    --proba` and `bigclf evaluate`.
     """
     from bigclf import files
     from bigclf.api.calibrate import calibrate

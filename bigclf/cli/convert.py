@@ -45,8 +45,8 @@ def command(ctx: click.Context, sources: tuple[str, ...], out: str, as_json: boo
     """Convert SOURCE files (plain, .gz, .bz2, .xz or .zst) to shards in the directory OUT.
 
     For raw tables and texts (--format csv, tsv, jsonl, text, parquet), --spec or the options that name columns define
-    the features; `bigclf inspect FILE --suggest` proposes a spec. Name a part of an archive or of JSON after a #:
-    docs.tar.gz#train, data.json#/train.
+    the features; `bigclf inspect FILE --suggest` proposes a spec. To read only part of an archive or a JSON file,
+    append # and the part: docs.tar.gz#train, data.json#/train.
 
     Rows are shuffled in bounded memory. The shards' bytes depend only on the sources, the options and the seed, not on
     the number of workers or the memory. After an interruption or a full disk, run the same command again: it continues

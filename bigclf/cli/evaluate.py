@@ -42,8 +42,8 @@ def command(
     """Measure MODEL on the labelled rows DATA: accuracy, AUC, F1 and the confusion matrix, and for a model with
     probabilities the log loss and calibration error.
 
-    DATA is shards, or raw files like those that MODEL was trained on. For a model that predicts numbers: mean squared
-    and absolute errors, and R^2. Exit code 3: no row has a label that MODEL knows.
+    DATA is shards, or raw files like those that MODEL was trained on. For a model that predicts numbers, the
+    measures are the mean squared and absolute errors and R^2. Exit code 3: no row has a label that MODEL knows.
     """
     from bigclf import files
     from bigclf.model.model import load

@@ -30,10 +30,11 @@ MOST_TABLES = 20
 def command(
     model: str, top: int, only: str | None, names: str | None, data: tuple[str, ...], row: int | None, as_json: bool
 ) -> None:  # fmt: skip
-    """Show the largest weights of MODEL for each class: with feature names if there are any, with standard errors if
-    the method keeps variances, and with --data, in how many rows each feature occurs.
+    """Show the largest weights of MODEL for each class, with feature names if there are any and standard errors if the
+    method keeps variances.
 
-    With --row: what each entry of the row adds to its score.
+    With --data, also show in how many rows each feature occurs. With --row, show what each entry of the row adds to its
+    score.
     """
     from bigclf.model.model import load
 

@@ -40,7 +40,8 @@ def command(
     module takes raw tables), a SELECT that scores the rows of a database table, or a C file that scores rows of text
     fields.
 
-    The export gives the same scores as MODEL. An error names what a format cannot express.
+    The export gives the same scores as MODEL. If the format cannot express something in the model, the error
+    message says what.
     """
     from bigclf.model.model import load
 

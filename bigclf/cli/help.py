@@ -101,6 +101,6 @@ def _command_help(ctx: click.Context, name: str) -> str:
     if found is None:
         known = [*TOPICS, *(group.list_commands(ctx) if isinstance(group, click.Group) else [])]
         guides = ", ".join(TOPICS)
-        raise click.UsageError(f"no guide and no command {name!r}{near(name, known)}; the guides are {guides}")
+        raise click.UsageError(f"there is no guide or command {name!r}; the guides are {guides}{near(name, known)}")
     with click.Context(found, info_name=name, parent=ctx.parent) as inner:
         return found.get_help(inner)

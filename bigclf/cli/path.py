@@ -35,7 +35,7 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
     solution. With --within, train a few models that cover every C between two bounds.
 
     DIR gets path.json, path.csv, model-1.bigclf for the smallest C and so on, and path.png where matplotlib is
-    installed. Exit code 4: a value stopped at its limits before the tolerance.
+    installed. Exit code 4: training at some value of C stopped at a limit before it reached the tolerance.
     """
     from bigclf import files
 

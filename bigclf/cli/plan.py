@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 def command(ctx: click.Context, data: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Predict the memory, disk, network and time that training on the shards DATA would take; nothing is trained.
 
-    Memory, disk and bytes are those of the plan that a run would follow. Times come from a trial of a few seconds on
-    the first chunks of DATA, which is cached; other programs running at the same time make them longer.
+    Memory, disk and bytes are those of the plan that a run would follow. Times are estimated from a trial of a few
+    seconds on the first chunks of DATA; its results are cached. Other programs running at the same time make the
+    estimates longer.
     """
     from bigclf.api.plan import forecast
 

@@ -54,8 +54,8 @@ def command(
     """Predict the class of every row of DATA: shards, or raw files like those that MODEL was trained on. Labels are not
     needed.
 
-    OUT is a directory with one Parquet file per input file, or a single CSV file: the predictions, and the input
-    columns that are not used as features. After an interruption, run the same command again: finished
+    OUT is a directory with one Parquet file per input file, or a single CSV file. It holds the predictions
+    and the input columns that are not used as features. After an interruption, run the same command again: finished
     files are kept, and so are the finished parts of long ones.
     """
     from bigclf.model.model import load

@@ -31,8 +31,8 @@ def command(
     run: str, out: str, data: tuple[str, ...], names: str | None, title: str | None, memory: str | None,
     overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Write one HTML file about a model or a run directory, even of a run in progress: its certificate, curves,
-    largest weights, data, settings, memory and events; with --data, measurements on those rows.
+    """Write one HTML file about a model or a run directory, even while the run is in progress: its certificate,
+    curves, largest weights, data, settings, memory and events; with --data, measurements on those rows.
 
     The file contains everything it shows; you can mail it, print it and read it on a phone.
     """

@@ -316,7 +316,7 @@ def _parsed(told: object) -> Spec:
     if unknown := sorted(map(str, set(told) - known)):
         hint = near(unknown[0], known)
         has = ", ".join(sorted(known))
-        raise _Refused(f"unknown key {unknown[0]!r} in the spec{hint}; allowed keys: {has}", unknown[0])
+        raise _Refused(f"unknown key {unknown[0]!r} in the spec; allowed keys: {has}{hint}", unknown[0])
     terms = _terms(told.pop("features", ()))
     given = {name: value for name, value in told.items() if value is not None}
     if "label" in given:
@@ -446,7 +446,7 @@ def _check_options(kind: type, options: Mapping[str, object], place: str, *keys:
     fields = _fields(kind)
     if unknown := sorted(map(str, set(options) - set(fields))):
         allowed = ", ".join(name for name in fields if name not in ("column", "columns"))
-        reason = f"{place}: unknown key {unknown[0]!r}{near(unknown[0], fields)}; allowed keys: {allowed}"
+        reason = f"{place}: unknown key {unknown[0]!r}; allowed keys: {allowed}{near(unknown[0], fields)}"
         raise _Refused(reason, *keys, unknown[0])
     for name, value in options.items():
         if must := _must_be(kind, name, value, fields[name]):

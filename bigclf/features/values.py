@@ -491,11 +491,11 @@ def require_all(
     else:
         hint = near(lacking[0], known) if len(lacking) == 1 else ""
     if len(lacking) == 1:
-        own = ", and it should hold the labels" if lacking[0] == label else ""
-        raise SchemaError(f"there is no such column{own}{hint}; the {what} has {shown}", file=path, column=lacking[0])
+        own = " (it should hold the labels)" if lacking[0] == label else ""
+        raise SchemaError(f"there is no such column{own}; the {what} has {shown}{hint}", file=path, column=lacking[0])
     names = [f"{name!r} (the labels)" if name == label else repr(name) for name in lacking[:MOST_LACKING]]
     more = f" and {len(lacking) - MOST_LACKING:,} more" * (len(lacking) > MOST_LACKING)
-    raise SchemaError(f"the columns {', '.join(names)}{more} are missing{hint}; the {what} has {shown}", file=path)
+    raise SchemaError(f"the columns {', '.join(names)}{more} are missing; the {what} has {shown}{hint}", file=path)
 
 
 def _separated(name: str, header: str) -> str:

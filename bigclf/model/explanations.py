@@ -350,8 +350,8 @@ def _wanted(model: Model, only: object) -> list[tuple[int, float, object]]:
         return [(*row, label) for row, label in zip(rows, labels, strict=True)]
     found = [k for k, label in enumerate(labels) if label == only or str(label) == str(only)]
     if not found:
-        shown = ", ".join(map(str, labels[:8])) + " ..." * (len(labels) > 8)
-        raise ValueError(f"there is no class {only!r}; there are {shown}")
+        shown = ", ".join(repr(str(one)) for one in labels[:8]) + " ..." * (len(labels) > 8)
+        raise ValueError(f"there is no class {only!r}; the classes are {shown}")
     return [(*rows[found[0]], labels[found[0]])]
 
 
@@ -510,7 +510,7 @@ def stored_row(
     """
     dataset = as_trained(data, columns or {}, need_labels=False)
     if not 0 <= number < dataset.n_rows:
-        raise ValueError(f"there are rows 0 to {dataset.n_rows - 1:,}, no row {number:,}")
+        raise ValueError(f"there is no row {number:,}; the rows are numbered 0 to {dataset.n_rows - 1:,}")
     ends = np.cumsum(dataset.chunks.rows)
     chunk = int(np.searchsorted(ends, number, side="right"))
     place = int(dataset.chunks.file[chunk]), int(dataset.chunks.row_group[chunk])
@@ -529,7 +529,7 @@ def raw_row(model: Model, data: object, number: int) -> tuple[np.ndarray, np.nda
         if number < first + block.n_rows:
             return *_entries(block, number - first), None
         first += block.n_rows
-    raise ValueError(f"there are rows 0 to {first - 1:,}, no row {number:,}")
+    raise ValueError(f"there is no row {number:,}; the rows are numbered 0 to {first - 1:,}")
 
 
 def _entries(block: Block, i: int) -> tuple[np.ndarray, np.ndarray]:

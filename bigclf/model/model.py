@@ -459,7 +459,7 @@ class Model:
         if self.calibration is not None:
             how = "calibrated by " + {"platt": "Platt's sigmoid"}.get(self.calibration.method, "isotonic regression")
         else:
-            how = "as trained with the logistic loss, not calibrated on other rows (bigclf calibrate does)"
+            how = "as trained with the logistic loss, not calibrated on other rows (`bigclf calibrate` does that)"
         of = f"of {str(self.classes_[1])!r}, the label that sorts last" if self.binary else "of each class"
         return f"{of}; {how}"
 
@@ -1033,8 +1033,8 @@ def _safetensors_header(data: bytes, size: int) -> dict[str, object]:
     if length is None or length > min(size - 8, _MAX_HEADER):
         if _is_text(data[:1000]):
             raise ModelFormatError(
-                "not a bigclf model but text; the model comes first, then the data. To train one, run `bigclf fit` "
-                "(`bigclf inspect FILE --suggest` proposes features for a table)"
+                "this is text, not a bigclf model; the model comes first, then the data. To train one, run "
+                "`bigclf fit` (`bigclf inspect FILE --suggest` proposes features for a table)"
             )
         raise ModelFormatError("not a bigclf model, or cut short: the header is longer than the file")
     try:

@@ -175,7 +175,7 @@ def _by_look(request: Request) -> Request:
     found = suggest(data)
     spec = found.spec()
     if spec.label is None or not is_label(spec.label.column):
-        asked = f"{which_label(found, 'y={!r}')} bigclf.suggest shows all"
+        asked = f"{which_label(found, 'y={!r}')} bigclf.suggest lists all the columns"
         raise SchemaError(asked, file=place.path) if form is None else TypeError(f"{data}: {asked}")
     _tell_guess(spec.label.column)
     return request.having(features=spec)

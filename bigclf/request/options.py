@@ -344,7 +344,7 @@ OPTIONS = (
     Option(
         "memory",
         Size(),
-        "Memory budget; for raw files it covers reading them.",
+        "Memory budget; for raw files, it includes the memory needed to read them.",
         default="1GB", verbs=MEASURING, bits=False,
     ),
     Option(

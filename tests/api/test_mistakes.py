@@ -65,7 +65,7 @@ def test_probabilities_that_are_not_there_come_with_who_has_them():
     ("160,87 €", ".", "plain", '--decimal , (decimal: "," in the reader of a spec, and written: grouped'),
     ("$1.160,87", ".", "grouped", '--decimal , (decimal: "," in the reader of a spec)'),
     ("$1,160.87", ",", "plain", '--decimal . (decimal: "." in the reader of a spec, and written: grouped'),
-    ("1,160", ".", "plain", "say written: grouped"),
+    ("1,160", ".", "plain", "add `written: grouped`"),
 ])  # fmt: skip
 def test_decimals_of_the_other_kind_come_with_the_option(tmp_path, value, decimal, written, told):
     (tmp_path / "t.tsv").write_text(f"amount\ty\n{value}\t1\n1\t0\n")
@@ -155,7 +155,7 @@ def test_a_missing_label_is_told_as_such(of_table, frame, tmp_path):
     rest.to_csv(tmp_path / "rest.csv", index=False)
     for rows in (rest, tmp_path / "rest.csv"):
         told = message(SchemaError, bigclf.evaluate, of_table, rows)
-        assert "column y: there is no such column, and it should hold the labels; the " in told
+        assert "column y: there is no such column (it should hold the labels); the " in told
         assert len(of_table.predict(rows)) == 60  # which needs none
     rest.drop(columns="b").to_csv(tmp_path / "less.csv", index=False)
     told = message(SchemaError, bigclf.evaluate, of_table, tmp_path / "less.csv")

@@ -304,7 +304,10 @@ def test_where_no_label_is_named_those_that_may_be_meant_are(tmp_path):
     lines = "".join(f"{k},{'ab'[k % 2]},{k % 3}\n" for k in range(60))
     (tmp_path / "sold.csv").write_text("price,town,sold\n" + lines)
     code, _, said = run("fit", tmp_path / "sold.csv", "-o", tmp_path / "m")
-    assert code == 2 and "did you mean --label sold or --label town? `bigclf inspect FILE --suggest` shows all" in said
+    assert (
+        code == 2
+        and "did you mean --label sold or --label town? `bigclf inspect FILE --suggest` lists all the columns" in said
+    )
     assert not (tmp_path / "m").exists()
 
 

@@ -235,7 +235,7 @@ def test_quoted_line_breaks(tmp_path, monkeypatch):
     monkeypatch.setattr(pieces, "PIECE", 500)
     monkeypatch.setattr(pieces, "BLOCK", 500)
     assert converted(tmp_path, text, features=features).n_rows == 100
-    with pytest.raises(DataError, match=r"hold line breaks with \(--multiline\)") as caught:
+    with pytest.raises(DataError, match=r"contain line breaks, use --multiline") as caught:
         converted(tmp_path, text, features={"label": "y", "features": [{"text": "t"}]})
     assert caught.value.line == 2
 

@@ -50,7 +50,7 @@ def test_the_largest_are_those_of_a_full_sort():
 
 
 def test_a_class_that_is_not_there_and_too_many():
-    with pytest.raises(ValueError, match="no class 'x'; there are -1, 1"):
+    with pytest.raises(ValueError, match="no class 'x'; the classes are '-1', '1'"):
         explain(made(), only="x")
     many = Model(np.zeros((1001, 2)), np.zeros(1001), np.arange(1001))
     with pytest.raises(RunError, match="1,001 classes are too many"):
@@ -152,7 +152,7 @@ def test_what_moved_a_score_adds_up(stored):
         assert abs(told["entries"][0]["contribution"]) >= abs(told["entries"][-1]["contribution"])
     assert explain_row(model, {0: 1.0, D + 3: 5.0})["unknown"] == 1
     assert explain_row(model, x[0], only=-1)["score"] == pytest.approx(-model.decision_function(x[0])[0])
-    with pytest.raises(ValueError, match="rows 0 to 299"):
+    with pytest.raises(ValueError, match="numbered 0 to 299"):
         stored_row(str(path / "s"), 300)
 
 
@@ -283,7 +283,9 @@ def test_columns_bring_their_names(tmp_path):
     assert told["classes"][0]["for"][0]["rows"] == (table.job == "cook").sum()
     bigclf("report", tmp_path / "m", "-o", tmp_path / "r.html", "--data", tmp_path / "t.csv")
     assert "job=cook" in (tmp_path / "r.html").read_text()
-    assert "rows 0 to 199" in error_of("explain", tmp_path / "m", "--data", tmp_path / "t.csv", "--row", 200, code=2)
+    assert "numbered 0 to 199" in error_of(
+        "explain", tmp_path / "m", "--data", tmp_path / "t.csv", "--row", 200, code=2
+    )
 
 
 def test_what_a_terminal_would_obey_is_written_out():

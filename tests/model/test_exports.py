@@ -530,5 +530,5 @@ def test_nothing_is_replaced_unless_that_is_said(tmp_path):
         MODELS["two"].export(tmp_path / "s.py", "numpy")
     with pytest.raises(RunError, match="a directory"):
         MODELS["two"].export(tmp_path, "onnx")
-    with pytest.raises(ValueError, match="no format 'pmml'; there are onnx, liblinear"):
+    with pytest.raises(ValueError, match="no format 'pmml'; the formats are onnx, liblinear"):
         MODELS["two"].export(tmp_path / "x", "pmml")

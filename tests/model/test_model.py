@@ -207,8 +207,8 @@ def test_a_pickle_is_named_and_never_opened(tmp_path, protocol):
     ("data", "what"),
     [(b"PK\x03\x04" + b"x" * 50, "zip"), (b"\x89HDF\r\n\x1a\n" + b"x" * 50, "HDF5"), (b"PAR1" + b"x" * 50, "Parquet"),
      (b"\x93NUMPY" + b"x" * 50, "numpy"), (b"solver_type L2R", "LIBLINEAR"), (b"", "cut short"), (b"abc", "cut short"),
-     (b"\xff" * 100, "longer than the file"), (b"1 3:0.5 7:1\n-1 2:1\n", "but text; the model comes first"),
-     (b"class,a,b\nx,1,2\n", "but text"), ("1 |a b\u00e4r\n".encode() * 999, "but text")],
+     (b"\xff" * 100, "longer than the file"), (b"1 3:0.5 7:1\n-1 2:1\n", "text, not a bigclf model; the model"),
+     (b"class,a,b\nx,1,2\n", "this is text"), ("1 |a b\u00e4r\n".encode() * 999, "this is text")],
 )  # fmt: skip
 def test_other_files_are_named(tmp_path, data, what):
     refused(tmp_path, data, what)

@@ -216,7 +216,8 @@ def features_of(said: dict[str, Any], data: list[str], format: str | None) -> An
         spec = found.spec()
         if "label" not in said and found.how.format != "text":
             if spec.label is None or not is_label(spec.label.column):
-                raise click.UsageError(which_label(found, "--label {}") + " `bigclf inspect FILE --suggest` shows all")
+                asked = which_label(found, "--label {}")
+                raise click.UsageError(f"{asked} `bigclf inspect FILE --suggest` lists all the columns")
             guess = f"predicting column {spec.label.column!r}, guessed from its name; use --label COL to choose another"
             terminal.say("note:", guess, "yellow")
         return dataclasses.replace(spec, hash_bits=said.get("hash_bits"))

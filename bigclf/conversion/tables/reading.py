@@ -1075,7 +1075,7 @@ def _records(text: bytes, how: Reading) -> Iterator[tuple[int, list[str] | str]]
             yield found.start(), f"not readable as CSV: {error}"
             continue
         if reader.line_num > 1:
-            yield found.start(), "a quote is not closed on its line; fields may hold line breaks with (--multiline)"
+            yield found.start(), "a quote is not closed on its line; if fields may contain line breaks, use --multiline"
         else:
             yield found.start(), fields
 

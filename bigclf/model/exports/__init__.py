@@ -39,7 +39,7 @@ FORMATS = {
 def export(model: Model, path: str, to: str, *, overwrite: bool = False, **options: object) -> Export:
     """Write ``model`` to ``path`` in the format ``to`` (see ``Model.export``)."""
     if to not in FORMATS:
-        raise ValueError(f"there is no format {to!r}; there are {', '.join(FORMATS)}")
+        raise ValueError(f"there is no format {to!r}; the formats are {', '.join(FORMATS)}")
     form = importlib.import_module(f"bigclf.model.exports.{FORMATS[to]}")
     require_linear(model, to)
     targets = targets_of(path, to)
