@@ -163,7 +163,7 @@ def test_rows_that_cannot_be_compared_are_refused(tmp_path, cache):
     three = str(tmp_path / "three")
     with pytest.raises(DataError, match="3 classes; name the one .* --positive"):
         sets.own_set([three], cache, lambda text: None)
-    with pytest.raises(DataError, match="no class '7'; there are 0, 1, 2"):
+    with pytest.raises(DataError, match="no class '7'; the classes are 0, 1, 2"):
         sets.own_set([three], cache, lambda text: None, "7")
     found = sets.own_set([three], cache, lambda text: None, "1").rows("train")
     assert np.array_equal(found.labels, np.where(y == 1, 1, -1))

@@ -242,7 +242,8 @@ def test_an_option_that_must_be_said_is_asked_for(tmp_path, command, flag):
 def test_a_column_that_differs_in_capitals_is_suggested(tmp_path):
     (tmp_path / "t.csv").write_text("a,y\n" + "1,p\n2,n\n" * 20)
     for words in (("fit", tmp_path / "t.csv", "-o", tmp_path / "m"), ("convert", tmp_path / "t.csv", tmp_path / "o")):
-        assert "column Y: there is no such column; did you mean y?" in error_of(*words, "--label", "Y", code=3)
+        said = error_of(*words, "--label", "Y", code=3)
+        assert "column Y: there is no such column; the table has " in said and "; did you mean y?" in said
 
 
 def test_a_role_of_a_column_that_is_nearly_one_is_suggested(place, tmp_path):
