@@ -342,6 +342,9 @@ def has_column(schema: pa.Schema, name: str) -> bool:
     return vectors.field(schema, name) is not None
 
 
+NUMPY_NAMES = {"halffloat": "float16", "float": "float32", "double": "float64"}  # of Arrow's types, where they differ
+
+
 def label_dtype(schema: pa.Schema, layout: Layout) -> str:
     """numpy's name of the labels' type, "str" for text, "" where there are none."""
     import pyarrow as pa
@@ -354,7 +357,7 @@ def label_dtype(schema: pa.Schema, layout: Layout) -> str:
     kind = _label_kind(type_, layout.label, "")
     if pa.types.is_decimal(type_):
         return f"{kind}64"
-    return kind if kind == "str" else np.dtype(type_.to_pandas_dtype()).name
+    return kind if kind == "str" else NUMPY_NAMES.get(str(type_), str(type_))  # to_pandas_dtype may want pandas
 
 
 # Reading rows

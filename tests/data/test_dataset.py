@@ -1012,3 +1012,15 @@ def test_parts_of_a_frame_with_and_without_an_index_are_one_dataset(tmp_path):
     write(tmp_path / "1.parquet", pa.table({"label": [0, 1], "a": [1.0, 2], "b": [1, 0]}))
     write(tmp_path / "2.parquet", frame_table())
     assert Dataset(tmp_path / "*.parquet", columns={"features": "*"}).n_features == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["bool", "int8", "uint16", "int32", "int64", "uint64", "float16", "float32", "float64"]
+)
+def test_types_of_labels_have_the_names_of_numpy(name):
+    """Arrow's own way to them wants pandas in some versions."""
+    from bigclf.data import shards
+
+    schema = pa.schema([("label", pa.from_numpy_dtype(np.dtype(name))), ("f", pa.float64())])
+    layout = shards.Layout("f", None, "label", None)
+    assert shards.label_dtype(schema, layout) == name
