@@ -392,7 +392,7 @@ def in_all_text(took: float | None, training: float) -> str | None:
     """What a command took in all, where training was not most of it."""
     if took is None or took < MUCH or took < 2 * training:
         return None
-    return f"{format_seconds(took)} with reading the data and compiling"
+    return f"{format_seconds(took)} including reading the data and compiling"
 
 
 def quality(model: Model) -> str | None:

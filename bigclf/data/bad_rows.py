@@ -97,5 +97,5 @@ def with_way_out(error: DataError) -> DataError:
     if ";" in CELL.sub("_", error.message):
         return error
     place = dict(file=error.file, row_group=error.row_group, row=error.row, line=error.line, column=error.column)
-    way = '--on-bad-rows skip leaves such rows out (on_bad_rows="skip")'
+    way = 'to leave such rows out, use --on-bad-rows skip (on_bad_rows="skip")'
     return DataError(f"{error.message}; {way}", **place)  # type: ignore[arg-type]

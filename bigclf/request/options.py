@@ -453,8 +453,9 @@ OPTIONS = (
     Option(
         "patience",
         Words("NAME=SECONDS", many=True),
-        """How long to wait on a cluster (repeatable). stale: seconds without a heartbeat; least: minimum time allowed
-        for a unit of work; idle: seconds with no workers before the run ends. Defaults: 10, 30 and 300.""",
+        """How long to wait on a cluster (repeatable). stale: seconds without a heartbeat; least: seconds before
+        which no unit of work is given up; idle: seconds with no workers before the run ends. Defaults: 10, 30 and
+        300.""",
         """In Python a table such as {"stale": 10, "least": 30, "idle": 300}; ``cluster/book.py`` has the others.""",
         verbs=TRAINING, section="cluster", within="workers", bits=False,
     ),
@@ -495,8 +496,8 @@ OPTIONS = (
     Option(
         "resume",
         Yes(),
-        """Continue the run in the run directory, if there is one. A run that stopped at its limits continues with
-        larger limits or a larger ``tol``.""",
+        """Continue the run in the run directory, if there is one. To continue a run that stopped at its limits, also
+        give larger limits or a larger ``tol``.""",
         default=False, verbs=TRAINING, section="", bits=False,
     ),
     Option(

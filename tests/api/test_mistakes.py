@@ -78,7 +78,9 @@ def test_rows_that_are_bad_for_another_reason_come_with_what_leaves_them_out(tmp
     (tmp_path / "t.tsv").write_text("amount\ty\nmuch\t1\n1\t0\n")
     spec = {"label": "y", "features": [{"numeric": "amount"}]}
     said = message(DataError, bigclf.convert, tmp_path / "t.tsv", tmp_path / "s", features=spec)
-    assert said.endswith("'much' is not a number; --on-bad-rows skip leaves such rows out (on_bad_rows=\"skip\")")
+    assert said.endswith(
+        "'much' is not a number; to leave such rows out, use --on-bad-rows skip (on_bad_rows=\"skip\")"
+    )
 
 
 @pytest.mark.parametrize("wrap", [np.asarray, scipy.sparse.csr_matrix, scipy.sparse.csc_matrix])

@@ -576,5 +576,5 @@ def test_weights_are_counted_in_the_same_words(tmp_path, folder):
 def test_what_a_fit_took_beside_its_training_is_told():
     from bigclf.cli.fit import in_all_text
 
-    assert in_all_text(23.4, 0.6) == "23.4 s with reading the data and compiling"
+    assert in_all_text(23.4, 0.6) == "23.4 s including reading the data and compiling"
     assert in_all_text(1.0, 0.1) is None and in_all_text(30.0, 20.0) is None and in_all_text(None, 1.0) is None

@@ -156,7 +156,7 @@ def test_bad_rows_are_told_by_reason_the_commonest_first(tmp_path):
         bigclf.convert(path, tmp_path / "s", features=spec, on_bad_rows="skip")
     ds = bigclf.convert(path, tmp_path / "s", features=spec, on_bad_rows="skip", max_bad_fraction=0.04)
     assert ds.n_rows == 384 and any("16 bad rows were left out: 4 as in" in one for one in ds.warnings)
-    with pytest.raises(DataError, match="line 5: 2 fields, not 4; --on-bad-rows skip leaves such rows out"):
+    with pytest.raises(DataError, match="line 5: 2 fields, not 4; to leave such rows out, use --on-bad-rows skip"):
         bigclf.convert(path, tmp_path / "t", features=spec)
 
 

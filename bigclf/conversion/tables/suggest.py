@@ -566,7 +566,9 @@ def looked_at(name: str, column: pa.Array, decimal: str, where: Where, gaps: int
         there = summaries(np.delete(numbers, list(bad))[None])[0]
         made = _number_column(name, there, there.distinct, about, gaps + len(bad))
         made = _amounts(made) if as_amounts else made
-        return made._replace(why=f"{made.why}; {strange}: --on-bad-rows skip leaves such rows out", distinct=distinct)
+        return made._replace(
+            why=f"{made.why}; {strange}: to leave such rows out, use --on-bad-rows skip", distinct=distinct
+        )
     words = float(np.mean([len(one.split()) for one in text.slice(0, 1000).to_pylist() if one is not None]))
     if words >= 4 and distinct > (m - absent) / 2 or words >= 2 and _repeats_words(text, distinct, words):
         return Column(name, "text", {"ngrams": [1, 2]}, f"{about}, {words:.0f} words each", distinct)
@@ -604,7 +606,7 @@ def _date_column(name: str, column: pa.Array, text: pa.Array, about: str, distin
     form, none = nearly
     stamps = values.days(text, name, form, MISSING_VALUES, {})
     told = dict[str, object]() if form is None else {"format": form}
-    said = f"{_strange(none, 'date', where, text)}: --on-bad-rows skip leaves such rows out"
+    said = f"{_strange(none, 'date', where, text)}: to leave such rows out, use --on-bad-rows skip"
     return Column(name, "date", {**told, **_parts(stamps)}, f"{about}; {said}", distinct)
 
 
