@@ -418,7 +418,7 @@ def test_json_under_a_name_of_a_table_is_told_as_such(folder, tmp_path):
 def test_a_missing_label_comes_with_what_leaves_such_rows_out(folder, tmp_path):
     gap = table(tmp_path / "gap.csv", rows=[*ROWS, "1,x,"])
     code, _, said = run("fit", gap, "--label", "answer", "-o", tmp_path / "m")
-    assert code == 3 and "line 62: the label is missing; --on-bad-rows skip" in said
+    assert code == 3 and "line 62: the label is missing; to leave such rows out, use --on-bad-rows skip" in said
 
 
 def test_labels_that_pass_through_are_spelt_as_predictions(folder, tmp_path):

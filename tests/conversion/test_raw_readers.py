@@ -623,7 +623,10 @@ def test_fit_leaves_out_as_many_bad_rows_as_it_is_told(tmp_path):
     # 4 rows too short, 4 too long, 4 without a label and 4 with a cell that is no number, of 400
     for command, more in (("evaluate", ()), ("calibrate", ("-o", tmp_path / "c", "--overwrite"))):
         refused = bigclf_command(command, tmp_path / "m", tmp_path / "r.csv", *more)
-        assert refused.exit_code == 3 and "line 5: 2 fields, not 4; --on-bad-rows skip" in refused.output
+        assert (
+            refused.exit_code == 3
+            and "line 5: 2 fields, not 4; to leave such rows out, use --on-bad-rows skip" in refused.output
+        )
         few = bigclf_command(command, tmp_path / "m", tmp_path / "r.csv", *more, *leave[:2])
         assert few.exit_code == 3 and "--max-bad-fraction 0.04 " in few.output
         told = bigclf_command(command, tmp_path / "m", tmp_path / "r.csv", *more, *leave, "--json")
