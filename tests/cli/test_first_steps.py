@@ -578,3 +578,11 @@ def test_what_a_fit_took_beside_its_training_is_told():
 
     assert in_all_text(23.4, 0.6) == "23.4 s including reading the data and compiling"
     assert in_all_text(1.0, 0.1) is None and in_all_text(30.0, 20.0) is None and in_all_text(None, 1.0) is None
+
+
+@pytest.mark.parametrize(("option", "value", "wanted"), [
+    ("--epochs", "ten", "'ten' is not a whole number"), ("--tol", "half", "'half' is not a number"),
+])  # fmt: skip
+def test_what_is_no_number_is_told_in_plain_words(tmp_path, option, value, wanted):
+    code, _, said = run("fit", tmp_path / "r.csv", "-o", tmp_path / "m", option, value)
+    assert code == 2 and wanted in said and "range" not in said

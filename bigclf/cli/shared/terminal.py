@@ -145,10 +145,18 @@ def _instead(path: str) -> str:
     return "; for text, name its format with --format, or run `bigclf convert` first"
 
 
+NUMBERS = {  # click's words for what is no number
+    "a valid integer range": "a whole number", "a valid integer": "a whole number", "a valid float range": "a number",
+    "a valid float": "a number",
+}  # fmt: skip
+
+
 def _usage_text(error: click.ClickException) -> str:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return error.format_message()
     ctx, text = getattr(error, "ctx", None), error.format_message().rstrip(" .\n")
+    for name, plain in NUMBERS.items():
+        text = text.replace(name, plain)
     if ctx is None:
         return text
     if meant := _meant(error, ctx):
