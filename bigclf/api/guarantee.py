@@ -7,7 +7,6 @@ Of all the models the fewest are kept that cover the whole range.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import warnings
@@ -17,8 +16,6 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from bigclf import files
-from bigclf.api.fit import conducted
-from bigclf.api.outcome import result_of, warn_of_limits
 from bigclf.api.sweep import Task
 from bigclf.errors import ConvergenceWarning
 from bigclf.maths.coverage import Answer, Bound, Interval, bounds, common, covered, fewest, holes
@@ -97,14 +94,7 @@ class Cover(Task):
         self.problems, plan = self._settled(self.problems)
         if plan.resident and len(plan.groups) == 1:
             self.problems = self.chained()
-        with contextlib.ExitStack() as stack:
-            directory = self._directory(self.options["run_dir"], self.problems, plan, stack)
-            run, history = stack.enter_context(
-                conducted(self.source, self.problems, plan, self.options, self.link, directory)
-            )
-            result = result_of(run, plan, history, self.peak, self.source)
-            if not result.converged:
-                warn_of_limits(result, self.options)
+        with self.ended(plan) as (run, history, result):
             found = [self._trained(run, plan, history, n) for n in range(len(self.points))]
             took = Took(run.clock.seconds, run.reads, result.converged, result.memory, result.plan, history)
             return found, took
@@ -113,9 +103,9 @@ class Cover(Task):
         C, status = self.points[point]["C"], [run.status[n] for n in self.numbers(point, 0)]
         weights = [self._weights(run, n) for n in self.numbers(point, 0)]
         answers = [
-            Answer(C, s.primal, 0.5 * square_of(w) if s.weights is None else 0.5 * square_of(s.weights), s.pair.dual,
-                   s.pair.square) for s, w in zip(status, weights, strict=True)
-        ]  # fmt: skip
+            Answer(C, s.primal, 0.5 * square_of(w), s.pair.dual, s.pair.square)
+            for s, w in zip(status, weights, strict=True)
+        ]
         apart = [s.pair.apart for s in status]
         model = self._model(run, plan, history, point)
         return Trained(C, model, line_of(self, run, point, model), answers, weights, apart)

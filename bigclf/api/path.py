@@ -21,9 +21,7 @@ from typing import Any
 import numpy as np
 
 from bigclf import texts
-from bigclf.api.fit import conducted
 from bigclf.api.guarantee import SHARP, Cover, cover, line_of, values_between
-from bigclf.api.outcome import result_of, warn_of_limits
 from bigclf.api.results_record import PATH, check_path
 from bigclf.api.sweep import Task
 from bigclf.methods import METHODS, Method
@@ -261,14 +259,7 @@ class Chain(Task):
         self.problems = self.linked()
         plan = make_plan(self.source, self.problems, **self.shape)
         log.info("plan: %s", plan)
-        with contextlib.ExitStack() as stack:
-            directory = self._directory(self.options["run_dir"], self.problems, plan, stack)
-            run, history = stack.enter_context(
-                conducted(self.source, self.problems, plan, self.options, self.link, directory)
-            )
-            result = result_of(run, plan, history, self.peak, self.source)
-            if not result.converged:
-                warn_of_limits(result, self.options)
+        with self.ended(plan) as (run, history, result):
             models = [self._model(run, plan, history, n) for n in range(len(self.points))]
             table = [line_of(self, run, n, model) for n, model in enumerate(models)]
             return Path(

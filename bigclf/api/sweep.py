@@ -27,7 +27,7 @@ import numpy as np
 
 from bigclf import files, texts
 from bigclf.api.fit import _asked, conducted
-from bigclf.api.outcome import answer_rows, model_of, result_of, warn_of_limits
+from bigclf.api.outcome import Result, answer_rows, model_of, result_of, warn_of_limits
 from bigclf.api.results_record import RESULTS, check_results
 from bigclf.maths.block import Block
 from bigclf.maths.losses import REGRESSION
@@ -586,6 +586,20 @@ class Task:
         if plan.places:
             warm(problems[0].setting, self.source.index_width, plan.dtype)
         return problems, plan
+
+    @contextlib.contextmanager
+    def ended(self, plan: Plan) -> Iterator[tuple[Run, list[dict[str, Any]], Result]]:
+        """The run of all problems, which has ended, its history, and how it went; with a warning where its limits cut
+        it short. Weights and dual variables can be had while it is open."""
+        with contextlib.ExitStack() as stack:
+            directory = self._directory(self.options["run_dir"], self.problems, plan, stack)
+            run, history = stack.enter_context(
+                conducted(self.source, self.problems, plan, self.options, self.link, directory)
+            )
+            result = result_of(run, plan, history, self.peak, self.source)
+            if not result.converged:
+                warn_of_limits(result, self.options)
+            yield run, history, result
 
     def _directory(
         self, path: Any, problems: list[Problem], plan: Plan, stack: contextlib.ExitStack

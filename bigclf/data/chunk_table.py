@@ -518,7 +518,7 @@ def warn_of_rare(classes: np.ndarray | None, counts: np.ndarray | None) -> list[
         return []
     rare = classes[counts == 1].tolist()
     named = ", ".join(map(repr, rare[:5])) + ", ..." * (len(rare) > 5)
-    what = f"class {named} has" if len(rare) == 1 else f"{len(rare):,} classes ({named}) have each"
+    what = f"class {named} has" if len(rare) == 1 else f"{len(rare):,} classes ({named}) each have"
     mend = "correct or remove that row" if len(rare) == 1 else "correct or remove those rows, or add more"
     if len(rare) == 1 and classes.size == 3 and isinstance(rare[0], str):
         mend += ", or make two classes: name the labels of one with `one_of` under `label` in a spec"

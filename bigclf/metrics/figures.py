@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import math
 from array import array
 from collections import Counter
@@ -58,7 +59,7 @@ class LabelFigures(TypedDict):
     f1: float
 
 
-class Figures:
+class Figures(abc.ABC):
     """What dataclasses of figures share: they are also read like a dict."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,8 +78,9 @@ class Figures:
         told += [f"{plural(bad, 'bad row')} left out"] * bool(bad) + [rows_trained_on(seen)] * bool(seen)
         return f"<{type(self).__name__}: {', '.join(told)}>"
 
+    @abc.abstractmethod
     def _main_figures(self) -> list[str]:
-        raise NotImplementedError
+        """What ``repr`` tells of them, one text a figure."""
 
     def leave_out(self, bad_rows: int, why: str) -> None:
         """Tell of bad rows that are not in the figures."""

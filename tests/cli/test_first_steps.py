@@ -106,7 +106,7 @@ def test_many_whole_numbers_for_labels_are_warned_of(tmp_path, folder):
     (said,) = bigclf.convert(prices, tmp_path / "a", format="csv", features=spec).warnings
     assert "60 distinct labels" in said and "epsilon_insensitive" in said
     (said,) = bigclf.convert(numbered, tmp_path / "b", format="csv", features=spec).warnings
-    assert "distinct labels" not in said and said.startswith("60 classes (0, 1, 2, 3, 4, ...) have each only one row")
+    assert "distinct labels" not in said and said.startswith("60 classes (0, 1, 2, 3, 4, ...) each have only one row")
 
 
 def test_a_class_of_one_row_is_named(tmp_path, folder):

@@ -102,6 +102,18 @@ def test_rows_of_one_value_and_rows_written_out_come_to_the_same_columns():
         np.testing.assert_allclose(made.largest, np.abs(taken).max(axis=0).toarray()[0], rtol=1e-7)
 
 
+def a_few_columns_at_a_time(monkeypatch, entries):
+    """Collections hold no more entries than that; the list grows by whether each was a part of what was wanted."""
+    whole, seen = newglmnet.choose, []
+
+    def a_few(shared, weights, params, _):
+        whole(shared, weights, params, entries)
+        seen.append(shared.scalars[PARTIAL])
+
+    monkeypatch.setattr(newglmnet, "choose", a_few)
+    return seen
+
+
 def test_groups_and_a_few_columns_at_a_time_come_to_the_same_answer(tmp_path, monkeypatch):
     x, y = random_rows(200, D, seed=5)
     data = shards_of(tmp_path / "shards", x, y, chunk_nnz=200)
@@ -110,13 +122,7 @@ def test_groups_and_a_few_columns_at_a_time_come_to_the_same_answer(tmp_path, mo
     apart = fit(data, groups=4, **options)
     np.testing.assert_allclose(apart.coef_, alone.coef_, atol=1e-9)
     np.testing.assert_array_equal(apart.coef_ != 0, alone.coef_ != 0)
-    whole, seen = newglmnet.choose, []
-
-    def a_few(shared, weights, params, entries):
-        whole(shared, weights, params, x.nnz // 4)
-        seen.append(shared.scalars[PARTIAL])
-
-    monkeypatch.setattr(newglmnet, "choose", a_few)
+    seen = a_few_columns_at_a_time(monkeypatch, x.nnz // 4)
     pieces = fit(data, **options)
     assert sum(seen) > 3
     np.testing.assert_allclose(pieces.coef_, alone.coef_, atol=1e-7)

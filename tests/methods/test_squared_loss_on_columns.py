@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 from making import random_rows, shards_of
 from sklearn.linear_model import ElasticNet, Lasso, LinearRegression, Ridge
+from test_newglmnet import a_few_columns_at_a_time
 
 import bigclf
 from bigclf import LinearRegressor
@@ -12,9 +13,7 @@ from bigclf.api.fit import fit
 from bigclf.maths.losses import SQUARED
 from bigclf.methods import resolve
 from bigclf.methods.method import in_turn
-from bigclf.methods.steps import newglmnet
 from bigclf.methods.steps.columns import Columns, Penalty
-from bigclf.methods.steps.newglmnet import PARTIAL
 from bigclf.methods.steps.proximal_newton import newton_round, solve
 
 N, D = 200, 40
@@ -122,13 +121,7 @@ def test_groups_rows_that_stream_by_and_a_few_columns_at_a_time_come_to_the_same
     apart = fit(data, groups=4, **options)
     np.testing.assert_allclose(apart.coef_, alone.coef_, atol=1e-8)
     np.testing.assert_array_equal(apart.coef_ != 0, alone.coef_ != 0)
-    whole, seen = newglmnet.choose, []
-
-    def a_few(shared, weights, params, entries):
-        whole(shared, weights, params, x.nnz // 4)
-        seen.append(shared.scalars[PARTIAL])
-
-    monkeypatch.setattr(newglmnet, "choose", a_few)
+    seen = a_few_columns_at_a_time(monkeypatch, x.nnz // 4)
     pieces = fit(data, **options)
     assert sum(seen) > 2
     np.testing.assert_allclose(pieces.coef_, alone.coef_, atol=1e-5)

@@ -378,7 +378,7 @@ def _has_classes(directory: str) -> bool:
 
 def _has_format(path: str) -> bool:
     """Whether a file's name tells a format other than that of text."""
-    return path.endswith(".parquet") or format_by_name(path) not in (None, "text")
+    return (_parquet_by_name(path) or format_by_name(path)) not in (None, "text")
 
 
 def format_of(data: object) -> str | None:
