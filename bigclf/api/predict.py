@@ -172,7 +172,7 @@ def _refuse_existing(out: str, overwrite: bool) -> None:
     if files.is_directory(out):
         raise RunError(f"{out}: a directory; name the file, or a directory that does not end in .csv")
     if files.exists(out) and not overwrite:
-        raise RunError(f"{out}: exists; add overwrite=True to replace it")
+        raise RunError(f"{out} already exists; add overwrite=True to replace it")
 
 
 def _check_as_text(inputs: Sequence[Input], out: str) -> None:
@@ -397,7 +397,7 @@ def _is_finished(path: str, mark: Mapping[str, object], unseen: str, overwrite: 
         return unseen == "ignore" or unknown == 0
     if not overwrite:
         raise RunError(
-            f"{path}: exists, and was not made from this data by this model; add overwrite=True to replace it"
+            f"{path} already exists, and was not made from this data by this model; add overwrite=True to replace it"
         )
     return False
 

@@ -60,7 +60,7 @@ def draw_gaps(axes: Axes, outcome: Outcome, name: str) -> None:
     axes.axhline(target, color="#999999", lw=1, ls="--", zorder=0)
     axes.annotate("target", (1, target), xycoords=("axes fraction", "data"), xytext=(-3, 3),
                   textcoords="offset points", ha="right", color="#777777", fontsize=8)  # fmt: skip
-    axes.set(xscale="log", yscale="log", xlabel="seconds of the fit", ylabel="relative gap of the objective",
+    axes.set(xscale="log", yscale="log", xlabel="training time, s", ylabel="relative gap of the objective",
              title=f"{name}: {outcome.job.about}")  # fmt: skip
     axes.set_xlim(decades(axes.get_xlim()))
     axes.set_ylim(decades(axes.get_ylim()))
@@ -119,7 +119,7 @@ def draw_costs(outcomes: list[Outcome], path: str, name: str) -> None:
         labels.append(f"{job.name.replace('_', ' ')}: {entry.who}")
     seconds.set_yticks(places, labels, fontsize=8)
     seconds.invert_yaxis()
-    for axes, title in ((seconds, "seconds of the fit"), (memory, "memory at the peak, MB")):
+    for axes, title in ((seconds, "training time, s"), (memory, "peak memory, MB")):
         axes.set_title(title, fontsize=9)
         axes.margins(x=0.18)
         axes.spines[["top", "right"]].set_visible(False)

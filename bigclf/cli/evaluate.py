@@ -121,7 +121,7 @@ def refuse_existing(paths: list[str], overwrite: bool) -> None:
     ours = files.half_done(paths)
     for path in paths:
         if files.exists(path) and not overwrite and path not in ours:
-            raise RunError(f"{path}: exists; add --overwrite to replace it")
+            raise RunError(f"{path} already exists; add --overwrite to replace it")
 
 
 def make_way(paths: list[str]) -> None:

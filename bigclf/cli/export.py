@@ -36,12 +36,11 @@ def command(
     overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Write MODEL to OUT as a LIBLINEAR model, a scikit-learn estimator (joblib), an ONNX graph, a Parquet table of its
-    weights, a module OUT.py in plain numpy with its weights in OUT.npz (if the model was trained on raw columns, the
-    module takes raw tables), a SELECT that scores the rows of a database table, or a C file that scores rows of a
-    table, each field given as a string.
+    weights, a module OUT.py in plain numpy with its weights in OUT.npz, a SELECT that scores the rows of a database
+    table, or a C file that scores rows whose fields are given as strings.
 
-    The export gives the same scores as MODEL. If the format cannot express something in the model, the error
-    message says what.
+    If the model was trained on raw columns, the module takes raw tables. The export gives the same scores as MODEL. If
+    the format cannot express something in the model, the error message says what.
     """
     from bigclf.model.model import load
 

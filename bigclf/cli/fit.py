@@ -151,7 +151,7 @@ def refuse_report(report: str, run_dir: str, resume: bool) -> None:
         recover(run_dir)
         written_by(run_dir).refuse_foreign([report])
     elif files.exists(report):
-        raise RunError(f"{report}: exists; add --overwrite to replace it")
+        raise RunError(f"{report} already exists; add --overwrite to replace it")
 
 
 def written_by(run_dir: str) -> Any:
@@ -206,7 +206,7 @@ def prepare(ctx: click.Context, model: str, run_dir: str, *, overwrite: bool, re
             take_back(run_dir, model)
         own = came_of_it or (there and may_replace(model, run_dir))
         if not (resume and own):
-            raise RunError(f"{model}: exists; {what_to_do(model, run_dir, there, own, resume)}")
+            raise RunError(f"{model} already exists; {what_to_do(model, run_dir, there, own, resume)}")
     directory = files.parent_directory(model)
     require_free(directory, below=False)  # of another run
     ctx.with_resource(files.made_for(model))

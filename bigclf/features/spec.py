@@ -397,8 +397,8 @@ def _term(entry: object, number: int, *keys: str | int) -> Iterable[object]:
     kinds = [kind for kind in KINDS if kind in entry]
     if len(kinds) != 1:
         hint = "".join(near(name, KINDS) for name in entry if not kinds)
-        has = ", ".join(map(str, entry))
-        raise _Refused(f"{place} must have exactly one of {', '.join(KINDS)}, not {has}{hint}", *keys)
+        has = ", ".join(map(repr, entry))
+        raise _Refused(f"{place} has {has}; it must have exactly one of {', '.join(KINDS)}{hint}", *keys)
     kind, rest = kinds[0], {key: value for key, value in entry.items() if key != kinds[0]}
     names = [_column(name, f"{place}: {kind}", *keys, kind) for name in _listed(entry[kind])]
     if kind == "cross":

@@ -66,7 +66,7 @@ def report(
     """
     name = str(out)
     if files.exists(name) and not overwrite:
-        raise RunError(f"{name}: exists; add overwrite=True to replace it")
+        raise RunError(f"{name} already exists; add overwrite=True to replace it")
     subject = subject_of(thing, title)
     if data is not None:
         if subject.model is None:

@@ -112,7 +112,12 @@ def _quality_tiles(subject: Subject) -> list[Tile]:
     if certificate is not None:
         tone = "poor" if facts.get("converged") is False else "good"
         found.append(
-            Tile("Certified gap", f"{certificate['gap']:.1e}", "relative distance from the optimum, at most", tone)
+            Tile(
+                "Certified gap",
+                f"{certificate['gap']:.1e}",
+                "upper bound on the relative distance from the optimum",
+                tone,
+            )
         )
     progressive = facts.get("progressive") or {}
     if certificate is None and "error" in progressive:
@@ -152,7 +157,7 @@ def _held_out_tiles(subject: Subject) -> list[Tile]:
     """What the model was measured to be on rows held out of its training."""
     if not (held := facts_of(subject).get("held_out")):
         return []
-    note = f"{plural(held['n'], 'row')} held out of the training"
+    note = f"{plural(held['n'], 'row')} held out of training"
     if "accuracy" not in held:
         return [Tile("Held-out mean squared error", f"{held['mean_squared_error']:.5g}", note)]
     e = held_out_figures(subject.model)
@@ -178,7 +183,7 @@ def _cost_tiles(subject: Subject) -> list[Tile]:
         base = memory.get("base", 0)
         peak, planned = max(0, memory["peak"] - base), max(0, memory.get("planned", 0) - base)
         note = f"of {format_bytes(planned)} planned{within_plan(planned, peak)}" if "planned" in memory else ""
-        found.append(Tile("Memory at the peak", format_peak(peak), note))
+        found.append(Tile("Peak memory", format_peak(peak), note))
     return found
 
 
@@ -191,7 +196,7 @@ def held_out_section(subject: Subject) -> Section:
     e = None if subject.model is None else held_out_figures(subject.model)
     if e is None:
         return section
-    section.text = f"{e.n:,} rows that the model did not see in its training."
+    section.text = f"{e.n:,} rows that the model did not see during training."
     return _evaluated(section, e, None)
 
 

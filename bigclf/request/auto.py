@@ -107,7 +107,7 @@ def choose(asked: Asked) -> tuple[str, str]:
     loss = loss_for(asked)
     every = dict.fromkeys(name for method in METHODS.values() for name in method.losses)
     if loss not in every:
-        raise ValueError(f"loss={loss!r} is not a loss; choose from {listed(every)}{loss_meant(loss, every)}")
+        raise ValueError(f"unknown loss {loss!r}; choose from {listed(every)}{loss_meant(loss, every)}")
     for name, reason in _wishes(asked, loss):
         if _can(name, asked, loss):
             return name, f"algo=auto: {name}, because {reason}"

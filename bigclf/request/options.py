@@ -201,8 +201,8 @@ OPTIONS = (
     Option(
         "grid",
         Words("[ALGO:]NAME=A,B,...", many=True),
-        """Values of a parameter to try (repeatable). Put ALGO: first to limit them to one method; algo=A,B compares
-        methods.""",
+        """Values of a parameter to try (repeatable). Prefix them with `ALGO:` to limit them to one method; algo=A,B
+        compares methods.""",
         """In Python a table {name: values} of the method's own parameters, ``loss`` and ``algo``; every combination
         is a point. Where methods have different parameters, pass a list of tables: [{"algo": ["pa1"],
         "C": [0.1, 1]}, {"algo": ["arow"], "r": [0.1, 1]}]. Methods are trained one after another, each in a run
@@ -228,8 +228,8 @@ OPTIONS = (
     Option(
         "halving",
         Choice(("validation", "progressive")),
-        """Drop the worst two thirds of the points: after epochs 1, 3, 9 ... by validation error, or once, after
-        the first epoch, by progressive error.""",
+        """Drop the worst two thirds of the points. validation: after epochs 1, 3, 9 and so on, by validation error;
+        progressive: once, after the first epoch, by progressive error.""",
         """"progressive" uses the error on each row before training on it (methods without a certificate). None:
         all points are trained to the end. With several methods, each halves its own points.""",
         verbs=("sweep",), section="",
@@ -433,7 +433,7 @@ OPTIONS = (
     Option(
         "workers",
         Anything("N[,N...]"),
-        "Number of processes of a cluster. With several numbers, as in 1,2,8, you get a table of speed-ups.",
+        "Number of processes in a cluster. With several numbers, as in 1,2,8, you get a table of speed-ups.",
         "None or 1 is this process; a list of numbers works as well.",
         verbs=("plan",), unsaid="this process",
     ),
@@ -453,9 +453,9 @@ OPTIONS = (
     Option(
         "patience",
         Words("NAME=SECONDS", many=True),
-        """How long to wait on a cluster (repeatable). stale: seconds without a heartbeat; least: seconds before
-        which no unit of work is given up; idle: seconds with no workers before the run ends. Defaults: 10, 30 and
-        300.""",
+        """How long to wait on a cluster (repeatable). stale: seconds without a heartbeat; least: minimum
+        seconds before a unit of work is given up; idle: seconds with no workers before the run ends. Defaults: 10,
+        30 and 300.""",
         """In Python a table such as {"stale": 10, "least": 30, "idle": 300}; ``cluster/book.py`` has the others.""",
         verbs=TRAINING, section="cluster", within="workers", bits=False,
     ),

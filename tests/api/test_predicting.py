@@ -218,7 +218,7 @@ def test_predictions_as_csv(sparse, columns, tmp_path):
     pd.testing.assert_frame_equal(said, expected, check_dtype=False, check_exact=True)
     assert result["columns"] == list(said) and result["bytes"] == (tmp_path / "said.csv").stat().st_size
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
-    with pytest.raises(RunError, match="said.csv: exists"):
+    with pytest.raises(RunError, match="said.csv already exists"):
         predict(columns["csv"], path, str(tmp_path / "said.csv"))
     model, files = sparse
     x, y = random_rows(20, 30)
@@ -329,7 +329,7 @@ def test_one_at_a_time_writes_a_csv_file_until_it_is_whole(sparse, tmp_path, mon
     assert sorted(os.listdir(tmp_path)) == ["alone.csv", "said.csv"]
     said.unlink()
     monkeypatch.setattr(predicting, "_inputs", overtaken)
-    with pytest.raises(RunError, match="said.csv: exists"):
+    with pytest.raises(RunError, match="said.csv already exists"):
         predict(model, path, str(said))
     assert said.read_text() == "another call's" and sorted(os.listdir(tmp_path)) == ["alone.csv", "said.csv"]
 

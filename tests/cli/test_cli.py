@@ -496,13 +496,16 @@ def test_a_training_that_stopped_at_its_limits_goes_on(place, tmp_path):
     told = f"to continue from {tmp_path / 'm.run'}, use --resume and a larger --epochs or --tol"
     assert told in out and "2 epochs" in out and "from the beginning" not in err
     line = error_of(*words, "--epochs", 9, code=1)
-    assert f"m: exists; add --overwrite to replace it, or --resume to continue its run in {tmp_path / 'm.run'}" in line
+    assert (
+        f"m already exists; add --overwrite to replace it, or --resume to continue its run in {tmp_path / 'm.run'}"
+        in line
+    )
     whole = bigclf("fit", place / "shards", "-o", tmp_path / "whole", "--tol", "1e-3", "--json")[0]
     out, _ = bigclf(*words[:-1], "1e-3", "--epochs", 100, "--resume", "--json")
     assert json.loads(out)["converged"] and json.loads(out)["run_dir"] is None and json.loads(whole)["converged"]
     assert not (tmp_path / "m.run").exists()  # it is done
     line = error_of(*words, "--resume", code=1)
-    assert "m: exists; there is no run to resume in" in line and "add --overwrite to replace it" in line
+    assert "m already exists; there is no run to resume in" in line and "add --overwrite to replace it" in line
     out, _ = bigclf(*words, "--epochs", 1, "--run-dir", tmp_path / "other", "--overwrite", code=4)
     assert "use --resume instead of --overwrite and a larger --epochs" in out
     bigclf("fit", place / "shards", "-o", tmp_path / "m", "--algo", "pa1", "--overwrite")
@@ -562,8 +565,8 @@ def test_fit_with_resume_replaces_no_report_but_its_own(place, tmp_path):
     report = tmp_path / "r.html"
     report.write_text("mine")
     words = ("fit", place / "shards", "-o", tmp_path / "m", "--algo", "pa1", "--report", report)
-    assert "r.html: exists; add" in error_of(*words, code=1)
-    assert "r.html: exists, and is not known as this run's own" in error_of(*words, "--resume", code=1)
+    assert "r.html already exists; add" in error_of(*words, code=1)
+    assert "r.html already exists, and is not known as this run's own" in error_of(*words, "--resume", code=1)
     assert report.read_text() == "mine" and list(tmp_path.iterdir()) == [report]
 
 
@@ -720,7 +723,7 @@ def test_a_path_leaves_no_models_of_another_grid(place, tmp_path):
     (tmp_path / "p" / "path.json").rename(tmp_path / "p" / "elsewhere")
     for name in ("path.csv", "path.png"):
         (tmp_path / "p" / name).unlink(missing_ok=True)
-    assert "model-1.bigclf: exists; add --overwrite" in error_of(*words, "0.1", code=1)
+    assert "model-1.bigclf already exists; add --overwrite" in error_of(*words, "0.1", code=1)
 
 
 def test_a_run_without_checkpoints_is_not_said_to_go_on(place, tmp_path, monkeypatch):

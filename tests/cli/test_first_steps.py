@@ -250,11 +250,11 @@ def test_what_is_there_already_is_told_in_the_same_words_everywhere():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.JoinedStr):
                 text = "".join(part.value for part in node.values if isinstance(part, ast.Constant))
-                if re.search(r": exists[;,]|exists and is not empty|: an earlier ", text):
+                if re.search(r" already exists[;,]|exists and is not empty|: an earlier ", text):
                     said.append(text)
     assert len(said) >= 10
     again = [text for text in said if not re.search("add (--overwrite|overwrite=True) to replace (it|what)", text)]
-    assert again == [": exists; "]  # which goes on with what_to_do
+    assert again == [" already exists; "]  # which goes on with what_to_do
     for has_run, own, resume in itertools.product((False, True), repeat=3):
         assert "add --overwrite to replace it" in what_to_do("m", "run", has_run, own, resume)
 
@@ -431,7 +431,7 @@ def test_labels_that_pass_through_are_spelt_as_predictions(folder, tmp_path):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("fit", "-o", "m", "--loss", "hinje"), "'hinje' is not a loss"),
+        (("fit", "-o", "m", "--loss", "hinje"), "unknown loss 'hinje'"),
         (("fit", "-o", "m", "--algo", "arow", "--param", "C=1"), "C has no effect|option of its own"),
         (("fit", "-o", "m", "--algo", "pa1", "--tol", "0.1"), "tol has no effect"),
         (("sweep", "-o", "s", "--grid", "r=1,2"), "r is a parameter of"),

@@ -184,13 +184,17 @@ def test_resuming_replaces_what_the_job_began_to_write_and_nothing_else(job, tmp
     foreign.write_text("mine")
     assert "exists" in command("run", job, code=1)[1] and (out / "p.csv").exists()
     complaint = command("run", job, "--resume", code=1)[1]
-    assert "scorer.npz: exists, and is not known as this job's own" in complaint and foreign.read_text() == "mine"
+    assert (
+        "scorer.npz already exists, and is not known as this job's own" in complaint and foreign.read_text() == "mine"
+    )
     foreign.unlink()
     for _ in range(2):  # once more when it is finished
         command("run", job, "--resume")
     assert foreign.exists() and (out / "i.bigclf").exists()
     (out / "e.json").write_text("mine")
-    assert "e.json: exists" in command("run", job, "--resume", code=1)[1] and (out / "e.json").read_text() == "mine"
+    assert (
+        "e.json already exists" in command("run", job, "--resume", code=1)[1] and (out / "e.json").read_text() == "mine"
+    )
     command("run", job, "--resume", "--overwrite")
     assert json.loads((out / "e.json").read_text())["n"]
 
@@ -230,7 +234,7 @@ def test_a_file_that_came_after_a_step_was_begun_is_not_the_job_s_own(name, plac
     (tmp_path / "later").write_bytes(source.read_bytes())
     foreign.write_text("mine")
     complaint = command("run", path, "--resume", code=1)[1]
-    assert "result: exists, and is not known as this job's own" in complaint and foreign.read_text() == "mine"
+    assert "result already exists, and is not known as this job's own" in complaint and foreign.read_text() == "mine"
     foreign.unlink()
     command("run", path, "--resume")
     assert foreign.stat().st_size > 4
@@ -251,5 +255,5 @@ def test_what_a_job_put_there_or_may_replace_is_known_when_it_is_killed(tmp_path
     again.refuse_foreign([str(path), str(replaced)])
     for place in (path, replaced):
         place.write_text("mine")
-        with pytest.raises(RunError, match=f"{place.name}: exists, and is not known as this job's own"):
+        with pytest.raises(RunError, match=f"{place.name} already exists, and is not known as this job's own"):
             again.refuse_foreign([str(place)])

@@ -99,7 +99,7 @@ def test_evaluate_and_fit_write_one_too(stored):
     assert f"report: {stored / 'f.html'}" in bigclf(*words)[0]
     assert {"evaluation", "training"} <= set(checked(stored / "f.html").ids)
     (stored / "n").unlink()
-    assert "f.html: exists" in error_of(*words, code=1) and not (stored / "n").exists()
+    assert "f.html already exists" in error_of(*words, code=1) and not (stored / "n").exists()
     words = ("evaluate", stored / "m", "x", "--report", stored / "g", "--workers", 2)
     assert "leave out --workers" in error_of(*words, code=2)
 

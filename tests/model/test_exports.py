@@ -526,7 +526,7 @@ def test_nothing_is_replaced_unless_that_is_said(tmp_path):
     MODELS["two"].export(path, "liblinear", overwrite=True)
     assert path.read_text().startswith("solver_type")
     (tmp_path / "s.npz").write_text("mine")
-    with pytest.raises(RunError, match=r"s.npz: exists"):
+    with pytest.raises(RunError, match=r"s.npz already exists"):
         MODELS["two"].export(tmp_path / "s.py", "numpy")
     with pytest.raises(RunError, match="a directory"):
         MODELS["two"].export(tmp_path, "onnx")

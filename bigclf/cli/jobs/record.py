@@ -65,8 +65,10 @@ class Record:
 
         for path in paths:
             if files.exists(path) and not self._is_ours(path):
-                raise RunError(f"{path}: exists, and is not known as this {self._whose}'s own; add --overwrite to "
-                               "replace it")  # fmt: skip
+                raise RunError(
+                    f"{path} already exists, and is not known as this {self._whose}'s own; "
+                    "add --overwrite to replace it"
+                )
 
     def _is_ours(self, path: str) -> bool:
         from bigclf import files

@@ -96,7 +96,7 @@ def finished(ctx: click.Context, out: str, last: str, first: str, what: str, res
     from bigclf.training.records.run_directory import differences
 
     if not resume:
-        raise RunError(f"{files.join(out, first)}: exists; add --overwrite to replace it")
+        raise RunError(f"{files.join(out, first)} already exists; add --overwrite to replace it")
     try:
         told: dict[str, Any] = json.loads(files.read_text(files.join(out, last)))
         check_fields(told, {"asked": TABLE})

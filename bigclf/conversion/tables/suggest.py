@@ -780,7 +780,7 @@ def as_yaml(found: Suggestion) -> str:
     how = found.how.as_json()
     lines = [f"# proposed from the first {found.n_rows:,} rows; correct what is wrong"]
     if found.broken is not None and found.broken.n:
-        held = f"another {found.broken.n:,} lines" if found.broken.n > 1 else "another line"
+        held = plural(found.broken.n, "line")
         which = "them" if found.broken.n > 1 else "it"
         lines += [f"# {held} cannot be read (--on-bad-rows skip leaves {which} out):"]
         lines += [f"#   {line}" for line in found.broken.lines()]

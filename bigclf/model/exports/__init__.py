@@ -98,4 +98,4 @@ def refuse_existing(targets: list[str], overwrite: bool) -> None:
         if files.is_directory(target):
             raise RunError(f"{target}: a directory; name the file")
         if files.exists(target) and not overwrite and target not in ours:
-            raise RunError(f"{target}: exists; add overwrite=True to replace it")
+            raise RunError(f"{target} already exists; add overwrite=True to replace it")
