@@ -66,6 +66,7 @@ class Record(TypedDict, total=False):
     working_set_rows: int
     waiting_visits: int
     problems_done: int
+    problems_dealt: int
     records_rebuilt: int
     groups: int
     workers: int
@@ -78,11 +79,14 @@ class Record(TypedDict, total=False):
 
 
 class Status(TypedDict, total=False):
-    """How a cluster is: its workers, the groups (or parts) of this read, what went over the wire, and what happened."""
+    """How a cluster is: its workers, the groups (problems, parts) of this read, what went over the wire, and what
+    happened."""
 
     workers: int
     groups: int
     groups_done: int
+    problems: int
+    problems_done: int
     parts: int
     parts_done: int
     bytes_moved: int
@@ -140,7 +144,8 @@ class Meter:
     total_epochs : the number of the last one that the run is to make, or 0 where it ends by its gap.
     reads : the last records.   events : what last happened to workers, as (number, event); ``read_numbers`` go with
         ``reads``, and both together tell what came first.
-    status : of a cluster "workers", "groups", "groups_done" (or "parts", "parts_done"), "bytes_moved", else empty.
+    status : of a cluster "workers", "groups", "groups_done" (or "problems ...", "parts ..."), "bytes_moved", else
+        empty.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -475,7 +480,8 @@ def fitting(parts: list[str], room: int) -> tuple[int, str]:
 def cluster_text(meter: Meter) -> str:
     """``2 workers · 3 of 8 groups · 5 mixes · 12.3 MB moved``."""
     status, last = meter.status, meter.reads[-1] if meter.reads else {}
-    n, mixes, what = status.get("workers", 0), last.get("mixes", 0), "groups" if "groups" in status else "parts"
+    n, mixes = status.get("workers", 0), last.get("mixes", 0)
+    what = next((name for name in ("groups", "problems") if name in status), "parts")
     parts = (
         f"{n} worker{'s' * (n != 1)}" if n else "waiting for workers",
         f"{status.get(f'{what}_done', 0):,} of {status.get(what, 0):,} {what}",

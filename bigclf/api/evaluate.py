@@ -125,12 +125,17 @@ def evaluate_on(
     if dataset.n_rows == 0:
         raise DataError("there are no rows to measure the model on", file=dataset.files[0])
     exact = figures.exact_auc_fits(model, dataset, parse_bytes(memory))
-    bare = Model(model.coef_, model.intercept_, model.classes_, model.features, model.method)  # without its history
-    bare.state, bare.calibration = (model.state if model.voted else {}), model.calibration
     total: Any = figures.no_part(model, exact=exact, rows=dataset.n_rows)
     parts = cut(dataset, PARTS_A_WORKER * link.count(patience.idle))
-    crew = Measuring(Measure(bare, dataset, exact), parts, idle, progress, link=link, patience=patience)
+    crew = Measuring(Measure(bare(model), dataset, exact), parts, idle, progress, link=link, patience=patience)
     with contextlib.closing(crew):
         for part in crew.measured():
             total.merge(part)
     return figures.concluded(model, dataset, total)
+
+
+def bare(model: Model) -> Model:
+    """What a worker needs of a model to score rows: without its history."""
+    found = Model(model.coef_, model.intercept_, model.classes_, model.features, model.method)
+    found.state, found.calibration = (model.state if model.voted else {}), model.calibration
+    return found

@@ -293,9 +293,9 @@ def _engine(
 ) -> Callable[..., Engine]:
     if link is None:
         return functools.partial(LocalEngine, job)
-    from bigclf.cluster.engine import DaskEngine
+    from bigclf.cluster.dealing import engine_for
 
-    return functools.partial(DaskEngine, job, link=link, patience=options["patience"], directory=directory)
+    return functools.partial(engine_for(job), job, link=link, patience=options["patience"], directory=directory)
 
 
 def _with_advice(error: Interrupted | ClusterError, directory: RunDirectory | None) -> Interrupted | ClusterError:

@@ -12,7 +12,7 @@ from bigclf.features.values import is_table
 if TYPE_CHECKING:
     import numpy as np
 
-    from bigclf.api.predict import Asked
+    from bigclf.api.predicted_shards import Asked
 
 
 def predicted(asked: Asked, data: object) -> object:

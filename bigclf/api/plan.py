@@ -75,7 +75,7 @@ FIGURES = 8 * 16  # bytes of an answer's counts
 
 class Intent(NamedTuple):
     """What would be run: source, problems, plan, tolerance; ``footing`` : what ``fresh_process`` asks for; ``here`` :
-    processes of this machine that are to be the workers, or 0."""
+    processes of this machine that are to be the workers, or 0; ``dealt`` : workers share the problems."""
 
     source: Dataset
     problems: list[Problem]
@@ -83,6 +83,7 @@ class Intent(NamedTuple):
     tol: float | None
     footing: dict[str, object]
     here: int
+    dealt: bool = False
 
 
 class Rates(NamedTuple):
@@ -178,7 +179,8 @@ def _forecast(request: Request, known: Rates | None = None) -> dict[str, Any]:
         classes=0 if source.classes is None else int(source.classes.size),
     )  # fmt: skip
     here = min(workers, groups, 2 * cores()) if workers > 1 and request["bandwidth"] is None else 0
-    intent = Intent(source, problems, plan, tol, footing, here)
+    dealt = workers > 1 and len(plan.groups) == 1 and len(problems) > 1
+    intent = Intent(source, problems, plan, tol, footing, here, dealt)
     rates = _rates(intent, request["fresh"]) if known is None else known._replace(mix=_mixing_seconds(intent))
     shape_of = Shape(source.n_rows, source.n_features, source.nnz, square=_square(source))
     network = _network(intent, workers, rates, request["run_dir"])
@@ -193,7 +195,7 @@ def _forecast(request: Request, known: Rates | None = None) -> dict[str, Any]:
         "network": network,
         "seconds": _seconds(intent, workers, rates, network, request["bandwidth"]),
         "driver": _driver(intent, rates.base, workers),
-        "design": design(method, setting.loss, len(plan.groups), plan.gathered),
+        "design": design(method, setting.loss, len(plan.groups), plan.gathered, dealt),
         "passes": _passes(method, plan, asked_of(request, setting, shape_of, groups), most),
         "rates": rates._asdict(),
         "plan": plan.as_json(),
@@ -264,11 +266,13 @@ def _network(intent: Intent, workers: int, rates: Rates, run_dir: bool) -> dict[
     down = min(workers, units) * _travels(_features(source.nnz, source, rates), length, row, rest)
     if tol is not None and setting.method.by_duals:  # a certificate is summed up beside the learning
         up += units * _travels(_features(source.nnz / units, source, rates), length, 8, 0)
-    if keeps and not run_dir:
+    if keeps and (intent.dealt or not run_dir):
         members = min(plan.grown[0] if plan.grown else plan.set_rows, source.n_rows)
         up += 8 * source.n_rows * setting.row_numbers + MEMBER_BYTES * n_groups * members
         up += CHOSEN_BYTES * min(n_groups * members, source.n_rows) * plan.gathered
         down += SOLVED_BYTES * min(n_groups * members, source.n_rows) * plan.gathered
+    if intent.dealt:  # whoever learns a problem has its state
+        down = down if setting.method.by_steps else 0
     once = SHIPPED_SHARE * source.nnz * entry_bytes(source) * plan.gathered  # rows that enter the set
     up, down, once = len(problems) * up, len(problems) * down, len(problems) * once
     return {"up": int(up), "down": int(down), "epoch": int(up + down), "once": int(once)}
@@ -318,19 +322,22 @@ def _seconds(
     intent: Intent, workers: int, rates: Rates, network: dict[str, int], bandwidth: float | None
 ) -> dict[str, float]:
     """Seconds of the first epoch, which decodes, and of a later one."""
-    source, plan = intent.source, intent.plan
+    source, plan, share = intent.source, intent.plan, 1.0
+    if intent.dealt:  # each decodes all rows, and learns from them its share of the problems
+        share = math.ceil(len(intent.problems) / workers) / len(intent.problems)
     at_once = min(workers, len(plan.groups)) if bandwidth is not None else min(workers, len(plan.groups), cores())
     turns = math.ceil(len(plan.groups) / at_once)
     entries = max(int(source.chunks.nnz[a:b].sum()) for a, b in plan.groups) * turns
-    fixed = rates.fixed * turns + rates.exchange
+    fixed = share * rates.fixed * turns + rates.exchange
     if bandwidth is not None and workers > 1:
         fixed += network["epoch"] / bandwidth + len(plan.groups) * rates.mix + turns * VISIT_SECONDS
-    later = rates.later * entries
+    later = share * rates.later * entries
     size = rates.store_bytes if plan.store_bytes else 0
     if size > CACHE_SHARE * memory_limit()[0]:  # it is not in the page cache when it is read again
         later = max(later, size / rates.disk / at_once)
     beginning = rates.start if workers > 1 else 0.0  # of a worker, which loads libraries and kernels first
-    return {"first": beginning + fixed + max(rates.first, rates.later) * entries, "later": fixed + later}
+    first = (max(0.0, rates.first - rates.later) + share * rates.later) * entries
+    return {"first": beginning + fixed + first, "later": fixed + later}
 
 
 # What is measured

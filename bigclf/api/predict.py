@@ -9,12 +9,13 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 import numpy as np
 
 from bigclf import files
 from bigclf.api import frames
+from bigclf.api.predicted_shards import Asked, Input, as_called, count_on, counted_work, predicted_rows, shard_inputs
 from bigclf.conversion.convert import QUERIES_IGNORED
 from bigclf.conversion.tables.raw_rows import RawRows
 from bigclf.conversion.tables.reading import state_of
@@ -27,28 +28,27 @@ from bigclf.data.predictions import (
     check_csv,
     forget_parts,
     made_from,
-    no_rows,
-    other_columns,
     parts_of,
-    passed_in_parts,
     write_csv,
     write_in_parts,
 )
 from bigclf.errors import DataError, RunError
-from bigclf.maths.block import Block
-from bigclf.metrics.figures import decoded, open_dataset, row_groups
-from bigclf.model.model import Model, is_stored, require_same_columns, unknown_text, unseen_text
+from bigclf.metrics.figures import row_groups
+from bigclf.model.model import Model, is_stored, unknown_text, unseen_text
 from bigclf.model.raw_input import Texts, in_order, naming_format
 from bigclf.progress import Plan, Watcher, watcher
+from bigclf.request.workers import crew_of, is_cluster, linked
 from bigclf.units import parse_bytes
 
 if TYPE_CHECKING:
+    from bigclf.cluster.book import Patience
+    from bigclf.cluster.link import Link
     from bigclf.conversion.text.pieces import Source
     from bigclf.data.dataset import Dataset, Stored
 
 
 log = logging.getLogger("bigclf")
-MOST_SCORE_COLUMNS = 1000
+Crew: TypeAlias = "tuple[Link, Patience]"  # workers, and how long they are waited for
 NOTE = ".named.json"  # behind the name of a file, until what it grew from is gone: what it is known by
 LOCK = ".predicting"  # in the directory of the output, or behind the name of a file, while one process writes there
 
@@ -64,6 +64,7 @@ def predict(
     keep: Sequence[str] | None = None,
     memory: float | str = "1GB",
     overwrite: bool = False,
+    workers: object = None,
     progress: Watcher | None = None,
 ) -> Any:
     """Predict the class (or number) of every row of ``data``, in files or in a frame; labels are not needed.
@@ -91,6 +92,8 @@ def predict(
     memory : bound of what reading raw files takes, in bytes or like "256MB": of a CSV what an open quote may enclose.
         Rows of shards come in parts of some megabytes.
     overwrite : replace files that were made from other data or by another model.
+    workers : as in ``fit``, for shards only; they write into ``out``, which all of them must see. The files are the
+        same to the byte.
     progress : an object with ``start, advance, stop`` such as ``TerminalProgress``, or None.
 
     Returns
@@ -108,20 +111,35 @@ def predict(
     """
     asked, progress = Asked(model, scores, proba, unseen, parse_bytes(memory)), watcher(progress)
     asked.check()
+    workers, patience = crew_of(workers)
+    if is_cluster(workers) and out is None:
+        raise TypeError("workers has no effect without out: a frame is predicted where it is")
     if out is None:
         if is_stored(data):
             raise TypeError("predictions for files need a place to write to: predict(model, data, out)")
         return frames.predicted(asked, data)
     as_text = str(out).lower().endswith(".csv")
-    with in_order(model, data, memory) as rows:
-        result, warned = (_as_text if as_text else _in_directory)(asked, rows, str(out), keep, overwrite, progress)
+    with in_order(model, data, memory) as rows, contextlib.ExitStack() as stack:
+        if is_cluster(workers) and (isinstance(rows, Texts) or model.is_raw(rows)):
+            raise TypeError("workers has no effect with raw files, which this process parses; convert them to shards")
+        link = stack.enter_context(linked(workers, patience))
+        crew = None if link is None else (link, patience)
+        result, warned = (_as_text if as_text else _in_directory)(
+            asked, rows, str(out), keep, overwrite, progress, crew
+        )
     for text in warned:
         warnings.warn(text, stacklevel=2)
     return result
 
 
 def _in_directory(
-    asked: Asked, data: Stored | Texts, out: str, keep: Sequence[str] | None, overwrite: bool, progress: Watcher | None
+    asked: Asked,
+    data: Stored | Texts,
+    out: str,
+    keep: Sequence[str] | None,
+    overwrite: bool,
+    progress: Watcher | None,
+    crew: Crew | None = None,
 ) -> tuple[Predicted, list[str]]:
     """What ``predict`` returns, and what it is to warn of."""
     inputs = _inputs(asked, data, keep)
@@ -130,7 +148,7 @@ def _in_directory(
     files.make_directory(out)
     try:
         with _alone_at(out, files.join(out, LOCK)):
-            result, warned = _as_parquet(asked, data, inputs, targets, overwrite, progress)
+            result, warned = _as_parquet(asked, data, inputs, targets, overwrite, progress, crew)
     except BaseException:
         if not begun and not files.list_directory(out):  # nothing to go on from
             files.remove_tree(out)
@@ -139,7 +157,13 @@ def _in_directory(
 
 
 def _as_text(
-    asked: Asked, data: Stored | Texts, out: str, keep: Sequence[str] | None, overwrite: bool, progress: Watcher | None
+    asked: Asked,
+    data: Stored | Texts,
+    out: str,
+    keep: Sequence[str] | None,
+    overwrite: bool,
+    progress: Watcher | None,
+    crew: Crew | None = None,
 ) -> tuple[Predicted, list[str]]:
     """The same as one file of CSV; what is interrupted goes on in a hidden directory beside it."""
     home, name = files.parent_directory(out), files.base_name(out)
@@ -155,7 +179,7 @@ def _as_text(
         _refuse_existing(out, overwrite or files.is_noted(out, note))  # another call may have ended since
         try:
             files.make_directory(hidden)
-            result, warned = _as_parquet(asked, data, inputs, targets, True, progress)
+            result, warned = _as_parquet(asked, data, inputs, targets, True, progress, crew)
         except BaseException:
             if files.exists(hidden) and not files.list_directory(hidden):  # nothing to go on from
                 files.remove_tree(hidden)
@@ -208,18 +232,24 @@ def _as_parquet(
     targets: list[str],
     overwrite: bool,
     progress: Watcher | None,
+    crew: Crew | None,
 ) -> tuple[Made, list[str]]:
     """The predictions of each input at its target: what came of it, and what is to be warned of."""
     started, model, unseen = time.perf_counter(), asked.model, asked.unseen
     todo = [k for k, path in enumerate(targets) if not _is_finished(path, inputs[k].mark, unseen, overwrite)]
     before = {k: parts_of(targets[k], inputs[k].mark)[1]["rows"] for k in todo}
-    if progress is not None:
-        progress.start(_forecast([inputs[k] for k in todo], sum(before.values())))
+    plan = _forecast([inputs[k] for k in todo], sum(before.values()))
+    if crew is not None and todo:
+        from bigclf.api.predict_there import write_there
+
+        write_there(asked, [(targets[k], inputs[k]) for k in todo], *crew, progress, plan)
+    elif progress is not None:
+        progress.start(plan)
     for k, path in enumerate(targets):
-        if k in before:
-            _write(path, inputs[k], progress)
-        else:
+        if k not in before:
             forget_parts(path)
+        elif crew is None:
+            _write(path, inputs[k], progress)
     skipped = sum(made_from(path)[1] or 0 for path in targets)
     rows = [int(shards.claims(path).n_rows) for path in targets]
     warned = []
@@ -258,6 +288,7 @@ class Options(TypedDict, total=False):
     keep: Sequence[str] | None
     memory: float | str
     overwrite: bool
+    workers: object
 
 
 class Made(TypedDict):
@@ -276,83 +307,6 @@ class Made(TypedDict):
 
 class Predicted(Made):
     out: str
-
-
-class Asked(NamedTuple):
-    """What is said of each row, and by which model."""
-
-    model: Model
-    scores: bool
-    proba: bool
-    unseen: str
-    memory: int
-
-    def check(self) -> None:
-        model = self.model
-        if self.unseen not in ("ignore", "error"):
-            raise ValueError(f"unseen must be 'ignore' or 'error', not {self.unseen!r}")
-        if self.proba and (reason := model.no_probabilities()):
-            raise RunError(reason)
-        if (self.scores or self.proba) and not model.regression and model.classes_.size > MOST_SCORE_COLUMNS:
-            raise RunError(f"{model.classes_.size:,} classes are too many for a column each; write predictions only")
-
-    def of_block(self, block: Block) -> tuple[dict[str, np.ndarray], int]:
-        """The columns for the rows of a block, and how many entries the model does not know."""
-        by_codes = self.model.many and not (self.scores or self.proba)
-        values, skipped = (self.model.codes_of_block if by_codes else self.model.score_block)(block)
-        return self.columns(values), skipped
-
-    def nothing(self) -> dict[str, np.ndarray]:
-        """The same columns without a row."""
-        return self.columns(np.empty((0, self.model.intercept_.size)))
-
-    def columns(self, values: np.ndarray) -> dict[str, np.ndarray]:
-        """``prediction`` and, as asked, a column or a column a class of decision values and probabilities."""
-        model = self.model
-        if values.dtype.kind == "i":
-            return {"prediction": model.classes_[values]}
-        values = model.flat(values)
-        columns = {"prediction": model.said(values)}
-        if self.scores:
-            columns.update(_per_class("score", values, model))
-        if self.proba:
-            shares = model.probabilities(values)
-            columns.update(_per_class("probability", shares[:, 1] if model.binary else shares, model))
-        return columns
-
-    def as_json(self) -> dict[str, object]:
-        """What a file of predictions depends on beside the input."""
-        return {"kind": "predictions", "version": 3, "model": self.model.digest(), "scores": self.scores,
-                "proba": self.proba}  # fmt: skip
-
-
-def _per_class(name: str, values: np.ndarray, model: Model) -> dict[str, np.ndarray]:
-    if values.ndim == 1:
-        return {name: values}
-    return {f"{name}_{label}": values[:, k] for k, label in enumerate(model.classes_.tolist())}
-
-
-class Input(NamedTuple):
-    """A file that predictions are made for.
-
-    Attributes
-    ----------
-    mark : what its predictions depend on.
-    work : about what they take, in the units of ``write_in_parts``.
-    n_rows, n_bytes : of the file, 0 where that is not known beforehand.
-    passing : gives the columns that pass through, without a row.
-    rows_from : the row groups of the predictions from where totals stand.
-    settle : what columns become by the totals of all rows, as ``write_in_parts`` takes it.
-    """
-
-    path: str
-    mark: dict[str, object]
-    work: int
-    n_rows: int
-    n_bytes: int
-    passing: Callable[[], ArrowColumns]
-    rows_from: Callable[[Totals], Iterator[Columns | None]]
-    settle: Callable[[ArrowColumns, Totals], Columns] | None = None
 
 
 def _target_paths(paths: Sequence[str], out: str) -> list[str]:
@@ -428,104 +382,9 @@ def _counted(
     return told
 
 
-def _as_called(names: Sequence[str], own: Sequence[str], path: str) -> dict[str, str]:
-    """How columns that pass through are called in the output, beside ``own``."""
-    called = {name: f"input_{name}" if name in own else name for name in names}
-    if len(set(called.values()) - set(own)) < len(called):
-        raise DataError("two columns would have the same name in the output; choose some with keep, --keep", file=path)
-    return called
-
-
 def _columns_of(path: str) -> list[str]:
     with shards.open_parquet(path) as file:
         return list(file.schema_arrow.names)
-
-
-# Shards
-
-
-def shard_inputs(asked: Asked, data: Stored, keep: Sequence[str] | None) -> list[Input]:
-    """The files of a dataset."""
-    dataset = open_dataset(data, need_labels=False, columns=asked.model.columns)
-    require_same_columns(asked.model, dataset)
-    places = list(row_groups(dataset))
-    return [_shard(asked, dataset, number, [place for place in places if place[0] == number], keep)
-            for number in range(len(dataset.files))]  # fmt: skip
-
-
-def _shard(
-    asked: Asked, dataset: Dataset, number: int, places: list[tuple[int, int]], keep: Sequence[str] | None
-) -> Input:
-    path, fingerprint = dataset.files[number], dataset.fingerprints[number]
-    passing = _passing(asked, dataset, path, keep)
-    told = {"name": files.base_name(path), "size": fingerprint.size, "footer": fingerprint.footer}
-    mark = {**asked.as_json(), "input": told, "passing": sorted(passing)}
-    mine = dataset.chunks.file == number
-    rows, nnz = int(dataset.chunks.rows[mine].sum()), int(dataset.chunks.nnz[mine].sum())
-
-    def rows_from(totals: Totals) -> Iterator[Columns | None]:
-        return _of_shard(asked, dataset, places, passing, totals)
-
-    return Input(path, mark, _work(asked, rows, nnz), rows, 0, lambda: no_rows(path, passing), rows_from)
-
-
-def _work(asked: Asked, rows: int, nnz: int) -> int:
-    return (rows + nnz) * int(asked.model.intercept_.size)
-
-
-def _passing(asked: Asked, dataset: Dataset, path: str, keep: Sequence[str] | None) -> dict[str, str]:
-    """Columns of an input file that pass through, and how they are called in the output."""
-    others = other_columns(path, dataset.layout)
-    if keep is not None and (missing := [name for name in keep if name not in others]):
-        has = ", ".join(others) if others else "none besides its rows"
-        raise DataError(f"there is no column {missing[0]!r} to keep; the file has {has}", file=path)
-    chosen = [name for name in others if keep is None or name in keep]
-    return _as_called(chosen, ["row", "label", *asked.nothing()], path)
-
-
-def _of_shard(
-    asked: Asked, dataset: Dataset, places: list[tuple[int, int]], passing: Mapping[str, str], totals: Totals
-) -> Iterator[Columns | None]:
-    """Predictions for the row groups ``places`` behind those that were done."""
-    if asked.unseen == "error" and totals.get("unseen"):  # in parts of a call that was to ignore them
-        raise DataError(unseen_text(totals["unseen"], asked.model.n_features), file=dataset.files[places[0][0]])
-    left = places[totals.get("groups", 0) :]
-    beside = _passing_by(dataset, left, passing)
-    for chunk, block in decoded(dataset, left):
-        file, row_group = int(dataset.chunks.file[chunk]), int(dataset.chunks.row_group[chunk])
-        said, skipped = asked.of_block(block)
-        if skipped and asked.unseen == "error":
-            raise DataError(unseen_text(skipped, asked.model.n_features), file=dataset.files[file], row_group=row_group)
-        columns = {"row": np.arange(totals["rows"], totals["rows"] + block.n_rows)}
-        columns |= next(beside)
-        columns |= _label_column(dataset, block) | said
-        ends = bool(dataset.last_of_group[chunk])
-        _count(totals, rows=block.n_rows, groups=int(ends), unseen=skipped, bytes=block.n_bytes,
-               work=_work(asked, block.n_rows, block.nnz))  # fmt: skip
-        yield columns
-        if ends:  # here it can be begun again
-            yield None
-    if not places:
-        yield {"row": np.arange(0), **asked.nothing()}
-
-
-def _passing_by(dataset: Dataset, places: list[tuple[int, int]], passing: Mapping[str, str]) -> Iterator[Columns]:
-    """The columns that pass through, of one chunk of the row groups after the other."""
-    for file, row_group in places:
-        yield from passed_in_parts(dataset.files[file], row_group, passing, dataset.rows_of_chunks(file, row_group))
-
-
-def _label_column(dataset: Dataset, block: Block) -> dict[str, np.ndarray]:
-    if dataset.real_labels:
-        return {"label": block.labels}
-    if dataset.classes.size == 0 or (block.n_rows and np.isnan(block.labels[0])):
-        return {}
-    return {"label": dataset.classes[block.labels.astype(np.int64)]}
-
-
-def _count(totals: Totals, **more: int) -> None:
-    for name, value in more.items():
-        totals[name] = totals.get(name, 0) + value
 
 
 # Sparse text
@@ -542,9 +401,9 @@ def _text(asked: Asked, path: str, rows: Dataset | TextRows, texts: Texts, keep:
     dataset, places = rows, list(row_groups(rows))
 
     def rows_from(totals: Totals) -> Iterator[Columns | None]:
-        return _of_shard(asked, dataset, places, {}, totals)
+        return predicted_rows(asked, dataset, places, {}, totals)
 
-    return Input(path, mark, _work(asked, dataset.n_rows, dataset.nnz), dataset.n_rows, 0, dict, rows_from)
+    return Input(path, mark, counted_work(asked, dataset.n_rows, dataset.nnz), dataset.n_rows, 0, dict, rows_from)
 
 
 def _parsed_text(asked: Asked, path: str, rows: TextRows, form: str, mark: dict[str, object]) -> Input:
@@ -572,15 +431,15 @@ def _of_text(asked: Asked, rows: TextRows, totals: Totals) -> Iterator[Columns |
                 raise DataError(unseen_text(skipped, asked.model.n_features), file=path)
             held.append({"row": np.arange(first, first + block.n_rows), "label": block.labels, **said})
             size += block.n_rows * len(held[0])
-            _count(totals, lines=found.n_lines, unseen=skipped, bytes=found.n_bytes, work=WORK_A_BYTE * found.n_bytes)
+            count_on(totals, lines=found.n_lines, unseen=skipped, bytes=found.n_bytes, work=WORK_A_BYTE * found.n_bytes)
             _note(totals, found)
         if size and (found is None or size >= GATHERED):
             columns = {name: np.concatenate([each[name] for each in held]) for name in held[0]}
             held, size = [], 0
-            _count(totals, rows=columns["row"].size)
+            count_on(totals, rows=columns["row"].size)
             yield columns
         if found is None:
-            _count(totals, tasks=1)
+            count_on(totals, tasks=1)
             yield None
     rows.check_unchanged()
     if not totals["rows"]:
@@ -620,7 +479,7 @@ def raw_inputs(asked: Asked, data: Stored, keep: Sequence[str] | None) -> list[I
 
 def _raw(asked: Asked, raw: RawRows, source: Source) -> Input:
     path, part, _ = raw.place(source)
-    passing = _as_called(raw.kept[source.number], ["row", *asked.nothing()], path)
+    passing = as_called(raw.kept[source.number], ["row", *asked.nothing()], path)
     told = {"name": files.base_name(path), "part": part, "state": json.dumps(state_of(path))}
     learned = asked.model.finisher.learned.digest()
     mark = {**asked.as_json(), "input": told, "passing": sorted(passing), "columns": learned, "counted": "categories"}
@@ -650,11 +509,11 @@ def _of_raw(
             said, _ = asked.of_block(block)
             columns = {"row": np.arange(totals["rows"], totals["rows"] + block.n_rows)}
             columns |= raw.passed_through(batch, passing) | said
-            _count(totals, rows=block.n_rows, unseen=unseen, bytes=batch.n_bytes, work=WORK_A_BYTE * batch.n_bytes)
+            count_on(totals, rows=block.n_rows, unseen=unseen, bytes=batch.n_bytes, work=WORK_A_BYTE * batch.n_bytes)
             lines += batch.n_lines
             if block.n_rows:
                 yield columns
-        _count(totals, tasks=1, lines=lines)
+        count_on(totals, tasks=1, lines=lines)
         yield None
     if not totals["rows"]:
         yield {"row": np.arange(0), **raw.no_rows(source, passing), **asked.nothing()}

@@ -6,7 +6,7 @@ from typing import NamedTuple, TypedDict
 
 import numpy as np
 
-from bigclf.request.spreading import ONE_PASSES, PAYS, SET_SHARE
+from bigclf.request.spreading import DEALT, ONE_PASSES, PAYS, SET_SHARE
 
 
 class Outlook(NamedTuple):
@@ -106,7 +106,11 @@ def _advice(first: Outlook, each: Outlook) -> str:
     if each.workers == 1:
         return ""
     faster, said = _faster(first, each), f"{each.workers:,} workers: "
-    few = f" (the data have chunks for {each.groups:,} groups)" if each.groups < each.workers else ""
+    few = (
+        f" (the data have chunks for {each.groups:,} groups)"
+        if each.groups < each.workers and each.design != DEALT
+        else ""
+    )
     if faster is None:
         return said + "one process is faster: groups that stay apart need many more passes" + few
     if faster < PAYS:

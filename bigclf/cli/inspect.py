@@ -527,14 +527,16 @@ def _epochs(columns: list[str], history: Sequence[Record]) -> Table:
 
 
 def cluster_text(history: Sequence[Record]) -> str | None:
-    """``2 workers, 8 groups, 12 mixes, 1.2 MB moved, 3 events``; None for a run that stayed in one process."""
+    """``2 workers, 8 groups, 12 mixes, 1.2 MB moved, 3 events``, or ``2 workers, 20 problems dealt out, ...``; None for
+    a run that stayed in one process."""
     last = history[-1] if history else {}
     if not last.get("bytes_moved"):
         return None
     workers, events = last["workers"], sum(len(record.get("events") or ()) for record in history)
-    parts = [plural(workers, "worker"), plural(last["groups"], "group"),
-             f"{last['mixes']:,} mix{'es' * (last['mixes'] != 1)}",
-             f"{format_bytes(last['bytes_moved'])} moved"]  # fmt: skip
+    how = [plural(last["groups"], "group"), f"{last['mixes']:,} mix{'es' * (last['mixes'] != 1)}"]
+    if dealt := last.get("problems_dealt"):
+        how = [f"{plural(dealt, 'problem')} dealt out"]
+    parts = [plural(workers, "worker"), *how, f"{format_bytes(last['bytes_moved'])} moved"]
     if events:
         parts.append(plural(events, "event"))
     return ", ".join(parts)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from bigclf.cli.shared import columns, flags, terminal
+from bigclf.request.places import Workers
 from bigclf.units import format_bytes, format_seconds, plural
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
               " used as features]")  # fmt: skip
 @columns.format_option
 @columns.reader_options
-@flags.shared("predict", "memory")
+@flags.shared("predict", "memory", "workers", "patience")
 @terminal.overwrite_option
 @terminal.json_option
 @click.pass_context
@@ -47,6 +48,8 @@ def command(
     unseen: str,
     keep: str | None,
     memory: str | None,
+    workers: str | None,
+    patience: tuple[str, ...],
     overwrite: bool,
     as_json: bool,
     **reader: object,
@@ -63,6 +66,8 @@ def command(
     known, where = columns.as_read(load(model), reader), list(data) if len(data) > 1 else data[0]
     options: Options = {"scores": scores, "proba": proba, "unseen": unseen, "keep": names_in(keep)}
     options["memory"] = memory or "1GB"
+    if workers or patience:
+        options["workers"] = Workers(terminal.workers_of(workers), None, terminal.patience_of(patience))
     if out == "-":
         if as_json:
             raise click.UsageError("--json and -o - would both be written to standard output")
@@ -93,7 +98,7 @@ def showing(model: Model, data: Stored, out: str, **options: Unpack[Options]) ->
     from bigclf.api.predict import predict
     from bigclf.progress import TerminalProgress
 
-    with TerminalProgress("predicting") as progress:
+    with TerminalProgress("predicting") as progress, terminal.usage_errors():
         return predict(model, data, out, progress=progress, **options)
 
 

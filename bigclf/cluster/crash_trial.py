@@ -1,5 +1,5 @@
-"""A child process that does what a visit or a measurement does, a chunk at a time, saying which: it may die of it, the
-worker does not.
+"""A child process that does what a visit, a measurement or a prediction does, a chunk at a time, saying which: it may
+die of it, the worker does not.
 
 ``python -m bigclf.cluster.crash_trial`` reads from its standard input what its own parent, a worker, has pickled.
 """
@@ -22,8 +22,10 @@ def main() -> None:
     job, first, last, epoch = pickle.load(sys.stdin.buffer)
     if isinstance(job, Measure):
         try_part(job, first, last)
-    else:
+    elif isinstance(job, Job):
         try_groups(job, first, last, epoch)
+    else:
+        job.try_part(first, last)
 
 
 def try_groups(job: Job, first: int, last: int, epoch: int) -> None:

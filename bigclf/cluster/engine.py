@@ -636,6 +636,7 @@ class DaskEngine(Crew[Outcome]):
     verb = "visited"
 
     remembers = True
+    deals = False
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
@@ -60,8 +60,8 @@ class Shipment(NamedTuple):
 class Place:
     """What a worker keeps of a run."""
 
-    def __init__(self, job: Job) -> None:
-        self.job, self.bench = job, Bench(job)
+    def __init__(self, job: Job, bench: Callable[[Job], Bench] = Bench) -> None:
+        self.job, self.bench = job, bench(job)
         self.lock = threading.Lock()
         self.used = time.monotonic()
         self.version = -1
@@ -92,8 +92,8 @@ _places: dict[tuple[str, str], Place] = {}
 _guard = threading.Lock()
 
 
-def place_of(job: Job, slot: str) -> Place:
-    """The place of a run in this worker; ``slot`` tells workers in one process apart."""
+def place_of(job: Job, slot: str, bench: Callable[[Job], Bench] = Bench) -> Place:
+    """The place of a run in this worker, with such a bench; ``slot`` tells workers in one process apart."""
     key = job.run, slot
     with _guard:
         place = _places.get(key)
@@ -103,7 +103,7 @@ def place_of(job: Job, slot: str) -> Place:
                 _places.pop(other).bench.close()
             setting = job.problems[0].setting
             warm(setting, job.source.index_width, job.plan.dtype)
-            place = _places[key] = Place(job)
+            place = _places[key] = Place(job, bench)
         place.used = time.monotonic()
     return place
 
@@ -154,7 +154,7 @@ def make_visit(
             else [_loaded(c, keeps, place) for c in carries.content]
         )
         outcome = place.bench.visit(what, given, held, token)
-        parts = [_packed(part, state, place.job.plan) for part, state in zip(outcome.parts, states, strict=False)]
+        parts = [packed(part, state, place.job.plan) for part, state in zip(outcome.parts, states, strict=False)]
         carry = None
         midway = what.kind == "update" and what.segment < place.job.plan.segments - 1
         if keeps:
@@ -184,7 +184,7 @@ def _taken(state: S, other: S) -> S:
     return state
 
 
-def _packed(part: Part, start: Weights, plan: Plan) -> Part:
+def packed(part: Part, start: Weights, plan: Plan) -> Part:
     """A part as it travels: changes alone where they are few; the weights at the start the driver has."""
     length = start.weights.shape[0]
     changes = changes_to(start, part.state, plan)
@@ -216,10 +216,10 @@ def _owned(carry: Carry, place: Place, visit: Visit, midway: bool) -> Carry:
     rows = carry.rows
     if place.job.plan.gathered and not midway:
         rows = [held | place.bench.rows_before(visit.first, number) for number, held in enumerate(rows)]
-    return Carry(_own(rows), None if carry.shared is None else _own(carry.shared))
+    return Carry(owned(rows), None if carry.shared is None else owned(carry.shared))
 
 
-def _own(held: Sequence[Mapping[str, np.ndarray | FiledArray]]) -> list[dict[str, np.ndarray]]:
+def owned(held: Sequence[Mapping[str, np.ndarray | FiledArray]]) -> list[dict[str, np.ndarray]]:
     return [{name: _own_array(array) for name, array in one.items()} for one in held]
 
 
@@ -237,7 +237,7 @@ def _written(carry: Carry, place: Place, visit: Visit, directory: str, token: st
         arrays |= named_rows(number, visit.first, before)
     name = f"rows-{visit.first:05d}-{visit.epoch:08d}-{visit.segment:06d}-{token}.safetensors"
     digest = publish_arrays(files.join(directory, name), arrays, {})
-    return Carry(RowFile(name, digest), None if carry.shared is None else _own(carry.shared))
+    return Carry(RowFile(name, digest), None if carry.shared is None else owned(carry.shared))
 
 
 def _loaded(carry: Carry, directory: str, place: Place) -> Carry:

@@ -118,7 +118,7 @@ def write_in_parts(
             parts.append(_part_path(path, len(parts)))
             _write_part(parts[-1], mark, totals, columns, groups)
     whole = settle or (lambda columns, totals: columns)
-    _put_together(path, {**mark, UNSEEN: totals.get(UNSEEN, 0)}, parts, lambda columns: whole(columns, totals))
+    put_together(path, {**mark, UNSEEN: totals.get(UNSEEN, 0)}, parts, lambda columns: whole(columns, totals))
     return totals
 
 
@@ -175,10 +175,13 @@ def _write_part(
                 return
 
 
-def _put_together(
-    path: str, mark: Mapping[str, object], parts: list[str], settle: Callable[[ArrowColumns], Columns]
+def put_together(
+    path: str,
+    mark: Mapping[str, object],
+    parts: list[str],
+    settle: Callable[[ArrowColumns], Columns] = lambda columns: columns,
 ) -> None:
-    """The file ``path`` of all row groups of its parts, which go."""
+    """The file ``path`` of all row groups of its parts, as they are settled; the parts go."""
     with PredictionWriter(path, mark, parts_directory(path)) as whole:
         for place in parts:
             for table in _row_groups(place):

@@ -16,7 +16,7 @@ from bigclf.methods.method import Dual
 from bigclf.request.auto import Asked, choose, loss_for
 from bigclf.request.door import UNKNOWN, Found, Shape, Shards
 from bigclf.request.request import Request, of_one_method
-from bigclf.request.spreading import advice, has_room, may_gather, speed_up
+from bigclf.request.spreading import advice, deals_out, has_room, how_dealt, may_gather, speed_up
 from bigclf.request.workers import is_cluster
 from bigclf.stream.raw_store import is_finished
 from bigclf.training.memory import PeakMemory
@@ -98,8 +98,8 @@ def prepare(
     found : the rows that the request is about, not open yet.
     link : to the cluster whose workers make the visits; None: this process.
     peak : measured from here on: interpreter and libraries, and of arrays what making CSR of them took, do not count.
-    groups : how many where the request does not say; None: as many as ``default_groups`` says. No more than there are
-        chunks.
+    groups : how many where the request does not say and problems are not dealt out; None: as many as
+        ``default_groups`` says. No more than there are chunks.
 
     Raises
     ------
@@ -109,6 +109,8 @@ def prepare(
     if link is not None and not found.far:
         raise TypeError("workers of a cluster cannot read an iterator of blocks; write it with write_shards")
     dtype, memory = request["dtype"], request["memory"]
+    if groups is not None and groups > 1 and request["groups"] is None and dealt_out(request, found.counts(), groups):
+        groups = 1
     least = request["groups"] or groups or default_groups(request, link, found)
     width = found.index_width()
     rare = request.verb != "fit"  # which loads them once there is a plan
@@ -159,14 +161,33 @@ def default_groups(request: Request, link: Link | None, found: Found) -> int:
     if link is None or not all(METHODS[family.algo].form.mixings for family in request.families):
         return 1
     workers = int(link.count(request["patience"].idle))
-    dual = [setting for each in request.at_first() for setting in each if isinstance(setting.method.how, Dual)]
-    if workers == 1 or not dual:
+    settings = request.at_first()
+    dual = [setting for each in settings for setting in each if isinstance(setting.method.how, Dual)]
+    if workers == 1 or not (dual or request.verb == "sweep"):
         return workers
     shape = found.counts()
+    if problems := dealt_out(request, shape, workers):
+        log.info("%s", how_dealt(problems, workers))
+        return 1
+    if not dual:
+        return workers
     why = next(filter(None, (_why_one(request, setting, shape, workers) for setting in dual)), "") if shape.nnz else ""
     if why:
         log.warning(why)
     return 1 if why else workers
+
+
+def dealt_out(request: Request, shape: Shape, workers: int) -> int:
+    """How many problems are dealt out to so many workers; 0: none, rows may be cut."""
+
+    def of_one(setting: Setting) -> int:
+        together = setting.method.all_classes or setting.loss in REGRESSION or shape.classes <= 2
+        return 1 if together else shape.classes
+
+    settings, folds = request.at_first(), max(1, request.options.get("folds") or 1)
+    problems = min(folds * sum(of_one(setting) for setting in each) for each in settings)  # of a run
+    dealt = deals_out([each[0].method for each in settings], request.verb == "sweep", problems, workers)
+    return problems if dealt else 0
 
 
 def asked_of(request: Request, setting: Setting, shape: Shape, groups: int) -> Asked:

@@ -1,12 +1,16 @@
 """Whether several workers are faster than one process, said from counts before anything is read.
 
 What methods that go row by row and methods by sums do in a pass is divided among the groups. Dual methods are another
-matter. Groups that gather their working sets need no more passes than one, but what is done to the set is done in one
-place, and it is most of the work. Groups that stay apart need many more passes. So the rows of a dual method are cut
-into groups only where somebody says so, or where that is predicted to be faster.
+matter. Where there are several problems (classes one against the rest, points of a sweep, folds), workers share those:
+each learns some of them from all rows, nothing is merged, and the bits are those of one process. Groups that gather
+their working sets need no more passes than one, but what is done to the set is done in one place, and it is most of the
+work. Groups that stay apart need many more passes. So the rows of a dual method are cut into groups only where somebody
+says so, or where that is predicted to be faster.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from bigclf.maths.losses import BOXED
 from bigclf.methods.method import Dual, Method
@@ -26,10 +30,13 @@ JOIN_SECONDS = 0.02  # of a pass, to begin and to end it on workers
 BANDWIDTH = 1e9  # bytes a second between machines, where nobody says
 
 
-def design(method: Method, loss: str | None, groups: int, gathered: bool) -> str:
-    """How groups come together, in a word or two."""
+DEALT = "problems dealt out"
+
+
+def design(method: Method, loss: str | None, groups: int, gathered: bool, dealt: bool = False) -> str:
+    """How groups come together, in a word or two; ``dealt`` : workers share problems."""
     if groups == 1:
-        return "one group"
+        return DEALT if dealt else "one group"
     if isinstance(method.how, Dual):
         return "gathered set" if gathered else "groups apart"
     return "sums" if method.certificate else "mixing"
@@ -73,4 +80,18 @@ def advice(name: str, workers: int, faster: float) -> str:
     return (
         f"one process is faster for {name}: {why}. So one of the {workers} workers trains on all rows, in one group; "
         f"all of them measure and predict (groups={workers} splits the rows anyway)"
+    )
+
+
+def deals_out(methods: Sequence[Method], sweeps: bool, problems: int, workers: int) -> bool:
+    """Whether workers share so many problems, and not rows: of a dual method, and in a sweep where nobody is idle."""
+    dual = any(isinstance(method.how, Dual) for method in methods)
+    return problems > 1 and workers > 1 and (dual or (sweeps and problems >= workers))
+
+
+def how_dealt(problems: int, workers: int) -> str:
+    """What the workers are for."""
+    return (
+        f"{problems:,} problems are dealt out to {workers:,} workers: each learns its share from all rows, and the "
+        f"result is that of one process (groups={workers} splits the rows instead)"
     )

@@ -50,10 +50,11 @@ class Engine(Protocol):
     Attributes
     ----------
     workers : processes at work now. bytes_moved : sent and received since the start. remembers : when a round is
-    broken off, it can still tell what groups carried before it.
+    broken off, it can still tell what groups carried before it. deals : problems are dealt out, of one group.
     """
 
     remembers: bool
+    deals: bool
 
     bytes_moved: int
 
@@ -88,7 +89,7 @@ class LocalEngine:
 
     workers = 1
     bytes_moved = 0
-    remembers = False
+    remembers = deals = False
 
     def __init__(self, job: Job, idle: Callable[[], None], advance: Callable[[int, int], None]) -> None:
         self.bench = Bench(job, idle, advance)

@@ -219,7 +219,7 @@ class Bench:
 
     def _update(self, visit: Visit, group: int, learners: list[Learner], facts: dict[str, Any]) -> None:
         turns = [Turn(ln, lesson, self.job.tol) for ln, lesson in zip(learners, visit.lessons, strict=True)]
-        trace = len(learners) == 1 and visit.epoch == 1 and learners[0].may_trace
+        trace = len(self.problems) == 1 and visit.epoch == 1 and learners[0].may_trace
         for learner in learners:
             learner.begin_segment(visit.epoch, visit.segment, trace)
         adding = [learner for learner in learners if isinstance(learner, SumsLearner)]
@@ -288,12 +288,13 @@ class Bench:
 
     def _of(self, group: int) -> list[Learner]:
         if group not in self._learners:
-            rows = self.group_rows[group]
-            self._learners[group] = [
-                learner_of(Assignment(problem, self.plan, number, group, rows, self.source, self._rows, self._aside))
-                for number, problem in enumerate(self.problems)
-            ]
+            self._learners[group] = [self._learner(number, group) for number in range(len(self.problems))]
         return self._learners[group]
+
+    def _learner(self, number: int, group: int) -> Learner:
+        """A problem at its beginning."""
+        problem, rows = self.problems[number], self.group_rows[group]
+        return learner_of(Assignment(problem, self.plan, number, group, rows, self.source, self._rows, self._aside))
 
     def bring(
         self,

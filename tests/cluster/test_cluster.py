@@ -260,7 +260,7 @@ def test_data_that_cannot_be_used_is_told_of_as_in_one_process(client, tmp_path,
 @pytest.mark.parametrize("algo", ["pa1", "dcd"])
 def test_when_the_cluster_is_lost_the_last_epoch_is_written_down(algo, client, shards, tmp_path):
     """However seldom checkpoints are asked for; dcd's row state included."""
-    from bigclf.cluster import engine as cluster
+    from bigclf.cluster import dealing as cluster
 
     class Lost(cluster.DaskEngine):
         def perform(self, round):

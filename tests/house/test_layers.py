@@ -216,6 +216,7 @@ LATE = {  # who imports our own modules late: why, and the most statements that 
     "cli/": (OF_HELP, 242),
     "api/evaluate.py": ("no dask for a run in one process", 1),
     "api/fit.py": ("the same", 1),
+    "api/predict.py": ("the same", 1),
     "request/workers.py": ("the same", 1),
     "api/fresh_process.py": ("what the imports take is what it measures", 6),
     "benchmarks/ours.py": ("it joins its control group first", 3),

@@ -35,6 +35,8 @@ def epoch_record(run: Run) -> dict[str, Any]:
         record |= run.method.form.figures(run.states[0], run.problems[0].setting.params())
     if len(run.refs) > 1:
         record |= _mixing_record(run, figures)
+    elif run.engine.deals:
+        record |= {"problems_dealt": len(run.problems), **_elsewhere(run)}
     events = run.engine.take_events()
     if events:
         record["events"] = events
@@ -61,15 +63,18 @@ def _certified_record(run: Run) -> dict[str, float]:
     return record
 
 
+def _elsewhere(run: Run) -> dict[str, int]:
+    """Who made the visits, and what it took to tell them."""
+    moved = run.moved_before + run.engine.bytes_moved
+    return {"groups": len(run.refs), "workers": run.engine.workers, "mixes": run.mixes, "bytes_moved": moved}
+
+
 def _mixing_record(run: Run, figures: list[Figures]) -> dict[str, Any]:
     """What only a run of several groups has to tell."""
     shares = sum(f.share for f in figures)
     record: dict[str, Any] = {
-        "groups": len(run.refs),
-        "workers": run.engine.workers,
-        "mixes": run.mixes,
+        **_elsewhere(run),
         "mixed_mistakes": sum(f.mixed_mistakes for f in figures) / shares if shares else 0.0,
-        "bytes_moved": run.moved_before + run.engine.bytes_moved,
     }
     for conductor in run.conductors:
         for name, figure in conductor.mixing_record().items():

@@ -66,7 +66,7 @@ RUN = _all_optional({
 })  # fmt: skip
 COUNTS = ("reads", "rows", "nnz", "bytes_read", "updates", "mistakes", "rounds",
           "working_set_rows", "waiting_visits", "problems_done", "records_rebuilt", "groups", "workers", "mixes",
-          "bytes_moved")  # fmt: skip
+          "bytes_moved", "problems_dealt")  # fmt: skip
 FIGURES = ("loss", "mean_loss", "objective", "dual", "estimated_gap")
 SIZES = ("error", "gap", "mixed_mistakes")
 TIMES = ("seconds", "waited", "conjugate_steps")  # the last were written as 4.0
