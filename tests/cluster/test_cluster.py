@@ -73,6 +73,18 @@ def test_nor_out_of_core_in_segments(algo, client, shards):
     same(here, there)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("n", [5, 16])
+def test_nor_do_five_or_sixteen(n, rows):
+    options = dict(threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=None)
+    with distributed.LocalCluster(n_workers=n, **options) as cluster, distributed.Client(cluster) as many:
+        for algo in ("pa2", "dcd"):
+            words = dict(algo=algo, groups=16, epochs=4)
+            there = fit(*rows, workers=many, **words)
+            same(fit(*rows, **words), there)
+            assert there.result_.history[-1]["workers"] == n
+
+
 @pytest.mark.parametrize("mixing", ["uniform", "mistakes"])
 def test_nor_with_other_shares_and_several_problems(mixing, client):
     x, y = random_rows(600, D, noise=0.5)

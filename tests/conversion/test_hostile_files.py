@@ -17,7 +17,8 @@ from bigclf import files
 from bigclf.conversion.convert import convert, write_shards
 from bigclf.data import shards
 from bigclf.data.dataset import MANIFEST, Dataset
-from bigclf.errors import DataError
+from bigclf.errors import BigclfError, DataError
+from bigclf.training.records.run_directory import clear
 
 
 @pytest.fixture(autouse=True)
@@ -182,6 +183,35 @@ def test_a_manifest_leads_nowhere_else(tmp_path, name):
     manifest.write_bytes(shards.sealed(facts))
     again = Dataset(tmp_path / "s")
     assert again.n_rows == 2 and again.files == ds.files
+
+
+@pytest.mark.parametrize("what", ["shard", "output", "directory"])
+def test_what_a_link_out_of_the_directory_names_stays_as_it_is(tmp_path, what):
+    """A shard may be a link, and is read; what replaces or clears a directory takes the link and not what it names."""
+    outside, place = tmp_path / "outside", tmp_path / "s"
+    outside.mkdir()
+    (outside / "mine.txt").write_text("mine")
+    (tmp_path / "rows.svm").write_bytes(b"1 1:1\n-1 2:1\n")
+    ds = convert(tmp_path / "rows.svm", outside / "shards")
+    before = {path: path.read_bytes() for path in outside.rglob("*") if path.is_file()}
+    if what == "shard":
+        place.mkdir()
+        (place / "part-00000.parquet").symlink_to(ds.files[0])
+        assert Dataset(place).n_rows == 2
+        convert(tmp_path / "rows.svm", place, overwrite=True)
+        assert not (place / "part-00000.parquet").is_symlink()
+    elif what == "output":
+        (tmp_path / "m").symlink_to(outside / "mine.txt")
+        bigclf.fit(ds, epochs=1, algo="pa1", progress=False).save(tmp_path / "m")
+        assert bigclf.load(tmp_path / "m").n_features == 2
+    else:
+        place.mkdir()
+        (place / "run").symlink_to(outside)
+        with pytest.raises(BigclfError, match="mine"):
+            convert(tmp_path / "rows.svm", place / "run", overwrite=True)
+        bigclf.fit(ds, epochs=1, algo="pa1", progress=False, run_dir=place / "run")
+        clear(place / "run")
+    assert {path: path.read_bytes() for path in outside.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.slow

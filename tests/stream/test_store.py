@@ -458,6 +458,18 @@ def test_a_kept_store_is_not_taken_for_one_of_another_encoding(dataset, tmp_path
         store.close()
 
 
+def test_rows_beyond_32_bits_keep_their_numbers(dataset, tmp_path):
+    """The data pretend that 2^33 rows come before them; decoded at first, from the store later."""
+    before = dataset.chunks.row0 + 2**33
+    stream = Stream(dataset, before, store=RawStore(dataset, str(tmp_path)), rows=400, nnz=dataset.nnz)
+    for _ in range(2):
+        ids = np.concatenate([block.ids.copy() for block in stream.blocks(one_by_one(dataset))])
+        assert ids.dtype == np.int64
+        np.testing.assert_array_equal(ids, 2**33 + np.arange(dataset.n_rows))
+    assert stream.bytes_stored > 0
+    stream.close()
+
+
 def test_indices_keep_their_width(tmp_path):
     x, y = random_rows(50, 20)
     made = shards_of(tmp_path / "wide", x, y, n_features=2**31 + 10)

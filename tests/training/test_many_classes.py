@@ -78,6 +78,19 @@ def test_arrays_of_a_run_are_those_that_were_planned(shards, tmp_path, budget):
     assert 1.5 * parts["state"] < peak <= parts["planned"] - parts["decoding"]
 
 
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning")
+def test_a_hundred_thousand_classes_are_refused_or_learned_all_at_once(tmp_path):
+    """One against the rest is as many problems: the refusal says what they take, and which methods do without."""
+    count = 100_000
+    block = np.arange(count + 1), np.arange(count) % 50, np.ones(count, np.float32), np.arange(count, dtype=float)
+    shards = write_shards([block], tmp_path / "s", classes=list(range(count)))
+    with pytest.raises(MemoryBudgetError, match=r"100,000 classes .* take 80\.0 GB, and memory=100 MB; .* pa1_mc"):
+        bigclf.fit(shards, algo="dcd", memory="100MB", progress=False)
+    model = bigclf.fit(shards, algo="pa1_mc", epochs=1, memory="100MB", progress=False)
+    assert len(model.classes_) == count and model.result_.plan["memory"]["planned"] <= 100e6
+
+
 @pytest.mark.parametrize("least", [1, 999_000_001, 1_000_000_001, 1_234_000_000, 1_239_999_999, 987_654_321_000])
 def test_a_budget_of_three_figures_is_never_below_what_is_needed(least):
     told = parse_bytes(enough_text(least))

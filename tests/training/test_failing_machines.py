@@ -1,0 +1,194 @@
+"""Runs on machines that fail: directories that go, file systems that are full or read-only, clocks that jump."""
+
+import glob
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import pytest
+from making import environment, random_rows, shards_of
+
+import bigclf
+from bigclf import files
+from bigclf.errors import BigclfError
+
+STREAMED = dict(algo="dcd", loss="logistic", tol=0, epochs=4, memory="17MB", progress=False)
+FIT = ["--algo", "dcd", "--loss", "logistic", "--tol", "0", "--epochs", "4", "--memory", "17MB"]
+FAKETIME = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
+
+pytestmark = pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning")
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    return shards_of(tmp_path_factory.mktemp("machines") / "s", *random_rows(3000, 30, binary=True), chunk_nnz=5000)
+
+
+def command(*words, **more):
+    return subprocess.run([sys.executable, "-m", "bigclf", *map(str, words)], env=environment(**more), text=True,
+                          capture_output=True, check=False)  # fmt: skip
+
+
+def rows():
+    x, y = random_rows(3000, 30, binary=True)
+    return ((x[first : first + 500], y[first : first + 500]) for first in range(0, 3000, 500))
+
+
+@pytest.mark.parametrize("form", ["shards", "iterator"])
+def test_the_temporary_directory_is_removed_during_a_run(form, shards, tmp_path, monkeypatch):
+    """Rows without a file of their own were kept there: the same bits, or an error that says so."""
+    scratch = tmp_path / "scratch"
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    monkeypatch.setattr(files, "_in_memory", lambda path: False)
+    removed, found = [], []
+
+    def remove(record):
+        removed.append(os.listdir(scratch) if scratch.exists() else None)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+    for callbacks in ([], [remove]):
+        scratch.mkdir(exist_ok=True)
+        try:
+            given, memory = (shards, "17MB") if form == "shards" else (rows(), "200MB")  # to write shards takes more
+            found.append(bigclf.fit(given, callbacks=callbacks, **STREAMED | dict(memory=memory)).digest())
+        except BigclfError as error:
+            assert str(scratch) in str(error)
+    assert len(removed) == 4 or len(found) == 1
+    assert len({*found}) == 1
+
+
+@pytest.mark.long
+def test_more_files_than_a_process_may_open(tmp_path):
+    """A hundred shards, 40 descriptors."""
+    import resource
+
+    x, y = random_rows(400, 30, binary=True)
+    shards = shards_of(tmp_path / "s", x, y, chunk_nnz=20, shard_nnz=20)
+    assert len(shards.files) > 100
+    program = [sys.executable, "-m", "bigclf"]
+    for words in (["fit", tmp_path / "s", "-o", tmp_path / "m", "--algo", "dcd", "--epochs", "2", "--threads", "2"],
+                  ["predict", tmp_path / "m", tmp_path / "s", "-o", tmp_path / "p"],
+                  ["convert", "--workers", "2", *texts(tmp_path, 100), tmp_path / "t"]):  # fmt: skip
+        done = subprocess.run([*program, *map(str, words)], env=environment(), capture_output=True, text=True,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)))  # fmt: skip
+        assert done.returncode in (0, 4), (words[0], done.stderr)
+    assert len(os.listdir(tmp_path / "p")) == len(shards.files)
+
+
+def texts(directory, count):
+    for number in range(count):
+        (directory / f"{number}.svm").write_text(f"{number % 2} {number + 1}:1\n")
+    return [directory / f"{number}.svm" for number in range(count)]
+
+
+# File systems of their own
+
+
+@pytest.fixture
+def mounted(tmp_path):
+    """options -> a directory on a tmpfs that is mounted with them, remounted when it is asked for again."""
+    place = tmp_path / "mounted"
+
+    def mount(options):
+        again = place.exists()
+        place.mkdir(exist_ok=True)
+        option = f"remount,{options}" if again else options
+        subprocess.run(["mount", "-t", "tmpfs", "-o", option, "tmpfs", place], check=True)
+        return place
+
+    yield mount
+    subprocess.run(["umount", "-l", place], check=False)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("options", "said"), [("ro", "Read-only file system"), ("nr_inodes=1", "No space left on device")]
+)
+def test_a_run_directory_that_cannot_be_written_is_refused_at_the_start(shards, mounted, tmp_path, options, said):
+    place = mounted(options)
+    done = command("fit", shards.files[0], "-o", tmp_path / "m", *FIT, "--run-dir", place / "run")
+    assert done.returncode == 1 and said in done.stderr and str(place) in done.stderr
+    assert "Traceback" not in done.stderr and "epoch" not in done.stderr and not (tmp_path / "m").exists()
+
+
+@pytest.mark.root
+def test_a_disk_that_is_full_at_a_checkpoint_costs_that_one_alone(shards, mounted, tmp_path):
+    """Room for the first checkpoint and no other: the run ends, warns, and a run that is resumed has its bits."""
+    whole = bigclf.fit(shards, **STREAMED).digest()
+    place = mounted("size=16m")
+    first = command("fit", shards.files[0], "-o", tmp_path / "m", *FIT[:-3], "1", *FIT[-2:], "--run-dir", place / "run",
+                    "--checkpoint-every", "0")  # fmt: skip
+    assert first.returncode == 4, first.stderr
+    told = os.statvfs(place)
+    mounted(f"size={(told.f_blocks - told.f_bfree + 1) * told.f_frsize}")
+    words = ["fit", shards.files[0], "-o", tmp_path / "m", *FIT, "--run-dir", place / "run", "--checkpoint-every", "0"]
+    full = command(*words, "--resume")
+    assert full.returncode == 4 and "No space left on device" in full.stderr, full.stderr
+    assert "the last one stays" in full.stderr and bigclf.load(tmp_path / "m").digest() == whole
+    mounted("size=16m")
+    again = command(*words, "--resume")
+    assert again.returncode == 4 and bigclf.load(tmp_path / "m").digest() == whole, again.stderr
+
+
+@pytest.mark.root
+def test_decoded_rows_on_a_small_disk_are_fewer_and_the_bits_the_same(shards, mounted):
+    whole = bigclf.fit(shards, **STREAMED)
+    small = bigclf.fit(shards, workers=bigclf.Workers(local_dir=mounted("size=64k")), **STREAMED)
+    assert small.digest() == whole.digest()
+    assert small.result_.plan["memory"] == whole.result_.plan["memory"]
+
+
+# Clocks
+
+
+class Clock:
+    """The wall clock of a process, set from here."""
+
+    def __init__(self, directory):
+        self.path = directory / "clock"
+        self.set(0)
+        self.environment = {"LD_PRELOAD": FAKETIME[0], "FAKETIME_TIMESTAMP_FILE": str(self.path),
+                            "FAKETIME_NO_CACHE": "1", "DONT_FAKE_MONOTONIC": "1"}  # fmt: skip
+
+    def set(self, hours):
+        self.path.write_text(f"{hours:+d}h\n")
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not FAKETIME, reason="needs libfaketime (Debian: faketime)")
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_clock_that_jumps_under_a_run_lets_nobody_else_in_and_changes_no_bit(shards, tmp_path, hours):
+    """The run begins an hour off, and jumps by two while it is held; the other process has the true time."""
+    whole = bigclf.fit(shards, **STREAMED | dict(epochs=200)).digest()
+    clock, lease = Clock(tmp_path), tmp_path / "run" / "lease"
+    line = ["fit", shards.files[0], "-o", tmp_path / "m", *FIT[:-3], "200", *FIT[-2:], "--run-dir", tmp_path / "run"]
+    clock.set(hours)
+    run = subprocess.Popen([sys.executable, "-m", "bigclf", *map(str, line)], text=True, stderr=subprocess.PIPE,
+                           env=environment(**clock.environment))  # fmt: skip
+    try:
+        while run.poll() is None and not is_off(lease, hours):
+            time.sleep(0.01)
+        run.send_signal(signal.SIGSTOP)
+        clock.set(-hours)
+        second = command(*line[:3], tmp_path / "other", *line[4:])
+        assert second.returncode == 1 and "is in use by process" in second.stderr, second.stderr
+        run.send_signal(signal.SIGCONT)
+        said = run.communicate(timeout=250)[1]
+    finally:
+        run.kill()
+        run.wait()
+    assert run.returncode in (0, 4), said
+    assert bigclf.load(tmp_path / "m").digest() == whole
+
+
+def is_off(lease, hours):
+    """Whether the lease was written under a clock that is so far off."""
+    try:
+        return abs(json.loads(lease.read_text())["heartbeat"] - time.time() - 3600 * hours) < 600
+    except (OSError, ValueError):
+        return False
