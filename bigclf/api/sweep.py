@@ -58,7 +58,7 @@ from bigclf.training.records.run_directory import Checkpoint, RunDirectory, load
 from bigclf.training.run import Run
 from bigclf.training.sources import warm
 from bigclf.training.status import Status
-from bigclf.training.validation import Candidate, measure_all, measure_of, rows_apart, rows_to_measure
+from bigclf.training.validation import Candidate, Sums, measure_all, measure_of, rows_apart, rows_to_measure
 from bigclf.training.visit import RowFile
 
 if TYPE_CHECKING:
@@ -657,15 +657,19 @@ class Task:
         """[point][fold], in one read; of ``points`` alone where they are given."""
         points = range(len(self.points)) if points is None else points
         candidates = [self._candidate(run, self.numbers(point, part)) for point in points for part in range(self.parts)]
+        sums = run.engine.judged(candidates, self.measure) if self.apart is None else None
+        means = [s.mean(self.measure) for s in sums or self._measured_here(run, plan, candidates)]
+        return [means[n : n + self.parts] for n in range(0, len(means), self.parts)]
+
+    def _measured_here(self, run: Run, plan: Plan, candidates: list[Candidate]) -> list[Sums]:
+        """In one read of this process."""
+        classes = self.source.classes
         with contextlib.closing(Team(plan.learners)) as team:
             if self.apart is not None:
-                blocks = rows_apart(self.apart, self.source.classes, self.source.n_features)
-                sums = measure_all(candidates, blocks, self.source.classes, team, self.measure, run.idle)
-            else:
-                with self._everything(run, plan) as blocks:
-                    sums = measure_all(candidates, blocks, self.source.classes, team, self.measure, run.idle)
-        means = [s.mean(self.measure) for s in sums]
-        return [means[n : n + self.parts] for n in range(0, len(means), self.parts)]
+                blocks = rows_apart(self.apart, classes, self.source.n_features)
+                return measure_all(candidates, blocks, classes, team, self.measure, run.idle)
+            with self._everything(run, plan) as blocks:
+                return measure_all(candidates, blocks, classes, team, self.measure, run.idle)
 
     def _candidate(self, run: Run, numbers: list[int]) -> Candidate:
         """The answer of these problems, to be measured."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from bigclf.cluster.book import Patience
 from bigclf.cluster.engine import INLINE_BYTES, PREFIX, DaskEngine, _Member, balanced
+from bigclf.cluster.judging import Judging
 from bigclf.cluster.link import Link
 from bigclf.cluster.share_tasks import attempt_share
 from bigclf.cluster.worker_tasks import Parcel, changes_to, unpacked
@@ -28,6 +29,7 @@ from bigclf.training.records.run_directory import RunDirectory
 from bigclf.training.roles import learner_of
 from bigclf.training.roles.learner import Assignment
 from bigclf.training.shares import Standing
+from bigclf.training.validation import Candidate, Sums
 from bigclf.training.visit import STILL, Carry, Outcome, Part, Ref, RowFile
 
 if TYPE_CHECKING:
@@ -109,6 +111,12 @@ class ShareEngine(DaskEngine):
         for number, rows in enumerate(carry.rows):
             self._at[number] = ref.token
             self._kept[number] = rows, None if carry.shared is None else carry.shared[number] or None
+
+    def judged(self, candidates: Sequence[Candidate], measure: str) -> list[Sums] | None:
+        crew = Judging(self.job, candidates, measure, self.idle, link=self.link, patience=self.patience)
+        found = crew.sums()
+        self.bytes_moved += crew.bytes_moved
+        return found
 
     def status(self) -> Status:
         return {

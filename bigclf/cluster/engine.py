@@ -53,6 +53,7 @@ from bigclf.progress import Event, Plan, Status, Watcher
 from bigclf.training.engines import Round
 from bigclf.training.executor import Job
 from bigclf.training.records.run_directory import RunDirectory
+from bigclf.training.validation import Candidate, Sums
 from bigclf.training.visit import Carry, Outcome, Ref, RowFile
 from bigclf.units import format_bytes
 
@@ -727,6 +728,9 @@ class DaskEngine(Crew[Outcome]):
 
     def restore(self, group: int, ref: Ref, carry: Carry, common: dict[int, State]) -> None:
         self._carried[group] = ref.token, carry
+
+    def judged(self, candidates: Sequence[Candidate], measure: str) -> list[Sums] | None:
+        return None
 
     def status(self) -> Status:
         return {

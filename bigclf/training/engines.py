@@ -6,12 +6,13 @@ under way. It keeps what groups carry from round to round, and gives it out for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from bigclf.maths.deltas import State
 from bigclf.progress import Event, Status
 from bigclf.training.executor import Bench, Job
+from bigclf.training.validation import Candidate, Sums
 from bigclf.training.visit import Carry, Lesson, Outcome, Ref, Visit
 
 
@@ -73,6 +74,10 @@ class Engine(Protocol):
         """Take up what a checkpoint says of a group."""
         ...
 
+    def judged(self, candidates: Sequence[Candidate], measure: str) -> list[Sums] | None:
+        """The sums of each candidate over all rows (``validation.measure_all``); None: they are to be made here."""
+        ...
+
     def take_events(self) -> list[Event]:
         """What happened to workers and visits since the last call."""
         ...
@@ -107,6 +112,9 @@ class LocalEngine:
     def restore(self, group: int, ref: Ref, carry: Carry, common: dict[int, State]) -> None:
         self.bench.decode(range(len(self.bench.plan.groups)))  # of all, before working sets are filled
         self.bench.restore(group, ref, carry, common)
+
+    def judged(self, candidates: Sequence[Candidate], measure: str) -> list[Sums] | None:
+        return None
 
     def take_events(self) -> list[Event]:
         return []

@@ -6,13 +6,16 @@ that of all of them. So a problem has the same bits whoever learns it, and besid
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bigclf.maths.deltas import Delta, State, apply
 from bigclf.maths.mixing import Weights
+from bigclf.training.core_team import Team
 from bigclf.training.executor import Bench, Job, Missing
 from bigclf.training.roles.learner import Learner
+from bigclf.training.validation import Candidate, Sums, measure_all
 from bigclf.training.visit import Carry, Outcome, Ref, Visit
 
 
@@ -63,6 +66,13 @@ class ShareBench(Bench):
         learners = [self._of(0)[number] for number in visit.todo]
         rows = [learner.carried_rows(midway) for learner in learners]
         return Carry(rows, [learner.carried_state() for learner in learners] if midway else None)
+
+    def judge(self, candidates: Sequence[Candidate], measure: str) -> list[Sums]:
+        """The sums of each candidate over all rows, from memory where they stay there."""
+        first = int(self.source.chunks.row0[0])
+        rows = iter([(first, self._loaded(0))]) if self.plan.resident else self.everything()
+        with contextlib.closing(Team(1)) as team:
+            return measure_all(candidates, rows, self.source.classes, team, measure, self.idle)
 
     def fresh_state(self, number: int) -> Weights:
         """The state at the very beginning."""

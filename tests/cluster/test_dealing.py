@@ -110,10 +110,12 @@ def test_when_the_cluster_is_lost_the_last_epoch_is_written_down(client, shards,
     assert bits(fit(shards, run_dir=tmp_path, resume=True, **options)) == bits(fit(shards, **options))
 
 
-@pytest.mark.parametrize("folds", [0, 2])
-def test_a_sweep_is_dealt_out_by_its_chains(client, shards, caplog, folds):
-    """Workers alone do not cut the rows of so many problems."""
-    options = dict(algo="dcd", grid={"C": [0.01, 0.1, 1.0, 10.0]}, folds=folds, progress=False)
+@pytest.mark.parametrize(
+    ("folds", "more"), [(0, {}), (2, {}), (2, {"loss": "logistic", "memory": SMALL}), (3, {"loss": "logistic"})]
+)
+def test_a_sweep_is_dealt_out_by_its_chains(client, shards, caplog, folds, more):
+    """Workers alone do not cut the rows of so many problems; they measure the answers, too."""
+    options = dict(algo="dcd", grid={"C": [0.01, 0.1, 1.0, 10.0]}, folds=folds, progress=False, **more)
     options |= {"validate": shards} if not folds else {}
     with caplog.at_level(logging.INFO, "bigclf"):
         far = bigclf.sweep(shards, workers=client, **options)
@@ -142,7 +144,8 @@ def test_who_watches_is_told_of_problems(client, shards):
         def stop(self): ...
 
     screen = Screen()
-    model = fit(shards, tol=1e-3, workers=client, progress=screen)
+    model = fit(shards, tol=1e-3, workers=client, progress=screen, groups=None)
+    assert len(model.result_.plan["groups"]) == 1 and model.result_.history[-1]["problems_dealt"] == 5
     assert 0 < screen.seen["problems_done"] <= screen.seen["problems"] <= 5
     assert screen.rows == 2400 * model.result_.epochs
 
