@@ -14,6 +14,7 @@ class Case(NamedTuple):
     again : what is added when the line is given once more after it failed; anew : to replace results that are there.
     files : results that are whole or not there at any moment; sets : directories of shards of which the same holds.
     run : the run directory, if one stays; there : parts of names of files that hold times of data made anew.
+    looked : what ``bigclf inspect`` may be given meanwhile.
     """
 
     line: list[str]
@@ -24,6 +25,7 @@ class Case(NamedTuple):
     anew: tuple[str, ...] = ("--overwrite",)
     there: tuple[str, ...] = ()
     run: str = "run"
+    looked: str = ""
 
 
 PLAIN = ("convert", "append", "split", "fit streamed", "fit online", "sweep", "path", "predict csv", "evaluate",
@@ -70,6 +72,10 @@ CASES = {
     "run job": Case(["run", "{out}/job.yaml"], RESUMED, files=("m.bigclf", "e.json"), sets=("s",),
                     there=("run/run.json", "job_wrote.json")),
 }  # fmt: skip
+LOOKED = {"convert": "s", "convert columns": "s", "convert over another": "s", "append": "s", "append columns": "s",
+          "split": "parts/train", "fit streamed": "run", "fit online": "run", "fit in steps": "m.bigclf.run",
+          "fit columns": "m.bigclf", "sweep": "w", "path": "w", "calibrate": "c.bigclf", "run job": "run"}  # fmt: skip
+CASES = {name: case._replace(looked=LOOKED.get(name) and f"{{out}}/{LOOKED[name]}") for name, case in CASES.items()}
 
 
 PLACE = {"text": "rows.svm", "bad": "bad.svm", "table": "rows.csv", "data": "s", "rows": "rows", "model": "m.bigclf"}

@@ -3,6 +3,7 @@
 ``Recorder`` stands between Python and the system: what ``bigclf.files`` and the libraries behind it ask for is noted as
 a point, "operation file", before it is done. At the point that it is told of, the process dies as by SIGKILL ("kill"),
 the disk is full from then on ("ENOSPC"), or the device fails once ("EIO"). Half of what is written there is written.
+Or it stands still before the call ("hold").
 """
 
 from __future__ import annotations
@@ -29,19 +30,20 @@ RANDOM = [(r"\.tmp-\d+-[0-9a-f]{8}", ".tmp"), (r"/#\d+( \(deleted\))?", "/namele
 
 
 class Recorder:
-    """Notes points below ``root``; ``fault`` : a kind and the point it comes at, a name and which of that name.
+    """Notes points below ``root``; ``fault`` : a kind and the point it comes at, a name and which of that name, or the
+    number of the call, from 1.
 
     Attributes
     ----------
     points : the points, in their order; paths : of each the path, whole.
     """
 
-    def __init__(self, root, fault=None, dying=None):
-        self.root, self.fault, self.dying = os.path.realpath(root), fault, dying
+    def __init__(self, root, fault=None, dying=None, standing=None):
+        self.root, self.fault, self.dying, self.standing = os.path.realpath(root), fault, dying, standing
         self.points, self.paths, self._seen, self._full = [], [], Counter(), False
         self._lock, self._inside = threading.Lock(), threading.local()
 
-    def install(self):
+    def install(self, native=False):
         real = {name: getattr(os, name) for name in (*NAMED, *OPENED, "open")}
         self._pwrite, self._real_open = real["pwrite"], builtins.open
         for name in NAMED:
@@ -52,7 +54,8 @@ class Recorder:
         os.open = self._opening(real["open"])
         fcntl.flock = self._locking(fcntl.flock)
         builtins.open = io.open = self._file
-        self._libraries()
+        if not native:
+            self._libraries()
 
     # The calls
 
@@ -150,8 +153,12 @@ class Recorder:
             self.points.append(point)
             self.paths.append(path)
             self._seen[point] += 1
-            here = self.fault is not None and self.fault[1:] == (point, self._seen[point])
+            here = self.fault is not None and self.fault[1:] in ((point, self._seen[point]), (len(self.points),))
         if not here and not (self._full and name in NEED_ROOM):
+            return
+        if here and self.fault[0] == "hold":
+            self.dying()
+            self.standing()
             return
         if half is not None and here:
             half()

@@ -1,6 +1,7 @@
-"""Whatever call fails or is the last: nothing is lost, nothing is half there, and nobody else's is touched.
+"""Whatever call fails or is the last, and whoever comes meanwhile: nothing is lost, nothing is half there, and nobody
+else's is touched.
 
-``campaign.py`` carries it out; ``tests/README.md`` has the table.
+``campaign.py`` and ``sequences.py`` carry it out; ``tests/README.md`` has the table.
 """
 
 import os
@@ -10,11 +11,11 @@ import sys
 import pytest
 from cases import CASES, PLAIN
 
-CAMPAIGN = os.path.join(os.path.dirname(__file__), "campaign.py")
+HERE = os.path.dirname(__file__)
 
 
-def carried_out(*arguments):
-    done = subprocess.run([sys.executable, CAMPAIGN, *arguments], text=True, stdout=subprocess.PIPE,
+def carried_out(*arguments, program="campaign.py"):
+    done = subprocess.run([sys.executable, os.path.join(HERE, program), *arguments], text=True, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, check=False)  # fmt: skip
     print(done.stdout)
     return done.returncode, [line for line in done.stdout.splitlines() if line.startswith("| ")]
@@ -44,7 +45,7 @@ TOLD = {  # exit code, what is printed first, what is in the two files
 @pytest.mark.parametrize("kind", TOLD)
 def test_a_fault_comes_at_its_point_and_a_full_disk_stays_full(kind, tmp_path):
     code, first, a, b = TOLD[kind]
-    done = subprocess.run([sys.executable, "-c", PROGRAM, kind, tmp_path], cwd=os.path.dirname(CAMPAIGN), text=True,
+    done = subprocess.run([sys.executable, "-c", PROGRAM, kind, tmp_path], cwd=HERE, text=True,
                           stdout=subprocess.PIPE, check=False)  # fmt: skip
     assert done.returncode == code and done.stdout.splitlines()[0] == first
     assert (tmp_path / "a").read_text() == a
@@ -56,6 +57,41 @@ def test_a_fault_comes_at_its_point_and_a_full_disk_stays_full(kind, tmp_path):
 def test_two_points_of_each_command_are_disturbed_and_nothing_is_lost():
     code, lines = carried_out("--sample", "2", *PLAIN)
     assert code == 0 and len(lines) == len(PLAIN)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_second_process_comes_at_two_points_of_each_command_and_nothing_is_lost():
+    code, lines = carried_out("--beside", "--sample", "2", *PLAIN)
+    assert code == 0 and len(lines) == len(PLAIN)
+
+
+@pytest.mark.root
+@pytest.mark.timeout(900)
+def test_a_small_disk_gets_full_under_commands_and_nothing_is_lost():
+    names = ["convert", "fit streamed", "sweep", "predict csv"]
+    code, lines = carried_out("--small-disk", "--sample", "2", *names)
+    assert code == 0 and len(lines) == len(names)
+
+
+def test_a_few_random_sequences_of_five_commands_leave_what_the_model_says():
+    assert carried_out("5", program="sequences.py")[0] == 0
+
+
+@pytest.mark.chaos
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_two_hundred_random_sequences_of_five_commands_leave_what_the_model_says():
+    assert carried_out("200", program="sequences.py")[0] == 0
+
+
+@pytest.mark.chaos
+@pytest.mark.slow
+@pytest.mark.timeout(14400)
+@pytest.mark.parametrize("name", CASES)
+def test_a_second_process_comes_at_every_point_of_a_command_and_nothing_is_lost(name):
+    code, lines = carried_out("--beside", name)
+    assert code == 0 and len(lines) == 1
 
 
 @pytest.mark.chaos
