@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from bigclf.errors import CONVERT_FIRST, DataError, RunError, StoreError
 from bigclf.files import remote
 from bigclf.files.caches import cache_home
-from bigclf.files.remote import is_remote
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,6 +39,11 @@ Paths = PathLike | Iterable[PathLike]
 
 
 # Finding files
+
+
+def is_remote(path: PathLike) -> bool:
+    """Whether ``path`` is a URL of something that is not on this machine."""
+    return isinstance(path, str) and remote.SCHEME.match(path) is not None
 
 
 def expand(data: Paths) -> list[str]:

@@ -41,17 +41,12 @@ TRIES = 10  # ... with pauses that add up to about 40 seconds
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 15.0
 CONNECT_SECONDS, SILENT_SECONDS = 10, 30  # a store that says nothing for so long has failed
 CACHE_BYTES = "2GB"
-SCHEME = re.compile(r"(?!file:)([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
+SCHEME = re.compile(r"(?!file:)([a-z][a-z0-9+.-]+)://", re.IGNORECASE)  # of what is not on this machine
 FLAT = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"}  # object stores: whole or not there, no directories
 READ_ONLY = {"http", "https"}
 EXPIRED = "400 bad request|expired|forbidden|credential|signature|access key|token|denied|unauthorized"
 NEVER = (PermissionError, FileExistsError, IsADirectoryError, NotImplementedError, ImportError, ValueError, TypeError)
 _T = TypeVar("_T")
-
-
-def is_remote(path: str | os.PathLike[str]) -> bool:
-    """Whether ``path`` is a URL of something that is not on this machine."""
-    return isinstance(path, str) and SCHEME.match(path) is not None
 
 
 class Found(NamedTuple):
@@ -240,7 +235,7 @@ def glob(url: str) -> list[str]:
 
 def last_name(url: str) -> str:
     """The last part of a URL or of a store's name, without a query."""
-    path = urlsplit(url).path if is_remote(url) and urlsplit(url).scheme.lower() in READ_ONLY else url
+    path = urlsplit(url).path if SCHEME.match(url) and urlsplit(url).scheme.lower() in READ_ONLY else url
     return path.rstrip("/").rpartition("/")[2]
 
 

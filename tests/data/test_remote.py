@@ -43,9 +43,9 @@ CONTENT = np.random.default_rng(0).bytes(20_000)
 
 
 def test_what_is_a_url():
-    assert remote.is_remote("s3://bucket/key") and remote.is_remote("https://host/a")
+    assert files.is_remote("s3://bucket/key") and files.is_remote("https://host/a")
     for path in ("a/b", "/a//b", "C:/x", "file:///a", b"s3://x", "s3:/a", "://"):
-        assert not remote.is_remote(path)
+        assert not files.is_remote(path)
 
 
 def test_a_remote_file_reads_as_a_local_one(server, tmp_path):
